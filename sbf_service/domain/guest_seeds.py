@@ -106,4 +106,5 @@ def _make_peer(cluster: NetworkCluster, guest: Guest, secret: SecretBytes) -> Pe
         cluster=cluster.key,
         addresses=guest.addresses,
         host_key=derive_host_key(secret, cluster.id, guest.name).public if has_seed else None,
+        cpus=guest.cpus,
     )

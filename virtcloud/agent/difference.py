@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 
+from virtcloud.agent.guests.peer_files import hash_peer_files, render_peer_files
 from virtcloud.agent.network import names
 from virtcloud.agent.network.guest_filters import GuestPort, ObservedFilters, list_elements
 from virtcloud.model.errors import VirtcloudError, count_of
@@ -46,12 +47,16 @@ class ObservedSegment:
 
 @dataclass(frozen=True, slots=True)
 class ObservedGuest:
-    """A libvirt domain of a guest. ``digest`` identifies the wanted state from which the domain was started."""
+    """A libvirt domain of a guest. ``digest`` identifies the wanted state from which the domain was started.
+
+    ``peers`` is the digest of the guest's peer files, or None if the guest has no files that the host can replace.
+    """
 
     cluster: str
     guest: str
     digest: str
     running: bool = True
+    peers: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +159,24 @@ class StartGuest:
         return f"start {self.guest.name}"
 
 
-Step = StopGuests | RemoveSegment | BuildSegment | FilterGuests | StartGuest
+@dataclass(frozen=True, slots=True)
+class WritePeerFiles:
+    """Replace the files by which a running guest knows the other guests of its network."""
+
+    segment: Segment
+    guest: GuestWanted
+
+    @property
+    def cluster(self) -> str:
+        """The id of the guest's cluster, as in `StartGuest`."""
+        return self.guest.cluster or self.segment.id
+
+    def __str__(self) -> str:
+        """Describe the step for logs and error messages."""
+        return f"write the names of {count_of(len(self.segment.peers), 'guest')} for {self.guest.name}"
+
+
+Step = StopGuests | RemoveSegment | BuildSegment | FilterGuests | StartGuest | WritePeerFiles
 
 
 def compute_difference(wanted: HostWanted, observed: ObservedHost) -> list[Step]:
@@ -222,7 +244,7 @@ def _creations(wanted: HostWanted, observed: ObservedHost) -> Iterator[Step]:
     }
     faults = {(segment.cluster, segment.vlan): segment.faults for segment in observed.segments}
     running = {
-        (observed_guest.cluster, observed_guest.guest)
+        (observed_guest.cluster, observed_guest.guest): observed_guest
         for observed_guest in observed.guests
         if _is_wanted_guest(observed_guest, wanted)
     }
@@ -234,6 +256,14 @@ def _creations(wanted: HostWanted, observed: ObservedHost) -> Iterator[Step]:
         for guest in segment.guests:
             if (segment.id, guest.name) not in running and guest.power is None:
                 yield StartGuest(segment, guest)
+            elif _has_other_peers(segment, guest, running.get((segment.id, guest.name))):
+                yield WritePeerFiles(segment, guest)
+
+
+def _has_other_peers(segment: Segment, guest: GuestWanted, observed: ObservedGuest | None) -> bool:
+    if observed is None or observed.peers is None or guest.seed is None:
+        return False
+    return observed.peers != hash_peer_files(render_peer_files(segment, guest))
 
 
 def expected_mtu(segment: Segment, uplink_mtu: int) -> int:

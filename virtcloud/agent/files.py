@@ -8,7 +8,7 @@ from pathlib import Path
 from virtcloud.model.errors import Refused
 
 
-def write_durably(path: Path, content: bytes) -> None:
+def write_durably(path: Path, content: bytes, mode: int = 0o600) -> None:
     """Replace a file atomically. After a crash, the file has its former content or ``content``.
 
     Raise OSError if the file cannot be written.
@@ -16,6 +16,7 @@ def write_durably(path: Path, content: bytes) -> None:
     new = path.with_name(f".{path.stem}.new")
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
+        os.fchmod(descriptor, mode)
         file.write(content)
         file.flush()
         os.fsync(descriptor)

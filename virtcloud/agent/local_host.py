@@ -16,6 +16,7 @@ from virtcloud.agent.difference import (
     StartGuest,
     Step,
     StopGuests,
+    WritePeerFiles,
 )
 from virtcloud.agent.guests.admission_rules import AdmissionRules
 from virtcloud.agent.guests.guests import GuestSettings, LocalGuests
@@ -91,6 +92,8 @@ class LocalHost:
             case StartGuest(segment, guest):
                 self._guests.ensure_guest(segment, guest)
                 self._segments.ensure_guest_mtu(segment, guest.name)
+            case WritePeerFiles(segment, guest):
+                self._guests.write_peer_files(segment, guest)
 
 
 @contextmanager

@@ -151,24 +151,26 @@ SSH_PROGRAMS = tuple(
     Path(program) for program in ("/usr/sbin/sshd", "/usr/bin/ssh", "/usr/bin/scp", "/usr/bin/ssh-keygen")
 )
 LIBRARY = re.compile(r"(/\S+) \(0x")
-HOMES = "/tmp/home"  # noqa: S108 - the only writable folder in the guest
+HOMES = "/home"
+HOST_KEY = "/etc/ssh/ssh_host_ed25519_key"
+"""The seed's host key. A guest without a seed creates a host key when it first starts."""
 
 SSH_INIT = f"""#!/bin/sh
-# The agent sets the addresses. Exits immediately on a signal. Each start creates a new host key.
+# The agent sets the addresses and writes the seed. Exits immediately on a signal.
 trap 'exit 0' TERM INT PWR
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin
 hostname "$VIRTCLOUD_GUEST"
-mkdir -p /run/sshd {HOMES}/root
-for user in {" ".join(addressing.USERS)}; do mkdir {HOMES}/$user; chown $user {HOMES}/$user; done
-ssh-keygen -q -t ed25519 -N '' -f /run/sshd.key
+mkdir -p /run/sshd
+for user in root {" ".join(addressing.USERS)}; do mkdir -p {HOMES}/$user; chown $user {HOMES}/$user; done
+[ -e {HOST_KEY} ] || ssh-keygen -q -t ed25519 -N '' -f {HOST_KEY}
 /usr/sbin/sshd -D -e -r &
 echo "$(hostname): up"
 while :; do sleep 3600 & wait $!; done
 """
 
-SSHD = """\
-HostKey /run/sshd.key
-AuthorizedKeysFile /etc/ssh/authorized_keys
+SSHD = f"""\
+HostKey {HOST_KEY}
+AuthorizedKeysFile /etc/ssh/authorized_keys .ssh/authorized_keys
 PidFile none
 PasswordAuthentication no
 KbdInteractiveAuthentication no

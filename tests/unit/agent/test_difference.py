@@ -3,6 +3,7 @@ from dataclasses import replace
 
 import pytest
 from pydantic import SecretStr
+from seed_documents import seeded_guest, seeded_segment
 
 from virtcloud.agent.difference import (
     BuildSegment,
@@ -13,9 +14,11 @@ from virtcloud.agent.difference import (
     RemoveSegment,
     StartGuest,
     StopGuests,
+    WritePeerFiles,
     compute_difference,
     digest,
 )
+from virtcloud.agent.guests.peer_files import hash_peer_files, render_peer_files
 from virtcloud.agent.network import names
 from virtcloud.agent.network.guest_filters import GuestPort, ObservedFilters, list_elements
 from virtcloud.model.guest_seed import GuestSeed
@@ -254,3 +257,22 @@ def test_an_agent_that_learns_of_seeds_restarts_no_guest(make_segment: Make) -> 
     guest = segment.guests[0].model_copy(update={"seed": seed})
     seeded = segment.model_copy(update={"guests": (guest,)})
     assert compute_difference(wanted(seeded), observed_host(segment)) == []
+
+
+def test_a_joining_member_changes_files_but_restarts_no_guest() -> None:
+    segment = seeded_segment(seeded_guest())
+    before = segment.model_copy(update={"peers": segment.peers[:1]})
+    assert compute_difference(wanted(segment), observed_peers(before)) == [WritePeerFiles(segment, segment.guests[0])]
+    assert compute_difference(wanted(segment), observed_peers(segment)) == []
+
+
+def test_a_guest_without_replaceable_files_needs_no_step() -> None:
+    """A QEMU guest reads its seed when it starts. A container that runs since an earlier version has no such folder."""
+    segment = seeded_segment(seeded_guest())
+    assert compute_difference(wanted(segment), observed_host(segment)) == []
+
+
+def observed_peers(segment: Segment) -> ObservedHost:
+    host = observed_host(segment)
+    peers = hash_peer_files(render_peer_files(segment, segment.guests[0]))
+    return replace(host, guests=tuple(replace(guest, peers=peers) for guest in host.guests))

@@ -1,75 +1,81 @@
-"""PURE. The user's cloud-config: its parser, and its merge with the generated cloud-config.
+"""PURE. The merge of the user's cloud-config with the generated cloud-config.
 
-The parser runs as root and reads a text of an untrusted user. It refuses aliases, because a few nested aliases can
-stand for billions of values, and texts longer than `MAX_BYTES`.
+The agent runs as root, and the user's cloud-config is a text of an untrusted user. Therefore the text is only parsed
+into YAML nodes and written again. No value is constructed, so aliases and merge keys cannot expand.
 """
 
 from typing import Any, Final
 
 import yaml
 
-from virtcloud.model.errors import Refused
+from virtcloud.model.errors import BadInput, Refused
+from virtcloud.model.user_data import HEADER, check_user_data
 
-HEADER: Final = "#cloud-config"
-MAX_BYTES: Final = 64 * 1024
-PARSER_ERRORS: Final = (yaml.YAMLError, ValueError, ArithmeticError, LookupError, AttributeError)
-"""The errors of `yaml.safe_load`: a date such as 2026-13-01 raises ValueError, ``!!bool x`` raises KeyError."""
+MAX_WIDTH: Final = 1 << 20
+"""The width of lines, so that keys stay on one line."""
+KINDS: Final[dict[type[yaml.Node], str]] = {
+    yaml.MappingNode: "a mapping",
+    yaml.SequenceNode: "a list",
+    yaml.ScalarNode: "a single value",
+}
 
 CloudConfig = dict[str, Any]
 
 
-def parse_cloud_config(text: str) -> CloudConfig:
-    """Return the mapping of a user's cloud-config. Raise Refused for any other text."""
-    if len(text.encode()) > MAX_BYTES:
-        raise Refused(f"user data: expected at most {MAX_BYTES} bytes, got {len(text.encode())}")
-    first = text.partition("\n")[0].rstrip()
-    if first != HEADER:
-        raise Refused(f"user data:1: expected the line {HEADER!r}, got {first[:40]!r}; run scripts with runcmd")
-    try:
-        config = _load(text)
-    except PARSER_ERRORS as error:
-        raise Refused(f"user data:{_line(error)}: not YAML: {getattr(error, 'problem', None) or error}") from error
-    except RecursionError as error:
-        raise Refused("user data:1: expected a mapping of cloud-init's keys, got a deeply nested document") from error
-    if not isinstance(config, dict) or not all(isinstance(key, str) for key in config):
-        raise Refused(f"user data:1: expected a mapping of cloud-init's keys, got {_kind(config)}")
-    return config
+def render_cloud_config(generated: CloudConfig, guest: str, user_data: str | None) -> str:
+    """Return the generated cloud-config with the user's additions. ``guest`` is the guest's name in messages.
 
-
-def merge_cloud_config(generated: CloudConfig, users: CloudConfig, path: str = "") -> CloudConfig:
-    """Return the generated cloud-config with the user's additions. Raise Refused if a key has another kind of value.
-
-    Lists are appended and mappings are merged. Other values of the user replace the generated values.
+    Lists are appended and mappings are merged. Other values of the user replace the generated values. Raise Refused if
+    ``user_data`` is no cloud-config, or if one of its keys has another kind of value than the generated key.
     """
-    merged = {
-        key: _merge_value(generated[key], value, f"{path}{key}") if key in generated else value
-        for key, value in users.items()
-    }
-    return {**generated, **merged}
+    text = render_yaml(generated)
+    if user_data is None:
+        return f"{HEADER}\n{text}"
+    path = f"guest {guest}: user_data"
+    try:
+        check_user_data(user_data, f"guest {guest}")
+        trees = [yaml.compose(part, Loader=yaml.SafeLoader) for part in (text, user_data)]
+        merged = yaml.serialize(_merge(*trees, path), Dumper=yaml.SafeDumper, allow_unicode=True, width=MAX_WIDTH)
+    except BadInput as error:
+        raise Refused(str(error)) from error
+    except RecursionError as error:
+        raise Refused(f"{path}: expected cloud-config, got too many nested levels") from error
+    return f"{HEADER}\n{merged}"
 
 
-def _merge_value(generated: object, users: object, path: str) -> object:
-    if _kind(generated) != _kind(users):
-        raise Refused(f"user data: {path}: expected {_kind(generated)}, got {_kind(users)}")
-    if isinstance(generated, list) and isinstance(users, list):
-        return [*generated, *users]
-    if isinstance(generated, dict) and isinstance(users, dict):
-        return merge_cloud_config(generated, users, f"{path}.")
+def _merge(generated: yaml.Node, users: yaml.Node, path: str) -> yaml.Node:
+    if type(generated) is not type(users):
+        line = users.start_mark.line + 1
+        raise Refused(f"{path}: expected {KINDS[type(generated)]}, got {KINDS[type(users)]} in line {line}")
+    if isinstance(generated, yaml.MappingNode):
+        return yaml.MappingNode(generated.tag, _merge_keys(generated, users, path), flow_style=False)
+    if isinstance(generated, yaml.SequenceNode):
+        return yaml.SequenceNode(generated.tag, [*generated.value, *users.value], flow_style=False)
     return users
 
 
-def _kind(value: object) -> str:
-    return "a mapping" if isinstance(value, dict) else "a list" if isinstance(value, list) else "a single value"
+def _merge_keys(generated: yaml.MappingNode, users: yaml.Node, path: str) -> list[tuple[yaml.Node, yaml.Node]]:
+    """Return the keys and values of both mappings. The generated keys come first."""
+    added = {str(key.value): (key, value) for key, value in users.value}
+    merged = []
+    for key, value in generated.value:
+        _, users_value = added.pop(key.value, (None, None))
+        merged.append((key, _merge(value, users_value, f"{path}: {key.value}") if users_value else value))
+    return [*merged, *added.values()]
 
 
-def _load(text: str) -> object:
-    for event in yaml.parse(text, Loader=yaml.SafeLoader):
-        if isinstance(event, yaml.AliasEvent):
-            line = event.start_mark.line + 1
-            raise Refused(f"user data:{line}: expected no alias of YAML, got *{event.anchor}; repeat the value")
-    return yaml.safe_load(text)
+class _Dumper(yaml.SafeDumper):
+    """Writes values such as `Name` as strings, and texts of several lines in literal style."""
 
 
-def _line(error: Exception) -> int:
-    mark = getattr(error, "problem_mark", None)
-    return mark.line + 1 if mark else 1
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", str(text), style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _represent_text)
+_Dumper.add_multi_representer(str, _represent_text)
+
+
+def render_yaml(document: CloudConfig) -> str:
+    """Return a document as YAML."""
+    return yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=MAX_WIDTH)

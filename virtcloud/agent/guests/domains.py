@@ -13,6 +13,9 @@ from virtcloud.agent.guests.guest_files import CONSOLE, DISK
 from virtcloud.agent.guests.guest_roots import GuestRoot
 from virtcloud.agent.guests.id_ranges import IDS_PER_GUEST
 from virtcloud.agent.guests.images import GuestImage, LxcImage, QemuImage
+from virtcloud.agent.guests.peer_folders import PEERS
+from virtcloud.agent.guests.seed_images import SEED
+from virtcloud.agent.guests.seeds import VIRTCLOUD_FOLDER
 from virtcloud.agent.network import names
 from virtcloud.model.wanted import GuestWanted, Segment
 
@@ -21,6 +24,7 @@ NAMESPACE = "urn:virtcloud:libvirt:1"
 LXC_EMULATOR = "/usr/lib/libvirt/libvirt_lxc"
 WRITABLE_FOLDERS = ("/run", "/tmp")  # noqa: S108 - folders inside the guest
 WRITABLE_FOLDER_MIB = 64
+SEED_TARGET = "vdz"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +97,12 @@ def render_domain(
         if environment.root is None:
             raise ValueError(f"the container {guest.name} has no root")
         _add_container(root, image, segment, guest, environment.root)
+        if guest.seed:
+            _add_peer_folder(_find_devices(root), environment.folder / PEERS)
     else:
         _add_virtual_machine(root, image, segment, guest, environment)
+        if guest.seed:
+            _add_seed(_find_devices(root), environment.folder / SEED)
     return ET.tostring(root, encoding="unicode")
 
 
@@ -195,6 +203,33 @@ def _add_disk(devices: ET.Element, overlay: Path, disk: Path, disk_format: str) 
     _add(backing, "format", type=disk_format)
     _add(backing, "source", file=str(disk))
     _add(element, "target", dev="vda", bus="virtio")
+
+
+def _find_devices(root: ET.Element) -> ET.Element:
+    devices = root.find("devices")
+    if devices is None:
+        raise ValueError("the domain has no devices")
+    return devices
+
+
+def _add_peer_folder(devices: ET.Element, folder: Path) -> None:
+    """Add the folder in which a container finds the other guests. Only the host writes to the folder."""
+    shared = _add(devices, "filesystem", type="mount")
+    _add(shared, "source", dir=str(folder))
+    _add(shared, "target", dir=VIRTCLOUD_FOLDER)
+    _add(shared, "readonly")
+
+
+def _add_seed(devices: ET.Element, image: Path) -> None:
+    """Add the seed as a read-only disk after all other disks, whose names in the guest therefore stay the same.
+
+    Kernels for clouds have no driver of emulated CD-ROM drives. cloud-init finds the disk by its volume label.
+    """
+    element = _add(devices, "disk", type="file", device="disk")
+    _add(element, "driver", name="qemu", type="raw")
+    _add(element, "source", file=str(image))
+    _add(element, "target", dev=SEED_TARGET, bus="virtio")
+    _add(element, "readonly")
 
 
 def _add_interface(devices: ET.Element, segment: Segment, guest: GuestWanted) -> ET.Element:

@@ -7,12 +7,17 @@ from typing import Literal
 
 from virtcloud.agent.difference import ObservedGuest, digest
 from virtcloud.agent.guests.admission_rules import NO_RULES, AdmissionRules
+from virtcloud.agent.guests.container_seeds import write_container_seed
 from virtcloud.agent.guests.domains import DomainEnvironment, GuestDomain, HypervisorApi, render_domain
 from virtcloud.agent.guests.guest_files import GuestFiles
 from virtcloud.agent.guests.guest_roots import ContainerRoots, GuestRoot, GuestRoots
 from virtcloud.agent.guests.id_ranges import FIRST_ID
 from virtcloud.agent.guests.image_cache import ImageCache
 from virtcloud.agent.guests.images import GuestImage, LxcImage, QemuImage, read_image
+from virtcloud.agent.guests.peer_files import hash_peer_files, render_peer_files
+from virtcloud.agent.guests.peer_folders import read_peer_files, write_peer_files
+from virtcloud.agent.guests.seed_images import write_seed_image
+from virtcloud.agent.guests.seeds import render_nocloud
 from virtcloud.agent.network import names
 from virtcloud.model.element import Hypervisor as Kind
 from virtcloud.model.errors import Refused, Unreachable, Unsafe
@@ -66,7 +71,13 @@ class LocalGuests:
         """Return the guests that virtcloud created. Also return an error for each hypervisor that does not answer."""
         domains, unreachable = self._list_domains()
         observed = (
-            ObservedGuest(domain.owner.cluster, domain.owner.guest, domain.owner.digest, domain.running)
+            ObservedGuest(
+                domain.owner.cluster,
+                domain.owner.guest,
+                domain.owner.digest,
+                domain.running,
+                self._hash_peer_files(domain.name),
+            )
             for _, domain in domains
             if domain.owner
         )
@@ -91,8 +102,18 @@ class LocalGuests:
             self.ensure_no_guests(segment.id, (guest.name,), (guest.name,))
         folder = self._files.ensure(name, image)
         root = self._roots.ensure(name, image.rootfs) if isinstance(image, LxcImage) else None
+        _write_seed(segment, guest, folder, root)
         environment = self._domain_environment(image, hypervisor, folder, root)
         hypervisor.start(render_domain(segment, guest, image, wanted_digest, environment))
+
+    def write_peer_files(self, segment: Segment, guest: GuestWanted) -> None:
+        """Replace the files by which a running container knows the other guests. Raise Refused if this fails."""
+        folder = self._settings.folders / names.domain_name(segment.id, guest.name)
+        write_peer_files(folder, render_peer_files(segment, guest))
+
+    def _hash_peer_files(self, domain: str) -> str | None:
+        files = read_peer_files(self._settings.folders / domain)
+        return None if files is None else hash_peer_files(files)
 
     def ensure_no_guests(self, cluster: str, guests: tuple[str, ...], kept: tuple[str, ...] = ()) -> None:
         """Stop all ``guests`` at the same time. Request their shutdown, and destroy them after the grace period.
@@ -191,6 +212,18 @@ class LocalGuests:
             self._settings.accelerator == "kvm" or (self._settings.accelerator == "auto" and hypervisor.has_kvm())
         )
         return DomainEnvironment(self._settings.architecture, folder, accelerated, self._settings.confined, root)
+
+
+def _write_seed(segment: Segment, guest: GuestWanted, folder: Path, root: GuestRoot | None) -> None:
+    """Write the seed of a guest that does not run. ``root`` is a container's root; None for other guests."""
+    if guest.seed is None:
+        return
+    files = render_peer_files(segment, guest)
+    if root is None:
+        write_seed_image(folder, render_nocloud(segment, guest, guest.seed, files))
+    else:
+        write_peer_files(folder, files)
+        write_container_seed(root, segment, guest, guest.seed)
 
 
 def _is_running(hypervisor: HypervisorApi, name: str) -> bool:

@@ -18,6 +18,7 @@ from virtcloud.model.wanted import GuestWanted, Segment
 HOSTS, KNOWN_HOSTS = "hosts", "known_hosts"
 HOSTFILE, NETWORK_HOSTFILE = "hostfile", "network-hostfile"
 """The MPI host files of the guest's cluster, and of all clusters of the network."""
+FILE_NAMES: Final = (HOSTS, KNOWN_HOSTS, HOSTFILE, NETWORK_HOSTFILE)
 PRIVATE_DOMAIN: Final = "internal"
 """The top-level domain that ICANN reserved for private networks (resolution 2024.07.29.06)."""
 PREAMBLE: Final = """\

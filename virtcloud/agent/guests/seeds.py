@@ -6,10 +6,8 @@ Sources of the formats: https://docs.cloud-init.io/en/latest/reference/datasourc
 
 from typing import Final
 
-import yaml
-
 from virtcloud.agent.guests import peer_files
-from virtcloud.agent.guests.cloud_config import HEADER, CloudConfig, merge_cloud_config, parse_cloud_config
+from virtcloud.agent.guests.cloud_config import CloudConfig, render_cloud_config, render_yaml
 from virtcloud.agent.guests.peer_files import PeerFiles
 from virtcloud.model.guest_seed import GuestSeed
 from virtcloud.model.wanted import GuestWanted, Segment
@@ -24,24 +22,20 @@ PEER_FILE_PATHS: Final = {
 }
 """The paths of the peer files in a guest."""
 END_OF_FILE: Final = "END OF FILE OF VIRTCLOUD"
-MAX_WIDTH: Final = 1 << 20
-"""The width of lines, so that keys stay on one line."""
 
 NoCloudData = dict[str, str]
 """The content of the files `META_DATA`, `USER_DATA` and `NETWORK_CONFIG`."""
 
 
 def render_nocloud(segment: Segment, guest: GuestWanted, seed: GuestSeed, files: PeerFiles) -> NoCloudData:
-    """Return the NoCloud data of a guest. ``files`` are written at each boot.
+    """Return the NoCloud data of a guest. cloud-init writes ``files`` at each boot.
 
     Raise Refused if the user's cloud-config cannot be merged.
     """
-    generated = _cloud_config(segment, guest, seed, files)
-    users = {} if seed.user_data is None else parse_cloud_config(seed.user_data)
     return {
-        META_DATA: _dump({"instance-id": instance_id(segment, guest), "local-hostname": guest.name}),
-        USER_DATA: f"{HEADER}\n{_dump(merge_cloud_config(generated, users))}",
-        NETWORK_CONFIG: _dump(_network_config(guest)),
+        META_DATA: render_yaml({"instance-id": instance_id(segment, guest), "local-hostname": guest.name}),
+        USER_DATA: render_cloud_config(_cloud_config(segment, guest, seed, files), guest.name, seed.user_data),
+        NETWORK_CONFIG: render_yaml(_network_config(guest)),
     }
 
 
@@ -68,7 +62,9 @@ def _cloud_config(segment: Segment, guest: GuestWanted, seed: GuestSeed, files: 
         "ssh_deletekeys": True,
         "ssh_keys": {"ed25519_private": seed.host_key.get_secret_value()},
         "write_files": [_private_file(key_file, seed.cluster_key.get_secret_value(), seed.user)],
-        "bootcmd": [_write_command(PEER_FILE_PATHS[name], files[name]) for name in sorted(files)],
+        **(
+            {"bootcmd": [_write_command(PEER_FILE_PATHS[name], files[name]) for name in sorted(files)]} if files else {}
+        ),
     }
 
 
@@ -109,19 +105,3 @@ def _network_config(guest: GuestWanted) -> CloudConfig:
             }
         },
     }
-
-
-class _Dumper(yaml.SafeDumper):
-    """Writes values such as `Name` as strings, and texts of several lines in literal style."""
-
-
-def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", str(text), style="|" if "\n" in text else None)
-
-
-_Dumper.add_representer(str, _represent_text)
-_Dumper.add_multi_representer(str, _represent_text)
-
-
-def _dump(document: CloudConfig) -> str:
-    return yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=MAX_WIDTH)

@@ -4,11 +4,20 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
+from xml.etree import ElementTree as ET
 
 import pytest
 from fake_machine import FakeHypervisor, FakeKernel, FakeRoots, FakeUplinkRecords
+from seed_documents import seeded_guest, seeded_segment
 
-from virtcloud.agent.difference import ObservedGuest, ObservedHost, digest
+from virtcloud.agent.difference import (
+    ObservedGuest,
+    ObservedHost,
+    StartGuest,
+    WritePeerFiles,
+    compute_difference,
+    digest,
+)
 from virtcloud.agent.guests.domains import GuestDomain
 from virtcloud.agent.guests.guest_files import GuestFiles
 from virtcloud.agent.guests.guests import GuestSettings, LocalGuests
@@ -329,3 +338,48 @@ def test_a_host_is_read_despite_unremovable_orphaned_files(
     host = LocalHost(SegmentInterfaces(FakeKernel(), FakeUplinkRecords()), qemu_guests)
     host.remove_orphaned_files(HostWanted())
     assert host.read() == ObservedHost()
+
+
+def test_a_container_shares_only_a_read_only_folder_with_the_host(
+    guests: LocalGuests, hypervisor: FakeHypervisor, images: Path
+) -> None:
+    segment = seeded_segment(seeded_guest())
+    guests.ensure_guest(segment, segment.guests[0])
+    folder = images / "logs" / names.domain_name("c1", "n1")
+    domain = ET.fromstring(hypervisor.started[-1])  # noqa: S314 - written by the agent
+    (shared,) = (element for element in domain.iter("filesystem") if element.find("readonly") is not None)
+    source, target = (child.get("dir") for name in ("source", "target") for child in shared.iter(name))
+    assert (source, target) == (str(folder / "peers"), "/etc/virtcloud")
+    assert "10.0.0.9 n1.4711.pbs.internal" in (folder / "peers/hosts").read_text()
+
+
+def test_changed_peer_files_are_observed_and_replaced(guests: LocalGuests, images: Path) -> None:
+    segment = seeded_segment(seeded_guest())
+    guests.ensure_guest(segment, segment.guests[0])
+    assert compute_difference(HostWanted(segments=(segment,)), ObservedHost((), guests.read()[0]))[1:] == []
+    (images / "logs" / names.domain_name("c1", "n1") / "peers/hosts").unlink()
+    (step,) = compute_difference(HostWanted(segments=(segment,)), ObservedHost((), guests.read()[0]))[1:]
+    assert isinstance(step, WritePeerFiles)
+    guests.write_peer_files(step.segment, step.guest)
+    assert compute_difference(HostWanted(segments=(segment,)), ObservedHost((), guests.read()[0]))[1:] == []
+
+
+def test_a_qemu_guest_has_its_seed_as_last_disk_until_it_is_removed(images: Path, hypervisor: FakeHypervisor) -> None:
+    settings = GuestSettings(images, images / "logs", "x86_64", stop_grace_s=0)
+    guests = LocalGuests({Hypervisor.QEMU: hypervisor}, settings, lambda _: None, FakeRoots(images / "logs"))
+    segment = seeded_segment(seeded_guest(image="cloud"))
+    guests.ensure_guest(segment, segment.guests[0])
+    seed = images / "logs" / names.domain_name("c1", "n1") / "seed.iso"
+    disk = ET.fromstring(hypervisor.started[-1]).findall("devices/disk")[-1]  # noqa: S314 - written by the agent
+    assert (disk.find("source").get("file"), disk.find("readonly") is not None) == (str(seed), True)  # type: ignore[union-attr]
+    assert b"-----BEGIN OPENSSH PRIVATE KEY-----" in seed.read_bytes()
+    guests.ensure_no_guests("c1", ("n1",))
+    assert not seed.exists()
+
+
+def test_no_log_or_error_shows_a_private_key(images: Path, hypervisor: FakeHypervisor) -> None:
+    guest = seeded_guest()
+    segment = seeded_segment(guest)
+    steps = (StartGuest(segment, guest), WritePeerFiles(segment, guest))
+    texts = [f"{step} {step!r} {guest.model_dump_json()} {digest(segment, guest)}" for step in steps]
+    assert not any("PRIVATE KEY" in text for text in texts)

@@ -1,0 +1,96 @@
+"""Files in a root that its guest controls. Each attack tries to reach a file of the host through the agent."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from virtcloud.agent.guests.guest_roots import GuestRoot
+from virtcloud.agent.guests.rooted_files import RootedFiles
+
+SHIFT = 0x10000000
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: other owners of files need root")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    (tmp_path / "root/etc").mkdir(parents=True)
+    (tmp_path / "host").mkdir()
+    (tmp_path / "host/passwd").write_text("of the host")
+    return tmp_path / "root"
+
+
+@pytest.fixture
+def files(root: Path) -> RootedFiles:
+    return RootedFiles(GuestRoot(root, SHIFT))
+
+
+def test_a_file_belongs_to_its_owner_in_the_guest(files: RootedFiles, root: Path) -> None:
+    files.write("home/alice/.ssh/id", "secret", 0o600, 1000)
+    status = (root / "home/alice/.ssh/id").stat()
+    assert (status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode)) == (SHIFT + 1000, SHIFT + 1000, 0o600)
+    assert (root / "home").stat().st_uid == SHIFT
+
+
+@pytest.mark.parametrize("target", ["/../../host", "../../host", "{host}", "/proc/self/root/{host}"])
+def test_a_folders_link_leads_nowhere_outside(files: RootedFiles, root: Path, target: str) -> None:
+    host = root.parent / "host"
+    (root / "etc").rmdir()
+    (root / "etc").symlink_to(target.format(host=host))
+    for write in (lambda: files.write("etc/passwd", "evil"), lambda: files.write_link("etc/passwd", "evil")):
+        try:
+            write()
+        except OSError:
+            continue
+    assert ([path.name for path in host.iterdir()], (host / "passwd").read_text()) == (["passwd"], "of the host")
+    assert files.read("etc/passwd") in {None, "evil"}
+
+
+def test_a_files_link_is_replaced_not_followed(files: RootedFiles, root: Path) -> None:
+    (root / "etc/passwd").symlink_to(root.parent / "host/passwd")
+    assert files.read("etc/passwd") is None
+    files.write("etc/passwd", "of the guest")
+    assert (root.parent / "host/passwd").read_text() == "of the host"
+    assert (root / "etc/passwd").read_text() == "of the guest"
+
+
+def test_a_second_name_of_a_file_is_not_written(files: RootedFiles, root: Path) -> None:
+    (root / "etc/passwd").hardlink_to(root.parent / "host/passwd")
+    files.write("etc/passwd", "of the guest")
+    status = (root.parent / "host/passwd").stat()
+    assert ((root.parent / "host/passwd").read_text(), status.st_uid) == ("of the host", 0)
+
+
+@pytest.mark.timeout(20)
+def test_a_fifo_does_not_block_the_agent(files: RootedFiles, root: Path) -> None:
+    os.mkfifo(root / "etc/passwd")
+    with pytest.raises(OSError, match="expected a file"):
+        files.read("etc/passwd")
+    files.write("etc/passwd", "of the guest")
+    assert files.read("etc/passwd") == "of the guest"
+
+
+def test_a_huge_file_is_not_read(files: RootedFiles, root: Path) -> None:
+    with (root / "etc/passwd").open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(OSError, match="expected a file of at most"):
+        files.read("etc/passwd")
+
+
+@pytest.mark.parametrize("owner", [65536, -1, 2**32 - SHIFT])
+def test_no_owner_is_outside_the_guests_range(files: RootedFiles, root: Path, owner: int) -> None:
+    """With the last number, the owner would be the host's root."""
+    with pytest.raises(ValueError, match="expected a user ID"):
+        files.write("etc/passwd", "x", 0o644, owner)
+    assert list((root / "etc").iterdir()) == []
+
+
+def test_removal_follows_no_link_and_leaves_folders(files: RootedFiles, root: Path) -> None:
+    (root / "etc/key1").symlink_to(root.parent / "host/passwd")
+    (root / "etc/key2").mkdir()
+    (root / "etc/other").touch()
+    files.remove("etc", "key*")
+    assert {path.name for path in (root / "etc").iterdir()} == {"key2", "other"}
+    assert (root.parent / "host/passwd").exists()

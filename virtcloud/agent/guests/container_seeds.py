@@ -1,0 +1,125 @@
+"""The seed of a container, written to the container's root before the container starts.
+
+If the image has cloud-init, the root gets the NoCloud data. Otherwise the agent writes the essential parts: the names,
+the user with the keys, the host key and the cluster's key. Both kinds find the other guests in a folder of the host
+(``peer_folders.py``), which the container has as ``/etc/virtcloud`` and cannot change.
+
+A root may be older than the seed, because roots are kept while a guest is stopped. What the guest wrote to the user's
+files is kept. The names and the host key are written at each start.
+"""
+
+from pathlib import PurePosixPath
+from typing import Final
+
+from virtcloud.agent.files import describe_os_error
+from virtcloud.agent.guests import peer_files
+from virtcloud.agent.guests.guest_roots import GuestRoot
+from virtcloud.agent.guests.rooted_files import RootedFiles
+from virtcloud.agent.guests.seeds import VIRTCLOUD_FOLDER, home_folder, render_nocloud
+from virtcloud.model.errors import Refused
+from virtcloud.model.guest_seed import GuestSeed
+from virtcloud.model.wanted import GuestWanted, Segment
+
+CLOUD_INIT: Final = "usr/bin/cloud-init"
+NOCLOUD_FOLDER: Final = "var/lib/cloud/seed/nocloud"
+HOST_KEY: Final = "etc/ssh/ssh_host_ed25519_key"
+LINKS: Final = {
+    "etc/hosts": f"{VIRTCLOUD_FOLDER}/{peer_files.HOSTS}",
+    "etc/ssh/ssh_known_hosts": f"{VIRTCLOUD_FOLDER}/{peer_files.KNOWN_HOSTS}",
+}
+PRIVATE, PRIVATE_FOLDER, SUDOERS_MODE = 0o600, 0o700, 0o440
+FIRST_USER_ID, LAST_USER_ID = 1000, 59999  # login.defs(5) and Debian's policy 9.2.2
+PASSWD_FIELDS = 7
+
+
+def write_container_seed(root: GuestRoot, segment: Segment, guest: GuestWanted, seed: GuestSeed) -> None:
+    """Write a container's seed. Idempotent.
+
+    Raise Refused if the root cannot be written, if the image or the guest made files that cannot be used, or if the
+    user's cloud-config cannot be executed.
+    """
+    files = RootedFiles(root)
+    try:
+        files.ensure_folder(VIRTCLOUD_FOLDER.lstrip("/"))
+        for path, target in LINKS.items():
+            files.write_link(path, target)
+        if files.exists(CLOUD_INIT):
+            _write_nocloud(files, segment, guest, seed)
+        else:
+            _write_essentials(files, guest, seed)
+    except OSError as error:
+        raise Refused(f"guest {guest.name}: cannot write the seed: {describe_os_error(error)}") from error
+    except ValueError as error:
+        raise Refused(f"guest {guest.name}: cannot write the seed: its root is unusable: {error}") from error
+
+
+def _write_nocloud(files: RootedFiles, segment: Segment, guest: GuestWanted, seed: GuestSeed) -> None:
+    for name, text in render_nocloud(segment, guest, seed, {}).items():
+        files.write(f"{NOCLOUD_FOLDER}/{name}", text, PRIVATE)
+
+
+def _write_essentials(files: RootedFiles, guest: GuestWanted, seed: GuestSeed) -> None:
+    if seed.user_data is not None:
+        raise Refused(
+            f"guest {guest.name}: user_data needs cloud-init, which image {guest.image} lacks; use another image"
+        )
+    files.write("etc/hostname", f"{guest.name}\n")
+    _write_host_key(files, seed)
+    user_id, home = _ensure_user(files, seed.user)
+    _write_users_files(files, seed, user_id, home)
+
+
+def _write_host_key(files: RootedFiles, seed: GuestSeed) -> None:
+    """Replace the image's host keys, which all guests of the image would share."""
+    key = seed.host_key.get_secret_value()
+    if files.read(HOST_KEY) != key:
+        files.remove("etc/ssh", "ssh_host_*_key*")
+        files.write(HOST_KEY, key, PRIVATE)
+
+
+def _write_users_files(files: RootedFiles, seed: GuestSeed, user_id: int, home: str) -> None:
+    """Write the user's keys, unless the guest already has these files."""
+    files.ensure_folder(home, owner=user_id)
+    files.ensure_folder(f"{home}/.ssh", PRIVATE_FOLDER, user_id)
+    authorized_keys = "".join(f"{key}\n" for key in seed.authorized_keys)
+    for name, text in (("authorized_keys", authorized_keys), ("id_ed25519", seed.cluster_key.get_secret_value())):
+        if not files.exists(f"{home}/.ssh/{name}"):
+            files.write(f"{home}/.ssh/{name}", text, PRIVATE, user_id)
+
+
+def _ensure_user(files: RootedFiles, name: str) -> tuple[int, str]:
+    """Create the user, unless the image has the user. Return the user's ID, and the home folder below the root.
+
+    The user may use sudo without a password if the image has sudo.
+    """
+    passwd = _read_table(files, "etc/passwd")
+    for entry in passwd:
+        if entry[0] == name and len(entry) == PASSWD_FIELDS:
+            return int(entry[2]), _relative(entry[5])
+    groups = _read_table(files, "etc/group")
+    used = {int(entry[2]) for entry in (*passwd, *groups) if len(entry) > 2 and entry[2].isdecimal()}  # noqa: PLR2004
+    user_id = next((number for number in range(FIRST_USER_ID, LAST_USER_ID) if number not in used), LAST_USER_ID)
+    home, shell = home_folder(name), "/bin/bash" if files.exists("bin/bash") else "/bin/sh"
+    _append(files, "etc/group", f"{name}:x:{user_id}:")
+    if files.exists("etc/shadow"):
+        _append(files, "etc/shadow", f"{name}:*:::::::", PRIVATE)
+    if files.exists("etc/sudoers.d"):
+        files.write(f"etc/sudoers.d/90-virtcloud-{name}", f"{name} ALL=(ALL) NOPASSWD:ALL\n", SUDOERS_MODE)
+    _append(
+        files, "etc/passwd", f"{name}:{'x' if files.exists('etc/shadow') else '*'}:{user_id}:{user_id}::{home}:{shell}"
+    )
+    return user_id, _relative(home)
+
+
+def _read_table(files: RootedFiles, path: str) -> list[list[str]]:
+    """Return the lines of a file such as passwd(5), each as a list of fields."""
+    return [line.split(":") for line in (files.read(path) or "").splitlines()]
+
+
+def _append(files: RootedFiles, path: str, line: str, mode: int = 0o644) -> None:
+    lines = (files.read(path) or "").splitlines()
+    files.write(path, "".join(f"{text}\n" for text in dict.fromkeys((*lines, line))), mode)
+
+
+def _relative(path: str) -> str:
+    return str(PurePosixPath(path)).lstrip("/") or "."

@@ -1,0 +1,33 @@
+"""The folder of a container's peer files. The container has the folder as ``/etc/virtcloud`` and cannot change it.
+
+The files are replaced while the container runs, so that members that join the network appear without a restart.
+"""
+
+from pathlib import Path
+
+from virtcloud.agent.files import refuse_os_errors, write_durably
+from virtcloud.agent.guests.peer_files import FILE_NAMES, PeerFiles
+
+PEERS = "peers"
+"""The folder's name in the guest's folder on the host."""
+FOLDER_MODE, FILE_MODE = 0o755, 0o644
+
+
+def read_peer_files(guest_folder: Path) -> PeerFiles | None:
+    """Return a guest's peer files, or None if the guest has no such folder. Raise Refused if they cannot be read."""
+    folder = guest_folder / PEERS
+    with refuse_os_errors(f"read the guest's folder {folder}"):
+        if not folder.is_dir():
+            return None
+        present = (folder / name for name in FILE_NAMES if (folder / name).is_file())
+        return {path.name: path.read_text(errors="replace") for path in present}
+
+
+def write_peer_files(guest_folder: Path, files: PeerFiles) -> None:
+    """Replace a guest's peer files, each atomically. Raise Refused if they cannot be written."""
+    folder = guest_folder / PEERS
+    with refuse_os_errors(f"write the guest's folder {folder}"):
+        folder.mkdir(exist_ok=True)
+        folder.chmod(FOLDER_MODE)
+        for name, text in files.items():
+            write_durably(folder / name, text.encode(), FILE_MODE)

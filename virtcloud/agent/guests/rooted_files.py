@@ -1,0 +1,156 @@
+"""Files in a container's root, which an image's author and the guest control: symbolic links, devices, wrong owners.
+
+The kernel resolves each path as if the root were the file system's root (openat2(2), RESOLVE_IN_ROOT). So no symbolic
+link and no ``..`` leads outside. A file is written as a new file that replaces the former one, so that no device, FIFO
+or file with other names is opened for writing. Owners are within the guest's range of IDs.
+"""
+
+import ctypes
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from fnmatch import fnmatch
+from typing import Final
+
+from virtcloud.agent.guests.guest_roots import GuestRoot
+from virtcloud.agent.guests.id_ranges import IDS_PER_GUEST
+
+OPENAT2: Final = 437  # the same number on all architectures
+RESOLVE_NO_MAGICLINKS, RESOLVE_IN_ROOT = 0x02, 0x10  # linux/openat2.h
+MAX_READ: Final = 1 << 20
+FOLDER_MODE, FILE_MODE = 0o755, 0o644
+
+
+class _OpenHow(ctypes.Structure):
+    """``struct open_how`` of linux/openat2.h."""
+
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+class RootedFiles:
+    """Reads and writes files in a container's root. Paths are relative to the root, and IDs are those in the guest.
+
+    All methods raise OSError if the kernel refuses, and ValueError for an ID outside the guest's range.
+    """
+
+    def __init__(self, root: GuestRoot) -> None:
+        """Access the files of ``root``."""
+        self._root = root
+
+    def exists(self, path: str) -> bool:
+        """Return whether a path leads to a file or folder in the root."""
+        try:
+            with self._opened(path, os.O_PATH):
+                return True
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
+    def read(self, path: str) -> str | None:
+        """Return the content of a file, or None if the file is absent. Raise OSError for a device or a huge file."""
+        try:
+            with self._opened(path, os.O_PATH) as descriptor:
+                return _read_regular_file(descriptor, path)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def write(self, path: str, content: str, mode: int = FILE_MODE, owner: int = 0) -> None:
+        """Replace a file atomically. The folder of the file is created if necessary."""
+        with self._new_name(path) as (folder, new):
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            with os.fdopen(os.open(new, flags, 0o600, dir_fd=folder), "w", errors="surrogateescape") as file:
+                file.write(content)
+                os.fchown(file.fileno(), self._on_host(owner), self._on_host(owner))
+                os.fchmod(file.fileno(), mode)
+
+    def write_link(self, path: str, target: str) -> None:
+        """Replace a file by a symbolic link to ``target``."""
+        with self._new_name(path) as (folder, new):
+            os.symlink(target, new, dir_fd=folder)
+            os.chown(new, self._on_host(0), self._on_host(0), dir_fd=folder, follow_symlinks=False)
+
+    def remove(self, path: str, pattern: str) -> None:
+        """Remove the files in a folder whose names match ``pattern``. Folders are left. An absent folder is success."""
+        if self.exists(path):
+            with self._opened(path, os.O_RDONLY | os.O_DIRECTORY) as folder:
+                for name in os.listdir(folder):  # noqa: PTH208 - a descriptor
+                    if fnmatch(name, pattern) and not _is_folder(name, folder):
+                        os.unlink(name, dir_fd=folder)
+
+    def ensure_folder(self, path: str, mode: int = FOLDER_MODE, owner: int = 0) -> None:
+        """Create a folder, and its parents as folders of the guest's root user. An existing folder is left as it is."""
+        if self.exists(path):
+            return
+        parent, _, name = path.rpartition("/")
+        if parent:
+            self.ensure_folder(parent)
+        with self._opened(parent or ".", os.O_RDONLY | os.O_DIRECTORY) as folder:
+            os.mkdir(name, 0o700, dir_fd=folder)
+            descriptor = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+            try:
+                os.fchown(descriptor, self._on_host(owner), self._on_host(owner))
+                os.fchmod(descriptor, mode)
+            finally:
+                os.close(descriptor)
+
+    @contextmanager
+    def _new_name(self, path: str) -> Iterator[tuple[int, str]]:
+        """Yield a folder and an unused name in it. After the block, the new file replaces the file at ``path``."""
+        parent, _, name = path.rpartition("/")
+        self.ensure_folder(parent or ".")
+        new = f".virtcloud-{secrets.token_hex(8)}"
+        with self._opened(parent or ".", os.O_RDONLY | os.O_DIRECTORY) as folder:
+            try:
+                yield folder, new
+                os.rename(new, name, src_dir_fd=folder, dst_dir_fd=folder)
+            except BaseException:
+                _unlink_if_present(new, folder)
+                raise
+
+    def _on_host(self, identifier: int) -> int:
+        if not 0 <= identifier < IDS_PER_GUEST:
+            raise ValueError(f"expected a user ID from 0 to {IDS_PER_GUEST - 1}, got {identifier}")
+        return identifier + self._root.id_shift
+
+    @contextmanager
+    def _opened(self, path: str, flags: int) -> Iterator[int]:
+        root = os.open(self._root.folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            descriptor = _open_in_root(root, path, flags)
+        finally:
+            os.close(root)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+
+def _open_in_root(root: int, path: str, flags: int) -> int:
+    how = _OpenHow(flags | os.O_CLOEXEC, 0, RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS)
+    size = ctypes.c_size_t(ctypes.sizeof(how))
+    descriptor = ctypes.CDLL(None, use_errno=True).syscall(OPENAT2, root, os.fsencode(path), ctypes.byref(how), size)
+    if descriptor < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), path)
+    return int(descriptor)
+
+
+def _read_regular_file(descriptor: int, path: str) -> str:
+    """Return the content of a file that was opened with O_PATH, which opens no device."""
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_READ:
+        raise OSError(0, f"expected a file of at most {MAX_READ} bytes", path)
+    with open(f"/proc/self/fd/{descriptor}", errors="surrogateescape") as file:  # noqa: PTH123 - a descriptor
+        return file.read(MAX_READ)
+
+
+def _is_folder(name: str, folder: int) -> bool:
+    return stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+
+
+def _unlink_if_present(name: str, folder: int) -> None:
+    try:
+        os.unlink(name, dir_fd=folder)
+    except FileNotFoundError:
+        return

@@ -1,0 +1,40 @@
+"""The seed of a QEMU guest: an ISO 9660 image with NoCloud data, which the guest has as a read-only disk.
+
+cloud-init finds the disk by its volume label ``cidata``.
+"""
+
+import os
+from io import BytesIO
+from pathlib import Path
+
+from virtcloud.agent.files import refuse_os_errors
+from virtcloud.agent.guests.seeds import NoCloudData
+
+SEED = "seed.iso"
+VOLUME_LABEL = "cidata"
+MODE = 0o600
+"""Only root may read the private keys. libvirt passes the file to QEMU's user while the guest runs."""
+
+
+def write_seed_image(guest_folder: Path, data: NoCloudData) -> None:
+    """Replace a guest's seed. Raise Refused if the file cannot be written."""
+    new = guest_folder / f".{SEED}.new"
+    with refuse_os_errors(f"write the seed of a guest in {guest_folder}"):
+        new.unlink(missing_ok=True)
+        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, MODE), "wb") as file:
+            file.write(render_iso(data))
+        new.rename(guest_folder / SEED)
+
+
+def render_iso(data: NoCloudData) -> bytes:
+    """Return an ISO 9660 image of the files. The extensions Joliet and Rock Ridge store their full names."""
+    import pycdlib  # noqa: PLC0415 - 6 MB of memory, which only hosts with QEMU guests need
+
+    iso, image = pycdlib.PyCdlib(), BytesIO()
+    iso.new(interchange_level=3, joliet=3, rock_ridge="1.09", vol_ident=VOLUME_LABEL)
+    for number, (name, text) in enumerate(sorted(data.items())):
+        content = text.encode()
+        iso.add_fp(BytesIO(content), len(content), f"/FILE{number}.;1", rr_name=name, joliet_path=f"/{name}")
+    iso.write_fp(image)
+    iso.close()
+    return image.getvalue()
