@@ -15,7 +15,7 @@ from virtcloud.agent.files import describe_os_error
 from virtcloud.agent.guests import peer_files
 from virtcloud.agent.guests.guest_roots import GuestRoot
 from virtcloud.agent.guests.rooted_files import RootedFiles
-from virtcloud.agent.guests.seeds import VIRTCLOUD_FOLDER, home_folder, render_nocloud
+from virtcloud.agent.guests.seeds import NETWORK_CONFIG, VIRTCLOUD_FOLDER, home_folder, render_nocloud
 from virtcloud.model.errors import Refused
 from virtcloud.model.guest_seed import GuestSeed
 from virtcloud.model.wanted import GuestWanted, Segment
@@ -27,6 +27,8 @@ LINKS: Final = {
     "etc/hosts": f"{VIRTCLOUD_FOLDER}/{peer_files.HOSTS}",
     "etc/ssh/ssh_known_hosts": f"{VIRTCLOUD_FOLDER}/{peer_files.KNOWN_HOSTS}",
 }
+NO_NETWORK_CONFIG: Final = "network: {config: disabled}\n"
+"""libvirt has set the addresses before the container starts."""
 PRIVATE, PRIVATE_FOLDER, SUDOERS_MODE = 0o600, 0o700, 0o440
 FIRST_USER_ID, LAST_USER_ID = 1000, 59999  # login.defs(5) and Debian's policy 9.2.2
 PASSWD_FIELDS = 7
@@ -54,7 +56,8 @@ def write_container_seed(root: GuestRoot, segment: Segment, guest: GuestWanted, 
 
 
 def _write_nocloud(files: RootedFiles, segment: Segment, guest: GuestWanted, seed: GuestSeed) -> None:
-    for name, text in render_nocloud(segment, guest, seed, {}).items():
+    data = {**render_nocloud(segment, guest, seed, {}), NETWORK_CONFIG: NO_NETWORK_CONFIG}
+    for name, text in data.items():
         files.write(f"{NOCLOUD_FOLDER}/{name}", text, PRIVATE)
 
 

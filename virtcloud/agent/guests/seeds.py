@@ -35,7 +35,7 @@ def render_nocloud(segment: Segment, guest: GuestWanted, seed: GuestSeed, files:
     return {
         META_DATA: render_yaml({"instance-id": instance_id(segment, guest), "local-hostname": guest.name}),
         USER_DATA: render_cloud_config(_cloud_config(segment, guest, seed, files), guest.name, seed.user_data),
-        NETWORK_CONFIG: render_yaml(_network_config(guest)),
+        NETWORK_CONFIG: render_yaml(_network_config(segment, guest)),
     }
 
 
@@ -92,7 +92,7 @@ def _write_command(path: str, content: str) -> str:
     return f"mkdir -p {folder}; cat >{path} <<'{END_OF_FILE}'\n{content}{END_OF_FILE}\n"
 
 
-def _network_config(guest: GuestWanted) -> CloudConfig:
+def _network_config(segment: Segment, guest: GuestWanted) -> CloudConfig:
     return {
         "version": 2,
         "ethernets": {
@@ -102,6 +102,7 @@ def _network_config(guest: GuestWanted) -> CloudConfig:
                 "dhcp4": False,
                 "dhcp6": False,
                 "addresses": list(guest.addresses),
+                **({"mtu": segment.mtu} if segment.mtu else {}),
             }
         },
     }

@@ -79,6 +79,7 @@ def test_an_image_with_cloud_init_gets_nocloud_data(root: Path) -> None:
     text = (folder / "user-data").read_text()
     assert ("packages: [htop]" in text, "bootcmd" in text) == (True, False)
     assert (folder / "user-data").stat().st_mode & 0o777 == 0o600
+    assert (folder / "network-config").read_text() == "network: {config: disabled}\n"
     assert "alice" not in (root / "etc/passwd").read_text()
     assert (root / "etc/hosts").is_symlink()
 

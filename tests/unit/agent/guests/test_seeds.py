@@ -78,6 +78,13 @@ def test_the_interface_is_found_by_its_mac_address() -> None:
     }
 
 
+def test_the_interface_has_the_networks_mtu() -> None:
+    guest = seeded_guest()
+    assert guest.seed
+    data = render_nocloud(seeded_segment(guest, mtu=1450), guest, guest.seed, {})
+    assert yaml.safe_load(data["network-config"])["ethernets"]["eth0"]["mtu"] == 1450
+
+
 def test_members_with_equal_guests_have_different_instances() -> None:
     assert yaml.safe_load(render()["meta-data"]) == {"instance-id": "c1-n1", "local-hostname": "n1"}
     assert yaml.safe_load(render(cluster="c2")["meta-data"])["instance-id"] == "c2-n1"
