@@ -42,6 +42,15 @@ def test_the_user_exists_with_keys_that_only_the_user_reads(root: Path) -> None:
         assert (path.read_text(), path.stat().st_mode & 0o777, path.stat().st_uid) == (text, 0o600, SHIFT + 1001)
 
 
+def test_every_user_reads_accounts_and_root_sudo_rules(root: Path) -> None:
+    seed(root)
+    modes = {
+        path: (root / "etc" / path).stat().st_mode & 0o777
+        for path in ("passwd", "group", "shadow", "sudoers.d/90-virtcloud-alice")
+    }
+    assert list(modes.values()) == [0o644, 0o644, 0o600, 0o440]
+
+
 def test_a_user_of_the_image_keeps_its_id(root: Path) -> None:
     seed(root, user="user")
     assert (root / "etc/passwd").read_text().count("\n") == 2
