@@ -103,25 +103,19 @@ def _ensure_user(files: RootedFiles, name: str) -> tuple[int, str]:
     used = {int(entry[2]) for entry in (*passwd, *groups) if len(entry) > 2 and entry[2].isdecimal()}  # noqa: PLR2004
     user_id = next((number for number in range(FIRST_USER_ID, LAST_USER_ID) if number not in used), LAST_USER_ID)
     home, shell = home_folder(name), "/bin/bash" if files.exists("bin/bash") else "/bin/sh"
-    _append(files, "etc/group", f"{name}:x:{user_id}:")
+    files.append_line("etc/group", f"{name}:x:{user_id}:")
     if files.exists("etc/shadow"):
-        _append(files, "etc/shadow", f"{name}:*:::::::", PRIVATE)
+        files.append_line("etc/shadow", f"{name}:*:::::::")
     if files.exists("etc/sudoers.d"):
         files.write(f"etc/sudoers.d/90-virtcloud-{name}", f"{name} ALL=(ALL) NOPASSWD:ALL\n", SUDOERS_MODE)
-    _append(
-        files, "etc/passwd", f"{name}:{'x' if files.exists('etc/shadow') else '*'}:{user_id}:{user_id}::{home}:{shell}"
-    )
+    password = "x" if files.exists("etc/shadow") else "*"
+    files.append_line("etc/passwd", f"{name}:{password}:{user_id}:{user_id}::{home}:{shell}")
     return user_id, _relative(home)
 
 
 def _read_table(files: RootedFiles, path: str) -> list[list[str]]:
     """Return the lines of a file such as passwd(5), each as a list of fields."""
     return [line.split(":") for line in (files.read(path) or "").splitlines()]
-
-
-def _append(files: RootedFiles, path: str, line: str, mode: int = 0o644) -> None:
-    lines = (files.read(path) or "").splitlines()
-    files.write(path, "".join(f"{text}\n" for text in dict.fromkeys((*lines, line))), mode)
 
 
 def _relative(path: str) -> str:

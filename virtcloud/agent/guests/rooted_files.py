@@ -20,7 +20,7 @@ from virtcloud.agent.guests.id_ranges import IDS_PER_GUEST
 OPENAT2: Final = 437  # the same number on all architectures
 RESOLVE_NO_MAGICLINKS, RESOLVE_IN_ROOT = 0x02, 0x10  # linux/openat2.h
 MAX_READ: Final = 1 << 20
-FOLDER_MODE, FILE_MODE = 0o755, 0o644
+FOLDER_MODE, FILE_MODE, ACCESS = 0o755, 0o644, 0o777
 
 
 class _OpenHow(ctypes.Structure):
@@ -41,11 +41,7 @@ class RootedFiles:
 
     def exists(self, path: str) -> bool:
         """Return whether a path leads to a file or folder in the root."""
-        try:
-            with self._opened(path, os.O_PATH):
-                return True
-        except (FileNotFoundError, NotADirectoryError):
-            return False
+        return self._read_status(path) is not None
 
     def read(self, path: str) -> str | None:
         """Return the content of a file, or None if the file is absent. Raise OSError for a device or a huge file."""
@@ -58,11 +54,18 @@ class RootedFiles:
     def write(self, path: str, content: str, mode: int = FILE_MODE, owner: int = 0) -> None:
         """Replace a file atomically. The folder of the file is created if necessary."""
         with self._new_name(path) as (folder, new):
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            with os.fdopen(os.open(new, flags, 0o600, dir_fd=folder), "w", errors="surrogateescape") as file:
-                file.write(content)
-                os.fchown(file.fileno(), self._on_host(owner), self._on_host(owner))
-                os.fchmod(file.fileno(), mode)
+            _write_new(new, folder, content, (self._on_host(owner), self._on_host(owner)), mode)
+
+    def append_line(self, path: str, line: str, mode: int = FILE_MODE) -> None:
+        """Append a line to a file that lacks the line. The owner and the mode stay; an absent file gets ``mode``."""
+        lines = (self.read(path) or "").splitlines()
+        if line in lines:
+            return
+        former = self._read_status(path)
+        with self._new_name(path) as (folder, new):
+            text = "".join(f"{one}\n" for one in (*lines, line))
+            owner, group = (former.st_uid, former.st_gid) if former else (self._on_host(0), self._on_host(0))
+            _write_new(new, folder, text, (owner, group), stat.S_IMODE(former.st_mode) & ACCESS if former else mode)
 
     def write_link(self, path: str, target: str) -> None:
         """Replace a file by a symbolic link to ``target``."""
@@ -108,6 +111,13 @@ class RootedFiles:
                 _unlink_if_present(new, folder)
                 raise
 
+    def _read_status(self, path: str) -> os.stat_result | None:
+        try:
+            with self._opened(path, os.O_PATH) as descriptor:
+                return os.fstat(descriptor)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
     def _on_host(self, identifier: int) -> int:
         if not 0 <= identifier < IDS_PER_GUEST:
             raise ValueError(f"expected a user ID from 0 to {IDS_PER_GUEST - 1}, got {identifier}")
@@ -134,6 +144,14 @@ def _open_in_root(root: int, path: str, flags: int) -> int:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), path)
     return int(descriptor)
+
+
+def _write_new(name: str, folder: int, content: str, owner: tuple[int, int], mode: int) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(name, flags, 0o600, dir_fd=folder), "w", errors="surrogateescape") as file:
+        file.write(content)
+        os.fchown(file.fileno(), *owner)
+        os.fchmod(file.fileno(), mode)
 
 
 def _read_regular_file(descriptor: int, path: str) -> str:

@@ -21,6 +21,8 @@ def root(tmp_path: Path) -> Path:
     (root / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/bash\nuser:x:1000:1000::/home/user:/bin/sh\n")
     (root / "etc/group").write_text("root:x:0:\nuser:x:1000:\n")
     (root / "etc/shadow").write_text("root:*:::::::\n")
+    (root / "etc/shadow").chmod(0o640)
+    os.chown(root / "etc/shadow", SHIFT, SHIFT + 42)
     (root / "etc/hosts").write_text("127.0.0.1 image\n")
     (root / "etc/ssh/ssh_host_rsa_key").write_text("shared by all guests of the image")
     return root
@@ -42,13 +44,12 @@ def test_the_user_exists_with_keys_that_only_the_user_reads(root: Path) -> None:
         assert (path.read_text(), path.stat().st_mode & 0o777, path.stat().st_uid) == (text, 0o600, SHIFT + 1001)
 
 
-def test_every_user_reads_accounts_and_root_sudo_rules(root: Path) -> None:
+def test_account_files_keep_their_group_and_mode(root: Path) -> None:
+    """Debian's programs read the file ``shadow`` as the group of this name."""
     seed(root)
-    modes = {
-        path: (root / "etc" / path).stat().st_mode & 0o777
-        for path in ("passwd", "group", "shadow", "sudoers.d/90-virtcloud-alice")
-    }
-    assert list(modes.values()) == [0o644, 0o644, 0o600, 0o440]
+    statuses = [(root / "etc" / name).stat() for name in ("passwd", "group", "shadow", "sudoers.d/90-virtcloud-alice")]
+    assert [status.st_mode & 0o777 for status in statuses] == [0o644, 0o644, 0o640, 0o440]
+    assert (statuses[2].st_uid, statuses[2].st_gid) == (SHIFT, SHIFT + 42)
 
 
 def test_a_user_of_the_image_keeps_its_id(root: Path) -> None:
