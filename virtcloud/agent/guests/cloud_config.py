@@ -34,13 +34,18 @@ def render_cloud_config(generated: CloudConfig, guest: str, user_data: str | Non
     path = f"guest {guest}: user_data"
     try:
         check_user_data(user_data, f"guest {guest}")
-        trees = [yaml.compose(part, Loader=yaml.SafeLoader) for part in (text, user_data)]
-        merged = yaml.serialize(_merge(*trees, path), Dumper=yaml.SafeDumper, allow_unicode=True, width=MAX_WIDTH)
+        tree = _merge(_compose(text), _compose(user_data), path)
+        merged = yaml.serialize(tree, Dumper=yaml.SafeDumper, allow_unicode=True, width=MAX_WIDTH)
     except BadInput as error:
         raise Refused(str(error)) from error
     except RecursionError as error:
         raise Refused(f"{path}: expected cloud-config, got too many nested levels") from error
     return f"{HEADER}\n{merged}"
+
+
+def _compose(text: str) -> yaml.Node:
+    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    return yaml.MappingNode("tag:yaml.org,2002:map", []) if root is None else root
 
 
 def _merge(generated: yaml.Node, users: yaml.Node, path: str) -> yaml.Node:
