@@ -192,7 +192,10 @@ def test_a_second_cluster_on_an_access_port_is_refused(kernel: FakeKernel, make_
 def test_a_segment_is_rebuilt_when_its_tagging_changes(make_segment: Make, untagged: bool) -> None:
     before = ObservedHost((ObservedSegment("a", 100, "eth0", untagged=not untagged),))
     after = make_segment("a", 100, untagged=untagged)
-    assert compute_difference(HostWanted(segments=(after,)), before) == [RemoveSegment("a", 100), BuildSegment(after)]
+    assert compute_difference(HostWanted(segments=(after,)), before) == [
+        RemoveSegment("a", 100, files_stay=True),
+        BuildSegment(after),
+    ]
 
 
 def test_an_unrestorable_uplink_does_not_block_removals(kernel: FakeKernel, make_segment: Make) -> None:
