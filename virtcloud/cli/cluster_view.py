@@ -38,6 +38,10 @@ def _print_summary(view: ClusterView) -> None:
     if view.joined:
         mtu = f", MTU {view.joined.mtu}" if view.joined.mtu else ""
         click.echo(f"sites joined by {format_transport_service(view.joined)}{mtu}")
+    if view.spec.filters:
+        click.echo(f"filters of guests: {view.spec.filters}")
+    if view.spec.serves:
+        click.echo(f"services of guests: {', '.join(view.spec.serves)}")
     if view.quarantined:
         click.echo("VLAN IDs are quarantined until all elements below are clean")
 
