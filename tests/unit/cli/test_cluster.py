@@ -33,6 +33,13 @@ def test_progress_has_a_line_for_each_element(run: RunCommand) -> None:
     ]
 
 
+def test_a_networks_filters_are_options_and_are_shown(run: RunCommand, sbf: FakeSbf) -> None:
+    run(*CREATE, "--filters", "addresses", "--serve", "dhcp", "--serve", "ra")
+    assert (sbf.requests[0].spec.filters, sbf.requests[0].spec.serves) == ("addresses", ("dhcp", "ra"))
+    lines = run("cluster", "show", "demo").stdout.splitlines()
+    assert {"filters of guests: addresses", "services of guests: dhcp, ra"} <= {*lines}
+
+
 def test_the_options_become_the_spec(run: RunCommand, sbf: FakeSbf) -> None:
     run(
         *CREATE,

@@ -90,10 +90,11 @@ def test_a_dry_run_prints_transport_and_vlan_ids(
     )
 
 
-def test_a_cluster_is_shown_with_its_transport(run: RunCommand, sbf: FakeSbf) -> None:
+@pytest.mark.parametrize(("mtu", "shown"), [(None, ""), (1450, ", MTU 1450")])
+def test_a_cluster_is_shown_with_its_transport(run: RunCommand, sbf: FakeSbf, mtu: int | None, shown: str) -> None:
     run("cluster", "create", "demo", "--host", "brno-h1", "--image", "busybox")
-    joined = {"transport": "evpn", "kind": "evpn", "service": 10100}
+    joined = {"transport": "evpn", "kind": "evpn", "service": 10100, "mtu": mtu}
     sbf.clusters["demo"] = sbf.clusters["demo"].model_validate(
         sbf.clusters["demo"].model_dump(mode="json") | {"joined": joined}
     )
-    assert "sites joined by evpn: VNI 10100" in run("cluster", "show", "demo").stdout.splitlines()
+    assert f"sites joined by evpn: VNI 10100{shown}" in run("cluster", "show", "demo").stdout.splitlines()
