@@ -48,6 +48,12 @@ def test_ssh_reaches_every_guest_by_name(jobs: Jobs) -> None:
         assert (done.returncode, done.stdout, done.stderr) == (0, f"{guest}\n", "")
 
 
+def test_ssh_knows_the_host_key_of_each_guest_beforehand(jobs: Jobs) -> None:
+    for guest in ("g1", "g2"):
+        done = jobs[1].ssh(f"-o StrictHostKeyChecking=yes {guest} hostname")
+        assert (done.returncode, done.stdout, done.stderr) == (0, f"{guest}\n", "")
+
+
 def test_scp_copies_files_in_both_directions(jobs: Jobs) -> None:
     there, back = jobs[0].scp('"$VCLUSTER_HOSTS" g2:hosts'), jobs[0].scp("g2:hosts back")
     assert (there.returncode, back.returncode) == (0, 0), there.stderr + back.stderr

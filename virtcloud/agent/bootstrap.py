@@ -119,7 +119,7 @@ def serve_job_socket(  # noqa: PLR0913, PLR0917 - the dependencies
     ``wake`` ends the reconciler's pause. ``start`` starts a thread.
     """
     records = JobRecordStore(settings.state / "jobs")
-    script_access = ScriptAccess(JobFiles(settings.jobs, adapters.relays, adapters.mounts), records)
+    script_access = ScriptAccess(JobFiles(settings.jobs, adapters.relays, adapters.mounts), records, sbf.peers)
     removals = JobRemovals(element, sbf, records, script_access)
     stopping = threading.Event()
     handler = RequestHandler(

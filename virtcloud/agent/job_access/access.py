@@ -15,7 +15,8 @@ from pydantic import Field
 from virtcloud.agent.network.address_probe import AddressProber, IpAddress
 from virtcloud.model.cluster import Guest
 from virtcloud.model.document import Document
-from virtcloud.model.values import ClusterKey, Name, VlanId
+from virtcloud.model.guest_seed import Peer
+from virtcloud.model.values import ClusterKey, LoginName, Name, VlanId
 
 ScriptEnvironment = dict[str, str]
 """Environment variables of a job's script. `SCRIPT_VARIABLES` contains the names and their meanings."""
@@ -27,6 +28,7 @@ SCRIPT_VARIABLES = {
     "VCLUSTER_HOSTS": "a file in the format of `/etc/hosts`: the guests' addresses and names",
     "VCLUSTER_HOSTFILE": "a file for `mpirun --hostfile`: each guest with its number of processors as slots",
     "VCLUSTER_SSH_CONFIG": "a file for `ssh -F`, with which ssh reaches the guests by their names",
+    "VCLUSTER_KNOWN_HOSTS": "a file with the host keys of the guests, in the format of `~/.ssh/known_hosts`",
 }
 IpNetwork = IPv4Network | IPv6Network
 BATCH_SIZE, MAX_BATCHES = 8, 4
@@ -43,7 +45,8 @@ class JobAccess(Document):
     """The description of a job's access.
 
     The description is stored in the job's record, so that a restarted agent can open the access again. ``user`` is the
-    job's user on this host. ``vlan`` is the VLAN ID at this host's site.
+    job's user on this host. ``vlan`` is the VLAN ID at this host's site. ``peers`` are the guests of the cluster's
+    network with their public host keys. ``login`` is the user of the cluster's guests, or None if SBF does not know it.
     """
 
     key: ClusterKey
@@ -51,6 +54,8 @@ class JobAccess(Document):
     vlan: VlanId
     name: Name | None = None
     guests: tuple[Guest, ...] = ()
+    login: LoginName | None = None
+    peers: tuple[Peer, ...] = ()
 
 
 class JobAccessProvider(Protocol):

@@ -13,14 +13,16 @@ from virtcloud.agent.job_access.access import JobAccess, ScriptEnvironment
 from virtcloud.agent.job_access.job_folder import FileSystemMounts, JobFolders, find_account
 from virtcloud.agent.job_access.job_relays import NoFreeAddress
 from virtcloud.model.cluster import Guest
+from virtcloud.model.known_hosts import render_known_hosts
 
 PYTHONS = (sys.executable, "/usr/bin/python3", "/usr/libexec/platform-python")
 SSH_CONFIG = """\
 # Cluster {key}: ssh -F {folder}/ssh_config {first}
 #
-# ssh reaches the guests through the job's relay, because this host has no address in the cluster's network. Each guest
-# creates its host key when it boots. ssh accepts the first key and rejects a different key while the job runs. ssh does
-# not read your ~/.ssh/config: a ControlPath there could reach a guest with the same address in another cluster.
+# ssh reaches the guests through the job's relay, because this host has no address in the cluster's network. The file
+# known_hosts has the host keys of guests that SBF knows. ssh accepts the first key of another guest, and rejects a
+# different key while the job runs. ssh does not read your ~/.ssh/config: a ControlPath there could reach a guest with
+# the same address in another cluster.
 {hosts}
 Host *
   ProxyCommand {command}
@@ -59,7 +61,7 @@ class JobFiles:
         variables = {"VCLUSTER_HOSTS": "hosts", "VCLUSTER_HOSTFILE": "hostfile"}
         if any(guest.addresses for guest in access.guests):
             files |= self._ssh_files(access, self._folders.path(access.key))
-            variables["VCLUSTER_SSH_CONFIG"] = "ssh_config"
+            variables |= {"VCLUSTER_SSH_CONFIG": "ssh_config", "VCLUSTER_KNOWN_HOSTS": "known_hosts"}
         folder = self._folders.ensure(access.key, access.user, files)
         return {name: str(folder / file) for name, file in variables.items()}
 
@@ -71,7 +73,8 @@ class JobFiles:
             command = f"{shlex.join(argv)} %h %p"
         except NoFreeAddress as error:  # ssh prints the message
             command = f"echo {shlex.quote(f'virtcloud: {error}')} >&2"
-        return {"ssh_config": render_ssh_config(access, command, folder), "known_hosts": "", "connect": script}
+        known_hosts = render_known_hosts(access.peers)
+        return {"ssh_config": render_ssh_config(access, command, folder), "known_hosts": known_hosts, "connect": script}
 
     def close(self, key: str) -> None:
         """Remove the relay and the files."""
@@ -92,7 +95,10 @@ def render_hostfile(guests: Iterable[Guest]) -> str:
 def render_ssh_config(access: JobAccess, command: str, folder: Path) -> str:
     """PURE. Return an ssh configuration (ssh_config(5)) for access to guests by name, and to other hosts by address."""
     addressed_guests = [guest for guest in access.guests if guest.addresses]
-    entries = [f"Host {guest.name}\n  HostName {ip_interface(guest.addresses[0]).ip}\n" for guest in addressed_guests]
+    user = f"  User {access.login}\n" if access.login not in {None, access.user} else ""
+    entries = [
+        f"Host {guest.name}\n  HostName {ip_interface(guest.addresses[0]).ip}\n{user}" for guest in addressed_guests
+    ]
     return SSH_CONFIG.format(
         key=access.key, folder=folder, first=addressed_guests[0].name, hosts="".join(entries), command=command
     )

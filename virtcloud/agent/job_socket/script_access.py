@@ -4,14 +4,21 @@ The agent opens the access when the job's cluster is up. After a restart, the ag
 """
 
 import threading
+from collections.abc import Callable
+from typing import Final
 
 from virtcloud.agent import log
 from virtcloud.agent.job_access.access import JobAccess, JobAccessProvider, ScriptEnvironment
 from virtcloud.agent.job_socket.job_records import JobRecord, JobRecordStore, RecordPhase, record_access
 from virtcloud.agent.supervision import ReportProgress
 from virtcloud.model.errors import VirtcloudError
+from virtcloud.model.known_hosts import ClusterPeers
 from virtcloud.model.values import Name
 from virtcloud.model.views import ClusterView
+
+ReadPeers = Callable[[str, str], ClusterPeers]
+"""Returns the guests of a cluster's network, and the user of the cluster's guests. The arguments are key and ID."""
+NO_PEERS: Final = {"login": None, "peers": ()}
 
 
 class ScriptAccess:
@@ -20,10 +27,11 @@ class ScriptAccess:
     Lock order: the lock of this object, then the lock of the job records.
     """
 
-    def __init__(self, provider: JobAccessProvider, records: JobRecordStore) -> None:
+    def __init__(self, provider: JobAccessProvider, records: JobRecordStore, read_peers: ReadPeers) -> None:
         """Open the access with ``provider``, for the jobs in ``records``."""
         self._provider = provider
         self._records = records
+        self._read_peers = read_peers
         self._lock = threading.Lock()
         self._environments: dict[JobAccess, ScriptEnvironment] = {}
 
@@ -39,10 +47,25 @@ class ScriptAccess:
         }
         if view.spec.name:
             variables["VCLUSTER_NAME"] = view.spec.name
+        access = self._describe_access(job, view, site)
         with self._lock:
             if _is_current_run(job, self._records.get(job.cluster)):
-                variables |= self._open_and_record(job, _job_access(job, view, site))
+                variables |= self._open_and_record(job, access)
         return variables
+
+    def _describe_access(self, job: JobRecord, view: ClusterView, site: Name) -> JobAccess | None:
+        """Return the job's access with the host keys of guests, which are read from SBF once."""
+        access, known = _job_access(job, view, site), self._records.get(job.cluster)
+        if access is None or not _is_current_run(job, known):
+            return access
+        if known is not None and known.opening and known.opening.model_copy(update=NO_PEERS) == access:
+            return known.opening
+        try:
+            peers = self._read_peers(view.key, view.id)
+        except VirtcloudError as error:  # an older SBF, or SBF does not answer now: ssh accepts the guests' first keys
+            log.warning("peers_not_read", cluster=view.key, error=error)
+            return access
+        return access.model_copy(update={"login": peers.user, "peers": peers.peers})
 
     def reopen(self, report_progress: ReportProgress = lambda: None) -> None:
         """Open the access of all jobs whose access was open when the former agent ended.

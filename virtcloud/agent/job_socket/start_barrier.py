@@ -17,6 +17,7 @@ from virtcloud.agent.network import names
 from virtcloud.agent.network.address_probe import AddressProber, IpAddress, OpenProber
 from virtcloud.model.cluster import ENDED_STATES, LEAVING_STATES, ClusterState, Guest
 from virtcloud.model.errors import Gone, NotFound, VirtcloudError
+from virtcloud.model.known_hosts import ClusterPeers
 from virtcloud.model.values import Name
 from virtcloud.model.views import ClusterView, PlacementProgress, PlacementView
 
@@ -53,6 +54,9 @@ class JobClusterApi(Protocol):
 
     def cluster(self, key: str, after: int | None = None, wait: float = 0) -> ClusterView:
         """Wait at most ``wait`` seconds for a version later than ``after``. Return the cluster."""
+
+    def peers(self, key: str, cluster_id: str | None = None) -> ClusterPeers:
+        """Return the guests of the cluster's network with their host keys, and the user of the cluster's guests."""
 
     def delete_cluster(self, key: str, attempt: int | None = None, owner: str | None = None) -> ClusterView:
         """Request the end of a cluster. If given, ``attempt`` and ``owner`` identify the job's run. Idempotent."""

@@ -13,7 +13,8 @@ from virtcloud.agent.job_access.job_files import JobFiles, find_python
 from virtcloud.agent.job_access.job_relays import NoFreeAddress
 from virtcloud.model.cluster import Guest
 from virtcloud.model.errors import Refused
-from virtcloud.model.values import ClusterKey, Name, VlanId
+from virtcloud.model.guest_seed import Peer
+from virtcloud.model.values import ClusterKey, LoginName, Name, VlanId
 
 GUESTS = (
     Guest.model_validate({"name": "g1", "host": "h1", "image": "x", "cpus": 2, "addresses": ["10.0.0.1/24"]}),
@@ -51,6 +52,7 @@ def test_the_files_name_every_guest(tmp_path: Path) -> None:
         "VCLUSTER_HOSTS": str(tmp_path / "12.pbs/hosts"),
         "VCLUSTER_HOSTFILE": str(tmp_path / "12.pbs/hostfile"),
         "VCLUSTER_SSH_CONFIG": str(tmp_path / "12.pbs/ssh_config"),
+        "VCLUSTER_KNOWN_HOSTS": str(tmp_path / "12.pbs/known_hosts"),
     }
     assert (tmp_path / "12.pbs/hosts").read_text() == "10.0.0.1 g1\n10.0.0.2 g2\nfd00::2 g2\n"
     assert (tmp_path / "12.pbs/hostfile").read_text() == "g1 slots=2\ng2 slots=1\ng3 slots=1\n"
@@ -83,6 +85,16 @@ def test_ssh_config_names_guests_and_stores_host_keys(tmp_path: Path) -> None:
         "  GlobalKnownHostsFile /dev/null",
         "  LogLevel ERROR",
     ]
+
+
+def test_ssh_knows_the_guests_user_and_host_keys(tmp_path: Path) -> None:
+    key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAICV4Rg1MXTHEvoTqFY3ldwZh9dYVIQFVY1pW0Sx6tWc3"
+    peer = Peer.model_validate({"name": "g1", "cluster": "12.pbs", "addresses": ["10.0.0.1/24"], "host_key": key})
+    access = job_access().model_copy(update={"login": LoginName("somebody"), "peers": (peer,)})
+    JobFiles(tmp_path, FakeRelays(), FakeMounts()).open(access)
+    assert (tmp_path / "12.pbs/known_hosts").read_text() == f"g1,10.0.0.1 {key}\n"
+    config = (tmp_path / "12.pbs/ssh_config").read_text()
+    assert "Host g1\n  HostName 10.0.0.1\n  User somebody\nHost g2\n" in config
 
 
 @needs_root

@@ -6,11 +6,19 @@ import pytest
 from virtcloud.agent.job_access.access import JobAccess, ScriptEnvironment
 from virtcloud.agent.job_socket.job_records import JobRecord, JobRecordStore, RecordPhase
 from virtcloud.agent.job_socket.script_access import ScriptAccess
-from virtcloud.model.errors import Refused
+from virtcloud.model.errors import Refused, ServiceUnreachable
+from virtcloud.model.known_hosts import ClusterPeers
 from virtcloud.model.values import ClusterKey, Name
 from virtcloud.model.views import ClusterView
 
+PEERS = ClusterPeers.model_validate(
+    {"key": "12.pbs", "user": "me", "peers": [{"name": "g1", "cluster": "12.pbs", "addresses": ["10.0.0.1/24"]}]}
+)
 KEY, BRNO = ClusterKey("12.pbs"), Name("brno")
+
+
+def no_answer(_key: str, _id: str) -> ClusterPeers:
+    raise ServiceUnreachable("SBF does not answer")
 
 
 @dataclass
@@ -18,12 +26,14 @@ class FakeAccessProvider:
     """A provider that records the opened and the closed accesses."""
 
     calls: list[str] = field(default_factory=list)
+    peers: list[str] = field(default_factory=list)
     refuses: bool = False
 
     def open(self, access: JobAccess) -> ScriptEnvironment:
         if self.refuses:
             raise Refused("no")
         self.calls.append(f"open {access.key} in {access.vlan} for {access.user}")
+        self.peers.append(f"{access.login}: {', '.join(peer.name for peer in access.peers)}")
         return {"VCLUSTER_HOSTS": "/x"}
 
     def close(self, key: str) -> None:
@@ -57,7 +67,7 @@ def records(tmp_path: Path) -> JobRecordStore:
 
 @pytest.fixture
 def script_access(provider: FakeAccessProvider, records: JobRecordStore) -> ScriptAccess:
-    return ScriptAccess(provider, records)
+    return ScriptAccess(provider, records, lambda _key, _id: PEERS)
 
 
 def test_access_is_opened_once(
@@ -118,9 +128,24 @@ def test_a_restarted_agent_reopens_exactly_the_open_access(
     for phase in (RecordPhase.ASKED, RecordPhase.CANCELLED):  # the script of a cancelled job may survive the signal
         record(records, records.all()[0].model_copy(update={"phase": phase}))
         restarted = FakeAccessProvider()
-        ScriptAccess(restarted, records).reopen()
+        ScriptAccess(restarted, records, no_answer).reopen()
         assert restarted.calls == provider.calls
     record(records, records.all()[0].model_copy(update={"phase": RecordPhase.LEAVING}))
     restarted = FakeAccessProvider()
-    ScriptAccess(restarted, records).reopen()
+    ScriptAccess(restarted, records, no_answer).reopen()
     assert restarted.calls == []
+
+
+def test_host_keys_are_read_from_sbf_once(provider: FakeAccessProvider, records: JobRecordStore) -> None:
+    """After a restart of the agent, the recorded keys are used, even if SBF does not answer."""
+    job = record(records, job_record())
+    ScriptAccess(provider, records, lambda _key, _id: PEERS).provide_environment(job, view(), BRNO)
+    ScriptAccess(provider, records, no_answer).provide_environment(job, view(), BRNO)
+    assert provider.peers == ["me: g1", "me: g1"]
+
+
+def test_a_job_starts_without_host_keys_of_an_older_sbf(
+    provider: FakeAccessProvider, records: JobRecordStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ScriptAccess(provider, records, no_answer).provide_environment(record(records, job_record()), view(), BRNO)
+    assert provider.peers == ["None: "]
