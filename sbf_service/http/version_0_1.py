@@ -211,7 +211,7 @@ def _remove_unknown_keys(value: Any, documents: tuple[str, ...]) -> Any:  # noqa
         return [_remove_unknown_keys(item, documents) for item in value]
     if not documents or not isinstance(value, dict):
         return value
-    document = max(documents, key=lambda name: len(KEYS[name] & value.keys()))
+    document = max(documents, key=lambda name: (len(KEYS[name] & value.keys()), -len(KEYS[name] - value.keys())))
     return {
         key: _remove_unknown_keys(inner, INNER.get((document, key), ()))
         for key, inner in value.items()

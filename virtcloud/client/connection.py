@@ -129,8 +129,11 @@ class Connection:
         wait: float = 0,
         if_match: str | None = None,
     ) -> SbfResponse:
-        """Send a call and return the answer. ``wait`` seconds are added to the timeout of the call."""
-        content = None if body is None else body.model_dump_json(exclude_none=True).encode()
+        """Send a call and return the answer. ``wait`` seconds are added to the timeout of the call.
+
+        The body omits keys that have their default value, because an older SBF refuses keys that it does not know.
+        """
+        content = None if body is None else body.model_dump_json(exclude_defaults=True).encode()
         headers = self._headers() | ({} if content is None else {"content-type": "application/json"})
         if if_match is not None:
             headers["if-match"] = if_match

@@ -96,6 +96,11 @@ def test_the_best_matching_document_is_used() -> None:
     assert rewrite_answer("put_cluster", preview) == {"key": "a", "created": True, "elements": [{"lines": []}]}
 
 
+def test_the_document_with_the_fewest_missing_keys_is_used() -> None:
+    entry = {"difference": {"add": [{"key": "a", "later": 1}], "remove": []}}
+    assert rewrite_answer("get_audit", entry) == {"difference": {"add": [{"key": "a"}], "remove": []}}
+
+
 def test_an_operation_unknown_to_0_1_is_unchanged() -> None:
     assert rewrite_answer("list_ports", [{"name": "p1"}]) == [{"name": "p1"}]
 

@@ -67,7 +67,7 @@ def test_a_port_that_cannot_be_adopted_is_refused(
 def test_a_release_prints_that_the_configuration_is_restored(run: RunCommand, posted: list[object]) -> None:
     result = run("element", "release", "brno-sw", "Gi1/0/1")
     assert result.stdout == "released Gi1/0/1 of brno-sw: SBF restores the former configuration\n"
-    assert posted == [("/v1/elements/brno-sw/ports/release", {"ports": ["Gi1/0/1"], "forget": False})]
+    assert posted == [("/v1/elements/brno-sw/ports/release", {"ports": ["Gi1/0/1"]})]
 
 
 def test_ports_are_listed_with_their_uses(run: RunCommand, posted: list[object]) -> None:

@@ -72,7 +72,7 @@ def test_an_error_report_is_sent_with_its_message(client: SbfClient, script: Scr
     script.answer(204, "")
     client.report_error("h1", 7, "no uplink")
     assert script.asked == [
-        ("POST", "/v1/elements/h1/trouble", b'{"revision":7,"message":"no uplink","clusters":{},"refused":{}}')
+        ("POST", "/v1/elements/h1/trouble", b'{"revision":7,"message":"no uplink"}')
     ]
 
 
