@@ -352,10 +352,13 @@ def test_denials_are_logged_and_counted(world: World, caplog: pytest.LogCaptureF
 
 OPEN_CALLS = {"get_health", "get_readiness", "get_metrics"}
 FOR_EVERYBODY = {"who_am_i"}
+IMAGE_CONTENT = {"sha256": "0" * 64, "size": 1000, "format": "qcow2", "architecture": "x86_64"}
 ABOUT_CLUSTERS = {"list_clusters": (200, []), "get_cluster": UNKNOWN, "delete_cluster": UNKNOWN} | dict.fromkeys(
     ("get_peers", "list_guests", "get_guest"), UNKNOWN
 )
 """The answers to calls about a cluster that has no placement on the agent's element."""
+ABOUT_IMAGES = {"list_images"} | {"get_image", "get_image_content", "verify_image", "share_image", "remove_image"}
+"""Calls about images. The agent sees no image, because none of its clusters uses one."""
 BODIES: dict[str, object] = {
     "put_cluster": body("brno-h1"),
     "extend_lease": {"seconds": 60},
@@ -377,11 +380,17 @@ BODIES: dict[str, object] = {
     "preview_site_topology": {"site": three_sites().sites[0].model_dump(mode="json")},
     "answer_for_job": {"runs": False},
     "put_guest_power": {"power": "off"},
+    "add_image": IMAGE_CONTENT | {"url": "http://127.0.0.1/image"},
+    "share_image": {"everybody": True},
 }
-QUERIES = {"list_asked_jobs": "?server=torque"}
+QUERIES = {
+    "list_asked_jobs": "?server=torque",
+    "upload_image": "?" + "&".join(f"{key}={value}" for key, value in IMAGE_CONTENT.items()),
+}
 PATH_VALUES = {"key": "demo", "name": "brno-h1", "vlan": "100", "id": "aaaaaaaa", "user": "alice"} | {
     "guest": "g1",
     "fingerprint": f"SHA256:{'a' * 43}",
+    "site": "brno",
 }
 
 
@@ -400,11 +409,13 @@ def test_every_call_is_denied_to_an_unrelated_caller(world: World) -> None:
                 world, method.upper(), path.format(**PATH_VALUES) + QUERIES.get(name, ""), BODIES.get(name), token=token
             )
             statuses[name] = (answer.status_code, "security" in call)
+            if name in ABOUT_IMAGES:
+                assert answer.status_code in {403, 404} or answer.json() == []
             if name in ABOUT_CLUSTERS:
                 answers[name] = (answer.status_code, []) if answer.json() == [] else problem(answer)
     assert {name for name, (_, secured) in statuses.items() if not secured} == OPEN_CALLS
     assert answers == ABOUT_CLUSTERS
-    allowed = OPEN_CALLS | FOR_EVERYBODY | set(ABOUT_CLUSTERS)
+    allowed = OPEN_CALLS | FOR_EVERYBODY | ABOUT_IMAGES | set(ABOUT_CLUSTERS)
     assert {name: status for name, (status, _) in statuses.items() if name not in allowed and status != 403} == {}
 
 
