@@ -71,9 +71,7 @@ def test_a_confirmation_is_sent(client: SbfClient, script: Script) -> None:
 def test_an_error_report_is_sent_with_its_message(client: SbfClient, script: Script) -> None:
     script.answer(204, "")
     client.report_error("h1", 7, "no uplink")
-    assert script.asked == [
-        ("POST", "/v1/elements/h1/trouble", b'{"revision":7,"message":"no uplink"}')
-    ]
+    assert script.asked == [("POST", "/v1/elements/h1/trouble", b'{"revision":7,"message":"no uplink"}')]
 
 
 def test_a_long_poll_sends_its_version_and_its_wait(client: SbfClient, script: Script) -> None:
