@@ -88,6 +88,10 @@ def _describe_tls_error(error: OSError) -> str:
 
 BACKLOG = 1024
 SOCKET_MODE = 0o660
+PING_INTERVAL_S = 20.0
+"""Interval in seconds of pings on WebSockets, so that proxies do not close idle sessions."""
+MAX_MESSAGE = 1 << 20
+"""The longest message of a WebSocket, in bytes."""
 SHUTDOWN_GRACE_S = 1
 """When the service stops, requests in progress are cancelled after this number of seconds."""
 
@@ -147,6 +151,10 @@ def run_server(service: SbfService, sockets: list[socket.socket]) -> None:
         access_log=False,
         timeout_graceful_shutdown=SHUTDOWN_GRACE_S,
         lifespan="on",
+        ws_ping_interval=PING_INTERVAL_S,
+        ws_ping_timeout=None,
+        ws_max_size=MAX_MESSAGE,
+        ws_per_message_deflate=False,
         proxy_headers=bool(service.settings.trusted_proxies),
         forwarded_allow_ips=list(format_proxies(service.settings.trusted_proxies)),
         ssl_context_factory=None if context is None else lambda _config, _default: context,

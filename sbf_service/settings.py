@@ -170,6 +170,22 @@ class ServiceTiming(Document):
         return timedelta(seconds=self.worker_lease)
 
 
+class RelayKeys(Document):
+    """``[relay]``: sessions between users and guests (``virtcloud guest log|console|connect``, ``cluster ssh``)."""
+
+    address: str | None = Field(
+        None,
+        pattern="^https?://[^/]+$",
+        description="This replica's own address, such as `https://sbf1.example.org:8443`. The agents connect there for "
+        "the sessions of this replica. Needed if several replicas share one database.",
+    )
+    sessions_per_user: int = Field(
+        100, ge=1, le=10000, description="Largest number of concurrent sessions of one user at this replica."
+    )
+    idle: Seconds = Field(7200, description="Seconds without a byte in any direction after which a session ends.")
+    agent_wait: Seconds = Field(15, description="Seconds in which the agent of a guest's host must connect.")
+
+
 class ServiceSettings(Document):
     """All settings of the service."""
 
@@ -219,6 +235,7 @@ class ServiceSettings(Document):
     limits: RequestLimits = RequestLimits()
     images: ImageLimits = ImageLimits()
     placement: Overcommit = Overcommit()
+    relay: RelayKeys = RelayKeys()
     timing: ServiceTiming = ServiceTiming()
 
     @model_validator(mode="after")

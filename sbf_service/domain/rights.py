@@ -24,6 +24,7 @@ class Action(StrEnum):
     EXTEND_CLUSTER = "extend the lease of"
     SHARE_CLUSTER = "share the network of"
     CONTROL_GUEST = "stop, start, reset or read the log of"
+    REACH_GUEST = "connect to"
     READ_SITES = "list sites"
     READ_QUARANTINE = "read the quarantine of"
     SET_POOL = "change the pool of"
@@ -84,6 +85,7 @@ RIGHTS: Mapping[Role, Mapping[Action, RightScope]] = {
         Action.EXTEND_CLUSTER: RightScope.OWN,
         Action.SHARE_CLUSTER: RightScope.OWN,
         Action.CONTROL_GUEST: RightScope.OWN,
+        Action.REACH_GUEST: RightScope.OWN,
         Action.READ_AUDIT: RightScope.OWN,
         Action.READ_QUOTA: RightScope.OWN,
         Action.READ_KEYS: RightScope.OWN,

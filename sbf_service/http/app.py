@@ -12,8 +12,21 @@ from sbf_service.bootstrap import SbfService
 from sbf_service.http.auth.authentication import STATIC_DOCS, AuthenticationMiddleware
 from sbf_service.http.middleware import RequestTimingMiddleware, Version01Middleware
 from sbf_service.http.problems import add_problem_schema, install_error_handlers, problem_responses
-from sbf_service.http.routes import access, clusters, elements, guests, images, jobs, keys, monitoring, sites, topology
+from sbf_service.http.routes import (
+    access,
+    clusters,
+    elements,
+    guests,
+    images,
+    jobs,
+    keys,
+    monitoring,
+    sessions,
+    sites,
+    topology,
+)
 from sbf_service.http.routes.monitoring import ReadinessProbe, probe_database
+from sbf_service.http.session_relay import SessionRelay
 
 DESCRIPTION = """
 Virtual clusters: private layer-2 networks across sites, with virtual machines on them.
@@ -50,6 +63,7 @@ def create_app(service: SbfService) -> FastAPI:
         title="SBF", version=_version(), description=DESCRIPTION, lifespan=run_service, static_url=STATIC_DOCS
     )
     app.state.service = service
+    app.state.sessions = SessionRelay(service.settings.relay.sessions_per_user, service.settings.relay.idle)
     app.state.readiness = ReadinessProbe(lambda: probe_database(service))
     _document_problems(app)
     install_error_handlers(app)
@@ -57,7 +71,7 @@ def create_app(service: SbfService) -> FastAPI:
     app.add_middleware(Version01Middleware)
     app.add_middleware(RequestTimingMiddleware, metrics=service.metrics)
     denied = problem_responses(401, 403, 429)
-    for resource in (clusters, guests, topology, sites, elements, access, keys, jobs, images):
+    for resource in (clusters, guests, sessions, topology, sites, elements, access, keys, jobs, images):
         app.include_router(resource.router, responses=denied)
     app.include_router(monitoring.metrics_router, responses=denied)
     app.include_router(monitoring.health_router)

@@ -49,12 +49,18 @@ class Operation(APIRoute):
         self.description = description
 
 
-async def wait_until_newer(
-    feed: ChangeFeed, topic: str, read_version: Callable[[], int], after: int | None, wait: float
+async def wait_until_newer(  # noqa: PLR0913, PLR0917 - a version and two limits
+    feed: ChangeFeed,
+    topic: str,
+    read_version: Callable[[], int],
+    after: int | None,
+    wait: float,
+    interval: float | None = POLL_INTERVAL_S,
 ) -> None:
     """Wait until ``read_version()`` exceeds ``after``, until ``wait`` seconds have passed, or until the service stops.
 
-    Waiting uses no thread. The change feed publishes changes of the resource under ``topic``.
+    Waiting uses no thread. The change feed publishes changes of the resource under ``topic``. Without ``interval``, the
+    version is read again only after such a change.
     """
     if after is None or wait <= 0:
         return
@@ -64,7 +70,7 @@ async def wait_until_newer(
             remaining = deadline - time.monotonic()
             if remaining <= 0:
                 return
-            await wait_for_change(event, min(POLL_INTERVAL_S, remaining))
+            await wait_for_change(event, min(interval or remaining, remaining))
 
 
 def make_etag(version: object) -> str:

@@ -230,6 +230,26 @@ class GuestPowerRow(Base):
     revision: Mapped[int]
 
 
+class GuestSessionRow(Base):
+    """A session with a guest, from the user's request until the agent of the guest's host connects.
+
+    ``request`` is the user's request (JSON). ``address`` is the address of the replica that waits for the agent. A
+    replica that was killed leaves rows, which are ignored and deleted after ``expires_at``.
+    """
+
+    __tablename__ = "guest_sessions"
+    __table_args__ = ({"sqlite_autoincrement": True},)
+
+    number: Mapped[int] = mapped_column(primary_key=True)
+    id: Mapped[str] = mapped_column(NAME_TYPE)
+    element: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("elements.name"), index=True)
+    network: Mapped[str] = mapped_column(NAME_TYPE)
+    guest: Mapped[str] = mapped_column(NAME_TYPE)
+    request: Mapped[str] = mapped_column(Text)
+    address: Mapped[str | None] = mapped_column(Text)
+    expires_at: Mapped[datetime] = mapped_column(UtcDateTime)
+
+
 class ClaimRow(Base):
     """The claim of one VLAN ID at one site by one cluster. The primary key enforces DESIGN.md §7.1."""
 

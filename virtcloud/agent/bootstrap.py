@@ -16,6 +16,7 @@ from types import ModuleType
 
 from virtcloud.agent import log
 from virtcloud.agent.capacity import CapacityReporter
+from virtcloud.agent.guest_access.session_listener import SessionListener
 from virtcloud.agent.job_access.job_files import JobFiles, RelayProvider
 from virtcloud.agent.job_access.job_folder import FileSystemMounts, TmpfsMounts
 from virtcloud.agent.job_socket.job_records import JobRecordStore
@@ -158,6 +159,7 @@ def _reconcile(element: Name, settings: AgentSettings, stop: StopSignal, supervi
             cache := adapters.make_image_cache(settings, image_sbf.download_image),
         ) as host,
         sbf_client(settings, settings.token_file, JOB_SOCKET_SBF_TIMEOUT_S) as job_sbf,
+        sbf_client(settings, settings.token_file) as session_sbf,
     ):
         timing = ReconcileTiming(settings.timing.check, settings.timing.retry_first, settings.timing.retry_most)
         report_capacity = CapacityReporter(element, sbf).report
@@ -165,12 +167,16 @@ def _reconcile(element: Name, settings: AgentSettings, stop: StopSignal, supervi
             element, sbf, host, stop, timing, progress=supervisor.report_progress, report_capacity=report_capacity
         )
         cache.wake = reconciler.wake
-        socket_adapters = JobSocketAdapters(adapters.make_job_relays(settings))
+        relays = adapters.make_job_relays(settings)
+        sessions = SessionListener(element, session_sbf, adapters.make_guest_connector(settings, host, relays))
+        socket_adapters = JobSocketAdapters(relays)
         with serve_job_socket(element, settings, job_sbf, reconciler.wake, socket_adapters, supervisor.start):
+            sessions.start(supervisor.start)
             log.info("started", element=element, sbf=settings.sbf, socket=settings.socket)
             supervisor.report_ready()
             reconciler.run()
             supervisor.report_stopping()
+            sessions.stop()
 
 
 def _make_pause(stop: StopSignal, supervisor: ThreadSupervisor) -> Callable[[float], None]:

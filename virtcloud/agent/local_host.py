@@ -5,7 +5,7 @@ Importing this module imports pyroute2 and libvirt.
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 
 from virtcloud.agent import log
 from virtcloud.agent.difference import (
@@ -18,13 +18,19 @@ from virtcloud.agent.difference import (
     StopGuests,
     WritePeerFiles,
 )
+from virtcloud.agent.guest_access.guest_channels import GuestChannel, LogChannel, open_console, open_tcp
+from virtcloud.agent.guest_access.guest_ports import PREFIX, GuestPorts
+from virtcloud.agent.guest_access.session_listener import ConnectGuest
 from virtcloud.agent.guests.admission_rules import AdmissionRules
+from virtcloud.agent.guests.consoles import GuestConsoles
+from virtcloud.agent.guests.guest_files import CONSOLE
 from virtcloud.agent.guests.guests import GuestSettings, LocalGuests
 from virtcloud.agent.guests.hypervisor import LibvirtHypervisor
 from virtcloud.agent.guests.image_cache import CacheSettings, ImageCache
 from virtcloud.agent.guests.image_fetch import DownloadFromSbf, ImageSources
 from virtcloud.agent.guests.image_unpack import UnpackLimits
 from virtcloud.agent.job_access.job_relays import JobRelays
+from virtcloud.agent.network import names
 from virtcloud.agent.network.address_probe import AddressProbe
 from virtcloud.agent.network.interfaces import UplinkRecordFiles
 from virtcloud.agent.network.kernel import NetlinkKernel
@@ -32,7 +38,8 @@ from virtcloud.agent.network.nftables import NftablesFilters
 from virtcloud.agent.network.segments import SegmentInterfaces
 from virtcloud.agent.settings import AgentSettings
 from virtcloud.model.errors import Refused
-from virtcloud.model.wanted import HostWanted
+from virtcloud.model.guest_sessions import GuestSession, SessionKind
+from virtcloud.model.wanted import HostWanted, Segment
 
 MIB = 1 << 20
 
@@ -41,12 +48,17 @@ class LocalHost:
     """The segments and guests of this host, and the filters of its guests."""
 
     def __init__(
-        self, segments: SegmentInterfaces, guests: LocalGuests, filters: NftablesFilters | None = None
+        self,
+        segments: SegmentInterfaces,
+        guests: LocalGuests,
+        filters: NftablesFilters | None = None,
+        consoles: GuestConsoles | None = None,
     ) -> None:
         """Reconcile ``segments``, ``guests`` and ``filters``. Without ``filters``, guests may send any frame."""
         self._segments = segments
         self._guests = guests
         self._filters = filters
+        self.consoles = consoles or GuestConsoles()
         self._orphans_removed_for: HostWanted | None = None
 
     def read(self) -> ObservedHost:
@@ -107,14 +119,17 @@ def open_host(
     """
     kernel = NetlinkKernel()
     hypervisors = {kind: LibvirtHypervisor(uri, progress=progress) for kind, uri in settings.hypervisors.items()}
+    consoles = GuestConsoles()
     try:
         accepts_filters = settings.bridged_frames_filtered == "accept"
         segments = SegmentInterfaces(
             kernel, UplinkRecordFiles(settings.state / "uplinks"), accepts_filters=accepts_filters
         )
         filters = _open_filters(settings)
-        yield LocalHost(segments, LocalGuests(hypervisors, _guest_settings(settings), pause, cache=cache), filters)
+        guests = LocalGuests(hypervisors, _guest_settings(settings), pause, cache=cache, consoles=consoles)
+        yield LocalHost(segments, guests, filters, consoles)
     finally:
+        consoles.close()
         kernel.close()
         for hypervisor in hypervisors.values():
             hypervisor.close()
@@ -138,6 +153,22 @@ def _open_filters(settings: AgentSettings) -> NftablesFilters | None:
 def make_job_relays(settings: AgentSettings) -> JobRelays:
     """Create the relays of jobs. Any thread may use the relays, because each call opens a new netlink socket."""
     return JobRelays(lambda: closing(NetlinkKernel()), settings.jobs, AddressProbe)
+
+
+def make_guest_connector(settings: AgentSettings, host: LocalHost, relays: JobRelays) -> ConnectGuest:
+    """Return the function that connects sessions with the guests of this host. Remove relays of a killed agent."""
+    ports = GuestPorts(relays)
+    ports.remove_orphans(settings.jobs.glob(f".relay-{PREFIX}*"))
+
+    def connect(session: GuestSession, segment: Segment) -> AbstractContextManager[GuestChannel]:
+        domain = names.domain_name(segment.id, session.guest)
+        if session.port is not None:
+            return open_tcp(ports.connect(segment, session.guest, session.port))
+        if session.kind is SessionKind.CONSOLE:
+            return open_console(host.consoles, domain)
+        return nullcontext(LogChannel(settings.state / "guests" / domain / CONSOLE, follow=session.follow))
+
+    return connect
 
 
 def _guest_settings(settings: AgentSettings) -> GuestSettings:

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from virtcloud import __version__
 from virtcloud.client.credentials import TokenSource, no_token
+from virtcloud.client.session_stream import HandshakeRefusedError, SessionStream, open_stream
 from virtcloud.model.document import Document
 from virtcloud.model.errors import (
     BadInput,
@@ -113,6 +114,7 @@ class Connection:
         self.url = url
         self._timeout = timeout
         self._token = token
+        self._trust = trust
         self._http = _build_http_client(url, trust)
 
     def close(self) -> None:
@@ -190,6 +192,24 @@ class Connection:
         return {"user-agent": USER_AGENT} | (
             {} if token is None else {"authorization": f"Bearer {token.get_secret_value()}"}
         )
+
+    def open_stream(
+        self, path: str, query: Mapping[str, str | float | None], wait: float = 0, url: str | None = None
+    ) -> SessionStream:
+        """Open a byte stream in both directions (WebSocket). ``url`` is the address of another replica."""
+        address = url or self.url
+        scheme = address.partition(":")[0]
+        if self.url.startswith("https:") and scheme != "https":
+            raise BadInput(f"{address}: expected https, because the token would cross a network unencrypted")
+        token = self._token()
+        headers = {} if token is None else {"authorization": f"Bearer {token.get_secret_value()}"}
+        params = {key: str(value) for key, value in query.items() if value is not None}
+        context = _tls_context(scheme, self._trust)
+        tls = context if isinstance(context, ssl.SSLContext) else None
+        try:
+            return open_stream(address, path, params, headers, USER_AGENT, tls, timeout=self._timeout + wait)
+        except HandshakeRefusedError as error:
+            raise _error_of_answer(address, error.status, error.content, path) from error
 
     def poll(self, path: str, after: int | None, wait: float, query: Mapping[str, str] | None = None) -> SbfResponse:
         """Get a document. With ``after``, wait up to ``wait`` seconds for a higher version (long poll)."""
@@ -292,21 +312,24 @@ def _is_denied(error: BaseException) -> bool:
 
 
 def _error_of_response(url: str, answer: httpx.Response) -> VirtcloudError:
+    return _error_of_answer(url, answer.status_code, answer.content, answer.request.url.path)
+
+
+def _error_of_answer(url: str, status: int, content: bytes, path: str) -> VirtcloudError:
     """Return the exception for the problem document in SBF's response."""
     try:
-        problem = json.loads(answer.content)
+        problem = json.loads(content)
         slug, detail = str(problem["type"]).removeprefix(PROBLEM), str(problem["detail"])
     except (ValueError, KeyError, TypeError):
         return ServiceUnreachable(
-            f"the server at {url} is not SBF: HTTP {answer.status_code} for {answer.request.url.path}; "
-            "check the address (--url or VIRTCLOUD_URL)"
+            f"the server at {url} is not SBF: HTTP {status} for {path}; check the address (--url or VIRTCLOUD_URL)"
         )
     if slug in NO_SUCH_CALL:
         return VirtcloudError(
             f"SBF at {url} does not have this call ({detail}): it is older than this client, virtcloud {__version__}; "
             "upgrade SBF first"
         )
-    return _errors_by_slug(VirtcloudError).get(slug, ERRORS_BY_STATUS.get(answer.status_code, VirtcloudError))(detail)
+    return _errors_by_slug(VirtcloudError).get(slug, ERRORS_BY_STATUS.get(status, VirtcloudError))(detail)
 
 
 def _errors_by_slug(root: type[VirtcloudError]) -> dict[str, type[VirtcloudError]]:

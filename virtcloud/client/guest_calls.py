@@ -1,8 +1,14 @@
 """Calls about guests: show, stop, start and reset them."""
 
 from virtcloud.client.calls import SbfCalls
+from virtcloud.client.connection import LONGEST_WAIT_S
+from virtcloud.client.session_stream import SessionStream
+from virtcloud.model.guest_sessions import GuestSession, SessionRequest
 from virtcloud.model.guests import GuestPower, GuestPowerRequest, GuestView
 from virtcloud.model.values import ClusterKey, Name
+
+AGENT_S = 60.0
+"""Additional timeout of a session until the agent of the guest's host has connected, in seconds."""
 
 
 class GuestCalls(SbfCalls):
@@ -37,6 +43,32 @@ class GuestCalls(SbfCalls):
         request = GuestPowerRequest(power=power, resets=resets)
         answer = self._connection.send("PUT", f"{_path(key, guest)}/power", request, query={"id": cluster_id})
         return self._document(GuestView, answer)
+
+    def open_session(
+        self, key: str, guest: str, request: SessionRequest, cluster_id: str | None = None
+    ) -> SessionStream:
+        """Open a session with a guest. Raise Refused if the guest's host cannot connect the session.
+
+        Raise Unreachable if the agent of the guest's host does not connect.
+        """
+        query = {
+            "kind": request.kind,
+            "port": request.port,
+            "follow": "true" if request.follow else None,
+            "id": cluster_id,
+        }
+        return self._connection.open_stream(f"{_path(key, guest)}/session", query, AGENT_S)
+
+    def waiting_sessions(self, element: str, after: int = 0, wait: float = 0) -> list[GuestSession]:
+        """Return the sessions that wait for the agent of an element. If there is none, wait up to ``wait`` seconds."""
+        query = {"after": after, "wait": min(wait, LONGEST_WAIT_S)}
+        answer = self._connection.send("GET", f"/v1/elements/{Name(element)}/sessions", query=query, wait=wait)
+        return self._documents(GuestSession, answer)
+
+    def join_session(self, element: str, session: GuestSession) -> SessionStream:
+        """Open the agent's side of a session. Raise NotFound if the user has left."""
+        path = f"/v1/elements/{Name(element)}/sessions/{session.id}"
+        return self._connection.open_stream(path, {}, url=session.address)
 
 
 def _path(key: str, guest: str) -> str:

@@ -9,10 +9,11 @@ import re
 import socket
 import struct
 from asyncio import BaseTransport
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from ipaddress import IPv4Address, IPv6Address, ip_address
-from typing import Final
+from typing import Any, Final
 
 from fastapi.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -58,7 +59,7 @@ class AuthenticationMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Add the :class:`Caller` to a call's scope and process the call, or answer with a problem document."""
-        if scope["type"] != "http" or is_open(scope):
+        if scope["type"] not in {"http", "websocket"} or is_open(scope):
             await self.app(scope, receive, send)
             return
         service = self.service
@@ -190,9 +191,30 @@ class PeerHttpProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # uv
     def connection_made(self, transport: BaseTransport) -> None:
         """Read the peer credentials once per connection."""
         super().connection_made(transport)
-        uid = peer_uid(transport.get_extra_info("socket"))
+        connection = transport.get_extra_info("socket")
+        detect_lost_peer(connection)
+        uid = peer_uid(connection)
         if uid is not None:
             self.app: ASGIApp = _with_peer(self.app, PeerConnection(uid))
+            self.ws_protocol_class = partial(_make_websocket, self.ws_protocol_class, self.app)
+
+
+def _make_websocket(make: Callable[..., Any], app: ASGIApp, **parts: Any) -> Any:  # noqa: ANN401 - uvicorn's protocol
+    """Return uvicorn's WebSocket protocol for an upgraded connection, with the application of that connection."""
+    protocol = make(**parts)
+    protocol.app = app
+    return protocol
+
+
+def detect_lost_peer(connection: socket.socket) -> None:
+    """Close a TCP connection about a minute after its peer has vanished (tcp(7)).
+
+    WebSockets have no time limit for pings, because a slow reader also delays the answers to pings.
+    """
+    if connection.family != socket.AF_UNIX:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3)):
+            connection.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def peer_uid(connection: socket.socket) -> int | None:

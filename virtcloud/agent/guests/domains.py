@@ -63,6 +63,9 @@ class HypervisorApi(Protocol):
     def destroy(self, name: str) -> None:
         """Stop a domain immediately. An absent domain is success."""
 
+    def find_console(self, name: str) -> str | None:
+        """Return the path of the terminal that is connected with a domain's console, or None."""
+
     def has_kvm(self) -> bool:
         """Return whether the hypervisor lists KVM among its capabilities."""
 
@@ -180,7 +183,7 @@ def _add_virtual_machine(
     if image.disk:
         _add_disk(devices, environment.folder / DISK, image.disk, image.disk_format)
     _add(_add_interface(devices, segment, guest), "model", type="virtio")
-    _add(_add(devices, "serial", type="file"), "source", path=str(environment.folder / CONSOLE), append="on")
+    _add(_add(devices, "serial", type="pty"), "log", file=str(environment.folder / CONSOLE), append="on")
     _add(_add(devices, "rng", model="virtio"), "backend", "/dev/urandom", model="random")
 
 

@@ -50,6 +50,10 @@ class GuestFiles:
             _create_overlay(path / DISK, image.disk, image.disk_format)
         return path
 
+    def console_log(self, domain: str) -> Path:
+        """Return the path of the log of a guest's console."""
+        return self._folder / domain / CONSOLE
+
     def ensure_none(self, domain: str) -> None:
         """Remove a guest's files. Absent files raise no error. Raise Refused if a file cannot be removed."""
         with refuse_os_errors(f"remove the files of the guest {domain}"):

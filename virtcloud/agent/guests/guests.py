@@ -1,12 +1,14 @@
 """Reading, starting and stopping the guests of this host. All operations are idempotent."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from virtcloud.agent.difference import ObservedGuest, digest
 from virtcloud.agent.guests.admission_rules import NO_RULES, AdmissionRules
+from virtcloud.agent.guests.consoles import GuestConsoles
 from virtcloud.agent.guests.container_seeds import write_container_seed
 from virtcloud.agent.guests.domains import DomainEnvironment, GuestDomain, HypervisorApi, render_domain
 from virtcloud.agent.guests.guest_files import GuestFiles
@@ -54,13 +56,15 @@ class LocalGuests:
         pause: Callable[[float], None],
         roots: ContainerRoots | None = None,
         cache: ImageCache | None = None,
+        consoles: GuestConsoles | None = None,
     ) -> None:
         """Run guests on ``hypervisors``. ``pause`` waits some seconds, or raises StopRequested.
 
         ``roots`` creates the roots of containers; None: the roots are mounted in the guests' folders.
-        ``cache`` has the images of SBF's catalogue.
+        ``cache`` has the images of SBF's catalogue. ``consoles`` receives the consoles of running guests.
         """
         self._cache = cache
+        self._consoles = consoles
         self._hypervisors = hypervisors
         self._settings = settings
         self._pause = pause
@@ -70,6 +74,7 @@ class LocalGuests:
     def read(self) -> tuple[tuple[ObservedGuest, ...], tuple[str, ...]]:
         """Return the guests that virtcloud created. Also return an error for each hypervisor that does not answer."""
         domains, unreachable = self._list_domains()
+        self._add_consoles(domains)
         observed = (
             ObservedGuest(
                 domain.owner.cluster,
@@ -104,6 +109,7 @@ class LocalGuests:
         root = self._roots.ensure(name, image.rootfs) if isinstance(image, LxcImage) else None
         _write_seed(segment, guest, folder, root)
         environment = self._domain_environment(image, hypervisor, folder, root)
+        self._remove_console(name)
         hypervisor.start(render_domain(segment, guest, image, wanted_digest, environment))
 
     def write_peer_files(self, segment: Segment, guest: GuestWanted) -> None:
@@ -132,6 +138,7 @@ class LocalGuests:
         self._wait_for_end([(hypervisor, domain.name) for hypervisor, domain in owned])
         for hypervisor, domain in owned:
             hypervisor.destroy(domain.name)
+            self._remove_console(domain.name)
         for _, domain in owned:
             if domain.owner and domain.owner.guest not in kept:
                 self._files.ensure_none(domain.name)
@@ -155,6 +162,24 @@ class LocalGuests:
             return False
         self._files.ensure_none_but(kept | {domain.name for _, domain in domains})
         return True
+
+    def _add_consoles(self, domains: Iterable[tuple[HypervisorApi, GuestDomain]]) -> None:
+        """Add the consoles of running guests that are not known yet. Only containers need a log by the agent."""
+        if self._consoles is None:
+            return
+        containers = self._hypervisors.get(Kind.LXC)
+        for hypervisor, domain in domains:
+            if not (domain.owner and domain.running) or self._consoles.knows(domain.name):
+                continue
+            with suppress(Unreachable, Refused):  # the next reading tries again
+                terminal = hypervisor.find_console(domain.name)
+                log_file = self._files.console_log(domain.name) if hypervisor is containers else None
+                if terminal is not None:
+                    self._consoles.add(domain.name, terminal, log_file)
+
+    def _remove_console(self, domain: str) -> None:
+        if self._consoles is not None:
+            self._consoles.remove(domain)
 
     def _wait_for_end(self, leaving: list[tuple[HypervisorApi, str]]) -> None:
         waited = 0.0

@@ -91,6 +91,10 @@ class LibvirtHypervisor:
         """Stop a domain immediately. An absent domain is success."""
         self._call(f"destroy domain {name}", lambda connection: _destroy(connection, name), changes=True)
 
+    def find_console(self, name: str) -> str | None:
+        """Return the path of the terminal that is connected with a domain's console, or None."""
+        return self._call(f"find the console of domain {name}", lambda connection: _find_console(connection, name))
+
     def has_kvm(self) -> bool:
         """Return whether the hypervisor lists KVM among its capabilities. KVM may nevertheless not work."""
         return self._call("read capabilities", lambda connection: "<domain type='kvm'" in connection.getCapabilities())
@@ -164,6 +168,18 @@ def _find_domain(connection: Any, name: str) -> GuestDomain | None:  # noqa: ANN
         if error.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN:
             raise
         return None
+
+
+def _find_console(connection: Any, name: str) -> str | None:  # noqa: ANN401 - libvirt has no types
+    try:
+        description = ET.fromstring(connection.lookupByName(name).XMLDesc(0))  # noqa: S314 - written by libvirt
+    except libvirt.libvirtError as error:
+        if error.get_error_code() != libvirt.VIR_ERR_NO_DOMAIN:
+            raise
+        return None
+    console = description.find("devices/console[@type='pty']")
+    source = None if console is None else console.find("source")
+    return None if source is None else source.get("path")
 
 
 def _read_ownership(domain: Any) -> DomainOwnership | None:  # noqa: ANN401 - libvirt has no types

@@ -1,0 +1,146 @@
+"""Sessions with guests: the WebSockets of users and agents, and the agents' long poll (decision 49)."""
+
+from datetime import timedelta
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from fastapi.concurrency import run_in_threadpool
+from starlette.websockets import WebSocket
+
+from sbf_service.bootstrap import SbfService
+from sbf_service.domain.rights import Action
+from sbf_service.http.auth.authorization import (
+    CALLER_KEY,
+    Caller,
+    CurrentCaller,
+    CurrentService,
+    authorize_element,
+)
+from sbf_service.http.operations import POLL_INTERVAL_S, Operation, Wait, wait_until_newer
+from sbf_service.http.problems import error_response, problem_responses
+from sbf_service.http.routes.guests import authorize_guest
+from sbf_service.http.session_relay import SessionRelay, UserLeftError, WaitingSession
+from sbf_service.store.guest_sessions import delete_session, insert_session, list_sessions, session_topic
+from virtcloud.model.errors import BadInput, Conflict, VirtcloudError
+from virtcloud.model.guest_sessions import GuestSession, SessionKind, SessionRequest
+from virtcloud.model.guests import GuestPower, GuestView
+from virtcloud.model.values import ClusterKey, Name
+
+AfterSession = Annotated[int, Query(ge=0, description="Only sessions with a higher number.")]
+
+router = APIRouter(tags=["elements"], route_class=Operation)
+
+
+@router.get("/v1/elements/{name}/sessions", responses=problem_responses(404, 422))
+async def list_waiting_sessions(
+    name: Name, caller: CurrentCaller, service: CurrentService, after: AfterSession = 0, wait: Wait = 0
+) -> list[GuestSession]:
+    """List the sessions that wait for the agent of a host, or wait for such a session."""
+
+    def read() -> list[GuestSession]:
+        with service.store.read() as unit:
+            return list_sessions(unit, name, after)
+
+    await run_in_threadpool(authorize_element, service.store, caller, Action.REPORT_FOR_ELEMENT, name)
+    # Only with several replicas, another process may insert sessions. Otherwise a waiting agent reads no database.
+    interval = None if service.settings.relay.address is None else POLL_INTERVAL_S
+    found = await run_in_threadpool(read)
+    if found or not wait:
+        return found
+    await wait_until_newer(service.change_feed, session_topic(name), lambda: len(read()), 0, wait, interval)
+    return await run_in_threadpool(read)
+
+
+@router.websocket("/v1/elements/{name}/sessions/{session}")
+async def connect_agent(websocket: WebSocket, name: str, session: str) -> None:
+    """Join the agent of a host with the user of a session."""
+    service, caller, relay = _parts(websocket)
+    try:
+        element = Name(name)
+        await run_in_threadpool(authorize_element, service.store, caller, Action.REPORT_FOR_ELEMENT, element)
+        waiting = relay.find(element, session)
+    except VirtcloudError as error:
+        await websocket.send_denial_response(error_response(error))
+        return
+    await websocket.accept()
+    if waiting.agent.done():
+        return
+    waiting.agent.set_result(websocket)
+    await waiting.ended.wait()
+
+
+@router.websocket("/v1/clusters/{key}/guests/{guest}/session")
+async def open_session(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter by its name
+    websocket: WebSocket,
+    key: str,
+    guest: str,
+    kind: str,
+    port: str | None = None,
+    follow: bool = False,
+    id: str | None = None,  # noqa: A002 - the word of the API
+) -> None:
+    """Join a user with a guest, through the agent of the guest's host."""
+    service, caller, relay = _parts(websocket)
+    try:
+        request = _parse_request(kind, port, follow=follow)
+        found = await run_in_threadpool(_authorize, service, caller, ClusterKey(key), Name(guest), request, id)
+        with relay.register(caller.who, found.host) as session:
+            await _relay(websocket, service, caller, found, request, session)
+    except VirtcloudError as error:
+        await websocket.send_denial_response(error_response(error))
+    except UserLeftError:
+        return
+
+
+async def _relay(  # noqa: PLR0913, PLR0917 - the parts of a session
+    user: WebSocket,
+    service: SbfService,
+    caller: Caller,
+    guest: GuestView,
+    request: SessionRequest,
+    session: WaitingSession,
+) -> None:
+    relay: SessionRelay = user.app.state.sessions
+    await user.receive()  # the message websocket.connect
+    await run_in_threadpool(_insert, service, caller, guest, request, session.id)
+    try:
+        agent = await relay.wait_for_agent(session, user, service.settings.relay.agent_wait)
+    finally:
+        await run_in_threadpool(_delete, service, session.id)
+    await user.accept()
+    await relay.join(user, agent)
+
+
+def _parts(websocket: WebSocket) -> tuple[SbfService, Caller, SessionRelay]:
+    state = websocket.app.state
+    return state.service, websocket.scope[CALLER_KEY], state.sessions
+
+
+def _parse_request(kind: str, port: str | None, *, follow: bool) -> SessionRequest:
+    if kind not in set(SessionKind):
+        raise BadInput(f"kind: expected {', '.join(SessionKind)}, got {kind!r}")
+    if port is not None and not (port.isascii() and port.isdigit()):
+        raise BadInput(f"port: expected a TCP port from 1 to 65535, got {port!r}")
+    return SessionRequest(kind=SessionKind(kind), port=None if port is None else int(port), follow=follow)
+
+
+def _authorize(  # noqa: PLR0913, PLR0917 - the call
+    service: SbfService, caller: Caller, key: ClusterKey, guest: Name, request: SessionRequest, cluster_id: str | None
+) -> GuestView:
+    action = Action.CONTROL_GUEST if request.kind is SessionKind.LOG else Action.REACH_GUEST
+    with service.store.read() as unit:
+        view = authorize_guest(unit, caller, action, key, guest, cluster_id)
+    if view.power is GuestPower.OFF and request.kind is not SessionKind.LOG:
+        raise Conflict(f"guest {guest} of cluster {key} is stopped: start it (virtcloud guest start {key} {guest})")
+    return view
+
+
+def _insert(service: SbfService, caller: Caller, guest: GuestView, request: SessionRequest, session_id: str) -> None:
+    relay = service.settings.relay
+    with service.store.change(who=caller.who) as unit:
+        insert_session(unit, session_id, guest, request, relay.address, timedelta(seconds=relay.agent_wait))
+
+
+def _delete(service: SbfService, session_id: str) -> None:
+    with service.store.change_row() as unit:
+        delete_session(unit, session_id)

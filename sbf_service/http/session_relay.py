@@ -1,0 +1,195 @@
+"""The relay of sessions: joins a user's WebSocket with the WebSocket of the agent of the guest's host.
+
+1. The user's call inserts a row, and waits for the agent (:class:`SessionRelay`).
+2. The agent's long poll returns the row. The agent connects to the guest, and then to this replica.
+3. The agent's first message is an error, or tells that the guest is connected. Only then the user's call is accepted.
+4. The messages of each side are sent to the other side. A slow reader slows the other side down, because no more than
+   one message of each side is read ahead. The session ends when a side ends, when no side sends for a long time, or
+   when the service stops.
+"""
+
+import asyncio
+import secrets
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from sbf_service.log import get_log
+from virtcloud.model.errors import NotFound, Refused, TooManyRequests, Unreachable
+from virtcloud.model.guest_sessions import SessionAnswer
+from virtcloud.model.values import Name
+
+NORMAL, GOING_AWAY, BROKEN = 1000, 1001, 1011
+"""Status codes of WebSockets (RFC 6455, 7.4.1)."""
+MAX_REASON = 120
+"""The longest reason of a closed WebSocket, in bytes (RFC 6455, 5.5)."""
+RETRY_AFTER_S = 5
+log = get_log(__name__)
+
+
+class UserLeftError(Exception):
+    """The user ended the call before the agent connected."""
+
+
+@dataclass(slots=True)
+class WaitingSession:
+    """A session that waits for an agent. ``ended`` is set when the agent's call may return."""
+
+    element: Name
+    id: str
+    agent: "asyncio.Future[WebSocket]"
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+@dataclass
+class SessionRelay:
+    """The sessions of this replica. Used only in the event loop of the service."""
+
+    sessions_per_user: int
+    idle_s: float
+    _waiting: dict[str, WaitingSession] = field(default_factory=dict)
+    _open: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def open_sessions(self) -> int:
+        """The number of sessions, including those that wait for an agent."""
+        return self._open.total()
+
+    @contextmanager
+    def register(self, who: str, element: Name) -> Iterator[WaitingSession]:
+        """Register a user's session for the duration of the block. Raise TooManyRequests above the user's limit."""
+        if self._open[who] >= self.sessions_per_user:
+            raise TooManyRequests(
+                f"{who} has {self._open[who]} sessions with guests, and the limit is {self.sessions_per_user}: end a "
+                "session first",
+                RETRY_AFTER_S,
+            )
+        session = WaitingSession(element, secrets.token_hex(16), asyncio.get_running_loop().create_future())
+        self._open[who] += 1
+        self._waiting[session.id] = session
+        try:
+            yield session
+        finally:
+            self._waiting.pop(session.id, None)
+            session.agent.cancel()
+            session.ended.set()
+            self._open -= Counter([who])
+
+    def find(self, element: Name, session_id: str) -> WaitingSession:
+        """Return a session that waits for the agent of ``element``. Raise NotFound if there is none."""
+        session = self._waiting.get(session_id)
+        if session is None or session.element != element or session.agent.done():
+            raise NotFound(
+                f"session {session_id} does not wait for {element} at this replica: the user has left, or the session "
+                "belongs to another replica (set relay.address for each replica)"
+            )
+        return session
+
+    async def wait_for_agent(self, session: WaitingSession, user: WebSocket, seconds: float) -> WebSocket:
+        """Return the agent's WebSocket. Raise Unreachable if the agent does not connect within ``seconds``.
+
+        Raise UserLeftError if the user leaves. Raise Refused with the agent's error.
+        """
+        left = asyncio.ensure_future(_wait_for_end(user))
+        try:
+            await asyncio.wait({left, session.agent}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if left.done():
+                raise UserLeftError
+            if not session.agent.done():
+                raise Unreachable(
+                    f"host {session.element}: expected its agent to connect within {seconds:g} s, it did not; check "
+                    "the agent (virtcloud element show), and upgrade agents of earlier versions"
+                )
+            agent = session.agent.result()
+            await _check_answer(session.element, agent)
+            return agent
+        finally:
+            left.cancel()
+            with suppress(asyncio.CancelledError):
+                await left
+
+    async def join(self, user: WebSocket, agent: WebSocket) -> None:
+        """Send the messages of each side to the other side until a side ends. Then end the other side."""
+        activity = _Activity()
+        tasks = {
+            "user": asyncio.ensure_future(_copy(user, agent, activity)),
+            "agent": asyncio.ensure_future(_copy(agent, user, activity)),
+            "idle": asyncio.ensure_future(activity.wait_idle(self.idle_s)),
+        }
+        try:
+            await asyncio.wait(tasks.values(), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks.values():
+                task.cancel()
+            await asyncio.gather(*tasks.values(), return_exceptions=True)
+        code, reason = NORMAL, ""
+        if _is_complete(tasks["idle"]):
+            code, reason = BROKEN, f"no byte was sent for {self.idle_s:g} s (setting relay.idle)"
+        elif _is_complete(tasks["agent"]):
+            code, reason = tasks["agent"].result()
+        for side in (user, agent):
+            await close(side, code, reason)
+
+
+@dataclass(slots=True)
+class _Activity:
+    """The time of a session's last message."""
+
+    last: float = field(default_factory=time.monotonic)
+
+    def touch(self) -> None:
+        self.last = time.monotonic()
+
+    async def wait_idle(self, seconds: float) -> None:
+        while (remaining := self.last + seconds - time.monotonic()) > 0:  # noqa: ASYNC110 - messages delay the end
+            await asyncio.sleep(remaining)
+
+
+def _is_complete(task: "asyncio.Task[object]") -> bool:
+    return not task.cancelled() and task.exception() is None
+
+
+async def close(side: WebSocket, code: int, reason: str) -> None:
+    """Close a WebSocket. A side that has left raises no error."""
+    with suppress(RuntimeError, WebSocketDisconnect):
+        await side.close(code, reason.encode()[:MAX_REASON].decode(errors="ignore"))
+
+
+async def _wait_for_end(side: WebSocket) -> None:
+    while (await side.receive())["type"] != "websocket.disconnect":
+        pass
+
+
+async def _check_answer(element: Name, agent: WebSocket) -> None:
+    """Read the agent's first message. Raise Refused with the agent's error."""
+    try:
+        answer = SessionAnswer.model_validate_json(await agent.receive_text())
+    except (WebSocketDisconnect, ValueError, KeyError) as error:
+        raise Unreachable(f"host {element}: its agent ended the session: try again") from error
+    if answer.error is not None:
+        raise Refused(f"host {element}: {answer.error}")
+
+
+async def _copy(source: WebSocket, target: WebSocket, activity: _Activity) -> tuple[int, str]:
+    """Send the messages of ``source`` to ``target``. Return the code and reason with which ``source`` ended.
+
+    If ``target`` has ended, wait until the copy in the other direction has sent the last messages of ``target``.
+    """
+    while True:
+        message = await source.receive()
+        if message["type"] == "websocket.disconnect":
+            code = message.get("code", BROKEN)
+            normal = code in {NORMAL, GOING_AWAY}
+            return (NORMAL, "") if normal else (BROKEN, message.get("reason") or "the connection was lost")
+        activity.touch()
+        try:
+            if message.get("bytes") is not None:
+                await target.send_bytes(message["bytes"])
+            else:
+                await target.send_text(message["text"])
+        except (RuntimeError, WebSocketDisconnect):
+            await asyncio.Event().wait()

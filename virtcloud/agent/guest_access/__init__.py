@@ -1,0 +1,1 @@
+"""Access to guests from afar: sessions that SBF relays to the guests of this host."""

@@ -1,0 +1,118 @@
+"""TCP connections to guests' ports, from a place inside the guest's network.
+
+The place is the same as that of a job's script: a relay process in a network namespace of its own, with one port on
+the bridge of the network (``job_access/relay_program``). Nothing of the host's network is reachable there. The relay of
+a network exists while users are connected with its guests.
+"""
+
+import socket
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from ipaddress import IPv4Interface, IPv6Interface, ip_interface
+from pathlib import Path
+from typing import Protocol
+
+from virtcloud.agent import log
+from virtcloud.agent.job_access.access import JobAccess, guest_subnets
+from virtcloud.agent.job_access.connect_program import request_connection
+from virtcloud.model.cluster import Guest
+from virtcloud.model.errors import Refused
+from virtcloud.model.values import ClusterKey, Name
+from virtcloud.model.wanted import Segment
+
+PREFIX = "guests."
+"""Prefix of the keys of these relays. The socket of a relay is named after its key."""
+
+
+class NetworkRelays(Protocol):
+    """Creates and removes relays in networks. All methods are idempotent."""
+
+    def ensure(self, access: JobAccess, uid: int) -> Path:
+        """Create a relay for the user ``uid``. Return the path of the relay's socket."""
+
+    def ensure_none(self, key: str) -> None:
+        """Remove a relay."""
+
+
+class GuestPorts:
+    """Connections to the ports of this host's guests. Thread-safe."""
+
+    def __init__(self, relays: NetworkRelays) -> None:
+        """Create relays with ``relays``."""
+        self._relays = relays
+        self._lock = threading.Lock()
+        self._users: Counter[str] = Counter()
+        self._open: dict[str, tuple[JobAccess, Path]] = {}
+
+    @contextmanager
+    def connect(self, segment: Segment, guest: Name, port: int) -> Iterator[socket.socket]:
+        """Connect to a port of a guest within the block.
+
+        Raise Refused if the guest has no address, does not answer, or refuses the connection.
+        """
+        address = _find_address(segment, guest)
+        with self._relay(segment, address) as path:
+            try:
+                connection = request_connection(str(path), f"{address.ip} {port}")
+            except ConnectionRefusedError as error:
+                raise Refused(f"no process of guest {guest} listens at port {port} ({address.ip})") from error
+            except OSError as error:
+                raise Refused(f"cannot reach port {port} of guest {guest}: {error.strerror or error}") from error
+            with connection:
+                yield connection
+
+    def remove_orphans(self, sockets: Iterable[Path]) -> None:
+        """Remove the relays that a killed agent left. ``sockets`` are the files in the folder of relays' sockets."""
+        for path in sockets:
+            _, found, network = path.name.partition(f".relay-{PREFIX}")
+            if found:
+                try:
+                    self._relays.ensure_none(PREFIX + network)
+                except Refused as error:
+                    log.warning("relay_not_removed", network=network, error=error)
+
+    @contextmanager
+    def _relay(self, segment: Segment, address: IPv4Interface | IPv6Interface) -> Iterator[Path]:
+        """Create the network's relay unless it exists, and remove it when its last user has left."""
+        key = PREFIX + segment.id
+        with self._lock:
+            path = self._ensure(key, segment, address)
+            self._users[key] += 1
+        try:
+            yield path
+        finally:
+            with self._lock:
+                self._users -= Counter([key])
+                if not self._users[key]:
+                    self._open.pop(key, None)
+                    with suppress(Refused):
+                        self._relays.ensure_none(key)
+
+    def _ensure(self, key: str, segment: Segment, address: IPv4Interface | IPv6Interface) -> Path:
+        """Return the socket of the network's relay. A relay with users is replaced only if it lacks the subnet."""
+        access = _describe_access(key, segment)
+        opened = self._open.get(key)
+        if opened is not None and self._users[key] and opened[0].vlan == access.vlan:
+            subnets = guest_subnets(opened[0].guests)
+            if address.network in subnets:
+                return opened[1]
+        path = self._relays.ensure(access, 0)
+        self._open[key] = access, path
+        return path
+
+
+def _find_address(segment: Segment, name: Name) -> IPv4Interface | IPv6Interface:
+    guest = next(guest for guest in segment.guests if guest.name == name)
+    if not guest.addresses:
+        raise Refused(f"guest {name} has no address in the cluster's spec: add an address, or use its console")
+    return ip_interface(guest.addresses[0])
+
+
+def _describe_access(key: str, segment: Segment) -> JobAccess:
+    """Return the access to all guests of a network. Their addresses are never used for the relay."""
+    addresses = [(peer.name, peer.addresses) for peer in segment.peers]
+    addresses += [(guest.name, guest.addresses) for guest in segment.guests]
+    guests = (Guest(name=name, host=Name("host"), image=Name("image"), addresses=found) for name, found in addresses)
+    return JobAccess(key=ClusterKey(key), user="root", vlan=segment.vlan, guests=tuple(guests))

@@ -1,0 +1,147 @@
+"""Sessions between users and guests, as seen by the agent of the guests' host.
+
+The agent makes only outbound connections to SBF. A thread waits with long polls for sessions. For each session, a
+thread checks the guest, connects to SBF, connects to the guest, and copies in both directions until a side ends.
+"""
+
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
+from typing import Protocol
+
+from virtcloud.agent import log
+from virtcloud.agent.guest_access.guest_channels import GuestChannel
+from virtcloud.agent.supervision import ReportProgress, StartSupervisedThread
+from virtcloud.client.session_stream import SessionStream
+from virtcloud.model.errors import Refused, VirtcloudError
+from virtcloud.model.guest_sessions import GuestSession, SessionAnswer
+from virtcloud.model.values import Name
+from virtcloud.model.wanted import HostWanted, Segment, WantedDocument
+
+WAIT_S = 30.0
+"""Seconds of one long poll."""
+FIRST_RETRY_S, MAX_RETRY_S = 1.0, 60.0
+"""First and longest pause in seconds after a failed long poll."""
+MAX_IDLE_S = 300.0
+"""Longest time in seconds between two polls. After this time, the agent counts as hanging."""
+MAX_SESSIONS = 500
+"""Largest number of concurrent sessions on this host."""
+
+
+class SessionApi(Protocol):
+    """The calls of SBF that sessions need."""
+
+    def waiting_sessions(self, element: str, after: int = 0, wait: float = 0) -> list[GuestSession]:
+        """Return the sessions with numbers above ``after`` that wait for this host."""
+
+    def join_session(self, element: str, session: GuestSession) -> SessionStream:
+        """Open this host's side of a session."""
+
+    def wanted(self, element: str) -> WantedDocument:
+        """Return the wanted document of this host."""
+
+
+ConnectGuest = Callable[[GuestSession, Segment], AbstractContextManager[GuestChannel]]
+"""Function that opens the guest's side of a session. Raises Refused if the guest cannot be connected."""
+
+
+class SessionListener:
+    """Serves the sessions of this host's guests."""
+
+    def __init__(self, element: Name, sbf: SessionApi, connect: ConnectGuest) -> None:
+        """Serve sessions of ``element``, whose guests are connected with ``connect``."""
+        self._element = element
+        self._sbf = sbf
+        self._connect = connect
+        self._stopping = threading.Event()
+        self._free = threading.BoundedSemaphore(MAX_SESSIONS)
+
+    def start(self, start: StartSupervisedThread) -> None:
+        """Start the thread that waits for sessions."""
+        start("guest sessions", self._run, MAX_IDLE_S)
+
+    def stop(self) -> None:
+        """Request the end of the thread. Open sessions end with the process."""
+        self._stopping.set()
+
+    def _run(self, progress: ReportProgress) -> None:
+        after, pause = 0, FIRST_RETRY_S
+        while not self._stopping.is_set():
+            progress()
+            try:
+                for session in self._sbf.waiting_sessions(self._element, after, WAIT_S):
+                    after = max(after, session.number)
+                    self._start(session)
+                pause = FIRST_RETRY_S
+            except VirtcloudError as error:
+                log.warning("sessions_not_read", element=self._element, error=error)
+                after, pause = 0, min(2 * pause, MAX_RETRY_S)  # SBF may have another database now
+                self._stopping.wait(pause)
+
+    def _start(self, session: GuestSession) -> None:
+        if not self._free.acquire(blocking=False):
+            log.warning("session_refused", guest=session.guest, limit=MAX_SESSIONS)
+            return
+        try:
+            name = f"session {session.number}"
+            threading.Thread(target=self._serve, args=(session,), name=name, daemon=True).start()
+        except RuntimeError as error:
+            self._free.release()
+            log.warning("session_refused", guest=session.guest, error=error)
+
+    def _serve(self, session: GuestSession) -> None:
+        try:
+            with self._sbf.join_session(self._element, session) as stream:
+                self._relay(session, stream)
+        except VirtcloudError as error:
+            log.warning("session_ended", guest=session.guest, session_kind=session.kind, error=error)
+        except Exception as error:  # noqa: BLE001 - one session must not end the agent
+            log.internal_error(error, element=self._element, guest=session.guest)
+        finally:
+            self._free.release()
+
+    def _relay(self, session: GuestSession, stream: SessionStream) -> None:
+        try:
+            segment = find_segment(self._sbf.wanted(self._element).wanted, session)
+            with self._connect(session, segment) as channel:
+                stream.send_text(SessionAnswer().model_dump_json())
+                log.info("session_connected", cluster=segment.key, guest=session.guest, session_kind=session.kind)
+                copy_both(stream, channel)
+        except Refused as error:
+            with suppress(VirtcloudError):
+                stream.send_text(SessionAnswer(error=str(error)).model_dump_json())
+
+
+def find_segment(wanted: HostWanted, session: GuestSession) -> Segment:
+    """PURE. Return the segment of a session's guest. Raise Refused if this host must not run the guest."""
+    for segment in wanted.segments:
+        if segment.id == session.network and session.guest in {guest.name for guest in segment.guests}:
+            return segment
+    raise Refused(f"guest {session.guest} is not wanted on this host")
+
+
+def copy_both(stream: SessionStream, channel: GuestChannel) -> None:
+    """Copy in both directions until the guest's side or the user's session ends."""
+    to_guest = threading.Thread(target=_copy_to_guest, args=(stream, channel), name="session input", daemon=True)
+    to_guest.start()
+    try:
+        while data := channel.receive():
+            stream.send(data)
+    finally:
+        channel.close()
+        stream.close()
+        to_guest.join()
+
+
+def _copy_to_guest(stream: SessionStream, channel: GuestChannel) -> None:
+    """Copy the user's bytes. The first end without bytes ends this direction, the second end is the session's end."""
+    try:
+        while data := stream.receive():
+            channel.send(data)
+        channel.send_end()
+        while stream.receive():
+            pass
+    except VirtcloudError:
+        pass  # the user or the guest has left, and the other direction ends too
+    finally:
+        channel.close()

@@ -1,0 +1,181 @@
+"""The consoles of guests: logs of containers' consoles, and interactive use of all consoles.
+
+libvirt connects each console with a pseudo terminal of the host. QEMU's log is written by virtlogd. libvirt writes no
+log for containers, therefore the agent reads the terminals of containers all the time, and appends the output to a file
+of limited size. The output of QEMU's guests is read only while a user is connected.
+"""
+
+import errno
+import os
+import select
+import threading
+import tty
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from virtcloud.agent import log
+from virtcloud.model.errors import Refused
+
+MAX_LOG_BYTES = 1 << 20
+"""A log of this size is renamed to ``….0``, which replaces the former file of this name."""
+CHUNK = 1 << 16
+Listener = Callable[[bytes], None]
+"""A function that receives the output of a console. It must not block. No bytes: the console has ended."""
+
+
+@dataclass(slots=True)
+class _Console:
+    """The terminal of a running guest. ``log`` is None for a console that is only read for listeners."""
+
+    terminal: str
+    log: Path | None
+    descriptor: int | None = None
+    listeners: list[Listener] = field(default_factory=list)
+
+
+class GuestConsoles:
+    """The consoles of the guests that run on this host, by domain. Thread-safe."""
+
+    def __init__(self) -> None:
+        """Start without consoles."""
+        self._lock = threading.RLock()
+        self._consoles: dict[str, _Console] = {}
+        self._domains: dict[int, str] = {}
+        self._poll = select.epoll()
+        self._thread: threading.Thread | None = None
+
+    def knows(self, domain: str) -> bool:
+        """Return whether the console of a domain is known since the domain's start."""
+        with self._lock:
+            return domain in self._consoles
+
+    def add(self, domain: str, terminal: str, log_file: Path | None) -> None:
+        """Add the console of a running domain. With ``log_file``, append the console's output to this file."""
+        with self._lock:
+            self._remove(domain)
+            self._consoles[domain] = console = _Console(terminal, log_file)
+            if log_file is not None:
+                self._try_open(domain, console)
+
+    def remove(self, domain: str) -> None:
+        """Close the console of a domain that ends. An absent console is success."""
+        with self._lock:
+            self._remove(domain)
+
+    @contextmanager
+    def connect(self, domain: str, listener: Listener) -> Iterator[Callable[[bytes], None]]:
+        """Send the output of a console to ``listener`` within the block. Yield a function that sends input.
+
+        Several users may be connected with the same console. Raise Refused if the guest does not run.
+        """
+        with self._lock:
+            console = self._consoles.get(domain)
+            if console is None:
+                raise Refused("the guest does not run, or its console is not connected yet: try again")
+            if console.descriptor is None:
+                self._open(domain, console)
+            console.listeners.append(listener)
+        try:
+            yield lambda data: self._write(console, data)
+        finally:
+            with self._lock:
+                console.listeners.remove(listener)
+                if not console.listeners and console.log is None:
+                    self._close(console)
+
+    def close(self) -> None:
+        """Close all consoles."""
+        with self._lock:
+            for domain in list(self._consoles):
+                self._remove(domain)
+
+    def _try_open(self, domain: str, console: _Console) -> None:
+        try:
+            self._open(domain, console)
+        except Refused as error:
+            log.warning("console_not_opened", domain=domain, error=error)
+
+    def _open(self, domain: str, console: _Console) -> None:
+        try:
+            descriptor = os.open(console.terminal, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            raise Refused(f"cannot open the guest's console {console.terminal}: {error.strerror}") from error
+        with suppress(OSError):
+            tty.setraw(descriptor)
+        console.descriptor = descriptor
+        self._domains[descriptor] = domain
+        self._poll.register(descriptor, select.EPOLLIN)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="consoles", daemon=True)
+            self._thread.start()
+
+    def _remove(self, domain: str) -> None:
+        console = self._consoles.pop(domain, None)
+        if console is not None:
+            self._close(console)
+            for listener in console.listeners:
+                listener(b"")
+
+    def _close(self, console: _Console) -> None:
+        descriptor, console.descriptor = console.descriptor, None
+        if descriptor is not None:
+            self._domains.pop(descriptor, None)
+            self._poll.unregister(descriptor)
+            os.close(descriptor)
+
+    def _write(self, console: _Console, data: bytes) -> None:
+        """Send input to a console. Input that the guest does not read is discarded, as on a serial line."""
+        with self._lock, suppress(BlockingIOError):
+            if console.descriptor is None:
+                raise Refused("the guest has ended")
+            os.write(console.descriptor, data)
+
+    def _run(self) -> None:
+        while True:
+            for descriptor, _ in self._poll.poll():
+                with self._lock:
+                    self._read(descriptor)
+
+    def _read(self, descriptor: int) -> None:
+        domain = self._domains.get(descriptor)
+        if domain is None:
+            return  # closed after the poll
+        console = self._consoles[domain]
+        try:
+            data = os.read(descriptor, CHUNK)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            if error.errno != errno.EIO:  # EIO: the guest has ended
+                log.warning("console_not_read", domain=domain, error=error)
+            data = b""
+        if not data:
+            self._remove(domain)
+            return
+        if console.log is not None:
+            _append(console.log, data)
+        for listener in list(console.listeners):
+            listener(data)
+
+
+def list_log_files(log_file: Path) -> list[Path]:
+    """Return the files of a console's log, the oldest first. virtlogd and the agent number former files from 0."""
+    former = sorted(log_file.parent.glob(f"{log_file.name}.[0-9]"), reverse=True)
+    return [*former, log_file]
+
+
+def _append(log_file: Path, data: bytes) -> None:
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(log_file, flags, 0o600)
+        try:
+            os.write(descriptor, data)
+            size = os.fstat(descriptor).st_size
+        finally:
+            os.close(descriptor)
+        if size >= MAX_LOG_BYTES:
+            log_file.rename(log_file.with_name(f"{log_file.name}.0"))
+    except OSError as error:
+        log.warning("console_log_not_written", file=log_file, error=error)

@@ -1,0 +1,170 @@
+"""Byte streams of sessions with guests, over WebSockets. This is the only module that imports websockets.
+
+The library is imported when a session is opened, because most commands open no session.
+"""
+
+import socket
+import ssl
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import urlencode, urlsplit
+
+from virtcloud.model.errors import BadInput, ServiceUnreachable
+from virtcloud.model.guest_sessions import END_OF_INPUT
+
+CLOSE_S = 2.0
+MAX_MESSAGE = 1 << 20
+CHUNK = 1 << 16
+KEEPALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
+"""A lost peer is detected after a minute (tcp(7)). WebSocket pings have no time limit: a slow reader delays answers."""
+
+
+class HandshakeRefusedError(Exception):
+    """The server answered with an HTTP status instead of opening the stream."""
+
+    def __init__(self, status: int, content: bytes) -> None:
+        """Store the answer."""
+        super().__init__(status)
+        self.status = status
+        self.content = content
+
+
+class SessionStream:
+    """A stream in both directions. One thread may send while another thread receives.
+
+    Each method raises ServiceUnreachable if the connection is lost.
+    """
+
+    def __init__(self, connection: Any) -> None:  # noqa: ANN401 - a connection of websockets
+        """Use an open WebSocket."""
+        self._connection = connection
+
+    def __enter__(self) -> Self:
+        """Return the stream. The end of the context closes the stream."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Close the stream."""
+        self.close()
+
+    def send(self, data: bytes) -> None:
+        """Send bytes. Wait while the other side reads slowly."""
+        for start in range(0, len(data), CHUNK):
+            self._send(data[start : start + CHUNK])
+
+    def send_end(self) -> None:
+        """End this direction. The other direction continues."""
+        self._send(END_OF_INPUT)
+
+    def send_text(self, text: str) -> None:
+        """Send a message that is not part of the stream."""
+        self._send(text)
+
+    def _send(self, message: str | bytes) -> None:
+        from websockets.exceptions import ConnectionClosed  # noqa: PLC0415 - see the module's docstring
+
+        try:
+            self._connection.send(message)
+        except ConnectionClosed as error:
+            raise ServiceUnreachable(f"the session has ended: {_describe(error)}") from error
+
+    def receive(self) -> bytes:
+        """Return the next bytes. Return no bytes if the other side has ended its direction or the session."""
+        from websockets.exceptions import ConnectionClosed, ConnectionClosedOK  # noqa: PLC0415 - as above
+
+        while True:
+            try:
+                message = self._connection.recv()
+            except ConnectionClosedOK:
+                return b""
+            except ConnectionClosed as error:
+                raise ServiceUnreachable(f"the session was interrupted: {_describe(error)}") from error
+            if message == END_OF_INPUT:
+                return b""
+            if isinstance(message, bytes) and message:
+                return message
+
+    def close(self) -> None:
+        """Close the stream. A stream that is closed already raises no error."""
+        with suppress(OSError):
+            self._connection.close()
+
+
+def open_stream(  # noqa: PLR0913, PLR0917 - the parts of a call
+    url: str,
+    path: str,
+    query: Mapping[str, str],
+    headers: Mapping[str, str],
+    agent: str,
+    tls: ssl.SSLContext | None,
+    *,
+    timeout: float,
+) -> SessionStream:
+    """Open a stream to the server at ``url``. Wait at most ``timeout`` seconds for the answer.
+
+    Raise HandshakeRefusedError if the server answers with an error. Raise ServiceUnreachable if it does not answer.
+    """
+    try:
+        from websockets.exceptions import InvalidHandshake, InvalidStatus  # noqa: PLC0415 - as above
+        from websockets.sync.client import connect  # noqa: PLC0415 - as above
+    except ImportError as error:
+        raise BadInput(f"sessions with guests need {error.name}; install it with: pip install websockets") from error
+    parts = urlsplit(url)
+    target = f"{path}?{urlencode(query)}" if query else path
+    deadline = time.monotonic() + timeout
+    options = {
+        "additional_headers": dict(headers),
+        "user_agent_header": agent,
+        "compression": None,
+        "proxy": None,
+        "open_timeout": timeout,
+        "close_timeout": CLOSE_S,
+        "ping_interval": None,
+        "max_size": MAX_MESSAGE,
+    }
+    try:
+        connection = _connect_socket(parts.scheme, parts.hostname, parts.port, parts.path, timeout)
+        try:
+            options["open_timeout"] = max(0.1, deadline - time.monotonic())
+            if tls is not None:
+                options |= {"ssl": tls, "server_hostname": parts.hostname}
+            authority = "sbf" if parts.scheme == "unix" else parts.netloc
+            uri = f"{'wss' if tls is not None else 'ws'}://{authority}{target}"
+            return SessionStream(connect(uri, sock=connection, **options))
+        except BaseException:
+            connection.close()
+            raise
+    except InvalidStatus as error:
+        raise HandshakeRefusedError(error.response.status_code, error.response.body or b"") from error
+    except (OSError, InvalidHandshake) as error:
+        reason = "it timed out" if isinstance(error, TimeoutError) else getattr(error, "strerror", None) or str(error)
+        raise ServiceUnreachable(
+            f"SBF does not answer at {url}: {reason}; check that SBF runs (systemctl status virtcloud-sbf), and that a "
+            "proxy between you and SBF passes WebSockets"
+        ) from error
+
+
+def _connect_socket(scheme: str, host: str | None, port: int | None, path: str, timeout: float) -> socket.socket:
+    if scheme == "unix":
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.settimeout(timeout)
+            connection.connect(path)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+    connection = socket.create_connection((host or "", port or (443 if scheme == "https" else 80)), timeout)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in KEEPALIVE:
+        connection.setsockopt(socket.IPPROTO_TCP, option, value)
+    return connection
+
+
+def _describe(error: Any) -> str:  # noqa: ANN401 - an exception of websockets
+    received = error.rcvd
+    return (received.reason if received is not None else "") or "the connection was lost"

@@ -1,0 +1,58 @@
+"""Documents about sessions: byte streams between a user and a guest, through SBF and the agent of the guest's host."""
+
+from enum import StrEnum
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from virtcloud.model.document import Document
+from virtcloud.model.errors import BadInput
+from virtcloud.model.values import Name
+
+END_OF_INPUT = "end"
+"""The text message that ends one direction of a session. The other direction continues."""
+
+
+class SessionKind(StrEnum):
+    """What a session is connected to."""
+
+    LOG = "log"
+    CONSOLE = "console"
+    PORT = "port"
+
+
+class SessionRequest(Document):
+    """A user's request for a session with a guest."""
+
+    kind: SessionKind
+    port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    """The TCP port of the guest, for a session of kind `port`."""
+    follow: bool = False
+    """Whether a session of kind `log` continues with later output."""
+
+    @model_validator(mode="after")
+    def _check_port(self) -> Self:
+        if (self.port is not None) != (self.kind is SessionKind.PORT):
+            raise BadInput(f"port: expected a TCP port for kind port only, got {self.port} for kind {self.kind}")
+        return self
+
+
+class GuestSession(SessionRequest):
+    """A session that waits for the agent of the guest's host."""
+
+    number: int
+    """The sessions of an SBF are numbered in the order of their requests."""
+    id: str
+    """The secret name of the session."""
+    network: str
+    """Id of the cluster that created the guest's network: the id of the guest's segment."""
+    guest: Name
+    address: str | None = None
+    """Address of the replica that waits for the agent; null: the address in the agent's settings."""
+
+
+class SessionAnswer(Document):
+    """The agent's first message of a session: an error, or null if the session is connected."""
+
+    error: str | None = None
+    """The error that prevents the session."""
