@@ -14,7 +14,7 @@ COMMANDS = {
     "cluster": ("virtcloud.cli.cluster:cluster", "Create, show and delete virtual clusters."),
     "doctor": ("virtcloud.cli.doctor:doctor", "Check whether this machine can run a lab or host guests."),
     "element": ("virtcloud.cli.element:element", "Show, compare and reconcile switches, hosts and gateways."),
-    "guest": ("virtcloud.cli.guest:guest", "Show, stop, start and reset the guests of a cluster."),
+    "guest": ("virtcloud.cli.guest:guest", "Show, stop, start, reset and reach the guests of a cluster."),
     "image": ("virtcloud.cli.image:image", "Add, list, share and certify images of guests."),
     "job": ("virtcloud.cli.job:job", "Show the cluster of a batch job."),
     "key": ("virtcloud.cli.key:key", "Add, list and remove your SSH keys."),

@@ -1,4 +1,4 @@
-"""``virtcloud guest``: list, stop, start and reset the guests of a cluster."""
+"""``virtcloud guest``: list, stop, start, reset and reach the guests of a cluster."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -9,6 +9,7 @@ from virtcloud.cli import groups, printing
 from virtcloud.cli.groups import SummaryGroup
 from virtcloud.cli.options import DurationType, open_client
 from virtcloud.cli.progress import ProgressLines
+from virtcloud.cli.session import attach_terminal, copy_standard_streams, print_log
 from virtcloud.client.guests import ClusterGuest
 from virtcloud.model.guests import GuestPower, GuestView
 
@@ -17,7 +18,7 @@ COLUMNS = ("guest", "host", "state", "resets", "addresses", "image", "trouble")
 
 @click.group(cls=SummaryGroup)
 def guest() -> None:
-    """Show, stop, start and reset the guests of a cluster.
+    """Show, stop, start, reset and reach the guests of a cluster.
 
     Example: virtcloud guest stop demo g1
     """
@@ -87,6 +88,59 @@ def reset(context: click.Context, /, cluster: str, name: str, **options: Any) ->
     Example: virtcloud guest reset demo g1
     """
     _change(context, cluster, name, ClusterGuest.reset, **options)
+
+
+@guest.command()
+@click.argument("cluster")
+@click.argument("name", metavar="GUEST")
+@click.option("--follow", "-f", is_flag=True, help="Continue with later output, until Ctrl-C.")
+@click.pass_context
+def log(context: click.Context, cluster: str, name: str, follow: bool) -> None:
+    """Print the log of the console of GUEST of CLUSTER.
+
+    A host stores about the last megabyte of each guest's console.
+
+    Example: virtcloud guest log demo g1 --follow
+    """
+    print_log(_find(context, cluster, name).log(follow=follow))
+
+
+@guest.command()
+@click.argument("cluster")
+@click.argument("name", metavar="GUEST")
+@click.pass_context
+def console(context: click.Context, cluster: str, name: str) -> None:
+    """Connect the terminal with the console of GUEST of CLUSTER. Ctrl-] ends the session.
+
+    Several users may be connected at the same time: all see the same output.
+
+    Example: virtcloud guest console demo g1
+    """
+    with _find(context, cluster, name).console() as stream:
+        click.echo(f"connected to the console of {name}; press Enter for a prompt, Ctrl-] to leave", err=True)
+        attach_terminal(stream)
+    click.echo("\nthe session has ended", err=True)
+
+
+@guest.command()
+@click.argument("cluster")
+@click.argument("name", metavar="GUEST")
+@click.argument("port", type=click.IntRange(1, 65535))
+@click.pass_context
+def connect(context: click.Context, cluster: str, name: str, port: int) -> None:
+    """Join the standard input and output with the TCP port PORT of GUEST of CLUSTER, inside its network.
+
+    The connection passes SBF and the agent of the guest's host. It can be a ProxyCommand of ssh, as in
+    'virtcloud cluster ssh'.
+
+    Example: ssh -o ProxyCommand='virtcloud guest connect demo g1 %p' user@g1
+    """
+    with _find(context, cluster, name).connect(port) as stream:
+        copy_standard_streams(stream)
+
+
+def _find(context: click.Context, cluster: str, name: str) -> ClusterGuest:
+    return open_client(context).get(cluster).guests.find(name)
 
 
 def _change(  # noqa: PLR0913 - click's options

@@ -1,10 +1,14 @@
-"""The Python API of guests: guests as objects, with methods to stop, start and reset them.
+"""The Python API of guests: guests as objects, with methods to stop, start, reset and reach them.
 
 ::
 
     cluster = client.get("demo")
     cluster.guests["g1"].stop()
     cluster.guests["g1"].start()
+    for piece in cluster.guests["g1"].log():
+        sys.stdout.buffer.write(piece)
+    with cluster.guests["g1"].connect(22) as stream:
+        print(stream.receive())
     for name, guest in cluster.guests.items():
         print(name, guest.view.host, guest.view.power)
 """
@@ -14,7 +18,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Self
 
 from virtcloud.client.sbf import SbfClient
+from virtcloud.client.session_stream import SessionStream
 from virtcloud.model.errors import NotFound, ServiceUnreachable, TimedOut
+from virtcloud.model.guest_sessions import SessionKind, SessionRequest
 from virtcloud.model.guests import GuestPower, GuestView
 
 GuestProgress = Callable[[GuestView], None]
@@ -57,6 +63,23 @@ class ClusterGuest:
         """Restart the guest once. Raise Conflict if the guest is stopped."""
         resets = self.refresh().resets + 1
         return self._set(GuestPower.ON, resets, progress, timeout, wait=wait)
+
+    def log(self, *, follow: bool = False) -> Iterator[bytes]:
+        """Yield the log of the guest's console. With ``follow``, also yield later output until the guest is removed."""
+        with self._open(SessionRequest(kind=SessionKind.LOG, follow=follow)) as stream:
+            while data := stream.receive():
+                yield data
+
+    def connect(self, port: int) -> SessionStream:
+        """Connect to a TCP port of the guest, inside its network. Raise Refused if no process listens there."""
+        return self._open(SessionRequest(kind=SessionKind.PORT, port=port))
+
+    def console(self) -> SessionStream:
+        """Connect to the guest's console. Several users may be connected at the same time."""
+        return self._open(SessionRequest(kind=SessionKind.CONSOLE))
+
+    def _open(self, request: SessionRequest) -> SessionStream:
+        return self._sbf.open_session(self.view.cluster, self.name, request, self._cluster_id)
 
     def refresh(self) -> GuestView:
         """Read the guest again."""

@@ -49,7 +49,7 @@ class GuestSettings:
 class LocalGuests:
     """The guests on all hypervisors of this host."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - the dependencies
         self,
         hypervisors: Mapping[Kind, HypervisorApi],
         settings: GuestSettings,

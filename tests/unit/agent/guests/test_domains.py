@@ -103,7 +103,7 @@ def test_a_qemu_guests_kernel_command_line_contains_its_address(xml: MakeXml) ->
 
 
 def test_a_qemu_guests_console_is_written_to_a_file(xml: MakeXml) -> None:
-    assert attributes_of(xml(QEMU), "devices/serial/source") == {"path": "/guests/g1/console.log", "append": "on"}
+    assert attributes_of(xml(QEMU), "devices/serial/log") == {"file": "/guests/g1/console.log", "append": "on"}
 
 
 def test_a_qemu_guests_disk_is_an_overlay(xml: MakeXml) -> None:
