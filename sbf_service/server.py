@@ -143,8 +143,18 @@ def run_server(service: SbfService, sockets: list[socket.socket]) -> None:
     """Serve until SIGTERM or SIGINT. Reload the certificate on SIGHUP."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # SIGHUP must not end the process before the server handles the signal
     log_credential_faults(service.settings)
-    context = make_tls_context(service.settings)
-    config = uvicorn.Config(
+    server = SbfServer(make_server_config(service, make_tls_context(service.settings)))
+    server.service = service
+    try:
+        server.run(sockets=sockets)
+    finally:
+        if service.settings.socket is not None:
+            service.settings.socket.unlink(missing_ok=True)
+
+
+def make_server_config(service: SbfService, context: ssl.SSLContext | None) -> uvicorn.Config:
+    """Return uvicorn's configuration for a service: HTTP and WebSockets, with TLS if there is a context."""
+    return uvicorn.Config(
         create_app(service),
         http=PeerHttpProtocol,
         log_config=None,
@@ -159,13 +169,6 @@ def run_server(service: SbfService, sockets: list[socket.socket]) -> None:
         forwarded_allow_ips=list(format_proxies(service.settings.trusted_proxies)),
         ssl_context_factory=None if context is None else lambda _config, _default: context,
     )
-    server = SbfServer(config)
-    server.service = service
-    try:
-        server.run(sockets=sockets)
-    finally:
-        if service.settings.socket is not None:
-            service.settings.socket.unlink(missing_ok=True)
 
 
 def format_proxies(trusted: Iterable[IPv4Network | IPv6Network]) -> Iterator[str]:

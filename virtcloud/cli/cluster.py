@@ -1,5 +1,6 @@
 """``virtcloud cluster``: create, list, show, extend, share and delete clusters, and wait for them."""
 
+import os
 from datetime import datetime
 from typing import get_args
 
@@ -7,6 +8,13 @@ import click
 
 from virtcloud.cli import differences, printing
 from virtcloud.cli.cluster_options import ClusterOptions, build_spec, find_unreachable_sites
+from virtcloud.cli.cluster_ssh import (
+    SshCall,
+    build_ssh_arguments,
+    choose_guest,
+    proxy_arguments,
+    write_known_hosts,
+)
 from virtcloud.cli.cluster_view import CLUSTER_COLUMNS, cluster_row, describe_remains, format_lease_end, print_cluster
 from virtcloud.cli.confirmation import require_confirmation
 from virtcloud.cli.groups import SummaryGroup
@@ -14,7 +22,7 @@ from virtcloud.cli.options import DurationType, open_client
 from virtcloud.cli.progress import wait_with_progress
 from virtcloud.client.api import Client, Cluster
 from virtcloud.model.cluster import ClusterSpec, ClusterState, GuestFilters, GuestService
-from virtcloud.model.errors import GuestTaken
+from virtcloud.model.errors import BadInput, GuestTaken
 from virtcloud.model.known_hosts import render_known_hosts
 from virtcloud.model.views import ClusterView
 
@@ -319,6 +327,50 @@ def known_hosts(context: click.Context, key: str, as_json: bool) -> None:
         click.echo(
             f"the host keys of {', '.join(unknown)} are not known: their cluster is older than this SBF", err=True
         )
+
+
+@cluster.command()
+@click.argument("key")
+@click.argument("guest", required=False)
+@click.argument("command", nargs=-1, metavar="[-- COMMAND...]")
+@click.option("--user", "-l", help="The user in the guest.  [default: the user of the cluster's guests]")
+@click.option("--identity", "-i", metavar="FILE", help="File with your private key.  [default: ssh's default]")
+@click.option(
+    "--option", "-o", "options", multiple=True, help="An option for ssh, as in ssh_config(5); may be repeated."
+)
+@click.pass_context
+def ssh(  # noqa: PLR0913 - click passes each option by its name
+    context: click.Context,
+    /,
+    key: str,
+    guest: str | None,
+    *,
+    command: tuple[str, ...],
+    user: str | None,
+    identity: str | None,
+    options: tuple[str, ...],
+) -> None:
+    """Log in to GUEST of the cluster KEY with ssh, from anywhere. Without GUEST, log in to the first guest.
+
+    The connection passes SBF and the agent of the guest's host. SBF knows the guest's host key, so that ssh asks no
+    question. This program is replaced by ssh, whose exit code is the exit code of COMMAND. A COMMAND needs a GUEST.
+
+    Example: virtcloud cluster ssh demo g2 -- hostname
+    """
+    client = open_client(context)
+    view = client.get(key).view
+    found = client.sbf.peers(key)
+    peer = choose_guest(found, [one.name for one in view.spec.guests], guest)
+    call = SshCall(user or found.user, options, identity, command)
+    proxy = proxy_arguments(context.find_root().obj, peer)
+    arguments = build_ssh_arguments(call, peer, proxy, write_known_hosts(found, view.id))
+    client.close()
+    try:
+        os.execvp(arguments[0], arguments)  # noqa: S606 - no shell
+    except FileNotFoundError as error:
+        raise BadInput(
+            "expected the program ssh on this machine, found none: apt-get install openssh-client"
+        ) from error
 
 
 @cluster.command()

@@ -80,15 +80,24 @@ def _check_prefix(path: Path, text: str) -> str:
 
 def write_token(path: Path, token: str) -> None:
     """Atomically write a token to a file that only its owner can read. Raise BadInput if the file cannot be written."""
+    _replace(path, f"{token}\n", "token file")
+
+
+def replace_private_file(path: Path, text: str) -> None:
+    """Atomically write a file that only its owner can read. Raise BadInput if the file cannot be written."""
+    _replace(path, text, "file")
+
+
+def _replace(path: Path, text: str, kind: str) -> None:
     new_path = path.with_name(f".{path.name}.new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         new_path.unlink(missing_ok=True)
         with os.fdopen(os.open(new_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE), "w") as file:
-            file.write(f"{token}\n")
+            file.write(text)
         new_path.replace(path)
     except OSError as error:
-        raise BadInput(f"token file {path}: cannot be written: {error.strerror}") from error
+        raise BadInput(f"{kind} {path}: cannot be written: {error.strerror}") from error
 
 
 def _read_default_token() -> SecretStr | None:

@@ -7,7 +7,7 @@ import socket
 import ssl
 import time
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlencode, urlsplit
@@ -38,9 +38,10 @@ class SessionStream:
     Each method raises ServiceUnreachable if the connection is lost.
     """
 
-    def __init__(self, connection: Any) -> None:  # noqa: ANN401 - a connection of websockets
-        """Use an open WebSocket."""
-        self._connection = connection
+    def __init__(self, opening: Any) -> None:  # noqa: ANN401 - a call of websockets.sync.client.connect
+        """Open a WebSocket."""
+        self._closing = ExitStack()
+        self._connection = self._closing.enter_context(opening)
 
     def __enter__(self) -> Self:
         """Return the stream. The end of the context closes the stream."""
@@ -90,7 +91,7 @@ class SessionStream:
     def close(self) -> None:
         """Close the stream. A stream that is closed already raises no error."""
         with suppress(OSError):
-            self._connection.close()
+            self._closing.close()
 
 
 def open_stream(  # noqa: PLR0913, PLR0917 - the parts of a call

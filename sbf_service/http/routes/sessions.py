@@ -1,4 +1,4 @@
-"""Sessions with guests: the WebSockets of users and agents, and the agents' long poll (decision 49)."""
+"""Sessions with guests: the WebSockets of users and agents, and the agents' long poll (decision 56)."""
 
 from datetime import timedelta
 from typing import Annotated

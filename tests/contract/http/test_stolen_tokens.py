@@ -33,6 +33,7 @@ EVERY_CALL = frozenset(
         "list_guests",
         "get_guest",
         "put_guest_power",
+        "list_waiting_sessions",
         "put_topology",
         "get_topology",
         "preview_topology",
@@ -123,7 +124,8 @@ OWN: dict[Role, frozenset[str]] = {
     | LISTS
     | READ_IMAGES
     | {"get_cluster", "delete_cluster", "get_peers", "list_guests", "get_guest"}
-    | {"get_element", "get_wanted", "confirm_element", "report_trouble", "report_drift", "report_capacity"},
+    | {"get_element", "get_wanted", "confirm_element", "report_trouble", "report_drift", "report_capacity"}
+    | {"list_waiting_sessions"},
     Role.SCHEDULER: FOR_EVERYBODY
     | LISTS
     | READ_SITES

@@ -55,7 +55,11 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 from fake_machine.reconciler import FakeManagedHost
 from virtcloud.agent import bootstrap
-adapters = SimpleNamespace(open_host=lambda *_: nullcontext(FakeManagedHost()), make_job_relays=lambda *_: None)
+adapters = SimpleNamespace(
+    open_host=lambda *_: nullcontext(FakeManagedHost()),
+    make_job_relays=lambda *_: None,
+    make_guest_connector=lambda *_: None,
+)
 bootstrap._import_adapters = lambda: adapters
 sys.exit(bootstrap.main(sys.argv[1:]))
 """

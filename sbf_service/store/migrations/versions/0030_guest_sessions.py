@@ -7,8 +7,8 @@ from alembic import op
 
 from sbf_service.store.columns import NAME_TYPE, UtcDateTime
 
-revision: str = "0028"
-down_revision: str | None = "0027"
+revision: str = "0030"
+down_revision: str | None = "0029"
 branch_labels: str | Sequence[str] | None = None
 depends_on: str | Sequence[str] | None = None
 

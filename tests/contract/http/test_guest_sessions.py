@@ -1,0 +1,372 @@
+"""Tests of sessions with guests: a real SBF on the loopback, the agent's listener, and guests that are socket pairs."""
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import uvicorn
+from sbf_fakes.world import World, make_world, spec
+from sqlalchemy import func, select
+
+from sbf_service.server import make_server_config
+from sbf_service.store.tables import GuestSessionRow
+from virtcloud.agent.guest_access.guest_channels import GuestChannel
+from virtcloud.agent.guest_access.session_listener import SessionListener
+from virtcloud.agent.supervision import start_unsupervised
+from virtcloud.client.api import Client
+from virtcloud.client.session_stream import SessionStream
+from virtcloud.model.access import Role
+from virtcloud.model.errors import (
+    Conflict,
+    Forbidden,
+    NotFound,
+    Refused,
+    ServiceUnreachable,
+    TooManyRequests,
+    Unreachable,
+)
+from virtcloud.model.guest_sessions import GuestSession
+from virtcloud.model.values import Name
+from virtcloud.model.wanted import Segment
+
+pytest.importorskip("websockets", reason="NOT TESTED: websockets is not installed")
+CHUNK = 1 << 16
+
+
+class PairChannel:
+    """A guest's side that is one end of a socket pair. The test is the guest at the other end."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._end = end
+        self.sent = 0
+
+    def receive(self) -> bytes:
+        try:
+            data = self._end.recv(CHUNK)
+        except OSError:
+            return b""
+        self.sent += len(data)
+        return data
+
+    def send(self, data: bytes) -> None:
+        self._end.sendall(data)
+
+    def send_end(self) -> None:
+        self._end.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        try:
+            self._end.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            return
+
+
+@dataclass
+class FakeGuests:
+    """The guests of a host. ``served`` has the test's end and the channel of each session."""
+
+    refusal: str | None = None
+    served: list[tuple[socket.socket, PairChannel]] = field(default_factory=list)
+    asked: list[GuestSession] = field(default_factory=list)
+    ended: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+
+    @contextmanager
+    def connect(self, session: GuestSession, _segment: Segment) -> Iterator[GuestChannel]:
+        self.asked.append(session)
+        if self.refusal:
+            raise Refused(self.refusal)
+        ours, theirs = socket.socketpair()
+        with ours:
+            channel = PairChannel(ours)
+            self.served.append((theirs, channel))
+            yield channel
+        self.ended.release()
+
+
+@dataclass
+class Installation:
+    """A world that is served on the loopback, with an agent for the host brno-h1."""
+
+    world: World
+    url: str
+    server: uvicorn.Server
+    guests: FakeGuests
+    stack: ExitStack
+
+    def client(self, role: Role, name: str, *sites: str) -> Client:
+        client = Client(self.url, token=self.world.token(role, name, *sites))
+        self.stack.callback(client.close)
+        return client
+
+    def connect(self, port: int = 22) -> SessionStream:
+        stream = self.client(Role.USER, "alice").get("demo").guests["g1"].connect(port)
+        self.stack.callback(stream.close)
+        return stream
+
+    @property
+    def open_sessions(self) -> int:
+        return int(self.server.config.app.state.sessions.open_sessions)
+
+    @property
+    def rows(self) -> int:
+        with self.world.store.read() as unit:
+            return unit.session.scalar(select(func.count()).select_from(GuestSessionRow)) or 0
+
+
+def await_true(reached: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 10
+    while not reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def start_user(made: "Installation") -> threading.Thread:
+    """Request a session in a thread. No agent answers the session."""
+
+    def use() -> None:
+        with pytest.raises(Unreachable):
+            made.connect()
+
+    user = threading.Thread(target=use)
+    user.start()
+    return user
+
+
+Start = Callable[..., Installation]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Return a function that serves a world. ``relay`` are settings of the relay."""
+    with ExitStack() as stack:
+
+        def make(*, agent: bool = True, **relay: float) -> Installation:
+            world = make_world(tmp_path)
+            world.clock.stands = False
+            stack.callback(world.close)
+            world.furnish()
+            world.put("demo", spec("brno-h1"))
+            world.settle()
+            world.service.settings.__dict__["relay"] = world.service.settings.relay.model_copy(update=relay)
+            listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+            server = uvicorn.Server(make_server_config(world.service, None))
+            thread = threading.Thread(target=server.run, args=([listening],))
+            thread.start()
+
+            def stop() -> None:
+                world.service.change_feed.close()
+                server.should_exit = True
+                thread.join()
+
+            stack.callback(stop)
+            url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+            made = Installation(world, url, server, FakeGuests(), stack)
+            stack.callback(lambda: [end.close() for end, _ in made.guests.served])
+            await_true(lambda: server.started)
+            if agent:
+                sbf = made.client(Role.AGENT, "brno-h1").sbf
+                listener = SessionListener(Name("brno-h1"), sbf, made.guests.connect)
+                stack.callback(listener.stop)
+                listener.start(start_unsupervised)
+            return made
+
+        yield make
+
+
+def test_bytes_pass_in_both_directions(start: Start) -> None:
+    made = start()
+    stream = made.connect(8080)
+    guest = made.guests.served[0][0]
+    stream.send(b"question")
+    assert guest.recv(CHUNK) == b"question"
+    guest.sendall(b"answer")
+    assert stream.receive() == b"answer"
+    assert (made.guests.asked[0].port, made.guests.asked[0].guest) == (8080, "g1")
+
+
+def test_the_end_of_input_leaves_the_answer_open(start: Start) -> None:
+    made = start()
+    stream = made.connect()
+    guest = made.guests.served[0][0]
+    stream.send(b"question")
+    stream.send_end()
+    assert guest.makefile("rb").read() == b"question"
+    guest.sendall(b"late answer")
+    guest.close()
+    assert (stream.receive(), stream.receive()) == (b"late answer", b"")
+
+
+def test_a_slow_reader_slows_the_guest_down(start: Start) -> None:
+    made, size = start(), 64 << 20
+    stream = made.connect()
+    guest, channel = made.guests.served[0]
+    writer = threading.Thread(target=lambda: (guest.sendall(bytes(size)), guest.close()))
+    writer.start()
+    before = -1
+    while before != channel.sent:
+        before = channel.sent
+        time.sleep(0.3)
+    assert 0 < channel.sent < size / 2
+    received = 0
+    while data := stream.receive():
+        received += len(data)
+    writer.join()
+    assert received == size
+
+
+def test_the_agents_refusal_reaches_the_user(start: Start) -> None:
+    made = start()
+    made.guests.refusal = "no process of guest g1 listens at port 22 (10.0.0.1)"
+    with pytest.raises(Refused, match="host brno-h1: no process of guest g1 listens at port 22"):
+        made.connect()
+    assert (made.open_sessions, made.rows) == (0, 0)
+
+
+def test_a_session_without_agent_is_refused_in_time(start: Start) -> None:
+    made = start(agent=False, agent_wait=0.2)
+    with pytest.raises(Unreachable, match=r"host brno-h1: expected its agent to connect within 0\.2 s"):
+        made.connect()
+    assert (made.open_sessions, made.rows) == (0, 0)
+
+
+def test_nothing_remains_when_the_user_leaves(start: Start) -> None:
+    made = start()
+    before = threading.active_count()
+    stream = made.connect()
+    stream.close()
+    assert made.guests.ended.acquire(timeout=10)
+    await_true(lambda: made.open_sessions == 0)
+    await_true(lambda: not [thread for thread in threading.enumerate() if thread.name.startswith("session")])
+    assert made.rows == 0
+    assert threading.active_count() <= before + 1  # the thread pool of the service may have grown
+
+
+def test_nothing_remains_when_the_user_leaves_before_the_agent_connects(start: Start) -> None:
+    made = start(agent=False)
+    token = made.world.token(Role.USER, "alice")
+    with socket.create_connection(("127.0.0.1", int(made.url.rpartition(":")[2]))) as user:
+        headers = f"Host: sbf\r\nAuthorization: Bearer {token}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+        key = "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+        user.sendall(f"GET /v1/clusters/demo/guests/g1/session?kind=console HTTP/1.1\r\n{headers}{key}".encode())
+        await_true(lambda: made.rows == 1)
+    await_true(lambda: (made.open_sessions, made.rows) == (0, 0))
+
+
+def test_the_user_learns_that_the_agent_was_killed(start: Start) -> None:
+    made = start(agent=False)
+    agent = made.client(Role.AGENT, "brno-h1").sbf
+    outcome: list[object] = []
+
+    def use() -> None:
+        try:
+            outcome.append(made.connect().receive())
+        except ServiceUnreachable as error:
+            outcome.append(error)
+
+    user = threading.Thread(target=use)
+    user.start()
+    (session,) = agent.waiting_sessions("brno-h1", wait=10)
+    stream = agent.join_session("brno-h1", session)
+    stream.send_text("{}")
+    stream._connection.socket.shutdown(socket.SHUT_RDWR)
+    user.join(10)
+    assert str(outcome[0]) == "the session was interrupted: the connection was lost"
+    await_true(lambda: made.open_sessions == 0)
+
+
+def test_sessions_end_when_the_service_stops(start: Start) -> None:
+    made = start()
+    stream = made.connect()
+    made.world.service.change_feed.close()
+    made.server.should_exit = True
+    with pytest.raises(ServiceUnreachable, match="the session was interrupted"):
+        stream.receive()
+    assert made.guests.ended.acquire(timeout=10)
+
+
+def test_an_idle_session_ends_with_the_reason(start: Start) -> None:
+    made = start(idle=0.2)
+    with pytest.raises(ServiceUnreachable, match=r"no byte was sent for 0\.2 s"):
+        made.connect().receive()
+
+
+def test_a_user_has_a_limited_number_of_sessions(start: Start) -> None:
+    made = start(sessions_per_user=2)
+    first, _ = made.connect(), made.connect()
+    with pytest.raises(TooManyRequests, match="alice has 2 sessions with guests, and the limit is 2"):
+        made.connect()
+    first.close()
+    await_true(lambda: made.open_sessions == 1)
+    made.connect()
+
+
+def test_many_sessions_are_served_together(start: Start) -> None:
+    made = start()
+    guest = made.client(Role.USER, "alice").get("demo").guests["g1"]
+    with ExitStack() as streams:
+        opened = [streams.enter_context(guest.connect(22)) for _ in range(25)]
+        for number, (end, _) in enumerate(made.guests.served):
+            end.sendall(b"%d" % number)
+        assert sorted(int(stream.receive()) for stream in opened) == list(range(25))
+    await_true(lambda: made.open_sessions == 0)
+
+
+def test_other_users_reach_no_guest(start: Start) -> None:
+    made = start()
+    made.world.token(Role.USER, "bob")
+    with pytest.raises(NotFound, match="cluster demo is not known"):
+        made.client(Role.USER, "bob").sbf.open_session("demo", "g1", SESSION)
+    assert made.guests.asked == []
+
+
+SESSION = SimpleNamespace(kind="port", port=22, follow=False)
+
+
+def test_a_site_administrator_reads_the_log_only(start: Start) -> None:
+    made = start()
+    ivo = made.client(Role.SITE_ADMINISTRATOR, "ivo", "brno").sbf
+    with pytest.raises(Forbidden, match=r"ivo \(site-administrator\) may not connect to guest g1 of cluster demo: "):
+        ivo.open_session("demo", "g1", SESSION)
+    ivo.open_session("demo", "g1", SimpleNamespace(kind="log", port=None, follow=False)).close()
+
+
+def test_an_agent_cannot_take_another_hosts_session(start: Start) -> None:
+    made = start(agent=False, agent_wait=1)
+    user = start_user(made)
+    (session,) = made.client(Role.AGENT, "brno-h1").sbf.waiting_sessions("brno-h1", wait=10)
+    other = made.client(Role.AGENT, "brno-h2").sbf
+    with pytest.raises(Forbidden):
+        other.waiting_sessions("brno-h1")
+    with pytest.raises(NotFound, match="does not wait for brno-h2"):
+        other.join_session("brno-h2", session)
+    user.join()
+
+
+def test_a_stopped_guest_is_not_reached(start: Start) -> None:
+    made = start()
+    made.client(Role.USER, "alice").get("demo").guests["g1"].stop(wait=False)
+    with pytest.raises(Conflict, match="guest g1 of cluster demo is stopped: start it"):
+        made.connect()
+
+
+def test_the_audit_log_names_user_guest_and_port(start: Start) -> None:
+    made = start()
+    made.connect(8080)
+    row = made.world.audit("guest_session")[0]
+    assert (row.who, row.why, row.element) == ("alice", "port 8080 of guest g1", "brno-h1")
+
+
+def test_a_session_tells_agents_the_address_of_its_replica(start: Start) -> None:
+    made = start(agent=False, agent_wait=0.5, address="http://127.0.0.1:1")
+    user = start_user(made)
+    agent = made.client(Role.AGENT, "brno-h1").sbf
+    (session,) = agent.waiting_sessions("brno-h1", wait=10)
+    with pytest.raises(ServiceUnreachable, match=r"SBF does not answer at http://127\.0\.0\.1:1"):
+        agent.join_session("brno-h1", session)
+    user.join()

@@ -1,0 +1,26 @@
+from collections.abc import Callable
+
+import pytest
+
+from virtcloud.agent.guest_access.session_listener import find_segment
+from virtcloud.model.errors import Refused
+from virtcloud.model.guest_sessions import GuestSession
+from virtcloud.model.wanted import HostWanted, Segment
+
+Make = Callable[..., Segment]
+
+
+def session(network: str, guest: str) -> GuestSession:
+    return GuestSession.model_validate({"number": 1, "id": "x", "network": network, "guest": guest, "kind": "log"})
+
+
+def test_a_session_with_a_wanted_guest_is_accepted(make_segment: Make) -> None:
+    segment = make_segment("a", 100, ("g1",))
+    assert find_segment(HostWanted(segments=(segment,)), session("a", "g1")) == segment
+
+
+@pytest.mark.parametrize(("network", "guest"), [("a", "g2"), ("b", "g1")])
+def test_a_session_with_another_guest_is_refused(make_segment: Make, network: str, guest: str) -> None:
+    wanted = HostWanted(segments=(make_segment("a", 100, ("g1",)),))
+    with pytest.raises(Refused, match=f"guest {guest} is not wanted on this host"):
+        find_segment(wanted, session(network, guest))

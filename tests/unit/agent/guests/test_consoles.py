@@ -1,0 +1,112 @@
+"""Tests of consoles with real pseudo terminals. The test is the guest, at the other end of the terminal."""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from virtcloud.agent.guests import consoles as module
+from virtcloud.agent.guests.consoles import GuestConsoles, list_log_files
+from virtcloud.model.errors import Refused
+
+
+@pytest.fixture
+def consoles() -> Iterator[GuestConsoles]:
+    made = GuestConsoles()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def terminal() -> Iterator[tuple[int, str]]:
+    """The guest's end of a terminal, and the path of the host's end."""
+    guest, host = os.openpty()
+    name = os.ttyname(host)
+    yield guest, name
+    os.close(host)
+    os.close(guest)
+
+
+def await_true(reached: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 10
+    while not reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def read_log(log_file: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in list_log_files(log_file) if path.exists())
+
+
+def test_the_output_of_a_console_is_appended_to_its_log(
+    consoles: GuestConsoles, terminal: tuple[int, str], tmp_path: Path
+) -> None:
+    log_file = tmp_path / "console.log"
+    log_file.write_bytes(b"first start\n")
+    consoles.add("vc-a-g1", terminal[1], log_file)
+    os.write(terminal[0], b"g1: up\n")
+    await_true(lambda: log_file.read_bytes() == b"first start\ng1: up\n")
+
+
+def test_output_is_not_echoed_to_the_guest(consoles: GuestConsoles, terminal: tuple[int, str], tmp_path: Path) -> None:
+    consoles.add("vc-a-g1", terminal[1], tmp_path / "console.log")
+    os.write(terminal[0], b"g1: up\n")
+    await_true((tmp_path / "console.log").exists)
+    os.set_blocking(terminal[0], False)
+    with pytest.raises(BlockingIOError):
+        os.read(terminal[0], 100)
+
+
+def test_a_full_log_keeps_one_former_file(
+    consoles: GuestConsoles, terminal: tuple[int, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_LOG_BYTES", 10)
+    log_file = tmp_path / "console.log"
+    consoles.add("vc-a-g1", terminal[1], log_file)
+    for text in (b"0123456789", b"abcdefghij", b"end"):
+        os.write(terminal[0], text)
+        await_true(
+            lambda text=text: any(path.exists() and text in path.read_bytes() for path in list_log_files(log_file))
+        )
+    assert [path.read_bytes() for path in list_log_files(log_file)] == [b"abcdefghij", b"end"]
+
+
+def test_a_symbolic_link_in_place_of_the_log_is_not_followed(
+    consoles: GuestConsoles, terminal: tuple[int, str], tmp_path: Path
+) -> None:
+    (tmp_path / "console.log").symlink_to(tmp_path / "other")
+    seen = threading.Event()
+    consoles.add("vc-a-g1", terminal[1], tmp_path / "console.log")
+    with consoles.connect("vc-a-g1", lambda _data: seen.set()):
+        os.write(terminal[0], b"g1: up\n")
+        assert seen.wait(10)
+    assert not (tmp_path / "other").exists()
+
+
+def test_two_users_share_a_console(consoles: GuestConsoles, terminal: tuple[int, str]) -> None:
+    consoles.add("vc-a-g1", terminal[1], None)
+    first, second = bytearray(), bytearray()
+    with consoles.connect("vc-a-g1", first.extend) as write, consoles.connect("vc-a-g1", second.extend):
+        write(b"ls\n")
+        assert os.read(terminal[0], 100) == b"ls\n"
+        os.write(terminal[0], b"bin\n")
+        await_true(lambda: first == second == b"bin\n")
+
+
+def test_the_end_of_a_guest_ends_its_console(consoles: GuestConsoles, tmp_path: Path) -> None:
+    guest, host = os.openpty()
+    consoles.add("vc-a-g1", os.ttyname(host), tmp_path / "console.log")
+    os.close(host)
+    ended = threading.Event()
+    with consoles.connect("vc-a-g1", lambda data: data or ended.set()):
+        os.close(guest)
+        assert ended.wait(10)
+    assert not consoles.knows("vc-a-g1")
+
+
+def test_an_unknown_console_is_refused(consoles: GuestConsoles) -> None:
+    with pytest.raises(Refused, match="the guest does not run"), consoles.connect("vc-a-g1", lambda _data: None):
+        pass
