@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
@@ -96,7 +97,8 @@ class SessionRelay:
         """
         left = asyncio.ensure_future(_wait_for_end(user))
         try:
-            await asyncio.wait({left, session.agent}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            awaited: set[asyncio.Future[Any]] = {left, session.agent}
+            await asyncio.wait(awaited, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             if left.done():
                 raise UserLeftError
             if not session.agent.done():
@@ -115,7 +117,7 @@ class SessionRelay:
     async def join(self, user: WebSocket, agent: WebSocket) -> None:
         """Send the messages of each side to the other side until a side ends. Then end the other side."""
         activity = _Activity()
-        tasks = {
+        tasks: dict[str, asyncio.Task[Any]] = {
             "user": asyncio.ensure_future(_copy(user, agent, activity)),
             "agent": asyncio.ensure_future(_copy(agent, user, activity)),
             "idle": asyncio.ensure_future(activity.wait_idle(self.idle_s)),
@@ -149,7 +151,7 @@ class _Activity:
             await asyncio.sleep(remaining)
 
 
-def _is_complete(task: "asyncio.Task[object]") -> bool:
+def _is_complete(task: "asyncio.Task[Any]") -> bool:
     return not task.cancelled() and task.exception() is None
 
 

@@ -116,7 +116,7 @@ def open_stream(  # noqa: PLR0913, PLR0917 - the parts of a call
     parts = urlsplit(url)
     target = f"{path}?{urlencode(query)}" if query else path
     deadline = time.monotonic() + timeout
-    options = {
+    options: dict[str, Any] = {
         "additional_headers": dict(headers),
         "user_agent_header": agent,
         "compression": None,
