@@ -115,7 +115,7 @@ def find_body_limit(scope: Scope, settings: ServiceSettings) -> tuple[int, str]:
 
     The body of an upload is an image, which SBF does not keep in memory.
     """
-    is_upload = scope["method"] == "PUT" and UPLOAD_PATH.fullmatch(scope["path"])
+    is_upload = scope.get("method") == "PUT" and UPLOAD_PATH.fullmatch(scope["path"])
     return (settings.images.size, "images.size") if is_upload else (settings.limits.body, "limits.body")
 
 
