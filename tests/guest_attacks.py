@@ -53,6 +53,7 @@ def build_switch_attacks(own: str) -> dict[str, Packet]:
         / Raw(bytes(Dot1Q(vlan=101, type=TEST_FRAME))),
         "a spanning tree BPDU": Dot3(dst=f"{GROUP}00", src=own) / LLC() / STP(),
         "a rapid spanning tree BPDU": Dot3(dst=f"{GROUP}00", src=own) / LLC() / STP(version=2, bpdutype=2),
+        "LLC to one switch": Dot3(dst=SWITCH, src=own) / LLC() / STP(),
         "a BPDU of Cisco's PVST": Dot3(dst="01:00:0c:cc:cc:cd", src=own) / LLC(dsap=0xAA, ssap=0xAA, ctrl=3)
         / SNAP(OUI=0xC, code=0x10B) / STP(),
         "CDP": Dot3(dst=CISCO, src=own) / LLC(dsap=0xAA, ssap=0xAA, ctrl=3)

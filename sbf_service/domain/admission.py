@@ -92,14 +92,14 @@ def check_filters(topology: Topology, spec: ClusterSpec, network: ClusterSpec) -
         )
     if network.filters == "open":
         for host in sorted({guest.host for guest in spec.guests}):
-            if not _allows_open_filters(topology, host):
+            if not allows_open_filters(topology, host):
                 raise NotAdmitted(
                     f"host {host} allows no guests of clusters with open filters: see 'open_filters' of the host or "
                     "its site in the topology, or choose other hosts"
                 )
 
 
-def _allows_open_filters(topology: Topology, name: Name) -> bool:
+def allows_open_filters(topology: Topology, name: Name) -> bool:
     """Return whether a host allows open filters. An unknown host allows them here (see ``_find_host_rules``)."""
     host = topology.elements.get(name)
     if not isinstance(host, Host):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import select
 
-from sbf_service.domain.admission import find_host_fault
+from sbf_service.domain.admission import allows_open_filters, find_host_fault
 from sbf_service.domain.network_conflicts import find_access_ports
 from sbf_service.domain.paths import LiveCluster, find_path_ports
 from sbf_service.domain.placement import (
@@ -58,7 +58,8 @@ def place_spread(
         return spec
     topology = read_topology(unit)
     sites = [topology.site(name) for name in spread.sites] or list(topology.sites)
-    hosts = _HostReader(unit, topology, spec, spread, origin, overcommit)
+    network = spec if spec.joins is None else parse_current_spec(find_joinable_network(unit, spec))
+    hosts = _HostReader(unit, topology, spec, spread, origin, overcommit, opens_filters=network.filters == "open")
     guests = place_guests(spread, list(hosts.read(sites)))
     return spec.model_copy(update={"guests": (*spec.guests, *guests), "spread": None})
 
@@ -73,6 +74,8 @@ class _HostReader:
     spread: GuestSpread
     origin: ClusterOrigin
     overcommit: Overcommit
+    opens_filters: bool = False
+    """Whether the network of the spread has open filters."""
 
     def read(self, sites: Collection[Site]) -> Iterator[CandidateHost]:
         """Yield the hosts of these sites in the topology's order."""
@@ -104,6 +107,8 @@ class _HostReader:
         kind = self._find_image_kind()
         if kind is not None and kind not in host.hypervisors:
             return f"it runs {' and '.join(host.hypervisors)} guests, and image {self.spread.image} is for {kind}"
+        if self.opens_filters and not allows_open_filters(self.topology, host.name):
+            return "it allows no guests with open filters"
         fault = find_host_fault(self.topology, host.name, self.spread.image, self.origin)
         return fault or self._find_path_fault(host.name, taken)
 

@@ -34,8 +34,8 @@ def report(world: World, name: str, cpus: int = 2, memory_mb: int = 2560) -> Non
         record_capacity(unit, name, HostCapacity(cpus=cpus, memory_mb=memory_mb))
 
 
-def spread(count: int, *sites: str, memory_mb: int = 1024, **changes: object) -> ClusterSpec:
-    wanted = {"count": count, "image": "debian", "sites": sites, "memory_mb": memory_mb}
+def spread(count: int, *sites: str, memory_mb: int = 1024, prefix: str = "g", **changes: object) -> ClusterSpec:
+    wanted = {"count": count, "image": "debian", "sites": sites, "memory_mb": memory_mb, "prefix": prefix}
     return ClusterSpec.model_validate({"owner": "alice", "spread": wanted} | changes)
 
 
@@ -127,6 +127,13 @@ def test_hosts_that_refuse_the_owner_or_the_image_get_no_guests(hosts: World) ->
         hosts.put("demo", spread(1, "brno"))
     assert "host brno-h1: it is for batch jobs and users bob; " in str(caught.value)
     assert "host brno-h2: users may not name image debian there: " in str(caught.value)
+
+
+def test_guests_with_open_filters_are_placed_where_they_are_allowed(hosts: World) -> None:
+    change_host(hosts, "brno-h2", open_filters=True)
+    hosts.put("demo", spread(1, "brno", filters="open"))
+    hosts.put("member", spread(1, "brno", prefix="m", joins="demo"))
+    assert (chosen(hosts, "demo"), chosen(hosts, "member")) == (["brno-h2"], ["brno-h2"])
 
 
 def test_a_host_without_the_images_hypervisor_gets_no_guests(hosts: World) -> None:

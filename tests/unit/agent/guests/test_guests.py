@@ -11,6 +11,7 @@ from fake_machine import FakeHypervisor, FakeKernel, FakeRoots, FakeUplinkRecord
 from seed_documents import seeded_guest, seeded_segment
 
 from virtcloud.agent.difference import (
+    BuildSegment,
     ObservedGuest,
     ObservedHost,
     StartGuest,
@@ -338,6 +339,17 @@ def test_a_host_is_read_despite_unremovable_orphaned_files(
     host = LocalHost(SegmentInterfaces(FakeKernel(), FakeUplinkRecords()), qemu_guests)
     host.remove_orphaned_files(HostWanted())
     assert host.read() == ObservedHost()
+
+
+def test_a_started_guests_port_has_the_clusters_mtu(
+    guests: LocalGuests, kernel: FakeKernel, make_segment: Make
+) -> None:
+    segment = make_segment("a", 100, ("g1",)).model_copy(update={"mtu": 1450})
+    host = LocalHost(SegmentInterfaces(kernel, FakeUplinkRecords()), guests)
+    host.apply(BuildSegment(segment))
+    kernel.put(name=names.guest_port_name("a", "g1", 100), kind="veth")
+    host.apply(StartGuest(segment, segment.guests[0]))
+    assert kernel.interface(names.guest_port_name("a", "g1", 100)).mtu == 1450
 
 
 def test_a_container_shares_only_a_read_only_folder_with_the_host(

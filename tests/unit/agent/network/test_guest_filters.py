@@ -62,6 +62,7 @@ FILTERS = {
     "an old double tag": (TAGS,),
     "a spanning tree BPDU": (LLC, GROUP),
     "a rapid spanning tree BPDU": (LLC, GROUP),
+    "LLC to one switch": (LLC,),
     "a BPDU of Cisco's PVST": (LLC, CISCO),
     "CDP": (LLC, CISCO),
     "VTP": (LLC, CISCO),

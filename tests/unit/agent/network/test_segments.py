@@ -144,6 +144,16 @@ def test_a_running_guests_port_gets_a_new_mtu(kernel: FakeKernel, make_segment: 
     assert kernel.interface(port).mtu == 1450
 
 
+def test_without_an_mtu_of_the_cluster_guests_ports_are_left_alone(kernel: FakeKernel, make_segment: Make) -> None:
+    kernel.change(1, mtu=9000)
+    segments, segment = SegmentInterfaces(kernel, FakeUplinkRecords()), make_segment("a", 100, ("g1",))
+    segments.ensure_segment(segment)
+    kernel.put(name=names.guest_port_name("a", "g1", 100), kind="veth", master=kernel.interface("br100").index)
+    segments.ensure_guest_mtu(segment, Name("g1"))
+    assert [step for step in find_steps(segments, segment) if isinstance(step, BuildSegment)] == []
+    assert kernel.interface(names.guest_port_name("a", "g1", 100)).mtu == 1500
+
+
 @pytest.mark.parametrize("untagged", [False, True])
 def test_the_uplink_keeps_its_mtu(kernel: FakeKernel, make_segment: Make, untagged: bool) -> None:
     """A larger MTU of the cluster has no effect."""
