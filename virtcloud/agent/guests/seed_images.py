@@ -4,11 +4,14 @@ cloud-init finds the disk by its volume label ``cidata``.
 """
 
 import os
+from importlib import import_module
 from io import BytesIO
 from pathlib import Path
+from types import ModuleType
 
 from virtcloud.agent.files import refuse_os_errors
 from virtcloud.agent.guests.seeds import NoCloudData
+from virtcloud.model.errors import Refused
 
 SEED = "seed.iso"
 VOLUME_LABEL = "cidata"
@@ -27,10 +30,11 @@ def write_seed_image(guest_folder: Path, data: NoCloudData) -> None:
 
 
 def render_iso(data: NoCloudData) -> bytes:
-    """Return an ISO 9660 image of the files. The extensions Joliet and Rock Ridge store their full names."""
-    import pycdlib  # noqa: PLC0415 - 6 MB of memory, which only hosts with QEMU guests need
+    """Return an ISO 9660 image of the files. The extensions Joliet and Rock Ridge store their full names.
 
-    iso, image = pycdlib.PyCdlib(), BytesIO()
+    Raise Refused if the library is not installed.
+    """
+    iso, image = _import_pycdlib().PyCdlib(), BytesIO()
     iso.new(interchange_level=3, joliet=3, rock_ridge="1.09", vol_ident=VOLUME_LABEL)
     for number, (name, text) in enumerate(sorted(data.items())):
         content = text.encode()
@@ -38,3 +42,13 @@ def render_iso(data: NoCloudData) -> bytes:
     iso.write_fp(image)
     iso.close()
     return image.getvalue()
+
+
+def _import_pycdlib() -> ModuleType:
+    """Import the library when the first QEMU guest starts, because it needs 6 MB of memory."""
+    try:
+        return import_module("pycdlib")
+    except ImportError as error:
+        raise Refused(
+            "the seeds of QEMU guests need the Python package pycdlib: pip install 'virtcloud[agent]'"
+        ) from error

@@ -3,11 +3,13 @@
 import shutil
 import stat
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from virtcloud.agent.guests.seed_images import write_seed_image
+from virtcloud.model.errors import Refused
 
 DATA = {
     "meta-data": "instance-id: c1-n1\n",
@@ -43,3 +45,9 @@ def test_only_root_can_read_the_seed(tmp_path: Path) -> None:
     write_seed_image(tmp_path, DATA)
     assert stat.S_IMODE((tmp_path / "seed.iso").stat().st_mode) == 0o600
     assert [path.name for path in tmp_path.iterdir()] == ["seed.iso"]
+
+
+def test_a_missing_library_is_named_with_its_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pycdlib", None)
+    with pytest.raises(Refused, match=r"need the Python package pycdlib: pip install"):
+        write_seed_image(tmp_path, DATA)
