@@ -29,8 +29,10 @@ def client(lab: Lab) -> Iterator[SbfClient]:
 
 
 @pytest.fixture(scope="module")
-def user_key(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("keys") / "id"
+def user_key(lab: Lab) -> Path:
+    """Return a new key in the lab's folder, which the lab's nodes can read."""
+    path = lab.state.folder / "seeds" / "id"
+    path.parent.mkdir(mode=0o700)
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True)  # noqa: S603, S607
     return path
 
