@@ -52,7 +52,12 @@ class RootedFiles:
             return None
 
     def write(self, path: str, content: str, mode: int = FILE_MODE, owner: int = 0) -> None:
-        """Replace a file atomically. The folder of the file is created if necessary."""
+        """Replace a file atomically. The folder of the file is created if necessary.
+
+        A file with this content stays as it is, so that a guest whose disk is full starts again.
+        """
+        if self._contains(path, content):
+            return
         with self._new_name(path) as (folder, new):
             _write_new(new, folder, content, (self._on_host(owner), self._on_host(owner)), mode)
 
@@ -68,7 +73,9 @@ class RootedFiles:
             _write_new(new, folder, text, (owner, group), stat.S_IMODE(former.st_mode) & ACCESS if former else mode)
 
     def write_link(self, path: str, target: str) -> None:
-        """Replace a file by a symbolic link to ``target``."""
+        """Replace a file by a symbolic link to ``target``. A link to ``target`` stays as it is."""
+        if self._read_link(path) == target:
+            return
         with self._new_name(path) as (folder, new):
             os.symlink(target, new, dir_fd=folder)
             os.chown(new, self._on_host(0), self._on_host(0), dir_fd=folder, follow_symlinks=False)
@@ -110,6 +117,19 @@ class RootedFiles:
             except BaseException:
                 _unlink_if_present(new, folder)
                 raise
+
+    def _contains(self, path: str, content: str) -> bool:
+        try:
+            return self.read(path) == content
+        except OSError:  # a device or a huge file
+            return False
+
+    def _read_link(self, path: str) -> str | None:
+        try:
+            with self._opened(path, os.O_PATH | os.O_NOFOLLOW) as descriptor:
+                return os.readlink("", dir_fd=descriptor)
+        except OSError:  # absent, or no link
+            return None
 
     def _read_status(self, path: str) -> os.stat_result | None:
         try:

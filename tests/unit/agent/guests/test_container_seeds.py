@@ -81,6 +81,15 @@ def test_a_second_start_keeps_what_the_guest_wrote(root: Path) -> None:
     assert ((root / "etc/passwd").read_text(), (root / "etc/hosts").is_symlink()) == (passwd, True)
 
 
+@pytest.mark.parametrize("program", ["usr/bin/cloud-init", "usr/bin/other"])
+def test_a_second_start_writes_nothing_to_a_full_disk(root: Path, program: str) -> None:
+    (root / program).touch()
+    seed(root)
+    before = {path: path.lstat().st_ino for path in root.rglob("*")}
+    seed(root)
+    assert {path: path.lstat().st_ino for path in root.rglob("*")} == before
+
+
 def test_an_image_with_cloud_init_gets_nocloud_data(root: Path) -> None:
     (root / "usr/bin/cloud-init").touch()
     seed(root, user_data="#cloud-config\npackages: [htop]\n")
