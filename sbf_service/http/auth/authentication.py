@@ -196,8 +196,8 @@ class PeerHttpProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # uv
         uid = peer_uid(connection)
         if uid is not None:
             self.app: ASGIApp = _with_peer(self.app, PeerConnection(uid))
-            make: Callable[..., Any] = self.ws_protocol_class  # type: ignore[has-type] # uvicorn's choice
-            self.ws_protocol_class = partial(_make_websocket, make, self.app)
+            make: Callable[..., Any] | None = self.ws_protocol_class  # type: ignore[has-type] # uvicorn's choice
+            self.ws_protocol_class = None if make is None else partial(_make_websocket, make, self.app)
 
 
 def _make_websocket(make: Callable[..., Any], app: ASGIApp, **parts: Any) -> Any:  # noqa: ANN401 - uvicorn's protocol
