@@ -352,7 +352,7 @@ def test_a_started_guests_port_has_the_clusters_mtu(
     assert kernel.interface(names.guest_port_name("a", "g1", 100)).mtu == 1450
 
 
-def test_a_container_shares_only_a_read_only_folder_with_the_host(
+def test_a_container_reads_peers_in_a_read_only_folder(
     guests: LocalGuests, hypervisor: FakeHypervisor, images: Path
 ) -> None:
     segment = seeded_segment(seeded_guest())
@@ -376,7 +376,7 @@ def test_changed_peer_files_are_observed_and_replaced(guests: LocalGuests, image
     assert compute_difference(HostWanted(segments=(segment,)), ObservedHost((), guests.read()[0]))[1:] == []
 
 
-def test_a_qemu_guest_has_its_seed_as_last_disk_until_it_is_removed(images: Path, hypervisor: FakeHypervisor) -> None:
+def test_a_seed_is_the_last_disk_and_is_removed(images: Path, hypervisor: FakeHypervisor) -> None:
     settings = GuestSettings(images, images / "logs", "x86_64", stop_grace_s=0)
     guests = LocalGuests({Hypervisor.QEMU: hypervisor}, settings, lambda _: None, FakeRoots(images / "logs"))
     segment = seeded_segment(seeded_guest(image="cloud"))
