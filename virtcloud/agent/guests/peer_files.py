@@ -31,8 +31,10 @@ ff02::2 ip6-allrouters
 MAX_LABEL, MAX_KEY = 63, 200
 """The maximum length of a label (RFC 1035), and of a key such that every full name is shorter than 253 characters."""
 LABEL: Final = re.compile(rf"[a-z0-9]([a-z0-9-]{{0,{MAX_LABEL - 2}}}[a-z0-9])?")
-HASHED: Final = re.compile(r".*-[0-9a-f]{8}")
-"""The form of a replaced key. A key of this form is always replaced, so that no member can choose another's domain."""
+HASHED: Final = re.compile(r".*-[0-9a-f]{16}")
+"""The form of a replaced key. A key of this form is always replaced, so that no member can choose another's domain.
+The digest has 64 bits, so that a member cannot search for a key with another's digest.
+"""
 
 PeerFiles = dict[str, str]
 """The content of each file, by name."""
@@ -71,8 +73,8 @@ def full_name(name: str, key: str) -> str:
 
 
 def _hashed_label(text: str) -> str:
-    legal = re.sub("[^a-z0-9]+", "-", text)[: MAX_LABEL - 9].strip("-")
-    return f"{legal}-{sha256(text.encode()).hexdigest()[:8]}"
+    legal = re.sub("[^a-z0-9]+", "-", text)[: MAX_LABEL - 17].strip("-")
+    return f"{legal}-{sha256(text.encode()).hexdigest()[:16]}"
 
 
 def _names(peer: Peer, own_key: str) -> list[str]:
