@@ -30,12 +30,14 @@ class SshCall:
 def choose_guest(found: ClusterPeers, names: Sequence[str], name: str | None) -> Peer:
     """Return the named guest of the cluster's network, or else the cluster's first guest. Pure.
 
-    ``names`` are the cluster's guests. Raise NotFound for an unknown guest.
+    Guests of the cluster come first, because another member of the network may use the same names. ``names``
+    are the cluster's guests. Raise NotFound for an unknown guest.
     """
     if name is None and not names:
         raise BadInput(f"cluster {found.key} has no guests to log in to")
     wanted = name or names[0]
-    peer = next((peer for peer in found.peers if peer.name == wanted), None)
+    own_first = sorted(found.peers, key=lambda peer: peer.cluster != found.key)
+    peer = next((peer for peer in own_first if peer.name == wanted), None)
     if peer is None:
         known = ", ".join(peer.name for peer in found.peers) or "none"
         raise NotFound(f"cluster {found.key} has no guest {wanted}; its guests: {known}")

@@ -28,6 +28,7 @@ from anyio import CapacityLimiter, from_thread, to_thread
 from virtcloud.client.api import Client, Cluster, open_progress
 from virtcloud.client.events import ClusterEvent, find_events
 from virtcloud.client.guests import ClusterGuest
+from virtcloud.client.session_stream import SessionStream
 from virtcloud.model.views import ClusterView
 
 P = ParamSpec("P")
@@ -136,6 +137,34 @@ def _end_if_abandoned(method: Callable[..., R], bound: inspect.BoundArguments) -
     raise RuntimeError("the call was abandoned")
 
 
+class AsyncStream:
+    """A session with a guest; see :class:`SessionStream`. The end of an ``async with`` block closes the session."""
+
+    def __init__(self, sync: SessionStream, threads: CallThreads) -> None:
+        """Create the twin of ``sync``."""
+        self.sync = sync
+        self.threads = threads
+
+    async def __aenter__(self) -> Self:
+        """Return this stream."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        """Close the stream, and wake a thread that receives. Closing does not wait for the event loop."""
+        self.sync.close()
+
+    send = _twin(SessionStream.send)
+    send_end = _twin(SessionStream.send_end)
+    receive = _twin(SessionStream.receive)
+    close = _twin(SessionStream.close)
+
+
+def _wrap_stream(guest: "AsyncGuest", stream: SessionStream) -> AsyncStream:
+    return AsyncStream(stream, guest.threads)
+
+
 class AsyncGuest:
     """A guest of a cluster; see :class:`ClusterGuest`."""
 
@@ -152,6 +181,16 @@ class AsyncGuest:
     start = _wrapped_twin(ClusterGuest.start, _return_self)
     reset = _wrapped_twin(ClusterGuest.reset, _return_self)
     wait_confirmed = _wrapped_twin(ClusterGuest.wait_confirmed, _return_self)
+    connect = _wrapped_twin(ClusterGuest.connect, _wrap_stream)
+    console = _wrapped_twin(ClusterGuest.console, _wrap_stream)
+    open_log = _wrapped_twin(ClusterGuest.open_log, _wrap_stream)
+
+    async def log(self, *, follow: bool = False) -> AsyncIterator[bytes]:
+        """Yield the log of the guest's console; see :meth:`ClusterGuest.log`."""
+        async with await self.open_log(follow=follow) as stream:
+            while data := await stream.receive():
+                yield data
+
     refresh = _twin(ClusterGuest.refresh)
 
 

@@ -66,9 +66,13 @@ class ClusterGuest:
 
     def log(self, *, follow: bool = False) -> Iterator[bytes]:
         """Yield the log of the guest's console. With ``follow``, also yield later output until the guest is removed."""
-        with self._open(SessionRequest(kind=SessionKind.LOG, follow=follow)) as stream:
+        with self.open_log(follow=follow) as stream:
             while data := stream.receive():
                 yield data
+
+    def open_log(self, *, follow: bool = False) -> SessionStream:
+        """Open the log of the guest's console as a stream; see :meth:`log`."""
+        return self._open(SessionRequest(kind=SessionKind.LOG, follow=follow))
 
     def connect(self, port: int) -> SessionStream:
         """Connect to a TCP port of the guest, inside its network. Raise Refused if no process listens there."""
