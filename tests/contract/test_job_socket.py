@@ -136,6 +136,7 @@ def test_the_barrier_names_what_is_missing_until_every_guest_answers(world: Worl
             "VCLUSTER_HOSTS": str(folder / "hosts"),
             "VCLUSTER_HOSTFILE": str(folder / "hostfile"),
             "VCLUSTER_SSH_CONFIG": str(folder / "ssh_config"),
+            "VCLUSTER_KNOWN_HOSTS": str(folder / "known_hosts"),
         },
     }
     assert (folder / "hostfile").read_text() == "g1 slots=2\ng2 slots=1\n"

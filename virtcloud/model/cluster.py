@@ -3,6 +3,7 @@
 from collections import Counter
 from enum import StrEnum
 from ipaddress import ip_interface
+from operator import not_
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
@@ -126,6 +127,8 @@ class GuestSpread(Document):
         return self
 
 
+OMIT_EMPTY: Final = Field(exclude_if=not_)
+"""An empty list is left out of documents, because an older SBF refuses a spec with a key that it does not know."""
 LeaseSeconds = Annotated[float, Field(gt=0, le=366 * 86400)]
 
 
@@ -159,12 +162,12 @@ class ClusterSpec(Document):
     """The virtual machines."""
     user: LoginName | None = None
     """The user of the guests; null: the owner, or the nearest valid login name."""
-    authorized_keys: tuple[UserKey, ...] = ()
+    authorized_keys: Annotated[tuple[UserKey, ...], OMIT_EMPTY] = ()
     """Public SSH keys that may log in to the guests, in addition to the keys that the owner has at the creation."""
     filters: GuestFilters | None = None
     """Filters of the network's guests: `addresses` (only the IP addresses of the spec) or `open` (any MAC address);
     null: any IP addresses, no foreign MAC addresses."""
-    serves: tuple[GuestService, ...] = ()
+    serves: Annotated[tuple[GuestService, ...], OMIT_EMPTY] = ()
     """Services that guests offer to other guests; answers of other DHCP servers and routers are dropped."""
     spread: GuestSpread | None = None
     """Further virtual machines, for which SBF chooses the hosts. The cluster's view lists them in `guests`."""
