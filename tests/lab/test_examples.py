@@ -15,7 +15,7 @@ from virtcloud.client.sbf import SbfClient
 from virtcloud.jobs.job_cluster_spec import JobRun, build_cluster_spec, parse_network
 from virtcloud.jobs.openpbs_request import JobShape, admit_pbs_job
 from virtcloud.jobs.request import parse_request
-from virtcloud.lab import Lab
+from virtcloud.lab import Lab, debian_image, lab_images
 from virtcloud.model.cluster import ClusterSpec
 
 pytestmark = pytest.mark.lab
@@ -86,6 +86,17 @@ def test_the_asyncio_example_creates_clusters_side_by_side(lab: Lab, client: Sbf
     lines = run_example(lab, "several.py", "one", "two").stdout.splitlines()
     assert sorted(line.split()[0] for line in lines) == ["one", "two"]
     assert [client.cluster(key).state for key in ("one", "two")] == ["released", "released"]
+
+
+def test_the_bandwidth_example_runs_open_mpi_in_debian_guests(lab: Lab, client: SbfClient) -> None:
+    root = debian_image.ensure_debian_root(debian_image.LIGHT, lambda _: None)
+    lab_images.make_debian_image(lab.state.folder / "images", "debian", root)
+    job = start_job(lab, client, "bandwidth.pbs", JobRun("51.pbs", "alice", ("brno-h1", "praha-h1", "plzen-h1"), 600))
+    job.run("cat > bandwidth.py <<'END'\n" + script("bandwidth.py") + "END")
+    done = job.run(script("bandwidth.pbs"))
+    remove(client, "51.pbs")
+    pairs = re.findall(r"^(g\d - g\d): \d+ Mbit/s$", done.stdout, re.MULTILINE)
+    assert (sorted(pairs), done.stderr) == (["g1 - g2", "g1 - g3", "g2 - g3"], "")
 
 
 def test_bobs_job_reads_from_alices_job_in_her_network(lab: Lab, client: SbfClient) -> None:

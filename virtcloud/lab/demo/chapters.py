@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from virtcloud.client.sbf import SbfClient
 from virtcloud.lab.demo.context import ABSENT_ADDRESS, NETWORK, DemoContext, capture_frames, ping_from_guest
+from virtcloud.lab.demo.mpi_chapters import run_mpi_program
 from virtcloud.lab.demo.report import DemoReport
 from virtcloud.lab.lab import Lab
 from virtcloud.lab.snapshot import Snapshot, read_switch_vlans, switch_names, take_snapshot
@@ -230,6 +231,7 @@ CHAPTERS = (
     check_connectivity,
     check_isolation,
     check_failed_creation,
+    run_mpi_program,
     remove_clusters,
 )
 

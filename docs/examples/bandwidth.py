@@ -1,0 +1,1 @@
+../../virtcloud/lab/demo/bandwidth.py
