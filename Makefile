@@ -1,4 +1,4 @@
-# make demo         starts an installation with three sites on this machine, and creates and removes two clusters
+# make demo         starts an installation with three sites on this machine, and creates and removes clusters
 # make test         runs every check and every test
 # make test-quick   runs the fast tests that start no lab, in less than a minute
 BIN := .venv/bin
@@ -14,7 +14,7 @@ help: ## print this list
 setup: ## install the Debian packages and the .venv for the lab and the tests
 	@setup/install
 
-demo: setup ## create two virtual clusters across three sites on this machine
+demo: setup ## create virtual clusters across three sites on this machine, and run an MPI program
 	@$(BIN)/virtcloud lab demo
 
 test: setup check ## run every check and every test

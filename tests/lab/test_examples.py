@@ -91,10 +91,12 @@ def test_the_asyncio_example_creates_clusters_side_by_side(lab: Lab, client: Sbf
 def test_the_bandwidth_example_runs_open_mpi_in_debian_guests(lab: Lab, client: SbfClient) -> None:
     root = debian_image.ensure_debian_root(debian_image.LIGHT, lambda _: None)
     lab_images.make_debian_image(lab.state.folder / "images", "debian", root)
+    key = client.add_key("alice", (lab.state.folder / "keys/user.pub").read_text())
     job = start_job(lab, client, "bandwidth.pbs", JobRun("51.pbs", "alice", ("brno-h1", "praha-h1", "plzen-h1"), 600))
     job.run("cat > bandwidth.py <<'END'\n" + script("bandwidth.py") + "END")
     done = job.run(script("bandwidth.pbs"))
     remove(client, "51.pbs")
+    client.remove_key("alice", key.fingerprint)
     pairs = re.findall(r"^(g\d - g\d): \d+ Mbit/s$", done.stdout, re.MULTILINE)
     assert (sorted(pairs), done.stderr) == (["g1 - g2", "g1 - g3", "g2 - g3"], "")
 

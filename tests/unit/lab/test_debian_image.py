@@ -2,6 +2,7 @@
 
 import os
 import platform
+import tarfile
 import threading
 import time
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from virtcloud.lab import LabEvent, LabImpossible, apt_sources, boot_disk, debian_image
+from virtcloud.model.errors import BadInput
 
 MMDEBSTRAP = """#!/bin/sh
 # Stands for mmdebstrap: records the call, waits, and creates the root folder.
@@ -149,3 +151,19 @@ def test_a_boot_disk_begins_with_grub_and_one_active_partition() -> None:
 def test_a_core_image_never_overwrites_the_partition() -> None:
     with pytest.raises(ValueError, match=r"expected at most 1048064 bytes, got 1048065"):
         boot_disk.join_boot_sectors(b"", bytes(1048065), 2, b"disk")
+
+
+def test_an_existing_file_is_never_replaced_by_an_image(tmp_path: Path) -> None:
+    (tmp_path / "mine.tar").write_text("mine")
+    with pytest.raises(BadInput, match=r"mine.tar: expected a new file, but the file exists"):
+        debian_image.write_image(tmp_path / "mine.tar", lambda _: None)
+    assert (tmp_path / "mine.tar").read_text() == "mine"
+
+
+def test_the_suffix_selects_the_kind_of_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install_mmdebstrap(tmp_path, monkeypatch)
+    debian_image.write_image(tmp_path / "debian.tar", lambda _: None)
+    with tarfile.open(tmp_path / "debian.tar") as archive:
+        assert "./etc/hosts" in archive.getnames()
+    with pytest.raises(BadInput, match=r"debian.iso: expected a file name that ends with .tar or .qcow2"):
+        debian_image.write_image(tmp_path / "debian.iso", lambda _: None)
