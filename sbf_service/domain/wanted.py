@@ -10,6 +10,7 @@ from sbf_service.domain.paths import LiveCluster, find_cluster_ports
 from virtcloud.model.cluster import ClusterSpec, Guest
 from virtcloud.model.edge import Circuit, EdgeWanted, sort_circuits
 from virtcloud.model.element import Edge, Switch
+from virtcloud.model.guest_limits import GUEST_LIMITS, GuestLimits
 from virtcloud.model.topology import Topology
 from virtcloud.model.transport import Transport
 from virtcloud.model.values import Mac, Name, PortName, PortRef, VlanId
@@ -151,14 +152,13 @@ def _segment(topology: Topology, end: PortRef, clusters: Sequence[LiveCluster]) 
 
 def _list_requirements(network: ClusterSpec, clusters: Sequence[LiveCluster], host: Name) -> Iterator[str]:
     """Yield the requirements of a network's segment on a host."""
+    guests = [(cluster, guest) for cluster in clusters for guest in cluster.spec.guests if guest.host == host]
     if network.filters == "addresses":
         yield ADDRESS_FILTERS
-    if any(_uses_catalogue(cluster, host) for cluster in clusters):
+    if any(guest.image in cluster.images for cluster, guest in guests):
         yield IMAGES
-
-
-def _uses_catalogue(cluster: LiveCluster, host: Name) -> bool:
-    return any(guest.host == host and guest.image in cluster.images for guest in cluster.spec.guests)
+    if any(guest.disks or _limits(guest) for _, guest in guests):
+        yield GUEST_LIMITS
 
 
 def _find_mtu(topology: Topology, clusters: Iterable[LiveCluster]) -> int | None:
@@ -182,4 +182,12 @@ def _guest(cluster: LiveCluster, guest: Guest) -> GuestWanted:
         addresses=guest.addresses,
         cluster=None if cluster.joined is None else cluster.id,
         image_source=cluster.images.get(guest.image),
+        limits=_limits(guest),
+        disks=guest.disks or None,
     )
+
+
+def _limits(guest: Guest) -> GuestLimits | None:
+    """Return a guest's limits, or None if the spec sets none of them."""
+    limits = GuestLimits(disk_mb=guest.disk_mb, pids=guest.pids, bandwidth_mbit=guest.bandwidth_mbit)
+    return None if limits == GuestLimits() else limits

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
+from virtcloud.agent.guests.control_groups import ContainerLimits
 from virtcloud.agent.guests.domains import NAMESPACE, DomainOwnership, GuestDomain
 from virtcloud.agent.guests.guest_roots import GuestRoot
 from virtcloud.agent.network.interfaces import HostIpSettings, KernelInterface, UplinkRecord
@@ -200,6 +201,26 @@ class FakeMounts:
         self.mounted_paths.remove(path)
         shutil.rmtree(path)
         path.mkdir()
+
+
+class FakeGroups:
+    """Control groups in memory."""
+
+    def __init__(self) -> None:
+        """Start without groups."""
+        self.limits: dict[str, ContainerLimits] = {}
+
+    def ensure(self, domain: str, limits: ContainerLimits) -> str | None:
+        """Store the limits."""
+        self.limits[domain] = limits
+        return f"/virtcloud.partition/{domain}.partition"
+
+    def limit_started(self, domain: str, limits: ContainerLimits) -> None:
+        """Do nothing."""
+
+    def ensure_none(self, domain: str) -> None:
+        """Remove the limits."""
+        self.limits.pop(domain, None)
 
 
 class FakeRoots:

@@ -13,11 +13,18 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
 from virtcloud.agent.bootstrap import sbf_client
 from virtcloud.agent.files import describe_os_error
+from virtcloud.agent.guests.containment_checks import (
+    check_control_groups,
+    check_ids,
+    check_user_namespaces,
+    describe_qemu_confinement,
+)
 from virtcloud.agent.guests.images import list_images
 from virtcloud.agent.network.guest_filters import GuestPort
 from virtcloud.agent.network.nftables import NftablesFilters
@@ -28,6 +35,7 @@ from virtcloud.model.errors import Refused, VirtcloudError
 
 CLONE_NEWNET = 0x40000000  # linux/sched.h
 ANSWER_S = 5.0
+CAPABILITIES_S = 60.0  # libvirt may start each QEMU program first
 MIN_MTU, MIN_FREE_GIB, MAX_CLOCK_OFFSET_S = 1500, 1, 30
 INSTALL = "pip install 'virtcloud[agent]'"
 
@@ -202,11 +210,33 @@ def _hypervisors(settings: AgentSettings) -> Iterator[HostCheck]:
             "libvirt", f"{kind} at {uri}", count_domains, f"install libvirt's {kind} driver, and start libvirtd"
         )
         hypervisor.close()
+        if kind is Hypervisor.QEMU:
+            remedy = 'remove user = "root" from /etc/libvirt/qemu.conf, and restart libvirtd'
+            yield _attempt("containment", "QEMU is not root", partial(_qemu_user, uri), remedy, required=False)
+    if Hypervisor.LXC in settings.hypervisors:
+        yield from _containers(settings)
     if Hypervisor.QEMU in settings.hypervisors:
         program = shutil.which("qemu-img")
         yield HostCheck(
             "libvirt", "qemu-img", program is not None, program or "not found", "apt-get install qemu-utils"
         )
+
+
+def _qemu_user(uri: str) -> str:
+    from virtcloud.agent.guests.hypervisor import LibvirtDeadlines, LibvirtHypervisor  # noqa: PLC0415 - libvirt may be missing
+
+    with closing(LibvirtHypervisor(uri, LibvirtDeadlines(read_s=CAPABILITIES_S))) as hypervisor:
+        return describe_qemu_confinement(hypervisor.capabilities())
+
+
+def _containers(settings: AgentSettings) -> Iterator[HostCheck]:
+    """Check what contains containers."""
+    remedy = "sysctl -w user.max_user_namespaces=10000"
+    yield _attempt("containment", "user namespaces", check_user_namespaces, remedy)
+    remedy = "set first_id under [guests] in the agent's settings to free IDs"
+    yield _attempt("containment", "user IDs", lambda: check_ids(settings.guests.first_id), remedy, required=False)
+    remedy = "boot with control groups of version 2: systemd.unified_cgroup_hierarchy=1"
+    yield _attempt("containment", "limits", check_control_groups, remedy, required=False)
 
 
 def _sbf(settings: AgentSettings, *, checks_uplinks: bool) -> Iterator[HostCheck]:

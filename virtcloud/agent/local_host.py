@@ -90,22 +90,26 @@ class LocalHost:
         Raise Refused if the kernel or a hypervisor refuses the step. Raise Unsafe if the step would change a foreign
         object. Raise Unreachable if a hypervisor does not answer.
         """
-        match step:
-            case StopGuests(cluster, guests, kept):
-                self._guests.ensure_no_guests(cluster, guests, kept)
-            case RemoveSegment(cluster, vlan, files_stay):
-                self._segments.ensure_no_segment(cluster, vlan)
-                if not files_stay:
-                    self._guests.ensure_no_files(cluster)
-            case BuildSegment(segment):
-                self._segments.ensure_segment(segment)
-            case FilterGuests(_, ports) if self._filters:
-                self._filters.replace(ports)
-            case StartGuest(segment, guest):
-                self._guests.ensure_guest(segment, guest)
-                self._segments.ensure_guest_mtu(segment, guest.name)
-            case WritePeerFiles(segment, guest):
-                self._guests.write_peer_files(segment, guest)
+        try:
+            match step:
+                case StopGuests(cluster, guests, kept):
+                    self._guests.ensure_no_guests(cluster, guests, kept)
+                case RemoveSegment(cluster, vlan, files_stay):
+                    self._segments.ensure_no_segment(cluster, vlan)
+                    if not files_stay:
+                        self._guests.ensure_no_files(cluster)
+                case BuildSegment(segment):
+                    self._segments.ensure_segment(segment)
+                case FilterGuests(_, ports) if self._filters:
+                    self._filters.replace(ports)
+                case StartGuest(segment, guest):
+                    self._guests.ensure_guest(segment, guest)
+                    self._segments.ensure_guest_mtu(segment, guest.name)
+                case WritePeerFiles(segment, guest):
+                    self._guests.write_peer_files(segment, guest)
+        except Refused:
+            self._orphans_removed_for = None  # the removal of files may have failed: try again at the next reading
+            raise
 
 
 @contextmanager
@@ -184,6 +188,7 @@ def _guest_settings(settings: AgentSettings) -> GuestSettings:
             guests.admits, guests.users_images, open_filters=guests.open_filters or guests.filters == "off"
         ),
         first_id=guests.first_id,
+        pids=guests.pids,
     )
 
 

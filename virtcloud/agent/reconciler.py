@@ -43,12 +43,13 @@ from virtcloud.agent.difference import (
 )
 from virtcloud.agent.supervision import StopRequested, StopSignal
 from virtcloud.model.errors import Refused, ServiceUnreachable, Unsafe, VirtcloudError
+from virtcloud.model.guest_limits import GUEST_LIMITS
 from virtcloud.model.values import ClusterKey
 from virtcloud.model.wanted import ADDRESS_FILTERS, GUEST_POWER, IMAGES, HostWanted, Segment, WantedDocument
 
 WAKE_CHECK_S = 1.0
 """Longest time in seconds between a call of `wake` and the end of a wait for SBF."""
-SUPPORTED_REQUIREMENTS: frozenset[str] = frozenset({ADDRESS_FILTERS, GUEST_POWER, IMAGES})
+SUPPORTED_REQUIREMENTS: frozenset[str] = frozenset({ADDRESS_FILTERS, GUEST_LIMITS, GUEST_POWER, IMAGES})
 """Names of the requirements that this agent supports. SBF adds a requirement to a segment for each key of the segment
 that older agents would ignore.
 """

@@ -46,6 +46,12 @@ class GuestKeys(Document):
         "65536 IDs below 0x70000000. No account of the host and no range in `/etc/subuid` and `/etc/subgid` may have "
         "these IDs.",
     )
+    pids: int = Field(
+        8192,
+        ge=16,
+        le=4_000_000,
+        description="Most processes and threads of a container. A spec may set a lower limit (`pids` of a guest).",
+    )
     users_images: tuple[Name, ...] | None = Field(
         None,
         description="Images that users may name in clusters that they create without a batch system. Without this key, "

@@ -45,8 +45,8 @@ host_uuid = "{uuid}"
 """
 
 QEMU_CONFIG = """\
-user = "root"
-group = "root"
+user = "libvirt-qemu"
+group = "libvirt-qemu"
 security_driver = "none"
 namespaces = []
 stdio_handler = "file"

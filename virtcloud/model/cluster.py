@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 
 from virtcloud.model.document import Document
 from virtcloud.model.errors import BadInput, IllegalTransition
+from virtcloud.model.guest_limits import BandwidthMbit, DiskMb, GuestDisk, Pids
 from virtcloud.model.ssh_keys import UserKey
 from virtcloud.model.user_data import check_user_data
 from virtcloud.model.values import Address, ClusterKey, LoginName, Mac, Name, UserName, VlanId
@@ -72,6 +73,14 @@ class Guest(Document):
     """MAC address; null: SBF generates an address."""
     addresses: tuple[Address, ...] = ()
     """Addresses of `eth0`, each with its prefix length."""
+    disk_mb: DiskMb | None = None
+    """Size in MiB of a virtual machine's disk, and of what a container may write to its root; null: no limit."""
+    disks: Annotated[tuple[GuestDisk, ...], Field(max_length=16)] = ()
+    """Extra disks of a virtual machine."""
+    pids: Pids | None = None
+    """Number of processes and threads of a container; null: the limit of the host."""
+    bandwidth_mbit: BandwidthMbit | None = None
+    """Mbit/s that the guest may send, and that it may receive; null: no limit."""
     user_data: str | None = None
     """The user's cloud-config, at most 16 KiB. It is no place for secrets: whoever may read the cluster can read it."""
 
@@ -79,6 +88,13 @@ class Guest(Document):
     def _check_user_data(self) -> Self:
         if self.user_data is not None:
             check_user_data(self.user_data, f"guest {self.name}")
+        return self
+
+    @model_validator(mode="after")
+    def _check_disks(self) -> Self:
+        for name, times in Counter(disk.name for disk in self.disks).items():
+            if times > 1:
+                raise BadInput(f"guest {self.name}: expected each disk to have its own name, got {name} {times} times")
         return self
 
 

@@ -11,6 +11,7 @@ from virtcloud.model.access import ClusterOrigin
 from virtcloud.model.cluster import GuestFilters, GuestService
 from virtcloud.model.document import Document
 from virtcloud.model.errors import BadInput
+from virtcloud.model.guest_limits import GuestDisk, GuestLimits
 from virtcloud.model.guest_seed import GuestSeed, Peer
 from virtcloud.model.image import ImageSource
 from virtcloud.model.port_use import PortUse
@@ -201,6 +202,10 @@ class GuestWanted(Document):
     """Number of requested resets. The host restarts the guest when this number changes; null: none was requested."""
     image_source: ImageSource | None = None
     """The source of an image of the catalogue; null: the image is in the host's folder of images."""
+    limits: GuestLimits | None = None
+    """What the guest may use of its host; null: only processors and memory are limited."""
+    disks: tuple[GuestDisk, ...] | None = None
+    """Extra disks; null: none."""
 
 
 GUEST_POWER: Final = "guest-power"

@@ -3,13 +3,16 @@
 Source of the XML format: https://libvirt.org/formatdomain.html
 """
 
+import string
 from dataclasses import dataclass
 from ipaddress import ip_interface
 from pathlib import Path
 from typing import Protocol
 from xml.etree import ElementTree as ET
 
-from virtcloud.agent.guests.guest_files import CONSOLE, DISK
+from virtcloud.agent.guests.control_groups import CPU_PERIOD_US
+from virtcloud.agent.guests.guest_disks import DISK, extra_disk_file
+from virtcloud.agent.guests.guest_files import CONSOLE
 from virtcloud.agent.guests.guest_roots import GuestRoot
 from virtcloud.agent.guests.id_ranges import IDS_PER_GUEST
 from virtcloud.agent.guests.images import GuestImage, LxcImage, QemuImage
@@ -25,6 +28,7 @@ LXC_EMULATOR = "/usr/lib/libvirt/libvirt_lxc"
 WRITABLE_FOLDERS = ("/run", "/tmp")  # noqa: S108 - folders inside the guest
 WRITABLE_FOLDER_MIB = 64
 SEED_TARGET = "vdz"
+KILOBYTES_PER_MBIT = 125
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +78,9 @@ class HypervisorApi(Protocol):
 class DomainEnvironment:
     """Properties of the host that determine a domain's XML.
 
-    ``folder`` is the guest's folder on the host. ``root`` is a container's root; None for other guests.
+    ``folder`` is the guest's folder on the host. ``root`` is a container's root; None for other guests. ``group`` is
+    the control group that limits a container; None if libvirt creates the group. ``shared``: all users of the host may
+    read the image's disk.
     """
 
     architecture: str
@@ -82,6 +88,8 @@ class DomainEnvironment:
     accelerated: bool = False
     confined: bool = True
     root: GuestRoot | None = None
+    group: str | None = None
+    shared: bool = False
 
 
 def render_domain(
@@ -99,6 +107,8 @@ def render_domain(
     if isinstance(image, LxcImage):
         if environment.root is None:
             raise ValueError(f"the container {guest.name} has no root")
+        if environment.group is not None:
+            _add(_add(root, "resource"), "partition", environment.group)
         _add_container(root, image, segment, guest, environment.root)
         if guest.seed:
             _add_peer_folder(_find_devices(root), environment.folder / PEERS)
@@ -126,6 +136,9 @@ def _add_container(
     root: ET.Element, image: LxcImage, segment: Segment, guest: GuestWanted, guest_root: GuestRoot
 ) -> None:
     _add_id_map(root, guest_root.id_shift)
+    tuning = _add(root, "cputune")
+    _add(tuning, "period", str(CPU_PERIOD_US))
+    _add(tuning, "quota", str(guest.cpus * CPU_PERIOD_US))
     system = _add(root, "os")
     _add(system, "type", "exe")
     _add(system, "init", image.init)
@@ -181,7 +194,9 @@ def _add_virtual_machine(
         _add(root, "cpu", mode="host-passthrough")
     devices = _add(root, "devices")
     if image.disk:
-        _add_disk(devices, environment.folder / DISK, image.disk, image.disk_format)
+        _add_disk(devices, environment.folder / DISK, image.disk, image.disk_format, shared=environment.shared)
+    for letter, disk in zip(string.ascii_lowercase[1:], guest.disks or (), strict=False):
+        _add_extra_disk(devices, environment.folder / extra_disk_file(disk.name), disk.name, f"vd{letter}")
     _add(_add_interface(devices, segment, guest), "model", type="virtio")
     _add(_add(devices, "serial", type="pty"), "log", file=str(environment.folder / CONSOLE), append="on")
     _add(_add(devices, "rng", model="virtio"), "backend", "/dev/urandom", model="random")
@@ -197,14 +212,20 @@ def _cmdline(image_cmdline: str, guest: GuestWanted) -> str:
     )
 
 
-def _add_disk(devices: ET.Element, overlay: Path, disk: Path, disk_format: str) -> None:
-    """Add the guest's disk: an overlay that stores the guest's changes to the image's disk."""
+def _add_disk(devices: ET.Element, overlay: Path, disk: Path, disk_format: str, *, shared: bool) -> None:
+    """Add the guest's disk: an overlay that stores the guest's changes to the image's disk.
+
+    If the image's disk is ``shared``, all users of the host may read it, and libvirt does not change its owner.
+    """
     element = _add(devices, "disk", type="file", device="disk")
     _add(element, "driver", name="qemu", type="qcow2")
     _add(element, "source", file=str(overlay))
     backing = _add(element, "backingStore", type="file")
     _add(backing, "format", type=disk_format)
-    _add(backing, "source", file=str(disk))
+    source = _add(backing, "source", file=str(disk))
+    if shared:
+        _add(source, "seclabel", model="dac", relabel="no")  # otherwise QEMU's user would own the image's disk
+    _add(backing, "backingStore")  # the disk of an image names no other file of the host
     _add(element, "target", dev="vda", bus="virtio")
 
 
@@ -235,6 +256,14 @@ def _add_seed(devices: ET.Element, image: Path) -> None:
     _add(element, "readonly")
 
 
+def _add_extra_disk(devices: ET.Element, file: Path, name: str, target: str) -> None:
+    element = _add(devices, "disk", type="file", device="disk")
+    _add(element, "driver", name="qemu", type="raw", discard="unmap")
+    _add(element, "source", file=str(file))
+    _add(element, "target", dev=target, bus="virtio")
+    _add(element, "serial", name)
+
+
 def _add_interface(devices: ET.Element, segment: Segment, guest: GuestWanted) -> ET.Element:
     interface = _add(devices, "interface", type="bridge")
     _add(interface, "mac", address=guest.mac)
@@ -242,6 +271,10 @@ def _add_interface(devices: ET.Element, segment: Segment, guest: GuestWanted) ->
     _add(interface, "target", dev=names.guest_port_name(segment.id, guest.name, segment.vlan))
     if segment.mtu is not None:
         _add(interface, "mtu", size=str(segment.mtu))
+    if guest.limits and guest.limits.bandwidth_mbit:
+        bandwidth = _add(interface, "bandwidth")
+        for direction in ("inbound", "outbound"):
+            _add(bandwidth, direction, average=str(guest.limits.bandwidth_mbit * KILOBYTES_PER_MBIT))
     return interface
 
 

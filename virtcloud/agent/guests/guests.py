@@ -1,8 +1,9 @@
 """Reading, starting and stopping the guests of this host. All operations are idempotent."""
 
+import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -10,7 +11,9 @@ from virtcloud.agent.difference import ObservedGuest, digest
 from virtcloud.agent.guests.admission_rules import NO_RULES, AdmissionRules
 from virtcloud.agent.guests.consoles import GuestConsoles
 from virtcloud.agent.guests.container_seeds import write_container_seed
+from virtcloud.agent.guests.control_groups import ContainerGroups, ContainerLimits, ControlGroups
 from virtcloud.agent.guests.domains import DomainEnvironment, GuestDomain, HypervisorApi, render_domain
+from virtcloud.agent.guests.guest_disks import ensure_disks
 from virtcloud.agent.guests.guest_files import GuestFiles
 from virtcloud.agent.guests.guest_roots import ContainerRoots, GuestRoot, GuestRoots
 from virtcloud.agent.guests.id_ranges import FIRST_ID
@@ -26,6 +29,7 @@ from virtcloud.model.errors import Refused, Unreachable, Unsafe
 from virtcloud.model.wanted import GuestWanted, HostWanted, Segment
 
 POLL_S = 0.1
+MAX_PIDS = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +37,8 @@ class GuestSettings:
     """Settings of guests on this host.
 
     ``images`` is the folder of images. ``folders`` is the parent folder of the guests' folders. A guest that has not
-    shut down after ``stop_grace_s`` seconds is destroyed. Containers have the host's user IDs from ``first_id`` on.
+    shut down after ``stop_grace_s`` seconds is destroyed. Containers have the host's user IDs from ``first_id`` on, and
+    at most ``pids`` processes.
     """
 
     images: Path
@@ -44,6 +49,7 @@ class GuestSettings:
     stop_grace_s: float = 5.0
     admission: AdmissionRules = NO_RULES
     first_id: int = FIRST_ID
+    pids: int = MAX_PIDS
 
 
 class LocalGuests:
@@ -57,11 +63,13 @@ class LocalGuests:
         roots: ContainerRoots | None = None,
         cache: ImageCache | None = None,
         consoles: GuestConsoles | None = None,
+        groups: ContainerGroups | None = None,
     ) -> None:
         """Run guests on ``hypervisors``. ``pause`` waits some seconds, or raises StopRequested.
 
         ``roots`` creates the roots of containers; None: the roots are mounted in the guests' folders.
-        ``cache`` has the images of SBF's catalogue. ``consoles`` receives the consoles of running guests.
+        ``cache`` has the images of SBF's catalogue. ``consoles`` receives the consoles of running guests. ``groups``
+        limits containers; None: with control groups of this host.
         """
         self._cache = cache
         self._consoles = consoles
@@ -69,7 +77,8 @@ class LocalGuests:
         self._settings = settings
         self._pause = pause
         self._roots = roots or GuestRoots(settings.folders, settings.first_id)
-        self._files = GuestFiles(settings.folders, self._roots)
+        self._groups = groups or ControlGroups()
+        self._files = GuestFiles(settings.folders, self._roots, self._groups)
 
     def read(self) -> tuple[tuple[ObservedGuest, ...], tuple[str, ...]]:
         """Return the guests that virtcloud created. Also return an error for each hypervisor that does not answer."""
@@ -105,12 +114,13 @@ class LocalGuests:
             if existing.running and existing.owner and existing.owner.digest == wanted_digest:
                 return
             self.ensure_no_guests(segment.id, (guest.name,), (guest.name,))
-        folder = self._files.ensure(name, image)
-        root = self._roots.ensure(name, image.rootfs) if isinstance(image, LxcImage) else None
-        _write_seed(segment, guest, folder, root)
-        environment = self._domain_environment(image, hypervisor, folder, root)
+        limits = _container_limits(guest, self._settings.pids) if isinstance(image, LxcImage) else None
+        environment = self._prepare(name, guest, image, hypervisor, limits)
+        _write_seed(segment, guest, environment.folder, environment.root)
         self._remove_console(name)
         hypervisor.start(render_domain(segment, guest, image, wanted_digest, environment))
+        if limits is not None:
+            self._groups.limit_started(name, limits)
 
     def write_peer_files(self, segment: Segment, guest: GuestWanted) -> None:
         """Replace the files by which a running container knows the other guests. Raise Refused if this fails."""
@@ -230,13 +240,45 @@ class LocalGuests:
             )
         return self._hypervisors[kind]
 
-    def _domain_environment(
-        self, image: GuestImage, hypervisor: HypervisorApi, folder: Path, root: GuestRoot | None
+    def _prepare(
+        self,
+        name: str,
+        guest: GuestWanted,
+        image: GuestImage,
+        hypervisor: HypervisorApi,
+        limits: ContainerLimits | None,
     ) -> DomainEnvironment:
+        """Create the disks of a virtual machine, or the root and the control group of a container."""
+        folder = self._files.ensure(name)
+        if isinstance(image, QemuImage):
+            ensure_disks(folder, image, guest)
+            shared = image.disk is not None and bool(image.disk.stat().st_mode & stat.S_IROTH)
+            return replace(self._domain_environment(image, hypervisor, folder), shared=shared)
+        root = self._roots.ensure(name, image.rootfs, guest.limits.disk_mb if guest.limits else None)
+        group = self._groups.ensure(name, limits) if limits else None
+        return replace(self._domain_environment(image, hypervisor, folder), root=root, group=group)
+
+    def _domain_environment(self, image: GuestImage, hypervisor: HypervisorApi, folder: Path) -> DomainEnvironment:
         accelerated = isinstance(image, QemuImage) and (
             self._settings.accelerator == "kvm" or (self._settings.accelerator == "auto" and hypervisor.has_kvm())
         )
-        return DomainEnvironment(self._settings.architecture, folder, accelerated, self._settings.confined, root)
+        return DomainEnvironment(self._settings.architecture, folder, accelerated, self._settings.confined)
+
+
+def _container_limits(guest: GuestWanted, max_pids: int) -> ContainerLimits:
+    """Return the limits of a container. Raise Refused if the guest wants what its host does not permit."""
+    if guest.disks:
+        raise Refused(
+            f"guest {guest.name}: image {guest.image} is a container's, and only virtual machines have extra disks; "
+            "remove disks, or name an image of kind qemu"
+        )
+    pids = (guest.limits.pids if guest.limits else None) or max_pids
+    if pids > max_pids:
+        raise Refused(
+            f"guest {guest.name}: wants up to {pids} processes, but this host permits {max_pids} (pids under [guests] "
+            "in the settings of this host's agent)"
+        )
+    return ContainerLimits(guest.cpus, guest.memory_mb, pids)
 
 
 def _write_seed(segment: Segment, guest: GuestWanted, folder: Path, root: GuestRoot | None) -> None:

@@ -95,6 +95,10 @@ class LibvirtHypervisor:
         """Return the path of the terminal that is connected with a domain's console, or None."""
         return self._call(f"find the console of domain {name}", lambda connection: _find_console(connection, name))
 
+    def capabilities(self) -> str:
+        """Return the capabilities of libvirt's driver as XML."""
+        return self._call("read capabilities", lambda connection: str(connection.getCapabilities()))
+
     def has_kvm(self) -> bool:
         """Return whether the hypervisor lists KVM among its capabilities. KVM may nevertheless not work."""
         return self._call("read capabilities", lambda connection: "<domain type='kvm'" in connection.getCapabilities())

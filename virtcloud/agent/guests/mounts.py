@@ -83,6 +83,7 @@ def mount_file_system(image: Path, target: Path) -> None:
 def create_file_system(image: Path, size_mb: int) -> None:
     """Create a file with an empty ext4 file system. The file uses space only for what is written to it."""
     with image.open("wb") as file:
+        os.fchmod(file.fileno(), 0o600)
         file.truncate(size_mb << 20)
     _run("mkfs.ext4", "-q", "-F", "-m", "0", "-E", "lazy_itable_init=1,lazy_journal_init=1", "--", str(image))
 

@@ -16,7 +16,7 @@ from virtcloud.lab.fabric.events import EventLog
 from virtcloud.lab.fabric.plan import FabricSettings
 
 COVERED = ("/run", "/tmp", "/var/tmp", "/var/log", "/var/lib/libvirt")  # noqa: S108 - the lab mounts other file systems over these folders
-MODULES = ("8021q", "bridge", "veth", "tun", "fuse", "sch_netem", "nf_tables")
+MODULES = ("8021q", "bridge", "veth", "tun", "fuse", "sch_netem", "nf_tables", "loop")
 HOTPLUG = Path("/proc/sys/kernel/hotplug")
 """The program that the kernel starts for each event of a device. The lab needs no such program."""
 MODPROBE = Path("/run/modprobe")

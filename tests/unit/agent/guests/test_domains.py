@@ -80,6 +80,53 @@ def test_a_containers_ids_are_others_on_the_host(xml: MakeXml, kind: str) -> Non
     assert attributes_of(xml(LXC), f"idmap/{kind}") == {"start": "0", "target": "268435456", "count": "65536"}
 
 
+def test_a_containers_processors_are_a_quota(xml: MakeXml) -> None:
+    assert [xml(LXC).findtext(f"cputune/{tag}") for tag in ("period", "quota")] == ["100000", "100000"]
+
+
+def test_a_container_is_in_the_group_that_limits_it(xml: MakeXml) -> None:
+    limited = xml(LXC, replace(ENVIRONMENT, group="/virtcloud.partition/g1.partition"))
+    groups = [domain.findtext("resource/partition") for domain in (limited, xml(LXC))]
+    assert groups == ["/virtcloud.partition/g1.partition", None]
+
+
+@pytest.mark.parametrize("image", [LXC, QEMU])
+def test_a_guests_bandwidth_is_limited_in_both_directions(
+    make_segment: Callable[..., Segment], make_guest: MakeGuest, image: LxcImage | QemuImage
+) -> None:
+    guest = make_guest(limits={"bandwidth_mbit": 8})
+    domain = ET.fromstring(render_domain(make_segment("a", 100), guest, image, "", ENVIRONMENT))  # noqa: S314 - written by the agent
+    limits = [attributes_of(domain, f"devices/interface/bandwidth/{way}") for way in ("inbound", "outbound")]
+    assert limits == [{"average": "1000"}, {"average": "1000"}]
+
+
+def test_an_extra_disk_has_its_name_as_serial_number(
+    make_segment: Callable[..., Segment], make_guest: MakeGuest
+) -> None:
+    guest = make_guest(disks=[{"name": "scratch", "size_mb": 64}])
+    image = QEMU.model_copy(update={"disk": Path("/images/k/disk.img"), "disk_format": "raw"})
+    domain = ET.fromstring(render_domain(make_segment("a", 100), guest, image, "", ENVIRONMENT))  # noqa: S314 - written by the agent
+    _, extra = domain.findall("devices/disk")
+    assert [attributes_of(extra, tag) for tag in ("source", "target")] == [
+        {"file": "/guests/g1/disk-scratch.raw"},
+        {"dev": "vdb", "bus": "virtio"},
+    ]
+    assert extra.findtext("serial") == "scratch"
+
+
+def test_qemus_user_does_not_become_the_owner_of_a_shared_image(xml: MakeXml) -> None:
+    image = QEMU.model_copy(update={"disk": Path("/images/k/disk.img")})
+    path = "devices/disk/backingStore/source/seclabel"
+    assert attributes_of(xml(image, replace(ENVIRONMENT, shared=True)), path) == {"model": "dac", "relabel": "no"}
+    assert xml(image).find(path) is None, "QEMU could not read a private image"
+
+
+def test_the_disk_of_an_image_names_no_other_file(xml: MakeXml) -> None:
+    domain = xml(QEMU.model_copy(update={"disk": Path("/images/k/disk.img")}))
+    (end,) = domain.findall("devices/disk/backingStore/backingStore")
+    assert (list(end), end.attrib) == ([], {})
+
+
 def test_a_containers_address_is_on_eth0(xml: MakeXml) -> None:
     domain = xml(LXC)
     assert attributes_of(domain, "devices/interface/ip") == {"address": "10.0.0.1", "family": "ipv4", "prefix": "24"}

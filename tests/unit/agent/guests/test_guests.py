@@ -7,7 +7,7 @@ from typing import Literal
 from xml.etree import ElementTree as ET
 
 import pytest
-from fake_machine import FakeHypervisor, FakeKernel, FakeRoots, FakeUplinkRecords
+from fake_machine import FakeGroups, FakeHypervisor, FakeKernel, FakeRoots, FakeUplinkRecords
 from seed_documents import seeded_guest, seeded_segment
 
 from virtcloud.agent.difference import (
@@ -15,6 +15,7 @@ from virtcloud.agent.difference import (
     ObservedGuest,
     ObservedHost,
     StartGuest,
+    StopGuests,
     WritePeerFiles,
     compute_difference,
     digest,
@@ -51,13 +52,34 @@ def pauses() -> list[float]:
 @pytest.fixture
 def guests(images: Path, hypervisor: FakeHypervisor, pauses: list[float]) -> LocalGuests:
     settings = GuestSettings(images, images / "logs", "x86_64", stop_grace_s=0.3)
-    return LocalGuests({Hypervisor.LXC: hypervisor}, settings, pauses.append, FakeRoots(images / "logs"))
+    return LocalGuests(
+        {Hypervisor.LXC: hypervisor}, settings, pauses.append, FakeRoots(images / "logs"), groups=FakeGroups()
+    )
 
 
 def test_a_guest_is_started_and_read_back(guests: LocalGuests, make_segment: Make) -> None:
     segment = make_segment("a", 100, ("g1",))
     guests.ensure_guest(segment, segment.guests[0])
     assert guests.read()[0] == (ObservedGuest("a", "g1", digest(segment, segment.guests[0])),)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"disks": [{"name": "scratch", "size_mb": 16}]}, "only virtual machines have extra disks"),
+        ({"limits": {"pids": 100_000}}, "wants up to 100000 processes, but this host permits 8192"),
+    ],
+)
+def test_a_container_is_refused_what_its_host_does_not_permit(
+    guests: LocalGuests,
+    make_segment: Make,
+    make_guest: MakeGuest,
+    changes: dict[str, object],
+    message: str,
+) -> None:
+    with pytest.raises(Refused, match=f"guest g1: .*{message}"):
+        guests.ensure_guest(make_segment("a", 100), make_guest(**changes))
+    assert guests.read()[0] == ()
 
 
 def test_a_running_guest_is_not_started_again(
@@ -213,9 +235,7 @@ def test_a_failed_disk_creation_quotes_the_tools_error(
     qemu_guests: LocalGuests, images: Path, make_segment: Make
 ) -> None:
     (images / "cloud/image.yaml").write_text(DISK.replace("raw", "qcow2"))
-    with pytest.raises(
-        Refused, match=r"cannot create a guest's disk .* over .*disk.img: qemu-img: .*not in qcow2 format"
-    ):
+    with pytest.raises(Refused, match=r"cannot create a guest's disk over .*disk.img: qemu-img: .*not in qcow2 format"):
         qemu_guests.ensure_guest(*with_disk_image(make_segment("a", 100, ("g1",))))
 
 
@@ -233,7 +253,7 @@ def test_a_stopped_guest_leaves_no_disk_or_log(
     qemu_guests.ensure_no_guests("a", ("g1",))
     qemu_guests.ensure_no_guests("a", ("g1",))
     assert (list_files(images / "state"), list_files(logs)) == (
-        ["vc-b-g1/disk.qcow2"],
+        ["vc-b-g1/disk.json", "vc-b-g1/disk.qcow2"],
         ["qemu/vc-a-g10.log", "qemu/vc-b-g1.log"],
     )
 
@@ -282,7 +302,7 @@ def test_files_of_wanted_guests_without_domain_remain(
         qemu_guests.ensure_guest(*with_disk_image(segment))
     hypervisor.by_name.clear()
     assert qemu_guests.remove_orphaned_files(HostWanted(segments=segments[:1]))
-    assert list_files(images / "state") == ["vc-a-g1/disk.qcow2"]
+    assert list_files(images / "state") == ["vc-a-g1/disk.json", "vc-a-g1/disk.qcow2"]
 
 
 def test_orphaned_guest_files_are_removed_at_the_start(
@@ -292,7 +312,7 @@ def test_orphaned_guest_files_are_removed_at_the_start(
         qemu_guests.ensure_guest(*with_disk_image(segment))
     hypervisor.by_name.pop("vc-a-g1")
     assert qemu_guests.remove_orphaned_files(HostWanted())
-    assert list_files(images / "state") == ["vc-b-g1/disk.qcow2"]
+    assert list_files(images / "state") == ["vc-b-g1/disk.json", "vc-b-g1/disk.qcow2"]
 
 
 def test_orphaned_files_remain_while_a_hypervisor_is_unreachable(
@@ -301,7 +321,7 @@ def test_orphaned_files_remain_while_a_hypervisor_is_unreachable(
     qemu_guests.ensure_guest(*with_disk_image(make_segment("a", 100, ("g1",))))
     hypervisor.error = Unreachable("no answer")
     assert not qemu_guests.remove_orphaned_files(HostWanted())
-    assert list_files(images / "state") == ["vc-a-g1/disk.qcow2"]
+    assert list_files(images / "state") == ["vc-a-g1/disk.json", "vc-a-g1/disk.qcow2"]
 
 
 def test_logs_of_foreign_domains_are_not_removed(qemu_guests: LocalGuests, logs: Path) -> None:
@@ -395,3 +415,21 @@ def test_no_log_or_error_shows_a_private_key(images: Path, hypervisor: FakeHyper
     steps = (StartGuest(segment, guest), WritePeerFiles(segment, guest))
     texts = [f"{step} {step!r} {guest.model_dump_json()} {digest(segment, guest)}" for step in steps]
     assert not any("PRIVATE KEY" in text for text in texts)
+
+
+def test_files_that_remain_after_an_error_are_removed_later(
+    qemu_guests: LocalGuests, images: Path, make_segment: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    qemu_guests.ensure_guest(*with_disk_image(make_segment("a", 100, ("g1",))))
+    host = LocalHost(SegmentInterfaces(FakeKernel(), FakeUplinkRecords()), qemu_guests)
+    host.remove_orphaned_files(HostWanted())
+
+    def raise_busy(*_: object) -> None:
+        raise OSError(errno.EBUSY, "Device or resource busy", "disk.qcow2")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", raise_busy)
+        with pytest.raises(Refused, match="busy"):
+            host.apply(StopGuests("a", ("g1",)))
+    host.remove_orphaned_files(HostWanted())
+    assert list_files(images / "state") == []

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from fake_machine import FakeElementApi, FakeHypervisor, FakeKernel, FakeRoots, FakeUplinkRecords
+from fake_machine import FakeElementApi, FakeGroups, FakeHypervisor, FakeKernel, FakeRoots, FakeUplinkRecords
 
 from virtcloud.agent.guests.guests import GuestSettings, LocalGuests
 from virtcloud.agent.local_host import LocalHost
@@ -47,7 +47,7 @@ def make_reconciler(
     service: FakeElementApi, kernel: FakeKernel, images: Path, hypervisors: dict[Hypervisor, FakeHypervisor]
 ) -> HostReconciler:
     settings = GuestSettings(images, images / "state", "x86_64", stop_grace_s=0)
-    guests = LocalGuests(hypervisors, settings, lambda _: None, FakeRoots(settings.folders))
+    guests = LocalGuests(hypervisors, settings, lambda _: None, FakeRoots(settings.folders), groups=FakeGroups())
     host = LocalHost(SegmentInterfaces(kernel, FakeUplinkRecords()), guests)
     return HostReconciler("h1", service, host, StopSignal(), ReconcileTiming(retry_first_s=0))
 

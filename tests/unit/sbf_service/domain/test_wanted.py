@@ -6,6 +6,7 @@ from sbf_fakes.world import spec, three_sites
 
 from sbf_service.domain.paths import LiveCluster, list_elements
 from sbf_service.domain.wanted import compute_wanted, derive_mac
+from virtcloud.model.guest_limits import DiskName, GuestDisk
 from virtcloud.model.values import ClusterKey, Mac, Name, PortRef, VlanId
 
 
@@ -75,3 +76,23 @@ def test_an_unknown_mtu_of_a_transport_changes_no_segment() -> None:
     cluster = replace(live("a", 100, "brno-h1", "praha-h1"), transport=Name("core"))
     found = compute_wanted(Name("brno-h1"), three_sites(), [cluster])
     assert [segment.mtu for segment in found.segments] == [None]
+
+
+def test_a_host_limits_its_guests_as_the_spec_says() -> None:
+    cluster = live("a", 100, "brno-h1")
+    (guest,) = cluster.spec.guests
+    limited = guest.model_copy(
+        update={"disk_mb": 64, "pids": 100, "disks": (GuestDisk(name=DiskName("scratch"), size_mb=32),)}
+    )
+    spec = cluster.spec.model_copy(update={"guests": (limited,)})
+    (segment,) = compute_wanted(Name("brno-h1"), three_sites(), [replace(cluster, spec=spec)]).segments
+    assert [guest.model_dump(exclude_none=True, include={"limits", "disks"}) for guest in segment.guests] == [
+        {"limits": {"disk_mb": 64, "pids": 100}, "disks": ({"name": "scratch", "size_mb": 32},)}
+    ]
+    assert segment.requires == ("guest-limits",), "an older agent would ignore the limits"
+
+
+def test_guests_without_limits_have_the_same_digest_as_before() -> None:
+    (segment,) = compute_wanted(Name("brno-h1"), three_sites(), [live("a", 100, "brno-h1")]).segments
+    assert not {"limits", "disks"} & set(segment.guests[0].model_dump(exclude_none=True))
+    assert segment.requires == ()

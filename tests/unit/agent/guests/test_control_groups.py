@@ -1,0 +1,61 @@
+"""Limits of containers, in a folder instead of the kernel's control groups. The lab tests them in the kernel."""
+
+from pathlib import Path
+
+import pytest
+
+from virtcloud.agent.guests import control_groups
+from virtcloud.agent.guests.control_groups import ContainerLimits, ControlGroups
+
+LIMITS = ContainerLimits(cpus=2, memory_mb=64, pids=100)
+
+
+@pytest.fixture
+def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for folder in (tmp_path, tmp_path / "virtcloud.partition"):
+        folder.mkdir(exist_ok=True)
+        (folder / "cgroup.controllers").write_text("cpu memory pids io\n")
+        (folder / "cgroup.subtree_control").write_text("memory\n")
+    monkeypatch.setattr(control_groups, "CGROUPS", tmp_path)
+    monkeypatch.setattr(control_groups, "SYSTEMD", tmp_path / "systemd")
+    return tmp_path
+
+
+def test_a_containers_parent_group_has_its_limits(groups: Path) -> None:
+    assert ControlGroups().ensure("vc-a-g1", LIMITS) == "/virtcloud.partition/vc-a-g1.partition"
+    group = groups / "virtcloud.partition/vc-a-g1.partition"
+    assert {path.name: path.read_text() for path in group.iterdir()} == {
+        "cpu.max": "200000 100000",
+        "memory.max": "67108864",
+        "memory.swap.max": "0",
+        "pids.max": "100",
+    }
+    assert (groups / "cgroup.subtree_control").read_text() == "+cpu +pids"
+
+
+def test_systemd_creates_the_groups_of_its_hosts(groups: Path) -> None:
+    (groups / "systemd").mkdir()
+    assert ControlGroups().ensure("vc-a-g1", LIMITS) is None
+    assert list((groups / "virtcloud.partition").glob("*.partition")) == []
+
+
+def test_a_host_without_control_groups_runs_containers(groups: Path) -> None:
+    (groups / "cgroup.controllers").unlink()
+    assert ControlGroups().ensure("vc-a-g1", LIMITS) is None
+
+
+def test_processes_that_outlive_their_container_are_killed(groups: Path) -> None:
+    group = groups / "virtcloud.partition/vc-a-g1.partition"
+    group.mkdir()
+    (group / "cgroup.kill").touch()
+    (group / "cgroup.events").write_text("populated 0\n")
+    ControlGroups().ensure("vc-a-g1", LIMITS)
+    assert (group / "cgroup.kill").read_text() == "1"
+
+
+def test_a_removed_group_takes_its_inner_groups_along(groups: Path) -> None:
+    group = groups / "virtcloud.partition/vc-a-g1.partition"
+    (group / "lxc-1.libvirt-lxc/made by the guest").mkdir(parents=True)
+    ControlGroups().ensure_none("vc-a-g1")
+    ControlGroups().ensure_none("vc-a-g1")
+    assert not group.exists()

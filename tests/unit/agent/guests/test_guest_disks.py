@@ -1,0 +1,114 @@
+"""Disks of virtual machines, with qemu-img."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from virtcloud.agent.guests.guest_disks import ensure_disks
+from virtcloud.agent.guests.images import QemuImage
+from virtcloud.model.errors import Refused
+from virtcloud.model.wanted import GuestWanted
+
+MakeGuest = Callable[..., GuestWanted]
+MIB = 1 << 20
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> QemuImage:
+    """Return an image with a disk of 20 MiB."""
+    disk = tmp_path / "disk.img"
+    with disk.open("wb") as file:
+        file.truncate(20 * MIB)
+    return QemuImage(kind="qemu", kernel=tmp_path / "vmlinuz", disk=disk, disk_format="raw")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "guest").mkdir()
+    return tmp_path / "guest"
+
+
+def describe(disk: Path) -> dict[str, Any]:
+    output = subprocess.run(["qemu-img", "info", "--output=json", str(disk)], capture_output=True, check=True).stdout  # noqa: S603, S607
+    return dict(json.loads(output))
+
+
+def write_to(disk: Path) -> bytes:
+    """Write to a disk as a guest does. Return the content of the disk's file."""
+    subprocess.run(["qemu-io", "-f", "qcow2", "-c", "write -P 7 0 512", str(disk)], capture_output=True, check=True)  # noqa: S603, S607
+    return disk.read_bytes()
+
+
+@pytest.mark.parametrize(("disk_mb", "size"), [(None, 20 * MIB), (64, 64 * MIB)])
+def test_a_disk_has_the_size_of_the_spec(
+    folder: Path, image: QemuImage, make_guest: MakeGuest, disk_mb: int | None, size: int
+) -> None:
+    ensure_disks(folder, image, make_guest(limits={"disk_mb": disk_mb}))
+    assert describe(folder / "disk.qcow2")["virtual-size"] == size
+
+
+def test_a_disk_is_kept(folder: Path, image: QemuImage, make_guest: MakeGuest) -> None:
+    ensure_disks(folder, image, make_guest())
+    content = write_to(folder / "disk.qcow2")
+    ensure_disks(folder, image, make_guest(memory_mb=512))
+    assert (folder / "disk.qcow2").read_bytes() == content
+
+
+@pytest.mark.parametrize("changed", ["size", "image", "killed"])
+def test_a_disk_is_replaced_only_for_a_reason(
+    folder: Path, image: QemuImage, make_guest: MakeGuest, changed: str
+) -> None:
+    ensure_disks(folder, image, make_guest())
+    content = write_to(folder / "disk.qcow2")
+    if changed == "image":
+        assert image.disk is not None
+        image.disk.write_bytes(bytes(20 * MIB))
+    if changed == "killed":
+        (folder / "disk.json").unlink()
+    ensure_disks(folder, image, make_guest(limits={"disk_mb": 32} if changed == "size" else None))
+    assert (folder / "disk.qcow2").read_bytes() != content
+
+
+def test_a_disk_smaller_than_its_image_is_refused(folder: Path, image: QemuImage, make_guest: MakeGuest) -> None:
+    with pytest.raises(
+        Refused, match="guest g1: expected disk_mb of at least 20, the size of the disk of image busybox, got 16"
+    ):
+        ensure_disks(folder, image, make_guest(limits={"disk_mb": 16}))
+    assert list(folder.iterdir()) == []
+
+
+def test_a_size_without_a_disk_is_refused(folder: Path, image: QemuImage, make_guest: MakeGuest) -> None:
+    with pytest.raises(Refused, match="disk_mb is 16, but image busybox has no disk"):
+        ensure_disks(folder, image.model_copy(update={"disk": None}), make_guest(limits={"disk_mb": 16}))
+
+
+def test_an_image_that_names_a_file_of_the_host_is_refused(
+    folder: Path, image: QemuImage, make_guest: MakeGuest, tmp_path: Path
+) -> None:
+    """Otherwise a user's image could show root's files to the guest."""
+    disk = tmp_path / "stolen.qcow2"
+    (tmp_path / "secret").write_text("root's secret")
+    create = ["qemu-img", "create", "-q", "-f", "qcow2", "-u", "-b", str(tmp_path / "secret"), "-F", "raw", str(disk)]
+    subprocess.run([*create, "1M"], check=True)  # noqa: S603
+    with pytest.raises(Refused, match=r"image busybox: its disk .* names the file .*secret"):
+        ensure_disks(folder, image.model_copy(update={"disk": disk, "disk_format": "qcow2"}), make_guest())
+
+
+def test_extra_disks_are_kept_until_the_spec_changes(folder: Path, image: QemuImage, make_guest: MakeGuest) -> None:
+    ensure_disks(folder, image, make_guest(disks=[{"name": "a", "size_mb": 16}, {"name": "b", "size_mb": 16}]))
+    with (folder / "disk-a.raw").open("r+b") as file:
+        file.write(b"kept")
+    ensure_disks(folder, image, make_guest(disks=[{"name": "a", "size_mb": 16}, {"name": "b", "size_mb": 32}]))
+    disks = {path.name: (path.stat().st_size, path.stat().st_blocks > 0) for path in folder.glob("*.raw")}
+    assert disks == {"disk-a.raw": (16 * MIB, True), "disk-b.raw": (32 * MIB, False)}
+    ensure_disks(folder, image, make_guest(disks=[{"name": "a", "size_mb": 16}]))
+    assert [path.name for path in folder.glob("*.raw")] == ["disk-a.raw"]
+
+
+def test_only_root_and_qemu_may_read_a_disk(folder: Path, image: QemuImage, make_guest: MakeGuest) -> None:
+    ensure_disks(folder, image, make_guest(disks=[{"name": "a", "size_mb": 16}]))
+    assert {oct(path.stat().st_mode & 0o777) for path in folder.glob("disk*")} == {"0o600"}

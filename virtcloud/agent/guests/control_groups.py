@@ -1,0 +1,127 @@
+"""Control groups that limit containers: processors, memory, and processes (cgroups(7), version 2).
+
+libvirt creates a control group for each container and makes the container's root its owner, limits included: root
+inside could lift them. Therefore the limits are set on a parent group, which belongs to the host's root:
+``/sys/fs/cgroup/virtcloud.partition/<domain>.partition``.
+
+On hosts with systemd-machined, libvirt itself nests the container's group in a scope of systemd, and sets the limits of
+the domain's XML on the scope. Only the number of processes is then set here, after the start.
+"""
+
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+from virtcloud.agent import log
+from virtcloud.agent.files import describe_os_error, refuse_os_errors
+
+CGROUPS, SYSTEMD, LIBVIRT_LXC = Path("/sys/fs/cgroup"), Path("/run/systemd/system"), Path("/run/libvirt/lxc")
+PARTITION: Final = "virtcloud.partition"
+CPU_PERIOD_US: Final = 100_000
+COMMAND_TIMEOUT_S = 30.0
+KILL_TIMEOUT_S, KILL_POLL_S = 5.0, 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerLimits:
+    """The limits of a container: processors, memory in MiB (swap is not used), and processes including threads."""
+
+    cpus: int
+    memory_mb: int
+    pids: int
+
+    def files(self) -> dict[str, str]:
+        """Return the content of a control group's files."""
+        return {
+            "cpu.max": f"{self.cpus * CPU_PERIOD_US} {CPU_PERIOD_US}",
+            "memory.max": str(self.memory_mb << 20),
+            "memory.swap.max": "0",
+            "pids.max": str(self.pids),
+        }
+
+
+class ContainerGroups(Protocol):
+    """The operations on control groups that guests need."""
+
+    def ensure(self, domain: str, limits: ContainerLimits) -> str | None:
+        """Create a guest's parent group. Return libvirt's name of the group, or None if libvirt creates the group."""
+
+    def limit_started(self, domain: str, limits: ContainerLimits) -> None:
+        """Set the limits that can be set only after the guest's start."""
+
+    def ensure_none(self, domain: str) -> None:
+        """Remove a guest's parent group."""
+
+
+class ControlGroups:
+    """The control groups of this host."""
+
+    def ensure(self, domain: str, limits: ContainerLimits) -> str | None:
+        """Create a guest's parent group and set its limits.
+
+        Return None if systemd manages the groups, or if the host has no control groups of version 2. Raise Refused if
+        the group cannot be created. A limit whose controller is missing is logged.
+        """
+        if SYSTEMD.exists() or not (CGROUPS / "cgroup.controllers").exists():
+            return None
+        group = _path(domain)
+        with refuse_os_errors(f"create the control group {group}"):
+            _kill_processes(group)
+            group.mkdir(parents=True, exist_ok=True)
+            for parent in (CGROUPS, group.parent):
+                _enable_controllers(parent)
+        for name, value in limits.files().items():
+            try:
+                (group / name).write_text(value)
+            except OSError as error:
+                log.warning("limit_not_set", domain=domain, limit=name, error=describe_os_error(error))
+        return f"/{PARTITION}/{group.name}"
+
+    def limit_started(self, domain: str, limits: ContainerLimits) -> None:
+        """Limit the processes of a container whose group systemd manages. A failure is logged."""
+        if not SYSTEMD.exists():
+            return
+        try:
+            leader = (LIBVIRT_LXC / f"{domain}.pid").read_text().strip()
+            parts = Path(f"/proc/{leader}/cgroup").read_text().strip().split("/")
+            (scope,) = [part for part in parts if part.endswith(".scope")]
+            argv = ["systemctl", "set-property", "--runtime", "--", scope, f"TasksMax={limits.pids}"]
+            subprocess.run(argv, check=True, capture_output=True, timeout=COMMAND_TIMEOUT_S)  # noqa: S603 - no shell
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            log.warning("limit_not_set", domain=domain, limit="pids", error=error)
+
+    def ensure_none(self, domain: str) -> None:
+        """Remove a guest's parent group with the groups in it. Processes of the container are killed.
+
+        Such processes remain if libvirt's process of the container was killed. Raise OSError if a group remains.
+        """
+        group = _path(domain)
+        if group.exists():
+            _kill_processes(group)
+            inner = sorted((path for path in group.rglob("*") if path.is_dir()), reverse=True)
+            for path in (*inner, group):
+                path.rmdir()
+
+
+def _path(domain: str) -> Path:
+    return CGROUPS / PARTITION / f"{domain}.partition"
+
+
+def _kill_processes(group: Path) -> None:
+    """Kill all processes in a group and in the groups below it. Return when they have ended (Linux 5.14)."""
+    if not (group / "cgroup.kill").exists():
+        return
+    (group / "cgroup.kill").write_text("1")
+    deadline = time.monotonic() + KILL_TIMEOUT_S
+    while "populated 1" in (group / "cgroup.events").read_text() and time.monotonic() < deadline:
+        time.sleep(KILL_POLL_S)
+
+
+def _enable_controllers(group: Path) -> None:
+    """Enable the controllers of the limits for the groups below ``group``, as far as the kernel has them."""
+    wanted = {"cpu", "memory", "pids"} & set((group / "cgroup.controllers").read_text().split())
+    missing = wanted - set((group / "cgroup.subtree_control").read_text().split())
+    if missing:
+        (group / "cgroup.subtree_control").write_text(" ".join(f"+{controller}" for controller in sorted(missing)))
