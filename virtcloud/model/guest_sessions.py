@@ -25,6 +25,7 @@ class SessionRequest(Document):
     """A user's request for a session with a guest."""
 
     kind: SessionKind
+    """The kind of session."""
     port: Annotated[int, Field(ge=1, le=65535)] | None = None
     """The TCP port of the guest, for a session of kind `port`."""
     follow: bool = False
