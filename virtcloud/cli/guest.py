@@ -131,9 +131,9 @@ def connect(context: click.Context, cluster: str, name: str, port: int) -> None:
     """Join the standard input and output with the TCP port PORT of GUEST of CLUSTER, inside its network.
 
     The connection passes SBF and the agent of the guest's host. It can be a ProxyCommand of ssh, as in
-    'virtcloud cluster ssh'.
+    'virtcloud cluster ssh': ssh -o ProxyCommand='virtcloud guest connect demo %h %p' user@g1
 
-    Example: ssh -o ProxyCommand='virtcloud guest connect demo g1 %p' user@g1
+    Example: virtcloud guest connect demo g1 22
     """
     with _find(context, cluster, name).connect(port) as stream:
         copy_standard_streams(stream)
