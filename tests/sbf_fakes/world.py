@@ -2,8 +2,10 @@
 
 import secrets
 import sqlite3
+import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -26,7 +28,7 @@ from sbf_service.store.pools import make_site_view, put_pool
 from sbf_service.store.tables import AuditRow
 from sbf_service.store.tokens import create_token
 from sbf_service.store.topology import put_topology
-from sbf_service.store.unit_of_work import read_database_clock, read_topology
+from sbf_service.store.unit_of_work import Store, read_database_clock, read_topology
 from virtcloud.model.access import Role, TokenRequest
 from virtcloud.model.cluster import ClusterRequest, ClusterSpec
 from virtcloud.model.edge import DEVICE_KINDS
@@ -130,6 +132,18 @@ class FakeClock:
 
 
 @dataclass
+class MeetingClock:
+    """The database's clock. The changes of two replicas wait for each other, unless a lock keeps one of them out."""
+
+    meeting: threading.Barrier = field(default_factory=lambda: threading.Barrier(2, timeout=0.3))
+
+    def __call__(self, session: Session) -> datetime:
+        with suppress(threading.BrokenBarrierError):
+            self.meeting.wait()
+        return read_database_clock(session)
+
+
+@dataclass
 class World:
     """The service with its fake devices and hosts. Workers and agents act only when the test calls them."""
 
@@ -156,6 +170,11 @@ class World:
         event.listen(service.store.engine, "connect", disable_synchronous_writes)
         self.made.append(service)
         return service
+
+    def meeting_stores(self) -> tuple[Store, Store]:
+        """Return the stores of two replicas whose next changes run at the same time, as far as locks allow."""
+        clock = MeetingClock()
+        return replace(self.service.store, clock=clock), replace(self.restarted().store, clock=clock)
 
     @property
     def store(self) -> object:

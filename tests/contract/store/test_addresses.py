@@ -82,13 +82,12 @@ def test_simultaneous_members_get_different_addresses(world: World) -> None:
 def test_the_last_address_goes_to_one_of_two_members(world: World) -> None:
     """Two replicas share the database."""
     world.put("demo", spec("brno-h1", subnets=["10.1.0.0/30"]))
-    replicas = [world.service, world.restarted()]
+    stores = world.meeting_stores()
 
     def join(number: int) -> str:
         name = f"m{number}"
-        world_of = replicas[number]
         try:
-            put_cluster(world_of.store, name, ClusterRequest(spec=member(name)), world_of.reserved, "alice")
+            put_cluster(stores[number], name, ClusterRequest(spec=member(name)), world.service.reserved, "alice")
         except NoAddressFree:
             return "refused"
         return "joined"

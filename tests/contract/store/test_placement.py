@@ -6,7 +6,6 @@ import pytest
 from sbf_fakes.http_calls import ask, problem
 from sbf_fakes.world import World, spec
 
-from sbf_service.bootstrap import SbfService
 from sbf_service.domain.placement import Overcommit
 from sbf_service.store.capacity import record_capacity
 from sbf_service.store.cluster_creation import put_cluster
@@ -158,12 +157,12 @@ def change_host(world: World, name: str, **changes: object) -> None:
 
 def test_the_last_place_goes_to_one_of_two_requests(hosts: World) -> None:
     """Two replicas share the database."""
-    replicas: list[SbfService] = [hosts.service, hosts.restarted()]
+    stores = hosts.meeting_stores()
 
     def create(number: int) -> str:
-        replica, request = replicas[number], ClusterRequest(spec=spread(1, "praha", memory_mb=2048))
+        request = ClusterRequest(spec=spread(1, "praha", memory_mb=2048))
         try:
-            put_cluster(replica.store, f"c{number}", request, replica.reserved, "alice")
+            put_cluster(stores[number], f"c{number}", request, hosts.service.reserved, "alice")
         except NoCapacity:
             return "refused"
         return "created"
