@@ -1,0 +1,55 @@
+"""Tests of guests of a real host that SBF stops, and that users reach through SBF: containers and a virtual machine."""
+
+from collections.abc import Iterator
+
+import pytest
+from lab_clusters import create, remove
+
+from virtcloud.client.api import Client, Cluster
+from virtcloud.lab import Lab
+from virtcloud.lab.snapshot import read_guests
+from virtcloud.model.cluster import ClusterSpec, ClusterState
+from virtcloud.model.errors import Refused
+
+pytestmark = pytest.mark.lab
+pytest.importorskip("websockets", reason="NOT TESTED: websockets is not installed")
+GUESTS = (("g1", "brno-h1", "busybox-qemu", "10.0.0.1/24"), ("g2", "brno-h1", "busybox", "10.0.0.2/24"))
+
+
+@pytest.fixture(scope="module")
+def cluster(mixed: Lab) -> Iterator[Cluster]:
+    """A cluster with a virtual machine g1 and a container g2."""
+    with Client(f"unix://{mixed.sbf_socket}") as client:
+        guests = [{"name": n, "host": h, "image": i, "memory_mb": 128, "addresses": [a]} for n, h, i, a in GUESTS]
+        spec = ClusterSpec.model_validate({"owner": "eva", "guests": guests, "deadline_s": 300})
+        yield Cluster(client.sbf, create(client.sbf, "reach", spec))
+        remove(client.sbf, "reach")
+
+
+def test_the_logs_of_both_kinds_of_guests_are_read(cluster: Cluster) -> None:
+    for name in ("g1", "g2"):
+        log = b""
+        for piece in cluster.guests[name].log(follow=True):
+            log += piece
+            if f"{name}: up".encode() in log:
+                break
+        assert f"{name}: up".encode() in log
+
+
+def test_a_port_inside_the_network_is_reached(cluster: Cluster, mixed: Lab) -> None:
+    """The image of g1 has a shell at port 23. Afterwards, no interface of the session remains on the host."""
+    with cluster.guests["g1"].connect(23) as stream:
+        stream.send(b"hostname\n")
+        assert stream.receive() == b"g1\n"
+    with pytest.raises(Refused, match="no process of guest g1 listens at port 24"):
+        cluster.guests["g1"].connect(24)
+    wait = "for i in 1 2 3 4 5 6 7 8 9 10; do ip -o link | grep -q ' vj' || exit 0; sleep 1; done; exit 1"
+    assert mixed.run("brno-h1", ["sh", "-c", wait]).returncode == 0
+
+
+def test_a_stopped_guest_ends_and_its_cluster_stays_active(cluster: Cluster, mixed: Lab) -> None:
+    cluster.guests["g2"].stop(timeout=60)
+    assert [name[-2:] for name in read_guests(mixed, "brno-h1")] == ["g1"]
+    assert cluster.refresh().state is ClusterState.ACTIVE
+    cluster.guests["g2"].start(timeout=60)
+    assert sorted(name[-2:] for name in read_guests(mixed, "brno-h1")) == ["g1", "g2"]
