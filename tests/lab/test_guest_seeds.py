@@ -20,6 +20,8 @@ pytestmark = pytest.mark.lab
 HOST = "brno-h1"
 ENTER_NETWORK = 'exec nsenter -t "$(pgrep -P "$(pgrep -f "libvirt_lxc --name $0 ")")" -n -- "$@"'
 LOGIN_S = 30.0
+FOLDER = "/run/seed-test"
+"""A folder of the node `HOST`, with the user's private key and known hosts."""
 
 
 @pytest.fixture(scope="module")
@@ -29,23 +31,23 @@ def client(lab: Lab) -> Iterator[SbfClient]:
 
 
 @pytest.fixture(scope="module")
-def user_key(lab: Lab) -> Path:
-    """Return a new key in the lab's folder, which the lab's nodes can read."""
-    path = lab.state.folder / "seeds" / "id"
-    path.parent.mkdir(mode=0o700)
+def user_key(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("keys") / "id"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True)  # noqa: S603, S607
     return path
 
 
 @pytest.fixture(scope="module")
-def cluster(client: SbfClient, user_key: Path) -> Iterator[ClusterView]:
+def cluster(lab: Lab, client: SbfClient, user_key: Path) -> Iterator[ClusterView]:
     """A cluster with a guest at each of two sites. No account of the image has the name ``carol``."""
     guests = tuple(make_guest(f"n{i}", host, i) for i, host in enumerate((HOST, "praha-h1"), 1))
     key = user_key.with_suffix(".pub").read_text().strip()
     view = create(client, "seeded", ClusterSpec(owner="carol", guests=guests, authorized_keys=(key,)))
-    peers = client.peers(view.key, view.id).peers
-    user_key.with_name("known_hosts").write_text(render_known_hosts(peers))
+    known_hosts = render_known_hosts(client.peers(view.key, view.id).peers)
+    for name, text in (("id", user_key.read_text()), ("known_hosts", known_hosts)):
+        lab.run(HOST, ("sh", "-c", f"umask 077; mkdir -p {FOLDER}; cat >{FOLDER}/{name}"), stdin=text, check=True)
     yield view
+    lab.run(HOST, ("rm", "-r", FOLDER), check=True)
     remove(client, "seeded")
 
 
@@ -53,7 +55,7 @@ def make_guest(name: str, host: str, number: int) -> Guest:
     return Guest(name=name, host=host, image="busybox-ssh", memory_mb=64, addresses=(f"10.0.0.{number}/24",))
 
 
-def log_in(lab: Lab, cluster: ClusterView, user_key: Path, guest: str, command: str) -> str:
+def log_in(lab: Lab, cluster: ClusterView, guest: str, command: str) -> str:
     """Run a command in a guest with this machine's ssh. ssh asks no question and accepts only the known host key.
 
     ssh runs in the network of the guest n1. The sshd of a guest may start after the guest.
@@ -62,10 +64,10 @@ def log_in(lab: Lab, cluster: ClusterView, user_key: Path, guest: str, command: 
     options = (
         "BatchMode=yes",
         "StrictHostKeyChecking=yes",
-        f"UserKnownHostsFile={user_key.with_name('known_hosts')}",
+        f"UserKnownHostsFile={FOLDER}/known_hosts",
         "ConnectTimeout=5",
     )
-    ssh = ("ssh", "-F", "none", "-i", str(user_key), *(word for option in options for word in ("-o", option)))
+    ssh = ("ssh", "-F", "none", "-i", f"{FOLDER}/id", *(word for option in options for word in ("-o", option)))
     deadline = time.monotonic() + LOGIN_S
     while True:
         result = lab.run(HOST, ("sh", "-c", ENTER_NETWORK, domain, *ssh, f"carol@{guest}", command))
@@ -75,34 +77,32 @@ def log_in(lab: Lab, cluster: ClusterView, user_key: Path, guest: str, command: 
         time.sleep(0.5)
 
 
-def test_a_user_logs_in_with_ssh_and_no_question(lab: Lab, cluster: ClusterView, user_key: Path) -> None:
-    assert log_in(lab, cluster, user_key, "10.0.0.2", "id -un; hostname") == "carol\nn2\n"
+def test_a_user_logs_in_with_ssh_and_no_question(lab: Lab, cluster: ClusterView) -> None:
+    assert log_in(lab, cluster, "10.0.0.2", "id -un; hostname") == "carol\nn2\n"
 
 
-def test_guests_reach_each_other_without_a_password(lab: Lab, cluster: ClusterView, user_key: Path) -> None:
+def test_guests_reach_each_other_without_a_password(lab: Lab, cluster: ClusterView) -> None:
     ssh = "ssh -F none -o BatchMode=yes -o StrictHostKeyChecking=yes"
     commands = f"{ssh} n2 hostname; {ssh} n1.seeded.internal hostname; cat /etc/virtcloud/hostfile"
-    assert log_in(lab, cluster, user_key, "10.0.0.1", commands) == "n2\nn1\nn1 slots=1\nn2 slots=1\n"
+    assert log_in(lab, cluster, "10.0.0.1", commands) == "n2\nn1\nn1 slots=1\nn2 slots=1\n"
 
 
-def test_a_running_guest_learns_of_members_without_a_restart(
-    lab: Lab, client: SbfClient, cluster: ClusterView, user_key: Path
-) -> None:
+def test_a_running_guest_learns_of_members_without_a_restart(lab: Lab, client: SbfClient, cluster: ClusterView) -> None:
     start = "stat -c %Y /proc/1"
-    started = log_in(lab, cluster, user_key, "10.0.0.1", start)
+    started = log_in(lab, cluster, "10.0.0.1", start)
     member = ClusterSpec(owner="carol", joins=cluster.key, guests=(make_guest("m1", "praha-h2", 3),))
     create(client, "later", member)
     try:
-        wait_for_names(lab, cluster, user_key, "10.0.0.3 m1.later.internal", present=True)
-        assert "1 packets received" in log_in(lab, cluster, user_key, "10.0.0.1", "ping -c 1 -W 5 m1.later.internal")
+        wait_for_names(lab, cluster, "10.0.0.3 m1.later.internal", present=True)
+        assert "1 packets received" in log_in(lab, cluster, "10.0.0.1", "ping -c 1 -W 5 m1.later.internal")
     finally:
         remove(client, "later")
-    wait_for_names(lab, cluster, user_key, "m1.later.internal", present=False)
-    assert log_in(lab, cluster, user_key, "10.0.0.1", start) == started
+    wait_for_names(lab, cluster, "m1.later.internal", present=False)
+    assert log_in(lab, cluster, "10.0.0.1", start) == started
 
 
-def wait_for_names(lab: Lab, cluster: ClusterView, user_key: Path, names: str, *, present: bool) -> None:
+def wait_for_names(lab: Lab, cluster: ClusterView, names: str, *, present: bool) -> None:
     deadline = time.monotonic() + LIMIT_S
-    while (names in (hosts := log_in(lab, cluster, user_key, "10.0.0.1", "cat /etc/hosts"))) != present:
+    while (names in (hosts := log_in(lab, cluster, "10.0.0.1", "cat /etc/hosts"))) != present:
         assert time.monotonic() < deadline, hosts
         time.sleep(0.5)
