@@ -43,6 +43,9 @@ ArchitectureQuery = Annotated[Architecture, Query(description="The processor arc
 DryRunQuery = Annotated[bool, Query(description="Only check whether the upload would be accepted; send no file.")]
 
 ADDED: dict[int | str, dict[str, Any]] = {200: {"model": CatalogueImage, "description": "The image existed already"}}
+UPLOADED: dict[int | str, dict[str, Any]] = {
+    200: {"model": CatalogueImage | None, "description": "The image existed already; null: the dry run found no fault"}
+}
 
 log = get_log(__name__)
 router = APIRouter(prefix="/v1/images", tags=["images"], route_class=Operation)
@@ -83,7 +86,7 @@ def add_image(
 @router.put(
     "/{name}/content",
     status_code=HTTPStatus.CREATED,
-    responses={**ADDED, **problem_responses(404, 409, 413, 422, 507)},
+    responses={**UPLOADED, **problem_responses(404, 409, 413, 422, 507)},
     openapi_extra={
         "requestBody": {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
     },

@@ -26,7 +26,7 @@ from virtcloud.model.guest_sessions import GuestSession, SessionKind, SessionReq
 from virtcloud.model.guests import GuestPower, GuestView
 from virtcloud.model.values import ClusterKey, Name
 
-AfterSession = Annotated[int, Query(ge=0, description="Only sessions with a higher number.")]
+AfterSession = Annotated[int, Query(ge=0, lt=2**31, description="Only sessions with a higher number.")]
 
 router = APIRouter(tags=["elements"], route_class=Operation)
 
