@@ -122,8 +122,8 @@ class FakeUplinkRecords:
 class FakeHypervisor:
     """Domains in memory.
 
-    Domains in ``stubborn`` ignore requests to shut down. Domains in ``immortal`` cannot be destroyed. If ``error`` is
-    set, every call raises this error.
+    Domains in ``stubborn`` ignore requests to shut down, and domains in ``with_systemd`` obey initctl only. Domains in
+    ``immortal`` cannot be destroyed. If ``error`` is set, every call raises this error.
     """
 
     def __init__(self) -> None:
@@ -132,6 +132,7 @@ class FakeHypervisor:
         self.started: list[str] = []
         self.destroyed: list[str] = []
         self.stubborn: set[str] = set()
+        self.with_systemd: set[str] = set()
         self.immortal: set[str] = set()
         self.error: Exception | None = None
         self.kvm = False
@@ -160,10 +161,10 @@ class FakeHypervisor:
         self.started.append(xml)
         self.by_name[name] = GuestDomain(name, running=True, owner=DomainOwnership(**owner.attrib))
 
-    def shut_down(self, name: str) -> None:
-        """Request that a domain shuts down."""
+    def shut_down(self, name: str, *, by_initctl: bool = False) -> None:
+        """Request that a domain shuts down. Domains with systemd ignore signals, other domains ignore initctl."""
         self._raise_error()
-        if name not in self.stubborn:
+        if name not in self.stubborn and by_initctl is (name in self.with_systemd):
             self.by_name.pop(name, None)
 
     def destroy(self, name: str) -> None:

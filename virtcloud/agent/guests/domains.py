@@ -61,8 +61,11 @@ class HypervisorApi(Protocol):
     def start(self, xml: str) -> None:
         """Start a transient domain."""
 
-    def shut_down(self, name: str) -> None:
-        """Request that a domain shuts down. The guest may ignore the request."""
+    def shut_down(self, name: str, *, by_initctl: bool = False) -> None:
+        """Request that a domain shuts down. The guest may ignore the request.
+
+        A container whose init is systemd shuts down only with ``by_initctl``; other containers only without.
+        """
 
     def destroy(self, name: str) -> None:
         """Stop a domain immediately. An absent domain is success."""

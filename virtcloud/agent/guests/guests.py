@@ -21,6 +21,7 @@ from virtcloud.agent.guests.image_cache import ImageCache
 from virtcloud.agent.guests.images import GuestImage, LxcImage, QemuImage, read_image
 from virtcloud.agent.guests.peer_files import hash_peer_files, render_peer_files
 from virtcloud.agent.guests.peer_folders import read_peer_files, write_peer_files
+from virtcloud.agent.guests.rooted_files import RootedFiles
 from virtcloud.agent.guests.seed_images import write_seed_image
 from virtcloud.agent.guests.seeds import render_nocloud
 from virtcloud.agent.network import names
@@ -144,7 +145,7 @@ class LocalGuests:
             if domain.owner and domain.owner.cluster == cluster and domain.owner.guest in guests
         ]
         for hypervisor, domain in owned:
-            hypervisor.shut_down(domain.name)
+            hypervisor.shut_down(domain.name, by_initctl=self._has_systemd(domain.name))
         self._wait_for_end([(hypervisor, domain.name) for hypervisor, domain in owned])
         for hypervisor, domain in owned:
             hypervisor.destroy(domain.name)
@@ -154,6 +155,10 @@ class LocalGuests:
                 self._files.ensure_none(domain.name)
         if unreachable and len(owned) < len(guests):
             raise Unreachable("; ".join(unreachable))
+
+    def _has_systemd(self, domain: str) -> bool:
+        root = self._roots.find(domain)
+        return root is not None and RootedFiles(root).has_systemd()
 
     def ensure_no_files(self, cluster: str) -> None:
         """Remove the disks and logs of all guests of a cluster, including guests that ended by themselves."""

@@ -83,9 +83,9 @@ class LibvirtHypervisor:
         size = None if mtu is None else int(mtu.attrib["size"])
         self._call(f"start domain {name}", lambda connection: _start(connection, xml, size), repeat=False, changes=True)
 
-    def shut_down(self, name: str) -> None:
+    def shut_down(self, name: str, *, by_initctl: bool = False) -> None:
         """Request that a domain shuts down. The guest may ignore the request. An absent domain is success."""
-        self._call(f"shut down domain {name}", lambda connection: _shut_down(connection, name))
+        self._call(f"shut down domain {name}", lambda connection: _shut_down(connection, name, by_initctl=by_initctl))
 
     def destroy(self, name: str) -> None:
         """Stop a domain immediately. An absent domain is success."""
@@ -197,10 +197,11 @@ def _read_ownership(domain: Any) -> DomainOwnership | None:  # noqa: ANN401 - li
         return None  # another program wrote these metadata, so the domain is not a guest of virtcloud
 
 
-def _shut_down(connection: Any, name: str) -> None:  # noqa: ANN401 - libvirt has no types
+def _shut_down(connection: Any, name: str, *, by_initctl: bool) -> None:  # noqa: ANN401 - libvirt has no types
     # Without a flag, the LXC driver (observed with libvirt 9.0) returns success without effect if the container has no
-    # initctl.
-    flags = libvirt.VIR_DOMAIN_SHUTDOWN_SIGNAL if connection.getType() == "LXC" else 0
+    # initctl. The flag for initctl has no effect on other inits, and the signal (SIGTERM) only re-executes systemd.
+    lxc_flag = libvirt.VIR_DOMAIN_SHUTDOWN_INITCTL if by_initctl else libvirt.VIR_DOMAIN_SHUTDOWN_SIGNAL
+    flags = lxc_flag if connection.getType() == "LXC" else 0
     try:
         connection.lookupByName(name).shutdownFlags(flags)
     except libvirt.libvirtError as error:

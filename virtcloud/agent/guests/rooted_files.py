@@ -74,7 +74,7 @@ class RootedFiles:
 
     def write_link(self, path: str, target: str) -> None:
         """Replace a file by a symbolic link to ``target``. A link to ``target`` stays as it is."""
-        if self._read_link(path) == target:
+        if self.read_link(path) == target:
             return
         with self._new_name(path) as (folder, new):
             os.symlink(target, new, dir_fd=folder)
@@ -124,12 +124,17 @@ class RootedFiles:
         except OSError:  # a device or a huge file
             return False
 
-    def _read_link(self, path: str) -> str | None:
+    def read_link(self, path: str) -> str | None:
+        """Return the target of a symbolic link, or None if the path leads to no symbolic link."""
         try:
             with self._opened(path, os.O_PATH | os.O_NOFOLLOW) as descriptor:
                 return os.readlink("", dir_fd=descriptor)
         except OSError:  # absent, or no link
             return None
+
+    def has_systemd(self) -> bool:
+        """Return whether the init is systemd: Debian's package systemd-sysv installs ``/sbin/init`` as a link to it."""
+        return (self.read_link("sbin/init") or "").endswith("/systemd")
 
     def _read_status(self, path: str) -> os.stat_result | None:
         try:

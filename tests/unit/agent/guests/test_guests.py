@@ -132,6 +132,19 @@ def test_a_guest_is_destroyed_after_the_grace_period(
     assert (len(pauses), hypervisor.destroyed) == (3, ["vc-a-g1"])
 
 
+@pytest.mark.parametrize(("target", "destroyed"), [("/lib/systemd/systemd", []), ("../bin/busybox", ["vc-c1-n1"])])
+def test_a_container_with_systemd_shuts_down_by_initctl(
+    guests: LocalGuests, hypervisor: FakeHypervisor, images: Path, target: str, destroyed: list[str]
+) -> None:
+    segment = seeded_segment(seeded_guest(seed=None))
+    guests.ensure_guest(segment, segment.guests[0])
+    (images / "logs/vc-c1-n1/root/sbin").mkdir()
+    (images / "logs/vc-c1-n1/root/sbin/init").symlink_to(target)
+    hypervisor.with_systemd.add("vc-c1-n1")
+    guests.ensure_no_guests("c1", ("n1",))
+    assert hypervisor.destroyed == destroyed
+
+
 def test_stopping_absent_guests_is_success(guests: LocalGuests) -> None:
     guests.ensure_no_guests("a", ("g1", "g2"))
 
