@@ -9,6 +9,8 @@ from virtcloud.model.errors import BadInput
 MAX_USER_DATA: Final = 16 * 1024
 """The largest user data in bytes, as in common clouds. Larger files belong into the image or on a disk."""
 HEADER: Final = "#cloud-config"
+MAX_DEPTH: Final = 50
+"""The largest number of nested lists and mappings."""
 EXPECTED: Final = f"expected cloud-config (the first line '{HEADER}', then a YAML mapping)"
 
 
@@ -22,6 +24,7 @@ def check_user_data(text: str, guest: str) -> None:
     if text.partition("\n")[0].rstrip() != HEADER:
         raise _make_error(guest, f"{EXPECTED}, got another first line")
     try:
+        _check_depth(text, guest)
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
@@ -29,10 +32,17 @@ def check_user_data(text: str, guest: str) -> None:
         raise _make_error(
             guest, f"{EXPECTED}, got no YAML{where}: {getattr(error, 'problem', None) or 'bad character'}"
         ) from error
-    except RecursionError as error:
-        raise _make_error(guest, f"{EXPECTED}, got too many nested levels") from error
     if not isinstance(root, yaml.MappingNode):
         raise _make_error(guest, f"{EXPECTED}, got {'no keys' if root is None else 'another value'}")
+
+
+def _check_depth(text: str, guest: str) -> None:
+    """Raise BadInput for deeply nested data, because the parser's time grows with the square of the depth."""
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_DEPTH:
+            raise _make_error(guest, f"{EXPECTED}, got more than {MAX_DEPTH} nested levels")
 
 
 def _make_error(guest: str, fault: str) -> BadInput:

@@ -29,7 +29,7 @@ def test_a_cloud_config_is_accepted(text: str) -> None:
         ("#cloud-config\na: [\n", "got no YAML in line 3: "),
         ("#cloud-config\na: 1\n---\nb: 2\n", "got no YAML in line 3: "),
         ("#cloud-config\na: \x00\n", "got no YAML: bad character"),
-        ("#cloud-config\n" + "[" * 5000, "got too many nested levels"),
+        ("#cloud-config\n" + "[" * 5000, "got more than 50 nested levels"),
         ("#cloud-config\na: " + "x" * 16384, "expected at most 16384 bytes, got 16401"),
     ],
 )
