@@ -133,6 +133,7 @@ class FakeHypervisor:
         self.destroyed: list[str] = []
         self.stubborn: set[str] = set()
         self.with_systemd: set[str] = set()
+        self.mtus: dict[str, int] = {}
         self.immortal: set[str] = set()
         self.error: Exception | None = None
         self.kvm = False
@@ -160,6 +161,11 @@ class FakeHypervisor:
         assert owner is not None
         self.started.append(xml)
         self.by_name[name] = GuestDomain(name, running=True, owner=DomainOwnership(**owner.attrib))
+
+    def set_mtu(self, name: str, mtu: int) -> None:
+        """Set the MTU of a domain."""
+        self._raise_error()
+        self.mtus[name] = mtu
 
     def shut_down(self, name: str, *, by_initctl: bool = False) -> None:
         """Request that a domain shuts down. Domains with systemd ignore signals, other domains ignore initctl."""

@@ -100,16 +100,22 @@ class LocalHost:
                         self._guests.ensure_no_files(cluster)
                 case BuildSegment(segment):
                     self._segments.ensure_segment(segment)
+                    self._ensure_guest_mtus(segment)
                 case FilterGuests(_, ports) if self._filters:
                     self._filters.replace(ports)
                 case StartGuest(segment, guest):
                     self._guests.ensure_guest(segment, guest)
-                    self._segments.ensure_guest_mtu(segment, guest.name)
+                    self._ensure_guest_mtus(segment)
                 case WritePeerFiles(segment, guest):
                     self._guests.write_peer_files(segment, guest)
         except Refused:
             self._orphans_removed_for = None  # the removal of files may have failed: try again at the next reading
             raise
+
+    def _ensure_guest_mtus(self, segment: Segment) -> None:
+        """Set the MTU of the guests and of their ports. A port is last, because its MTU shows that the guest has it."""
+        self._guests.ensure_mtu(segment)
+        self._segments.ensure_guest_mtus(segment)
 
 
 @contextmanager

@@ -61,6 +61,9 @@ class HypervisorApi(Protocol):
     def start(self, xml: str) -> None:
         """Start a transient domain."""
 
+    def set_mtu(self, name: str, mtu: int) -> None:
+        """Set the MTU of a running container's interface. A virtual machine has had its MTU since its start."""
+
     def shut_down(self, name: str, *, by_initctl: bool = False) -> None:
         """Request that a domain shuts down. The guest may ignore the request.
 

@@ -123,6 +123,17 @@ class LocalGuests:
         if limits is not None:
             self._groups.limit_started(name, limits)
 
+    def ensure_mtu(self, segment: Segment) -> None:
+        """Set the MTU of the segment's running containers. Without an MTU of the cluster, libvirt's choice stays."""
+        if segment.mtu is None:
+            return
+        domains, unreachable = self._list_domains()
+        for hypervisor, domain in domains:
+            if domain.running and domain.owner and domain.owner.cluster == segment.id:
+                hypervisor.set_mtu(domain.name, segment.mtu)
+        if unreachable and segment.guests:
+            raise Unreachable("; ".join(unreachable))
+
     def write_peer_files(self, segment: Segment, guest: GuestWanted) -> None:
         """Replace the files by which a running container knows the other guests. Raise Refused if this fails."""
         folder = self._settings.folders / names.domain_name(segment.id, guest.name)

@@ -5,6 +5,7 @@ Libvirt's keepalive messages are no alternative, because they need an event loop
 connection.
 """
 
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from virtcloud.agent.guests.domains import NAMESPACE, DomainOwnership, GuestDoma
 from virtcloud.model.errors import Refused, Unreachable
 
 T = TypeVar("T")
+INIT_WAIT_S, INIT_POLL_S = 10.0, 0.02
 _ALIVE = frozenset({libvirt.VIR_DOMAIN_RUNNING, libvirt.VIR_DOMAIN_BLOCKED, libvirt.VIR_DOMAIN_NOSTATE})
 _CONNECTION_LOST = frozenset(
     {libvirt.VIR_ERR_SYSTEM_ERROR, libvirt.VIR_ERR_INTERNAL_ERROR, libvirt.VIR_ERR_RPC, libvirt.VIR_ERR_NO_CONNECT}
@@ -74,14 +76,13 @@ class LibvirtHypervisor:
         return self._call(f"find domain {name}", lambda connection: _find_domain(connection, name))
 
     def start(self, xml: str) -> None:
-        """Start a transient domain, which libvirt deletes when the guest ends.
+        """Start a transient domain, which libvirt deletes when the guest ends."""
+        name = ET.fromstring(xml).findtext("name")  # noqa: S314 - written by virtcloud
+        self._call(f"start domain {name}", lambda connection: connection.createXML(xml, 0), repeat=False, changes=True)
 
-        The MTU of a container's interface is set here, because libvirt sets only the MTU of virtual machines.
-        """
-        root = ET.fromstring(xml)  # noqa: S314 - written by virtcloud
-        name, mtu = root.findtext("name"), root.find("devices/interface/mtu")
-        size = None if mtu is None else int(mtu.attrib["size"])
-        self._call(f"start domain {name}", lambda connection: _start(connection, xml, size), repeat=False, changes=True)
+    def set_mtu(self, name: str, mtu: int) -> None:
+        """Set the MTU of a running container's interface. A virtual machine has had its MTU since its start."""
+        self._call(f"set the MTU of domain {name}", lambda connection: _set_mtu(connection, name, mtu), changes=True)
 
     def shut_down(self, name: str, *, by_initctl: bool = False) -> None:
         """Request that a domain shuts down. The guest may ignore the request. An absent domain is success."""
@@ -155,14 +156,18 @@ def _read_domain(domain: Any) -> GuestDomain:  # noqa: ANN401 - libvirt has no t
         return GuestDomain(domain.name(), running=False)  # the domain ended after it was listed
 
 
-def _start(connection: Any, xml: str, mtu: int | None) -> None:  # noqa: ANN401 - libvirt has no types
-    domain = connection.createXML(xml, 0)
-    if mtu is not None and connection.getType() == "LXC":
+def _set_mtu(connection: Any, name: str, mtu: int) -> None:  # noqa: ANN401 - libvirt has no types
+    """Wait until libvirt knows the container's first process, which it learns a moment after the start."""
+    deadline = time.monotonic() + INIT_WAIT_S
+    while connection.getType() == "LXC":
         try:
-            set_container_mtu(domain, mtu)
-        except Refused:
-            _destroy(connection, domain.name())
-            raise
+            set_container_mtu(connection.lookupByName(name), mtu)
+        except libvirt.libvirtError as error:
+            if error.get_error_code() != libvirt.VIR_ERR_OPERATION_INVALID or time.monotonic() > deadline:
+                raise
+            time.sleep(INIT_POLL_S)
+        else:
+            return
 
 
 def _find_domain(connection: Any, name: str) -> GuestDomain | None:  # noqa: ANN401 - libvirt has no types

@@ -11,7 +11,6 @@ from virtcloud.agent.difference import ObservedSegment, expected_mtu
 from virtcloud.agent.network import names
 from virtcloud.agent.network.interfaces import Kernel, KernelInterface, UplinkRecord, UplinkRecords
 from virtcloud.model.errors import Refused, Unsafe
-from virtcloud.model.values import Name
 from virtcloud.model.wanted import Segment
 
 
@@ -53,26 +52,24 @@ class SegmentInterfaces:
         mtu = expected_mtu(segment, uplink.mtu)
         for index in (bridge_index, *(() if segment.untagged else (port_index,))):
             self._kernel.change(index, mtu=mtu)
-        if segment.mtu is not None:
-            for interface in interfaces.values():
-                if interface.index in ports and names.is_guest_port(interface.name) and interface.mtu != mtu:
-                    self._kernel.change(interface.index, mtu=mtu)
         for index in (port_index, *ports):
             self._kernel.change(index, master=bridge_index)
         for index in (port_index, bridge_index):
             self._kernel.change(index, up=True)
 
-    def ensure_guest_mtu(self, segment: Segment, guest: Name) -> None:
-        """Set the MTU of a new guest's port. Without an MTU of the cluster, the hypervisor's choice stays.
+    def ensure_guest_mtus(self, segment: Segment) -> None:
+        """Set the MTU of the guests' ports. Without an MTU of the cluster, the hypervisor's choice stays.
 
         Raise Refused if the kernel refuses the change.
         """
         if segment.mtu is None:
             return
         interfaces = {interface.name: interface for interface in self._kernel.list_interfaces()}
-        port = interfaces.get(names.guest_port_name(segment.id, guest, segment.vlan))
-        if port is not None:
-            self._kernel.change(port.index, mtu=expected_mtu(segment, interfaces[segment.port].mtu))
+        for guest in segment.guests:
+            port = interfaces.get(names.guest_port_name(segment.id, guest.name, segment.vlan))
+            mtu = expected_mtu(segment, interfaces[segment.port].mtu)
+            if port is not None and port.mtu != mtu:
+                self._kernel.change(port.index, mtu=mtu)
 
     def _unaccepted_filters(self) -> tuple[str, ...]:
         return () if self._accepts_filters else self._kernel.packet_filter_sysctls()

@@ -374,15 +374,20 @@ def test_a_host_is_read_despite_unremovable_orphaned_files(
     assert host.read() == ObservedHost()
 
 
-def test_a_started_guests_port_has_the_clusters_mtu(
-    guests: LocalGuests, kernel: FakeKernel, make_segment: Make
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_a_guest_and_its_port_have_the_clusters_mtu(
+    guests: LocalGuests, kernel: FakeKernel, hypervisor: FakeHypervisor, make_segment: Make, interrupted: bool
 ) -> None:
+    """An agent that was killed after the guest's start finds the port with another MTU, and builds the segment."""
     segment = make_segment("a", 100, ("g1",)).model_copy(update={"mtu": 1450})
     host = LocalHost(SegmentInterfaces(kernel, FakeUplinkRecords()), guests)
     host.apply(BuildSegment(segment))
     kernel.put(name=names.guest_port_name("a", "g1", 100), kind="veth")
-    host.apply(StartGuest(segment, segment.guests[0]))
+    if interrupted:
+        guests.ensure_guest(segment, segment.guests[0])
+    host.apply(BuildSegment(segment) if interrupted else StartGuest(segment, segment.guests[0]))
     assert kernel.interface(names.guest_port_name("a", "g1", 100)).mtu == 1450
+    assert hypervisor.mtus == {"vc-a-g1": 1450}
 
 
 def test_a_container_reads_peers_in_a_read_only_folder(
