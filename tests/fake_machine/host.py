@@ -122,8 +122,8 @@ class FakeUplinkRecords:
 class FakeHypervisor:
     """Domains in memory.
 
-    Domains in ``stubborn`` ignore requests to shut down, and domains in ``with_systemd`` obey initctl only. Domains in
-    ``immortal`` cannot be destroyed. If ``error`` is set, every call raises this error.
+    Domains in ``stubborn`` ignore requests to shut down. Domains in ``with_systemd`` obey requests to systemd only.
+    Domains in ``immortal`` cannot be destroyed. If ``error`` is set, every call raises this error.
     """
 
     def __init__(self) -> None:
@@ -167,10 +167,10 @@ class FakeHypervisor:
         self._raise_error()
         self.mtus[name] = mtu
 
-    def shut_down(self, name: str, *, by_initctl: bool = False) -> None:
-        """Request that a domain shuts down. Domains with systemd ignore signals, other domains ignore initctl."""
+    def shut_down(self, name: str, *, systemd: bool = False) -> None:
+        """Request that a domain shuts down. Domains with systemd ignore other requests."""
         self._raise_error()
-        if name not in self.stubborn and by_initctl is (name in self.with_systemd):
+        if name not in self.stubborn and systemd is (name in self.with_systemd):
             self.by_name.pop(name, None)
 
     def destroy(self, name: str) -> None:

@@ -382,7 +382,7 @@ def test_an_edge_that_carries_a_cluster_may_not_vanish(world: World) -> None:
 
 def test_a_dry_run_lists_service_and_circuits(world: World) -> None:
     answer = ask(world, "PUT", "/v1/clusters/demo?dry_run=true", body("brno-h1", "praha-h1")).json()
-    assert answer["joined"] == {"transport": "evpn", "kind": "evpn", "service": 10100}
+    assert answer["joined"] == {"transport": "evpn", "kind": "evpn", "service": 10100, "mtu": None}
     edge = next(element for element in answer["elements"] if element["element"] == "brno-pe1")
     added = {"transport": "evpn", "port": "ac", "vlan": 100, "service": 10100}
     assert edge["edge"] == {"clear": [], "remove": [], "add": [added]}

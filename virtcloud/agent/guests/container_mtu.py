@@ -9,11 +9,9 @@ import fcntl
 import os
 import socket
 import struct
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any
 
+from virtcloud.agent.guests.container_init import find_init
 from virtcloud.model.errors import Refused
 
 INTERFACE = "eth0"
@@ -21,19 +19,20 @@ _SIOCSIFMTU = 0x8922  # linux/sockios.h
 _CLONE_NEWNET = 0x40000000  # linux/sched.h
 
 
-def set_container_mtu(domain: Any, mtu: int) -> None:  # noqa: ANN401 - libvirt has no types
-    """Set the MTU of a running container. Raise Refused if the kernel refuses the change."""
-    import libvirt_lxc  # noqa: PLC0415 - only containers with an MTU need this part of libvirt's binding
+def set_container_mtu(name: str, controller: int, mtu: int) -> None:
+    """Set the MTU of a running container. ``controller`` is the process of libvirt that started the container.
 
-    namespaces: list[int] = libvirt_lxc.lxcOpenNamespace(domain, 0)
+    Raise Refused if the container has ended, or if the kernel refuses the change.
+    """
     try:
-        with ThreadPoolExecutor(1) as thread:  # setns(2) changes the network namespace of one thread
-            thread.submit(set_mtu_in, _find_network(namespaces), mtu).result()
-    except OSError as error:
-        raise Refused(f"cannot set MTU {mtu} of {INTERFACE} in container {domain.name()}: {error.strerror}") from error
-    finally:
-        for namespace in namespaces:
+        namespace = os.open(f"/proc/{find_init(name, controller)}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            with ThreadPoolExecutor(1) as thread:  # setns(2) changes the network namespace of one thread
+                thread.submit(set_mtu_in, namespace, mtu).result()
+        finally:
             os.close(namespace)
+    except OSError as error:
+        raise Refused(f"cannot set MTU {mtu} of {INTERFACE} in container {name}: {error.strerror}") from error
 
 
 def set_mtu_in(namespace: int, mtu: int) -> None:
@@ -45,10 +44,3 @@ def set_mtu_in(namespace: int, mtu: int) -> None:
         raise OSError(ctypes.get_errno(), f"cannot enter the network namespace: {os.strerror(ctypes.get_errno())}")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         fcntl.ioctl(control, _SIOCSIFMTU, struct.pack("16sI12x", INTERFACE.encode(), mtu))
-
-
-def _find_network(namespaces: Iterable[int]) -> int:
-    for namespace in namespaces:
-        if str(Path(f"/proc/self/fd/{namespace}").readlink()).startswith("net:"):
-            return namespace
-    raise Refused("libvirt returned no network namespace of the container")

@@ -64,10 +64,10 @@ class HypervisorApi(Protocol):
     def set_mtu(self, name: str, mtu: int) -> None:
         """Set the MTU of a running container's interface. A virtual machine has had its MTU since its start."""
 
-    def shut_down(self, name: str, *, by_initctl: bool = False) -> None:
+    def shut_down(self, name: str, *, systemd: bool = False) -> None:
         """Request that a domain shuts down. The guest may ignore the request.
 
-        A container whose init is systemd shuts down only with ``by_initctl``; other containers only without.
+        A container whose init is systemd shuts down only with ``systemd``; other containers only without.
         """
 
     def destroy(self, name: str) -> None:

@@ -156,7 +156,7 @@ class LocalGuests:
             if domain.owner and domain.owner.cluster == cluster and domain.owner.guest in guests
         ]
         for hypervisor, domain in owned:
-            hypervisor.shut_down(domain.name, by_initctl=self._has_systemd(domain.name))
+            hypervisor.shut_down(domain.name, systemd=self._has_systemd(domain.name))
         self._wait_for_end([(hypervisor, domain.name) for hypervisor, domain in owned])
         for hypervisor, domain in owned:
             hypervisor.destroy(domain.name)

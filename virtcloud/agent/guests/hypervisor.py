@@ -5,7 +5,6 @@ Libvirt's keepalive messages are no alternative, because they need an event loop
 connection.
 """
 
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,12 +14,12 @@ from xml.etree import ElementTree as ET
 import libvirt
 
 from virtcloud.agent.guests.call_deadlines import DeadlineCalls
+from virtcloud.agent.guests.container_init import signal_init
 from virtcloud.agent.guests.container_mtu import set_container_mtu
 from virtcloud.agent.guests.domains import NAMESPACE, DomainOwnership, GuestDomain, parse_ownership
 from virtcloud.model.errors import Refused, Unreachable
 
 T = TypeVar("T")
-INIT_WAIT_S, INIT_POLL_S = 10.0, 0.02
 _ALIVE = frozenset({libvirt.VIR_DOMAIN_RUNNING, libvirt.VIR_DOMAIN_BLOCKED, libvirt.VIR_DOMAIN_NOSTATE})
 _CONNECTION_LOST = frozenset(
     {libvirt.VIR_ERR_SYSTEM_ERROR, libvirt.VIR_ERR_INTERNAL_ERROR, libvirt.VIR_ERR_RPC, libvirt.VIR_ERR_NO_CONNECT}
@@ -84,9 +83,9 @@ class LibvirtHypervisor:
         """Set the MTU of a running container's interface. A virtual machine has had its MTU since its start."""
         self._call(f"set the MTU of domain {name}", lambda connection: _set_mtu(connection, name, mtu), changes=True)
 
-    def shut_down(self, name: str, *, by_initctl: bool = False) -> None:
+    def shut_down(self, name: str, *, systemd: bool = False) -> None:
         """Request that a domain shuts down. The guest may ignore the request. An absent domain is success."""
-        self._call(f"shut down domain {name}", lambda connection: _shut_down(connection, name, by_initctl=by_initctl))
+        self._call(f"shut down domain {name}", lambda connection: _shut_down(connection, name, systemd=systemd))
 
     def destroy(self, name: str) -> None:
         """Stop a domain immediately. An absent domain is success."""
@@ -157,17 +156,8 @@ def _read_domain(domain: Any) -> GuestDomain:  # noqa: ANN401 - libvirt has no t
 
 
 def _set_mtu(connection: Any, name: str, mtu: int) -> None:  # noqa: ANN401 - libvirt has no types
-    """Wait until libvirt knows the container's first process, which it learns a moment after the start."""
-    deadline = time.monotonic() + INIT_WAIT_S
-    while connection.getType() == "LXC":
-        try:
-            set_container_mtu(connection.lookupByName(name), mtu)
-        except libvirt.libvirtError as error:
-            if error.get_error_code() != libvirt.VIR_ERR_OPERATION_INVALID or time.monotonic() > deadline:
-                raise
-            time.sleep(INIT_POLL_S)
-        else:
-            return
+    if connection.getType() == "LXC":
+        set_container_mtu(name, connection.lookupByName(name).ID(), mtu)
 
 
 def _find_domain(connection: Any, name: str) -> GuestDomain | None:  # noqa: ANN401 - libvirt has no types
@@ -202,13 +192,15 @@ def _read_ownership(domain: Any) -> DomainOwnership | None:  # noqa: ANN401 - li
         return None  # another program wrote these metadata, so the domain is not a guest of virtcloud
 
 
-def _shut_down(connection: Any, name: str, *, by_initctl: bool) -> None:  # noqa: ANN401 - libvirt has no types
-    # Without a flag, the LXC driver (observed with libvirt 9.0) returns success without effect if the container has no
-    # initctl. The flag for initctl has no effect on other inits, and the signal (SIGTERM) only re-executes systemd.
-    lxc_flag = libvirt.VIR_DOMAIN_SHUTDOWN_INITCTL if by_initctl else libvirt.VIR_DOMAIN_SHUTDOWN_SIGNAL
-    flags = lxc_flag if connection.getType() == "LXC" else 0
+def _shut_down(connection: Any, name: str, *, systemd: bool) -> None:  # noqa: ANN401 - libvirt has no types
     try:
-        connection.lookupByName(name).shutdownFlags(flags)
+        domain = connection.lookupByName(name)
+        if connection.getType() == "LXC":
+            signal_init(name, domain.ID(), systemd=systemd)
+        else:
+            domain.shutdown()
+    except Refused:
+        return  # the container has ended
     except libvirt.libvirtError as error:
         if _is_connection_lost(error):
             raise  # other errors need no reaction, because the caller destroys the domain if it is still running

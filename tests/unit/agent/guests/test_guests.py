@@ -133,7 +133,7 @@ def test_a_guest_is_destroyed_after_the_grace_period(
 
 
 @pytest.mark.parametrize(("target", "destroyed"), [("/lib/systemd/systemd", []), ("../bin/busybox", ["vc-c1-n1"])])
-def test_a_container_with_systemd_shuts_down_by_initctl(
+def test_a_container_with_systemd_gets_the_signal_of_systemd(
     guests: LocalGuests, hypervisor: FakeHypervisor, images: Path, target: str, destroyed: list[str]
 ) -> None:
     segment = seeded_segment(seeded_guest(seed=None))

@@ -1,0 +1,54 @@
+"""The first process of a container: found as the child of a process, and ended by the signal that its init obeys."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from virtcloud.agent.guests.container_init import POWER_OFF_SYSTEMD, find_init, signal_init
+from virtcloud.model.errors import Refused
+
+CONTROLLER = """
+import subprocess, sys
+child = subprocess.Popen(["sleep", "60"])
+print(child.pid, flush=True)
+print(child.wait(), flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def controller() -> Iterator[subprocess.Popen[str]]:
+    argv = [sys.executable, "-c", CONTROLLER]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603
+        yield process
+
+
+def read_number(controller: "subprocess.Popen[str]") -> int:
+    assert controller.stdout
+    return int(controller.stdout.readline())
+
+
+def test_the_only_child_is_the_first_process(controller: "subprocess.Popen[str]") -> None:
+    child = read_number(controller)
+    assert find_init("demo", controller.pid) == child
+    os.kill(child, signal.SIGKILL)
+
+
+@pytest.mark.parametrize(("systemd", "expected"), [(False, signal.SIGTERM), (True, POWER_OFF_SYSTEMD)])
+def test_the_first_process_gets_the_signal_of_its_kind(
+    controller: "subprocess.Popen[str]", systemd: bool, expected: int
+) -> None:
+    read_number(controller)
+    signal_init("demo", controller.pid, systemd=systemd)
+    assert read_number(controller) == -expected
+
+
+def test_an_ended_container_has_no_first_process(controller: "subprocess.Popen[str]") -> None:
+    os.kill(read_number(controller), signal.SIGKILL)
+    read_number(controller)
+    with pytest.raises(Refused, match="container demo has no process"):
+        find_init("demo", controller.pid)
