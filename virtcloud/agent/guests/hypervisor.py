@@ -195,10 +195,12 @@ def _read_ownership(domain: Any) -> DomainOwnership | None:  # noqa: ANN401 - li
 def _shut_down(connection: Any, name: str, *, systemd: bool) -> None:  # noqa: ANN401 - libvirt has no types
     try:
         domain = connection.lookupByName(name)
-        if connection.getType() == "LXC":
-            signal_init(name, domain.ID(), systemd=systemd)
+        if systemd:
+            signal_init(name, domain.ID(), systemd=True)
         else:
-            domain.shutdown()
+            # Without a flag, the LXC driver (observed with libvirt 9.0) returns success without effect if the container
+            # has no initctl.
+            domain.shutdownFlags(libvirt.VIR_DOMAIN_SHUTDOWN_SIGNAL if connection.getType() == "LXC" else 0)
     except Refused:
         return  # the container has ended
     except libvirt.libvirtError as error:
