@@ -4,7 +4,7 @@ A new topology must contain every transport, element and port that a cluster use
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 
 from sqlalchemy import select
 
@@ -250,7 +250,13 @@ def _update_placements(unit: Unit, former: Topology, topology: Topology, live: l
     )
     unit.session.flush()
     for cluster in live:
-        _update_cluster_placements(unit, cluster, after[cluster.id])
+        staying = before[cluster.id] & after[cluster.id]
+        changed = {
+            name
+            for name in staying
+            if compute_wanted(name, former, [cluster]) != compute_wanted(name, topology, [cluster])
+        }
+        _update_cluster_placements(unit, cluster, after[cluster.id], changed)
 
 
 def _find_elements(topology: Topology, cluster: LiveCluster) -> frozenset[Name]:
@@ -263,14 +269,17 @@ def _compute_wanted_configuration(name: Name, topology: Topology, live: list[Liv
     return compute_wanted(name, topology, live), transports, find_edge_peers(topology, name, transports)
 
 
-def _update_cluster_placements(unit: Unit, cluster: LiveCluster, elements: frozenset[Name]) -> None:
+def _update_cluster_placements(
+    unit: Unit, cluster: LiveCluster, elements: frozenset[Name], changed: Container[Name]
+) -> None:
+    """Place a cluster on ``elements``. Elements with a ``changed`` configuration must confirm the cluster again."""
     found = unit.session.scalars(select(PlacementRow).where(PlacementRow.cluster_id == cluster.id))
     parts = {part.element: part for part in found}
     for name in sorted(elements):
         part = parts.get(name)
         if part is None:
             add_placement(unit, cluster.id, name)
-        elif part.removed_revision is not None:
+        elif part.removed_revision is not None or name in changed:
             part.added_revision, part.removed_revision = _wanted_revision(unit, name), None
     for element in sorted(parts.keys() - elements):
         if parts[element].removed_revision is None:

@@ -238,6 +238,7 @@ def test_the_second_uplink_replaces_a_removed_uplink(paths: Lab, client: SbfClie
         until(client, "ring", is_settled)
         assert find_unreachable(paths, "h1") == []
     assert wait_for_vlans(paths, ALL_HOSTS_VLANS) == ALL_HOSTS_VLANS
+    until(client, "ring", is_settled)
 
 
 def test_joining_and_leaving_members_keep_the_path(paths: Lab, client: SbfClient, cluster: ClusterView) -> None:

@@ -58,6 +58,31 @@ def test_a_live_cluster_is_moved_to_its_new_path(world: World) -> None:
     assert world.view("demo").state is ClusterState.RELEASED
 
 
+def second_port(document: dict[str, Any]) -> None:
+    document["sites"][0]["hosts"][0]["ports"] = ["eth0", "eth1"]
+
+
+def second_uplink(document: dict[str, Any]) -> None:
+    """Connect brno-h1 to the same switch, but with another port of the host."""
+    second_port(document)
+    (link,) = (link for link in document["links"] if link["a"] == "brno-h1:eth0")
+    link["a"] = "brno-h1:eth1"
+
+
+def test_a_cluster_is_degraded_until_its_host_has_moved_it(world: World) -> None:
+    """The switch carries the same VLANs as before. Only the host's part of the cluster changes."""
+    world.put_topology(changed_topology(world, second_port))
+    world.put("demo", spec("brno-h1"))
+    world.settle()
+    world.dead_hosts.add("brno-h1")
+    world.put_topology(changed_topology(world, second_uplink))
+    world.settle()
+    assert world.view("demo").state is ClusterState.DEGRADED
+    world.dead_hosts.clear()
+    world.settle()
+    assert world.view("demo").state is ClusterState.ACTIVE
+
+
 def test_a_former_path_confirms_before_its_vlan_ids_are_free(world: World) -> None:
     straight = world.topology()
     world.put_topology(changed_topology(world, second_switch))
