@@ -2,12 +2,11 @@
 
 import os
 from datetime import datetime
-from typing import get_args
 
 import click
 
-from virtcloud.cli import differences, printing
-from virtcloud.cli.cluster_options import ClusterOptions, build_spec, find_unreachable_sites
+from virtcloud.cli import printing
+from virtcloud.cli.cluster_create import create
 from virtcloud.cli.cluster_ssh import (
     SshCall,
     build_ssh_arguments,
@@ -20,16 +19,10 @@ from virtcloud.cli.confirmation import require_confirmation
 from virtcloud.cli.groups import SummaryGroup
 from virtcloud.cli.options import DurationType, open_client
 from virtcloud.cli.progress import wait_with_progress
-from virtcloud.client.api import Client, Cluster
-from virtcloud.model.cluster import ClusterSpec, ClusterState, GuestFilters, GuestService
-from virtcloud.model.errors import BadInput, GuestTaken
+from virtcloud.model.cluster import ClusterState
+from virtcloud.model.errors import BadInput
 from virtcloud.model.known_hosts import render_known_hosts
 from virtcloud.model.views import ClusterView
-
-RENAME_GUESTS = (
-    "Guests of one network need different names and addresses. Set them with --guest-prefix and --network, for "
-    "example --guest-prefix m --network 10.0.0.50/24"
-)
 
 
 @click.group(cls=SummaryGroup)
@@ -40,165 +33,7 @@ def cluster() -> None:
     """
 
 
-@cluster.command()
-@click.argument("key")
-@click.option("--host", "hosts", multiple=True, metavar="HOST", help="A host of the cluster; may be repeated.")
-@click.option(
-    "--guests-per-host", type=click.IntRange(0, 1000), default=1, show_default=True, help="Guests on each host."
-)
-@click.option(
-    "--guests",
-    "guest_count",
-    type=click.IntRange(1, 4096),
-    metavar="N",
-    help="Number of guests for which SBF chooses the hosts, by free capacity.",
-)
-@click.option(
-    "--sites",
-    "spread_sites",
-    multiple=True,
-    metavar="SITE[,SITE]...",
-    help="With --guests: the sites whose hosts SBF may choose.  [default: all sites]",
-)
-@click.option("--cpus", type=click.IntRange(1, 1024), help="Virtual processors of each guest.  [default: 1]")
-@click.option("--memory", type=click.IntRange(16), metavar="MIB", help="Memory of each guest in MiB.  [default: 256]")
-@click.option(
-    "--image", envvar="VIRTCLOUD_IMAGE", help="The image of the guests.  [default: VIRTCLOUD_IMAGE; else required]"
-)
-@click.option(
-    "--guest-prefix", default="g", show_default=True, help="Prefix of the guests' names, followed by a number."
-)
-@click.option(
-    "--network",
-    metavar="SUBNET",
-    help="Guests get the addresses of this network in order; 10.0.0.50/24 begins with 10.0.0.50.  [default: SBF "
-    "assigns free addresses]",
-)
-@click.option(
-    "--subnet",
-    "subnets",
-    multiple=True,
-    metavar="SUBNET",
-    help="Subnet from which SBF assigns addresses to the guests, and to guests that join later. Twice for IPv4 and "
-    "IPv6; 'none' for guests without addresses.  [default: 10.0.0.0/24 and an IPv6 subnet of the cluster]",
-)
-@click.option(
-    "--spec", "file", type=click.File(), help="File with the spec as YAML or JSON, instead of --host ('-': stdin)."
-)
-@click.option("--owner", help="The cluster's owner.  [default: the user of your token]")
-@click.option("--name", help="A name for the network, unique until the cluster has ended.")
-@click.option("--join", "joins", metavar="NETWORK", help="Join the network with this name or key as a member.")
-@click.option(
-    "--share",
-    "shares_with",
-    multiple=True,
-    metavar="OWNER",
-    help="Another owner whose clusters may join; may be repeated.",
-)
-@click.option(
-    "--reach",
-    "sites",
-    multiple=True,
-    metavar="SITE",
-    help="A site from which members will join: reserve a VLAN ID there now; may be repeated.",
-)
-@click.option(
-    "--vlan", type=click.IntRange(1, 4094), help="The VLAN ID to allocate.  [default: the free ID unused for longest]"
-)
-@click.option(
-    "--filters",
-    type=click.Choice(get_args(GuestFilters)),
-    help="'addresses': guests may only use the IP addresses of the spec. 'open': guests may use any MAC address, if "
-    "their hosts allow open filters.  [default: any IP address, no foreign MAC address]",
-)
-@click.option(
-    "--serve",
-    "serves",
-    multiple=True,
-    type=click.Choice(get_args(GuestService)),
-    help="A service that guests offer to other guests: DHCP, or IPv6 router advertisements; may be repeated.",
-)
-@click.option("--user", metavar="USER", help="The user that the guests create.  [default: the owner]")
-@click.option(
-    "--ssh-key",
-    "ssh_keys",
-    type=click.File(errors="replace"),
-    multiple=True,
-    help="File with public SSH keys that may log in, besides the owner's keys ('virtcloud key list'); may be repeated.",
-)
-@click.option(
-    "--user-data",
-    type=click.File(errors="surrogateescape"),
-    help="File with a cloud-config for each guest ('-': stdin).",
-)
-@click.option("--lease", type=DurationType(), help="Time until the cluster ends, unless extended.  [default: 4h]")
-@click.option("--deadline", type=DurationType(), help="Maximum time until the cluster is active.  [default: 2m]")
-@click.option(
-    "--attempt",
-    type=click.IntRange(0),
-    help="Attempt number of a caller that retries. SBF refuses a number lower than the latest.",
-)
-@click.option("--no-wait", is_flag=True, help="Return when SBF has accepted the cluster, before it is active.")
-@click.option("--dry-run", is_flag=True, help="Show the changes without making them; claim no VLAN ID.")
-@printing.json_option
-@click.pass_context
-def create(  # noqa: PLR0913 - click passes each option by its name
-    context: click.Context,
-    /,
-    key: str,
-    *,
-    attempt: int | None,
-    no_wait: bool,
-    dry_run: bool,
-    as_json: bool,
-    **options: object,
-) -> None:
-    """Create the cluster KEY and wait until it is active. Idempotent.
-
-    With --join, the cluster becomes a member of a running network. The network's other clusters are not interrupted.
-
-    Example: virtcloud cluster create demo --host brno-h1 --host praha-h1 --image busybox --lease 4h
-
-    Example: virtcloud cluster create demo --guests 12 --sites brno,praha --image busybox
-
-    Example: virtcloud cluster create more --join demo --host h2 --image busybox --guest-prefix m
-    """
-    client = open_client(context)
-    spec = build_spec(ClusterOptions(**options), lambda: client.sbf.whoami().name)  # type: ignore[arg-type]
-    if dry_run:
-        preview = client.preview(key, spec, attempt=attempt)
-        printing.print_json(preview) if as_json else differences.print_cluster_dry_run(preview)
-        return
-    created = _create(client, key, spec, attempt)
-    seconds = (
-        None if no_wait else wait_with_progress(context, created, "continues to be configured", ClusterState.ACTIVE)
-    )
-    if as_json:
-        printing.print_json(created.view)
-    elif seconds is None:
-        click.echo(f"cluster {key} is {created.state}; wait for it: virtcloud cluster wait {key}")
-    else:
-        click.echo(
-            f"cluster {key} is active after {seconds:.1f} s: {printing.format_vlans(created.view)}; "
-            f"lease ends {format_lease_end(created.view)}"
-        )
-    _warn_of_unreachable_sites(client, created.view)
-
-
-def _create(client: Client, key: str, spec: ClusterSpec, attempt: int | None) -> Cluster:
-    """Create a cluster. If a guest's name or address is in use, the error names the options to change."""
-    try:
-        return client.create(key, spec, attempt=attempt)
-    except GuestTaken as error:
-        raise GuestTaken(f"{error}. {RENAME_GUESTS}") from error
-
-
-def _warn_of_unreachable_sites(client: Client, view: ClusterView) -> None:
-    """If other clusters may join the network, warn of the sites from which they cannot join."""
-    if view.network or not (view.spec.name or view.spec.shares_with):
-        return
-    for line in find_unreachable_sites(view, client.sbf.sites()):
-        click.echo(f"virtcloud: {line}", err=True)
+cluster.add_command(create)
 
 
 @cluster.command("list")
