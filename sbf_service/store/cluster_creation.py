@@ -8,52 +8,41 @@ the answer is made from the inserted values without another query.
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from sqlalchemy import insert
 
-from sbf_service.domain.addressing import NetworkIdentity, check_guests_differ, plan_member, plan_network
-from sbf_service.domain.admission import check_admitted, check_filters, find_origin
+from sbf_service.domain.admission import find_origin
 from sbf_service.domain.idempotency import AttemptBlocked, CreateAttempt, NoChange, resolve_request
 from sbf_service.domain.lifecycle import PlacementStatus, describe_unconfirmed
-from sbf_service.domain.network_conflicts import check_ports_exclusive, find_access_ports
-from sbf_service.domain.paths import ClusterNetwork, LiveCluster, find_cluster_ports, list_elements
+from sbf_service.domain.paths import LiveCluster, find_cluster_ports, list_elements
 from sbf_service.domain.placement import DEFAULT_OVERCOMMIT, Overcommit
 from sbf_service.store.allocation import (
     CanSeeOwner,
     NetworkIds,
     ReservedVlans,
-    allocate_network_ids,
     can_see_none,
     claim_vlans,
 )
 from sbf_service.store.capacity import place_spread
-from sbf_service.store.cluster_queries import (
+from sbf_service.store.cluster_keys import (
     find_highest_attempt,
-    find_key_by_name,
     find_newest_cluster,
-    find_running_cluster,
+    make_latest_attempt,
+    next_turn,
+)
+from sbf_service.store.cluster_planning import NewCluster, PlannedCluster, plan_cluster
+from sbf_service.store.cluster_queries import (
     format_cluster,
     format_image_sources,
     make_joined_view,
-    make_latest_attempt,
-    make_live_clusters,
-    next_turn,
     read_cluster_statuses,
     read_vlans,
 )
 from sbf_service.store.clusters import make_cluster_view
 from sbf_service.store.guest_seeds import find_network_hosts, record_login
-from sbf_service.store.images import find_usable_sources
 from sbf_service.store.job_proofs import check_job_proof
-from sbf_service.store.networks import (
-    allocate_for_member,
-    check_guests_distinct,
-    find_joinable_network,
-    read_network_addresses,
-    read_unsettled_clusters,
-)
 from sbf_service.store.quotas import NO_LIMITS, check_new_cluster
 from sbf_service.store.revisions import NewRevision, increment_revisions
 from sbf_service.store.service_ids import claim_service_id
@@ -61,11 +50,10 @@ from sbf_service.store.tables import Base, ClusterRow, PlacementRow
 from sbf_service.store.transitions import drain_cluster
 from sbf_service.store.unit_of_work import Store, Unit, read_topology, record_audit
 from virtcloud.model.access import QuotaLimits
-from virtcloud.model.cluster import ClusterRequest, ClusterSpec, ClusterState, check_transition
-from virtcloud.model.errors import AttemptWaits, Forbidden, JobUnproven, NameTaken, NotFound
-from virtcloud.model.image import ImageSource
+from virtcloud.model.cluster import ClusterRequest, ClusterState, check_transition
+from virtcloud.model.errors import AttemptWaits, Forbidden, JobUnproven, NotFound
 from virtcloud.model.topology import Topology
-from virtcloud.model.values import ClusterKey, Name, VlanId
+from virtcloud.model.values import Name, VlanId
 from virtcloud.model.views import ClusterView
 
 _CLUSTERS = Base.metadata.tables[ClusterRow.__tablename__]
@@ -150,94 +138,6 @@ def _put(unit: Unit, new_id: str, put: PutRequest) -> PutResult | AttemptWaits |
         unconfirmed = describe_unconfirmed(*read_cluster_statuses(unit, [row]))
         return AttemptWaits("; ".join(filter(None, [decision.message, unconfirmed])))
     return PutResult(make_cluster_view(unit, row), created=False)
-
-
-@dataclass(frozen=True, slots=True)
-class NewCluster:
-    """A cluster to be created. ``former`` is the newest cluster that had the same key, or None.
-
-    In ``spec``, all guests have hosts. ``requested`` is the requested spec if it differs from ``spec``.
-    """
-
-    id: str
-    key: str
-    attempt: int
-    spec: ClusterSpec
-    sees: CanSeeOwner = can_see_none
-    former: ClusterRow | None = None
-    images: Mapping[Name, ImageSource] = field(default_factory=dict)
-    requested: ClusterSpec | None = None
-
-    @property
-    def version(self) -> int:
-        """The version of the first view of the cluster, higher than the versions of earlier clusters with this key."""
-        return 1 if self.former is None else self.former.version + 1
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedCluster:
-    """A cluster before its creation, with the IDs of its network. ``joined`` is the network that a member joins."""
-
-    cluster: LiveCluster
-    ids: NetworkIds
-    joined: ClusterRow | None = None
-
-
-def plan_cluster(unit: Unit, topology: Topology, new: NewCluster, reserved: ReservedVlans) -> PlannedCluster:
-    """Return the cluster that a request would create; change nothing. Raise the errors of :func:`put_cluster`."""
-    check_admitted(topology, new.spec, find_origin(new.spec.owner, unit.who))
-    _check_name_free(unit, new.key, new.spec.name)
-    plan = _plan_network if new.spec.joins is None else _plan_member
-    planned = plan(unit, topology, replace(new, images=find_usable_sources(unit, new.spec)), reserved)
-    check_filters(topology, planned.cluster.spec, planned.cluster.network.spec)
-    if topology.access_ports and find_access_ports(topology, planned.cluster):
-        check_ports_exclusive(topology, [*read_unsettled_clusters(unit), planned.cluster])
-    return planned
-
-
-def _check_name_free(unit: Unit, key: str, name: Name | None) -> None:
-    """Raise NameTaken if the new key is another cluster's name, or the new name is another cluster's name or key.
-
-    Clusters that have ended do not count.
-    """
-    if (other := find_key_by_name(unit, key)) is not None:
-        raise NameTaken(f"the key {key} is the name of cluster {other}: choose another key")
-    if name is not None and (taken := find_running_cluster(unit, name)) is not None:
-        raise NameTaken(f"the name {name} is taken by cluster {taken.key}, which is {taken.state}: choose another name")
-
-
-def _plan_network(unit: Unit, topology: Topology, new: NewCluster, reserved: ReservedVlans) -> PlannedCluster:
-    check_guests_differ(new.spec.guests)
-    identity = NetworkIdentity(new.spec.owner, new.key, new.attempt)
-    spec = plan_network(new.spec, identity, batch=find_origin(new.spec.owner, unit.who).batch)
-    ids = allocate_network_ids(unit, topology, spec, reserved, new.sees)
-    return PlannedCluster(_make_live_cluster(new, spec, ids), ids)
-
-
-def _plan_member(unit: Unit, topology: Topology, new: NewCluster, reserved: ReservedVlans) -> PlannedCluster:
-    check_guests_differ(new.spec.guests)
-    row = find_joinable_network(unit, new.spec)
-    check_guests_distinct(unit, row, new.spec)
-    batch = find_origin(new.spec.owner, unit.who).batch
-    spec = plan_member(new.spec, read_network_addresses(unit, row), batch=batch)
-    (network,) = make_live_clusters(unit, [row])
-    ids = allocate_for_member(unit, topology, network, spec, reserved, new.sees)
-    return PlannedCluster(_make_live_cluster(new, spec, ids, network.network), ids, row)
-
-
-def _make_live_cluster(
-    new: NewCluster, spec: ClusterSpec, ids: NetworkIds, joined: ClusterNetwork | None = None
-) -> LiveCluster:
-    return LiveCluster(
-        new.id,
-        ClusterKey(new.key),
-        spec,
-        ids.vlans,
-        ids.transport_name,
-        ids.service,
-        joined,
-        images=new.images,
-    )
 
 
 def _create(unit: Unit, new: NewCluster, reserved: ReservedVlans) -> ClusterView:

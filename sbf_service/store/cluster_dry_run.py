@@ -17,16 +17,9 @@ from sbf_service.domain.placement import DEFAULT_OVERCOMMIT, Overcommit
 from sbf_service.domain.wanted import CachedPaths, FindPorts, compute_wanted
 from sbf_service.store.allocation import CanSeeOwner, ReservedVlans, can_see_none
 from sbf_service.store.capacity import place_spread
-from sbf_service.store.cluster_creation import NewCluster, plan_cluster
-from sbf_service.store.cluster_queries import (
-    UNSETTLED,
-    find_highest_attempt,
-    find_newest_cluster,
-    make_joined_view,
-    make_latest_attempt,
-    make_live_clusters,
-    read_live_clusters,
-)
+from sbf_service.store.cluster_keys import find_highest_attempt, find_newest_cluster, make_latest_attempt
+from sbf_service.store.cluster_planning import NewCluster, plan_cluster
+from sbf_service.store.cluster_queries import UNSETTLED, make_joined_view, make_live_clusters, read_live_clusters
 from sbf_service.store.observed_state import parse_observed_circuits, parse_observed_ports
 from sbf_service.store.pools import read_managed_vlans
 from sbf_service.store.quotas import NO_LIMITS, check_new_cluster

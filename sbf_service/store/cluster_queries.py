@@ -5,7 +5,6 @@ attempt numbers of the new owner start again. If a former owner uses the key onc
 owner continue to increase. A late call of an earlier attempt therefore changes nothing.
 """
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -14,10 +13,9 @@ from types import MappingProxyType
 from typing import Any
 
 from pydantic import TypeAdapter
-from sqlalchemy import ColumnElement, and_, bindparam, exists, func, or_, select, true
+from sqlalchemy import ColumnElement, and_, bindparam, exists, or_, select, true
 
 from sbf_service.domain.error_report import find_cluster_error
-from sbf_service.domain.idempotency import LatestAttempt
 from sbf_service.domain.lifecycle import ClusterStatus, PlacementStatus
 from sbf_service.domain.paths import ClusterNetwork, LiveCluster
 from sbf_service.store.columns import NAME_TYPE
@@ -300,58 +298,3 @@ def split_ids(ids: Iterable[str]) -> Iterator[list[str]]:
     left = iter(ids)
     while group := list(islice(left, MAX_PARAMETERS)):
         yield group
-
-
-_IS_NAME = re.compile(Name.pattern).fullmatch
-_READ_NAMED = select(ClusterRow.key).where(ClusterRow.name == bindparam("name"))
-_NEWEST_FIRST = ClusterRow.turn.desc(), ClusterRow.attempt.desc()
-_READ_NEWEST = select(ClusterRow).where(ClusterRow.key == bindparam("key")).order_by(*_NEWEST_FIRST).limit(1)
-
-
-def find_newest_cluster(unit: Unit, key: str) -> ClusterRow | None:
-    """Return the newest cluster with a key."""
-    return unit.session.scalars(_READ_NEWEST, {"key": key}).first()
-
-
-def find_running_cluster(unit: Unit, name_or_key: str) -> ClusterRow | None:
-    """Return the cluster that has this name or key and has not ended, or None."""
-    row = find_newest_cluster(unit, find_key_by_name(unit, name_or_key) or name_or_key)
-    return None if row is None or row.state in ENDED_STATES else row
-
-
-def find_key_by_name(unit: Unit, name: str) -> str | None:
-    """Return the key of the cluster with this name, or None. Only clusters that have not ended have names."""
-    if not _IS_NAME(name):  # the key of a batch job contains a dot, a name does not
-        return None
-    return unit.connection.execute(_READ_NAMED, {"name": name}).scalar()
-
-
-def has_owned_key(unit: Unit, key: str, owner: str) -> bool:
-    """Return whether ``owner`` has, or ever had, a cluster with this key."""
-    of_owner = ClusterRow.key == key, ClusterRow.owner == owner
-    return bool(unit.session.scalar(select(exists().where(*of_owner))))
-
-
-def next_turn(row: ClusterRow | None, owner: str) -> int:
-    """Return the turn of a new cluster of ``owner``. ``row`` is the newest cluster with the same key."""
-    return 0 if row is None else row.turn + (row.owner != owner)
-
-
-def make_latest_attempt(row: ClusterRow | None) -> LatestAttempt | None:
-    """Return a cluster as the latest attempt of its key, for :func:`resolve_request`."""
-    return (
-        None
-        if row is None
-        else LatestAttempt(row.attempt, ClusterState(row.state), parse_spec(row.spec), shown=parse_current_spec(row))
-    )
-
-
-def find_highest_attempt(unit: Unit, row: ClusterRow | None, owner: str) -> int | None:
-    """Return the highest attempt of ``owner`` with the key of ``row``.
-
-    Return None if ``row`` is None or belongs to ``owner``, or if ``owner`` never had a cluster with this key.
-    """
-    if row is None or row.owner == owner:
-        return None
-    of_owner = ClusterRow.key == row.key, ClusterRow.owner == owner
-    return unit.session.scalar(select(func.max(ClusterRow.attempt)).where(*of_owner))

@@ -13,10 +13,10 @@ from sqlalchemy import ColumnElement, select, tuple_
 from sbf_service.domain.admission import RequestLimits, check_request_limits
 from sbf_service.domain.guest_seeds import make_peers
 from sbf_service.domain.idempotency import ANY_ATTEMPT, AttemptFence
+from sbf_service.store.cluster_keys import find_newest_cluster
 from sbf_service.store.cluster_queries import (
     NOT_ENDED,
     find_clusters,
-    find_newest_cluster,
     format_cluster,
     make_joined_view,
     parse_current_spec,

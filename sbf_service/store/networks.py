@@ -18,11 +18,11 @@ from sbf_service.store.allocation import (
     describe_unavailable,
     read_site_pools,
 )
+from sbf_service.store.cluster_keys import find_running_cluster
 from sbf_service.store.cluster_queries import (
     NOT_ENDED,
     UNSETTLED,
     find_clusters,
-    find_running_cluster,
     make_live_clusters,
     parse_current_spec,
     read_networks,

@@ -21,7 +21,7 @@ from sbf_service.http.problems import problem_responses
 from sbf_service.log import get_log
 from sbf_service.store import quotas, tokens
 from sbf_service.store.audit_log import AuditFilter, find_newest_id, read_entries
-from sbf_service.store.cluster_queries import has_owned_key
+from sbf_service.store.cluster_keys import has_owned_key
 from sbf_service.store.unit_of_work import AUDIT_TOPIC, Store
 from virtcloud.model.access import Identity, NewToken, QuotaLimits, QuotaView, TokenId, TokenRequest, TokenView
 from virtcloud.model.changes import AuditEntry

@@ -5,11 +5,12 @@ uplink itself. All operations are idempotent. An operation raises Unsafe if it w
 does not have the cluster's ownership alias.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 from virtcloud.agent.difference import ObservedSegment, expected_mtu
 from virtcloud.agent.network import names
 from virtcloud.agent.network.interfaces import Kernel, KernelInterface, UplinkRecord, UplinkRecords
+from virtcloud.agent.network.observed_segments import find_owned, find_segments, is_job_port
 from virtcloud.model.errors import Refused, Unsafe
 from virtcloud.model.wanted import Segment
 
@@ -80,7 +81,7 @@ class SegmentInterfaces:
         Raise Unsafe when the bridge has a port that virtcloud did not create.
         """
         interfaces = self._remove_leftovers(vlan)
-        owned = _find_owned(cluster, vlan, interfaces)
+        owned = find_owned(cluster, vlan, interfaces)
         for bridge in (interface for interface in owned if interface.kind == "bridge"):
             _check_ports(cluster, bridge, interfaces)
             self._restore_unrecorded(bridge, interfaces)
@@ -159,7 +160,7 @@ class SegmentInterfaces:
         for interface in ports:
             if interface.name not in wanted:
                 self._kernel.delete(interface.index)
-        jobs = [interface for interface in interfaces.values() if _is_job_port(interface, segment.id, segment.vlan)]
+        jobs = [interface for interface in interfaces.values() if is_job_port(interface, segment.id, segment.vlan)]
         return [interface.index for interface in (*ports, *jobs) if interface.name in wanted or interface in jobs]
 
     def _ensure_interface(
@@ -183,99 +184,6 @@ class SegmentInterfaces:
             if interface.name in leftovers:
                 self._kernel.delete(interface.index)
         return [interface for interface in interfaces if interface.name not in leftovers]
-
-
-def find_segments(
-    interfaces: Iterable[KernelInterface], records: Iterable[UplinkRecord] = (), filters: tuple[str, ...] = ()
-) -> Iterator[ObservedSegment]:
-    """PURE. Yield the segments whose interfaces have an ownership alias, with the faults of each segment.
-
-    A segment whose uplink has a record is yielded even if its bridge is missing, because the uplink must be restored.
-    ``filters`` are the sysctls that pass frames of all bridges to the host's packet filter.
-    """
-    by_index = {interface.index: interface for interface in interfaces}
-    clusters_and_vlans = {
-        (cluster, vlan)
-        for interface in by_index.values()
-        for cluster in [names.cluster_of_alias(interface.alias)]
-        if cluster
-        for vlan in _vlan_ids(interface)
-    }
-    for record in records:
-        if (record.cluster, record.vlan) not in clusters_and_vlans:
-            yield ObservedSegment(record.cluster, record.vlan, None, ("the bridge is missing",), untagged=True)
-    for cluster, vlan in sorted(clusters_and_vlans):
-        owned = _find_owned(cluster, vlan, by_index.values())
-        tagged = next((interface for interface in owned if interface.kind == "vlan"), None)
-        bridge = next((interface for interface in owned if interface.kind == "bridge"), None)
-        untagged_uplink = names.uplink_of_alias(bridge.alias) if bridge else None
-        uplink = by_index.get(tagged.parent or 0) if tagged else _find_interface(untagged_uplink, by_index.values())
-        interface_faults = _find_faults(vlan, tagged or uplink, bridge, uplink, by_index.values())
-        faults = (*interface_faults, *(f"{sysctl} is set" for sysctl in filters))
-        ports = (interface for interface in by_index.values() if names.is_guest_port(interface.name, vlan))
-        yield ObservedSegment(
-            cluster,
-            vlan,
-            uplink.name if uplink else None,
-            faults,
-            untagged_uplink is not None,
-            {interface.name: interface.mtu for interface in (tagged, bridge, *ports) if interface is not None},
-            uplink.mtu if uplink else None,
-        )
-
-
-def _find_owned(cluster: str, vlan: int, interfaces: Iterable[KernelInterface]) -> list[KernelInterface]:
-    return [
-        interface
-        for interface in interfaces
-        if names.cluster_of_alias(interface.alias) == cluster and vlan in _vlan_ids(interface)
-    ]
-
-
-def _find_interface(name: str | None, interfaces: Iterable[KernelInterface]) -> KernelInterface | None:
-    return next((interface for interface in interfaces if interface.name == name), None)
-
-
-def _find_faults(
-    vlan: int,
-    port: KernelInterface | None,
-    bridge: KernelInterface | None,
-    uplink: KernelInterface | None,
-    interfaces: Iterable[KernelInterface],
-) -> Iterator[str]:
-    """Yield the faults of a bridge and of ``port``. The port is the tagged interface, or the uplink itself."""
-    if port is None or bridge is None or uplink is None:
-        yield "the bridge is missing" if bridge is None else "the tagged interface is missing"
-        return
-    if port.master != bridge.index:
-        yield f"{port.name} is not on {bridge.name}"
-    for interface in (port, bridge):
-        if not interface.up:
-            yield f"{interface.name} is down"
-        if not interface.host_ip_disabled:
-            yield f"the host's IP stack uses {interface.name}"
-    if bridge.packet_filtered:
-        yield f"{bridge.name} passes its frames to the host's packet filter"
-    for interface in interfaces:
-        if _is_bridge_port(interface, vlan, names.cluster_of_alias(bridge.alias)) and interface.master != bridge.index:
-            yield f"{interface.name} is not on {bridge.name}"
-
-
-def _is_bridge_port(interface: KernelInterface, vlan: int, cluster: str | None) -> bool:
-    return names.is_guest_port(interface.name, vlan) or _is_job_port(interface, cluster, vlan)
-
-
-def _is_job_port(interface: KernelInterface, cluster: str | None, vlan: int) -> bool:
-    return (
-        names.vlan_of_job_port(interface.name) == vlan
-        and names.cluster_of_alias(interface.alias) == cluster is not None
-    )
-
-
-def _vlan_ids(interface: KernelInterface) -> set[int]:
-    """Return the VLAN ID of a tagged interface, a bridge or a job's port. For other interfaces, return an empty set."""
-    vlan_in_name = names.vlan_of_bridge(interface.name) or names.vlan_of_job_port(interface.name)
-    return {interface.vlan if interface.kind == "vlan" else vlan_in_name} - {None}  # type: ignore[return-value]
 
 
 def _check_unfiltered(segment: Segment, filters: Iterable[str]) -> None:
