@@ -20,8 +20,9 @@ from sbf_service.domain.placement import (
 from sbf_service.store.cluster_queries import UNSETTLED, find_clusters, has_placement_at, parse_current_spec
 from sbf_service.store.networks import find_joinable_network, read_unsettled_clusters
 from sbf_service.store.revisions import require_element
-from sbf_service.store.tables import ElementRow, ImageRow
+from sbf_service.store.tables import ElementRow
 from sbf_service.store.unit_of_work import Unit, read_topology
+from sbf_service.store.user_tables import ImageRow
 from virtcloud.model.access import ClusterOrigin
 from virtcloud.model.cluster import ClusterSpec, GuestSpread
 from virtcloud.model.element import Host, Hypervisor

@@ -10,8 +10,9 @@ from sqlalchemy import bindparam, or_, select
 
 from sbf_service.domain.guest_seeds import GuestLogin, NetworkCluster, add_seeds, decide_login
 from sbf_service.store.cluster_queries import find_clusters, parse_current_spec, split_ids
-from sbf_service.store.tables import ClusterRow, ElementRow, PlacementRow, ServiceSecretRow, UserKeyRow
+from sbf_service.store.tables import ClusterRow, ElementRow, PlacementRow, ServiceSecretRow
 from sbf_service.store.unit_of_work import Unit
+from sbf_service.store.user_tables import UserKeyRow
 from virtcloud.model.cluster import WANTED_STATES, ClusterSpec
 from virtcloud.model.edge import DEVICE_KINDS
 from virtcloud.model.guest_seed import PublicKey

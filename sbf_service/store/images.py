@@ -17,8 +17,9 @@ from sbf_service.domain.image_rules import (
 from sbf_service.store.cluster_queries import NOT_ENDED, parse_image_sources, parse_spec, split_ids
 from sbf_service.store.columns import NAME_TYPE
 from sbf_service.store.quotas import IS_STORED, find_limits, read_stored_bytes
-from sbf_service.store.tables import CertificationRow, ClusterRow, ImageRow, ImageShareRow, PlacementRow
+from sbf_service.store.tables import ClusterRow, PlacementRow
 from sbf_service.store.unit_of_work import Unit, read_topology, read_topology_version, record_audit
+from sbf_service.store.user_tables import CertificationRow, ImageRow, ImageShareRow
 from virtcloud.model.access import QuotaLimits, Role
 from virtcloud.model.cluster import ClusterSpec
 from virtcloud.model.errors import Conflict, NameTaken, NotFound

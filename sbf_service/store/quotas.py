@@ -16,8 +16,9 @@ from sbf_service.domain.admission import (
 from sbf_service.domain.image_rules import to_mib
 from sbf_service.domain.paths import find_sites
 from sbf_service.store.cluster_queries import NOT_ENDED, parse_spec
-from sbf_service.store.tables import ClusterRow, ImageRow, QuotaRow
+from sbf_service.store.tables import ClusterRow
 from sbf_service.store.unit_of_work import Unit, read_topology, record_audit
+from sbf_service.store.user_tables import ImageRow, QuotaRow
 from virtcloud.model.access import QuotaLimits, QuotaView
 from virtcloud.model.cluster import ClusterSpec
 from virtcloud.model.errors import QuotaExceeded

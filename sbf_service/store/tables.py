@@ -1,4 +1,7 @@
-"""The database tables. Their constraints enforce the invariants that the domain rules also enforce (DESIGN.md §7)."""
+"""The database tables of the topology, of clusters and of the service.
+
+Their constraints enforce the invariants that the domain rules also enforce (DESIGN.md §7).
+"""
 
 from datetime import datetime
 from enum import StrEnum
@@ -6,11 +9,9 @@ from enum import StrEnum
 from sqlalchemy import (
     BigInteger,
     CheckConstraint,
-    Float,
     ForeignKey,
     Index,
     MetaData,
-    String,
     Text,
     UniqueConstraint,
     false,
@@ -20,7 +21,6 @@ from sqlalchemy import (
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from sbf_service.store.columns import KEY_TYPE, NAME_TYPE, USER_TYPE, UtcDateTime, VlanSetText
-from virtcloud.model.access import Role
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.element import ElementKind
 from virtcloud.model.vlans import VlanSet
@@ -34,7 +34,8 @@ CONVENTION = {
 }
 
 
-def _is_one_of(column: str, values: type[StrEnum]) -> str:
+def is_one_of(column: str, values: type[StrEnum]) -> str:
+    """Return the SQL condition that a column contains one of these values."""
     return f"{column} IN ({', '.join(repr(str(value)) for value in values)})"
 
 
@@ -88,7 +89,7 @@ class ElementRow(Base):
     __tablename__ = "elements"
     __table_args__ = (
         CheckConstraint("confirmed_revision >= 0 AND confirmed_revision <= wanted_revision", name="revisions"),
-        CheckConstraint(_is_one_of("kind", ElementKind), name="kind"),
+        CheckConstraint(is_one_of("kind", ElementKind), name="kind"),
     )
 
     name: Mapped[str] = mapped_column(NAME_TYPE, primary_key=True)
@@ -158,7 +159,7 @@ class ClusterRow(Base):
     __tablename__ = "clusters"
     __table_args__ = (
         UniqueConstraint("key", "turn", "attempt"),
-        CheckConstraint(_is_one_of("state", ClusterState), name="state"),
+        CheckConstraint(is_one_of("state", ClusterState), name="state"),
         Index("ix_clusters_state_quarantined", "state", "quarantined"),
         Index("ix_clusters_owner_state", "owner", "state"),
         Index("uq_clusters_name", "name", unique=True),
@@ -353,71 +354,6 @@ class JobQuestionRow(Base):
     answer: Mapped[str | None] = mapped_column(Text)
 
 
-class QuotaRow(Base):
-    """The limits of a user that differ from the settings."""
-
-    __tablename__ = "quotas"
-
-    owner: Mapped[str] = mapped_column(USER_TYPE, primary_key=True)
-    clusters: Mapped[int | None]
-    sites: Mapped[int | None]
-    lease_s: Mapped[float | None] = mapped_column(Float)
-    networks: Mapped[int | None] = mapped_column(BigInteger)
-    guests: Mapped[int | None] = mapped_column(BigInteger)
-    cpus: Mapped[int | None] = mapped_column(BigInteger)
-    memory_mb: Mapped[int | None] = mapped_column(BigInteger)
-    images_mb: Mapped[int | None] = mapped_column(BigInteger)
-
-
-class ImageRow(Base):
-    """An image of the catalogue. SBF stores the file of an image that has neither ``url`` nor ``file``."""
-
-    __tablename__ = "images"
-
-    name: Mapped[str] = mapped_column(NAME_TYPE, primary_key=True)
-    owner: Mapped[str] = mapped_column(USER_TYPE, index=True)
-    sha256: Mapped[str] = mapped_column(String(64), index=True)
-    size: Mapped[int] = mapped_column(BigInteger)
-    format: Mapped[str] = mapped_column(NAME_TYPE)
-    architecture: Mapped[str] = mapped_column(NAME_TYPE)
-    url: Mapped[str | None] = mapped_column(Text)
-    file: Mapped[str | None] = mapped_column(Text)
-    everybody: Mapped[bool]
-    added_at: Mapped[datetime] = mapped_column(UtcDateTime)
-
-
-class ImageShareRow(Base):
-    """A user who may use an image, besides the image's owner."""
-
-    __tablename__ = "image_shares"
-
-    image: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("images.name"), primary_key=True)
-    user: Mapped[str] = mapped_column("user_name", USER_TYPE, primary_key=True)
-
-
-class CertificationRow(Base):
-    """The certification of an image for one site: who certified the image, and when."""
-
-    __tablename__ = "image_certifications"
-
-    image: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("images.name"), primary_key=True)
-    site: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("sites.name"), primary_key=True)
-    by: Mapped[str] = mapped_column("certified_by", Text)
-    at: Mapped[datetime] = mapped_column("certified_at", UtcDateTime)
-
-
-class UserKeyRow(Base):
-    """A public SSH key of a user. ``key`` is a line in OpenSSH's format."""
-
-    __tablename__ = "user_keys"
-
-    owner: Mapped[str] = mapped_column(USER_TYPE, primary_key=True)
-    fingerprint: Mapped[str] = mapped_column(String(50), primary_key=True)
-    key: Mapped[str] = mapped_column(Text)
-    added_at: Mapped[datetime] = mapped_column(UtcDateTime)
-    added_by: Mapped[str] = mapped_column(Text)
-
-
 class ServiceSecretRow(Base):
     """A secret of the service, in hexadecimal digits. A migration creates the secret; it never changes."""
 
@@ -434,24 +370,3 @@ class ReplicaRow(Base):
 
     name: Mapped[str] = mapped_column(NAME_TYPE, primary_key=True)
     wrote_at: Mapped[datetime] = mapped_column(UtcDateTime)
-
-
-class TokenRow(Base):
-    """A token, stored as its SHA-256.
-
-    For a site administrator, ``sites`` are the administrator's sites, separated by commas.
-    """
-
-    __tablename__ = "tokens"
-    __table_args__ = (CheckConstraint(_is_one_of("role", Role), name="role"), UniqueConstraint("digest"))
-
-    id: Mapped[str] = mapped_column(NAME_TYPE, primary_key=True)
-    digest: Mapped[str] = mapped_column(String(64))
-    name: Mapped[str] = mapped_column(USER_TYPE, index=True)
-    role: Mapped[str] = mapped_column(NAME_TYPE)
-    sites: Mapped[str] = mapped_column(Text)
-    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
-    created_by: Mapped[str] = mapped_column(Text)
-    expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    last_used_at: Mapped[datetime | None] = mapped_column(UtcDateTime)

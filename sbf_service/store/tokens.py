@@ -12,8 +12,8 @@ from hmac import compare_digest
 from sqlalchemy import select
 
 from sbf_service.domain.authentication import ID_BYTES, SECRET_BYTES, Principal, Token
-from sbf_service.store.tables import TokenRow
 from sbf_service.store.unit_of_work import Store, Unit, record_audit
+from sbf_service.store.user_tables import TokenRow
 from virtcloud.model.access import NewToken, Role, TokenId, TokenRequest, TokenView
 from virtcloud.model.errors import NotFound, Unauthenticated
 from virtcloud.model.values import Name, UserName, format_utc

@@ -3,8 +3,8 @@
 from sqlalchemy import func, select
 
 from sbf_service.domain.admission import RequestLimits
-from sbf_service.store.tables import UserKeyRow
 from sbf_service.store.unit_of_work import Unit, record_audit
+from sbf_service.store.user_tables import UserKeyRow
 from virtcloud.model.errors import BeyondLimit, NotFound, count_of
 from virtcloud.model.guest_seed import PublicKey
 from virtcloud.model.ssh_keys import KeyFingerprint, UserKey, UserKeyView
