@@ -28,6 +28,7 @@ from virtcloud.agent.job_socket.start_barrier import JobClusterApi, StartBarrier
 from virtcloud.agent.network.address_probe import AddressProbe, OpenProber
 from virtcloud.agent.reconciler import HostReconciler, ReconcileTiming
 from virtcloud.agent.settings import AgentSettings, read_settings
+from virtcloud.agent.step_application import count_starts
 from virtcloud.agent.supervision import (
     AgentFailed,
     StartSupervisedThread,
@@ -164,7 +165,14 @@ def _reconcile(element: Name, settings: AgentSettings, stop: StopSignal, supervi
         timing = ReconcileTiming(settings.timing.check, settings.timing.retry_first, settings.timing.retry_most)
         report_capacity = CapacityReporter(element, sbf).report
         reconciler = HostReconciler(
-            element, sbf, host, stop, timing, progress=supervisor.report_progress, report_capacity=report_capacity
+            element,
+            sbf,
+            host,
+            stop,
+            timing,
+            progress=supervisor.report_progress,
+            report_capacity=report_capacity,
+            starts_at_once=count_starts(settings.guests.starts_per_processor),
         )
         cache.wake = reconciler.wake
         relays = adapters.make_job_relays(settings)

@@ -85,7 +85,7 @@ class LocalHost:
             log.warning("orphaned_files_not_removed", error=error)
 
     def apply(self, step: Step) -> None:
-        """Apply one step. Idempotent.
+        """Apply one step. Idempotent. Several threads may start different guests at the same time.
 
         Raise Refused if the kernel or a hypervisor refuses the step. Raise Unsafe if the step would change a foreign
         object. Raise Unreachable if a hypervisor does not answer.
@@ -100,22 +100,19 @@ class LocalHost:
                         self._guests.ensure_no_files(cluster)
                 case BuildSegment(segment):
                     self._segments.ensure_segment(segment)
-                    self._ensure_guest_mtus(segment)
+                    # A port is last, because its MTU shows that the guest has it.
+                    self._guests.ensure_mtu(segment)
+                    self._segments.ensure_guest_mtus(segment, segment.guests)
                 case FilterGuests(_, ports) if self._filters:
                     self._filters.replace(ports)
                 case StartGuest(segment, guest):
                     self._guests.ensure_guest(segment, guest)
-                    self._ensure_guest_mtus(segment)
+                    self._segments.ensure_guest_mtus(segment, (guest,))
                 case WritePeerFiles(segment, guest):
                     self._guests.write_peer_files(segment, guest)
         except Refused:
             self._orphans_removed_for = None  # the removal of files may have failed: try again at the next reading
             raise
-
-    def _ensure_guest_mtus(self, segment: Segment) -> None:
-        """Set the MTU of the guests and of their ports. A port is last, because its MTU shows that the guest has it."""
-        self._guests.ensure_mtu(segment)
-        self._segments.ensure_guest_mtus(segment)
 
 
 @contextmanager
@@ -133,7 +130,10 @@ def open_host(
     try:
         accepts_filters = settings.bridged_frames_filtered == "accept"
         segments = SegmentInterfaces(
-            kernel, UplinkRecordFiles(settings.state / "uplinks"), accepts_filters=accepts_filters
+            kernel,
+            UplinkRecordFiles(settings.state / "uplinks"),
+            accepts_filters=accepts_filters,
+            open_kernel=_open_kernel,
         )
         filters = _open_filters(settings)
         guests = LocalGuests(hypervisors, _guest_settings(settings), pause, cache=cache, consoles=consoles)
@@ -143,6 +143,11 @@ def open_host(
         kernel.close()
         for hypervisor in hypervisors.values():
             hypervisor.close()
+
+
+def _open_kernel() -> AbstractContextManager[NetlinkKernel]:
+    """Open a netlink socket for the calling thread. A socket of another thread must not be used."""
+    return closing(NetlinkKernel())
 
 
 def _open_filters(settings: AgentSettings) -> NftablesFilters | None:
@@ -162,7 +167,7 @@ def _open_filters(settings: AgentSettings) -> NftablesFilters | None:
 
 def make_job_relays(settings: AgentSettings) -> JobRelays:
     """Create the relays of jobs. Any thread may use the relays, because each call opens a new netlink socket."""
-    return JobRelays(lambda: closing(NetlinkKernel()), settings.jobs, AddressProbe)
+    return JobRelays(_open_kernel, settings.jobs, AddressProbe)
 
 
 def make_guest_connector(settings: AgentSettings, host: LocalHost, relays: JobRelays) -> ConnectGuest:

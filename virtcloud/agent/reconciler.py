@@ -29,30 +29,16 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from virtcloud import __version__
 from virtcloud.agent import log
-from virtcloud.agent.difference import (
-    BuildSegment,
-    FilterGuests,
-    ObservedHost,
-    RemoveSegment,
-    StartGuest,
-    Step,
-    StepPending,
-    compute_difference,
-)
+from virtcloud.agent.difference import ObservedHost, StartGuest, Step, compute_difference
+from virtcloud.agent.step_application import ClusterErrors, ManagedHost, StepApplication, unsupported_segments
 from virtcloud.agent.supervision import StopRequested, StopSignal
-from virtcloud.model.errors import Refused, ServiceUnreachable, Unsafe, VirtcloudError
-from virtcloud.model.guest_limits import GUEST_LIMITS
+from virtcloud.model.errors import ServiceUnreachable, VirtcloudError
 from virtcloud.model.values import ClusterKey
-from virtcloud.model.wanted import ADDRESS_FILTERS, GUEST_POWER, IMAGES, HostWanted, Segment, WantedDocument
+from virtcloud.model.wanted import HostWanted, WantedDocument
 
 WAKE_CHECK_S = 1.0
 """Longest time in seconds between a call of `wake` and the end of a wait for SBF."""
-SUPPORTED_REQUIREMENTS: frozenset[str] = frozenset({ADDRESS_FILTERS, GUEST_LIMITS, GUEST_POWER, IMAGES})
-"""Names of the requirements that this agent supports. SBF adds a requirement to a segment for each key of the segment
-that older agents would ignore.
-"""
 PENDING_ROUNDS = 2
 """While a cluster waits for an image, the pause between two rounds is as long as after this number of failures."""
 MAX_REFUSALS = 3
@@ -60,8 +46,6 @@ MAX_REFUSALS = 3
 
 The cause of fewer refusals may be temporary, for example while an image is still being copied to the host.
 """
-ClusterErrors = dict[str, str]
-"""Errors by cluster ID. Errors that do not concern a single cluster are under the key `""`."""
 
 
 class ElementApi(Protocol):
@@ -87,19 +71,6 @@ class ElementApi(Protocol):
         """Report that the element no longer carries ``revision``, although the element had confirmed ``revision``."""
 
 
-class ManagedHost(Protocol):
-    """The operations of a host that the reconciler needs."""
-
-    def remove_orphaned_files(self, wanted: HostWanted) -> None:
-        """Remove the files of guests that are neither wanted nor running. An error is logged."""
-
-    def read(self) -> ObservedHost:
-        """Return the observed state."""
-
-    def apply(self, step: Step) -> None:
-        """Apply one step."""
-
-
 @dataclass(frozen=True, slots=True)
 class ReconcileTiming:
     """Seconds between two readings of an unchanged host, and seconds of the first and longest pause before a retry."""
@@ -122,8 +93,9 @@ class HostReconciler:
         woken: threading.Event | None = None,
         progress: Callable[[], object] = lambda: None,
         report_capacity: Callable[[], object] = lambda: None,
+        starts_at_once: int = 1,
     ) -> None:
-        """Reconcile ``host``.
+        """Reconcile ``host``. Start at most ``starts_at_once`` guests at the same time.
 
         Setting ``woken`` ends a pause. ``progress`` is called after each step and each call to SBF.
         ``report_capacity`` is called after each wanted document.
@@ -131,6 +103,7 @@ class HostReconciler:
         self._element = element
         self._sbf = sbf
         self._host = host
+        self._application = StepApplication(element, host, stop, progress, starts_at_once)
         self._stop = stop
         self._timing = timing
         self._last_revision: int | None = None
@@ -195,7 +168,7 @@ class HostReconciler:
             self._report(document, errors)
 
     def _report(self, document: WantedDocument, errors: ClusterErrors) -> None:
-        keys = _cluster_keys(document)
+        keys = _cluster_keys(document.wanted)
         message = "; ".join(
             f"cluster {keys.get(cluster, cluster)}: {text}" if cluster else text for cluster, text in errors.items()
         )
@@ -226,7 +199,7 @@ class HostReconciler:
             errors = self._apply(steps, document) if steps else {}
             if not errors and steps:
                 errors, observed = self._read_back(document)
-            errors = {**_unsupported_segments(document), **errors}
+            errors = {**unsupported_segments(document.wanted.segments), **errors}
             if observed.hypervisor_errors:
                 errors[""] = "; ".join(observed.hypervisor_errors)
         except ServiceUnreachable:
@@ -254,48 +227,13 @@ class HostReconciler:
         log.info("confirmed", element=self._element, revision=document.revision, **_log_pending(self._pending))
 
     def _apply(self, steps: Iterable[Step], document: WantedDocument) -> ClusterErrors:
-        """Apply the steps. Return the errors. After an error, the remaining steps of the same cluster are skipped.
-
-        There are two exceptions. A segment is removed even if its guests could not be stopped, so that these guests
-        have no network. A guest is not started if its segment was not built or its port was not filtered, even if the
-        segment is another cluster's.
-        """
-        errors: ClusterErrors = {}
-        unbuilt: set[str] = set()
-        former_refusals, self._refusals = self._refusals, {}
-        keys = _cluster_keys(document)
-        for step in steps:
-            self._stop.check()
-            if _is_blocked(step, errors, unbuilt):
-                continue
-            error = self._try_step(step)
-            if error is None:
-                log.info("applied", element=self._element, cluster=keys.get(step.cluster, step.cluster), step=step)
-                continue
-            if isinstance(error, StepPending):
-                self._pending.setdefault(step.cluster, str(error))
-                if step.cluster in former_refusals:
-                    self._refusals[step.cluster] = former_refusals[step.cluster]
-                continue
-            earlier = f"{errors[step.cluster]}; " if step.cluster in errors else ""
-            errors[step.cluster] = f"{earlier}could not {step}: {error}"
-            unbuilt |= {step.cluster} if isinstance(step, BuildSegment | FilterGuests) else set()
-            if isinstance(error, Refused | Unsafe):
-                self._refusals[step.cluster] = former_refusals.get(step.cluster, 0) + 1
-        return errors
-
-    def _try_step(self, step: Step) -> VirtcloudError | None:
-        """Apply a step. Return the error, or None. An internal error of the agent is returned too."""
-        try:
-            _check_supported(step)
-            self._host.apply(step)
-        except VirtcloudError as error:
-            return error
-        except Exception as error:  # noqa: BLE001 - reported with its type, and logged with its traceback
-            return log.internal_error(error, element=self._element, step=step)
-        finally:
-            self._progress()
-        return None
+        """Apply the steps. Count the refusals of each cluster. Return the errors."""
+        former, self._refusals = self._refusals, {}
+        outcomes = self._application.apply(steps, _cluster_keys(document.wanted))
+        self._pending = outcomes.pending
+        self._refusals = {cluster: former[cluster] for cluster in outcomes.pending if cluster in former}
+        self._refusals |= {cluster: former.get(cluster, 0) + 1 for cluster in outcomes.refused}
+        return outcomes.errors
 
     def _read_back(self, document: WantedDocument) -> tuple[ClusterErrors, ObservedHost]:
         """Read the host again. Return the remaining steps as errors, and the observed state."""
@@ -318,30 +256,6 @@ def _log_pending(pending: ClusterErrors) -> dict[str, str]:
     return {"waiting": "; ".join(pending.values())} if pending else {}
 
 
-def _is_blocked(step: Step, errors: Container[str], unbuilt: Container[str]) -> bool:
-    """Return whether an earlier error prevents this step."""
-    if isinstance(step, StartGuest) and step.segment.id in unbuilt:
-        return True
-    return step.cluster in errors and not isinstance(step, RemoveSegment)
-
-
-def _check_supported(step: Step) -> None:
-    """Raise Refused when a step needs a segment with requirements that this agent does not support."""
-    if isinstance(step, BuildSegment | StartGuest) and (error := _describe_unsupported(step.segment)):
-        raise Refused(error)
-
-
-def _unsupported_segments(document: WantedDocument) -> ClusterErrors:
-    return {segment.id: error for segment in document.wanted.segments if (error := _describe_unsupported(segment))}
-
-
-def _describe_unsupported(segment: Segment) -> str | None:
-    unknown = [name for name in segment.requires if name not in SUPPORTED_REQUIREMENTS]
-    if not unknown:
-        return None
-    return f"SBF requires {', '.join(unknown)}, unknown to this agent (virtcloud {__version__}): upgrade the agent"
-
-
 def _certain_steps(steps: Iterable[Step], observed: ObservedHost) -> list[Step]:
     """Return the steps that are certainly needed.
 
@@ -350,11 +264,11 @@ def _certain_steps(steps: Iterable[Step], observed: ObservedHost) -> list[Step]:
     return [step for step in steps if not (observed.hypervisor_errors and isinstance(step, StartGuest))]
 
 
-def _cluster_keys(document: WantedDocument) -> dict[str, ClusterKey]:
+def _cluster_keys(wanted: HostWanted) -> dict[str, ClusterKey]:
     """Return the keys of this host's clusters by cluster ID. The members of networks are included."""
     return {
         cluster: key
-        for segment in document.wanted.segments
+        for segment in wanted.segments
         for cluster, key in ((segment.id, segment.key), *segment.members.items())
     }
 

@@ -52,6 +52,13 @@ class GuestKeys(Document):
         le=4_000_000,
         description="Most processes and threads of a container. A spec may set a lower limit (`pids` of a guest).",
     )
+    starts_per_processor: int = Field(
+        3,
+        ge=1,
+        le=16,
+        description="Guests that start at the same time, for each processor of this host. On no host do more than 16 "
+        "guests start at the same time. A start mostly waits for libvirt and the kernel.",
+    )
     users_images: tuple[Name, ...] | None = Field(
         None,
         description="Images that users may name in clusters that they create without a batch system. Without this key, "

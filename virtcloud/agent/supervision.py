@@ -81,9 +81,13 @@ class StopSignal:
             self._interruptible = False
 
     def pause(self, seconds: float) -> None:
-        """Wait ``seconds``. Raise StopRequested as soon as the stop is requested."""
-        with self.interruptible():
-            self._sleep(seconds)
+        """Wait ``seconds``. Raise StopRequested as soon as the stop is requested; in other threads, after the wait."""
+        if threading.current_thread() is threading.main_thread():
+            with self.interruptible():
+                self._sleep(seconds)
+        else:
+            self._sleep(seconds)  # `interruptible` would interrupt the main thread, which waits for this thread
+            self.check()
 
 
 class AgentFailed(VirtcloudError):

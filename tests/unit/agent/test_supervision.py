@@ -5,6 +5,7 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -162,3 +163,11 @@ def test_a_wait_that_begins_after_the_signal_ends_immediately() -> None:
     stop.request()
     with pytest.raises(StopRequested):
         stop.pause(60)
+
+
+def test_a_pause_of_another_thread_does_not_interrupt_the_main_thread() -> None:
+    interruptible: list[bool] = []
+    stop = StopSignal(lambda _: interruptible.append(stop._interruptible))
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(stop.pause, 1).result()
+    assert interruptible == [False]

@@ -35,7 +35,7 @@ class CallResult(Generic[T]):
 
 
 class DeadlineCalls:
-    """Runs one call at a time.
+    """Runs calls. Thread-safe: calls of several threads run at the same time.
 
     ``callee`` is the daemon's name in messages. ``remedy`` is an instruction for an administrator.
     """
@@ -45,7 +45,8 @@ class DeadlineCalls:
         self._callee = callee
         self._remedy = remedy
         self._clock = clock
-        self._abandoned: AbandonedCall | None = None
+        self._lock = threading.Lock()
+        self._abandoned: list[AbandonedCall] = []
 
     def run(self, action: str, call: Callable[[], T], seconds: float) -> T:
         """Return the value of ``call``, or raise the error of ``call``.
@@ -60,16 +61,18 @@ class DeadlineCalls:
         try:
             outcome = outcomes.get(timeout=seconds)
         except Empty as error:
-            self._abandoned = AbandonedCall(action, began, returned)
+            with self._lock:
+                self._abandoned.append(AbandonedCall(action, began, returned))
             raise Unreachable(f"{self._callee} did not {action} within {seconds:g} s; {self._remedy}") from error
         if outcome.error is not None:
             raise outcome.error
         return outcome.value  # type: ignore[return-value] # T may be None
 
     def _check_free(self, action: str) -> None:
-        abandoned = self._abandoned
-        if abandoned is None or abandoned.returned.is_set():
-            self._abandoned = None
+        with self._lock:
+            self._abandoned = [call for call in self._abandoned if not call.returned.is_set()]
+            abandoned = next(iter(self._abandoned), None)
+        if abandoned is None:
             return
         waited = self._clock() - abandoned.since
         raise Unreachable(

@@ -1,4 +1,7 @@
-"""Reading, starting and stopping the guests of this host. All operations are idempotent."""
+"""Reading, starting and stopping the guests of this host. All operations are idempotent.
+
+Several threads may start different guests at the same time.
+"""
 
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -113,6 +116,7 @@ class LocalGuests:
         for existing in self._find_domains(name, hypervisor):
             _check_ownership(existing, segment)
             if existing.running and existing.owner and existing.owner.digest == wanted_digest:
+                _set_mtu(hypervisor, name, segment)
                 return
             self.ensure_no_guests(segment.id, (guest.name,), (guest.name,))
         limits = _container_limits(guest, self._settings.pids) if isinstance(image, LxcImage) else None
@@ -122,15 +126,16 @@ class LocalGuests:
         hypervisor.start(render_domain(segment, guest, image, wanted_digest, environment))
         if limits is not None:
             self._groups.limit_started(name, limits)
+        _set_mtu(hypervisor, name, segment)
 
     def ensure_mtu(self, segment: Segment) -> None:
-        """Set the MTU of the segment's running containers. Without an MTU of the cluster, libvirt's choice stays."""
+        """Set the MTU of all running guests of the segment."""
         if segment.mtu is None:
             return
         domains, unreachable = self._list_domains()
         for hypervisor, domain in domains:
             if domain.running and domain.owner and domain.owner.cluster == segment.id:
-                hypervisor.set_mtu(domain.name, segment.mtu)
+                _set_mtu(hypervisor, domain.name, segment)
         if unreachable and segment.guests:
             raise Unreachable("; ".join(unreachable))
 
@@ -307,6 +312,12 @@ def _write_seed(segment: Segment, guest: GuestWanted, folder: Path, root: GuestR
     else:
         write_peer_files(folder, files)
         write_container_seed(root, segment, guest, guest.seed)
+
+
+def _set_mtu(hypervisor: HypervisorApi, domain: str, segment: Segment) -> None:
+    """Set the MTU of a running guest. Without an MTU of the cluster, the hypervisor's choice stays."""
+    if segment.mtu is not None:
+        hypervisor.set_mtu(domain, segment.mtu)
 
 
 def _is_running(hypervisor: HypervisorApi, name: str) -> bool:

@@ -5,6 +5,7 @@ Libvirt's keepalive messages are no alternative, because they need an event loop
 connection.
 """
 
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -41,7 +42,8 @@ class LibvirtDeadlines:
 class LibvirtHypervisor:
     """A `HypervisorApi` for one libvirtd.
 
-    The object connects at the first call, and connects again after a restart of libvirtd.
+    The object connects at the first call, and connects again after a restart of libvirtd. Thread-safe: calls of several
+    threads use one connection at the same time, which libvirt permits.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class LibvirtHypervisor:
         self._deadlines = deadlines or LibvirtDeadlines()
         self._progress = progress
         self._calls = DeadlineCalls(f"libvirt ({uri})", "if libvirtd hangs: systemctl restart libvirtd")
+        self._lock = threading.Lock()
         self._connection: Any = None
 
     def close(self) -> None:
@@ -61,7 +64,8 @@ class LibvirtHypervisor:
             self._calls.run("close the connection", self._close, self._deadlines.close_s)
 
     def _close(self) -> None:
-        connection, self._connection = self._connection, None
+        with self._lock:
+            connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(libvirt.libvirtError):  # the connection may be broken
                 connection.close()
@@ -116,26 +120,35 @@ class LibvirtHypervisor:
 
     def _call_once(self, action: str, call: Callable[[Any], T], *, repeat: bool) -> T:
         """Call libvirtd. If the connection is lost and ``repeat`` is set, connect again and repeat the call once."""
-        is_first_call = self._connection is None
+        connection, is_new = self._connect()
         try:
-            return call(self._connected())
+            return call(connection)
         except libvirt.libvirtError as error:
             if not _is_connection_lost(error):
                 raise Refused(f"libvirt ({self._uri}) could not {action}: {error}") from error
-            self._close()
-            if is_first_call or not repeat:
+            self._forget(connection)
+            if is_new or not repeat:
                 raise Unreachable(f"libvirt ({self._uri}) could not {action}: connection lost: {error}") from error
         return self._call_once(action, call, repeat=False)
 
-    def _connected(self) -> Any:  # noqa: ANN401 - libvirt has no types
-        if self._connection is None:
+    def _connect(self) -> tuple[Any, bool]:
+        """Return the connection, and whether it is new."""
+        with self._lock:
+            if self._connection is not None:
+                return self._connection, False
             try:
                 self._connection = libvirt.open(self._uri)
             except libvirt.libvirtError as error:
                 raise Unreachable(
                     f"libvirt does not answer at {self._uri}: {error}; check libvirtd: systemctl status libvirtd"
                 ) from error
-        return self._connection
+            return self._connection, True
+
+    def _forget(self, connection: Any) -> None:  # noqa: ANN401 - libvirt has no types
+        """Forget a lost connection. Python closes the connection when no other thread uses it any more."""
+        with self._lock:
+            if self._connection is connection:
+                self._connection = None
 
 
 def _ignore_error(_context: object, _error: object) -> None:

@@ -6,24 +6,34 @@ does not have the cluster's ownership alias.
 """
 
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 
 from virtcloud.agent.difference import ObservedSegment, expected_mtu
 from virtcloud.agent.network import names
 from virtcloud.agent.network.interfaces import Kernel, KernelInterface, UplinkRecord, UplinkRecords
 from virtcloud.agent.network.observed_segments import find_owned, find_segments, is_job_port
 from virtcloud.model.errors import Refused, Unsafe
-from virtcloud.model.wanted import Segment
+from virtcloud.model.wanted import GuestWanted, Segment
 
 
 class SegmentInterfaces:
     """The interfaces of all segments of this host."""
 
-    def __init__(self, kernel: Kernel, uplinks: UplinkRecords, *, accepts_filters: bool = False) -> None:
+    def __init__(
+        self,
+        kernel: Kernel,
+        uplinks: UplinkRecords,
+        *,
+        accepts_filters: bool = False,
+        open_kernel: Callable[[], AbstractContextManager[Kernel]] | None = None,
+    ) -> None:
         """Change interfaces of ``kernel``. ``uplinks`` stores the uplinks' former states.
 
         With ``accepts_filters``, create segments even if the host's packet filter receives their frames.
+        ``open_kernel`` opens a socket for another thread; None: other threads use ``kernel`` too.
         """
         self._kernel = kernel
+        self._open_kernel = open_kernel or (lambda: nullcontext(kernel))
         self._uplinks = uplinks
         self._accepts_filters = accepts_filters
 
@@ -58,19 +68,20 @@ class SegmentInterfaces:
         for index in (port_index, bridge_index):
             self._kernel.change(index, up=True)
 
-    def ensure_guest_mtus(self, segment: Segment) -> None:
+    def ensure_guest_mtus(self, segment: Segment, guests: Iterable[GuestWanted]) -> None:
         """Set the MTU of the guests' ports. Without an MTU of the cluster, the hypervisor's choice stays.
 
-        Raise Refused if the kernel refuses the change.
+        Raise Refused if the kernel refuses the change. Any thread may call this method.
         """
         if segment.mtu is None:
             return
-        interfaces = {interface.name: interface for interface in self._kernel.list_interfaces()}
-        for guest in segment.guests:
-            port = interfaces.get(names.guest_port_name(segment.id, guest.name, segment.vlan))
-            mtu = expected_mtu(segment, interfaces[segment.port].mtu)
-            if port is not None and port.mtu != mtu:
-                self._kernel.change(port.index, mtu=mtu)
+        with self._open_kernel() as kernel:
+            interfaces = {interface.name: interface for interface in kernel.list_interfaces()}
+            for guest in guests:
+                port = interfaces.get(names.guest_port_name(segment.id, guest.name, segment.vlan))
+                mtu = expected_mtu(segment, interfaces[segment.port].mtu)
+                if port is not None and port.mtu != mtu:
+                    kernel.change(port.index, mtu=mtu)
 
     def _unaccepted_filters(self) -> tuple[str, ...]:
         return () if self._accepts_filters else self._kernel.packet_filter_sysctls()

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -68,3 +69,22 @@ def test_a_failed_start_of_a_thread_is_an_error(calls: DeadlineCalls, monkeypatc
     monkeypatch.setattr(threading.Thread, "start", fail)
     with pytest.raises(Unreachable, match="cannot count: the agent cannot start a thread: can't start new thread"):
         calls.run("count", lambda: 3, 10)
+
+
+def test_calls_of_several_threads_run_at_the_same_time(calls: DeadlineCalls) -> None:
+    both_run = threading.Barrier(2)
+    with ThreadPoolExecutor(2) as pool:
+        assert len(list(pool.map(lambda _: calls.run("count", lambda: both_run.wait(10), 10), range(2)))) == 2
+
+
+def test_no_call_begins_until_every_abandoned_call_has_returned(calls: DeadlineCalls) -> None:
+    first, second = threading.Event(), threading.Event()
+    with ThreadPoolExecutor(2) as pool:
+        hanging = [
+            pool.submit(calls.run, "count", lambda event=event: event.wait(10), 0.01) for event in (first, second)
+        ]
+    assert [type(call.exception()) for call in hanging] == [Unreachable, Unreachable]
+    second.set()
+    with pytest.raises(Unreachable, match="has not returned"):
+        calls.run("count", lambda: 3, 10)
+    first.set()

@@ -1,3 +1,4 @@
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -40,3 +41,11 @@ def test_a_host_without_free_ranges_refuses_a_guest(folder: Path) -> None:
 def test_a_broken_record_is_replaced(folder: Path) -> None:
     (folder / "a/ids").write_text("half")
     assert IdRanges(folder).ensure("a") == FIRST
+
+
+def test_guests_that_start_together_get_separate_ranges(folder: Path) -> None:
+    ranges, names = IdRanges(folder), [f"g{number}" for number in range(20)]
+    for name in names:
+        (folder / name).mkdir()
+    with ThreadPoolExecutor(20) as pool:
+        assert sorted(pool.map(ranges.ensure, names)) == [FIRST + number * IDS_PER_GUEST for number in range(20)]

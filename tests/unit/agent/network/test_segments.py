@@ -124,7 +124,7 @@ def test_a_segment_has_the_mtu_of_its_cluster(kernel: FakeKernel, make_segment: 
     port = names.guest_port_name("a", "g1", 100)
     kernel.put(name=port, kind="veth", master=kernel.interface("br100").index)
     assert port in str(find_steps(segments, segment)[0])
-    segments.ensure_guest_mtus(segment)
+    segments.ensure_guest_mtus(segment, segment.guests)
     assert [step for step in find_steps(segments, segment) if isinstance(step, BuildSegment)] == []
     assert {name: kernel.interface(name).mtu for name in kernel.names} == {
         "eth0": 1500,
@@ -139,7 +139,8 @@ def test_a_running_guests_port_gets_a_new_mtu(kernel: FakeKernel, make_segment: 
     segments.ensure_segment(make_segment("a", 100, ("g1",)))
     port = names.guest_port_name("a", "g1", 100)
     kernel.put(name=port, kind="veth", master=kernel.interface("br100").index)
-    segments.ensure_guest_mtus(make_segment("a", 100, ("g1",)).model_copy(update={"mtu": 1450}))
+    segment = make_segment("a", 100, ("g1",)).model_copy(update={"mtu": 1450})
+    segments.ensure_guest_mtus(segment, segment.guests)
     assert kernel.interface(port).mtu == 1450
 
 
@@ -148,7 +149,7 @@ def test_without_an_mtu_of_the_cluster_guests_ports_are_left_alone(kernel: FakeK
     segments, segment = SegmentInterfaces(kernel, FakeUplinkRecords()), make_segment("a", 100, ("g1",))
     segments.ensure_segment(segment)
     kernel.put(name=names.guest_port_name("a", "g1", 100), kind="veth", master=kernel.interface("br100").index)
-    segments.ensure_guest_mtus(segment)
+    segments.ensure_guest_mtus(segment, segment.guests)
     assert [step for step in find_steps(segments, segment) if isinstance(step, BuildSegment)] == []
     assert kernel.interface(names.guest_port_name("a", "g1", 100)).mtu == 1500
 

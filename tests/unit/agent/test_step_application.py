@@ -1,0 +1,114 @@
+"""Tests of steps that are applied side by side: starts of guests."""
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+from fake_machine import FakeManagedHost
+
+from virtcloud.agent.difference import BuildSegment, StartGuest, Step, StepPending
+from virtcloud.agent.step_application import StepApplication, StepOutcomes, list_batches
+from virtcloud.agent.supervision import StopRequested, StopSignal
+from virtcloud.model.errors import Refused
+from virtcloud.model.wanted import Segment
+
+Make = Callable[..., Segment]
+TIMEOUT_S = 10
+
+
+class StartingHost(FakeManagedHost):
+    """A host that calls ``start`` for each guest, and records the guests whose start has ended."""
+
+    def __init__(self, start: Callable[[str], object] = lambda _: None) -> None:
+        super().__init__()
+        self.start = start
+        self.ended: list[str] = []
+
+    def apply(self, step: Step) -> None:
+        if isinstance(step, StartGuest):
+            self.start(step.guest.name)
+            self.ended.append(step.guest.name)
+
+
+def apply(host: FakeManagedHost, segment: Segment, at_once: int, stop: StopSignal | None = None) -> StepOutcomes:
+    steps = [StartGuest(segment, guest) for guest in segment.guests]
+    return StepApplication("h1", host, stop or StopSignal(), lambda: None, at_once).apply(steps, {})
+
+
+def test_guests_of_a_host_start_side_by_side(make_segment: Make) -> None:
+    all_started = threading.Barrier(3)
+    outcomes = apply(StartingHost(lambda _: all_started.wait(TIMEOUT_S)), make_segment("a", 100, ("g1", "g2", "g3")), 3)
+    assert outcomes.errors == {}
+
+
+def test_no_more_guests_start_at_once_than_permitted(make_segment: Make) -> None:
+    running: set[str] = set()
+    most: list[int] = []
+
+    def start(name: str) -> None:
+        running.add(name)
+        most.append(len(running))
+        time.sleep(0.01)
+        running.remove(name)
+
+    apply(StartingHost(start), make_segment("a", 100, tuple(f"g{number}" for number in range(6))), 2)
+    assert max(most) == 2
+
+
+def refuse_first(name: str) -> None:
+    if name == "g1":
+        raise Refused("no memory")
+
+
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_a_guest_that_fails_holds_back_no_other(make_segment: Make, at_once: int) -> None:
+    host = StartingHost(refuse_first)
+    outcomes = apply(host, make_segment("a", 100, ("g1", "g2", "g3")), at_once)
+    assert (sorted(host.ended), outcomes.errors) == (["g2", "g3"], {"a": "could not start g1: no memory"})
+
+
+def test_guests_with_the_same_error_are_listed_together(make_segment: Make) -> None:
+    host = FakeManagedHost()
+    host.refuses = {"a"}
+    assert apply(host, make_segment("a", 100, ("g1", "g2")), 2).errors == {
+        "a": "could not start g1, start g2: the kernel refused"
+    }
+
+
+def test_all_networks_are_built_before_guests_start(make_segment: Make) -> None:
+    one, two = make_segment("a", 100, ("g1",)), make_segment("b", 101, ("g1",))
+    starts: list[Step] = [StartGuest(segment, segment.guests[0]) for segment in (one, two)]
+    steps = [BuildSegment(one), starts[0], BuildSegment(two), starts[1]]
+    assert list(list_batches(steps)) == [[BuildSegment(one)], [BuildSegment(two)], starts]
+
+
+def test_after_a_stop_request_no_further_guest_starts(make_segment: Make) -> None:
+    stop, both_started = StopSignal(), threading.Barrier(2)
+
+    def start(_name: str) -> None:
+        both_started.wait(TIMEOUT_S)
+        stop.requested = True
+        time.sleep(0.05)
+
+    host = StartingHost(start)
+    with pytest.raises(StopRequested):
+        apply(host, make_segment("a", 100, ("g1", "g2", "g3", "g4")), 2, stop)
+    assert sorted(host.ended) == ["g1", "g2"], "the starts in progress end before the agent does"
+
+
+def test_a_refused_guest_counts_although_another_waits(make_segment: Make) -> None:
+    def start(name: str) -> None:
+        refuse_first(name)
+        raise StepPending("fetching image disk: 40 %")
+
+    outcomes = apply(StartingHost(start), make_segment("a", 100, ("g1", "g2")), 2)
+    assert (outcomes.refused, outcomes.pending) == ({"a"}, {"a": "fetching image disk: 40 %"})
+
+
+def test_progress_is_reported_after_each_start(make_segment: Make) -> None:
+    progress: list[int] = []
+    segment = make_segment("a", 100, ("g1", "g2", "g3"))
+    steps = [StartGuest(segment, guest) for guest in segment.guests]
+    StepApplication("h1", StartingHost(), StopSignal(), lambda: progress.append(1), 3).apply(steps, {})
+    assert len(progress) == 3

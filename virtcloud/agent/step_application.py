@@ -1,0 +1,179 @@
+"""Applying the steps of a wanted document to a host. Guests start side by side; all other steps follow each other.
+
+After an error, the remaining steps of the same cluster are skipped. There are three exceptions:
+
+* A segment is removed even if its guests could not be stopped, so that these guests have no network.
+* A guest is not started if its segment was not built or its port was not filtered, even if the segment is another
+  cluster's.
+* A guest that cannot be started does not prevent the start of its cluster's other guests.
+"""
+
+import os
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from virtcloud import __version__
+from virtcloud.agent import log
+from virtcloud.agent.difference import (
+    BuildSegment,
+    FilterGuests,
+    ObservedHost,
+    RemoveSegment,
+    StartGuest,
+    Step,
+    StepPending,
+)
+from virtcloud.agent.supervision import StopSignal
+from virtcloud.model.errors import Refused, Unsafe, VirtcloudError
+from virtcloud.model.guest_limits import GUEST_LIMITS
+from virtcloud.model.values import ClusterKey
+from virtcloud.model.wanted import ADDRESS_FILTERS, GUEST_POWER, IMAGES, HostWanted, Segment
+
+SUPPORTED_REQUIREMENTS: frozenset[str] = frozenset({ADDRESS_FILTERS, GUEST_LIMITS, GUEST_POWER, IMAGES})
+"""Names of the requirements that this agent supports. SBF adds a requirement to a segment for each key of the segment
+that older agents would ignore.
+"""
+MAX_STARTS: Final = 16
+"""The most guests that start side by side on any host. libvirtd works on few calls of one client at the same time."""
+ClusterErrors = dict[str, str]
+"""Errors by cluster ID. Errors that do not concern a single cluster are under the key `""`."""
+
+
+class ManagedHost(Protocol):
+    """The operations of a host that the reconciler needs."""
+
+    def remove_orphaned_files(self, wanted: HostWanted) -> None:
+        """Remove the files of guests that are neither wanted nor running. An error is logged."""
+
+    def read(self) -> ObservedHost:
+        """Return the observed state."""
+
+    def apply(self, step: Step) -> None:
+        """Apply one step. Several threads may start different guests at the same time."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutcomes:
+    """The outcomes of steps. ``errors`` and ``pending`` are by cluster ID. The host refused a step of ``refused``."""
+
+    errors: ClusterErrors = field(default_factory=dict)
+    pending: ClusterErrors = field(default_factory=dict)
+    refused: set[str] = field(default_factory=set)
+
+    def record(self, outcomes: Iterable[tuple[Step, VirtcloudError | None]]) -> None:
+        """Record the outcomes of a batch. Steps of a cluster that fail with the same error are listed together."""
+        failed: dict[tuple[str, str], list[str]] = {}
+        for step, error in outcomes:
+            if isinstance(error, StepPending):
+                self.pending.setdefault(step.cluster, str(error))
+            elif error is not None:
+                failed.setdefault((step.cluster, str(error)), []).append(str(step))
+                if isinstance(error, Refused | Unsafe):
+                    self.refused.add(step.cluster)
+        for (cluster, text), steps in failed.items():
+            earlier = f"{self.errors[cluster]}; " if cluster in self.errors else ""
+            self.errors[cluster] = f"{earlier}could not {', '.join(steps)}: {text}"
+
+
+class StepApplication:
+    """Applies steps to one host."""
+
+    def __init__(
+        self,
+        element: str,
+        host: ManagedHost,
+        stop: StopSignal,
+        progress: Callable[[], object],
+        starts_at_once: int = 1,
+    ) -> None:
+        """Start at most ``starts_at_once`` guests at the same time. ``progress`` is called after each step."""
+        self._element = element
+        self._host = host
+        self._stop = stop
+        self._progress = progress
+        self._starts_at_once = starts_at_once
+
+    def apply(self, steps: Iterable[Step], keys: Mapping[str, ClusterKey]) -> StepOutcomes:
+        """Apply the steps. ``keys`` are the keys of clusters by cluster ID, for the log.
+
+        Raise StopRequested between two steps if a stop was requested, as soon as no guest is being started.
+        """
+        outcomes, unbuilt = StepOutcomes(), set[str]()
+        for batch in list_batches(steps):
+            self._stop.check()
+            permitted = [step for step in batch if not _is_blocked(step, outcomes.errors, unbuilt)]
+            applied = list(zip(permitted, self._apply_batch(permitted, keys), strict=True))
+            outcomes.record(applied)
+            unbuilt |= {
+                step.cluster for step, error in applied if error and isinstance(step, BuildSegment | FilterGuests)
+            }
+        return outcomes
+
+    def _apply_batch(self, batch: list[Step], keys: Mapping[str, ClusterKey]) -> list[VirtcloudError | None]:
+        threads = min(self._starts_at_once, len(batch))
+        if threads <= 1:
+            return [self._try_step(step, keys) for step in batch]
+        with ThreadPoolExecutor(threads, thread_name_prefix="start of guests") as pool:
+            return list(pool.map(lambda step: self._try_step(step, keys), batch))
+
+    def _try_step(self, step: Step, keys: Mapping[str, ClusterKey]) -> VirtcloudError | None:
+        """Apply a step. Return the error, or None. An internal error of the agent is returned too."""
+        self._stop.check()
+        try:
+            _check_supported(step)
+            self._host.apply(step)
+        except VirtcloudError as error:
+            return error
+        except Exception as error:  # noqa: BLE001 - reported with its type, and logged with its traceback
+            return log.internal_error(error, element=self._element, step=step)
+        finally:
+            self._progress()
+        log.info("applied", element=self._element, cluster=keys.get(step.cluster, step.cluster), step=step)
+        return None
+
+
+def count_starts(per_processor: int) -> int:
+    """Return how many guests this host starts at the same time, for a number of guests per processor."""
+    return min(per_processor * len(os.sched_getaffinity(0)), MAX_STARTS)
+
+
+def list_batches(steps: Iterable[Step]) -> Iterator[list[Step]]:
+    """PURE. Yield each step in order, and at last all starts of guests together.
+
+    A start needs only steps of other kinds, and no step needs a start. So the networks of all clusters are built first.
+    """
+    starts: list[Step] = []
+    for step in steps:
+        if isinstance(step, StartGuest):
+            starts.append(step)
+        else:
+            yield [step]
+    if starts:
+        yield starts
+
+
+def unsupported_segments(segments: Iterable[Segment]) -> ClusterErrors:
+    """Return errors for the segments that this agent does not support, by cluster ID."""
+    return {segment.id: error for segment in segments if (error := _describe_unsupported(segment))}
+
+
+def _is_blocked(step: Step, errors: Container[str], unbuilt: Container[str]) -> bool:
+    """Return whether an earlier error prevents this step."""
+    if isinstance(step, StartGuest) and step.segment.id in unbuilt:
+        return True
+    return step.cluster in errors and not isinstance(step, RemoveSegment)
+
+
+def _check_supported(step: Step) -> None:
+    """Raise Refused when a step needs a segment with requirements that this agent does not support."""
+    if isinstance(step, BuildSegment | StartGuest) and (error := _describe_unsupported(step.segment)):
+        raise Refused(error)
+
+
+def _describe_unsupported(segment: Segment) -> str | None:
+    unknown = [name for name in segment.requires if name not in SUPPORTED_REQUIREMENTS]
+    if not unknown:
+        return None
+    return f"SBF requires {', '.join(unknown)}, unknown to this agent (virtcloud {__version__}): upgrade the agent"
