@@ -78,13 +78,18 @@ def test_calls_of_several_threads_run_at_the_same_time(calls: DeadlineCalls) -> 
 
 
 def test_no_call_begins_until_every_abandoned_call_has_returned(calls: DeadlineCalls) -> None:
-    first, second = threading.Event(), threading.Event()
+    both_run, last, first = threading.Barrier(2), threading.Event(), threading.Event()
+
+    def hang(event: threading.Event) -> None:
+        both_run.wait(10)
+        event.wait(10)
+
     with ThreadPoolExecutor(2) as pool:
-        hanging = [
-            pool.submit(calls.run, "count", lambda event=event: event.wait(10), 0.01) for event in (first, second)
-        ]
-    assert [type(call.exception()) for call in hanging] == [Unreachable, Unreachable]
-    second.set()
+        waits = [pool.submit(calls.run, "count", lambda: hang(last), 0.5)]
+        waits.append(pool.submit(calls.run, "count", lambda: hang(first), 0.05))
+    assert [type(wait.exception()) for wait in waits] == [Unreachable, Unreachable]
+    last.set()
+    time.sleep(0.05)  # the call returns
     with pytest.raises(Unreachable, match="has not returned"):
         calls.run("count", lambda: 3, 10)
     first.set()
