@@ -76,7 +76,7 @@ class Upload:
         return Sha256(self._digest.hexdigest()), found
 
     def place(self, sha256: Sha256) -> None:
-        """Give the file its name. A file that exists already has the same content."""
+        """Rename the file to its SHA-256. A file that exists already has the same content."""
         with _translate_full_disk(self._path.parent):
             self._path.rename(self._path.parent / sha256)
             _sync_folder(self._path.parent)

@@ -133,33 +133,45 @@ def confirm_revision(  # noqa: PLR0913, PLR0917 - the confirmed revision and the
     _record_reading(unit, row, carried)
     if revision < row.confirmed_revision:
         return
-    before, row.confirmed_revision = row.confirmed_revision, revision
     unit.changed.add(confirmation_topic(name))
-    valid_before = before if row.reachable else 0
-    highest, row.highest_confirmed = row.highest_confirmed, max(row.highest_confirmed, revision)
-    text, of_clusters = (
-        (errors.message, format_cluster_errors(errors.clusters, MAX_ERROR_CHARACTERS)) if errors else (None, None)
-    )
-    is_new_error = text is not None and row.trouble != text
-    is_unchanged = row.trouble == text and row.reachable
-    is_agents = row.kind not in DEVICE_KINDS
-    is_progress = is_agents and before == revision and row.reachable and errors is not None
-    row.trouble, row.troubles, row.reachable = text, of_clusters, True
-    changed = _mark_blocked(unit, name, errors.blocked if errors else frozenset())
-    if before == revision and is_unchanged and not changed:
+    former = _record_confirmation(row, revision, errors)
+    is_marked = _mark_blocked(unit, name, errors.blocked if errors else frozenset())
+    is_unchanged = not is_marked and former.reachable and former.trouble == row.trouble
+    if former.confirmed == revision and is_unchanged:
         return
     unit.session.flush()
-    if is_progress and not changed:
-        increment_versions(unit, has_placement_on(name))
+    is_agents = row.kind not in DEVICE_KINDS
+    if is_agents and former.confirmed == revision and former.reachable and errors is not None and not is_marked:
+        increment_versions(unit, has_placement_on(name))  # an agent reports progress
         return
-    if is_new_error and not is_agents:
-        record_audit(unit, "element_trouble", element=name, why=text)
-    change = None if not is_agents else compute_confirmed_change(unit, name, valid_before, highest, revision)
+    if not is_agents and row.trouble not in {None, former.trouble}:
+        record_audit(unit, "element_trouble", element=name, why=row.trouble)
+    before = former.confirmed if former.reachable else 0
+    change = compute_confirmed_change(unit, name, before, former.highest, revision) if is_agents else None
     record_audit(unit, "element_confirmed", element=name, why=f"revision {revision}", difference=change)
-    increment_versions(
-        unit, _is_completed_by(name, before, revision) if is_unchanged and not changed else has_placement_on(name)
-    )
+    is_completed = _is_completed_by(name, former.confirmed, revision)
+    increment_versions(unit, is_completed if is_unchanged else has_placement_on(name))
     apply_due_transitions(unit, drain_deadline, has_placement_on(name))
+
+
+@dataclass(frozen=True, slots=True)
+class _FormerConfirmation:
+    """What was recorded of an element before a confirmation."""
+
+    confirmed: int
+    highest: int
+    trouble: str | None
+    reachable: bool
+
+
+def _record_confirmation(row: ElementRow, revision: int, errors: ElementClusterErrors | None) -> _FormerConfirmation:
+    """Record a confirmed revision and its errors. Return what was recorded before."""
+    former = _FormerConfirmation(row.confirmed_revision, row.highest_confirmed, row.trouble, row.reachable)
+    row.confirmed_revision, row.highest_confirmed = revision, max(former.highest, revision)
+    row.trouble = errors.message if errors else None
+    row.troubles = format_cluster_errors(errors.clusters, MAX_ERROR_CHARACTERS) if errors else None
+    row.reachable = True
+    return former
 
 
 def describe_incomplete(unit: Unit, name: str, incomplete: Mapping[str, str] | None) -> ElementClusterErrors | None:

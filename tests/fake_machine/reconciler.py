@@ -14,6 +14,7 @@ from virtcloud.agent.difference import (
     Step,
     StepPending,
     StopGuests,
+    WritePeerFiles,
     digest,
 )
 from virtcloud.agent.network.guest_filters import ObservedFilters, list_elements
@@ -137,3 +138,5 @@ def _apply_step(observed: ObservedHost, step: Step) -> ObservedHost:
             return replace(
                 observed, guests=(*observed.guests, ObservedGuest(segment.id, guest.name, digest(segment, guest)))
             )
+        case WritePeerFiles():
+            return observed

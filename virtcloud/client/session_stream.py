@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import SplitResult, urlencode, urlsplit
 
 from virtcloud.model.errors import BadInput, ServiceUnreachable
 from virtcloud.model.guest_sessions import END_OF_INPUT
@@ -110,34 +110,12 @@ def open_stream(  # noqa: PLR0913, PLR0917 - the parts of a call
     """
     try:
         from websockets.exceptions import InvalidHandshake, InvalidStatus  # noqa: PLC0415 - as above
-        from websockets.sync.client import connect  # noqa: PLC0415 - as above
     except ImportError as error:
         raise BadInput(f"sessions with guests need {error.name}; install it with: pip install websockets") from error
-    parts = urlsplit(url)
     target = f"{path}?{urlencode(query)}" if query else path
-    deadline = time.monotonic() + timeout
-    options: dict[str, Any] = {
-        "additional_headers": dict(headers),
-        "user_agent_header": agent,
-        "compression": None,
-        "proxy": None,
-        "open_timeout": timeout,
-        "close_timeout": CLOSE_S,
-        "ping_interval": None,
-        "max_size": MAX_MESSAGE,
-    }
+    options = {"additional_headers": dict(headers), "user_agent_header": agent}
     try:
-        connection = _connect_socket(parts.scheme, parts.hostname, parts.port, parts.path, timeout)
-        try:
-            options["open_timeout"] = max(0.1, deadline - time.monotonic())
-            if tls is not None:
-                options |= {"ssl": tls, "server_hostname": parts.hostname}
-            authority = "sbf" if parts.scheme == "unix" else parts.netloc
-            uri = f"{'wss' if tls is not None else 'ws'}://{authority}{target}"
-            return SessionStream(connect(uri, sock=connection, **options))
-        except BaseException:
-            connection.close()
-            raise
+        return SessionStream(_connect(urlsplit(url), target, tls, timeout, options))
     except InvalidStatus as error:
         raise HandshakeRefusedError(error.response.status_code, error.response.body or b"") from error
     except (OSError, InvalidHandshake) as error:
@@ -146,6 +124,33 @@ def open_stream(  # noqa: PLR0913, PLR0917 - the parts of a call
             f"SBF does not answer at {url}: {reason}; check that SBF runs (systemctl status virtcloud-sbf), and that a "
             "proxy between you and SBF passes WebSockets"
         ) from error
+
+
+def _connect(
+    server: SplitResult, target: str, tls: ssl.SSLContext | None, timeout: float, options: Mapping[str, Any]
+) -> Any:  # noqa: ANN401 - a connection of websockets
+    """Connect to a server and open a WebSocket within ``timeout`` seconds in all."""
+    from websockets.sync.client import connect  # noqa: PLC0415 - as above
+
+    deadline = time.monotonic() + timeout
+    connection = _connect_socket(server.scheme, server.hostname, server.port, server.path, timeout)
+    authority = "sbf" if server.scheme == "unix" else server.netloc
+    try:
+        return connect(
+            f"{'ws' if tls is None else 'wss'}://{authority}{target}",
+            sock=connection,
+            compression=None,
+            proxy=None,
+            open_timeout=max(0.1, deadline - time.monotonic()),
+            close_timeout=CLOSE_S,
+            ping_interval=None,
+            max_size=MAX_MESSAGE,
+            **({} if tls is None else {"ssl": tls, "server_hostname": server.hostname}),
+            **options,
+        )
+    except BaseException:
+        connection.close()
+        raise
 
 
 def _connect_socket(scheme: str, host: str | None, port: int | None, path: str, timeout: float) -> socket.socket:

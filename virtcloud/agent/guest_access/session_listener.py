@@ -141,7 +141,7 @@ def _copy_to_guest(stream: SessionStream, channel: GuestChannel) -> None:
         channel.send_end()
         while stream.receive():
             pass
-    except VirtcloudError:
-        pass  # the user or the guest has left, and the other direction ends too
+    except VirtcloudError as error:
+        log.info("session_input_ended", error=error)  # the user or the guest has left, and the other direction ends too
     finally:
         channel.close()

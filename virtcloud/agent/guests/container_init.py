@@ -1,4 +1,4 @@
-"""The first process of a container, and the signals that end it.
+"""The first process of a container, and the signal that ends systemd.
 
 libvirt's calls for a container's first process are not used. Its LXC driver learns the process from an event that the
 driver misses if the container starts faster than the driver connects to its controller (observed with libvirt 9.0).
@@ -27,8 +27,8 @@ def find_init(name: str, controller: int) -> int:
     raise Refused(f"container {name} has no process: the container has ended")
 
 
-def signal_init(name: str, controller: int, *, systemd: bool) -> None:
-    """Request that a container's first process ends. Raise Refused if there is no such process."""
+def power_off_systemd(name: str, controller: int) -> None:
+    """Request that systemd, a container's first process, powers off. Raise Refused if there is no such process."""
     process = find_init(name, controller)
     try:
         descriptor = os.pidfd_open(process)
@@ -36,7 +36,7 @@ def signal_init(name: str, controller: int, *, systemd: bool) -> None:
         return
     try:
         if process in _list_children(controller):  # not another process with the same ID
-            signal.pidfd_send_signal(descriptor, POWER_OFF_SYSTEMD if systemd else signal.SIGTERM)
+            signal.pidfd_send_signal(descriptor, POWER_OFF_SYSTEMD)
     except ProcessLookupError:
         return
     finally:

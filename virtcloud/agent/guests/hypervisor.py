@@ -15,7 +15,7 @@ from xml.etree import ElementTree as ET
 import libvirt
 
 from virtcloud.agent.guests.call_deadlines import DeadlineCalls
-from virtcloud.agent.guests.container_init import signal_init
+from virtcloud.agent.guests.container_init import power_off_systemd
 from virtcloud.agent.guests.container_mtu import set_container_mtu
 from virtcloud.agent.guests.domains import NAMESPACE, DomainOwnership, GuestDomain, parse_ownership
 from virtcloud.model.errors import Refused, Unreachable
@@ -209,7 +209,7 @@ def _shut_down(connection: Any, name: str, *, systemd: bool) -> None:  # noqa: A
     try:
         domain = connection.lookupByName(name)
         if systemd:
-            signal_init(name, domain.ID(), systemd=True)
+            power_off_systemd(name, domain.ID())
         else:
             # Without a flag, the LXC driver (observed with libvirt 9.0) returns success without effect if the container
             # has no initctl.

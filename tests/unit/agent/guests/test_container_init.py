@@ -1,4 +1,4 @@
-"""The first process of a container: found as the child of a process, and ended by the signal that its init obeys."""
+"""The first process of a container: found as the child of a process, and ended by the signal that systemd obeys."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from virtcloud.agent.guests.container_init import POWER_OFF_SYSTEMD, find_init, signal_init
+from virtcloud.agent.guests.container_init import POWER_OFF_SYSTEMD, find_init, power_off_systemd
 from virtcloud.model.errors import Refused
 
 CONTROLLER = """
@@ -38,13 +38,10 @@ def test_the_only_child_is_the_first_process(controller: "subprocess.Popen[str]"
     os.kill(child, signal.SIGKILL)
 
 
-@pytest.mark.parametrize(("systemd", "expected"), [(False, signal.SIGTERM), (True, POWER_OFF_SYSTEMD)])
-def test_the_first_process_gets_the_signal_of_its_kind(
-    controller: "subprocess.Popen[str]", systemd: bool, expected: int
-) -> None:
+def test_systemd_gets_the_signal_that_powers_it_off(controller: "subprocess.Popen[str]") -> None:
     read_number(controller)
-    signal_init("demo", controller.pid, systemd=systemd)
-    assert read_number(controller) == -expected
+    power_off_systemd("demo", controller.pid)
+    assert read_number(controller) == -POWER_OFF_SYSTEMD
 
 
 def test_an_ended_container_has_no_first_process(controller: "subprocess.Popen[str]") -> None:
