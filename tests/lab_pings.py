@@ -3,20 +3,21 @@
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from virtcloud.lab import Lab
 from virtcloud.lab.demo.context import ENTER_CONTAINER
 from virtcloud.lab.snapshot import read_guests
 from virtcloud.model.views import ClusterView
 
-END_FILE = "/run/pings-over"
-COUNT = 25
+END_FILE, OUTPUT = "/run/pings-over", "/run/pings"
+IN_FLIGHT = 3
+"""Number of last pings whose answers may be missing, because ping does not wait for them when it is interrupted."""
 SERIES = (
-    f'until [ -e {END_FILE} ]; do ping -n -i 0.02 -c {COUNT} -W 2 "$1"'
-    " | sed -n 's/.*icmp_seq=\\([0-9]*\\) .*/\\1/p; s/.* packets transmitted.*/end/p'; done"
+    f'ping -n -i 0.02 "$1" >{OUTPUT} & until [ -e {END_FILE} ]; do sleep 0.1; done; kill -INT $!; wait $!;'
+    f" sed -n 's/.*icmp_seq=\\([0-9]*\\) .*/\\1/p; s/\\([0-9]*\\) packets transmitted.*/sent \\1/p' {OUTPUT}"
 )
-"""Prints the number of each answered ping, and ``end`` after each series.
+"""Prints the number of each answered ping, and at the end the number of sent pings.
 
 The command is the host's ping in the guest's network namespace, because the ping of busybox supports no interval.
 """
@@ -24,10 +25,10 @@ The command is the host's ping in the guest's network namespace, because the pin
 
 @dataclass
 class Pings:
-    """The numbers of sent and answered pings."""
+    """The number of sent pings, and the numbers of the lost pings, from 1."""
 
     sent: int = 0
-    answered: int = 0
+    lost: list[int] = field(default_factory=list)
 
 
 @contextmanager
@@ -47,8 +48,13 @@ def pinging(lab: Lab, view: ClusterView, guest: int, address: str) -> Iterator[P
             yield pings
         finally:
             lab.run(host, ["touch", END_FILE], check=True)
-    for answered in series.result().stdout.split("end\n")[:-1]:
-        numbers = set(map(int, answered.split()))
-        # ping waits only twice the round-trip time for the last answer, so a missing last answer does not count
-        pings.sent += COUNT - 1 if numbers == set(range(1, COUNT)) else COUNT
-        pings.answered += len(numbers)
+    answered, _, sent = series.result().stdout.partition("sent ")
+    pings.sent = int(sent)
+    pings.lost = find_lost(set(map(int, answered.split())), pings.sent)
+
+
+def find_lost(answered: set[int], sent: int) -> list[int]:
+    """Return the pings without an answer, except the last pings if at most `IN_FLIGHT` answers are missing there."""
+    last = max(answered, default=0)
+    complete = last if sent - last <= IN_FLIGHT else sent
+    return [number for number in range(1, complete + 1) if number not in answered]
