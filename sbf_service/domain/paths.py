@@ -91,6 +91,13 @@ def find_cluster_ports(topology: Topology, cluster: LiveCluster) -> frozenset[Po
     return find_path_ports(topology, cluster.spec, cluster.transport, joined)
 
 
+def find_pair_ports(topology: Topology, cluster: LiveCluster, hosts: tuple[Name, Name]) -> frozenset[PortRef]:
+    """Return the ports between two hosts of a cluster or its network. Raise the errors of :func:`find_path_ports`."""
+    endpoints = NetworkEndpoints(frozenset(hosts), frozenset())
+    base = NetworkEndpoints.of(cluster.network.spec)
+    return _find_connecting_ports(topology, endpoints, base, cluster.transport)
+
+
 def list_elements(ports: Iterable[PortRef]) -> frozenset[Name]:
     """Return the elements of these ports."""
     return frozenset(port.element for port in ports)

@@ -23,6 +23,7 @@ class Action(StrEnum):
     END_CLUSTER = "end"
     EXTEND_CLUSTER = "extend the lease of"
     SHARE_CLUSTER = "share the network of"
+    VERIFY_CLUSTER = "verify the paths of"
     CONTROL_GUEST = "stop, start, reset or read the log of"
     REACH_GUEST = "connect to"
     READ_SITES = "list sites"
@@ -84,6 +85,7 @@ RIGHTS: Mapping[Role, Mapping[Action, RightScope]] = {
         Action.END_CLUSTER: RightScope.OWN,
         Action.EXTEND_CLUSTER: RightScope.OWN,
         Action.SHARE_CLUSTER: RightScope.OWN,
+        Action.VERIFY_CLUSTER: RightScope.OWN,
         Action.CONTROL_GUEST: RightScope.OWN,
         Action.REACH_GUEST: RightScope.OWN,
         Action.READ_AUDIT: RightScope.OWN,
@@ -96,6 +98,7 @@ RIGHTS: Mapping[Role, Mapping[Action, RightScope]] = {
     Role.SITE_ADMINISTRATOR: {
         Action.READ_CLUSTER: RightScope.SITES,
         Action.END_CLUSTER: RightScope.SITES,
+        Action.VERIFY_CLUSTER: RightScope.SITES,
         Action.CONTROL_GUEST: RightScope.SITES,
         Action.SET_POOL: RightScope.SITES,
         Action.ADOPT_PORT: RightScope.SITES,

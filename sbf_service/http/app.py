@@ -24,6 +24,7 @@ from sbf_service.http.routes import (
     sessions,
     sites,
     topology,
+    verification,
 )
 from sbf_service.http.routes.monitoring import ReadinessProbe, probe_database
 from sbf_service.http.session_relay import SessionRelay
@@ -71,7 +72,7 @@ def create_app(service: SbfService) -> FastAPI:
     app.add_middleware(Version01Middleware)
     app.add_middleware(RequestTimingMiddleware, metrics=service.metrics)
     denied = problem_responses(401, 403, 429)
-    for resource in (clusters, guests, sessions, topology, sites, elements, access, keys, jobs, images):
+    for resource in (clusters, verification, guests, sessions, topology, sites, elements, access, keys, jobs, images):
         app.include_router(resource.router, responses=denied)
     app.include_router(monitoring.metrics_router, responses=denied)
     app.include_router(monitoring.health_router)

@@ -69,8 +69,17 @@ class SessionRelay:
                 "session first",
                 RETRY_AFTER_S,
             )
-        session = WaitingSession(element, secrets.token_hex(16), asyncio.get_running_loop().create_future())
         self._open[who] += 1
+        try:
+            with self.expect(element) as session:
+                yield session
+        finally:
+            self._open -= Counter([who])
+
+    @contextmanager
+    def expect(self, element: Name) -> Iterator[WaitingSession]:
+        """Expect the agent of ``element`` for the duration of the block."""
+        session = WaitingSession(element, secrets.token_hex(16), asyncio.get_running_loop().create_future())
         self._waiting[session.id] = session
         try:
             yield session
@@ -78,7 +87,6 @@ class SessionRelay:
             self._waiting.pop(session.id, None)
             session.agent.cancel()
             session.ended.set()
-            self._open -= Counter([who])
 
     def find(self, element: Name, session_id: str) -> WaitingSession:
         """Return a session that waits for the agent of ``element``. Raise NotFound if there is none."""
@@ -107,7 +115,7 @@ class SessionRelay:
                     "the agent (virtcloud element show), and upgrade agents of earlier versions"
                 )
             agent = session.agent.result()
-            await _check_answer(session.element, agent)
+            await check_answer(session.element, agent)
             return agent
         finally:
             left.cancel()
@@ -166,7 +174,7 @@ async def _wait_for_end(side: WebSocket) -> None:
         pass
 
 
-async def _check_answer(element: Name, agent: WebSocket) -> None:
+async def check_answer(element: Name, agent: WebSocket) -> None:
     """Read the agent's first message. Raise Refused with the agent's error."""
     try:
         answer = SessionAnswer.model_validate_json(await agent.receive_text())

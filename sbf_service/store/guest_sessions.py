@@ -1,13 +1,16 @@
 """The rows of sessions with guests that wait for the agent of the guest's host."""
 
+from collections.abc import Mapping
 from datetime import timedelta
 
 from sqlalchemy import delete, select
 
+from sbf_service.domain.paths import LiveCluster
 from sbf_service.store.clusters import require_cluster
 from sbf_service.store.tables import GuestSessionRow
 from sbf_service.store.unit_of_work import Unit, record_audit
-from virtcloud.model.guest_sessions import GuestSession, SessionRequest
+from virtcloud.model.errors import count_of
+from virtcloud.model.guest_sessions import GuestSession, SessionKind, SessionRequest
 from virtcloud.model.guests import GuestView
 from virtcloud.model.values import Name
 
@@ -21,23 +24,37 @@ def insert_session(  # noqa: PLR0913, PLR0917 - the session
     unit: Unit, session_id: str, guest: GuestView, request: SessionRequest, address: str | None, wait: timedelta
 ) -> None:
     """Insert a session that waits for an agent, and record an audit row. Delete expired sessions."""
-    unit.session.execute(delete(GuestSessionRow).where(GuestSessionRow.expires_at < unit.now))
+    _delete_expired(unit)
     cluster = require_cluster(unit, guest.cluster)
-    unit.session.add(
-        GuestSessionRow(
-            id=session_id,
-            element=guest.host,
-            network=cluster.network or cluster.id,
-            guest=guest.name,
-            request=request.model_dump_json(),
-            address=address,
-            expires_at=unit.now + wait,
-        )
-    )
+    network = cluster.network or cluster.id
+    columns = {"id": session_id, "network": network, "address": address, "expires_at": unit.now + wait}
+    _add_row(unit, guest.host, guest.name, request, **columns)
     port = f" {request.port}" if request.port else ""
     why = f"{request.kind}{port} of guest {guest.name}"
     record_audit(unit, "guest_session", why=why, element=guest.host, cluster_id=cluster.id)
-    unit.changed.add(session_topic(guest.host))
+
+
+def insert_check(
+    unit: Unit, cluster: LiveCluster, sessions: Mapping[Name, str], address: str | None, wait: timedelta
+) -> None:
+    """Insert a session with each host of a check of paths, and record an audit row. Delete expired sessions.
+
+    ``sessions`` are the names of the sessions by host.
+    """
+    _delete_expired(unit)
+    request, network, expires_at = SessionRequest(kind=SessionKind.FRAMES), cluster.network.id, unit.now + wait
+    for host, session_id in sessions.items():
+        _add_row(unit, host, host, request, id=session_id, network=network, address=address, expires_at=expires_at)
+    record_audit(unit, "paths_verified", why=f"between {count_of(len(sessions), 'host')}", cluster_id=cluster.id)
+
+
+def _delete_expired(unit: Unit) -> None:
+    unit.session.execute(delete(GuestSessionRow).where(GuestSessionRow.expires_at < unit.now))
+
+
+def _add_row(unit: Unit, host: Name, guest: Name, request: SessionRequest, **columns: object) -> None:
+    unit.session.add(GuestSessionRow(element=host, guest=guest, request=request.model_dump_json(), **columns))
+    unit.changed.add(session_topic(host))
 
 
 def delete_session(unit: Unit, session_id: str) -> None:
@@ -45,15 +62,15 @@ def delete_session(unit: Unit, session_id: str) -> None:
     unit.session.execute(delete(GuestSessionRow).where(GuestSessionRow.id == session_id))
 
 
-def list_sessions(unit: Unit, element: str, after: int) -> list[GuestSession]:
-    """Return the sessions later than the number ``after`` that wait for an element's agent."""
+def list_sessions(unit: Unit, element: str, after: int, kinds: frozenset[SessionKind]) -> list[GuestSession]:
+    """Return the sessions of these kinds, later than the number ``after``, that wait for an element's agent."""
     waiting = (
         GuestSessionRow.element == element,
         GuestSessionRow.number > after,
         GuestSessionRow.expires_at >= unit.now,
     )
     rows = unit.session.scalars(select(GuestSessionRow).where(*waiting).order_by(GuestSessionRow.number))
-    return [_parse(row) for row in rows]
+    return [session for session in map(_parse, rows) if session.kind in kinds]
 
 
 def _parse(row: GuestSessionRow) -> GuestSession:

@@ -29,9 +29,10 @@ from virtcloud.agent.guests.hypervisor import LibvirtHypervisor
 from virtcloud.agent.guests.image_cache import CacheSettings, ImageCache
 from virtcloud.agent.guests.image_fetch import DownloadFromSbf, ImageSources
 from virtcloud.agent.guests.image_unpack import UnpackLimits
-from virtcloud.agent.job_access.job_relays import JobRelays
+from virtcloud.agent.job_access.job_relays import JobRelays, find_bridge
 from virtcloud.agent.network import names
 from virtcloud.agent.network.address_probe import AddressProbe
+from virtcloud.agent.network.frame_exchange import BridgeSocket
 from virtcloud.agent.network.interfaces import UplinkRecordFiles
 from virtcloud.agent.network.kernel import NetlinkKernel
 from virtcloud.agent.network.nftables import NftablesFilters
@@ -184,6 +185,15 @@ def make_guest_connector(settings: AgentSettings, host: LocalHost, relays: JobRe
         return nullcontext(LogChannel(settings.state / "guests" / domain / CONSOLE, follow=session.follow))
 
     return connect
+
+
+def open_bridge(segment: Segment) -> BridgeSocket:
+    """Open a socket on the bridge of a segment. Raise Refused if the host has no such bridge of virtcloud."""
+    with closing(NetlinkKernel()) as kernel:
+        bridge = find_bridge(segment.vlan, segment.key, kernel.list_interfaces())
+    if names.cluster_of_alias(bridge.alias) != segment.id:
+        raise Refused(f"cluster {segment.key}: bridge {bridge.name} still belongs to another cluster: try again later")
+    return BridgeSocket(bridge.name, bridge.mtu)
 
 
 def _guest_settings(settings: AgentSettings) -> GuestSettings:

@@ -14,6 +14,7 @@ from virtcloud.cli.cluster_ssh import (
     proxy_arguments,
     write_known_hosts,
 )
+from virtcloud.cli.cluster_verify import verify_command
 from virtcloud.cli.cluster_view import CLUSTER_COLUMNS, cluster_row, describe_remains, format_lease_end, print_cluster
 from virtcloud.cli.confirmation import require_confirmation
 from virtcloud.cli.groups import SummaryGroup
@@ -34,6 +35,7 @@ def cluster() -> None:
 
 
 cluster.add_command(create)
+cluster.add_command(verify_command)
 
 
 @cluster.command("list")

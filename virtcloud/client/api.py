@@ -31,6 +31,7 @@ from virtcloud.model.changes import ClusterDryRun
 from virtcloud.model.cluster import ENDED_STATES, LEAVING_STATES, ClusterRequest, ClusterSpec, ClusterState
 from virtcloud.model.errors import BadInput, ClusterFailed, Gone, NotFound, ServiceUnreachable, TimedOut
 from virtcloud.model.known_hosts import render_known_hosts
+from virtcloud.model.path_check import ClusterVerification
 from virtcloud.model.values import Name, VlanId
 from virtcloud.model.views import ClusterView
 
@@ -241,6 +242,13 @@ class Cluster:
         with open_progress(progress) as shown:
             self._wait(ENDED_STATES, shown, timeout, "released")
         return self
+
+    def verify(self) -> ClusterVerification:
+        """Send packets of the cluster's MTU between all pairs of the cluster's hosts. Return which pairs fail.
+
+        The check needs nothing in the guests. Raise Conflict if the cluster is being configured or is ending.
+        """
+        return self._sbf.verify_cluster(self.key, self.view.id)
 
     def known_hosts(self) -> str:
         """Return the host keys of all guests of the cluster's network, as lines for a file ``known_hosts``.

@@ -228,6 +228,7 @@ class AsyncCluster:
     unshare = _wrapped_twin(Cluster.unshare, _return_self)
     delete = _wrapped_twin(Cluster.delete, _return_self)
     known_hosts = _twin(Cluster.known_hosts)
+    verify = _twin(Cluster.verify)
 
     async def guest(self, name: str) -> AsyncGuest:
         """Return a guest. Raise NotFound for an unknown name."""

@@ -7,8 +7,12 @@ from virtcloud.client.connection import LONGEST_WAIT_S
 from virtcloud.model.changes import ClusterDryRun
 from virtcloud.model.cluster import ClusterRequest, LeaseExtension
 from virtcloud.model.known_hosts import ClusterPeers
+from virtcloud.model.path_check import ClusterVerification
 from virtcloud.model.values import ClusterKey, UserName
 from virtcloud.model.views import ClusterView, JobStatement
+
+VERIFY_S = 300.0
+"""Additional timeout of the check of a cluster's paths, in seconds. The check of many hosts takes minutes."""
 
 
 class ClusterCalls(SbfCalls):
@@ -87,6 +91,15 @@ class ClusterCalls(SbfCalls):
         """
         answer = self._connection.send("GET", f"/v1/clusters/{ClusterKey(key)}/peers", query={"id": cluster_id})
         return self._document(ClusterPeers, answer)
+
+    def verify_cluster(self, key: str, cluster_id: str | None = None) -> ClusterVerification:
+        """Send packets of the cluster's MTU between all pairs of the cluster's hosts. Return which pairs fail.
+
+        Raise NotFound if no cluster ever had the key. Raise Conflict if the cluster is being configured or is ending.
+        """
+        path = f"/v1/clusters/{ClusterKey(key)}/verify"
+        answer = self._connection.send("POST", path, query={"id": cluster_id}, wait=VERIFY_S)
+        return self._document(ClusterVerification, answer)
 
     def share_network(
         self,

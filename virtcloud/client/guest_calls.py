@@ -3,7 +3,7 @@
 from virtcloud.client.calls import SbfCalls
 from virtcloud.client.connection import LONGEST_WAIT_S
 from virtcloud.client.session_stream import SessionStream
-from virtcloud.model.guest_sessions import GuestSession, SessionRequest
+from virtcloud.model.guest_sessions import GuestSession, SessionKind, SessionRequest
 from virtcloud.model.guests import GuestPower, GuestPowerRequest, GuestView
 from virtcloud.model.values import ClusterKey, Name
 
@@ -61,7 +61,7 @@ class GuestCalls(SbfCalls):
 
     def waiting_sessions(self, element: str, after: int = 0, wait: float = 0) -> list[GuestSession]:
         """Return the sessions that wait for the agent of an element. If there is none, wait up to ``wait`` seconds."""
-        query = {"after": after, "wait": min(wait, LONGEST_WAIT_S)}
+        query = {"after": after, "wait": min(wait, LONGEST_WAIT_S), "kinds": ",".join(SessionKind)}
         answer = self._connection.send("GET", f"/v1/elements/{Name(element)}/sessions", query=query, wait=wait)
         return self._documents(GuestSession, answer)
 

@@ -1,7 +1,10 @@
-"""Documents about sessions: byte streams between a user and a guest, through SBF and the agent of the guest's host."""
+"""Documents about sessions: byte streams between a user and a guest, through SBF and the agent of the guest's host.
+
+SBF itself opens sessions of the kind ``frames`` with hosts, to check the paths of a cluster.
+"""
 
 from enum import StrEnum
-from typing import Annotated, Self
+from typing import Annotated, Final, Self
 
 from pydantic import Field, model_validator
 
@@ -19,6 +22,11 @@ class SessionKind(StrEnum):
     LOG = "log"
     CONSOLE = "console"
     PORT = "port"
+    FRAMES = "frames"
+
+
+USER_KINDS: Final = frozenset({SessionKind.LOG, SessionKind.CONSOLE, SessionKind.PORT})
+"""The kinds of sessions that users open. Agents that do not name the kinds that they know, know these kinds."""
 
 
 class SessionRequest(Document):
@@ -48,6 +56,7 @@ class GuestSession(SessionRequest):
     network: str
     """Id of the cluster that created the guest's network: the id of the guest's segment."""
     guest: Name
+    """The guest; the host for kind `frames`."""
     address: str | None = None
     """Address of the replica that waits for the agent; null: the address in the agent's settings."""
 

@@ -22,24 +22,38 @@ from sbf_service.http.routes.guests import authorize_guest
 from sbf_service.http.session_relay import SessionRelay, UserLeftError, WaitingSession
 from sbf_service.store.guest_sessions import delete_session, insert_session, list_sessions, session_topic
 from virtcloud.model.errors import BadInput, Conflict, VirtcloudError
-from virtcloud.model.guest_sessions import GuestSession, SessionKind, SessionRequest
+from virtcloud.model.guest_sessions import USER_KINDS, GuestSession, SessionKind, SessionRequest
 from virtcloud.model.guests import GuestPower, GuestView
 from virtcloud.model.values import ClusterKey, Name
 
 AfterSession = Annotated[int, Query(ge=0, lt=2**31, description="Only sessions with a higher number.")]
+KindsQuery = Annotated[
+    str | None,
+    Query(
+        pattern="^[a-z,-]{1,200}$",
+        description="The kinds of sessions that the agent knows, separated by commas; by default the kinds that users "
+        "open.",
+    ),
+]
 
 router = APIRouter(tags=["elements"], route_class=Operation)
 
 
 @router.get("/v1/elements/{name}/sessions", responses=problem_responses(404, 422))
-async def list_waiting_sessions(
-    name: Name, caller: CurrentCaller, service: CurrentService, after: AfterSession = 0, wait: Wait = 0
+async def list_waiting_sessions(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter by its name
+    name: Name,
+    caller: CurrentCaller,
+    service: CurrentService,
+    after: AfterSession = 0,
+    wait: Wait = 0,
+    kinds: KindsQuery = None,
 ) -> list[GuestSession]:
     """List the sessions that wait for the agent of a host, or wait for such a session."""
+    known = USER_KINDS if kinds is None else frozenset(SessionKind) & frozenset(kinds.split(","))
 
     def read() -> list[GuestSession]:
         with service.store.read() as unit:
-            return list_sessions(unit, name, after)
+            return list_sessions(unit, name, after, known)
 
     await run_in_threadpool(authorize_element, service.store, caller, Action.REPORT_FOR_ELEMENT, name)
     # Only with several replicas, another process may insert sessions. Otherwise a waiting agent reads no database.
@@ -117,8 +131,8 @@ def _parts(websocket: WebSocket) -> tuple[SbfService, Caller, SessionRelay]:
 
 
 def _parse_request(kind: str, port: str | None, *, follow: bool) -> SessionRequest:
-    if kind not in set(SessionKind):
-        raise BadInput(f"kind: expected {', '.join(SessionKind)}, got {kind!r}")
+    if kind not in USER_KINDS:
+        raise BadInput(f"kind: expected {', '.join(sorted(USER_KINDS))}, got {kind!r}")
     if port is not None and not (port.isascii() and port.isdigit()):
         raise BadInput(f"port: expected a TCP port from 1 to 65535, got {port!r}")
     return SessionRequest(kind=SessionKind(kind), port=None if port is None else int(port), follow=follow)

@@ -18,6 +18,7 @@ from sbf_service.server import make_server_config
 from sbf_service.store.tables import GuestSessionRow
 from virtcloud.agent.guest_access.guest_channels import GuestChannel
 from virtcloud.agent.guest_access.session_listener import SessionListener
+from virtcloud.agent.network.frame_exchange import BridgeSocket
 from virtcloud.agent.supervision import start_unsupervised
 from virtcloud.client.api import Client
 from virtcloud.client.session_stream import SessionStream
@@ -138,6 +139,10 @@ def start_user(made: "Installation") -> threading.Thread:
     return user
 
 
+def no_bridge(_segment: Segment) -> BridgeSocket:
+    raise Refused("this host has no bridge")
+
+
 Start = Callable[..., Installation]
 
 
@@ -171,7 +176,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
             await_true(lambda: server.started)
             if agent:
                 sbf = made.client(Role.AGENT, "brno-h1").sbf
-                listener = SessionListener(Name("brno-h1"), sbf, made.guests.connect)
+                listener = SessionListener(Name("brno-h1"), sbf, made.guests.connect, no_bridge)
                 stack.callback(listener.stop)
                 listener.start(start_unsupervised)
             return made

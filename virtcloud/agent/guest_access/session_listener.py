@@ -1,4 +1,4 @@
-"""Sessions between users and guests, as seen by the agent of the guests' host.
+"""Sessions between users and guests, and checks of paths by SBF, as seen by the agent of a host.
 
 The agent makes only outbound connections to SBF. A thread waits with long polls for sessions. For each session, a
 thread checks the guest, connects to SBF, connects to the guest, and copies in both directions until a side ends.
@@ -11,10 +11,12 @@ from typing import Protocol
 
 from virtcloud.agent import log
 from virtcloud.agent.guest_access.guest_channels import GuestChannel
+from virtcloud.agent.network.frame_exchange import BridgeSocket
 from virtcloud.agent.supervision import ReportProgress, StartSupervisedThread
 from virtcloud.client.session_stream import SessionStream
 from virtcloud.model.errors import Refused, VirtcloudError
-from virtcloud.model.guest_sessions import GuestSession, SessionAnswer
+from virtcloud.model.guest_sessions import GuestSession, SessionAnswer, SessionKind
+from virtcloud.model.path_check import FrameExchange, FrameReport
 from virtcloud.model.values import Name
 from virtcloud.model.wanted import HostWanted, Segment, WantedDocument
 
@@ -24,6 +26,8 @@ FIRST_RETRY_S, MAX_RETRY_S = 1.0, 60.0
 """First and longest pause in seconds after a failed long poll."""
 MAX_IDLE_S = 300.0
 """Longest time in seconds between two polls. After this time, the agent counts as hanging."""
+END_S = 10.0
+"""Longest time in seconds in which SBF reads the error of a failed exchange."""
 MAX_SESSIONS = 500
 """Largest number of concurrent sessions on this host."""
 
@@ -45,14 +49,19 @@ ConnectGuest = Callable[[GuestSession, Segment], AbstractContextManager[GuestCha
 """Function that opens the guest's side of a session. Raises Refused if the guest cannot be connected."""
 
 
-class SessionListener:
-    """Serves the sessions of this host's guests."""
+OpenBridge = Callable[[Segment], AbstractContextManager[BridgeSocket]]
+"""Function that opens a socket on the bridge of a segment. Raises Refused if the host has no such bridge."""
 
-    def __init__(self, element: Name, sbf: SessionApi, connect: ConnectGuest) -> None:
-        """Serve sessions of ``element``, whose guests are connected with ``connect``."""
+
+class SessionListener:
+    """Serves the sessions of this host's guests, and SBF's checks of paths."""
+
+    def __init__(self, element: Name, sbf: SessionApi, connect: ConnectGuest, open_bridge: OpenBridge) -> None:
+        """Serve sessions of ``element``. ``connect`` connects guests, and ``open_bridge`` opens clusters' bridges."""
         self._element = element
         self._sbf = sbf
         self._connect = connect
+        self._open_bridge = open_bridge
         self._stopping = threading.Event()
         self._free = threading.BoundedSemaphore(MAX_SESSIONS)
 
@@ -103,6 +112,10 @@ class SessionListener:
     def _relay(self, session: GuestSession, stream: SessionStream) -> None:
         try:
             segment = find_segment(self._sbf.wanted(self._element).wanted, session)
+            if session.kind is SessionKind.FRAMES:
+                with self._open_bridge(segment) as bridge:
+                    exchange_frames(stream, bridge)
+                return
             with self._connect(session, segment) as channel:
                 stream.send_text(SessionAnswer().model_dump_json())
                 log.info("session_connected", cluster=segment.key, guest=session.guest, session_kind=session.kind)
@@ -113,11 +126,41 @@ class SessionListener:
 
 
 def find_segment(wanted: HostWanted, session: GuestSession) -> Segment:
-    """PURE. Return the segment of a session's guest. Raise Refused if this host must not run the guest."""
+    """PURE. Return the segment of a session. Raise Refused if this host must not have the segment or run the guest."""
     for segment in wanted.segments:
-        if segment.id == session.network and session.guest in {guest.name for guest in segment.guests}:
+        if segment.id == session.network and (
+            session.kind is SessionKind.FRAMES or session.guest in {guest.name for guest in segment.guests}
+        ):
             return segment
+    if session.kind is SessionKind.FRAMES:
+        raise Refused("the cluster is not wanted on this host")
     raise Refused(f"guest {session.guest} is not wanted on this host")
+
+
+def exchange_frames(stream: SessionStream, bridge: BridgeSocket) -> None:
+    """Report the bridge to SBF, receive the exchange, and report the frames that arrived. End when SBF ends."""
+    stream.send_text(SessionAnswer().model_dump_json())
+    stream.send(bridge.end.model_dump_json().encode())
+    request = stream.receive()
+    if not request:
+        return  # fewer than two hosts take part
+    exchange = FrameExchange.model_validate_json(request, extra="ignore")
+    ended = threading.Event()
+    threading.Thread(target=_wait_for_end, args=(stream, ended), name="check's end", daemon=True).start()
+    try:
+        bridge.exchange(exchange, lambda report: stream.send(report.model_dump_json().encode()), ended)
+    except Refused as error:
+        stream.send(FrameReport(error=str(error)).model_dump_json().encode())
+        ended.wait(END_S)
+
+
+def _wait_for_end(stream: SessionStream, ended: threading.Event) -> None:
+    try:
+        stream.receive()
+    except VirtcloudError:
+        pass  # SBF has left
+    finally:
+        ended.set()
 
 
 def copy_both(stream: SessionStream, channel: GuestChannel) -> None:

@@ -88,7 +88,7 @@ class JobRelays:
         refuses a change.
         """
         with self._lock, self._open_kernel() as kernel:
-            bridge = _find_bridge(access, kernel.list_interfaces())
+            bridge = find_bridge(access.vlan, access.key, kernel.list_interfaces())
             spec = _relay_spec(access, uid, self.socket_path(access.key), bridge)
             if not self._is_current(kernel, access, bridge, spec["about"]):
                 self._ensure_none(kernel, access.key)
@@ -144,16 +144,18 @@ class JobRelays:
         path.unlink(missing_ok=True)
 
 
-def _find_bridge(access: JobAccess, interfaces: Iterable[KernelInterface]) -> KernelInterface:
-    name = names.bridge_name(access.vlan)
+def find_bridge(vlan: int, key: str, interfaces: Iterable[KernelInterface]) -> KernelInterface:
+    """PURE. Return the bridge of a VLAN. Raise Refused if the host has no such bridge of virtcloud.
+
+    ``key`` is the key of the cluster in the message.
+    """
+    name = names.bridge_name(vlan)
     bridge = next(
         (interface for interface in interfaces if interface.name == name and names.cluster_of_alias(interface.alias)),
         None,
     )
     if bridge is None:
-        raise Refused(
-            f"cluster {access.key}: expected bridge {name} of virtcloud for the job's port, found none on this host"
-        )
+        raise Refused(f"cluster {key}: expected bridge {name} of virtcloud, found none on this host")
     return bridge
 
 

@@ -310,5 +310,5 @@ def test_a_missing_bridge_is_named(in_namespace: Run, root: Path) -> None:
 
     assert (
         in_namespace(work)
-        == "cluster 12.pbs: expected bridge br100 of virtcloud for the job's port, found none on this host"
+        == "cluster 12.pbs: expected bridge br100 of virtcloud, found none on this host"
     )

@@ -1,0 +1,154 @@
+"""The check of a cluster's paths: its extent, the result of each path, and the section in which frames are lost. Pure.
+
+A path is an ordered list of ports: a frame leaves the first port, enters the second port, leaves the third port, and so
+on. A path that carries frames shows that each of its ports carries frames in this direction. The section of a failed
+path is what no other path shows to carry frames.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import permutations
+from typing import Final, NamedTuple
+
+from sbf_service.domain.paths import LiveCluster, find_pair_ports
+from virtcloud.model.cluster import ClusterState
+from virtcloud.model.errors import Conflict, NotFound
+from virtcloud.model.path_check import FrameReport, PathResult, PathSection, ReceivedFrames, VerifiedPath
+from virtcloud.model.topology import Topology
+from virtcloud.model.values import Name, PortRef
+
+VERIFIABLE: Final = frozenset({ClusterState.ACTIVE, ClusterState.DEGRADED})
+"""The states in which all elements were told to carry the cluster."""
+FRAME_OVERHEAD: Final = 64
+"""Octets of a frame besides the packet, and the gap between frames; rounded up."""
+BYTES_PER_S: Final = 10_000_000
+"""Octets per second that the hosts of a check send together, because all of them may cross one link."""
+MIN_ROUND_S, MIN_SECONDS, ROUNDS = 0.25, 4.0, 4
+
+Step = tuple[PortRef, bool]
+"""A port, and whether the frame leaves the port."""
+
+
+class CheckPace(NamedTuple):
+    """The seconds of one round of frames, and the seconds until hosts report what is missing."""
+
+    round_s: float
+    seconds: float
+
+
+def decide_pace(hosts: int, mtu: int) -> CheckPace:
+    """Return the pace of a check: at least four rounds, so that a single lost frame fails no path."""
+    octets = hosts * (hosts - 1) * (mtu + FRAME_OVERHEAD)
+    round_s = max(MIN_ROUND_S, octets / BYTES_PER_S)
+    return CheckPace(round_s, max(MIN_SECONDS, ROUNDS * round_s))
+
+
+def list_hosts(cluster: LiveCluster) -> tuple[Name, ...]:
+    """Return the hosts between which paths are checked. A member also needs paths to the hosts of its network."""
+    return tuple(dict.fromkeys((*cluster.spec.all_hosts, *cluster.network.spec.all_hosts)))
+
+
+def choose_size(cluster_mtu: int | None, mtus: Iterable[int]) -> int:
+    """Return the size of full packets: the cluster's MTU, or the smallest MTU of the bridges if no MTU is set."""
+    return min(mtus) if cluster_mtu is None else cluster_mtu
+
+
+def judge_paths(
+    topology: Topology, cluster: LiveCluster, hosts: Sequence[Name], reports: Mapping[Name, FrameReport]
+) -> tuple[VerifiedPath, ...]:
+    """Return the result of each path between the hosts that have reported.
+
+    The numbers of ``hosts`` are their positions. A host that received its own frames has a path to itself, which is a
+    loop.
+    """
+    received = {
+        (hosts[frames.number], target): frames
+        for target, report in reports.items()
+        for frames in report.received
+        if 0 <= frames.number < len(hosts)
+    }
+    reported = [host for host in hosts if host in reports]
+    results = {pair: _judge(received.get(pair)) for pair in permutations(reported, 2)}
+    routes = {pair: find_route(topology, cluster, *pair) for pair in results}
+    loops = [host for host in reported if _is_looped(received.get((host, host)))]
+    return (
+        *(
+            VerifiedPath(source=pair[0], target=pair[1], result=result, section=_find_section(pair, results, routes))
+            for pair, result in results.items()
+        ),
+        *(VerifiedPath(source=host, target=host, result=PathResult.DUPLICATES) for host in loops),
+    )
+
+
+def find_route(topology: Topology, cluster: LiveCluster, source: Name, target: Name) -> tuple[PortRef, ...]:
+    """Return the ports on the path between two hosts, in order. Return no ports if the topology has no such path."""
+    try:
+        ports = find_pair_ports(topology, cluster, (source, target))
+    except (Conflict, NotFound):
+        return ()
+    forward = tuple(_walk(topology, ports, source))
+    if forward and forward[-1].element == target:
+        return forward
+    return (*forward, *reversed(tuple(_walk(topology, ports, target))))
+
+
+def _walk(topology: Topology, ports: frozenset[PortRef], host: Name) -> Iterator[PortRef]:
+    """Yield the ports from a host on, to the other host or to the transport."""
+    left = set(ports)
+    at: PortRef | None = next((port for port in ports if port.element == host), None)
+    while at is not None:
+        yield at
+        left.discard(at)
+        peer = topology.peers.get(at)
+        if peer is None or peer not in left:
+            return
+        yield peer
+        left.discard(peer)
+        at = next((port for port in sorted(left) if port.element == peer.element), None)
+
+
+def _judge(frames: ReceivedFrames | None) -> PathResult:
+    if frames is None or not (frames.broadcast or frames.small or frames.full):
+        return PathResult.NOTHING_PASSES
+    if frames.duplicates:
+        return PathResult.DUPLICATES
+    if not frames.full:
+        return PathResult.ONLY_SMALL
+    return PathResult.PASSES if frames.broadcast else PathResult.NO_BROADCAST
+
+
+def _is_looped(frames: ReceivedFrames | None) -> bool:
+    return frames is not None and frames.broadcast > 0
+
+
+_CARRIED: Final[Mapping[PathResult, frozenset[PathResult]]] = {
+    PathResult.NOTHING_PASSES: frozenset(set(PathResult) - {PathResult.NOTHING_PASSES}),
+    PathResult.ONLY_SMALL: frozenset({PathResult.PASSES, PathResult.NO_BROADCAST, PathResult.DUPLICATES}),
+    PathResult.NO_BROADCAST: frozenset({PathResult.PASSES, PathResult.DUPLICATES}),
+}
+"""For each result of a path that loses frames: the results of paths that carry such frames."""
+
+
+def _find_section(
+    pair: tuple[Name, Name],
+    results: Mapping[tuple[Name, Name], PathResult],
+    routes: Mapping[tuple[Name, Name], tuple[PortRef, ...]],
+) -> PathSection | None:
+    """Return the section of a failed path that no other path shows to carry frames, or None if it is not known."""
+    carried, steps = _CARRIED.get(results[pair]), list(_list_steps(routes[pair]))
+    if carried is None or not steps:
+        return None
+    proven = {step for other, result in results.items() if result in carried for step in _list_steps(routes[other])}
+    start = next((index for index, step in enumerate(steps) if step not in proven), len(steps))
+    rest = next((index for index, step in enumerate(reversed(steps)) if step not in proven), len(steps))
+    ports, end = routes[pair], len(steps) - rest
+    if start >= end:  # other paths carry frames on each step, so nothing is known
+        start, end = 0, len(steps)
+    return PathSection(
+        after=ports[start - 1] if start else None,
+        before=ports[end] if end < len(ports) else None,
+        ports=ports[start:end],
+    )
+
+
+def _list_steps(route: Sequence[PortRef]) -> Iterator[Step]:
+    return ((port, index % 2 == 0) for index, port in enumerate(route))

@@ -1,0 +1,95 @@
+"""The check of a cluster's paths in the lab: a link with a lower MTU, and a VLAN that was removed from a switch."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from lab_clusters import create, remove
+
+from virtcloud.client.sbf import SbfClient
+from virtcloud.lab import Lab
+from virtcloud.lab.snapshot import take_snapshot
+from virtcloud.model.cluster import ClusterSpec
+from virtcloud.model.path_check import ClusterVerification, PathResult
+from virtcloud.model.views import ClusterView
+
+pytestmark = pytest.mark.lab
+
+HOSTS = ("brno-h1", "brno-h2", "praha-h1")
+
+
+@pytest.fixture(scope="module")
+def client(lab: Lab) -> Iterator[SbfClient]:
+    with SbfClient(f"unix://{lab.sbf_socket}", timeout=30) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def cluster(client: SbfClient) -> Iterator[ClusterView]:
+    """A cluster of three hosts without guests."""
+    spec = ClusterSpec.model_validate({"owner": "alice", "hosts": HOSTS, "deadline_s": 60})
+    yield create(client, "checked", spec)
+    remove(client, "checked")
+
+
+def verify(client: SbfClient) -> dict[tuple[str, str], PathResult]:
+    """Return the results of the failed paths."""
+    return failed(client.verify_cluster("checked"))
+
+
+def failed(found: ClusterVerification) -> dict[tuple[str, str], PathResult]:
+    assert not found.unverified
+    return {(path.source, path.target): path.result for path in found.failed}
+
+
+@contextmanager
+def mtu(lab: Lab, node: str, port: str, octets: int) -> Iterator[None]:
+    """Set the MTU of a port while the context lasts."""
+    former = lab.run(node, ["cat", f"/sys/class/net/{port}/mtu"], check=True).stdout.strip()
+    lab.run(node, ["ip", "link", "set", port, "mtu", str(octets)], check=True)
+    yield
+    lab.run(node, ["ip", "link", "set", port, "mtu", former], check=True)
+
+
+def test_full_packets_pass_between_all_hosts(client: SbfClient, cluster: ClusterView) -> None:
+    found = client.verify_cluster(cluster.key)
+    assert (failed(found), len(found.paths), found.mtu) == ({}, 6, 1500)
+
+
+def test_the_check_leaves_nothing_on_hosts_and_switches(lab: Lab, client: SbfClient, cluster: ClusterView) -> None:
+    before = take_snapshot(lab, lab.topology)
+    client.verify_cluster(cluster.key)
+    assert take_snapshot(lab, lab.topology) == before
+
+
+def test_a_link_with_a_lower_mtu_fails_the_pairs_that_use_it(lab: Lab, client: SbfClient, cluster: ClusterView) -> None:
+    assert cluster
+    with mtu(lab, "praha-sw1", "uplink", 1400):
+        found = client.verify_cluster("checked")
+    assert {path.result for path in found.failed} == {PathResult.ONLY_SMALL}
+    assert {path.source for path in found.failed} | {path.target for path in found.failed} == set(HOSTS)
+    assert ("brno-h1", "brno-h2") not in failed(found)
+    (section,) = [path.section for path in found.failed if (path.source, path.target) == ("praha-h1", "brno-h1")]
+    assert section is not None
+    assert "praha-sw1:uplink" in section.ports
+
+
+def test_a_vlan_that_was_cut_by_hand_is_located(lab: Lab, client: SbfClient, cluster: ClusterView) -> None:
+    vlan = cluster.vlans["brno"]  # type: ignore[index]
+    for _ in range(5):  # SBF may correct the switch before the check
+        lab.run("brno-sw1", ["bridge", "vlan", "del", "dev", "p1", "vid", str(vlan)], check=True)
+        found = client.verify_cluster("checked")
+        if found.failed:
+            break
+    assert failed(found) == {
+        pair: PathResult.NOTHING_PASSES
+        for pair in (
+            ("brno-h1", "brno-h2"),
+            ("brno-h1", "praha-h1"),
+            ("brno-h2", "brno-h1"),
+            ("praha-h1", "brno-h1"),
+        )
+    }
+    assert found.notes == (f"switch brno-sw1: VLAN {vlan} is missing on p1; SBF corrects this at its next reading",)
+    client.reconcile("brno-sw1")
+    assert verify(client) == {}

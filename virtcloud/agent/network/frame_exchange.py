@@ -1,0 +1,249 @@
+"""The exchange of check frames between a cluster's hosts: sends frames on the cluster's bridge and counts arrivals.
+
+The frames have EtherType 0x88b5, which IEEE 802 reserves for local experiments. They are no IP packets, so no element
+fragments them. Their source is the bridge's own address, so the socket needs neither a port nor a promiscuous mode, and
+nothing remains on the host when the process ends. Frames to one host stay outside the guests' ports. Guests receive
+only the small broadcasts that teach the switches the bridges' addresses. Each frame carries a code of its sender,
+receiver, kind, round and content that guests cannot compute (HMAC, RFC 2104).
+
+Offset and length of the fields after the Ethernet header: 0 identifier (8), 8 kind (1), 9 sender (2), 11 receiver (2),
+13 round (4), 17 length of the packet (2), 19 code (16), 35 zeros up to the length.
+"""
+
+import errno
+import hmac
+import math
+import select
+import socket
+import struct
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from enum import IntEnum
+from itertools import islice
+from types import TracebackType
+from typing import Final, NamedTuple, Self
+
+from virtcloud.agent.files import refuse_os_errors
+from virtcloud.model.path_check import SMALL_BYTES, BridgeEnd, FrameExchange, FrameReport, ReceivedFrames
+from virtcloud.model.values import Mac
+
+ETHER_TYPE: Final = 0x88B5
+SETTLE_S: Final = 0.3
+"""Seconds in which a host waits for duplicates after it has received everything."""
+FIRST_FRAMES_S: Final = 0.1
+"""Seconds between the first broadcasts and the first other frames. Meanwhile, switches learn the bridges' addresses."""
+GRACE_S: Final = 15.0
+"""Seconds after which an exchange ends even if SBF does not end it."""
+TICK_S: Final = 0.02
+MAX_FRAMES: Final = 1000
+"""Largest number of frames that are read at a time."""
+EVERYBODY: Final = 0xFFFF
+BROADCAST: Final = b"\xff" * 6
+_ETHERNET: Final = struct.Struct("!6s6sH")
+_HEADER: Final = struct.Struct("!8sBHHIH")
+_CODE_BYTES: Final = 16
+
+
+class FrameKind(IntEnum):
+    """The kinds of check frames."""
+
+    BROADCAST = 1
+    SMALL = 2
+    FULL = 3
+
+
+class CheckFrame(NamedTuple):
+    """A check frame. ``receiver`` is EVERYBODY for broadcasts."""
+
+    kind: FrameKind
+    sender: int
+    receiver: int
+    round: int
+
+
+def build_check_frame(exchange: FrameExchange, frame: CheckFrame, source: bytes, target: bytes) -> bytes:
+    """PURE. Return the octets of a frame."""
+    size = exchange.mtu if frame.kind is FrameKind.FULL else SMALL_BYTES
+    identifier = bytes.fromhex(exchange.check)
+    header = _HEADER.pack(identifier, frame.kind, frame.sender, frame.receiver, frame.round, size)
+    padding = bytes(size - len(header) - _CODE_BYTES)
+    return _ETHERNET.pack(target, source, ETHER_TYPE) + header + _code(exchange, header + padding) + padding
+
+
+def parse_check_frame(exchange: FrameExchange, octets: bytes) -> CheckFrame | None:
+    """PURE. Parse a received frame. Return None for a frame of another check, and for a damaged or forged frame."""
+    packet = octets[_ETHERNET.size :]
+    if len(packet) < SMALL_BYTES:
+        return None
+    identifier, kind, sender, receiver, number, size = _HEADER.unpack_from(packet)
+    if identifier.hex() != exchange.check or kind not in set(FrameKind) or len(packet) < size:
+        return None
+    header, rest = packet[: _HEADER.size], packet[_HEADER.size : size]
+    if not hmac.compare_digest(rest[:_CODE_BYTES], _code(exchange, header + rest[_CODE_BYTES:])):
+        return None
+    return CheckFrame(FrameKind(kind), sender, receiver, number)
+
+
+def _code(exchange: FrameExchange, content: bytes) -> bytes:
+    return hmac.digest(bytes.fromhex(exchange.secret.get_secret_value()), content, "sha256")[:_CODE_BYTES]
+
+
+class FrameCounts:
+    """PURE. The frames that arrived at the host with the address ``mac``."""
+
+    def __init__(self, exchange: FrameExchange, mac: bytes) -> None:
+        """Begin without frames."""
+        self._exchange = exchange
+        self._sources = {exchange.number: mac, **{peer.number: _octets(peer.mac) for peer in exchange.peers}}
+        self._seen: set[CheckFrame] = set()
+        self._duplicates: Counter[int] = Counter()
+
+    def add(self, octets: bytes) -> None:
+        """Count a received frame. Ignore frames that no host of the check sent to this host.
+
+        A repeated broadcast is ignored, because a guest can repeat it.
+        """
+        frame = parse_check_frame(self._exchange, octets)
+        if frame is None or frame.receiver not in {self._exchange.number, EVERYBODY}:
+            return
+        if _ETHERNET.unpack_from(octets)[1] != self._sources.get(frame.sender):
+            return
+        if frame in self._seen and frame.receiver != EVERYBODY:
+            self._duplicates[frame.sender] += 1
+        self._seen.add(frame)
+
+    @property
+    def complete(self) -> bool:
+        """Whether a frame of each kind has arrived from each peer."""
+        arrived = {(frame.sender, frame.kind) for frame in self._seen}
+        return all((peer.number, kind) in arrived for peer in self._exchange.peers for kind in FrameKind)
+
+    def report(self, error: str | None) -> FrameReport:
+        """Return the report of the arrivals so far."""
+        counts = Counter((frame.sender, frame.kind) for frame in self._seen)
+        received = tuple(
+            ReceivedFrames(
+                number=sender,
+                broadcast=counts[sender, FrameKind.BROADCAST],
+                small=counts[sender, FrameKind.SMALL],
+                full=counts[sender, FrameKind.FULL],
+                duplicates=self._duplicates[sender],
+            )
+            for sender in self._sources
+        )
+        return FrameReport(received=received, error=error)
+
+
+class BridgeSocket:
+    """A packet socket (packet(7)) on a cluster's bridge."""
+
+    def __init__(self, bridge: str, mtu: int) -> None:
+        """Open the socket. Raise Refused if the host has no such bridge."""
+        self._bridge = bridge
+        self._mtu = mtu
+        with refuse_os_errors(f"open bridge {bridge} of this host"), ExitStack() as opened:
+            # with protocol 0, the socket receives no frames before bind()
+            self._socket = opened.enter_context(socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0))
+            self._socket.bind((bridge, ETHER_TYPE))
+            self._socket.setblocking(False)
+            self._mac: bytes = self._socket.getsockname()[4]
+            opened.pop_all()
+        self._poll = select.poll()  # select() refuses descriptors greater than 1023
+        self._poll.register(self._socket, select.POLLIN)
+
+    def __enter__(self) -> Self:
+        """Return the socket."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Close the socket."""
+        self._socket.close()
+
+    @property
+    def end(self) -> BridgeEnd:
+        """The address and the MTU of the bridge."""
+        return BridgeEnd(mac=Mac(self._mac.hex(":")), mtu=self._mtu)
+
+    def exchange(self, exchange: FrameExchange, report: Callable[[FrameReport], None], ended: threading.Event) -> None:
+        """Exchange frames until ``ended`` is set. Call ``report`` once: when everything has arrived, or at the limit.
+
+        Frames are sent until the end, because other hosts may still wait for them. Raise Refused if the bridge was
+        removed.
+        """
+        counts, sender = FrameCounts(exchange, self._mac), _Sender(exchange, self._mac)
+        start, reported, complete_at = time.monotonic(), False, math.inf
+        with refuse_os_errors(f"exchange check frames on bridge {self._bridge} of this host"):
+            while not ended.is_set() and (elapsed := time.monotonic() - start) < exchange.seconds + GRACE_S:
+                for octets in sender.due(min(elapsed, exchange.seconds)):
+                    sender.error = self._send(octets) or sender.error
+                self._receive(counts)
+                complete_at = min(complete_at, elapsed) if counts.complete else math.inf
+                if not reported and (elapsed >= exchange.seconds or elapsed >= complete_at + SETTLE_S):
+                    report(counts.report(sender.error))
+                    reported = True
+
+    def _send(self, octets: bytes) -> str | None:
+        """Send a frame. Return the error if the bridge's MTU is too small. A full queue loses the frame."""
+        try:
+            self._socket.send(octets)
+        except OSError as error:
+            if error.errno in {errno.EAGAIN, errno.ENOBUFS}:
+                return None
+            if error.errno != errno.EMSGSIZE:
+                raise
+            size = len(octets) - _ETHERNET.size
+            return f"bridge {self._bridge} of this host refuses packets of {size} bytes: its MTU is too small"
+        return None
+
+    def _receive(self, counts: FrameCounts) -> None:
+        self._poll.poll(TICK_S * 1000)
+        for octets in islice(_read_frames(self._socket), MAX_FRAMES):
+            counts.add(octets)
+
+
+class _Sender:
+    """PURE. The frames of one host, spread over the rounds. Each host begins with another peer."""
+
+    def __init__(self, exchange: FrameExchange, mac: bytes) -> None:
+        self._exchange = exchange
+        self._mac = mac
+        self._frames = self._list_frames()
+        self._next: tuple[float, bytes] | None = next(self._frames, None)
+        self.error: str | None = None
+
+    def due(self, elapsed: float) -> Iterator[bytes]:
+        """Yield the frames that have not been sent and are due ``elapsed`` seconds after the start."""
+        while self._next is not None and self._next[0] <= elapsed:
+            yield self._next[1]
+            self._next = next(self._frames, None)
+
+    def _list_frames(self) -> Iterator[tuple[float, bytes]]:
+        """Yield the times and octets of all frames."""
+        exchange = self._exchange
+        peers = sorted(exchange.peers, key=lambda peer: (peer.number < exchange.number, peer.number))
+        for number in range(math.ceil(exchange.seconds / exchange.round_s)):
+            start = number * exchange.round_s
+            yield start, self._build(FrameKind.BROADCAST, EVERYBODY, number, BROADCAST)
+            for index, peer in enumerate(peers):
+                at = start + (FIRST_FRAMES_S if number == 0 else 0) + index * exchange.round_s / len(peers)
+                for kind in (FrameKind.SMALL, FrameKind.FULL):
+                    yield at, self._build(kind, peer.number, number, _octets(peer.mac))
+
+    def _build(self, kind: FrameKind, receiver: int, number: int, target: bytes) -> bytes:
+        frame = CheckFrame(kind, self._exchange.number, receiver, number)
+        return build_check_frame(self._exchange, frame, self._mac, target)
+
+
+def _octets(mac: str) -> bytes:
+    return bytes.fromhex(mac.replace(":", ""))
+
+
+def _read_frames(packet_socket: socket.socket) -> Iterator[bytes]:
+    while True:
+        try:
+            yield packet_socket.recv(1 << 16)
+        except BlockingIOError:
+            return
