@@ -59,6 +59,7 @@ adapters = SimpleNamespace(
     open_host=lambda *_: nullcontext(FakeManagedHost()),
     make_job_relays=lambda *_: None,
     make_guest_connector=lambda *_: None,
+    open_bridge=lambda _segment: None,
     make_image_cache=lambda *_: SimpleNamespace(),
 )
 bootstrap._import_adapters = lambda: adapters

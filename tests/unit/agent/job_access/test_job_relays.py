@@ -308,7 +308,4 @@ def test_a_missing_bridge_is_named(in_namespace: Run, root: Path) -> None:
             host.relays.ensure(JOB, UID)
         return str(raised.value)
 
-    assert (
-        in_namespace(work)
-        == "cluster 12.pbs: expected bridge br100 of virtcloud, found none on this host"
-    )
+    assert in_namespace(work) == "cluster 12.pbs: expected bridge br100 of virtcloud, found none on this host"
