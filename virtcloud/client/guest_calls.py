@@ -61,7 +61,8 @@ class GuestCalls(SbfCalls):
 
     def waiting_sessions(self, element: str, after: int = 0, wait: float = 0) -> list[GuestSession]:
         """Return the sessions that wait for the agent of an element. If there is none, wait up to ``wait`` seconds."""
-        query = {"after": after, "wait": min(wait, LONGEST_WAIT_S), "kinds": ",".join(SessionKind)}
+        kinds = ",".join(SessionKind)
+        query: dict[str, str | float | None] = {"after": after, "wait": min(wait, LONGEST_WAIT_S), "kinds": kinds}
         answer = self._connection.send("GET", f"/v1/elements/{Name(element)}/sessions", query=query, wait=wait)
         return self._documents(GuestSession, answer)
 

@@ -145,6 +145,7 @@ def exchange_frames(stream: SessionStream, bridge: BridgeSocket) -> None:
     if not request:
         return  # fewer than two hosts take part
     exchange = FrameExchange.model_validate_json(request, extra="ignore")
+    log.info("check_started", check=exchange.check, hosts=len(exchange.peers) + 1, mtu=exchange.mtu)
     ended = threading.Event()
     threading.Thread(target=_wait_for_end, args=(stream, ended), name="check's end", daemon=True).start()
     try:
@@ -157,8 +158,8 @@ def exchange_frames(stream: SessionStream, bridge: BridgeSocket) -> None:
 def _wait_for_end(stream: SessionStream, ended: threading.Event) -> None:
     try:
         stream.receive()
-    except VirtcloudError:
-        pass  # SBF has left
+    except VirtcloudError as error:
+        log.info("check_interrupted", error=error)
     finally:
         ended.set()
 
