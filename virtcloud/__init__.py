@@ -7,7 +7,7 @@ agent, the command line and the lab. The service that manages all clusters is th
 from importlib import import_module
 
 __version__ = "0.2.0"
-__all__ = ["AsyncClient", "Client", "Cluster", "ClusterSpec", "Guest", "VirtcloudError", "__version__"]
+__all__ = ["AsyncClient", "Client", "Cluster", "ClusterSpec", "Guest", "SshOptions", "VirtcloudError", "__version__"]
 
 _MODULES = {
     "AsyncClient": "virtcloud.client.asynchronous",
@@ -15,6 +15,7 @@ _MODULES = {
     "Cluster": "virtcloud.client.api",
     "ClusterSpec": "virtcloud.model.cluster",
     "Guest": "virtcloud.model.cluster",
+    "SshOptions": "virtcloud.client.ssh_arguments",
     "VirtcloudError": "virtcloud.model.errors",
 }
 

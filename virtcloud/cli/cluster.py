@@ -7,21 +7,15 @@ import click
 
 from virtcloud.cli import printing
 from virtcloud.cli.cluster_create import create
-from virtcloud.cli.cluster_ssh import (
-    SshCall,
-    build_ssh_arguments,
-    choose_guest,
-    proxy_arguments,
-    write_known_hosts,
-)
+from virtcloud.cli.cluster_run import run
 from virtcloud.cli.cluster_verify import verify_command
 from virtcloud.cli.cluster_view import CLUSTER_COLUMNS, cluster_row, describe_remains, format_lease_end, print_cluster
 from virtcloud.cli.confirmation import require_confirmation
 from virtcloud.cli.groups import SummaryGroup
 from virtcloud.cli.options import DurationType, open_client
 from virtcloud.cli.progress import wait_with_progress
+from virtcloud.client.ssh_arguments import ClusterLogins, SshOptions, find_login_folder, require_ssh
 from virtcloud.model.cluster import ClusterState
-from virtcloud.model.errors import BadInput
 from virtcloud.model.known_hosts import render_known_hosts
 from virtcloud.model.views import ClusterView
 
@@ -35,6 +29,7 @@ def cluster() -> None:
 
 
 cluster.add_command(create)
+cluster.add_command(run)
 cluster.add_command(verify_command)
 
 
@@ -195,19 +190,11 @@ def ssh(  # noqa: PLR0913 - click passes each option by its name
     Example: virtcloud cluster ssh demo g2 -- hostname
     """
     client = open_client(context)
-    view = client.get(key).view
-    found = client.sbf.peers(key)
-    peer = choose_guest(found, [one.name for one in view.spec.guests], guest)
-    call = SshCall(user or found.user, options, identity, command)
-    proxy = proxy_arguments(context.find_root().obj, peer)
-    arguments = build_ssh_arguments(call, peer, proxy, write_known_hosts(found, view.id))
+    logins = ClusterLogins(client.sbf, key, find_login_folder())
+    (login,) = logins.find(SshOptions(user, identity, options), [guest]).values()
     client.close()
-    try:
-        os.execvp(arguments[0], arguments)  # noqa: S606 - no shell
-    except FileNotFoundError as error:
-        raise BadInput(
-            "expected the program ssh on this machine, found none: apt-get install openssh-client"
-        ) from error
+    with require_ssh():
+        os.execvp(login[0], [*login, *command])  # noqa: S606 - no shell
 
 
 @cluster.command()

@@ -8,6 +8,8 @@
         cluster = client.create("demo", hosts=["brno-h1", "praha-h1"])
         cluster.wait_active(progress=True)  # a progress bar, in a terminal and in a notebook
         print(cluster.vlans)
+        for name, result in cluster.run("hostname").items():  # on all guests at the same time, over ssh
+            print(name, result.returncode, result.stdout)
         more = client.create("more", joins="demo", hosts=["plzen-h1"])  # a member of the same network
         more.wait_active().delete(wait=True)
         cluster.delete(wait=True)
@@ -25,8 +27,11 @@ from typing import Any, Self
 from virtcloud.client.connection import TlsTrust
 from virtcloud.client.credentials import CA_VARIABLE, CERTIFICATE_VARIABLE, token_source
 from virtcloud.client.events import ClusterEvent, find_events
+from virtcloud.client.fan_out import DEFAULT_JOBS, ShowFanOut
+from virtcloud.client.guest_commands import GuestResult, make_command, require_success, run_collected
 from virtcloud.client.guests import ClusterGuests
 from virtcloud.client.sbf import DEFAULT_URL, SbfClient
+from virtcloud.client.ssh_arguments import DEFAULT_OPTIONS, SshOptions, open_logins
 from virtcloud.model.changes import ClusterDryRun
 from virtcloud.model.cluster import ENDED_STATES, LEAVING_STATES, ClusterRequest, ClusterSpec, ClusterState
 from virtcloud.model.errors import BadInput, ClusterFailed, Gone, NotFound, ServiceUnreachable, TimedOut
@@ -256,6 +261,32 @@ class Cluster:
         With these lines, ssh asks no question about a guest's host key. Raise Conflict if the cluster is ending.
         """
         return render_known_hosts(self._sbf.peers(self.key, self.view.id).peers)
+
+    def run(  # noqa: PLR0913 - callers pass each argument by its name
+        self,
+        command: str | Sequence[str],
+        *,
+        guests: Sequence[str] = (),
+        stdin: str | bytes | None = None,
+        timeout: float | None = None,
+        jobs: int = DEFAULT_JOBS,
+        check: bool = False,
+        options: SshOptions = DEFAULT_OPTIONS,
+        progress: ShowFanOut | None = None,
+    ) -> dict[str, GuestResult]:
+        """Run a command on all guests, or on the named ``guests``, at the same time over ssh. Return results by guest.
+
+        A text is a line for the guest's shell; a sequence has the program and its arguments. ``stdin`` is the standard
+        input of each command. A command that does not end within ``timeout`` seconds is ended. At most ``jobs`` guests
+        are used at the same time. A command that fails, or a guest that cannot be reached, is a result and no
+        exception. With ``check``, raise GuestsFailed. Raise NotFound for an unknown guest.
+        """
+        made = make_command(command, stdin)
+        with open_logins(self._sbf, self.key, self.view.id) as logins:
+            results = run_collected(logins, options, guests, made, jobs, timeout, progress)
+        if check:
+            require_success(results)
+        return results
 
     def events(self, timeout: float | None = None) -> Iterator[ClusterEvent]:
         """Yield the present state and progress, then each change, until the cluster has ended or ``timeout`` seconds.

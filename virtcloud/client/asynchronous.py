@@ -180,6 +180,8 @@ class AsyncGuest:
     stop = _wrapped_twin(ClusterGuest.stop, _return_self)
     start = _wrapped_twin(ClusterGuest.start, _return_self)
     reset = _wrapped_twin(ClusterGuest.reset, _return_self)
+    run = _twin(ClusterGuest.run)
+    ssh = _twin(ClusterGuest.ssh)
     wait_confirmed = _wrapped_twin(ClusterGuest.wait_confirmed, _return_self)
     connect = _wrapped_twin(ClusterGuest.connect, _wrap_stream)
     console = _wrapped_twin(ClusterGuest.console, _wrap_stream)
@@ -229,6 +231,7 @@ class AsyncCluster:
     delete = _wrapped_twin(Cluster.delete, _return_self)
     known_hosts = _twin(Cluster.known_hosts)
     verify = _twin(Cluster.verify)
+    run = _twin(Cluster.run)
 
     async def guest(self, name: str) -> AsyncGuest:
         """Return a guest. Raise NotFound for an unknown name."""

@@ -113,8 +113,8 @@ class Connection:
         """Prepare the connections. Nothing is sent yet. Raise BadInput for an invalid address."""
         self.url = url
         self._timeout = timeout
-        self._token = token
-        self._trust = trust
+        self.token = token
+        self.trust = trust
         self._http = _build_http_client(url, trust)
 
     def close(self) -> None:
@@ -188,7 +188,7 @@ class Connection:
             raise ServiceUnreachable(_explain_request_error(self.url, error)) from error
 
     def _headers(self) -> dict[str, str]:
-        token = self._token()
+        token = self.token()
         return {"user-agent": USER_AGENT} | (
             {} if token is None else {"authorization": f"Bearer {token.get_secret_value()}"}
         )
@@ -201,10 +201,10 @@ class Connection:
         scheme = address.partition(":")[0]
         if self.url.startswith("https:") and scheme != "https":
             raise BadInput(f"{address}: expected https, because the token would cross a network unencrypted")
-        token = self._token()
+        token = self.token()
         headers = {} if token is None else {"authorization": f"Bearer {token.get_secret_value()}"}
         params = {key: str(value) for key, value in query.items() if value is not None}
-        context = _tls_context(scheme, self._trust)
+        context = _tls_context(scheme, self.trust)
         tls = context if isinstance(context, ssl.SSLContext) else None
         try:
             return open_stream(address, path, params, headers, USER_AGENT, tls, timeout=self._timeout + wait)

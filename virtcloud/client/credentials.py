@@ -13,6 +13,7 @@ No command takes a token as an argument, because every local user can read a com
 import os
 import stat
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import SecretStr
@@ -32,6 +33,17 @@ def no_token() -> None:
     """Return None. A client with this token source sends no token."""
 
 
+@dataclass(frozen=True, slots=True)
+class FileToken:
+    """A token source that reads a file for each call."""
+
+    path: Path
+
+    def __call__(self) -> SecretStr:
+        """Return the token. Raise the errors of :func:`read_token`."""
+        return read_token(self.path)
+
+
 def default_token_file() -> Path:
     """Return the path of the file that ``virtcloud login`` writes (XDG Base Directory)."""
     base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
@@ -45,10 +57,10 @@ def token_source(url: str, token: str | SecretStr | None = None, file: str | Pat
         return lambda: secret
     path = file or os.environ.get(FILE_VARIABLE)
     if path:
-        return lambda: read_token(Path(path))
+        return FileToken(Path(path))
     if url.startswith("unix:"):
         return no_token
-    return _read_default_token
+    return read_default_token
 
 
 def read_token(path: Path) -> SecretStr:
@@ -100,6 +112,7 @@ def _replace(path: Path, text: str, kind: str) -> None:
         raise BadInput(f"{kind} {path}: cannot be written: {error.strerror}") from error
 
 
-def _read_default_token() -> SecretStr | None:
+def read_default_token() -> SecretStr | None:
+    """Return the token of the file that ``virtcloud login`` writes, or None if there is no file."""
     path = default_token_file()
     return read_token(path) if path.exists() else None

@@ -5,6 +5,8 @@
     cluster = client.get("demo")
     cluster.guests["g1"].stop()
     cluster.guests["g1"].start()
+    print(cluster.guests["g1"].run("uptime").stdout)
+    cluster.guests["g1"].ssh()  # log in on this terminal
     for piece in cluster.guests["g1"].log():
         sys.stdout.buffer.write(piece)
     with cluster.guests["g1"].connect(22) as stream:
@@ -13,12 +15,16 @@
         print(name, guest.view.host, guest.view.power)
 """
 
+import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Self
 
+from virtcloud.client.fan_out import ShowFanOut
+from virtcloud.client.guest_commands import GuestResult, make_command, require_success, run_collected
 from virtcloud.client.sbf import SbfClient
 from virtcloud.client.session_stream import SessionStream
+from virtcloud.client.ssh_arguments import DEFAULT_OPTIONS, SshOptions, open_logins, require_ssh
 from virtcloud.model.errors import NotFound, ServiceUnreachable, TimedOut
 from virtcloud.model.guest_sessions import SessionKind, SessionRequest
 from virtcloud.model.guests import GuestPower, GuestView
@@ -81,6 +87,34 @@ class ClusterGuest:
     def console(self) -> SessionStream:
         """Connect to the guest's console. Several users may be connected at the same time."""
         return self._open(SessionRequest(kind=SessionKind.CONSOLE))
+
+    def run(  # noqa: PLR0913 - callers pass each argument by its name
+        self,
+        command: str | Sequence[str],
+        *,
+        stdin: str | bytes | None = None,
+        timeout: float | None = None,
+        check: bool = False,
+        options: SshOptions = DEFAULT_OPTIONS,
+        progress: ShowFanOut | None = None,
+    ) -> GuestResult:
+        """Run a command in the guest over ssh, and return its result; see :meth:`virtcloud.Cluster.run`."""
+        made = make_command(command, stdin)
+        with open_logins(self._sbf, self.view.cluster, self._cluster_id) as logins:
+            results = run_collected(logins, options, (self.name,), made, 1, timeout, progress)
+        if check:
+            require_success(results)
+        return results[self.name]
+
+    def ssh(self, *command: str, options: SshOptions = DEFAULT_OPTIONS) -> int:
+        """Log in to the guest with ssh on this program's terminal. Return the exit code of ssh.
+
+        With ``command``, run the command instead of a shell. ssh uses the program's standard streams.
+        """
+        with open_logins(self._sbf, self.view.cluster, self._cluster_id) as logins:
+            arguments = logins.find(options, (self.name,))[self.name]
+            with require_ssh():
+                return subprocess.call([*arguments, *command])  # noqa: S603 - no shell
 
     def _open(self, request: SessionRequest) -> SessionStream:
         return self._sbf.open_session(self.view.cluster, self.name, request, self._cluster_id)

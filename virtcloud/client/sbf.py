@@ -49,6 +49,16 @@ class SbfClient(TopologyCalls, ElementCalls, ClusterCalls, GuestCalls, ImageCall
         """The address of SBF, as the caller passed it."""
         return self._connection.url
 
+    @property
+    def token(self) -> TokenSource:
+        """The function that returns the token for each call."""
+        return self._connection.token
+
+    @property
+    def trust(self) -> TlsTrust:
+        """The client's certificate, and the trusted certificate authorities."""
+        return self._connection.trust
+
     def close(self) -> None:
         """Close the connections."""
         self._connection.close()

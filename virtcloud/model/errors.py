@@ -34,6 +34,7 @@
     ├── SchedulerUnavailable  the batch system's answer is missing or incomplete
     ├── ClusterFailed         the awaited cluster has failed
     ├── TimedOut              a wait ended early; the operation continues
+    ├── GuestsFailed          a command or a copy failed on some guests
     └── ElementError          an element failed
         ├── Unreachable       it does not answer: retry
         ├── Refused           it rejected the change, with a message
@@ -284,6 +285,18 @@ class TimedOut(VirtcloudError):
     """A wait exceeded its timeout. The awaited operation continues."""
 
     slug = "timed-out"
+
+
+class GuestsFailed(VirtcloudError):
+    """A command or a copy failed on some guests. ``failures`` maps each of these guests to the reason."""
+
+    slug = "guests-failed"
+
+    def __init__(self, subject: str, failures: Mapping[str, str], total: int) -> None:
+        """Store the reasons. ``total`` is the number of all guests that were used."""
+        self.failures = dict(failures)
+        reasons = "".join(f"\n{name}: {reason}" for name, reason in failures.items())
+        super().__init__(f"{subject} failed on {len(failures)} of {count_of(total, 'guest')}:{reasons}")
 
 
 class ElementError(VirtcloudError):

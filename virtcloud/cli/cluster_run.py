@@ -1,0 +1,188 @@
+"""``virtcloud cluster run``: a command on all guests of a cluster, and its output with the guests' names."""
+
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from typing import IO, Any
+
+import click
+
+from virtcloud.cli import groups
+from virtcloud.cli.groups import SummaryCommand
+from virtcloud.cli.options import DurationType, open_client
+from virtcloud.client.fan_out import DEFAULT_JOBS
+from virtcloud.client.guest_commands import (
+    GuestResult,
+    OutputSink,
+    find_batch_logins,
+    make_command,
+    require_success,
+    run_commands,
+)
+from virtcloud.client.ssh_arguments import SshOptions, open_logins
+from virtcloud.model.errors import printable
+
+MAX_LINE_BYTES = 1 << 16
+"""A longer line is printed in parts, so that a guest that sends no line feed does not fill the memory."""
+MAX_JOBS = 100
+
+
+def fan_out_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of commands that use many guests over ssh."""
+    for option in (
+        click.option(
+            "--option", "-o", "options", multiple=True, help="An option for ssh, as in ssh_config(5); may be repeated."
+        ),
+        click.option("--identity", "-i", metavar="FILE", help="File with your private key.  [default: ssh's default]"),
+        click.option("--user", "-l", help="The user in the guests.  [default: the user of the cluster's guests]"),
+        click.option(
+            "--jobs",
+            type=click.IntRange(1, MAX_JOBS),
+            default=DEFAULT_JOBS,
+            show_default=True,
+            help="Number of guests that are used at the same time.",
+        ),
+        click.option("--timeout", type=DurationType(), help="Maximum time for each guest.  [default: no limit]"),
+        click.option(
+            "--guest",
+            "-g",
+            "guests",
+            multiple=True,
+            metavar="NAME[,NAME]...",
+            help="Only this guest; may be repeated.  [default: all guests of the cluster]",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def split_names(values: tuple[str, ...]) -> list[str]:
+    """Return the names of a repeated option whose values may be lists with commas."""
+    return [name for value in values for name in value.split(",") if name]
+
+
+@click.command(cls=SummaryCommand)
+@click.argument("key")
+@click.argument("command", nargs=-1, required=True, metavar="-- COMMAND...")
+@fan_out_options
+@click.option("--stdin", "use_stdin", is_flag=True, help="Read the standard input, and pass it to each command.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON after all commands have ended.")
+@click.pass_context
+def run(  # noqa: PLR0913 - click passes each option by its name
+    context: click.Context,
+    /,
+    key: str,
+    *,
+    command: tuple[str, ...],
+    guests: tuple[str, ...],
+    timeout: float | None,
+    jobs: int,
+    user: str | None,
+    identity: str | None,
+    options: tuple[str, ...],
+    use_stdin: bool,
+    as_json: bool,
+) -> None:
+    """Run COMMAND on all guests of the cluster KEY at the same time, over ssh. Each line begins with the guest's name.
+
+    As with ssh, the words of COMMAND are joined with spaces, and the guest's shell interprets them. The standard
+    input of COMMAND is empty, unless --stdin is set. ssh asks no questions: a key with a passphrase must be in the
+    ssh-agent. Ctrl-C ends COMMAND on all guests.
+
+    The exit code is 0 if COMMAND succeeded on all guests, otherwise 1, with the failed guests on stderr.
+
+    Example: virtcloud cluster run demo -- uname -r
+
+    Example: virtcloud cluster run demo --guest g1,g2 --timeout 1m --json -- './prepare && ./check'
+    """
+    wanted = make_command(" ".join(command), sys.stdin.buffer.read() if use_stdin else None)
+    output = None if as_json else PrefixedOutput(sys.stdout.buffer, sys.stderr.buffer)
+    with open_logins(open_client(context).sbf, key) as logins:
+        found = find_batch_logins(logins, SshOptions(user, identity, options), split_names(guests))
+        try:
+            if output:
+                results = run_commands(found, wanted, output.open_sink, jobs, timeout, output.require_reader)
+            else:
+                results = run_commands(found, wanted, None, jobs, timeout)
+        except KeyboardInterrupt:
+            groups.exit_interrupted(context, "interrupted; the command was ended on all guests")
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # otherwise Python reports the lost pipe at its end
+            context.exit(groups.EXIT_FAILED)
+    if not output:
+        click.echo(json.dumps({name: _document(result) for name, result in results.items()}, indent=2))
+    require_success(results)
+
+
+def _document(result: GuestResult) -> Mapping[str, object]:
+    return {
+        "returncode": result.returncode,
+        "stdout": result.stdout,
+        "stderr": result.stderr,
+        "seconds": round(result.seconds, 3),
+        "error": result.error,
+    }
+
+
+class PrefixedOutput:
+    """The output of all guests on the standard streams. Each line begins with the guest's name. Thread-safe."""
+
+    def __init__(self, stdout: IO[bytes], stderr: IO[bytes]) -> None:
+        """Write to these streams."""
+        self._streams = {False: stdout, True: stderr}
+        self._lock = threading.Lock()
+        self._has_reader = True
+
+    def open_sink(self, guest: str) -> OutputSink:
+        """Return the receiver of a guest's output."""
+        return PrefixedSink(f"{guest}: ".encode(), self._write)
+
+    def require_reader(self, _progress: object) -> None:
+        """Raise BrokenPipeError if the reader of a stream has left, for example ``head``."""
+        if not self._has_reader:
+            raise BrokenPipeError
+
+    def _write(self, data: bytes, is_error: bool) -> None:
+        stream = self._streams[is_error]
+        shown = printable(data.decode(errors="replace").replace("\r", "")).encode() if stream.isatty() else data
+        with self._lock:
+            try:
+                stream.write(shown)
+                stream.flush()
+            except BrokenPipeError:
+                self._has_reader = False
+
+
+class PrefixedSink:
+    """An `OutputSink` that writes whole lines with a prefix."""
+
+    def __init__(self, prefix: bytes, write: Callable[[bytes, bool], None]) -> None:
+        """Write lines with ``write``. Its second argument is true for the standard error."""
+        self._prefix = prefix
+        self._write = write
+        self._rest = {False: b"", True: b""}
+
+    def write_stdout(self, data: bytes) -> None:
+        """Write the lines of the standard output that are complete now."""
+        self._write_lines(data, is_error=False)
+
+    def write_stderr(self, data: bytes) -> None:
+        """Write the lines of the standard error that are complete now."""
+        self._write_lines(data, is_error=True)
+
+    def close(self) -> None:
+        """Write the last lines, which end without a line feed."""
+        for is_error, rest in self._rest.items():
+            if rest:
+                self._write(self._prefix + rest + b"\n", is_error)
+
+    def _write_lines(self, data: bytes, *, is_error: bool) -> None:
+        lines, feed, rest = (self._rest[is_error] + data).rpartition(b"\n")
+        if len(rest) > MAX_LINE_BYTES:
+            lines, rest = lines + feed + rest, b""
+            feed = b"\n"
+        self._rest[is_error] = rest
+        if feed:
+            self._write(self._prefix + lines.replace(b"\n", b"\n" + self._prefix) + feed, is_error)

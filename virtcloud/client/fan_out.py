@@ -1,0 +1,161 @@
+"""Fan-out: work with many guests at the same time, each with ssh processes of its own.
+
+A worker thread runs the work of a guest. This thread also enforces the time limit, and at the end kills every process
+that still runs, so that a guest that hangs delays no other guest.
+"""
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
+from typing import NamedTuple, TypeVar
+
+from virtcloud.client.ssh_arguments import SshArguments, require_ssh
+from virtcloud.model.errors import BadInput, TimedOut
+
+DEFAULT_JOBS = 32
+"""Number of guests that are used at the same time. SBF allows a user 100 sessions (``relay.sessions_per_user``)."""
+TICK_S = 0.1
+"""Pause in seconds between two checks of the time limits."""
+GRACE_S = 2.0
+"""Time in seconds from SIGTERM to SIGKILL."""
+R = TypeVar("R")
+
+
+class FanOutProgress(NamedTuple):
+    """The number of guests whose work has ended, and of all guests."""
+
+    ended: int
+    total: int
+
+
+ShowFanOut = Callable[[FanOutProgress], None]
+"""A function that is called at least every second while work with guests is running."""
+
+
+class GuestTurn:
+    """The time in which the work with one guest runs. Thread-safe. ``timeout`` limits the turn, in seconds."""
+
+    def __init__(self, timeout: float | None, clock: Callable[[], float] = time.monotonic) -> None:
+        """Create a turn that has not begun."""
+        self._timeout = timeout
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._began: float | None = None
+        self._ended_at: float | None = None
+        self.is_late = False
+
+    def begin(self) -> None:
+        """Start the clock."""
+        self._began = self._clock()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the beginning."""
+        return 0.0 if self._began is None else self._clock() - self._began
+
+    @contextmanager
+    def run(self, arguments: SshArguments, stdin: int, stdout: int) -> Iterator[subprocess.Popen[bytes]]:
+        """Run a program with these streams within the block, in a session of its own. stderr is a pipe.
+
+        Ctrl-C at the terminal therefore does not reach the program. An exception in the block ends the turn. If
+        the turn has ended, raise TimedOut. Raise BadInput if the program does not exist, or cannot be started.
+        """
+        with self._lock:
+            if self._ended_at is not None:
+                raise TimedOut("it was interrupted")
+            process = _start(arguments, stdin, stdout)
+            self._processes.append(process)
+        try:
+            with process:
+                try:
+                    yield process
+                except BaseException:
+                    self.end()
+                    raise
+        finally:
+            with self._lock:
+                self._processes.remove(process)
+
+    def check_time(self) -> None:
+        """End the turn if its time limit has passed. Kill processes that do not end within the grace period."""
+        if self._timeout is not None and self.seconds > self._timeout and self._ended_at is None:
+            self.is_late = True
+            self.end()
+        elif self._ended_at is not None and self._clock() - self._ended_at > GRACE_S:
+            self._signal(signal.SIGKILL)
+
+    def end(self) -> None:
+        """End the turn: end its processes, and start no further process. Idempotent."""
+        if self._ended_at is None:
+            self._ended_at = self._clock()
+            self._signal(signal.SIGTERM)
+
+    def _signal(self, number: int) -> None:
+        with self._lock:
+            for process in self._processes:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, number)
+
+
+def _start(arguments: SshArguments, stdin: int, stdout: int) -> subprocess.Popen[bytes]:
+    try:
+        with require_ssh():
+            return subprocess.Popen(  # noqa: S603 - no shell
+                arguments, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, start_new_session=True
+            )
+    except OSError as error:
+        raise BadInput(f"{arguments[0]} cannot be started: {error.strerror}") from error
+
+
+def fan_out(
+    names: Iterable[str],
+    work: Callable[[str, GuestTurn], R],
+    jobs: int = DEFAULT_JOBS,
+    timeout: float | None = None,
+    progress: ShowFanOut | None = None,
+) -> dict[str, R]:
+    """Return the result of ``work`` for each name, in the order of the names. At most ``jobs`` run at the same time.
+
+    If ``work`` or ``progress`` raises an exception, or after Ctrl-C, end the work with all guests and raise.
+    """
+    turns = {name: GuestTurn(timeout) for name in names}
+    threads = ThreadPoolExecutor(max(1, jobs), thread_name_prefix="guest")
+    futures = {name: threads.submit(_work, work, name, turn) for name, turn in turns.items()}
+    ended = 0
+    try:
+        for done in _watch(futures.values(), turns.values()):
+            ended += len(done)
+            if progress:
+                progress(FanOutProgress(ended, len(futures)))
+            for future in done:
+                future.result()
+        return {name: future.result() for name, future in futures.items()}
+    finally:
+        threads.shutdown(wait=False, cancel_futures=True)
+        for turn in turns.values():
+            turn.end()
+        for _ in _watch([future for future in futures.values() if not future.cancelled()], turns.values()):
+            pass
+
+
+def _work(work: Callable[[str, GuestTurn], R], name: str, turn: GuestTurn) -> R:
+    turn.begin()
+    return work(name, turn)
+
+
+def _watch(futures: Collection[Future[R]], turns: Collection[GuestTurn]) -> Iterator[set[Future[R]]]:
+    """Yield the futures that have ended since the last check, until all have ended. Enforce the time limits."""
+    waiting = set(futures)
+    while True:
+        done, waiting = wait(waiting, TICK_S, FIRST_COMPLETED)
+        yield done
+        if not waiting:
+            return
+        for turn in turns:
+            turn.check_time()

@@ -1,0 +1,287 @@
+"""Commands on many guests at the same time, over ssh.
+
+The guest's shell runs a short script around the command. The script ends the command and its children when the standard
+input ends: sshd sends no signal to a command without a terminal when its connection ends, so that the command would
+continue. The script also marks the start of the command, because ssh exits with 255 for its own errors and for a
+command that exits with 255.
+"""
+
+import secrets
+import shlex
+import subprocess
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import IO, Protocol
+
+from virtcloud.client.fan_out import DEFAULT_JOBS, GuestTurn, ShowFanOut, fan_out
+from virtcloud.client.ssh_arguments import ClusterLogins, SshArguments, SshOptions
+from virtcloud.model.errors import BadInput, GuestsFailed, printable
+
+CONNECT_S = 60
+"""Time limit of ssh for the answer of a guest's sshd, in seconds."""
+BATCH_OPTIONS = ("BatchMode=yes", f"ConnectTimeout={CONNECT_S}", "LogLevel=ERROR")
+"""Options for ssh without a terminal. Options of the user override these options."""
+CHUNK = 1 << 16
+MAX_COMMAND_BYTES = 100_000
+"""Linux limits each argument of a program to 128 KiB (execve(2))."""
+SSH_FAILED = 255
+SCRIPT = (
+    'exec 4>&2 2>/dev/null; { sh -c "echo \\$PPID"; head -c "$1"; exec >/dev/null 4>&-; trap "" TERM; read -r _; '
+    "kill -s TERM -- -$$ || kill -TERM -$$; sleep 5; kill -s KILL -- -$$ || kill -KILL -$$; } | "
+    '{ read -r w; printf "%s\\n" "$3"; "${SHELL:-sh}" -c "$2" 2>&4 4>&-; c=$?; kill -KILL "$w"; exit $c; }'
+)
+"""Runs the command `$2` with the first `$1` bytes of the standard input, and prints the mark `$3` before.
+
+Left of the pipe: sends the process ID of this part and the input, and waits for the end of the standard input. Then
+ends the process group. Right of the pipe: runs the command, then ends the left part. For dash, bash and BusyBox's sh.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class GuestResult:
+    """The result of a command on one guest."""
+
+    guest: str
+    returncode: int | None
+    """The command's exit code; None: the command did not run, or did not end in time."""
+    stdout_bytes: bytes = field(repr=False)
+    stderr_bytes: bytes = field(repr=False)
+    seconds: float
+    error: str | None = None
+    """The reason why there is no exit code."""
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether the command succeeded."""
+        return self.returncode == 0
+
+    @property
+    def stdout(self) -> str:
+        """The standard output as text. Bytes that are not UTF-8 become U+FFFD; see ``stdout_bytes``."""
+        return self.stdout_bytes.decode(errors="replace")
+
+    @property
+    def stderr(self) -> str:
+        """The standard error as text; see ``stdout``."""
+        return self.stderr_bytes.decode(errors="replace")
+
+    @property
+    def failure(self) -> str:
+        """A short description of the failure."""
+        lost = "; ssh also exits with 255 if the connection is lost" if self.returncode == SSH_FAILED else ""
+        return self.error or f"exit code {self.returncode}{lost}"
+
+
+class OutputSink(Protocol):
+    """Receives the output of a guest's command. Each stream has a thread of its own."""
+
+    def write_stdout(self, data: bytes) -> None:
+        """Receive bytes of the standard output."""
+
+    def write_stderr(self, data: bytes) -> None:
+        """Receive bytes of the standard error."""
+
+    def close(self) -> None:
+        """End both streams."""
+
+
+class CollectedOutput:
+    """An `OutputSink` that stores the output in memory."""
+
+    def __init__(self) -> None:
+        """Create an empty output."""
+        self.stdout = bytearray()
+        self.stderr = bytearray()
+
+    def write_stdout(self, data: bytes) -> None:
+        """Append to the standard output."""
+        self.stdout += data
+
+    def write_stderr(self, data: bytes) -> None:
+        """Append to the standard error."""
+        self.stderr += data
+
+    def close(self) -> None:
+        """Do nothing: the output stays in memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class GuestCommand:
+    """A command line for the guests' shells, with the bytes of its standard input."""
+
+    line: str
+    stdin: bytes = b""
+
+    def __post_init__(self) -> None:
+        """Check the command. Raise BadInput if it is empty, too long, or contains NUL."""
+        size = len(self.line.encode(errors="surrogateescape"))
+        if not self.line.strip() or "\0" in self.line:
+            raise BadInput("expected a command for the guests' shell, got an empty line or a NUL character")
+        if size > MAX_COMMAND_BYTES:
+            raise BadInput(
+                f"the command has {size} bytes, and the limit is {MAX_COMMAND_BYTES}; copy a script to the guests "
+                "first: virtcloud cluster cp"
+            )
+
+
+def make_command(command: str | Sequence[str], stdin: str | bytes | None = None) -> GuestCommand:
+    """Return the command. A text is a line for the guest's shell; a sequence has the program and its arguments."""
+    line = command if isinstance(command, str) else shlex.join(command)
+    return GuestCommand(line, stdin.encode() if isinstance(stdin, str) else stdin or b"")
+
+
+def run_collected(  # noqa: PLR0913, PLR0917 - the options of Cluster.run
+    logins: ClusterLogins,
+    options: SshOptions,
+    guests: Sequence[str],
+    command: GuestCommand,
+    jobs: int = DEFAULT_JOBS,
+    timeout: float | None = None,
+    progress: ShowFanOut | None = None,
+) -> dict[str, GuestResult]:
+    """Run a command on the named guests, or on all guests, and return the results with the whole output."""
+    return run_commands(find_batch_logins(logins, options, guests), command, None, jobs, timeout, progress)
+
+
+def find_batch_logins(logins: ClusterLogins, options: SshOptions, guests: Sequence[str]) -> dict[str, SshArguments]:
+    """Return the arguments of ssh for each guest. ssh asks no questions, because many ssh processes run together."""
+    batch = SshOptions(options.user, options.identity, (*options.options, *BATCH_OPTIONS))
+    return logins.find(batch, guests)
+
+
+def run_commands(  # noqa: PLR0913, PLR0917 - as above
+    logins: Mapping[str, SshArguments],
+    command: GuestCommand,
+    open_sink: Callable[[str], OutputSink] | None = None,
+    jobs: int = DEFAULT_JOBS,
+    timeout: float | None = None,
+    progress: ShowFanOut | None = None,
+) -> dict[str, GuestResult]:
+    """Run a command with the given arguments of ssh. ``open_sink`` returns the receiver of a guest's output.
+
+    Without ``open_sink``, the results have the output. ``timeout`` limits the time for each guest, in seconds.
+    """
+
+    def work(name: str, turn: GuestTurn) -> GuestResult:
+        collected = CollectedOutput()
+        running = RunningCommand(collected if open_sink is None else open_sink(name))
+        returncode, error = running.run(logins[name], command, turn)
+        if turn.is_late:
+            returncode, error = None, running.describe_lateness(timeout)
+        output = bytes(collected.stdout), bytes(collected.stderr)
+        return GuestResult(name, returncode, *output, turn.seconds, error)
+
+    return fan_out(logins, work, jobs, timeout, progress)
+
+
+class RunningCommand:
+    """The command of one guest. Passes the output from the mark on to a sink."""
+
+    def __init__(self, sink: OutputSink) -> None:
+        """Prepare a command with a random mark."""
+        self._sink = sink
+        self._mark = secrets.token_hex(16)
+        self._lock = threading.Lock()
+        self._before = b""
+        self._messages = b""
+        self._has_started = False
+
+    def run(self, login: SshArguments, command: GuestCommand, turn: GuestTurn) -> tuple[int | None, str | None]:
+        """Run the command. Return its exit code, or the reason why it did not start."""
+        words = ("sh", "-c", SCRIPT, "virtcloud", str(len(command.stdin)), command.line, self._mark)
+        arguments = [*login[:-1], "-T", login[-1], f"exec {shlex.join(words)}"]
+        with turn.run(arguments, subprocess.PIPE, subprocess.PIPE) as process:
+            threads = [_start_thread(self._copy_messages, process.stderr), _start_thread(_feed, process, command.stdin)]
+            self._copy_output(process.stdout)
+            for thread in threads:
+                thread.join()
+        self._sink.close()
+        if self._has_started:
+            return process.returncode, None
+        return None, explain_failure(self._messages.decode(errors="replace"), process.returncode)
+
+    def describe_lateness(self, timeout: float | None) -> str:
+        """Return the reason for the end after ``timeout`` seconds."""
+        if self._has_started:
+            return f"the command did not end within {timeout:g} s, and was ended"
+        return f"no login within {timeout:g} s; read the guest's console: virtcloud guest log"
+
+    def _copy_output(self, stream: IO[bytes] | None) -> None:
+        mark = f"{self._mark}\n".encode()
+        while stream and (data := stream.read1(CHUNK)):  # type: ignore[attr-defined] # Popen's streams are buffered
+            if self._has_started:
+                self._sink.write_stdout(data)
+                continue
+            before, found, rest = (self._before + data).partition(mark)
+            self._before = before[-CHUNK:]
+            if found:
+                self._start()
+                if rest:
+                    self._sink.write_stdout(rest)
+
+    def _start(self) -> None:
+        with self._lock:
+            self._has_started = True
+            if self._messages:
+                self._sink.write_stderr(self._messages)
+
+    def _copy_messages(self, stream: IO[bytes]) -> None:
+        while data := stream.read1(CHUNK):  # type: ignore[attr-defined] # as above
+            with self._lock:
+                if not self._has_started:
+                    self._messages = (self._messages + data)[-CHUNK:]
+                    continue
+            self._sink.write_stderr(data)
+
+
+def _start_thread(call: Callable[..., None], *arguments: object) -> threading.Thread:
+    thread = threading.Thread(target=call, args=arguments, daemon=True)
+    thread.start()
+    return thread
+
+
+def _feed(process: "subprocess.Popen[bytes]", data: bytes) -> None:
+    """Write the command's input. The stream stays open, because its end would end the command."""
+    stream = process.stdin
+    if stream is None or not data:
+        return
+    try:
+        stream.write(data)
+        stream.flush()
+    except BrokenPipeError:  # the command has ended without reading its input
+        with suppress(BrokenPipeError):
+            stream.close()
+
+
+def require_success(results: Mapping[str, GuestResult]) -> None:
+    """Raise GuestsFailed if a command failed on any guest."""
+    if failures := {name: result.failure for name, result in results.items() if not result.is_ok}:
+        raise GuestsFailed("the command", failures, len(results))
+
+
+def explain_failure(messages: str, code: int | None = SSH_FAILED) -> str:
+    """Return the reason why ssh did not start a command, with a remedy, from the messages of ssh. Pure."""
+    lines = [printable(line.replace("\r", "")).strip() for line in messages.splitlines()]
+    own = [line.removeprefix("virtcloud: ") for line in lines if line.startswith("virtcloud: ")]
+    if own:
+        return "; ".join(own)
+    for text, remedy in REMEDIES.items():
+        if found := next((line for line in lines if text in line), None):
+            return f"{found}; {remedy}"
+    last = next((line for line in reversed(lines) if line), None)
+    return last or f"ssh ended with exit code {code} before the command started"
+
+
+REMEDIES = {
+    "Permission denied": "expected a key that the guest accepts: load your key into the ssh-agent (ssh-add, needed "
+    "for a key with a passphrase) or pass it with -i; guests accept the keys that you added before you created the "
+    "cluster (virtcloud key list)",
+    "Host key verification failed": "the guest has another host key than SBF knows, or SBF knows none: an image may "
+    "create host keys of its own; if you trust it: -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null",
+    "Connection timed out": "the guest's sshd does not answer; read its console: virtcloud guest log",
+    "Connection closed by": "the guest's sshd may not have started yet, or refuses connections; read its console: "
+    "virtcloud guest log",
+}
+"""Remedies by a text in the messages of ssh."""

@@ -1,0 +1,197 @@
+"""The arguments of ssh for guests: through SBF and the agent of the guest's host, or through the relay of a job.
+
+The program is OpenSSH's client. It uses the user's configuration, agent and hardware keys. The script of a job reaches
+the guests of its own cluster without SBF, with the ssh configuration that the agent wrote for the job.
+"""
+
+import os
+import shlex
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from virtcloud.client.credentials import FileToken, no_token, read_default_token, replace_private_file
+from virtcloud.client.sbf import SbfClient
+from virtcloud.model.errors import BadInput, NotFound
+from virtcloud.model.guest_seed import Peer
+from virtcloud.model.known_hosts import ClusterPeers, render_known_hosts
+
+SERVER_ALIVE_S = 60
+"""Interval of ssh's messages on an idle connection, so that SBF does not end the session."""
+
+
+@dataclass(frozen=True, slots=True)
+class SshOptions:
+    """The user's options for ssh: the user in the guest, a file with a private key, and options of ssh_config(5)."""
+
+    user: str | None = None
+    identity: str | Path | None = None
+    options: tuple[str, ...] = ()
+
+
+DEFAULT_OPTIONS = SshOptions()
+SshArguments = Sequence[str]
+"""The program ssh with its arguments for one guest. A command for the guest may follow."""
+
+
+def choose_guest(found: ClusterPeers, names: Sequence[str], name: str | None) -> Peer:
+    """Return the named guest of the cluster's network, or else the cluster's first guest. Pure.
+
+    Guests of the cluster come first, because another member of the network may use the same names. ``names``
+    are the cluster's guests. Raise NotFound for an unknown guest.
+    """
+    if name is None and not names:
+        raise BadInput(f"cluster {found.key} has no guests to log in to")
+    wanted = name or names[0]
+    own_first = sorted(found.peers, key=lambda peer: peer.cluster != found.key)
+    peer = next((peer for peer in own_first if peer.name == wanted), None)
+    if peer is None:
+        known = ", ".join(peer.name for peer in found.peers) or "none"
+        raise NotFound(f"cluster {found.key} has no guest {wanted}; its guests: {known}")
+    return peer
+
+
+def build_ssh_arguments(options: SshOptions, peer: Peer, proxy: Sequence[str], known_hosts: Path) -> list[str]:
+    """Return the arguments of ssh. Pure.
+
+    The user's options come first, because ssh uses the first value of each option (ssh_config(5)). Without a known host
+    key, ssh asks whether the guest's key is right. A connection that ssh shares is not used: its name would be that of
+    another cluster's guest.
+    """
+    proxy_command = shlex.join(proxy).replace("%", "%%")
+    own = [
+        f"ProxyCommand={proxy_command} %p",
+        f"HostKeyAlias={peer.name}",
+        f"ServerAliveInterval={SERVER_ALIVE_S}",
+        "ControlPath=none",
+    ]
+    if peer.host_key is not None:
+        own += [f"UserKnownHostsFile={known_hosts}", "GlobalKnownHostsFile=none", "StrictHostKeyChecking=yes"]
+    return [*_user_arguments(options), *_words(own), *_login(options), peer.name]
+
+
+def build_job_arguments(options: SshOptions, config: str, guest: str) -> list[str]:
+    """Return the arguments of ssh in the script of a job. ``config`` is the job's ssh configuration. Pure."""
+    return [*_user_arguments(options), "-F", config, *_login(options), guest]
+
+
+def _user_arguments(options: SshOptions) -> list[str]:
+    return ["ssh", *(["-i", str(options.identity)] if options.identity else []), *_words(options.options)]
+
+
+def _login(options: SshOptions) -> list[str]:
+    return ["-l", options.user] if options.user else []
+
+
+def _words(options: Sequence[str]) -> list[str]:
+    return [word for option in options for word in ("-o", option)]
+
+
+def proxy_arguments(sbf: SbfClient, peer: Peer, folder: Path) -> list[str]:
+    """Return the command that joins its standard streams with a port of the guest. ssh appends the port.
+
+    A token that is in no file is written to a private file in ``folder``.
+    """
+    values = {
+        "--url": sbf.url,
+        "--token-file": _find_token_file(sbf, folder),
+        "--ca-file": sbf.trust.ca_file,
+        "--certificate": sbf.trust.certificate,
+    }
+    options = [word for name, value in values.items() if value is not None for word in (name, str(value))]
+    return [sys.executable, "-m", "virtcloud.cli", *options, "guest", "connect", peer.cluster, peer.name]
+
+
+def _find_token_file(sbf: SbfClient, folder: Path) -> Path | None:
+    source = sbf.token
+    if isinstance(source, FileToken):
+        return source.path
+    if source in {no_token, read_default_token} or (token := source()) is None:
+        return None
+    replace_private_file(folder / "token", token.get_secret_value())
+    return folder / "token"
+
+
+def write_known_hosts(found: ClusterPeers, cluster_id: str, folder: Path) -> Path:
+    """Write the host keys of a cluster's network to a private file in ``folder``. Return the file's path."""
+    path = folder / f"known_hosts-{cluster_id}"
+    replace_private_file(path, render_known_hosts(found.peers))
+    return path
+
+
+def find_job_guests(key: str, environment: Mapping[str, str]) -> tuple[str, list[str]] | None:
+    """Return the ssh configuration and the guests of the job with this key, if its script is running here.
+
+    Return None elsewhere, and after the end of the job.
+    """
+    config = environment.get("VCLUSTER_SSH_CONFIG", "")
+    if environment.get("VCLUSTER_ID") != key or not os.access(config, os.R_OK):
+        return None
+    return config, environment.get("VCLUSTER_GUESTS", "").split()
+
+
+class ClusterLogins:
+    """Finds the arguments of ssh for the guests of one cluster. ``folder`` is a private folder for known host keys.
+
+    Nothing is read before the first call.
+    """
+
+    def __init__(self, sbf: SbfClient, key: str, folder: Path, cluster_id: str | None = None) -> None:
+        """Prepare logins to the cluster with this key."""
+        self._sbf = sbf
+        self._key = key
+        self._folder = folder
+        self._cluster_id = cluster_id
+
+    def find(self, options: SshOptions, names: Sequence[str | None]) -> dict[str, SshArguments]:
+        """Return the arguments for each guest of ``names``, by name; None names the first guest. No name: all guests.
+
+        Raise NotFound for an unknown guest. Raise BadInput if the cluster has no guests.
+        """
+        job = find_job_guests(self._key, os.environ)
+        return self._find_in_job(options, names, *job) if job else self._find_by_sbf(options, names)
+
+    def _find_in_job(
+        self, options: SshOptions, names: Sequence[str | None], config: str, guests: Sequence[str]
+    ) -> dict[str, SshArguments]:
+        peers = [{"name": name, "cluster": self._key} for name in guests]
+        found = ClusterPeers.model_validate({"key": self._key, "peers": peers})
+        chosen = [choose_guest(found, guests, name).name for name in names or guests or [None]]
+        return {name: build_job_arguments(options, config, name) for name in chosen}
+
+    def _find_by_sbf(self, options: SshOptions, names: Sequence[str | None]) -> dict[str, SshArguments]:
+        view = self._sbf.cluster(self._key, cluster_id=self._cluster_id)
+        found = self._sbf.peers(self._key, view.id)
+        guests = [guest.name for guest in view.spec.guests]
+        peers = [choose_guest(found, guests, name) for name in names or guests or [None]]
+        known_hosts = write_known_hosts(found, view.id, self._folder)
+        login = SshOptions(options.user or found.user, options.identity, options.options)
+        build = partial(build_ssh_arguments, login, known_hosts=known_hosts)
+        return {peer.name: build(peer, proxy_arguments(self._sbf, peer, self._folder)) for peer in peers}
+
+
+@contextmanager
+def require_ssh() -> Iterator[None]:
+    """Raise BadInput if the program that the block starts does not exist."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise BadInput(
+            "expected the program ssh on this machine, found none: apt-get install openssh-client"
+        ) from error
+
+
+@contextmanager
+def open_logins(sbf: SbfClient, key: str, cluster_id: str | None = None) -> Iterator[ClusterLogins]:
+    """Yield logins whose private folder is removed at the end of the block."""
+    with TemporaryDirectory(prefix="virtcloud-ssh-") as folder:
+        yield ClusterLogins(sbf, key, Path(folder), cluster_id)
+
+
+def find_login_folder() -> Path:
+    """Return the folder for logins that last longer than this program: in the user's cache."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "virtcloud"
