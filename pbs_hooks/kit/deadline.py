@@ -7,7 +7,6 @@ thread in the interpreter of pbs_server cannot be killed, and would continue aft
 
 import json
 import os
-import pwd
 import select
 import signal
 import time
@@ -69,17 +68,6 @@ def run_in_child(work: Callable[[], Any], deadline: Deadline) -> Any:
     if "error" in answer:
         raise ChildError(answer["error"])
     return answer["result"]
-
-
-def become_user(account: pwd.struct_passwd) -> None:
-    """If the process runs as root, permanently switch the process to a user and the user's groups.
-
-    If the process does not run as root, do nothing.
-    """
-    if os.getuid() == 0 and account.pw_uid != 0:
-        os.initgroups(account.pw_name, account.pw_gid)
-        os.setgid(account.pw_gid)
-        os.setuid(account.pw_uid)
 
 
 def _run_child(work: Callable[[], Any], writing: int) -> NoReturn:

@@ -1,43 +1,49 @@
 """Reads the public SSH keys in the home folder of a job's user, so that the user can log in to the job's guests.
 
-A child process reads the files with the rights of the user. The time of the process and the size of the files are
-limited, because the folder may be on a file server that hangs.
+A child process reads the files with the rights of the user: root may have no rights on a file server. The time of the
+process and the size of the files are limited, because a file server may hang.
 """
 
 import os
-import pwd
-import stat
-from typing import Iterator, List
+import time
+from typing import Dict, Iterator, List
 
-from pbs_hooks.kit.deadline import ChildError, Deadline, become_user, run_in_child
+from pbs_hooks.kit.deadline import ChildError
+from pbs_hooks.kit.user_rights import UnusableFile, find_account, read_regular_file, run_as_user
 from virtcloud.jobs.public_keys import select_public_keys
 
 READ_TIMEOUT_S = 1.0
+PAUSE_S = 60.0
 MAX_FILES = 16
 MAX_FILE_BYTES = 16 << 10
 KEY_FOLDER = ".ssh"
 SUFFIX = ".pub"
+_slow_until: Dict[str, float] = {}
+"""Users whose home folder did not answer in time, with the time (monotonic clock) until which it is not read again."""
 
 
 def read_user_keys(user: str, seconds: float = READ_TIMEOUT_S) -> List[str]:
     """Return the keys in ``~/.ssh/*.pub`` of a user. Return no keys if there is no such folder.
 
+    After a timeout, the folder is not read for a minute: each attempt stops pbs_server for a second, and leaves a
+    process behind that cannot be killed before the file server answers.
+
     Raises ChildError if the user is unknown or root, or if the folder or a file cannot be read in time.
     """
-    return list(run_in_child(lambda: _read_as_user(user), Deadline(seconds)))
-
-
-def _read_as_user(name: str) -> List[str]:
+    left = _slow_until.get(user, 0.0) - time.monotonic()
+    if left > 0:
+        raise ChildError("the home folder of %s did not answer; it will be read again in %d s" % (user, left + 1))
+    began = time.monotonic()
     try:
-        account = pwd.getpwnam(name)
-    except KeyError:
-        raise ChildError("user %s is unknown on this host" % name) from None
-    if account.pw_uid == 0:
-        raise ChildError("keys are not read for root")
-    become_user(account)
-    if (os.getuid(), os.geteuid()) != (account.pw_uid, account.pw_uid):
-        raise ChildError("the process has no right to become user %s" % name)
-    return select_public_keys(_read_files(os.path.join(account.pw_dir, KEY_FOLDER)))
+        return list(run_as_user(user, lambda: _read_keys(user), seconds))
+    except ChildError:
+        if time.monotonic() - began >= seconds:
+            _slow_until[user] = time.monotonic() + PAUSE_S
+        raise
+
+
+def _read_keys(user: str) -> List[str]:
+    return select_public_keys(_read_files(os.path.join(find_account(user).pw_dir, KEY_FOLDER)))
 
 
 def _read_files(folder: str) -> Iterator[str]:
@@ -46,14 +52,12 @@ def _read_files(folder: str) -> Iterator[str]:
     except FileNotFoundError:
         return
     for name in names[:MAX_FILES]:
-        yield _read_regular_file(os.path.join(folder, name))
+        yield _read_key_file(os.path.join(folder, name))
 
 
-def _read_regular_file(path: str) -> str:
-    """Return the text of a regular file; "" for devices and pipes, whose content may never end, and for long files."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return ""
-        read = file.read(MAX_FILE_BYTES + 1)
-    return "" if len(read) > MAX_FILE_BYTES else read.decode(errors="replace")
+def _read_key_file(path: str) -> str:
+    """Return the text of a file; "" for devices, pipes and long files."""
+    try:
+        return read_regular_file(path, MAX_FILE_BYTES).decode(errors="replace")
+    except UnusableFile:
+        return ""

@@ -101,7 +101,7 @@ def resolve_request(
         return _resolve_without_attempt(key, request.spec, latest)
     check_attempt(key, request.attempt, latest.attempt)
     if request.attempt == latest.attempt:
-        return _check_same_spec(key, request.spec, latest)
+        return _check_same_spec(key, request.spec.model_copy(update=_first_keys(latest)), latest)
     if latest.state in ENDED_STATES:
         return CreateAttempt(request.attempt)
     return AttemptBlocked(
@@ -143,6 +143,14 @@ def _resolve_without_attempt(key: str, spec: ClusterSpec, latest: LatestAttempt)
     if latest.state in WANTED_STATES:
         return _check_same_spec(key, spec, latest)
     raise AttemptWaits(f"cluster {key} is still {latest.state}: try again when the cluster has ended")
+
+
+def _first_keys(latest: LatestAttempt) -> dict[str, object]:
+    """Return the public keys of an attempt's first request. They replace the keys of a repeated request.
+
+    A batch system reads the keys in the user's home folder for each request, and the folder may have changed.
+    """
+    return {"authorized_keys": latest.spec.authorized_keys}
 
 
 def _list_shown(latest: LatestAttempt) -> Iterator[ClusterSpec]:

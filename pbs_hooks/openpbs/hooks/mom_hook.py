@@ -6,13 +6,13 @@ hook never fails a job that ends. The hook writes the reason for a rejection to 
 """
 
 import os
-import pwd
 import stat
 import traceback
 from typing import Any, Callable, Dict
 
-from pbs_hooks.kit.deadline import ChildError, Deadline, become_user, run_in_child
+from pbs_hooks.kit.deadline import ChildError, Deadline, run_in_child
 from pbs_hooks.kit.hook_settings import SettingsError
+from pbs_hooks.kit.user_rights import become_user, find_account
 from pbs_hooks.openpbs.hooks.job_end import (
     handle_abort,
     handle_end,
@@ -46,11 +46,7 @@ def append_line(path: str, user: str, text: str) -> None:
 
 
 def _append_as(user: str, path: str, text: str) -> None:
-    try:
-        account = pwd.getpwnam(user)
-    except KeyError:
-        raise ChildError("user %s is unknown on this host" % user) from None
-    become_user(account)
+    become_user(find_account(user))
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):

@@ -6,16 +6,13 @@ limited.
 
 import json
 import os
-import pwd
-import resource
-import stat
-from typing import Any, Callable, List, Optional, Sequence
+from typing import Any, List, Optional, Sequence
 
-from pbs_hooks.kit.deadline import ChildError, Deadline, become_user, run_in_child
+from pbs_hooks.kit.deadline import ChildError
+from pbs_hooks.kit.user_rights import read_regular_file, run_as_user
 from virtcloud.jobs.request_values import RequestError
 
 READ_TIMEOUT_S = 1.5
-CPU_SECONDS = 2
 MAX_FILE_BYTES = 64 << 10
 MAX_JSON_BYTES = 256 << 10
 IMAGE_FILE = "image.yaml"
@@ -27,7 +24,7 @@ def read_request_file(path: str, user: str) -> str:
     Raises RequestError if the file cannot be read or parsed.
     """
     try:
-        return str(run_in_child(lambda: _run_as_user(user, lambda: _read_as_json(path)), Deadline(READ_TIMEOUT_S)))
+        return str(run_as_user(user, lambda: _read_as_json(path), READ_TIMEOUT_S))
     except ChildError as error:
         raise RequestError("spec: expected a file of YAML or JSON, got %s: %s" % (path, error)) from None
 
@@ -37,9 +34,7 @@ def check_images(folder: Optional[str], images: Sequence[str], user: str) -> Non
     if folder is None or not images:
         return
     try:
-        missing, unreadable = run_in_child(
-            lambda: _run_as_user(user, lambda: _find_unreadable_images(folder, images)), Deadline(READ_TIMEOUT_S)
-        )
+        missing, unreadable = run_as_user(user, lambda: _find_unreadable_images(folder, images), READ_TIMEOUT_S)
     except ChildError as error:
         raise RequestError("images cannot be checked for %s: %s; try again" % (user, error)) from None
     for name in missing:
@@ -48,23 +43,8 @@ def check_images(folder: Optional[str], images: Sequence[str], user: str) -> Non
         raise RequestError("image '%s' is not readable by %s" % (name, user))
 
 
-def _run_as_user(name: str, work: Callable[[], Any]) -> Any:
-    """Permanently switch this process to the user, limit its CPU time, and call ``work``."""
-    try:
-        account = pwd.getpwnam(name)
-    except KeyError:
-        raise ChildError("user %s is unknown on the batch system's server" % name) from None
-    if account.pw_uid == 0:
-        raise ChildError("files are not read for root")
-    become_user(account)
-    if (os.getuid(), os.geteuid()) != (account.pw_uid, account.pw_uid):
-        raise ChildError("the server has no right to become user %s" % name)
-    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
-    return work()
-
-
 def _read_as_json(path: str) -> str:
-    text = _read_regular_file(path)
+    text = _read_text(path)
     try:
         return _dump_json(_parse_document(text))
     except RecursionError:
@@ -88,20 +68,11 @@ def _dump_json(document: Any) -> str:
     return text
 
 
-def _read_regular_file(path: str) -> str:
-    """Return the text of a regular file. Devices and pipes are rejected because their content may never end."""
+def _read_text(path: str) -> str:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ChildError("not a regular file")
-        with os.fdopen(descriptor, "rb") as file:
-            read = file.read(MAX_FILE_BYTES + 1)
+        return read_regular_file(path, MAX_FILE_BYTES).decode()
     except OSError as error:
         raise ChildError(error.strerror) from None
-    if len(read) > MAX_FILE_BYTES:
-        raise ChildError("more than %d bytes" % MAX_FILE_BYTES)
-    try:
-        return read.decode()
     except UnicodeDecodeError:
         raise ChildError("not UTF-8 text") from None
 

@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 
 import pytest
 from fake_machine import FakeHypervisor, FakeKernel
+from mount_namespace import run_with_own_mounts
 
 from virtcloud.model.wanted import GuestWanted, Segment
 
 T = TypeVar("T")
-CLONE_NEWNET, CLONE_NEWNS = 0x40000000, 0x20000
-MS_REC, MS_PRIVATE = 0x4000, 0x40000
+CLONE_NEWNET = 0x40000000
 
 
 @pytest.fixture
@@ -85,15 +85,4 @@ def with_mounts() -> Callable[[Callable[[], T]], T]:
     """Return a function that runs a test's code in a separate thread and a new mount namespace."""
     if os.geteuid() != 0:
         pytest.skip("NOT TESTED: file systems of the real kernel need root")
-
-    def run(work: Callable[[], T]) -> T:
-        with ThreadPoolExecutor(1, initializer=_unshare_mounts) as thread:
-            return thread.submit(work).result()
-
-    return run
-
-
-def _unshare_mounts() -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.unshare(CLONE_NEWNS) or libc.mount(None, b"/", None, ctypes.c_ulong(MS_REC | MS_PRIVATE), None):
-        raise OSError(ctypes.get_errno(), "cannot create a mount namespace")
+    return run_with_own_mounts

@@ -15,7 +15,6 @@ import struct
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from hashlib import sha256
@@ -33,8 +32,8 @@ from virtcloud.model.errors import Refused
 
 RELAY_START_S = 20.0
 RELAY_QUERY_S = 2.0
-RELAY_END_S, POLL_S = 3.0, 0.02
-"""In seconds: the time limits for a relay's start, answer and end, and the pause between two checks for the end."""
+RELAY_END_S, RELAY_KILL_S = 3.0, 3.0
+"""In seconds: the time limits for a relay's start, its answer, its end, and its end after SIGKILL."""
 
 
 class JobPortKernel(Protocol):
@@ -263,21 +262,65 @@ def query_relay(path: Path, line: str) -> str | None:
 
 
 def find_listener_pid(path: Path) -> int | None:
-    """Return the process ID of the process that listens at ``path``, or None."""
+    """Return the process ID of the process that listens at ``path``, or None.
+
+    Raise Refused if the process accepts no connection, for example because it was stopped.
+    """
     with socket.socket(socket.AF_UNIX) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _time_value(RELAY_QUERY_S))
         try:
             connection.connect(str(path))
             pid: int = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+        except BlockingIOError as error:
+            raise Refused(
+                f"relay {path}: expected the process to accept a connection within {RELAY_QUERY_S:g} s; find the "
+                f"process with: ss -xlp src {path}; the removal will be tried again"
+            ) from error
         except OSError:
             return None
     return pid
 
 
+def _time_value(seconds: float) -> bytes:
+    """Return the value of a socket's time limit (struct timeval).
+
+    With Python's ``settimeout``, a connection to a Unix socket fails at once if the listener's queue is full.
+    """
+    return struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))
+
+
 def _wait_for_end(path: Path, process: int | None) -> None:
-    """Wait until the relay has closed its socket. If the time limit is exceeded, kill the relay."""
-    deadline = time.monotonic() + RELAY_END_S
-    while process is not None and find_listener_pid(path) == process:
-        if time.monotonic() > deadline:
-            with suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
-        time.sleep(POLL_S)
+    """Wait until the relay process has ended. If the time limit is exceeded, kill the process.
+
+    Raise Refused if the process does not end then either, for example because the kernel waits for a device.
+    """
+    descriptor = None if process is None else _open_process(process)
+    if descriptor is None:
+        return
+    try:
+        if not _ends_within(descriptor, RELAY_END_S):
+            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+            if not _ends_within(descriptor, RELAY_KILL_S):
+                raise Refused(
+                    f"relay {path}: expected process {process} to end {RELAY_KILL_S:g} s after SIGKILL, but it still "
+                    f"runs; find the reason with: cat /proc/{process}/status /proc/{process}/stack; the removal will "
+                    "be tried again"
+                )
+    except ProcessLookupError:  # ended between the check and the signal
+        return
+    finally:
+        os.close(descriptor)
+
+
+def _open_process(process: int) -> int | None:
+    try:
+        return os.pidfd_open(process)
+    except ProcessLookupError:
+        return None
+
+
+def _ends_within(descriptor: int, seconds: float) -> bool:
+    """Return whether a process ends within this time. ``descriptor`` is the process's pidfd."""
+    ended = select.poll()
+    ended.register(descriptor, select.POLLIN)
+    return bool(ended.poll(seconds * 1000))

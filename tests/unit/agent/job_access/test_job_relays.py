@@ -1,17 +1,22 @@
 """Tests of relays on the real kernel: permitted callers, reachable addresses, and complete removal."""
 
 import os
+import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from fake_machine import FakeUplinkRecords
 from job_access_host import Host, as_user, is_alive, job_access, open_host
+from mount_namespace import dead_file_server, run_with_own_mounts
 
+from virtcloud.agent.job_access import job_relays
 from virtcloud.agent.job_access.connect_program import request_connection
 from virtcloud.agent.job_access.job_relays import NoFreeAddress, find_listener_pid, start_relay
 from virtcloud.agent.network import names
@@ -20,6 +25,14 @@ from virtcloud.model.errors import Refused
 
 Run = Callable[[Callable[[], object]], object]
 UID = 4711
+HANGING_RELAY = """
+import os, socket, sys
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(sys.argv[1])
+listener.listen()
+print("listening", flush=True)
+os.listdir(sys.argv[2])
+"""
 JOB = job_access("12.pbs", 100, g1=["10.0.0.1/24", "fd00::1/64"])
 
 
@@ -309,3 +322,67 @@ def test_a_missing_bridge_is_named(in_namespace: Run, root: Path) -> None:
         return str(raised.value)
 
     assert in_namespace(work) == "cluster 12.pbs: expected bridge br100 of virtcloud, found none on this host"
+
+
+def test_a_relay_that_ignores_its_end_is_killed(in_namespace: Run, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_relays, "RELAY_END_S", 0.1)
+
+    def work() -> object:
+        with open_host(root) as host:
+            host.bridge(100, "a")
+            host.relays.ensure(JOB, UID)
+            process = find_listener_pid(host.relays.socket_path(JOB.key)) or 0
+            os.kill(process, signal.SIGSTOP)
+            host.relays.ensure_none(JOB.key)
+            return _ends_soon(process), list(root.iterdir())
+
+    assert in_namespace(work) == (True, [])
+
+
+def test_a_relay_that_cannot_be_killed_is_named(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process waits for a file server that does not answer. The wait for the process's end is limited."""
+    if os.geteuid() != 0:
+        pytest.skip("NOT TESTED: file systems of the real kernel need root")
+    monkeypatch.setattr(job_relays, "RELAY_END_S", 0.1)
+    monkeypatch.setattr(job_relays, "RELAY_KILL_S", 0.1)
+    path = root / ".relay-12.pbs"
+    dead = root / "dead"
+    dead.mkdir()
+
+    def work() -> str:
+        with dead_file_server(dead) as processes:
+            relay = processes.enter_context(
+                subprocess.Popen([sys.executable, "-c", HANGING_RELAY, path, dead], stdout=subprocess.PIPE)  # noqa: S603
+            )
+            assert relay.stdout
+            assert relay.stdout.readline() == b"listening\n"
+            with pytest.raises(Refused) as raised, open_host(root) as host:
+                host.relays.ensure_none("12.pbs")
+            return str(raised.value).replace(str(relay.pid), "PID")
+
+    assert run_with_own_mounts(work) == (
+        f"relay {path}: expected process PID to end 0.1 s after SIGKILL, but it still runs; find the reason with: "
+        "cat /proc/PID/status /proc/PID/stack; the removal will be tried again"
+    )
+
+
+def test_a_relay_that_accepts_no_connection_is_named(
+    in_namespace: Run, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel's queue of connections to a stopped process is full."""
+    monkeypatch.setattr(job_relays, "RELAY_QUERY_S", 0.1)
+
+    def work() -> str:
+        path = root / ".relay-12.pbs"
+        with socket.socket(socket.AF_UNIX) as stopped, open_host(root) as host, ExitStack() as callers:
+            stopped.bind(str(path))
+            stopped.listen(0)
+            callers.enter_context(socket.socket(socket.AF_UNIX)).connect(str(path))
+            with pytest.raises(Refused) as raised:
+                host.relays.ensure_none("12.pbs")
+            return str(raised.value)
+
+    assert in_namespace(work) == (
+        f"relay {root}/.relay-12.pbs: expected the process to accept a connection within 0.1 s; find the process with: "
+        f"ss -xlp src {root}/.relay-12.pbs; the removal will be tried again"
+    )

@@ -2,13 +2,15 @@
 
 import os
 import pwd
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from mount_namespace import dead_file_server, run_with_own_mounts
 
-from pbs_hooks.kit import user_keys
+from pbs_hooks.kit import user_keys, user_rights
 from pbs_hooks.kit.deadline import ChildError
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAICV4Rg1MXTHEvoTqFY3ldwZh9dYVIQFVY1pW0Sx6tWc3"
@@ -24,8 +26,9 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         folder.chmod(0o755)
         (folder / ".ssh").mkdir(mode=0o755)
         account = pwd.struct_passwd(("nobody", "x", NOBODY, NOBODY, "", name, "/bin/sh"))
-        monkeypatch.setattr(user_keys.pwd, "getpwnam", {"nobody": account}.__getitem__)
+        monkeypatch.setattr(user_rights.pwd, "getpwnam", {"nobody": account}.__getitem__)
         yield folder
+    user_keys._slow_until.clear()
 
 
 @needs_root
@@ -50,13 +53,45 @@ def test_files_are_read_with_the_users_rights(home: Path) -> None:
 
 
 @needs_root
+def test_a_home_that_only_its_owner_can_enter_is_read(home: Path) -> None:
+    """A file server gives root no rights (root_squash), so the keys must be read with the user's rights."""
+    (home / ".ssh/id.pub").write_text(f"{KEY}\n")
+    for folder in (home, home / ".ssh"):
+        folder.chmod(0o700)
+        os.chown(folder, NOBODY, NOBODY)
+    assert user_keys.read_user_keys("nobody") == [KEY]
+    os.chown(home, 0, 0)
+    with pytest.raises(ChildError, match="Permission denied"):
+        user_keys.read_user_keys("nobody")
+
+
+@needs_root
+def test_a_dead_file_server_delays_a_hook_once(home: Path) -> None:
+    """The first reading ends at its time limit, although its process cannot be killed. The next reading is omitted."""
+
+    def work() -> list[float]:
+        durations = []
+        with dead_file_server(home):
+            for message in ("no result within the time limit", "the home folder of nobody did not answer; .* in 60 s"):
+                began = time.monotonic()
+                with pytest.raises(ChildError, match=message):
+                    user_keys.read_user_keys("nobody", seconds=0.3)
+                durations.append(time.monotonic() - began)
+        return durations
+
+    first, second = run_with_own_mounts(work)
+    assert 0.3 <= first < 1
+    assert second < 0.1
+
+
+@needs_root
 def test_a_user_without_keys_has_none(home: Path) -> None:
     (home / ".ssh").rmdir()
     assert user_keys.read_user_keys("nobody") == []
 
 
 def test_no_keys_are_read_for_root_and_unknown_users() -> None:
-    with pytest.raises(ChildError, match="keys are not read for root"):
+    with pytest.raises(ChildError, match="files are not read for root"):
         user_keys.read_user_keys("root")
-    with pytest.raises(ChildError, match="user nobody-here is unknown on this host"):
+    with pytest.raises(ChildError, match=f"user nobody-here is unknown on host {os.uname().nodename}"):
         user_keys.read_user_keys("nobody-here")

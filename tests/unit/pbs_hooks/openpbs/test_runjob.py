@@ -58,7 +58,7 @@ def test_a_home_without_readable_keys_does_not_stop_a_job(server_hook: ServerHoo
     sbf.say(PUT, MADE)
     found = server_hook.start("image=debian12", owner="nobody-here")
     assert (found.accepted, "authorized_keys" in sbf.asked[0][1]["spec"]) == (True, False)
-    assert "cluster 12.pbssrv: no keys of nobody-here: user nobody-here is unknown on this host" in logged(found)
+    assert "cluster 12.pbssrv: no keys of nobody-here: user nobody-here is unknown on host " in logged(found)
 
 
 @pytest.mark.parametrize(("setting", "keys"), [(True, ("ssh-ed25519 AAAA",)), (False, ())])

@@ -11,12 +11,25 @@ from sbf_service.domain.idempotency import (
     check_owner,
     resolve_request,
 )
-from virtcloud.model.cluster import ENDED_STATES, LEAVING_STATES, WANTED_STATES, ClusterRequest, ClusterState
+from virtcloud.model.cluster import (
+    ENDED_STATES,
+    LEAVING_STATES,
+    WANTED_STATES,
+    ClusterRequest,
+    ClusterSpec,
+    ClusterState,
+)
 from virtcloud.model.errors import Conflict, Gone
 
 ASKED = spec("brno-h1")
 OTHER = spec("brno-h2", lease_s=60)
 OF_BOB = spec("brno-h1", owner="bob")
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAICV4Rg1MXTHEvoTqFY3ldwZh9dYVIQFVY1pW0Sx6tWc3"
+OTHER_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBBBBg1MXTHEvoTqFY3ldwZh9dYVIQFVY1pW0Sx6tWc3"
+
+
+def with_key(key: str | None) -> ClusterSpec:
+    return ASKED.model_copy(update={"authorized_keys": (key,) if key else ()})
 
 
 def request(attempt: int | None = None) -> ClusterRequest:
@@ -88,6 +101,17 @@ def test_a_lower_attempt_is_gone(state: ClusterState) -> None:
 @pytest.mark.parametrize("state", sorted(ClusterState))
 def test_repeating_an_attempt_changes_nothing_even_after_its_end(state: ClusterState) -> None:
     assert resolve_request("k", request(3), former(state)) == NoChange()
+
+
+@pytest.mark.parametrize(("first", "second"), [(KEY, OTHER_KEY), (KEY, None), (None, KEY)])
+def test_an_attempts_keys_are_those_of_its_first_request(first: str | None, second: str | None) -> None:
+    repeated = ClusterRequest(spec=with_key(second), attempt=3)
+    assert resolve_request("k", repeated, former(ClusterState.ACTIVE, wanted=with_key(first))) == NoChange()
+
+
+def test_other_keys_of_a_users_request_are_a_conflict() -> None:
+    with pytest.raises(Conflict, match="differs in authorized_keys"):
+        resolve_request("k", request(), former(ClusterState.ACTIVE, wanted=with_key(KEY)))
 
 
 @pytest.mark.parametrize("state", sorted(ClusterState))

@@ -1,0 +1,71 @@
+"""Work with the rights of a job's user, in a child process whose time is limited, because a file server may hang."""
+
+import os
+import pwd
+import resource
+import stat
+from typing import Any, Callable
+
+from pbs_hooks.kit.deadline import ChildError, Deadline, run_in_child
+
+CPU_SECONDS = 2
+
+
+class UnusableFile(ChildError):
+    """A file that is no regular file, or longer than the limit."""
+
+
+def run_as_user(name: str, work: Callable[[], Any], seconds: float) -> Any:
+    """Call ``work`` in a child process with the rights of a user, and return the result, which must fit into JSON.
+
+    Raises ChildError if the user is unknown or root, if this process cannot become the user, if ``work`` raises an
+    error, or if there is no result within ``seconds``.
+    """
+    return run_in_child(lambda: _run_with_rights(name, work), Deadline(seconds))
+
+
+def _run_with_rights(name: str, work: Callable[[], Any]) -> Any:
+    """Permanently switch this process to the user, limit its CPU time, and call ``work``."""
+    account = find_account(name)
+    if account.pw_uid == 0:
+        raise ChildError("files are not read for root")
+    become_user(account)
+    if (os.getuid(), os.geteuid()) != (account.pw_uid, account.pw_uid):
+        raise ChildError("the process has no right to become user %s" % name)
+    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
+    return work()
+
+
+def find_account(name: str) -> pwd.struct_passwd:
+    """Return the account of a user. Raises ChildError if this host does not know the user."""
+    try:
+        return pwd.getpwnam(name)
+    except KeyError:
+        raise ChildError("user %s is unknown on host %s" % (name, os.uname().nodename)) from None
+
+
+def become_user(account: pwd.struct_passwd) -> None:
+    """If the process runs as root, permanently switch the process to a user and the user's groups.
+
+    If the process does not run as root, do nothing.
+    """
+    if os.getuid() == 0 and account.pw_uid != 0:
+        os.initgroups(account.pw_name, account.pw_gid)
+        os.setgid(account.pw_gid)
+        os.setuid(account.pw_uid)
+
+
+def read_regular_file(path: str, limit: int) -> bytes:
+    """Return the content of a regular file of up to ``limit`` bytes.
+
+    Raises UnusableFile for longer files, and for devices and pipes, whose content may never end. Raises OSError if the
+    file cannot be read.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise UnusableFile("not a regular file")
+        read = file.read(limit + 1)
+    if len(read) > limit:
+        raise UnusableFile("more than %d bytes" % limit)
+    return read
