@@ -17,6 +17,7 @@ from types import ModuleType
 from virtcloud.agent import log
 from virtcloud.agent.capacity import CapacityReporter
 from virtcloud.agent.guest_access.session_listener import SessionListener
+from virtcloud.agent.host_boot import HostBoot
 from virtcloud.agent.job_access.job_files import JobFiles, RelayProvider
 from virtcloud.agent.job_access.job_folder import FileSystemMounts, TmpfsMounts
 from virtcloud.agent.job_socket.job_records import JobRecordStore
@@ -173,6 +174,7 @@ def _reconcile(element: Name, settings: AgentSettings, stop: StopSignal, supervi
             progress=supervisor.report_progress,
             report_capacity=report_capacity,
             starts_at_once=count_starts(settings.guests.starts_per_processor),
+            boot=HostBoot(settings.state / "boot"),
         )
         cache.wake = reconciler.wake
         relays = adapters.make_job_relays(settings)

@@ -190,7 +190,7 @@ def make_guest_connector(settings: AgentSettings, host: LocalHost, relays: JobRe
 def open_bridge(segment: Segment) -> BridgeSocket:
     """Open a socket on the bridge of a segment. Raise Refused if the host has no such bridge of virtcloud."""
     with closing(NetlinkKernel()) as kernel:
-        bridge = find_bridge(segment.vlan, segment.key, kernel.list_interfaces())
+        bridge = find_bridge(segment.vlan, segment.key, kernel.list_interfaces(), segment.id)
     if names.cluster_of_alias(bridge.alias) != segment.id:
         raise Refused(f"cluster {segment.key}: bridge {bridge.name} still belongs to another cluster: try again later")
     return BridgeSocket(bridge.name, bridge.mtu)

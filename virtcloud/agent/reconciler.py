@@ -18,7 +18,8 @@ fetched
 a segment has requirements      the segment is neither built nor confirmed; its guests continue to run; SBF
 that this agent does not know   receives an error report
 the host differs from a         SBF receives a drift report; then the host is corrected and the revision is
-confirmed revision              confirmed again
+confirmed revision, or was      confirmed again
+rebooted
 a stop of the agent is          the agent stops when the current step is complete; segments and guests stay
 requested                       on the host
 ==============================  ========================================================================
@@ -31,6 +32,7 @@ from typing import Protocol
 
 from virtcloud.agent import log
 from virtcloud.agent.difference import ObservedHost, StartGuest, Step, compute_difference
+from virtcloud.agent.host_boot import HostBoot
 from virtcloud.agent.step_application import ClusterErrors, ManagedHost, StepApplication, unsupported_segments
 from virtcloud.agent.supervision import StopRequested, StopSignal
 from virtcloud.model.errors import ServiceUnreachable, VirtcloudError
@@ -94,12 +96,15 @@ class HostReconciler:
         progress: Callable[[], object] = lambda: None,
         report_capacity: Callable[[], object] = lambda: None,
         starts_at_once: int = 1,
+        boot: HostBoot | None = None,
     ) -> None:
         """Reconcile ``host``. Start at most ``starts_at_once`` guests at the same time.
 
         Setting ``woken`` ends a pause. ``progress`` is called after each step and each call to SBF.
-        ``report_capacity`` is called after each wanted document.
+        ``report_capacity`` is called after each wanted document. ``boot`` detects a reboot of the host; None: no
+        reboot is detected.
         """
+        self._boot = boot
         self._element = element
         self._sbf = sbf
         self._host = host
@@ -192,10 +197,12 @@ class HostReconciler:
             self._host.remove_orphaned_files(document.wanted)
             observed = self._host.read()
             steps = compute_difference(document.wanted, observed)
-            drifted = _has_drifted(_certain_steps(steps, observed), document)
+            drifted = _has_drifted(_certain_steps(steps, observed), document, rebooted=self._is_rebooted())
             if drifted:
                 log.warning("drifted", element=self._element, revision=document.revision, steps=_format_steps(steps))
                 self._sbf.report_drift(self._element, document.revision)
+            if self._boot and (drifted or not observed.hypervisor_errors):
+                self._boot.record_report()
             errors = self._apply(steps, document) if steps else {}
             if not errors and steps:
                 errors, observed = self._read_back(document)
@@ -211,6 +218,9 @@ class HostReconciler:
         if not errors:
             self._confirm(document, drifted=drifted)
         return errors
+
+    def _is_rebooted(self) -> bool:
+        return self._boot is not None and self._boot.is_unreported
 
     def _confirm(self, document: WantedDocument, *, drifted: bool) -> None:
         """Confirm the revision, except pending clusters. Confirm again if a pending cluster made progress."""
@@ -246,9 +256,13 @@ class HostReconciler:
         return {cluster: describe(", ".join(steps)) for cluster, steps in remaining.items()}, observed
 
 
-def _has_drifted(steps: Iterable[Step], document: WantedDocument) -> bool:
-    """Return whether the host differs from the revision that it confirmed, except clusters that were not complete."""
-    is_confirmed = document.confirmed_revision >= document.revision
+def _has_drifted(steps: Iterable[Step], document: WantedDocument, *, rebooted: bool) -> bool:
+    """Return whether the host differs from the revision that it confirmed, except clusters that were not complete.
+
+    If the wanted state has changed since that revision, the difference is no drift, unless the host was ``rebooted``:
+    then the host has also lost what it confirmed.
+    """
+    is_confirmed = rebooted or document.confirmed_revision >= document.revision
     return is_confirmed and any(step.cluster not in document.incomplete for step in steps)
 
 

@@ -136,7 +136,7 @@ class AgentSettings(Document):
     state: Path = Field(
         Path("/var/lib/virtcloud/agent"),
         description="Folder for the agent's lock file, the job records, the guests' disks and console logs, images "
-        "of SBF's catalogue, and the former configuration of the host's uplinks.",
+        "of SBF's catalogue, the former configuration of the host's uplinks, and the host's last boot.",
     )
     socket: Path = Field(
         Path("/run/virtcloud/agent.sock"),

@@ -173,6 +173,26 @@ def service(node: str, service: str, action: str) -> None:
 
 
 @lab.command()
+@click.argument("node")
+@click.argument("state", type=click.Choice(["off", "on", "cycle"]))
+def power(node: str, state: str) -> None:
+    """Power NODE, a host or a gateway, off or on, or first off and then on (cycle), as its power switch would.
+
+    off kills all processes at once. NODE loses its interfaces, mounts, filters and running guests, and everything in
+    /run. Its disk remains: the files of the agent with the guests' disks, of libvirt, and in /var/log. on boots NODE
+    and starts its services.
+
+    Example: virtcloud lab power brno-h1 cycle
+    """
+    running = Lab.running()
+    if state != "on":
+        running.power_off(node)
+    if state != "off":
+        running.power_on(node)
+    click.echo(f"{node}: power {state} done")
+
+
+@lab.command()
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 def image(file: Path) -> None:
     """Build a Debian image from Debian's packages, and write it to the new file FILE.

@@ -113,6 +113,18 @@ class Lab:
             )
         return text
 
+    def power_off(self, node: str) -> None:
+        """Power a host or a gateway off, as by a power failure. Only its disk remains. Idempotent."""
+        self._power(node, "off")
+
+    def power_on(self, node: str) -> None:
+        """Boot a host or a gateway that is powered off, and wait until its services run. Idempotent."""
+        self._power(node, "on")
+
+    def _power(self, node: str, power: str) -> None:
+        control_client.check_node_exists(self.state, node)
+        control_client.send_request(self.state, {"do": "power", "node": node, "power": power})
+
     def service(self, node: str, name: str) -> ServiceHandle:
         """Return the handle of a service: ``sshd``, ``libvirtd``, ``agent``, or ``sbf`` of the ``station``."""
         return ServiceHandle(self.state, node, name)

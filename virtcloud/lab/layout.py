@@ -11,6 +11,8 @@ from virtcloud.model.topology import Topology
 from virtcloud.model.transport import Transport
 
 TMPFS = ("/run", "/tmp", "/var/tmp", "/var/log", "/var/lib/libvirt", "/var/lib/virtcloud", "/etc/libvirt", "/etc/frr")  # noqa: S108
+GATEWAY_DISK = (node_services.AGENT_STATE, "/var/log")
+HOST_DISK = (*GATEWAY_DISK, "/var/lib/libvirt", "/etc/libvirt")
 DEVICE_SYSCTLS = {
     "net.ipv6.conf.all.disable_ipv6": "1",
     "net.ipv6.conf.default.disable_ipv6": "1",
@@ -62,7 +64,9 @@ def _node(name: str, number: int, hosts: str, topology: Topology, materials: Lab
         name=name,
         kind=by_kind.kind,
         address=address,
-        tmpfs=TMPFS,
+        tmpfs=tuple(folder for folder in TMPFS if folder not in by_kind.disk_folders),
+        disk=f"{materials.state}/disks/{name}" if by_kind.disk_folders else "",
+        disk_folders=by_kind.disk_folders,
         binds=(
             (f"{materials.state}/images",) * 2,
             *((folder, folder) for folder in materials.visible_folders),
@@ -97,9 +101,14 @@ def _node_by_kind(name: str, number: int, topology: Topology, materials: LabMate
         lines = (*network.port_up_lines(element), *network.outside_lines(number, "outside0"))
         settings = node_services.agent_config(name, (), materials.state)
         services = () if materials.bare else (node_services.agent_service(),)
-        binds = _token_binds(name, materials)
         return LabNode(
-            name, "gateway", binds=binds, files={node_services.AGENT_FILE: settings}, ip=lines, services=services
+            name,
+            "gateway",
+            disk_folders=GATEWAY_DISK,
+            binds=_token_binds(name, materials),
+            files={node_services.AGENT_FILE: settings},
+            ip=lines,
+            services=services,
         )
     if name == addressing.USER:
         return LabNode(name, "user", ip=network.outside_lines(number, "eth0"))
@@ -144,6 +153,7 @@ def _host(host: Host, number: int, materials: LabMaterials) -> LabNode:
     return LabNode(
         host.name,
         "host",
+        disk_folders=HOST_DISK,
         binds=(
             (node_services.CACHE, "/var/cache/libvirt"),
             *node_services.driver_binds(host),

@@ -115,4 +115,4 @@ def _describe_access(key: str, segment: Segment) -> JobAccess:
     addresses = [(peer.name, peer.addresses) for peer in segment.peers]
     addresses += [(guest.name, guest.addresses) for guest in segment.guests]
     guests = (Guest(name=name, host=Name("host"), image=Name("image"), addresses=found) for name, found in addresses)
-    return JobAccess(key=ClusterKey(key), user="root", vlan=segment.vlan, guests=tuple(guests))
+    return JobAccess(key=ClusterKey(key), user="root", vlan=segment.vlan, network=segment.id, guests=tuple(guests))

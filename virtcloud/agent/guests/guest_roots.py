@@ -108,6 +108,8 @@ class GuestRoots:
                     log.info("guest_root_replaced", domain=domain, image=image)
                 self.ensure_none(domain)
                 shifted = _create_root(path, image, shift, size_mb)
+                if size_mb is not None:
+                    mounts.sync_file_system(path / LAYERS)  # after a power failure, layers with a record are complete
                 record = RootRecord(image=source, size_mb=size_mb, shifted=shifted)
                 write_durably(path / RECORD, record.model_dump_json().encode())
             os.chown(path, 0, shift)

@@ -88,6 +88,15 @@ def create_file_system(image: Path, size_mb: int) -> None:
     _run("mkfs.ext4", "-q", "-F", "-m", "0", "-E", "lazy_itable_init=1,lazy_journal_init=1", "--", str(image))
 
 
+def sync_file_system(folder: Path) -> None:
+    """Write everything in a folder's file system to the disk (syncfs(2))."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        _check(folder, _libc().syncfs(descriptor))
+    finally:
+        os.close(descriptor)
+
+
 def list_mounts(folder: Path) -> list[Path]:
     """Return the mount points below ``folder``, in the order in which they were mounted."""
     points = (line.split(" ")[4] for line in MOUNT_INFO.read_text().splitlines())

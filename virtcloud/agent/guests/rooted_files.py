@@ -175,8 +175,12 @@ def _write_new(name: str, folder: int, content: str, owner: tuple[int, int], mod
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(os.open(name, flags, 0o600, dir_fd=folder), "w", errors="surrogateescape") as file:
         file.write(content)
+        file.flush()
         os.fchown(file.fileno(), *owner)
         os.fchmod(file.fileno(), mode)
+        os.fsync(
+            file.fileno()
+        )  # the seed does not replace some files again, so they may not be empty after a power failure
 
 
 def _read_regular_file(descriptor: int, path: str) -> str:

@@ -47,11 +47,13 @@ class JobAccess(Document):
     The description is stored in the job's record, so that a restarted agent can open the access again. ``user`` is the
     job's user on this host. ``vlan`` is the VLAN ID at this host's site. ``peers`` are the guests of the cluster's
     network with their public host keys. ``login`` is the user of the cluster's guests, or None if SBF does not know it.
+    ``network`` is the ID of the cluster whose network the guests use, or None in records of former versions.
     """
 
     key: ClusterKey
     user: Annotated[str, Field(min_length=1, max_length=64)]
     vlan: VlanId
+    network: str | None = None
     name: Name | None = None
     guests: tuple[Guest, ...] = ()
     login: LoginName | None = None

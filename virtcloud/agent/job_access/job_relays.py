@@ -87,7 +87,7 @@ class JobRelays:
         refuses a change.
         """
         with self._lock, self._open_kernel() as kernel:
-            bridge = find_bridge(access.vlan, access.key, kernel.list_interfaces())
+            bridge = find_bridge(access.vlan, access.key, kernel.list_interfaces(), access.network)
             spec = _relay_spec(access, uid, self.socket_path(access.key), bridge)
             if not self._is_current(kernel, access, bridge, spec["about"]):
                 self._ensure_none(kernel, access.key)
@@ -143,18 +143,23 @@ class JobRelays:
         path.unlink(missing_ok=True)
 
 
-def find_bridge(vlan: int, key: str, interfaces: Iterable[KernelInterface]) -> KernelInterface:
+def find_bridge(
+    vlan: int, key: str, interfaces: Iterable[KernelInterface], network: str | None = None
+) -> KernelInterface:
     """PURE. Return the bridge of a VLAN. Raise Refused if the host has no such bridge of virtcloud.
 
-    ``key`` is the key of the cluster in the message.
+    ``key`` is the key of the cluster in the message. With ``network``, raise Refused if the bridge belongs to another
+    cluster's network: the VLAN ID may have passed to another cluster while the agent did not run.
     """
     name = names.bridge_name(vlan)
-    bridge = next(
-        (interface for interface in interfaces if interface.name == name and names.cluster_of_alias(interface.alias)),
-        None,
-    )
-    if bridge is None:
+    bridge = next((interface for interface in interfaces if interface.name == name), None)
+    owner = names.cluster_of_alias(bridge.alias) if bridge else None
+    if bridge is None or owner is None:
         raise Refused(f"cluster {key}: expected bridge {name} of virtcloud, found none on this host")
+    if network not in {None, owner}:
+        raise Refused(
+            f"cluster {key}: expected bridge {name} of network {network}, but the bridge belongs to cluster {owner}"
+        )
     return bridge
 
 

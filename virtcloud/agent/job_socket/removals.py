@@ -48,7 +48,7 @@ class JobRemovals:
         self._thread: threading.Thread | None = None
 
     def start(self, start: StartSupervisedThread = start_unsupervised) -> None:
-        """Use the function ``start`` to start the thread. First, the thread opens the access of running jobs again."""
+        """Use the function ``start`` to start the thread. The thread also opens the access of running jobs again."""
         self._thread = start("removals", self._run, MAX_REMOVAL_S)
 
     def stop(self, seconds: float) -> None:
@@ -63,10 +63,10 @@ class JobRemovals:
         return self._missing.get(job.run) or ["the end of the cluster has not been requested from SBF yet"]
 
     def _run(self, report_progress: ReportProgress) -> None:
-        self._script_access.reopen(report_progress)
-        pause, former_runs = MIN_PAUSE_S, frozenset[JobRunId]()
+        pause, former_runs, is_open = MIN_PAUSE_S, frozenset[JobRunId](), False
         while not self._closing.is_set():
             report_progress()
+            is_open = is_open or self._script_access.reopen(report_progress)
             ending = self._list_ending()
             for job in ending:
                 self._remove(job)
@@ -74,7 +74,7 @@ class JobRemovals:
             runs = frozenset(job.run for job in ending)
             pause = MIN_PAUSE_S if runs - former_runs else min(pause * PAUSE_FACTOR, MAX_PAUSE_S)
             former_runs = runs
-            self._records.pause(pause if ending else PROGRESS_S, unless=partial(self._has_new, runs))
+            self._records.pause(PROGRESS_S if is_open and not ending else pause, unless=partial(self._has_new, runs))
 
     def _has_new(self, known_runs: frozenset[JobRunId]) -> bool:
         return self._closing.is_set() or any(job.run not in known_runs for job in self._list_ending())

@@ -34,6 +34,7 @@ class ScriptAccess:
         self._read_peers = read_peers
         self._lock = threading.Lock()
         self._environments: dict[JobAccess, ScriptEnvironment] = {}
+        self._errors: dict[str, str] = {}
 
     def provide_environment(self, job: JobRecord, view: ClusterView, site: Name) -> ScriptEnvironment:
         """Return environment variables for a job's script. On the script's host, also open the job's access.
@@ -58,7 +59,7 @@ class ScriptAccess:
         access, known = _job_access(job, view, site), self._records.get(job.cluster)
         if access is None or not _is_current_run(job, known):
             return access
-        if known is not None and known.opening and known.opening.model_copy(update=NO_PEERS) == access:
+        if known is not None and known.opening and _is_same_access(known.opening, access):
             return known.opening
         try:
             peers = self._read_peers(view.key, view.id)
@@ -67,13 +68,14 @@ class ScriptAccess:
             return access
         return access.model_copy(update={"login": peers.user, "peers": peers.peers})
 
-    def reopen(self, report_progress: ReportProgress = lambda: None) -> None:
-        """Open the access of all jobs whose access was open when the former agent ended.
+    def reopen(self, report_progress: ReportProgress = lambda: None) -> bool:
+        """Open the access of all jobs whose access was open when the former agent ended. Return whether all are open.
 
-        Errors are logged. If the access of a job could not be opened, the agent retries when a hook next requests the
-        job's state. The access of a cancelled run is opened too, because the script may survive the signal
+        Errors are logged when they change. After a reboot, an access cannot be opened until the cluster's bridge was
+        built. The access of a cancelled run is opened too, because the script may survive the signal
         (``qsig -s TERM``).
         """
+        former_errors, self._errors = self._errors, {}
         for job in self._records.all():
             report_progress()
             if job.phase in {RecordPhase.ASKED, RecordPhase.CANCELLED} and job.opening:
@@ -81,9 +83,12 @@ class ScriptAccess:
                     with self._lock:
                         self._ensure_open(job.opening)
                 except VirtcloudError as error:
-                    log.warning("access_not_opened", cluster=job.cluster, error=error)
+                    self._errors[job.cluster] = str(error)
+                    if former_errors.get(job.cluster) != str(error):
+                        log.warning("access_not_opened", cluster=job.cluster, error=error)
                 except Exception as error:  # noqa: BLE001 - an error of one job must not block the removal of other jobs
                     log.internal_error(error, cluster=job.cluster)
+        return not self._errors
 
     def close(self, job: JobRecord) -> None:
         """Close the access of a finished run. The access of a later run with the same key stays open.
@@ -125,4 +130,16 @@ def _is_current_run(job: JobRecord, known: JobRecord | None) -> bool:
 def _job_access(job: JobRecord, view: ClusterView, site: Name) -> JobAccess | None:
     if not job.head or job.user is None:
         return None
-    return JobAccess(key=view.key, user=job.user, vlan=view.vlans[site], name=view.spec.name, guests=view.spec.guests)
+    return JobAccess(
+        key=view.key,
+        user=job.user,
+        vlan=view.vlans[site],
+        network=None if view.network else view.id,
+        name=view.spec.name,
+        guests=view.spec.guests,
+    )
+
+
+def _is_same_access(recorded: JobAccess, access: JobAccess) -> bool:
+    """Return whether a recorded access differs only in what is read from SBF once, or was unknown to that version."""
+    return recorded.model_copy(update=NO_PEERS) in {access, access.model_copy(update={"network": None})}

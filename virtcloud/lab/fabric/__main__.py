@@ -53,7 +53,8 @@ def _run(settings: FabricSettings, events: EventLog) -> None:
     if kernel:
         uml.report_end(kernel, events)
     relay = (lambda: _connect(settings.relay)) if settings.relay else None
-    server = ControlServer(fabric.nodes, fabric.services, settings.token, relay)
+    power = {"off": fabric.power_off, "on": fabric.power_on}
+    server = ControlServer(fabric.nodes, fabric.services, settings.token, power, relay)
     threading.Thread(target=server.listen, args=(_create_listener(settings.listen),), daemon=True).start()
     fabric.serve()
     events.write("ready", "done")

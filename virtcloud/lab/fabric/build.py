@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
-from virtcloud.lab.fabric import nodes
+from virtcloud.lab.fabric import node_power, nodes
 from virtcloud.lab.fabric.events import EventLog
 from virtcloud.lab.fabric.node_init import run_batch
 from virtcloud.lab.fabric.nodes import NodeFailed, NodeHandle
@@ -25,7 +25,10 @@ class Fabric:
         self._plan = plan
         self._events = events
         self._zygote = _create_zygote(plan)
+        self._power = threading.Lock()
         with events.step("nodes"):
+            for node in plan.nodes:
+                node_power.create_disk(node)
             self.nodes = {node.name: nodes.start_node(node, groups) for node in plan.nodes}
             for handle in self.nodes.values():
                 nodes.wait_until_set_up(handle)
@@ -54,6 +57,25 @@ class Fabric:
     def serve(self) -> None:
         """Start the services of all nodes in parallel. The services of a node start one after the other."""
         run_in_threads(self._serve_node, [node.name for node in self._plan.nodes if node.services])
+
+    def power_off(self, name: str) -> None:
+        """Power a node off, as by a power failure. Idempotent. Raise NodeFailed if the node has no disk."""
+        with self._power:
+            node_power.power_off(self.nodes[name], self._ports(name))
+
+    def power_on(self, name: str) -> None:
+        """Boot a node and start its services at the same time, each until it is ready. Idempotent."""
+        with self._power:
+            node_power.power_on(self.nodes[name], self._ports(name))
+            services = [control for (node, _), control in self.services.items() if node == name]
+            run_in_threads(ServiceControl.start, services)
+
+    def _ports(self, name: str) -> list[str]:
+        cables = self._plan.cables
+        return [
+            *(cable.port for cable in cables if cable.node == name),
+            *(cable.peer_port for cable in cables if cable.peer_node == name),
+        ]
 
     def _serve_node(self, name: str) -> None:
         for service in self.nodes[name].node.services:

@@ -149,10 +149,15 @@ class ControlServer:
         nodes: Mapping[str, NodeHandle],
         services: Services,
         token: str,
+        power: Mapping[str, Callable[[str], None]],
         relay: Callable[[], socket.socket] | None = None,
     ) -> None:
-        """Serve ``nodes`` and ``services`` to clients whose requests contain ``token``."""
+        """Serve ``nodes`` and ``services`` to clients whose requests contain ``token``.
+
+        ``power`` has the functions ``off`` and ``on``, which power a node off and on.
+        """
         self._nodes = nodes
+        self._power = power
         self._services = services
         self._token = token
         self._relay = relay
@@ -181,6 +186,9 @@ class ControlServer:
             self._pass_on(connection, request)
         elif request["do"] == "exec":
             execute_program(connection, self._node(request), request)
+        elif request["do"] == "power":
+            self._power[request["power"]](self._node(request).node.name)
+            send_line(connection, {"ok": True})
         else:
             self._service(request)
             send_line(connection, {"ok": True})

@@ -15,6 +15,7 @@ import signal
 import socket
 import subprocess
 import termios
+import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
@@ -24,12 +25,14 @@ from virtcloud.lab.fabric.plan import LabNode
 
 PACKET = 1 << 20
 CGROUPS = Path("/sys/fs/cgroup")
+BOOT_ID, WHOLE_PROC = Path("/proc/sys/kernel/random/boot_id"), Path("/run/proc")
 
 
 def set_up_node(node: LabNode) -> None:
     """Mount the node's writable folders in this mount namespace, write the node's files, and set its host name."""
     syscalls.mount_private()
-    sources = [(os.open(source, os.O_PATH), target) for source, target in node.binds if Path(source).exists()]
+    binds = (*((f"{node.disk}{folder}", folder) for folder in node.disk_folders), *node.binds)
+    sources = [(os.open(source, os.O_PATH), target) for source, target in binds if Path(source).exists()]
     for place in node.tmpfs:
         if Path(place).is_dir():
             syscalls.mount("tmpfs", place, "tmpfs", 0, "mode=1777" if place.endswith("tmp") else "mode=755")
@@ -42,12 +45,25 @@ def set_up_node(node: LabNode) -> None:
         if name.startswith("/run/etc/") and Path(name.removeprefix("/run")).exists():
             syscalls.bind(name, name.removeprefix("/run"))
     syscalls.mount("proc", "/proc", "proc")
+    if node.disk:
+        _create_boot_id()
     syscalls.mount("sysfs", "/sys", "sysfs")
     _mount_cgroups()
     socket.sethostname(node.name)
     for name, value in node.sysctls.items():
         with contextlib.suppress(OSError):
             Path("/proc/sys", name.replace(".", "/")).write_text(value)
+
+
+def _create_boot_id() -> None:
+    """Create a boot ID for this boot of the node. Otherwise the node would have the kernel's ID at each boot.
+
+    The kernel mounts a container's /proc only if the node has a /proc without mounts in it, hence the second /proc.
+    """
+    _write(Path("/run/boot_id"), f"{uuid.uuid4()}\n")
+    syscalls.bind("/run/boot_id", str(BOOT_ID))
+    WHOLE_PROC.mkdir()
+    syscalls.mount("proc", str(WHOLE_PROC), "proc")
 
 
 def _mount_cgroups() -> None:

@@ -57,6 +57,7 @@ class NodeHandle:
         self.node = node
         self.pid = pid
         self.group = group
+        self.has_power = True
         self._channel = channel
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
@@ -64,8 +65,21 @@ class NodeHandle:
         self._running: dict[int, RunningProgram] = {}
 
     def listen(self) -> None:
-        """Start to receive the node's answers. Call this method once, after all forks."""
-        threading.Thread(target=self._listen, daemon=True, name=f"node {self.node.name}").start()
+        """Start to receive the node's answers. Call this method once for each boot, after all forks."""
+        arguments = self._channel, self._answers, self._running
+        threading.Thread(target=self._listen, args=arguments, daemon=True, name=f"node {self.node.name}").start()
+
+    def lose_power(self) -> None:
+        """Record that the node's first process was killed."""
+        self.has_power = False
+
+    def boot(self, pid: int, channel: socket.socket) -> None:
+        """Store the first process of a node that was powered on again, and its channel."""
+        with self._lock:
+            self.pid, self._channel = pid, channel
+            self._answers, self._running = {}, {}
+            self.has_power = True
+        self.listen()
 
     def network(self) -> None:
         """Create the node's interfaces."""
@@ -85,6 +99,9 @@ class NodeHandle:
 
     def _call(self, request: Message, streams: Sequence[int]) -> Message:
         with self._lock:
+            if not self.has_power:
+                name = self.node.name
+                raise NodeFailed(f"{name} is powered off; power it on with: virtcloud lab power {name} on")
             number = next(self._numbers)
             answers = self._answers[number] = Queue()
             packet = json.dumps({**request, "id": number}).encode()
@@ -97,22 +114,27 @@ class NodeHandle:
             raise NodeFailed(f"{self.node.name}: {answer['error']}")
         return answer
 
-    def _listen(self) -> None:
-        while packet := self._channel.recv(PACKET):
-            self._take(json.loads(packet))
-        for answers in list(self._answers.values()):
+    def _listen(
+        self, channel: socket.socket, pending: dict[int, Queue[Message]], programs: dict[int, RunningProgram]
+    ) -> None:
+        """Receive the answers of one boot of the node. ``pending`` and ``programs`` belong to this boot."""
+        with channel:
+            while packet := channel.recv(PACKET):
+                _take(json.loads(packet), pending, programs)
+        for answers in list(pending.values()):
             answers.put({"error": "the node has ended"})
-        for running in list(self._running.values()):
+        for running in list(programs.values()):
             running.end(-signal.SIGKILL)
 
-    def _take(self, message: Message) -> None:
-        number = message["id"]
-        if "exit" in message:
-            self._running.pop(number).end(message["exit"])
-            return
-        if "spawned" in message:
-            message["running"] = self._running[number] = RunningProgram(message["spawned"])
-        self._answers[number].put(message)
+
+def _take(message: Message, pending: dict[int, Queue[Message]], programs: dict[int, RunningProgram]) -> None:
+    number = message["id"]
+    if "exit" in message:
+        programs.pop(number).end(message["exit"])
+        return
+    if "spawned" in message:
+        message["running"] = programs[number] = RunningProgram(message["spawned"])
+    pending[number].put(message)
 
 
 def lab_cgroup(state: str) -> Path:
@@ -123,18 +145,30 @@ def lab_cgroup(state: str) -> Path:
 def start_node(node: LabNode, groups: Path) -> NodeHandle:
     """Start a node's first process, in a control group below ``groups``. Call this function before any thread runs."""
     fabric_end, node_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    pid = syscalls.fork_into_new_pid_namespace() if node.isolated else os.fork()
-    if pid == 0:
-        _run_first_process(node, node_end, groups / node.name)
+    pid = fork_first_process(node, node_end, groups / node.name)
     node_end.close()
     return NodeHandle(node, pid, fabric_end, groups / node.name)
 
 
+def fork_first_process(node: LabNode, channel: socket.socket, group: Path) -> int:
+    """Fork a node's first process, and return its process id. The first process reports on ``channel``."""
+    pid = syscalls.fork_into_new_pid_namespace() if node.isolated else os.fork()
+    if pid == 0:
+        _run_first_process(node, channel, group)
+    return pid
+
+
 def wait_until_set_up(handle: NodeHandle) -> None:
     """Wait until a started node has created its file tree."""
-    message = json.loads(handle._channel.recv(PACKET) or b'{"error": "its first process died"}')  # noqa: SLF001
+    receive_report(handle.node, handle._channel)  # noqa: SLF001
+
+
+def receive_report(node: LabNode, channel: socket.socket) -> Message:
+    """Receive the report of a starting node. Raise NodeFailed if the report is an error."""
+    message: Message = json.loads(channel.recv(PACKET) or b'{"error": "its first process died"}')
     if "error" in message:
-        raise NodeFailed(f"{handle.node.name}: {message['error']}")
+        raise NodeFailed(f"{node.name}: {message['error']}")
+    return message
 
 
 def _run_first_process(node: LabNode, channel: socket.socket, group: Path) -> NoReturn:

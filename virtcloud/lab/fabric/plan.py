@@ -62,6 +62,9 @@ class LabNode:
 
     On ``no_offload_ports``, offloads are disabled, so each frame leaves the port with its checksum and tag. A node that
     is not ``isolated`` shares all namespaces with the fabric's process; only the station is such a node.
+
+    A node with a ``disk`` can be powered off and on. ``disk`` is the folder, outside the node, with the content of the
+    node's ``disk_folders``. These folders survive a power failure, as on a disk; the ``tmpfs`` folders do not.
     """
 
     name: str
@@ -69,6 +72,8 @@ class LabNode:
     address: str = ""
     isolated: bool = True
     tmpfs: tuple[str, ...] = ()
+    disk: str = ""
+    disk_folders: tuple[str, ...] = ()
     binds: tuple[tuple[str, str], ...] = ()
     files: dict[str, str] = field(default_factory=dict)
     sysctls: dict[str, str] = field(default_factory=dict)
@@ -110,19 +115,21 @@ def plan_from_json(text: str) -> FabricPlan:
     """Return the plan that :func:`plan_to_json` wrote."""
     data = json.loads(text)
     return FabricPlan(
-        tuple(_node(node) for node in data["nodes"]),
+        tuple(node_from_data(node) for node in data["nodes"]),
         tuple(VethPair(**cable) for cable in data["cables"]),
         tuple(data["before"]),
         tuple(data["after"]),
     )
 
 
-def _node(data: dict[str, Any]) -> LabNode:
+def node_from_data(data: dict[str, Any]) -> LabNode:
+    """Return the node whose fields ``dataclasses.asdict`` returned, and JSON carried."""
     services = tuple(
         NodeService(**{**service, "argv": tuple(service["argv"]), "imports": tuple(service["imports"])})
         for service in data.pop("services")
     )
-    lists: dict[str, Any] = {key: tuple(data.pop(key)) for key in ("tmpfs", "ip", "bridge", "tc", "no_offload_ports")}
+    names = ("tmpfs", "disk_folders", "ip", "bridge", "tc", "no_offload_ports")
+    lists: dict[str, Any] = {name: tuple(data.pop(name)) for name in names}
     binds = tuple((source, target) for source, target in data.pop("binds"))
     return LabNode(**data, **lists, binds=binds, services=services)
 

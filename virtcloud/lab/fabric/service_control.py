@@ -36,7 +36,9 @@ class ServiceControl:
 
     @property
     def state(self) -> str:
-        """The state: ``running``, ``stopped`` (on request), or ``died`` with the exit code."""
+        """The state: ``running``, ``stopped`` (on request), ``died`` with the exit code, or ``powered off``."""
+        if not self._handle.has_power:
+            return "powered off"
         if self._running is None or (self._stopped and self._running.exit is not None):
             return "stopped"
         return "running" if self._running.exit is None else f"died ({self._running.exit})"

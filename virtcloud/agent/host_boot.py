@@ -1,0 +1,35 @@
+"""Detection of a reboot of this host. After a reboot, the host no longer carries what the agent confirmed.
+
+The file ``<state>/boot`` contains the kernel's boot ID (random(4)) of the boot in which the agent last reported to SBF
+that the host carries, or no longer carries, the confirmed revision.
+"""
+
+from pathlib import Path
+
+from virtcloud.agent.files import refuse_os_errors, write_durably
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+class HostBoot:
+    """The present boot of this host, and the boot of the agent's last report."""
+
+    def __init__(self, record: Path, boot_id: Path = BOOT_ID) -> None:
+        """Read the present boot ID, and the recorded boot ID in the file ``record``."""
+        self._record = record
+        self._present = boot_id.read_text().strip()
+        self._reported = record.read_text().strip() if record.exists() else None
+
+    @property
+    def is_unreported(self) -> bool:
+        """Whether the host was rebooted since the agent's last report. False if the agent never recorded a boot."""
+        return self._reported not in {None, self._present}
+
+    def record_report(self) -> None:
+        """Record that SBF knows the state of the host in this boot. Idempotent. Raise Refused if the disk is full."""
+        if self._reported == self._present:
+            return
+        with refuse_os_errors(f"record the host's boot in {self._record}"):
+            self._record.parent.mkdir(parents=True, exist_ok=True)
+            write_durably(self._record, f"{self._present}\n".encode())
+        self._reported = self._present

@@ -1,0 +1,144 @@
+"""The power of nodes: a node is switched off, as by a power failure, and on again.
+
+Without power, the node has no processes, interfaces, mounts and control groups. What remains is its disk
+(`LabNode.disk`), and its cables: their ends on other nodes have no carrier. The node's ends wait in the fabric's
+network namespace, because a deleted end would delete the other end too, for example a port of a switch.
+"""
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+
+from virtcloud.lab.fabric import syscalls
+from virtcloud.lab.fabric.node_init import PACKET
+from virtcloud.lab.fabric.nodes import NodeFailed, NodeHandle, fork_first_process, receive_report
+from virtcloud.lab.fabric.plan import LabNode, node_from_data
+
+END_S = 30.0
+POLL_S = 0.02
+
+
+def create_disk(node: LabNode) -> None:
+    """Create the disk of a node: a file system in memory, which exists as long as the lab."""
+    if not node.disk:
+        return
+    Path(node.disk).mkdir(parents=True, exist_ok=True)
+    syscalls.mount("tmpfs", node.disk, "tmpfs", 0, "mode=755")
+    for folder in node.disk_folders:
+        Path(f"{node.disk}{folder}").mkdir(parents=True)
+
+
+def check_has_switch(node: LabNode) -> None:
+    """Raise NodeFailed if a node cannot be powered off."""
+    if not node.disk:
+        raise NodeFailed(f"{node.name}: only hosts and gateways can be powered off, but {node.name} is a {node.kind}")
+
+
+def power_off(handle: NodeHandle, ports: Iterable[str]) -> None:
+    """Kill all processes of a node, and remove everything except its disk and its ``ports``. Idempotent."""
+    check_has_switch(handle.node)
+    if not handle.has_power:
+        return
+    with _opened(f"/proc/{handle.pid}/ns/net") as namespace:
+        handle.lose_power()
+        _kill_first_process(handle)
+        lines = (f"link set {port} down name {_waiting_name(handle, port)} netns {os.getpid()}" for port in ports)
+        _run_ip(handle, lines, namespace)
+    _remove_groups(handle.group)
+
+
+def power_on(handle: NodeHandle, ports: Iterable[str]) -> None:
+    """Boot a node without its services, and create its interfaces. Idempotent."""
+    check_has_switch(handle.node)
+    if handle.has_power:
+        return
+    pid, channel = _boot(handle)
+    lines = (f"link set {_waiting_name(handle, port)} name {port} netns {pid}" for port in ports)
+    _run_ip(handle, lines)
+    handle.boot(pid, channel)
+    handle.network()
+
+
+def _kill_first_process(handle: NodeHandle) -> None:
+    """Kill a node's first process. The kernel then kills the other processes of the node's PID namespace."""
+    process = os.pidfd_open(handle.pid)
+    try:
+        signal.pidfd_send_signal(process, signal.SIGKILL)
+        if not select.select([process], [], [], END_S)[0]:
+            raise NodeFailed(f"{handle.node.name}: its processes did not end within {END_S:.0f} s")
+    finally:
+        os.close(process)
+
+
+def _boot(handle: NodeHandle) -> tuple[int, socket.socket]:
+    """Start a node's first process. Return its process id and its channel.
+
+    A new program forks this process, because a process with threads, such as the fabric, should not fork.
+    """
+    fabric_end, node_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with node_end:
+        fabric_end.send(json.dumps(asdict(handle.node)).encode())
+        command = [sys.executable, "-m", __name__, str(node_end.fileno()), str(handle.group)]
+        subprocess.run(command, stdin=subprocess.DEVNULL, pass_fds=[node_end.fileno()], check=False)  # noqa: S603 - this module
+    reports = [receive_report(handle.node, fabric_end) for _ in range(2)]
+    return next(report["pid"] for report in reports if "pid" in report), fabric_end
+
+
+def _waiting_name(handle: NodeHandle, port: str) -> str:
+    """Return the name of a node's port in the fabric. The names of interfaces have at most 15 characters."""
+    return f"w{handle.node.address.rpartition('.')[2]}-{port}"[:15]
+
+
+def _run_ip(handle: NodeHandle, lines: Iterable[str], namespace: int | None = None) -> None:
+    """Run ip(8), by default in the fabric's network namespace."""
+    enter = [] if namespace is None else ["nsenter", f"--net=/proc/self/fd/{namespace}"]
+    completed = subprocess.run(  # noqa: S603 - constant programs; the lines come from the plan
+        [*enter, "ip", "-batch", "-"],
+        input="".join(f"{line}\n" for line in lines),
+        capture_output=True,
+        text=True,
+        check=False,
+        pass_fds=[] if namespace is None else [namespace],
+    )
+    if completed.returncode:
+        raise NodeFailed(f"{handle.node.name}: ip: {completed.stderr.strip()}")
+
+
+def _remove_groups(group: Path) -> None:
+    """Remove a node's control groups. A group can be removed as soon as its last process was reaped."""
+    deadline = time.monotonic() + END_S
+    while group.exists() and time.monotonic() < deadline:
+        folders = sorted((path for path in group.rglob("*") if path.is_dir()), reverse=True)
+        for folder in (*folders, group):
+            with suppress(OSError):
+                folder.rmdir()
+        time.sleep(POLL_S)
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[int]:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def main(channel: socket.socket, group: Path) -> None:
+    """Receive a node, fork its first process, and report the process id."""
+    node = node_from_data(json.loads(channel.recv(PACKET)))
+    pid = fork_first_process(node, channel, group)
+    channel.send(json.dumps({"pid": pid}).encode())
+
+
+if __name__ == "__main__":
+    main(socket.socket(fileno=int(sys.argv[1])), Path(sys.argv[2]))
