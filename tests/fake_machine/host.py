@@ -181,6 +181,9 @@ class FakeHypervisor:
         if self.by_name.pop(name, None):
             self.destroyed.append(name)
 
+    def is_xen(self) -> bool:
+        return False
+
     def has_kvm(self) -> bool:
         """Return whether the hypervisor lists KVM."""
         self._raise_error()

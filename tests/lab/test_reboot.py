@@ -1,12 +1,13 @@
 """A host loses its power while it has guests and jobs, and boots again. Meanwhile, one of the jobs ends."""
 
-from collections.abc import Iterator
+import re
+import time
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
-from lab_clusters import active, create, ended, remove, until
+from lab_clusters import LIMIT_S, active, create, ended, pings, remove, until
 from lab_jobs import ask
 
 from virtcloud.client.sbf import SbfClient
@@ -16,7 +17,7 @@ from virtcloud.lab.lab_images import HOST_KEY
 from virtcloud.lab.snapshot import read_guests, read_interfaces, run_checked
 from virtcloud.model.cluster import ClusterSpec, ClusterState
 from virtcloud.model.guests import GuestPower
-from virtcloud.model.views import ClusterView
+from virtcloud.model.views import ClusterView, PlacementProgress
 
 pytestmark = pytest.mark.lab
 
@@ -30,31 +31,42 @@ GUESTS = (
     {**GUEST, "name": "stopped", "addresses": ["10.0.0.3/24"]},
     {**GUEST, "name": "far", "addresses": ["10.0.0.4/24"], "host": OTHER},
 )
-TEXT = "written before the power failure\n"
-GUEST_FILES = "/run/virtcloud/agent/guests"
+WRITERS, TEXT = ("plain", "disk"), "written before the power failure"
+PORT = re.compile(r"\bvc\d+-[0-9a-f]+")
 
 
 @dataclass(frozen=True, slots=True)
 class HostState:
-    """The state of clusters on the host: interfaces, filters (nft), running guests, the job, and the host key."""
+    """The clusters on the host: interfaces, rules of nftables and the filtered ports, running guests and their files.
+
+    ``far_ping``: a guest reaches a guest of the other host. ``job_files`` are the folders and sockets of jobs.
+    """
 
     interfaces: tuple[str, ...]
-    filters: str
+    rules: str
+    filtered_ports: frozenset[str]
     guests: tuple[str, ...]
-    job: dict[str, Any]
-    job_files: str
+    far_ping: bool
+    files: dict[str, str]
     host_key: str
+    job_files: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """The host before and after the power failure, and the ended job's cluster during and after the failure."""
+    """The host before and after the power failure. ``kept`` and ``ended`` are the clusters of the two jobs.
+
+    ``ended_meanwhile`` is the state of the second cluster while the host had no power. ``agent_log`` is what the agent
+    logged since it started again.
+    """
 
     before: HostState
     after: HostState
-    ended_during: ClusterView
-    ended_after: ClusterView
-    clusters: dict[str, str]
+    kept: ClusterView
+    ended: ClusterView
+    ended_meanwhile: ClusterState
+    degraded: ClusterView
+    agent_log: str
 
 
 @pytest.fixture(scope="module")
@@ -65,50 +77,109 @@ def client(lab: Lab) -> Iterator[SbfClient]:
 
 @pytest.fixture(scope="module")
 def outage(lab: Lab, client: SbfClient) -> Iterator[Outage]:
-    """The only power failure of this module. The user stops a guest before, and a job ends during the failure."""
-    for key in (KEPT, ENDED):
-        ask(lab, HOST, {"do": "up", "cluster": key, "attempt": 0, "head": True, "user": USER})
-    spec = ClusterSpec.model_validate({"owner": USER, "guests": GUESTS})
-    kept = create(client, KEPT, spec)
-    gone = create(client, ENDED, ClusterSpec.model_validate({"owner": USER, "guests": [{**GUEST, "name": "plain"}]}))
-    (state,) = ask(lab, HOST, {"do": "state", "wait": 30, "cluster": KEPT, "attempt": 0})
-    assert state["state"] == "up", state
+    """The only power failure of this module. Before, a user stops a guest. In between, a job ends."""
+    kept, leaving = (open_job(lab, client, key, guests) for key, guests in ((KEPT, GUESTS), (ENDED, GUESTS[:1])))
     client.set_guest_power(KEPT, "stopped", GuestPower.OFF)
     stopped = client.guest(KEPT, "stopped")
-    client.guest(KEPT, "stopped", after=stopped.confirmed_revision, wait=30)
-    for guest in ("plain", "disk"):
-        run_in_guest(lab, kept, guest, "/bin/sh", "-c", f"echo '{TEXT.strip()}' >/kept; sync")
-    before = read_state(lab, kept)
+    client.guest(KEPT, "stopped", after=stopped.confirmed_revision, wait=LIMIT_S)
+    for guest in WRITERS:
+        run_in_guest(lab, kept, guest, "/bin/sh", "-c", f"echo {TEXT} >/kept; sync")
+    before, log = read_state(lab, kept), lab.state.folder / f"log/{HOST}.agent.log"
+    logged = log.stat().st_size
+    lab.power_off(HOST)
+    meanwhile = client.delete_cluster(ENDED).state
     with ThreadPoolExecutor() as pool:
-        lab.power_off(HOST)
-        ended_during = client.delete_cluster(ENDED)
         degraded = pool.submit(until, client, KEPT, lambda view: view.state is ClusterState.DEGRADED)
         lab.power_on(HOST)
-        degraded.result()
     until(client, KEPT, active)
-    ended_after = until(client, ENDED, ended)
-    yield Outage(before, read_state(lab, kept), ended_during, ended_after, {KEPT: kept.id, ENDED: gone.id})
+    until(client, ENDED, ended)
+    after, agent_log = read_state(lab, kept), log.read_bytes()[logged:].decode()
+    yield Outage(before, after, kept, leaving, meanwhile, degraded.result(), agent_log)
+    for key in (KEPT, ENDED):
+        ask(lab, HOST, {"do": "remove", "cluster": key, "attempt": 0, "wait": 30})
     remove(client, KEPT)
 
 
+def open_job(lab: Lab, client: SbfClient, key: str, guests: tuple[dict[str, object], ...]) -> ClusterView:
+    """Announce a job as its hook does, create its cluster, and wait until its script may start."""
+    ask(lab, HOST, {"do": "up", "cluster": key, "attempt": 0, "head": True, "user": USER})
+    view = create(client, key, ClusterSpec.model_validate({"owner": USER, "guests": guests}))
+    (state,) = ask(lab, HOST, {"do": "state", "wait": 30, "cluster": key, "attempt": 0})
+    assert state["state"] == "up", state
+    return view
+
+
 def run_in_guest(lab: Lab, cluster: ClusterView, guest: str, *argv: str) -> str:
-    (domain,) = (name for name in read_guests(lab, HOST) if cluster.id in name and name.endswith(guest))
+    (domain,) = (name for name in read_guests(lab, HOST) if cluster.id in name and name.endswith(f"-{guest}"))
     return run_checked(lab, HOST, "sh", "-c", ENTER_CONTAINER, domain, *argv)
 
 
-def read_state(lab: Lab, kept: ClusterView) -> HostState:
-    """Read the host's state."""
-    (job,) = ask(lab, HOST, {"do": "state", "cluster": KEPT, "attempt": 0})
+def read_state(lab: Lab, cluster: ClusterView) -> HostState:
     return HostState(
-        interfaces=tuple(one for one in read_interfaces(lab, HOST) if not one.startswith("vc")),
-        filters=run_checked(lab, HOST, "nft", "-s", "list", "table", "bridge", "virtcloud"),
+        interfaces=read_interfaces(lab, HOST),
+        rules=run_checked(lab, HOST, "nft", "list", "chain", "bridge", "virtcloud", "guest"),
+        filtered_ports=frozenset(
+            PORT.findall(run_checked(lab, HOST, "nft", "list", "set", "bridge", "virtcloud", "guests"))
+        ),
         guests=read_guests(lab, HOST),
-        job=job,
-        job_files=run_checked(lab, HOST, "find", "/run/virtcloud/jobs"),
-        host_key=run_in_guest(lab, kept, "plain", "/bin/cat", HOST_KEY),
+        far_ping=pings(lab, cluster, 0, "-c", "10", "-w", "20", "10.0.0.4"),
+        files={guest: run_in_guest(lab, cluster, guest, "/bin/cat", "/kept") for guest in WRITERS},
+        host_key=run_in_guest(lab, cluster, "plain", "/bin/cat", HOST_KEY),
+        job_files=wait_for_job_files(lab, cluster.key),
     )
 
 
-def test_x(outage):
-    print(outage)
-    assert 0
+def wait_for_job_files(lab: Lab, key: str) -> tuple[str, ...]:
+    """Return the names of jobs' folders and sockets. The agent opens a job's access after it has built the network."""
+    deadline = time.monotonic() + LIMIT_S
+    while True:
+        names = run_checked(lab, HOST, "sh", "-c", "ls -A /run/virtcloud/jobs 2>/dev/null || :").split()
+        if key in names or time.monotonic() > deadline:
+            return tuple(sorted(names))
+        time.sleep(0.5)
+
+
+def of_cluster(names: Iterable[str], *words: str) -> list[str]:
+    return sorted(name for name in names if any(word in name for word in words))
+
+
+def test_the_network_of_the_cluster_is_back(outage: Outage) -> None:
+    vlan = str(next(iter(outage.ended.vlans.values())))
+    gone = of_cluster(outage.before.interfaces, vlan)
+    assert len(gone) == 4, "a bridge, a tagged interface, a guest's port and a job's port"
+    assert sorted(outage.after.interfaces) == sorted(set(outage.before.interfaces) - set(gone))
+    assert outage.after.far_ping
+
+
+def test_the_guests_run_again_except_the_stopped_guest(outage: Outage) -> None:
+    assert list(outage.after.guests) == of_cluster(outage.before.guests, outage.kept.id)
+    assert [name.rpartition("-")[2] for name in outage.after.guests] == ["disk", "plain"]
+
+
+def test_the_filters_are_back_for_the_remaining_guests(outage: Outage) -> None:
+    assert outage.after.rules == outage.before.rules
+    assert len(outage.after.filtered_ports) == 3
+    assert outage.after.filtered_ports < outage.before.filtered_ports
+
+
+def test_what_a_guest_wrote_and_synced_is_still_there(outage: Outage) -> None:
+    assert outage.after.files == {"plain": f"{TEXT}\n", "disk": f"{TEXT}\n"}
+
+
+def test_a_guest_has_its_former_host_key(outage: Outage) -> None:
+    assert outage.after.host_key == outage.before.host_key
+
+
+def test_the_job_reaches_its_guests_without_a_request_of_a_hook(outage: Outage) -> None:
+    assert list(outage.after.job_files) == of_cluster(outage.before.job_files, KEPT)
+
+
+def test_a_cluster_that_ended_meanwhile_is_never_started(outage: Outage) -> None:
+    assert outage.ended_meanwhile is ClusterState.DRAINING
+    assert f"guest_files_removed domain=vc-{outage.ended.id}-plain" in outage.agent_log
+    assert f"cluster={ENDED} step=" not in outage.agent_log
+
+
+def test_sbf_shows_the_cluster_as_degraded_until_it_is_back(outage: Outage) -> None:
+    (lost,) = (placement for placement in outage.degraded.placements if placement.element == HOST)
+    assert lost.progress is PlacementProgress.ADDING

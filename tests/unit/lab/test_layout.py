@@ -144,3 +144,14 @@ def test_elements_run_lldpd_if_the_lab_file_requests_it(nodes: dict[str, LabNode
     assert ports["brno-h1"] == "eth0"
     assert "core" not in ports
     assert "_lldpd:x:104:109:" in lldp_nodes[0].files["/run/etc/passwd"]
+
+
+def test_only_hosts_and_gateways_have_a_disk(nodes: dict[str, LabNode]) -> None:
+    assert {node.kind for node in nodes.values() if node.disk} == {"host", "gateway"}
+    assert nodes["brno-h1"].disk == "/state/disks/brno-h1"
+
+
+def test_a_hosts_disk_has_the_folders_of_agent_and_libvirt(nodes: dict[str, LabNode]) -> None:
+    host = nodes["brno-h1"]
+    assert set(host.disk_folders) == {"/run/virtcloud/agent", "/var/log", "/var/lib/libvirt", "/etc/libvirt"}
+    assert not set(host.disk_folders) & set(host.tmpfs), "a temporary file system would hide the disk"

@@ -16,6 +16,14 @@ from virtcloud.agent.guests.guest_files import CONSOLE
 from virtcloud.agent.guests.guest_roots import GuestRoot
 from virtcloud.agent.guests.id_ranges import IDS_PER_GUEST
 from virtcloud.agent.guests.images import GuestImage, LxcImage, QemuImage
+from virtcloud.agent.guests.machine_devices import (
+    SEED_LETTER,
+    MachineDevices,
+    add_console,
+    add_disk_target,
+    add_system_type,
+    choose_devices,
+)
 from virtcloud.agent.guests.peer_folders import PEERS
 from virtcloud.agent.guests.seed_images import SEED
 from virtcloud.agent.guests.seeds import VIRTCLOUD_FOLDER
@@ -27,7 +35,6 @@ NAMESPACE = "urn:virtcloud:libvirt:1"
 LXC_EMULATOR = "/usr/lib/libvirt/libvirt_lxc"
 WRITABLE_FOLDERS = ("/run", "/tmp")  # noqa: S108 - folders inside the guest
 WRITABLE_FOLDER_MIB = 64
-SEED_TARGET = "vdz"
 KILOBYTES_PER_MBIT = 125
 
 
@@ -79,6 +86,9 @@ class HypervisorApi(Protocol):
     def has_kvm(self) -> bool:
         """Return whether the hypervisor lists KVM among its capabilities."""
 
+    def is_xen(self) -> bool:
+        """Return whether the hypervisor is Xen."""
+
 
 @dataclass(frozen=True, slots=True)
 class DomainEnvironment:
@@ -86,7 +96,8 @@ class DomainEnvironment:
 
     ``folder`` is the guest's folder on the host. ``root`` is a container's root; None for other guests. ``group`` is
     the control group that limits a container; None if libvirt creates the group. ``shared``: all users of the host may
-    read the image's disk.
+    read the image's disk. ``xen``: virtual machines run on Xen, paravirtualized (PV) if the image has a kernel,
+    otherwise as on a PC (HVM).
     """
 
     architecture: str
@@ -96,13 +107,14 @@ class DomainEnvironment:
     root: GuestRoot | None = None
     group: str | None = None
     shared: bool = False
+    xen: bool = False
 
 
 def render_domain(
     segment: Segment, guest: GuestWanted, image: GuestImage, digest: str, environment: DomainEnvironment
 ) -> str:
     """Return the XML of a guest's domain."""
-    kind = "lxc" if isinstance(image, LxcImage) else "kvm" if environment.accelerated else "qemu"
+    kind = "lxc" if isinstance(image, LxcImage) else _choose_devices(image, environment).kind
     root = ET.Element("domain", type=kind)
     _add(root, "name", names.domain_name(segment.id, guest.name))
     _add(root, "memory", str(guest.memory_mb), unit="MiB")
@@ -121,7 +133,7 @@ def render_domain(
     else:
         _add_virtual_machine(root, image, segment, guest, environment)
         if guest.seed:
-            _add_seed(_find_devices(root), environment.folder / SEED)
+            _add_seed(_find_devices(root), environment.folder / SEED, _choose_devices(image, environment))
     return ET.tostring(root, encoding="unicode")
 
 
@@ -183,11 +195,15 @@ def _add_filesystems(devices: ET.Element, folder: Path) -> None:
         _add(writable, "target", dir=writable_folder)
 
 
+def _choose_devices(image: QemuImage, environment: DomainEnvironment) -> MachineDevices:
+    return choose_devices(xen=environment.xen, accelerated=environment.accelerated, has_kernel=image.kernel is not None)
+
+
 def _add_virtual_machine(
     root: ET.Element, image: QemuImage, segment: Segment, guest: GuestWanted, environment: DomainEnvironment
 ) -> None:
-    system = _add(root, "os")
-    _add(system, "type", "hvm", arch=environment.architecture)
+    system, machine = _add(root, "os"), _choose_devices(image, environment)
+    add_system_type(system, machine, environment.architecture)
     if image.kernel:
         _add(system, "kernel", str(image.kernel))
         if image.initrd:
@@ -195,17 +211,23 @@ def _add_virtual_machine(
         _add(system, "cmdline", _cmdline(image.cmdline, guest))
     else:
         _add(system, "boot", dev="hd")
-    _add(_add(root, "features"), "acpi")
+    if not machine.paravirtualized:
+        _add(_add(root, "features"), "acpi")
     if environment.accelerated:
         _add(root, "cpu", mode="host-passthrough")
     devices = _add(root, "devices")
     if image.disk:
-        _add_disk(devices, environment.folder / DISK, image.disk, image.disk_format, shared=environment.shared)
-    for letter, disk in zip(string.ascii_lowercase[1:], guest.disks or (), strict=False):
-        _add_extra_disk(devices, environment.folder / extra_disk_file(disk.name), disk.name, f"vd{letter}")
-    _add(_add_interface(devices, segment, guest), "model", type="virtio")
-    _add(_add(devices, "serial", type="pty"), "log", file=str(environment.folder / CONSOLE), append="on")
-    _add(_add(devices, "rng", model="virtio"), "backend", "/dev/urandom", model="random")
+        overlay = environment.folder / DISK
+        disk = _add_disk(devices, overlay, image.disk, image.disk_format, shared=environment.shared)
+        add_disk_target(disk, machine, "a")
+    for letter, extra in zip(string.ascii_lowercase[1:], guest.disks or (), strict=False):
+        disk = _add_extra_disk(devices, environment.folder / extra_disk_file(extra.name))
+        add_disk_target(disk, machine, letter)
+        _add(disk, "serial", extra.name)
+    _add(_add_interface(devices, segment, guest), "model", type=machine.interface)
+    add_console(devices, machine, environment.folder / CONSOLE)
+    if not machine.is_xen:
+        _add(_add(devices, "rng", model="virtio"), "backend", "/dev/urandom", model="random")
 
 
 def _cmdline(image_cmdline: str, guest: GuestWanted) -> str:
@@ -218,8 +240,8 @@ def _cmdline(image_cmdline: str, guest: GuestWanted) -> str:
     )
 
 
-def _add_disk(devices: ET.Element, overlay: Path, disk: Path, disk_format: str, *, shared: bool) -> None:
-    """Add the guest's disk: an overlay that stores the guest's changes to the image's disk.
+def _add_disk(devices: ET.Element, overlay: Path, disk: Path, disk_format: str, *, shared: bool) -> ET.Element:
+    """Add the guest's disk, without its target: an overlay that stores the guest's changes to the image's disk.
 
     If the image's disk is ``shared``, all users of the host may read it, and libvirt does not change its owner.
     """
@@ -232,7 +254,7 @@ def _add_disk(devices: ET.Element, overlay: Path, disk: Path, disk_format: str, 
     if shared:
         _add(source, "seclabel", model="dac", relabel="no")  # otherwise QEMU's user would own the image's disk
     _add(backing, "backingStore")  # the disk of an image names no other file of the host
-    _add(element, "target", dev="vda", bus="virtio")
+    return element
 
 
 def _find_devices(root: ET.Element) -> ET.Element:
@@ -250,7 +272,7 @@ def _add_peer_folder(devices: ET.Element, folder: Path) -> None:
     _add(shared, "readonly")
 
 
-def _add_seed(devices: ET.Element, image: Path) -> None:
+def _add_seed(devices: ET.Element, image: Path, machine: MachineDevices) -> None:
     """Add the seed as a read-only disk after all other disks, whose names in the guest therefore stay the same.
 
     Kernels for clouds have no driver of emulated CD-ROM drives. cloud-init finds the disk by its volume label.
@@ -258,16 +280,16 @@ def _add_seed(devices: ET.Element, image: Path) -> None:
     element = _add(devices, "disk", type="file", device="disk")
     _add(element, "driver", name="qemu", type="raw")
     _add(element, "source", file=str(image))
-    _add(element, "target", dev=SEED_TARGET, bus="virtio")
+    add_disk_target(element, machine, SEED_LETTER)
     _add(element, "readonly")
 
 
-def _add_extra_disk(devices: ET.Element, file: Path, name: str, target: str) -> None:
+def _add_extra_disk(devices: ET.Element, file: Path) -> ET.Element:
+    """Add an extra disk, without its target and its serial number."""
     element = _add(devices, "disk", type="file", device="disk")
     _add(element, "driver", name="qemu", type="raw", discard="unmap")
     _add(element, "source", file=str(file))
-    _add(element, "target", dev=target, bus="virtio")
-    _add(element, "serial", name)
+    return element
 
 
 def _add_interface(devices: ET.Element, segment: Segment, guest: GuestWanted) -> ET.Element:

@@ -195,7 +195,7 @@ class LocalGuests:
         return True
 
     def _add_consoles(self, domains: Iterable[tuple[HypervisorApi, GuestDomain]]) -> None:
-        """Add the consoles of running guests that are not known yet. Only containers need a log by the agent."""
+        """Add the consoles of running guests that are not known yet. QEMU writes the logs of its guests' consoles."""
         if self._consoles is None:
             return
         containers = self._hypervisors.get(Kind.LXC)
@@ -204,7 +204,8 @@ class LocalGuests:
                 continue
             with suppress(Unreachable, Refused):  # the next reading tries again
                 terminal = hypervisor.find_console(domain.name)
-                log_file = self._files.console_log(domain.name) if hypervisor is containers else None
+                is_logged = hypervisor is containers or hypervisor.is_xen()
+                log_file = self._files.console_log(domain.name) if is_logged else None
                 if terminal is not None:
                     self._consoles.add(domain.name, terminal, log_file)
 
@@ -280,10 +281,10 @@ class LocalGuests:
         return replace(self._domain_environment(image, hypervisor, folder), root=root, group=group)
 
     def _domain_environment(self, image: GuestImage, hypervisor: HypervisorApi, folder: Path) -> DomainEnvironment:
-        accelerated = isinstance(image, QemuImage) and (
-            self._settings.accelerator == "kvm" or (self._settings.accelerator == "auto" and hypervisor.has_kvm())
-        )
-        return DomainEnvironment(self._settings.architecture, folder, accelerated, self._settings.confined)
+        xen, accelerator = hypervisor.is_xen(), self._settings.accelerator
+        may_accelerate = isinstance(image, QemuImage) and not xen
+        accelerated = may_accelerate and (accelerator == "kvm" or (accelerator == "auto" and hypervisor.has_kvm()))
+        return DomainEnvironment(self._settings.architecture, folder, accelerated, self._settings.confined, xen=xen)
 
 
 def _container_limits(guest: GuestWanted, max_pids: int) -> ContainerLimits:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 from xml.etree import ElementTree as ET
 
 import libvirt
@@ -106,6 +107,10 @@ class LibvirtHypervisor:
     def has_kvm(self) -> bool:
         """Return whether the hypervisor lists KVM among its capabilities. KVM may nevertheless not work."""
         return self._call("read capabilities", lambda connection: "<domain type='kvm'" in connection.getCapabilities())
+
+    def is_xen(self) -> bool:
+        """Return whether the address is of libvirt's driver for Xen, for example ``xen:///system``."""
+        return urlsplit(self._uri).scheme.partition("+")[0] == "xen"
 
     def _call(self, action: str, call: Callable[[Any], T], *, repeat: bool = True, changes: bool = False) -> T:
         """Call libvirtd.

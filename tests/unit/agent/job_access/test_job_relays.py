@@ -97,6 +97,21 @@ def test_a_relay_refuses_addresses_outside_the_cluster(in_namespace: Run, root: 
     assert in_namespace(work) == answer
 
 
+def test_no_relay_enters_the_network_of_another_cluster(in_namespace: Run, root: Path) -> None:
+    """While the agent did not run, the cluster ended, and its VLAN ID passed to another cluster."""
+
+    def work() -> object:
+        with open_host(root) as host:
+            host.guest("vc100-1", host.bridge(100, "b"), "10.0.0.1/24")
+            with pytest.raises(Refused) as raised:
+                host.relays.ensure(JOB.model_copy(update={"network": "a"}), UID)
+            return str(raised.value)
+
+    assert in_namespace(work) == (
+        "cluster 12.pbs: expected bridge br100 of network a for the job's port, but the bridge belongs to cluster b"
+    )
+
+
 def test_a_guest_reaches_nothing_through_the_port(in_namespace: Run, root: Path) -> None:
     """A guest reaches no service of the host, neither at the address of the job's port nor in other networks."""
 

@@ -136,6 +136,41 @@ def test_a_restarted_agent_reopens_exactly_the_open_access(
     assert restarted.calls == []
 
 
+def test_after_a_reboot_the_access_opens_when_its_bridge_exists(
+    script_access: ScriptAccess, records: JobRecordStore
+) -> None:
+    script_access.provide_environment(record(records, job_record()), view(), BRNO)
+    restarted = FakeAccessProvider(refuses=True)
+    access = ScriptAccess(restarted, records, no_answer)
+    assert [access.reopen(), access.reopen()] == [False, False]
+    restarted.refuses = False
+    assert access.reopen()
+    assert restarted.calls == ["open 12.pbs in 100 for alice"]
+
+
+def test_the_access_is_recorded_with_the_clusters_id(script_access: ScriptAccess, records: JobRecordStore) -> None:
+    script_access.provide_environment(record(records, job_record()), view(), BRNO)
+    opening = records.all()[0].opening
+    assert opening is not None
+    assert opening.network == "x"
+
+
+def test_an_upgraded_agent_does_not_interrupt_open_access(
+    provider: FakeAccessProvider, records: JobRecordStore
+) -> None:
+    """A former version recorded no ID of the cluster. The access opens again only if something else differs."""
+    job = record(records, job_record())
+    ScriptAccess(provider, records, no_answer).provide_environment(job, view(), BRNO)
+    (known,) = records.all()
+    assert known.opening is not None
+    record(records, known.model_copy(update={"opening": known.opening.model_copy(update={"network": None})}))
+    upgraded = FakeAccessProvider()
+    access = ScriptAccess(upgraded, records, no_answer)
+    access.reopen()
+    access.provide_environment(job, view(), BRNO)
+    assert upgraded.calls == provider.calls
+
+
 def test_host_keys_are_read_from_sbf_once(provider: FakeAccessProvider, records: JobRecordStore) -> None:
     """After a restart of the agent, the recorded keys are used, even if SBF does not answer."""
     job = record(records, job_record())

@@ -1,0 +1,54 @@
+"""The detection of a reboot, and the reconciler's report after a reboot."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from fake_machine import FakeElementApi, FakeManagedHost
+
+from virtcloud.agent.difference import ObservedHost
+from virtcloud.agent.host_boot import HostBoot
+from virtcloud.agent.reconciler import HostReconciler, ReconcileTiming
+from virtcloud.agent.supervision import StopSignal
+from virtcloud.model.errors import Refused
+from virtcloud.model.wanted import Segment
+
+Boot = Callable[[str], HostBoot]
+
+
+@pytest.fixture
+def boot(tmp_path: Path) -> Boot:
+    """Return a function that starts the agent in the boot with an ID."""
+
+    def start(boot_id: str) -> HostBoot:
+        (tmp_path / "boot_id").write_text(f"{boot_id}\n")
+        return HostBoot(tmp_path / "state/boot", tmp_path / "boot_id")
+
+    return start
+
+
+def test_only_a_reboot_after_a_report_is_unreported(boot: Boot) -> None:
+    first = boot("1")
+    assert not first.is_unreported, "an upgraded agent has no record"
+    first.record_report()
+    assert [boot(boot_id).is_unreported for boot_id in ("1", "2")] == [False, True]
+
+
+def test_a_record_that_cannot_be_written_is_an_error(boot: Boot, tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("")
+    with pytest.raises(Refused, match="cannot record the host's boot in "):
+        boot("1").record_report()
+
+
+def test_a_rebooted_host_reports_drift_even_if_the_wanted_state_changed(
+    boot: Boot, make_segment: Callable[..., Segment]
+) -> None:
+    """A cluster that ends while its host reboots must not hide that the host has lost another cluster."""
+    service, host = FakeElementApi(), FakeManagedHost()
+    service.want(make_segment("a", 100), make_segment("b", 101))
+    for boot_id, reports in (("1", ["confirmed"]), ("2", ["drifted", "confirmed"]), ("2", ["confirmed"])):
+        service.reports.clear()
+        HostReconciler("h1", service, host, StopSignal(), ReconcileTiming(), boot=boot(boot_id)).reconcile_once()
+        assert [report for report, _ in service.reports] == reports
+        service.want(make_segment("a", 100))
+        host.observed = ObservedHost()

@@ -1,0 +1,66 @@
+"""PURE. The devices of virtual machines, which differ between QEMU and Xen.
+
+On Xen, a machine whose image has a kernel is paravirtualized (PV). Other machines are like a PC (HVM): Xen's BIOS boots
+from the disk ``hda``, which Linux then uses as ``xvda``.
+
+Sources: https://libvirt.org/drvxen.html, https://libvirt.org/formatdomain.html, xl-disk-configuration(5)
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from xml.etree import ElementTree as ET
+
+SEED_LETTER: Final = "z"
+"""The last letter of the seed's name in the guest. The names of all other disks come before."""
+
+
+@dataclass(frozen=True, slots=True)
+class MachineDevices:
+    """The devices of a virtual machine. ``kind`` is libvirt's type of the domain.
+
+    ``bus`` is the bus of disks, ``prefix`` the beginning of their names in the guest. ``interface`` is the model of
+    network interfaces.
+    """
+
+    kind: str
+    bus: str = "virtio"
+    prefix: str = "vd"
+    interface: str = "virtio"
+    paravirtualized: bool = False
+
+    @property
+    def is_xen(self) -> bool:
+        """Whether the machine runs on Xen."""
+        return self.kind == "xen"
+
+
+def choose_devices(*, xen: bool, accelerated: bool, has_kernel: bool) -> MachineDevices:
+    """Return the devices of a machine. ``has_kernel``: the hypervisor boots a kernel of the image, not the disk."""
+    if xen:
+        return MachineDevices("xen", "xen", "xvd", "netfront", paravirtualized=has_kernel)
+    return MachineDevices("kvm" if accelerated else "qemu")
+
+
+def add_system_type(system: ET.Element, devices: MachineDevices, architecture: str) -> None:
+    """Add the type of the machine to the element ``os``."""
+    machine = {"machine": "xenpv" if devices.paravirtualized else "xenfv"} if devices.is_xen else {}
+    element = ET.SubElement(system, "type", {"arch": architecture, **machine})
+    element.text = "linux" if devices.paravirtualized else "hvm"
+
+
+def add_disk_target(disk: ET.Element, devices: MachineDevices, letter: str) -> None:
+    """Add the name of a disk in the guest, and its bus."""
+    boots_on_xen = devices.is_xen and not devices.paravirtualized and letter == "a"
+    name, bus = ("hda", "ide") if boots_on_xen else (f"{devices.prefix}{letter}", devices.bus)
+    ET.SubElement(disk, "target", dev=name, bus=bus)
+
+
+def add_console(parent: ET.Element, devices: MachineDevices, log: Path) -> None:
+    """Add the console. QEMU writes its output to the file ``log``. On Xen, the agent does this."""
+    if devices.paravirtualized:
+        ET.SubElement(ET.SubElement(parent, "console", type="pty"), "target", type="xen")
+        return
+    serial = ET.SubElement(parent, "serial", type="pty")
+    if not devices.is_xen:
+        ET.SubElement(serial, "log", file=str(log), append="on")
