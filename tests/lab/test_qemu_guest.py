@@ -99,6 +99,13 @@ def run_in_qemu_guest(lab: Lab, commands: str) -> str:
     return run_in_container(lab, "/bin/timeout", str(BOOT_S), "/bin/sh", "-c", up, given=f"{commands}\nexit\n")
 
 
+def wait_for_guests(lab: Lab, count: int) -> None:
+    deadline = time.monotonic() + 150
+    while len(read_guests(lab, "brno-h1")) < count:
+        assert time.monotonic() < deadline, "the guests were not started again"
+        time.sleep(0.5)
+
+
 def test_a_guest_with_a_disk_recovers_from_a_power_loss(mixed: Lab) -> None:
     """A guest writes to its disk overlay. The host loses its power, and boots again. The guest has its disk."""
     before = take_snapshot(mixed, mixed.topology)
@@ -113,9 +120,9 @@ def test_a_guest_with_a_disk_recovers_from_a_power_loss(mixed: Lab) -> None:
 
         mixed.power_off("brno-h1")
         mixed.power_on("brno-h1")
+        wait_for_guests(mixed, 2)
         assert "written by a gues" in run_in_qemu_guest(mixed, SUM), "the disk is kept"
         wait_for_state(client, client.cluster("disk"), ClusterState.ACTIVE)
-        assert len(read_guests(mixed, "brno-h1")) == 2
         wait_for_state(client, client.delete_cluster("disk"), ClusterState.RELEASED)
     assert image.read_bytes() == content
     assert take_snapshot(mixed, mixed.topology) == before
