@@ -21,7 +21,7 @@ from virtcloud.model.errors import BadInput, GuestsFailed, printable
 
 CONNECT_S = 60
 """Time limit of ssh for the answer of a guest's sshd, in seconds."""
-BATCH_OPTIONS = ("BatchMode=yes", f"ConnectTimeout={CONNECT_S}", "LogLevel=ERROR")
+BATCH_OPTIONS = ("BatchMode=yes", f"ConnectTimeout={CONNECT_S}")
 """Options for ssh without a terminal. Options of the user override these options."""
 CHUNK = 1 << 16
 MAX_COMMAND_BYTES = 100_000
@@ -30,9 +30,10 @@ SSH_FAILED = 255
 SCRIPT = (
     'exec 4>&2 2>/dev/null; { sh -c "echo \\$PPID"; head -c "$1"; exec >/dev/null 4>&-; trap "" TERM; read -r _; '
     "kill -s TERM -- -$$ || kill -TERM -$$; sleep 5; kill -s KILL -- -$$ || kill -KILL -$$; } | "
-    '{ read -r w; printf "%s\\n" "$3"; "${SHELL:-sh}" -c "$2" 2>&4 4>&-; c=$?; kill -KILL "$w"; exit $c; }'
+    '{ read -r w; for f in 1 4; do printf "%s\\n" "$3" >&$f; done; "${SHELL:-sh}" -c "$2" 2>&4 4>&-; c=$?; '
+    'kill -KILL "$w"; exit $c; }'
 )
-"""Runs the command `$2` with the first `$1` bytes of the standard input, and prints the mark `$3` before.
+"""Prints the mark `$3` to both output streams. Runs the command `$2` with the first `$1` bytes of the standard input.
 
 Left of the pipe: sends the process ID of this part and the input, and waits for the end of the standard input. Then
 ends the process group. Right of the pipe: runs the command, then ends the left part. For dash, bash and BusyBox's sh.
@@ -176,64 +177,66 @@ def run_commands(  # noqa: PLR0913, PLR0917 - as above
     return fan_out(logins, work, jobs, timeout, progress)
 
 
+class MarkedStream:
+    """Passes the bytes after a mark on. The bytes before the mark are messages of ssh and of the guest's login."""
+
+    def __init__(self, mark: bytes, write: Callable[[bytes], None]) -> None:
+        """Pass bytes to ``write``."""
+        self._mark = mark
+        self._write = write
+        self.before = b""
+        self.has_started = False
+
+    def copy(self, stream: IO[bytes]) -> None:
+        """Copy the stream until its end."""
+        while data := stream.read1(CHUNK):  # type: ignore[attr-defined] # Popen's streams are buffered
+            if self.has_started:
+                self._write(data)
+            else:
+                self._search(data)
+
+    def _search(self, data: bytes) -> None:
+        before, found, rest = (self.before + data).partition(self._mark)
+        self.before = before[-CHUNK:]
+        self.has_started = bool(found)
+        if rest:
+            self._write(rest)
+
+
 class RunningCommand:
     """The command of one guest. Passes the output from the mark on to a sink."""
 
     def __init__(self, sink: OutputSink) -> None:
         """Prepare a command with a random mark."""
+        mark = secrets.token_hex(16)
         self._sink = sink
-        self._mark = secrets.token_hex(16)
-        self._lock = threading.Lock()
-        self._before = b""
-        self._messages = b""
-        self._has_started = False
+        self._word = mark
+        self._stdout = MarkedStream(f"{mark}\n".encode(), sink.write_stdout)
+        self._stderr = MarkedStream(f"{mark}\n".encode(), sink.write_stderr)
 
     def run(self, login: SshArguments, command: GuestCommand, turn: GuestTurn) -> tuple[int | None, str | None]:
         """Run the command. Return its exit code, or the reason why it did not start."""
-        words = ("sh", "-c", SCRIPT, "virtcloud", str(len(command.stdin)), command.line, self._mark)
+        words = ("sh", "-c", SCRIPT, "virtcloud", str(len(command.stdin)), command.line, self._word)
         arguments = [*login[:-1], "-T", login[-1], f"exec {shlex.join(words)}"]
         with turn.run(arguments, subprocess.PIPE, subprocess.PIPE) as process:
-            threads = [_start_thread(self._copy_messages, process.stderr), _start_thread(_feed, process, command.stdin)]
-            self._copy_output(process.stdout)
+            threads = [
+                _start_thread(self._stderr.copy, process.stderr),
+                _start_thread(_feed, process.stdin, command.stdin),
+            ]
+            if process.stdout:
+                self._stdout.copy(process.stdout)
             for thread in threads:
                 thread.join()
         self._sink.close()
-        if self._has_started:
+        if self._stdout.has_started:
             return process.returncode, None
-        return None, explain_failure(self._messages.decode(errors="replace"), process.returncode)
+        return None, explain_failure(self._stderr.before.decode(errors="replace"), process.returncode)
 
     def describe_lateness(self, timeout: float | None) -> str:
         """Return the reason for the end after ``timeout`` seconds."""
-        if self._has_started:
+        if self._stdout.has_started:
             return f"the command did not end within {timeout:g} s, and was ended"
         return f"no login within {timeout:g} s; read the guest's console: virtcloud guest log"
-
-    def _copy_output(self, stream: IO[bytes] | None) -> None:
-        mark = f"{self._mark}\n".encode()
-        while stream and (data := stream.read1(CHUNK)):  # type: ignore[attr-defined] # Popen's streams are buffered
-            if self._has_started:
-                self._sink.write_stdout(data)
-                continue
-            before, found, rest = (self._before + data).partition(mark)
-            self._before = before[-CHUNK:]
-            if found:
-                self._start()
-                if rest:
-                    self._sink.write_stdout(rest)
-
-    def _start(self) -> None:
-        with self._lock:
-            self._has_started = True
-            if self._messages:
-                self._sink.write_stderr(self._messages)
-
-    def _copy_messages(self, stream: IO[bytes]) -> None:
-        while data := stream.read1(CHUNK):  # type: ignore[attr-defined] # as above
-            with self._lock:
-                if not self._has_started:
-                    self._messages = (self._messages + data)[-CHUNK:]
-                    continue
-            self._sink.write_stderr(data)
 
 
 def _start_thread(call: Callable[..., None], *arguments: object) -> threading.Thread:
@@ -242,11 +245,8 @@ def _start_thread(call: Callable[..., None], *arguments: object) -> threading.Th
     return thread
 
 
-def _feed(process: "subprocess.Popen[bytes]", data: bytes) -> None:
+def _feed(stream: IO[bytes], data: bytes) -> None:
     """Write the command's input. The stream stays open, because its end would end the command."""
-    stream = process.stdin
-    if stream is None or not data:
-        return
     try:
         stream.write(data)
         stream.flush()

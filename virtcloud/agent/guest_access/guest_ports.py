@@ -111,8 +111,26 @@ def _find_address(segment: Segment, name: Name) -> IPv4Interface | IPv6Interface
 
 
 def _describe_access(key: str, segment: Segment) -> JobAccess:
-    """Return the access to all guests of a network. Their addresses are never used for the relay."""
+    """Return the access to all guests of a network. Their addresses are never used for the relay.
+
+    A command for all guests opens relays on all hosts of the network at the same time. Each host begins the search for
+    a free address with another address, because hosts that probe at the same time do not see each other.
+    """
     addresses = [(peer.name, peer.addresses) for peer in segment.peers]
     addresses += [(guest.name, guest.addresses) for guest in segment.guests]
     guests = (Guest(name=name, host=Name("host"), image=Name("image"), addresses=found) for name, found in addresses)
-    return JobAccess(key=ClusterKey(key), user="root", vlan=segment.vlan, network=segment.id, guests=tuple(guests))
+    return JobAccess(
+        key=ClusterKey(key),
+        user="root",
+        vlan=segment.vlan,
+        network=segment.id,
+        guests=tuple(guests),
+        first_candidate=_find_rank(segment),
+    )
+
+
+def _find_rank(segment: Segment) -> int:
+    """Return the position of this host's first guest among all guests of the network. No other host has this number."""
+    local = {(guest.name, guest.addresses) for guest in segment.guests}
+    ranks = [rank for rank, peer in enumerate(segment.peers) if (peer.name, peer.addresses) in local]
+    return ranks[0] if ranks else 0

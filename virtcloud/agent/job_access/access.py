@@ -48,6 +48,7 @@ class JobAccess(Document):
     job's user on this host. ``vlan`` is the VLAN ID at this host's site. ``peers`` are the guests of the cluster's
     network with their public host keys. ``login`` is the user of the cluster's guests, or None if SBF does not know it.
     ``network`` is the ID of the cluster whose network the guests use, or None in records of former versions.
+    ``first_candidate`` is the number of addresses that the search for a free address tries last.
     """
 
     key: ClusterKey
@@ -58,6 +59,7 @@ class JobAccess(Document):
     guests: tuple[Guest, ...] = ()
     login: LoginName | None = None
     peers: tuple[Peer, ...] = ()
+    first_candidate: int | None = None
 
 
 class JobAccessProvider(Protocol):
@@ -108,11 +110,18 @@ def find_free_addresses(prober: AddressProber, access: JobAccess) -> list[str]:
 def list_host_addresses(network: IpNetwork, access: JobAccess) -> Iterator[IpAddress]:
     """PURE. Yield the addresses of a subnet from its end to its beginning, without the guests' addresses.
 
-    The first `BATCH_SIZE` addresses are rotated by a checksum of the job's key.
+    The addresses are rotated by ``access.first_candidate``. Without this number, the first `BATCH_SIZE` addresses are
+    rotated by a checksum of the job's key.
     """
     guest_addresses = {ip_interface(address).ip for guest in access.guests for address in guest.addresses}
     address_type: Callable[[int], IpAddress] = type(network.network_address)
     all_addresses = (address for address in map(address_type, _host_range(network)) if address not in guest_addresses)
+    if access.first_candidate is not None:
+        start = access.first_candidate % max(1, network.num_addresses - len(guest_addresses) - 2)
+        last = list(islice(all_addresses, start))
+        yield from all_addresses
+        yield from last
+        return
     first = list(islice(all_addresses, BATCH_SIZE))
     start = crc32(access.key.encode()) % len(first) if first else 0
     yield from (*first[start:], *first[:start])

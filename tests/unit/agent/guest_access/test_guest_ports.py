@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from virtcloud.agent.guest_access.guest_ports import GuestPorts
-from virtcloud.agent.job_access.access import JobAccess
+from virtcloud.agent.job_access.access import JobAccess, guest_subnets, list_host_addresses
 from virtcloud.model.errors import Refused
 from virtcloud.model.guest_seed import Peer
 from virtcloud.model.values import Name
@@ -94,6 +94,29 @@ def test_addresses_of_all_guests_are_reserved(relays: FakeRelays, make_segment: 
     with GuestPorts(relays).connect(segment, Name("g1"), PORT):
         reserved = {address for guest in relays.ensured[0].guests for address in guest.addresses}
     assert reserved == {"10.0.0.1/24", "10.0.0.254/24"}
+
+
+def test_hosts_of_a_network_try_different_addresses_first(relays: FakeRelays, make_segment: Make) -> None:
+    """A command for all guests opens relays on all hosts at once, and their probes do not see each other."""
+    peers = [
+        Peer.model_validate({"name": f"g{n}", "cluster": "demo", "addresses": [f"10.0.0.{n}/24", f"fd00::{n}/64"]})
+        for n in range(1, 13)
+    ]
+    for peer in peers:
+        segment = make_segment("a", 100, (peer.name,))
+        guest = segment.guests[0].model_copy(update={"addresses": peer.addresses})
+        host = segment.model_copy(update={"guests": (guest,), "peers": tuple(peers)})
+        with GuestPorts(relays).connect(host, Name(peer.name), PORT):
+            pass
+    for subnet in guest_subnets(relays.ensured[0].guests):
+        tried = [next(list_host_addresses(subnet, access)) for access in relays.ensured]
+        assert len(set(tried)) == 12
+
+
+def test_a_search_that_begins_late_tries_all_addresses(relays: FakeRelays, make_segment: Make) -> None:
+    with GuestPorts(relays).connect(make_segment("a", 100, ("g1",)), Name("g1"), PORT):
+        access = relays.ensured[0].model_copy(update={"first_candidate": 7})
+    assert len(set(list_host_addresses(guest_subnets(access.guests)[0], access))) == 253
 
 
 def test_a_closed_port_is_refused_and_leaves_no_relay(relays: FakeRelays, make_segment: Make) -> None:
