@@ -28,11 +28,13 @@ from sbf_service.store.guest_sessions import delete_session, insert_check
 from virtcloud.model.document import Document
 from virtcloud.model.errors import VirtcloudError, printable
 from virtcloud.model.guest_seed import WITH_SECRETS
+from virtcloud.model.guest_sessions import SessionKind
 from virtcloud.model.path_check import BridgeEnd, ExchangePeer, FrameExchange, FrameReport, UnverifiedHost
 from virtcloud.model.values import Name, format_utc
 
 REPORT_S = 10.0
 """Seconds after the end of an exchange in which agents report."""
+EARLIER_AGENT = "its agent has an earlier version, which does not know this check: upgrade the agent"
 D = TypeVar("D", bound=Document)
 
 
@@ -68,11 +70,14 @@ class PathCheck:
 
     async def run(self, hosts: tuple[CheckedHost, ...]) -> ExchangeOutcome:
         """Let these hosts exchange frames. Hosts that are not reachable do not take part."""
-        outcome = ExchangeOutcome()
-        outcome.unverified += [
-            _make_unverified(host, "its agent is not reachable") for host in hosts if not host.reachable
-        ]
-        reachable = {host.name: host for host in hosts if host.reachable}
+        outcome, reachable = ExchangeOutcome(), dict[Name, CheckedHost]()
+        for host in hosts:
+            if not host.reachable:
+                outcome.unverified.append(_make_unverified(host, "its agent is not reachable"))
+            elif not self.relay.knows(host.name, SessionKind.FRAMES):
+                outcome.unverified.append(_make_unverified(host, EARLIER_AGENT))
+            else:
+                reachable[host.name] = host
         async with self._connect(reachable, outcome) as agents:
             if len(agents) > 1:
                 await self._exchange(agents, reachable, outcome)
@@ -119,8 +124,8 @@ class PathCheck:
                 outcome.ends[host.name] = await _receive(agent, BridgeEnd)
         except TimeoutError:
             reason = (
-                f"its agent is reachable, but did not take up the check within {limit:g} s: an agent of an earlier "
-                "version does not know the check (upgrade it); otherwise read the agent's log"
+                f"its agent did not take up the check within {limit:g} s: check that the agent runs (virtcloud element "
+                f"show {host.name}), and upgrade an agent of an earlier version"
             )
             outcome.unverified.append(_make_unverified(host, reason))
         except VirtcloudError as error:

@@ -21,7 +21,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from sbf_service.log import get_log
 from virtcloud.model.errors import NotFound, Refused, TooManyRequests, Unreachable
-from virtcloud.model.guest_sessions import SessionAnswer
+from virtcloud.model.guest_sessions import SessionAnswer, SessionKind
 from virtcloud.model.values import Name
 
 NORMAL, GOING_AWAY, BROKEN = 1000, 1001, 1011
@@ -54,6 +54,15 @@ class SessionRelay:
     idle_s: float
     _waiting: dict[str, WaitingSession] = field(default_factory=dict)
     _open: Counter[str] = field(default_factory=Counter)
+    _known_kinds: dict[Name, frozenset[SessionKind]] = field(default_factory=dict)
+
+    def record_poll(self, element: Name, kinds: frozenset[SessionKind]) -> None:
+        """Record the kinds of sessions that the agent of ``element`` knows, according to its long poll."""
+        self._known_kinds[element] = kinds
+
+    def knows(self, element: Name, kind: SessionKind) -> bool:
+        """Return whether the agent of ``element`` may know a kind of sessions. True if it never polled here."""
+        return kind in self._known_kinds.get(element, {kind})
 
     @property
     def open_sessions(self) -> int:

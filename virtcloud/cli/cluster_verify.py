@@ -52,12 +52,13 @@ def print_verification(found: ClusterVerification) -> None:
 
 
 def _summarize(found: ClusterVerification) -> str:
-    if found.mtu is None:
+    if not found.paths:
         return f"cluster {found.key}: no path was checked, because fewer than two hosts took part"
     if len(set(found.mtus.values())) > 1:
         mtus = ", ".join(f"{mtu} on {host}" for host, mtu in found.mtus.items())
         click.echo(f"the MTU of the cluster's bridge differs: {mtus}")
-    checked = f"{count_of(len(found.paths), 'path')} between {count_of(len(found.mtus), 'host')}"
+    hosts = {path.source for path in found.paths}
+    checked = f"{count_of(len(found.paths), 'path')} between {count_of(len(hosts), 'host')}"
     if found.failed:
         return f"cluster {found.key}: {len(found.failed)} of {checked} failed with packets of {found.mtu} bytes"
     return f"cluster {found.key}: {checked} carry packets of {found.mtu} bytes"

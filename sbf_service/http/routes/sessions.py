@@ -3,7 +3,7 @@
 from datetime import timedelta
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from starlette.websockets import WebSocket
 
@@ -42,6 +42,7 @@ router = APIRouter(tags=["elements"], route_class=Operation)
 @router.get("/v1/elements/{name}/sessions", responses=problem_responses(404, 422))
 async def list_waiting_sessions(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter by its name
     name: Name,
+    request: Request,
     caller: CurrentCaller,
     service: CurrentService,
     after: AfterSession = 0,
@@ -56,6 +57,7 @@ async def list_waiting_sessions(  # noqa: PLR0913, PLR0917 - FastAPI passes each
             return list_sessions(unit, name, after, known)
 
     await run_in_threadpool(authorize_element, service.store, caller, Action.REPORT_FOR_ELEMENT, name)
+    _relay_of(request).record_poll(name, known)
     # Only with several replicas, another process may insert sessions. Otherwise a waiting agent reads no database.
     interval = None if service.settings.relay.address is None else POLL_INTERVAL_S
     found = await run_in_threadpool(read)
@@ -123,6 +125,11 @@ async def _relay(  # noqa: PLR0913, PLR0917 - the parts of a session
         await run_in_threadpool(_delete, service, session.id)
     await user.accept()
     await relay.join(user, agent)
+
+
+def _relay_of(request: Request) -> SessionRelay:
+    relay: SessionRelay = request.app.state.sessions
+    return relay
 
 
 def _parts(websocket: WebSocket) -> tuple[SbfService, Caller, SessionRelay]:

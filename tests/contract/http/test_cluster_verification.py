@@ -4,18 +4,21 @@ import queue
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 from typing import cast
+from unittest.mock import patch
 
 import pytest
 import uvicorn
 from sbf_fakes.world import World, make_world, spec, three_sites
 from sqlalchemy import func, select
 
+from sbf_service.http.session_relay import SessionRelay
 from sbf_service.server import make_server_config
 from sbf_service.store.revisions import require_element
 from sbf_service.store.tables import GuestSessionRow
@@ -53,6 +56,15 @@ class FakeNetwork:
     exchanges: list[FrameExchange] = field(default_factory=list)
     open: int = 0
     fault: str | None = None
+    senders: Counter[str] = field(default_factory=Counter)
+    changed: threading.Condition = field(default_factory=threading.Condition)
+
+    def wait_for_senders(self, exchange: FrameExchange) -> None:
+        """Wait until all hosts of a check have sent their frames."""
+        with self.changed:
+            self.senders[exchange.check] += 1
+            self.changed.notify_all()
+            assert self.changed.wait_for(lambda: self.senders[exchange.check] > len(exchange.peers), 10)
 
 
 @dataclass
@@ -80,12 +92,10 @@ class FakeBridge:
             for other in self.network.bridges:
                 if other.mac == peer.mac and not self.network.loses(self.host, other.host, kind):
                     other.arrived.put(build_check_frame(exchange, frame, own, own))
-        counts, deadline = FrameCounts(exchange, own), time.monotonic() + 0.5
-        while not counts.complete and time.monotonic() < deadline:
-            try:
-                counts.add(self.arrived.get(timeout=0.05))
-            except queue.Empty:
-                continue
+        self.network.wait_for_senders(exchange)
+        counts = FrameCounts(exchange, own)
+        while not self.arrived.empty():
+            counts.add(self.arrived.get())
         report(counts.report(None))
         assert ended.wait(20)
 
@@ -97,6 +107,7 @@ class Served:
     world: World
     url: str
     network: FakeNetwork
+    relay: SessionRelay
     stack: ExitStack
 
     def client(self, role: Role = Role.USER, name: str = "alice", *sites: str) -> Client:
@@ -155,8 +166,6 @@ def serving(folder: Path, *agents: str, mtu: int | None = None) -> Iterator[Serv
         world.put("demo", spec(*HOSTS))
         world.put("solo", spec("brno-h1"))
         world.settle()
-        settings = world.service.settings
-        settings.__dict__["relay"] = settings.relay.model_copy(update={"agent_wait": 5.0})
         listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
         server = uvicorn.Server(make_server_config(world.service, None))
         thread = threading.Thread(target=server.run, args=([listening],))
@@ -168,10 +177,25 @@ def serving(folder: Path, *agents: str, mtu: int | None = None) -> Iterator[Serv
             thread.join()
 
         stack.callback(stop)
-        made = Served(world, f"http://127.0.0.1:{listening.getsockname()[1]}", FakeNetwork(), stack)
+        made = Served(
+            world,
+            f"http://127.0.0.1:{listening.getsockname()[1]}",
+            FakeNetwork(),
+            server.config.app.state.sessions,
+            stack,
+        )
         for number, host in enumerate(agents, start=1):
             made.start_agent(host, number)
+        await_polls(made, *agents)
         yield made
+
+
+def await_polls(made: Served, *hosts: str) -> None:
+    """Wait until the agents of these hosts have polled for sessions."""
+    deadline = time.monotonic() + 10
+    while not set(hosts) <= made.relay._known_kinds.keys():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 @pytest.fixture(scope="module")
@@ -227,14 +251,24 @@ def test_the_switch_that_lost_the_vlan_is_named(made: Served) -> None:
     assert found.notes == ("switch brno-sw1: VLAN 100 is missing on p1; SBF corrects this at its next reading",)
 
 
-def test_the_packets_have_the_clusters_mtu_and_an_earlier_agent_is_named(tmp_path: Path) -> None:
+def test_an_agent_of_an_earlier_version_is_named(tmp_path: Path) -> None:
     with serving(tmp_path, *HOSTS[:2], mtu=1454) as made:
         made.start_agent("praha-h1", 3, earlier=True)
+        await_polls(made, "praha-h1")
         found = made.verify()
-    assert (found.mtu, made.network.exchanges[0].mtu) == (1450, 1450)
     (missing,) = found.unverified
     assert (missing.host, found.passed, len(found.paths)) == ("praha-h1", False, 2)
-    assert "an agent of an earlier version does not know the check (upgrade it)" in missing.reason
+    assert missing.reason.startswith("its agent has an earlier version, which does not know this check")
+    assert (found.mtu, made.network.exchanges[0].mtu) == (1450, 1450), "expected the MTU of the transport"
+
+
+def test_an_agent_that_does_not_answer_is_named(made: Served) -> None:
+    made.world.put("more", spec("praha-h2", "plzen-h1"))
+    made.world.settle()
+    settings = made.world.service.settings
+    with patch.dict(settings.__dict__, relay=settings.relay.model_copy(update={"agent_wait": 0.2})):
+        (missing, *_) = made.verify("more").unverified
+    assert missing.reason.startswith("its agent did not take up the check within 0.2 s: check that the agent runs")
 
 
 def test_an_unreachable_host_is_named_with_its_last_contact(made: Served) -> None:
