@@ -10,8 +10,8 @@ from virtcloud.model.wanted import HostWanted, Segment
 Make = Callable[..., Segment]
 
 
-def session(network: str, guest: str) -> GuestSession:
-    return GuestSession.model_validate({"number": 1, "id": "x", "network": network, "guest": guest, "kind": "log"})
+def session(network: str, guest: str, kind: str = "log") -> GuestSession:
+    return GuestSession.model_validate({"number": 1, "id": "x", "network": network, "guest": guest, "kind": kind})
 
 
 def test_a_session_with_a_wanted_guest_is_accepted(make_segment: Make) -> None:
@@ -24,3 +24,14 @@ def test_a_session_with_another_guest_is_refused(make_segment: Make, network: st
     wanted = HostWanted(segments=(make_segment("a", 100, ("g1",)),))
     with pytest.raises(Refused, match=f"guest {guest} is not wanted on this host"):
         find_segment(wanted, session(network, guest))
+
+
+def test_a_check_of_paths_needs_the_network_but_no_guest(make_segment: Make) -> None:
+    segment = make_segment("a", 100, ())
+    assert find_segment(HostWanted(segments=(segment,)), session("a", "brno-h1", "frames")) == segment
+
+
+def test_a_check_of_an_unwanted_network_is_refused(make_segment: Make) -> None:
+    wanted = HostWanted(segments=(make_segment("a", 100, ("g1",)),))
+    with pytest.raises(Refused, match="the cluster is not wanted on this host"):
+        find_segment(wanted, session("b", "brno-h1", "frames"))
