@@ -6,6 +6,7 @@ The command changes no switch.
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,16 +15,28 @@ from emulators import emulate
 from emulators.switch_device import EmulatedSwitch
 
 from sbf_service.drivers.switch.dialects import DIALECTS
+from virtcloud.cli import main
+
+Completed = subprocess.CompletedProcess[str]
+ElementTry = Callable[..., Completed]
 
 
-def element_try(*arguments: object) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-m", "virtcloud.cli", "element", "try", *map(str, arguments)]
-    return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)  # noqa: S603 - our own program
+@pytest.fixture
+def element_try(capfd: pytest.CaptureFixture[str]) -> ElementTry:
+    """Return a function that runs ``virtcloud element try`` in this process. Only the driver has its own process."""
+
+    def run(*arguments: object) -> Completed:
+        with pytest.raises(SystemExit) as end:
+            main(["element", "try", *map(str, arguments)])
+        output = capfd.readouterr()
+        return Completed(arguments, int(end.value.code or 0), output.out, output.err)
+
+    return run
 
 
 def try_switch(
-    switch: EmulatedSwitch, folder: Path, *more: object, platform: str = ""
-) -> subprocess.CompletedProcess[str]:
+    element_try: ElementTry, switch: EmulatedSwitch, folder: Path, *more: object, platform: str = ""
+) -> Completed:
     (folder / "password").write_text(f"{switch.password}\n", encoding="utf-8")
     (folder / "enable").write_text(f"{switch.secret}\n", encoding="utf-8")
     login = ("--username", switch.username, "--password-file", folder / "password", "--enable-file", folder / "enable")
@@ -35,11 +48,11 @@ def rows(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("platform", DIALECTS)
-def test_a_trial_sends_only_show_commands(platform: str, tmp_path: Path) -> None:
+def test_a_trial_sends_only_show_commands(element_try: ElementTry, platform: str, tmp_path: Path) -> None:
     with emulate(platform) as switch:
         port = switch.port_names[0].replace(" ", "")
         recorder, before, startup = switch.record_changes(), switch.running_config(), switch.config_of(switch.startup)
-        ended = try_switch(switch, tmp_path, "--port", port, "--vlan", 100)
+        ended = try_switch(element_try, switch, tmp_path, "--port", port, "--vlan", 100)
         assert "100" not in " ".join(switch.commands)
         assert recorder.changes == []
         assert (switch.running_config(), switch.config_of(switch.startup), switch.saves) == (before, startup, 0)
@@ -48,11 +61,11 @@ def test_a_trial_sends_only_show_commands(platform: str, tmp_path: Path) -> None
     assert "100" in ended.stdout.partition("(none was sent):")[2]
 
 
-def test_vlans_and_ports_are_printed_as_understood(tmp_path: Path) -> None:
+def test_vlans_and_ports_are_printed_as_understood(element_try: ElementTry, tmp_path: Path) -> None:
     with emulate("cisco_ios") as switch:
         a, b, c = switch.port_names[:3]
         switch.occupy(vlans={20: "offices"}, access={a: 20}, trunks={b: [20], c: "all"}, native={b: 7}, shut=[a])
-        printed = rows(try_switch(switch, tmp_path).stdout)
+        printed = rows(try_switch(element_try, switch, tmp_path).stdout)
     assert "20 offices" in printed
     assert "VLAN IDs that the switch reserves: 1006" in printed
     assert "GigabitEthernet1/0/1 access 20 yes" in printed
@@ -60,11 +73,11 @@ def test_vlans_and_ports_are_printed_as_understood(tmp_path: Path) -> None:
     assert "GigabitEthernet1/0/3 trunk all VLANs" in printed
 
 
-def test_a_record_of_unknown_lines_is_private(tmp_path: Path) -> None:
+def test_a_record_of_unknown_lines_is_private(element_try: ElementTry, tmp_path: Path) -> None:
     record = tmp_path / "record.yaml"
     with emulate("cisco_ios") as switch:
         switch.fail("print", "^show vlan brief", text="VLAN of all things\n", times=9)
-        ended = try_switch(switch, tmp_path, "--record", record)
+        ended = try_switch(element_try, switch, tmp_path, "--record", record)
     assert ended.returncode == 1
     assert "cannot parse the answers to 'show vlan brief', " in ended.stderr
     assert ": no table of VLANs in 'VLAN of all things'" in ended.stderr
@@ -73,23 +86,23 @@ def test_a_record_of_unknown_lines_is_private(tmp_path: Path) -> None:
     assert oct(record.stat().st_mode & 0o777) == "0o600"
 
 
-def test_a_record_is_replayed_without_the_switch(tmp_path: Path) -> None:
+def test_a_record_is_replayed_without_the_switch(element_try: ElementTry, tmp_path: Path) -> None:
     record = tmp_path / "record.yaml"
     with emulate("hp_comware") as switch:
         port = switch.port_names[0]
         first = try_switch(
-            switch, tmp_path, "--port", port, "--vlan", 100, "--record", record, "--source", "an emulator"
+            element_try, switch, tmp_path, "--port", port, "--vlan", 100, "--record", record, "--source", "an emulator"
         )
-    again = element_try("--replay", record)
-    assert again.returncode == 0
+    argv = [sys.executable, "-m", "virtcloud.cli", "element", "try", "--replay", str(record)]
+    again = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60)  # noqa: S603 - our own program
     assert first.stdout.startswith(again.stdout)
     assert yaml.safe_load(record.read_text(encoding="utf-8"))["source"] == "an emulator"
 
 
-def test_a_replay_with_another_result_fails(tmp_path: Path) -> None:
+def test_a_replay_with_another_result_fails(element_try: ElementTry, tmp_path: Path) -> None:
     record = tmp_path / "record.yaml"
     with emulate("cisco_ios") as switch:
-        try_switch(switch, tmp_path, "--record", record)
+        try_switch(element_try, switch, tmp_path, "--record", record)
     text = record.read_text(encoding="utf-8")
     record.write_text(re.sub("mode: dynamic", "mode: access", text, count=1), encoding="utf-8")
     ended = element_try("--replay", record)
@@ -97,20 +110,20 @@ def test_a_replay_with_another_result_fails(tmp_path: Path) -> None:
     assert ended.stderr.splitlines()[-1].startswith("virtcloud: port GigabitEthernet1/0/1: parsed ParsedPort(mode='dyn")
 
 
-def test_a_port_in_other_use_is_named_beside_the_lines(tmp_path: Path) -> None:
+def test_a_port_in_other_use_is_named_beside_the_lines(element_try: ElementTry, tmp_path: Path) -> None:
     with emulate("cisco_ios") as switch:
         switch.occupy(vlans={20: "offices"}, access={switch.port_names[0]: 20})
-        ended = try_switch(switch, tmp_path, "--port", "Gi1/0/1", "--vlan", 100)
+        ended = try_switch(element_try, switch, tmp_path, "--port", "Gi1/0/1", "--vlan", 100)
     assert ended.returncode == 1
     assert "port Gi1/0/1 is an access port in VLAN 20: SBF changes the port only after its adoption" in ended.stderr
     assert "switchport trunk allowed vlan add 100" in ended.stdout
 
 
-def test_a_switch_that_refuses_the_login_is_a_failure(tmp_path: Path) -> None:
+def test_a_switch_that_refuses_the_login_is_a_failure(element_try: ElementTry, tmp_path: Path) -> None:
     with emulate("cisco_ios") as switch:
         wrong = tmp_path / "wrong"
         wrong.write_text("guess\n", encoding="utf-8")
-        ended = try_switch(switch, tmp_path, "--password-file", wrong)
+        ended = try_switch(element_try, switch, tmp_path, "--password-file", wrong)
     assert ended.returncode == 1
     assert "refuses the login of 'admin': check the credential" in ended.stderr
 
@@ -127,6 +140,6 @@ def test_a_switch_that_refuses_the_login_is_a_failure(tmp_path: Path) -> None:
         (("--replay", "/nowhere/record.yaml"), "/nowhere/record.yaml: expected a recorded conversation"),
     ],
 )
-def test_bad_input_of_a_trial_is_exit_code_2(arguments: tuple[str, ...], message: str) -> None:
+def test_bad_input_of_a_trial_is_exit_code_2(element_try: ElementTry, arguments: tuple[str, ...], message: str) -> None:
     ended = element_try("--username", "viewer", "--key-file", "/nowhere/key", *arguments)
     assert (ended.returncode, message in ended.stderr) == (2, True), ended.stderr
