@@ -73,8 +73,10 @@ def read_cluster_keys(unit: Unit, site: str) -> dict[VlanId, str]:
 
 def find_clusters_of_vlans(unit: Unit, site: str, texts: Mapping[int, str]) -> dict[str, str]:
     """Return ``texts`` with each VLAN ID replaced by the ID of the cluster that claimed the VLAN ID at the site."""
+    if not texts:
+        return {}
     rows = select(ClaimRow.vlan, ClaimRow.cluster_id).where(ClaimRow.site == site, ClaimRow.vlan.in_(sorted(texts)))
-    return {cluster_id: texts[vlan] for vlan, cluster_id in unit.session.execute(rows)} if texts else {}
+    return {cluster_id: texts[vlan] for vlan, cluster_id in unit.session.execute(rows)}
 
 
 def _check_not_reserved(site: Site, pool: Pool, reserved: ReservedVlans) -> None:

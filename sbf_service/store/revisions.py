@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import bindparam, select, update
+from sqlalchemy import bindparam, inspect, select, update
 from sqlalchemy.orm.util import identity_key
 
 from sbf_service.domain.error_report import find_cluster_error
@@ -15,6 +15,8 @@ from virtcloud.model.element import ElementKind
 from virtcloud.model.errors import NotFound
 from virtcloud.model.values import Name
 
+_READ_ELEMENT = select(ElementRow).where(ElementRow.name == bindparam("element"))
+"""A constant, because ``Session.get`` builds its statement for each call, which takes most of the time of the call."""
 _INCREMENT = (
     update(ElementRow)
     .where(ElementRow.name.in_(bindparam("names", expanding=True)))
@@ -51,7 +53,9 @@ class NewRevision:
 
 def require_element(unit: Unit, name: str) -> ElementRow:
     """Return the row of an element. Raise NotFound for an element that is not known."""
-    row = unit.session.get(ElementRow, name)
+    row = _find_loaded(unit, name)
+    if row is None or inspect(row).expired:
+        row = unit.session.scalars(_READ_ELEMENT, {"element": name}).one_or_none()
     if row is None or not (row.present or row.leaving):
         raise NotFound(f"element {name} is not known; known elements: {', '.join(_list_names(unit)) or 'none'}")
     return row
@@ -81,9 +85,14 @@ def _make_new_revision(row: Any) -> NewRevision:  # noqa: ANN401 - a row of _INC
 
 def _expire_loaded(unit: Unit, name: str) -> None:
     """Expire an element in the session's identity map, because a statement has changed the element's row."""
-    loaded = unit.session.identity_map.get(identity_key(ElementRow, name))
+    loaded = _find_loaded(unit, name)
     if loaded is not None:
         unit.session.expire(loaded)
+
+
+def _find_loaded(unit: Unit, name: str) -> ElementRow | None:
+    """Return an element of the session's identity map. The element may be expired."""
+    return unit.session.identity_map.get(identity_key(ElementRow, name))
 
 
 def _list_names(unit: Unit) -> Iterable[str]:
