@@ -179,6 +179,11 @@ def test_no_frame_arrives_twice(paths: Lab, cluster: ClusterView) -> None:
     }
 
 
+def test_the_check_of_paths_passes_aggregates_and_access_links(client: SbfClient, cluster: ClusterView) -> None:
+    found = client.verify_cluster(cluster.key)
+    assert (found.passed, len(found.paths)) == (True, len(HOSTS) * (len(HOSTS) - 1)), found
+
+
 def test_another_cluster_does_not_change_the_path(paths: Lab, client: SbfClient, cluster: ClusterView) -> None:
     """The second cluster is within one site, but uses the same tree of links. The root is sw1, next to the core."""
     create(client, "other", "h1", "h2")
