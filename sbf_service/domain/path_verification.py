@@ -5,14 +5,14 @@ on. A path that carries frames shows that each of its ports carries frames in th
 path is what no other path shows to carry frames.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import permutations
 from typing import Final, NamedTuple
 
 from sbf_service.domain.paths import LiveCluster, find_pair_ports
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.errors import Conflict, NotFound
-from virtcloud.model.path_check import FrameReport, PathResult, PathSection, ReceivedFrames, VerifiedPath
+from virtcloud.model.path_check import MAX_HOSTS, FrameReport, PathResult, PathSection, ReceivedFrames, VerifiedPath
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name, PortRef
 
@@ -24,6 +24,8 @@ BYTES_PER_S: Final = 10_000_000
 """Octets per second that the hosts of a check send together, because all of them may cross one link."""
 MIN_ROUND_S, MIN_SECONDS, ROUNDS = 0.25, 4.0, 4
 
+HostPair = tuple[Name, Name]
+"""The source and the target of a path."""
 Step = tuple[PortRef, bool]
 """A port, and whether the frame leaves the port."""
 
@@ -43,8 +45,17 @@ def decide_pace(hosts: int, mtu: int) -> CheckPace:
 
 
 def list_hosts(cluster: LiveCluster) -> tuple[Name, ...]:
-    """Return the hosts between which paths are checked. A member also needs paths to the hosts of its network."""
-    return tuple(dict.fromkeys((*cluster.spec.all_hosts, *cluster.network.spec.all_hosts)))
+    """Return the hosts between which paths are checked. A member also needs paths to the hosts of its network.
+
+    Raise Conflict if there are too many hosts.
+    """
+    hosts = tuple(dict.fromkeys((*cluster.spec.all_hosts, *cluster.network.spec.all_hosts)))
+    if len(hosts) > MAX_HOSTS:
+        raise Conflict(
+            f"cluster {cluster.key} has {len(hosts)} hosts: expected at most {MAX_HOSTS} to verify the paths between "
+            "all of them; use smaller clusters on the same hosts"
+        )
+    return hosts
 
 
 def choose_size(cluster_mtu: int | None, mtus: Iterable[int]) -> int:
@@ -68,11 +79,11 @@ def judge_paths(
     }
     reported = [host for host in hosts if host in reports]
     results = {pair: _judge(received.get(pair)) for pair in permutations(reported, 2)}
-    routes = {pair: find_route(topology, cluster, *pair) for pair in results}
+    sections = _find_sections(topology, cluster, results)
     loops = [host for host in reported if _is_looped(received.get((host, host)))]
     return (
         *(
-            VerifiedPath(source=pair[0], target=pair[1], result=result, section=_find_section(pair, results, routes))
+            VerifiedPath(source=pair[0], target=pair[1], result=result, section=sections.get(pair))
             for pair, result in results.items()
         ),
         *(VerifiedPath(source=host, target=host, result=PathResult.DUPLICATES) for host in loops),
@@ -128,25 +139,43 @@ _CARRIED: Final[Mapping[PathResult, frozenset[PathResult]]] = {
 """For each result of a path that loses frames: the results of paths that carry such frames."""
 
 
-def _find_section(
-    pair: tuple[Name, Name],
-    results: Mapping[tuple[Name, Name], PathResult],
-    routes: Mapping[tuple[Name, Name], tuple[PortRef, ...]],
-) -> PathSection | None:
-    """Return the section of a failed path that no other path shows to carry frames, or None if it is not known."""
-    carried, steps = _CARRIED.get(results[pair]), list(_list_steps(routes[pair]))
-    if carried is None or not steps:
-        return None
-    proven = {step for other, result in results.items() if result in carried for step in _list_steps(routes[other])}
-    start = next((index for index, step in enumerate(steps) if step not in proven), len(steps))
-    rest = next((index for index, step in enumerate(reversed(steps)) if step not in proven), len(steps))
-    ports, end = routes[pair], len(steps) - rest
-    if start >= end:  # other paths carry frames on each step, so nothing is known
-        start, end = 0, len(steps)
+def _find_sections(
+    topology: Topology, cluster: LiveCluster, results: Mapping[HostPair, PathResult]
+) -> dict[HostPair, PathSection]:
+    """Return the sections of the paths that lose frames. Omit paths that the topology does not have."""
+    if not _CARRIED.keys() & set(results.values()):
+        return {}
+    routes = _find_routes(topology, cluster, results)
+    proven: dict[PathResult, set[Step]] = {
+        lost: {step for pair, result in results.items() if result in carried for step in _list_steps(routes[pair])}
+        for lost, carried in _CARRIED.items()
+    }
+    return {
+        pair: _find_section(routes[pair], proven[result])
+        for pair, result in results.items()
+        if result in proven and routes[pair]
+    }
+
+
+def _find_routes(
+    topology: Topology, cluster: LiveCluster, pairs: Iterable[HostPair]
+) -> dict[HostPair, tuple[PortRef, ...]]:
+    routes: dict[HostPair, tuple[PortRef, ...]] = {}
+    for source, target in pairs:
+        back = routes.get((target, source))
+        routes[source, target] = find_route(topology, cluster, source, target) if back is None else back[::-1]
+    return routes
+
+
+def _find_section(route: Sequence[PortRef], proven: Container[Step]) -> PathSection:
+    """Return the part of a route that is not proven to carry frames."""
+    unproven = [index for index, step in enumerate(_list_steps(route)) if step not in proven]
+    # if other paths carry frames on each step, nothing is known about this path
+    start, end = (unproven[0], unproven[-1] + 1) if unproven else (0, len(route))
     return PathSection(
-        after=ports[start - 1] if start else None,
-        before=ports[end] if end < len(ports) else None,
-        ports=ports[start:end],
+        after=route[start - 1] if start else None,
+        before=route[end] if end < len(route) else None,
+        ports=tuple(route[start:end]),
     )
 
 

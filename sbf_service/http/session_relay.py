@@ -29,6 +29,8 @@ NORMAL, GOING_AWAY, BROKEN = 1000, 1001, 1011
 MAX_REASON = 120
 """The longest reason of a closed WebSocket, in bytes (RFC 6455, 5.5)."""
 RETRY_AFTER_S = 5
+CHECKS_PER_USER = 5
+"""Largest number of concurrent checks of paths of one user. Each check sends up to 10 MB/s in its network."""
 log = get_log(__name__)
 
 
@@ -54,6 +56,7 @@ class SessionRelay:
     idle_s: float
     _waiting: dict[str, WaitingSession] = field(default_factory=dict)
     _open: Counter[str] = field(default_factory=Counter)
+    _checks: Counter[str] = field(default_factory=Counter)
     _known_kinds: dict[Name, frozenset[SessionKind]] = field(default_factory=dict)
 
     def record_poll(self, element: Name, kinds: frozenset[SessionKind]) -> None:
@@ -84,6 +87,20 @@ class SessionRelay:
                 yield session
         finally:
             self._open -= Counter([who])
+
+    @contextmanager
+    def count_check(self, who: str) -> Iterator[None]:
+        """Count a user's check of paths for the duration of the block. Raise TooManyRequests above the limit."""
+        if self._checks[who] >= CHECKS_PER_USER:
+            raise TooManyRequests(
+                f"{who} verifies {self._checks[who]} clusters, and the limit is {CHECKS_PER_USER}: wait for a result",
+                RETRY_AFTER_S,
+            )
+        self._checks[who] += 1
+        try:
+            yield
+        finally:
+            self._checks -= Counter([who])
 
     @contextmanager
     def expect(self, element: Name) -> Iterator[WaitingSession]:

@@ -16,7 +16,8 @@ from virtcloud.model.values import ClusterKey, Mac, Name, PortRef
 
 SMALL_BYTES: Final = 64
 """Size of the small packets. Every path that carries any packets carries packets of this size."""
-MAX_HOSTS: Final = 1000
+MAX_HOSTS: Final = 128
+"""Largest number of hosts of a check. The number of paths grows with its square."""
 
 
 class BridgeEnd(Document):

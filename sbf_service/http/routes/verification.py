@@ -47,13 +47,14 @@ async def verify_cluster(
     The hosts exchange frames that no element fragments. The guests need no software. If nothing passes between two
     hosts, SBF reads the devices on the path. The call changes nothing and takes some seconds.
     """
-    prepare = partial(_prepare, service, caller, key, id, request.app.state.sessions)
-    check, topology, hosts = await run_in_threadpool(prepare)
-    outcome = await check.run(hosts)
+    relay: SessionRelay = request.app.state.sessions
+    check, topology, hosts = await run_in_threadpool(_prepare, service, caller, key, id, relay)
+    with relay.count_check(caller.who):
+        outcome = await check.run(hosts)
     names = tuple(outcome.ends)
     reports = {name: report for name, report in outcome.reports.items() if report.received}
     outcome.unverified += [_make_refused(name, outcome) for name in outcome.reports if name not in reports]
-    paths = judge_paths(topology, check.cluster, names, reports)
+    paths = await run_in_threadpool(judge_paths, topology, check.cluster, names, reports)
     return ClusterVerification(
         key=key,
         id=check.cluster.id,

@@ -36,7 +36,7 @@ from virtcloud.agent.supervision import start_unsupervised
 from virtcloud.client.api import Client
 from virtcloud.client.sbf import SbfClient
 from virtcloud.model.access import Role
-from virtcloud.model.errors import BadInput, Conflict, Forbidden, NotFound, Refused
+from virtcloud.model.errors import BadInput, Conflict, Forbidden, NotFound, Refused, TooManyRequests
 from virtcloud.model.guest_sessions import GuestSession
 from virtcloud.model.path_check import BridgeEnd, ClusterVerification, FrameExchange, FrameReport, PathResult
 from virtcloud.model.values import Mac, Name
@@ -318,6 +318,11 @@ def test_several_checks_of_a_cluster_run_together(made: Served) -> None:
     for thread in threads:
         thread.join()
     assert [one.passed for one in found] == [True] * 3
+
+
+def test_a_user_runs_a_limited_number_of_checks(made: Served) -> None:
+    with patch.dict(made.relay._checks, alice=5), pytest.raises(TooManyRequests, match="alice verifies 5 clusters"):
+        made.verify()
 
 
 def test_other_users_may_not_verify(made: Served) -> None:
