@@ -116,6 +116,13 @@ def test_threads_keep_their_vector_registers(bare: Lab) -> None:
     assert sorted(done.stdout.splitlines()) == [f"{number} {digest}" for number, digest in enumerate(hashes)]
 
 
+def test_only_hosts_and_gateways_have_a_power_switch(bare: Lab) -> None:
+    with pytest.raises(
+        UnknownInLab, match="node brno-sw1 has no power switch; the hosts and gateways have one: brno-h1"
+    ):
+        bare.power_off("brno-sw1")
+
+
 def test_unknown_nodes_and_services_are_named(bare: Lab) -> None:
     with pytest.raises(UnknownInLab, match="the lab has no node ostrava-h1"):
         bare.run("ostrava-h1", ["true"])

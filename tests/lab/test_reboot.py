@@ -11,7 +11,7 @@ from lab_clusters import LIMIT_S, active, create, ended, pings, remove, until
 from lab_jobs import ask
 
 from virtcloud.client.sbf import SbfClient
-from virtcloud.lab import Lab
+from virtcloud.lab import Lab, LabFailed
 from virtcloud.lab.demo.context import ENTER_CONTAINER
 from virtcloud.lab.lab_images import HOST_KEY
 from virtcloud.lab.snapshot import read_guests, read_interfaces, run_checked
@@ -67,6 +67,8 @@ class Outage:
     ended_meanwhile: ClusterState
     degraded: ClusterView
     agent_log: str
+    refusal: str
+    """The lab's answer to a command on the host without power."""
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +89,8 @@ def outage(lab: Lab, client: SbfClient) -> Iterator[Outage]:
     before, log = read_state(lab, kept), lab.state.folder / f"log/{HOST}.agent.log"
     logged = log.stat().st_size
     lab.power_off(HOST)
+    with pytest.raises(LabFailed) as refusal:
+        lab.run(HOST, ["true"])
     meanwhile = client.delete_cluster(ENDED).state
     with ThreadPoolExecutor() as pool:
         degraded = pool.submit(until, client, KEPT, lambda view: view.state is ClusterState.DEGRADED)
@@ -94,7 +98,7 @@ def outage(lab: Lab, client: SbfClient) -> Iterator[Outage]:
     until(client, KEPT, active)
     until(client, ENDED, ended)
     after, agent_log = read_state(lab, kept), log.read_bytes()[logged:].decode()
-    yield Outage(before, after, kept, leaving, meanwhile, degraded.result(), agent_log)
+    yield Outage(before, after, kept, leaving, meanwhile, degraded.result(), agent_log, str(refusal.value))
     for key in (KEPT, ENDED):
         ask(lab, HOST, {"do": "remove", "cluster": key, "attempt": 0, "wait": 30})
     remove(client, KEPT)
@@ -183,3 +187,27 @@ def test_a_cluster_that_ended_meanwhile_is_never_started(outage: Outage) -> None
 def test_sbf_shows_the_cluster_as_degraded_until_it_is_back(outage: Outage) -> None:
     (lost,) = (placement for placement in outage.degraded.placements if placement.element == HOST)
     assert lost.progress is PlacementProgress.ADDING
+
+
+def test_a_command_on_a_host_without_power_names_the_remedy(outage: Outage) -> None:
+    assert outage.refusal == f"{HOST} is powered off; power it on with: virtcloud lab power {HOST} on"
+
+
+def test_guests_continue_without_a_restart_while_libvirtd_dies(lab: Lab, client: SbfClient, outage: Outage) -> None:
+    """The new libvirtd finds the guests again, and the agent controls them through the new libvirtd."""
+    start = read_start_time(lab, outage.kept)
+    libvirtd = lab.service(HOST, "libvirtd")
+    libvirtd.kill()
+    libvirtd.start()
+    client.set_guest_power(KEPT, "disk", GuestPower.OFF)
+    deadline = time.monotonic() + LIMIT_S
+    while len(guests := read_guests(lab, HOST)) > 1:
+        assert time.monotonic() < deadline, guests
+        time.sleep(0.5)
+    assert guests == (f"vc-{outage.kept.id}-plain",)
+    assert read_start_time(lab, outage.kept) == start
+
+
+def read_start_time(lab: Lab, cluster: ClusterView) -> str:
+    """Return the time when the first process of a guest started (proc(5))."""
+    return run_in_guest(lab, cluster, "plain", "/bin/cat", "/proc/1/stat").split()[21]

@@ -18,7 +18,7 @@ class HostBoot:
         """Read the present boot ID, and the recorded boot ID in the file ``record``."""
         self._record = record
         self._present = boot_id.read_text().strip()
-        self._reported = record.read_text().strip() if record.exists() else None
+        self._reported = record.read_text(errors="replace").strip() if record.exists() else None
 
     @property
     def is_unreported(self) -> bool:

@@ -8,9 +8,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
 
-from virtcloud.lab import addressing, control_client, debian_image, guest_kernel, lab_kernel, prerequisites
+from virtcloud.lab import (
+    addressing,
+    control_client,
+    debian_image,
+    guest_kernel,
+    lab_kernel,
+    node_services,
+    prerequisites,
+)
 from virtcloud.lab.addressing import with_addresses
-from virtcloud.lab.errors import LabFailed, LabIsDown, LabIsUp
+from virtcloud.lab.errors import LabFailed, LabIsDown, LabIsUp, UnknownInLab
 from virtcloud.lab.fabric.events import LabEvent, Watcher
 from virtcloud.lab.lab_file import LabFile, read_lab_file
 from virtcloud.lab.launch import launch, terminate_as_interrupt
@@ -123,6 +131,11 @@ class Lab:
 
     def _power(self, node: str, power: str) -> None:
         control_client.check_node_exists(self.state, node)
+        switchable = node_services.elements_with_agents(self.topology)
+        if node not in switchable:
+            raise UnknownInLab(
+                f"node {node} has no power switch; the hosts and gateways have one: {', '.join(switchable)}"
+            )
         control_client.send_request(self.state, {"do": "power", "node": node, "power": power})
 
     def service(self, node: str, name: str) -> ServiceHandle:

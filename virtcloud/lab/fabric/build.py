@@ -59,7 +59,7 @@ class Fabric:
         run_in_threads(self._serve_node, [node.name for node in self._plan.nodes if node.services])
 
     def power_off(self, name: str) -> None:
-        """Power a node off, as by a power failure. Idempotent. Raise NodeFailed if the node has no disk."""
+        """Power a node off, as by a power failure. Idempotent."""
         with self._power:
             node_power.power_off(self.nodes[name], self._ports(name))
 
