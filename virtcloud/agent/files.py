@@ -33,15 +33,6 @@ def remove_durably(path: Path) -> None:
     _sync_folder(path.parent)
 
 
-def sync_file(path: Path) -> None:
-    """Write a file that another program created to the disk. Raise OSError if the disk reports an error."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def describe_os_error(error: OSError) -> str:
     """Return the error's message, and the path of the file if the error contains a path."""
     return f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else "")

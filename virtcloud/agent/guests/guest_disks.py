@@ -22,7 +22,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from virtcloud.agent import log
-from virtcloud.agent.files import refuse_os_errors, sync_file, write_durably
+from virtcloud.agent.files import refuse_os_errors, write_durably
 from virtcloud.agent.guests.images import QemuImage
 from virtcloud.model.document import Document
 from virtcloud.model.errors import Refused
@@ -73,7 +73,6 @@ def _ensure_overlay(folder: Path, disk: Path, disk_format: str, size_mb: int | N
         (folder / name).unlink(missing_ok=True)
     _run("create", "-q", "-f", "qcow2", "-b", str(disk), "-F", disk_format, str(folder / DISK), str(size), over=disk)
     (folder / DISK).chmod(0o600)
-    sync_file(folder / DISK)  # after a power failure, a disk with a record is complete
     write_durably(folder / RECORD, record.model_dump_json().encode())
 
 

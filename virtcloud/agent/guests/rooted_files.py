@@ -178,9 +178,8 @@ def _write_new(name: str, folder: int, content: str, owner: tuple[int, int], mod
         file.flush()
         os.fchown(file.fileno(), *owner)
         os.fchmod(file.fileno(), mode)
-        os.fsync(
-            file.fileno()
-        )  # the seed does not replace some files again, so they may not be empty after a power failure
+        # A start of the guest does not write all files again: after a power failure, no file may be empty.
+        os.fsync(file.fileno())
 
 
 def _read_regular_file(descriptor: int, path: str) -> str:

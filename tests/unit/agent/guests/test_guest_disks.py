@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from virtcloud.agent.guests import guest_disks
 from virtcloud.agent.guests.guest_disks import ensure_disks
 from virtcloud.agent.guests.images import QemuImage
 from virtcloud.model.errors import Refused
@@ -57,18 +56,6 @@ def test_a_disk_without_a_record_is_created_again(folder: Path, image: QemuImage
     (folder / "disk.qcow2").write_bytes(b"")
     ensure_disks(folder, image, make_guest())
     assert describe(folder / "disk.qcow2")["format"] == "qcow2"
-
-
-def test_a_disk_is_on_the_hosts_disk_before_its_record(
-    folder: Path, image: QemuImage, make_guest: MakeGuest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Otherwise a power failure could leave a record with an empty disk, which would never boot."""
-    synced: list[tuple[str, bool]] = []
-    monkeypatch.setattr(
-        guest_disks, "sync_file", lambda path: synced.append((path.name, (folder / "disk.json").exists()))
-    )
-    ensure_disks(folder, image, make_guest())
-    assert synced == [("disk.qcow2", False)]
 
 
 def test_a_disk_is_kept(folder: Path, image: QemuImage, make_guest: MakeGuest) -> None:

@@ -1,0 +1,152 @@
+"""A host loses its power while a guest starts: what was not synced to the host's disk is lost, and the guest starts.
+
+The host's disk is an ext4 file system in an image file, as mounted by the real kernel. A copy of the image file is what
+a disk contains after a power failure: data that the kernel has not written yet are not in the copy.
+"""
+
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from seed_documents import CLUSTER_KEY, HOST_KEY, PUBLIC_KEY, seeded_guest, seeded_segment
+
+from virtcloud.agent.files import write_durably
+from virtcloud.agent.guests import mounts
+from virtcloud.agent.guests.container_seeds import write_container_seed
+from virtcloud.agent.guests.guest_disks import ensure_disks
+from virtcloud.agent.guests.guest_roots import GuestRoots
+from virtcloud.agent.guests.images import QemuImage
+from virtcloud.model.wanted import GuestWanted
+
+T = TypeVar("T")
+Run = Callable[[Callable[[], T]], T]
+MIB = 1 << 20
+KEYS = "home/alice/.ssh/authorized_keys"
+
+
+class HostDisk:
+    """The disk of a host, mounted at ``folder``."""
+
+    def __init__(self, parent: Path) -> None:
+        """Create and mount a disk in the folder ``parent``."""
+        self._parent = parent
+        self.folder = parent / "host0"
+        mounts.create_file_system(parent / "disk0", 256)
+        self._mount(0)
+
+    def lose_power(self) -> None:
+        """Mount what is on the disk now, at another folder."""
+        number = int(self.folder.name.removeprefix("host")) + 1
+        subprocess.run(["cp", "--sparse=always", f"disk{number - 1}", f"disk{number}"], cwd=self._parent, check=True)  # noqa: S603, S607
+        self._mount(number)
+
+    def guest(self) -> Path:
+        """Create the folder of the guest, and return it."""
+        path = self.folder / "vc-1-n1"
+        path.mkdir(exist_ok=True)
+        return path
+
+    def _mount(self, number: int) -> None:
+        self.folder = self._parent / f"host{number}"
+        self.folder.mkdir()
+        mounts.mount_file_system(self._parent / f"disk{number}", self.folder)
+
+
+@contextmanager
+def host_disk(parent: Path) -> Iterator[HostDisk]:
+    disk = HostDisk(parent)
+    try:
+        yield disk
+    finally:
+        mounts.unmount_below(parent)
+
+
+@pytest.fixture
+def container(tmp_path: Path) -> Path:
+    """The root of an image."""
+    root = tmp_path / "image"
+    for folder in ("bin", "etc/ssh"):
+        (root / folder).mkdir(parents=True)
+    shutil.copy("/bin/busybox", root / "bin/sh")
+    (root / "etc/passwd").write_text("root:x:0:0::/root:/bin/sh\n")
+    return root
+
+
+def seed(roots: GuestRoots, image: Path, size_mb: int | None) -> Path:
+    """Create the root of the guest and its seed, as before a start. Return the root."""
+    root, guest = roots.ensure("vc-1-n1", image, size_mb), seeded_guest()
+    assert guest.seed is not None
+    write_container_seed(root, seeded_segment(guest), guest, guest.seed)
+    return root.folder
+
+
+@pytest.mark.parametrize("size_mb", [None, 16])
+def test_a_container_has_its_seed_after_a_power_failure(
+    tmp_path: Path, container: Path, size_mb: int | None, with_mounts: Run[None]
+) -> None:
+    """The file system's journal can contain a file's name before the disk contains the data.
+
+    Such an empty file would stay, because the agent does not replace files that the guest may have changed.
+    """
+
+    def work() -> None:
+        with host_disk(tmp_path) as disk:
+            disk.guest()
+            write_durably(seed(GuestRoots(disk.folder), container, size_mb) / "other", b"commits the journal")
+            disk.lose_power()
+            root = seed(GuestRoots(disk.folder), container, size_mb)
+            assert (root / KEYS).read_text() == f"{PUBLIC_KEY} alice@home\n"
+            assert (root / "home/alice/.ssh/id_ed25519").read_text() == CLUSTER_KEY
+            assert (root / "etc/ssh/ssh_host_ed25519_key").read_text() == HOST_KEY
+            assert "alice:" in (root / "etc/passwd").read_text()
+
+    with_mounts(work)
+
+
+def test_a_container_without_a_seed_starts_after_a_power_failure(
+    tmp_path: Path, container: Path, with_mounts: Run[None]
+) -> None:
+    def work() -> None:
+        with host_disk(tmp_path) as disk:
+            disk.guest()
+            GuestRoots(disk.folder).ensure("vc-1-n1", container, 16)
+            disk.lose_power()
+            root = GuestRoots(disk.folder).ensure("vc-1-n1", container, 16)
+            assert (root.folder / "bin/sh").exists()
+
+    with_mounts(work)
+
+
+def test_a_container_keeps_what_it_synced(tmp_path: Path, container: Path, with_mounts: Run[None]) -> None:
+    def work() -> None:
+        with host_disk(tmp_path) as disk:
+            disk.guest()
+            root = seed(GuestRoots(disk.folder), container, 16)
+            (root / "kept").write_text("result")
+            mounts.sync_file_system(root)
+            disk.lose_power()
+            assert (seed(GuestRoots(disk.folder), container, 16) / "kept").read_text() == "result"
+
+    with_mounts(work)
+
+
+def test_a_virtual_machine_has_a_usable_disk_after_a_power_failure(
+    tmp_path: Path, make_guest: Callable[..., GuestWanted], with_mounts: Run[None]
+) -> None:
+    image = QemuImage(kind="qemu", disk=tmp_path / "image.raw", disk_format="raw")
+    (tmp_path / "image.raw").write_bytes(bytes(MIB))
+
+    def work() -> None:
+        with host_disk(tmp_path) as disk:
+            ensure_disks(disk.guest(), image, make_guest())
+            write_durably(disk.folder / "other", b"commits the journal")
+            disk.lose_power()
+            ensure_disks(disk.guest(), image, make_guest())
+            check = ["qemu-img", "check", "-q", str(disk.guest() / "disk.qcow2")]
+            assert subprocess.run(check, check=False).returncode == 0  # noqa: S603
+
+    with_mounts(work)
