@@ -1,0 +1,147 @@
+"""Starts of LXC guests on one host: one guest, and twelve guests side by side.
+
+The agent's own code starts the guests with a libvirtd in namespaces of this machine's kernel: their root file systems,
+seeds and domains. Rounds with one guest, with twelve guests side by side, and with twelve guests one after the other
+alternate. The shortest time of each case counts, because other programs on the machine only lengthen a start. The time
+ends when libvirt has started the guests' first processes. The processor time includes libvirt and the guests.
+"""
+
+import json
+import shutil
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+from benchmarks.container_host import NoContainerHost, libvirt_of_containers, read_processor_s, run_in_namespaces
+from benchmarks.measurement import TIMES, Measurement
+from virtcloud.agent.difference import StartGuest
+from virtcloud.agent.guests import guests as guests_module
+from virtcloud.agent.guests.guests import GuestSettings, LocalGuests
+from virtcloud.agent.guests.hypervisor import LibvirtHypervisor
+from virtcloud.agent.local_host import LocalHost
+from virtcloud.agent.network import names
+from virtcloud.agent.network.interfaces import UplinkRecordFiles
+from virtcloud.agent.network.kernel import NetlinkKernel
+from virtcloud.agent.network.segments import SegmentInterfaces
+from virtcloud.agent.step_application import StepApplication, count_starts
+from virtcloud.agent.supervision import StopSignal
+from virtcloud.lab.lab_images import make_container_image
+from virtcloud.model.element import Hypervisor
+from virtcloud.model.wanted import Segment
+
+ROUNDS, MANY = 7, 12
+CASES = {"one": (1, 1), "together": (MANY, count_starts(3)), "in turn": (MANY, 1)}
+"""The number of guests, and the number of guests that start at the same time."""
+
+
+def run() -> Iterator[Measurement]:
+    """Measure in new namespaces of this machine's kernel."""
+    try:
+        found = json.loads(run_in_namespaces("benchmarks.guest_starts"))
+    except NoContainerHost as error:
+        print(f"guest_starts: not measured: {error}", flush=True)  # noqa: T201 - a command's output
+        return
+    yield Measurement("one guest", found["one"], "s")
+    for part, seconds in found["parts"].items():
+        yield Measurement(f"one guest: {part}", seconds, "s")
+    yield Measurement("processor time of a guest's start and stop", found["processor"], "s")
+    yield Measurement(f"{MANY} guests side by side compared with one", found["together"] / found["one"], TIMES, 3)
+    yield Measurement(f"{MANY} guests one after the other compared with one", found["in turn"] / found["one"], TIMES)
+
+
+class MeasuredHost:
+    """A host with one segment, and the times of the parts of its guests' starts."""
+
+    def __init__(self, folder: Path) -> None:
+        """Create the segment's bridge, and an image."""
+        make_container_image(folder / "images")
+        self.parts: dict[str, list[float]] = defaultdict(list)
+        hypervisor = LibvirtHypervisor("lxc:///system")
+        settings = GuestSettings(folder / "images", folder / "guests", "x86_64", confined=False, stop_grace_s=1)
+        self.guests = LocalGuests({Hypervisor.LXC: hypervisor}, settings, time.sleep)
+        kernel = NetlinkKernel()
+        kernel.change(kernel.add_bridge(names.bridge_name(100)), up=True)
+        host = LocalHost(SegmentInterfaces(kernel, UplinkRecordFiles(folder / "uplinks")), self.guests)
+        self.segment = Segment.model_validate(_segment(MANY))
+        self._host = host
+        self._record_parts(hypervisor)
+
+    def start(self, number: int, at_once: int) -> float:
+        """Start guests, and stop them. Return the duration of the start in seconds."""
+        steps = [StartGuest(self.segment, guest) for guest in self.segment.guests[:number]]
+        application = StepApplication("bench", self._host, StopSignal(), lambda: None, at_once)
+        started = time.monotonic()
+        errors = application.apply(steps, {}).errors
+        seconds = time.monotonic() - started
+        self.guests.ensure_no_guests(self.segment.id, tuple(step.guest.name for step in steps))
+        if errors:
+            raise AssertionError(errors)
+        return seconds
+
+    def _record_parts(self, hypervisor: LibvirtHypervisor) -> None:
+        self._record(self.guests._roots, "ensure", "root file system")  # noqa: SLF001 - measured part
+        self._record(hypervisor, "start", "libvirt starts the container")
+        self._record(guests_module, "_write_seed", "seed")
+
+    def _record(self, owner: Any, name: str, part: str) -> None:  # noqa: ANN401 - an object or a module
+        call: Callable[..., object] = getattr(owner, name)
+
+        def measured(*arguments: object, **options: object) -> object:
+            started = time.monotonic()
+            try:
+                return call(*arguments, **options)
+            finally:
+                self.parts[part].append(time.monotonic() - started)
+
+        setattr(owner, name, measured)
+
+
+def measure() -> dict[str, Any]:
+    """Return the shortest times of all cases in seconds, the parts of one start, and its processor time."""
+    folder = Path(mkdtemp())
+    folder.chmod(0o711)
+    try:
+        with libvirt_of_containers():
+            return _measure(MeasuredHost(folder))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _measure(host: MeasuredHost) -> dict[str, Any]:
+    host.start(1, 1)
+    times: dict[str, list[float]] = {case: [] for case in CASES}
+    parts: list[dict[str, float]] = []
+    processor: list[float] = []
+    for _ in range(ROUNDS):
+        for case, of_case in times.items():
+            host.parts.clear()
+            used = read_processor_s()
+            of_case.append(host.start(*CASES[case]))
+            if case == "one":
+                parts.append({part: sum(seconds) for part, seconds in host.parts.items()})
+            elif case == "together":
+                processor.append((read_processor_s() - used) / MANY)
+    fastest = parts[times["one"].index(min(times["one"]))]
+    found = {case: min(of_case) for case, of_case in times.items()}
+    return {**found, "parts": fastest, "processor": min(processor)}
+
+
+def _segment(number: int) -> dict[str, Any]:
+    guest = {"image": "busybox", "memory_mb": 32, "cpus": 1}
+    return {
+        "id": "b" * 12,
+        "key": "bench",
+        "vlan": 100,
+        "port": "eth0",
+        "guests": [
+            {"name": f"n{one}", "mac": f"02:00:00:00:00:{one:02x}", "addresses": [f"10.0.0.{one}/24"], **guest}
+            for one in range(1, number + 1)
+        ],
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure()))  # noqa: T201 - a command's output

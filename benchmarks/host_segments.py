@@ -1,0 +1,108 @@
+"""Segments of a host: a VLAN and a bridge, created by the agent, by bare netlink messages and by ``ip`` commands.
+
+The agent creates segments as on a host with guests: it checks foreign interfaces, sets names, owners and MTUs, and
+keeps the host's IP stack off. Bare netlink and ``ip`` only create a VLAN and a bridge, attach the VLAN, and set both up.
+In each round, all three create a segment, one after the other. The shortest time of each counts. Then the agent creates
+1,000 segments. The segments are created in a new network namespace in the kernel of the lab, because not every
+machine's kernel has 802.1Q.
+"""
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from pyroute2 import IPRoute
+
+from benchmarks.measurement import TIMES, Measurement
+from virtcloud.agent.network import names
+from virtcloud.agent.network.interfaces import UplinkRecordFiles
+from virtcloud.agent.network.kernel import NetlinkKernel
+from virtcloud.agent.network.segments import SegmentInterfaces
+from virtcloud.lab import Lab, LabOptions, read_lab_file
+from virtcloud.lab.state import LabState
+from virtcloud.model.wanted import Segment
+
+CLONE_NEWNET = 0x40000000  # linux/sched.h
+ROUNDS, MANY, HUNDRED = 15, 1000, 100
+ROOT = Path(__file__).parents[1]
+LAB_HOST = "praha-h2"
+UPLINK = "up0"
+
+
+def run() -> Iterator[Measurement]:
+    """Measure in a lab of the default topology that runs neither SBF nor agents."""
+    with TemporaryDirectory() as folder:
+        lab = Lab.up(read_lab_file(), LabOptions(bare=True), state=LabState(Path(folder) / "lab"))
+        try:
+            program = ("env", f"PYTHONPATH={ROOT}", "PYTHONDONTWRITEBYTECODE=1", sys.executable, "-m", __spec__.name)
+            found = json.loads(lab.run(LAB_HOST, program, timeout_s=900, check=True).stdout)
+        finally:
+            lab.down()
+    agent, bare, commands = (min(found[who]) for who in ("agent", "bare", "commands"))
+    yield Measurement("a segment, created by the agent", 1000 * agent, "ms")
+    yield Measurement("the agent compared with bare netlink", agent / bare, TIMES, 1.5)
+    yield Measurement("ip commands compared with the agent", commands / agent, TIMES, 5, at_least=True)
+    first, last = (median(found["many"][part]) for part in (slice(HUNDRED), slice(-HUNDRED, None)))
+    yield Measurement(f"last hundred of {MANY:,} segments compared with the first hundred", last / first, TIMES, 1.2)
+
+
+def measure(many: int = MANY) -> dict[str, list[float]]:
+    """Return the durations of creations in seconds, by creator."""
+    if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNET):
+        raise OSError(ctypes.get_errno(), "cannot create a network namespace")
+    _run(f"ip link add {UPLINK} type veth peer name switch")
+    _run(f"ip link set {UPLINK} up")
+    with TemporaryDirectory() as folder, closing(NetlinkKernel()) as kernel, IPRoute() as netlink:
+        segments = SegmentInterfaces(kernel, UplinkRecordFiles(Path(folder)))
+        creators = {"agent": segments.ensure_segment, "bare": lambda one: _create_barely(netlink, one), "commands": _create_by_commands}
+        found: dict[str, list[float]] = {creator: [] for creator in creators}
+        for number in range(ROUNDS):
+            for offset, (creator, create) in enumerate(creators.items()):
+                found[creator].append(_time(create, _segment(2 + 3 * number + offset)))
+        found["many"] = [_time(segments.ensure_segment, _segment(vlan)) for vlan in range(HUNDRED, HUNDRED + many)]
+    return found
+
+
+def _time(create: Any, segment: Segment) -> float:  # noqa: ANN401 - a function
+    started = time.perf_counter()
+    create(segment)
+    return time.perf_counter() - started
+
+
+def _segment(vlan: int) -> Segment:
+    return Segment.model_validate({"id": f"{vlan:012}", "key": f"k{vlan}", "vlan": vlan, "port": UPLINK, "guests": []})
+
+
+def _create_barely(netlink: IPRoute, segment: Segment) -> None:
+    tagged, bridge = names.tagged_interface_name(UPLINK, segment.vlan), names.bridge_name(segment.vlan)
+    parent = netlink.link_lookup(ifname=UPLINK)[0]
+    netlink.link("add", ifname=tagged, kind="vlan", link=parent, vlan_id=segment.vlan)
+    netlink.link("add", ifname=bridge, kind="bridge")
+    index = netlink.link_lookup(ifname=bridge)[0]
+    netlink.link("set", index=netlink.link_lookup(ifname=tagged)[0], master=index, state="up")
+    netlink.link("set", index=index, state="up")
+
+
+def _create_by_commands(segment: Segment) -> None:
+    tagged, bridge = names.tagged_interface_name(UPLINK, segment.vlan), names.bridge_name(segment.vlan)
+    _run(f"ip link add link {UPLINK} name {tagged} type vlan id {segment.vlan}")
+    _run(f"ip link add {bridge} type bridge")
+    _run(f"ip link set {tagged} master {bridge} up")
+    _run(f"ip link set {bridge} up")
+
+
+def _run(command: str) -> None:
+    subprocess.run(command.split(), check=True)  # noqa: S603 - no input
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure(int(os.environ.get("SEGMENTS", MANY)))))  # noqa: T201 - a command's output
