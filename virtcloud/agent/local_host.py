@@ -33,7 +33,7 @@ from virtcloud.agent.job_access.job_relays import JobRelays, find_bridge
 from virtcloud.agent.network import names
 from virtcloud.agent.network.address_probe import AddressProbe
 from virtcloud.agent.network.frame_exchange import BridgeSocket
-from virtcloud.agent.network.interfaces import UplinkRecordFiles
+from virtcloud.agent.network.interfaces import KernelInterface, UplinkRecordFiles
 from virtcloud.agent.network.kernel import NetlinkKernel
 from virtcloud.agent.network.nftables import NftablesFilters
 from virtcloud.agent.network.segments import SegmentInterfaces
@@ -61,6 +61,8 @@ class LocalHost:
         self._filters = filters
         self.consoles = consoles or GuestConsoles()
         self._orphans_removed_for: HostWanted | None = None
+        self._interfaces: list[KernelInterface] | None = None
+        """The interfaces, if only tagged segments were created since they were read. Otherwise None."""
 
     def read(self) -> ObservedHost:
         """Return the segments as the kernel reports them, and the guests as the hypervisors report them.
@@ -69,7 +71,8 @@ class LocalHost:
         """
         guests, hypervisor_errors = self._guests.read()
         filters = self._filters.read() if self._filters else None
-        return ObservedHost(self._segments.read(), guests, hypervisor_errors, filters)
+        self._interfaces = self._segments.list_interfaces()
+        return ObservedHost(self._segments.read(self._interfaces), guests, hypervisor_errors, filters)
 
     def remove_orphaned_files(self, wanted: HostWanted) -> None:
         """Remove the files of guests that are not wanted and have no domain, once for each wanted state.
@@ -91,6 +94,8 @@ class LocalHost:
         Raise Refused if the kernel or a hypervisor refuses the step. Raise Unsafe if the step would change a foreign
         object. Raise Unreachable if a hypervisor does not answer.
         """
+        if isinstance(step, StopGuests | RemoveSegment | StartGuest):
+            self._interfaces = None
         try:
             match step:
                 case StopGuests(cluster, guests, kept):
@@ -99,11 +104,8 @@ class LocalHost:
                     self._segments.ensure_no_segment(cluster, vlan)
                     if not files_stay:
                         self._guests.ensure_no_files(cluster)
-                case BuildSegment(segment):
-                    self._segments.ensure_segment(segment)
-                    # A port is last, because its MTU shows that the guest has it.
-                    self._guests.ensure_mtu(segment)
-                    self._segments.ensure_guest_mtus(segment, segment.guests)
+                case BuildSegment(segment, faults):
+                    self._build(segment, faults)
                 case FilterGuests(_, ports) if self._filters:
                     self._filters.replace(ports)
                 case StartGuest(segment, guest):
@@ -114,6 +116,21 @@ class LocalHost:
         except Refused:
             self._orphans_removed_for = None  # the removal of files may have failed: try again at the next reading
             raise
+
+    def _build(self, segment: Segment, faults: tuple[str, ...]) -> None:
+        self._segments.ensure_segment(segment, self._recent_interfaces(segment))
+        if faults:  # guests may be running; a port is last, because its MTU shows that the guest has it
+            self._guests.ensure_mtu(segment)
+            self._segments.ensure_guest_mtus(segment, segment.guests)
+
+    def _recent_interfaces(self, segment: Segment) -> list[KernelInterface] | None:
+        """Return a reading for the creation of a segment. None: the uplink of an untagged segment is read again."""
+        if segment.untagged:
+            self._interfaces = None
+            return None
+        if self._interfaces is None:
+            self._interfaces = self._segments.list_interfaces()
+        return self._interfaces
 
 
 @contextmanager

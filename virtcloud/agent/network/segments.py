@@ -37,36 +37,42 @@ class SegmentInterfaces:
         self._uplinks = uplinks
         self._accepts_filters = accepts_filters
 
-    def read(self) -> tuple[ObservedSegment, ...]:
-        """Return the segments whose interfaces have an ownership alias."""
-        return tuple(find_segments(self._kernel.list_interfaces(), self._uplinks.all(), self._unaccepted_filters()))
+    def list_interfaces(self) -> list[KernelInterface]:
+        """Return all interfaces of the host."""
+        return self._kernel.list_interfaces()
 
-    def ensure_segment(self, segment: Segment) -> None:
+    def read(self, interfaces: Iterable[KernelInterface] | None = None) -> tuple[ObservedSegment, ...]:
+        """Return the segments whose interfaces have an ownership alias. ``interfaces`` is a reading of this moment."""
+        listed = self._kernel.list_interfaces() if interfaces is None else interfaces
+        return tuple(find_segments(listed, self._uplinks.all(), self._unaccepted_filters()))
+
+    def ensure_segment(self, segment: Segment, interfaces: Iterable[KernelInterface] | None = None) -> None:
         """Create a segment's interfaces, or correct their faults. Attach the ports of the segment's guests and jobs.
+
+        ``interfaces`` may be an earlier reading, if since then only other segments were created. The reading takes
+        longer than the creation on a host with many segments.
 
         Raise Unsafe when an interface of another cluster or a foreign interface conflicts with the segment. Raise
         Refused when the uplink is missing or the kernel refuses a change.
         """
         _check_unfiltered(segment, self._unaccepted_filters())
-        interfaces = {interface.name: interface for interface in self._remove_leftovers(segment.vlan)}
-        uplink = _find_uplink(segment, interfaces)
+        existing = {interface.name: interface for interface in self._remove_leftovers(segment.vlan, interfaces)}
+        uplink = _find_uplink(segment, existing)
         bridge = names.bridge_name(segment.vlan)
-        _check_free(segment, interfaces, uplink)
+        _check_free(segment, existing, uplink)
         self._restore_uplinks(
-            segment.id, segment.vlan, interfaces.values(), keep=segment.port if segment.untagged else None
+            segment.id, segment.vlan, existing.values(), keep=segment.port if segment.untagged else None
         )
-        bridge_index = self._ensure_interface(segment, interfaces.get(bridge), bridge, self._kernel.add_bridge)
-        self._kernel.disable_packet_filter(bridge_index)
-        port_index = self._ensure_uplink_port(segment, interfaces, uplink)
-        ports = self._remove_unwanted_ports(segment, interfaces)
         # Set the MTU before ports are attached. A bridge whose MTU was never set has the smallest MTU of its ports.
         mtu = expected_mtu(segment, uplink.mtu)
-        for index in (bridge_index, *(() if segment.untagged else (port_index,))):
-            self._kernel.change(index, mtu=mtu)
-        for index in (port_index, *ports):
+        bridge_index = self._ensure_interface(segment, existing.get(bridge), bridge, mtu, self._kernel.add_bridge)
+        if bridge in existing:  # the options of new bridges are 0
+            self._kernel.disable_packet_filter(bridge_index)
+        port_index = self._ensure_uplink_port(segment, existing, uplink, mtu)
+        for index in self._remove_unwanted_ports(segment, existing):
             self._kernel.change(index, master=bridge_index)
-        for index in (port_index, bridge_index):
-            self._kernel.change(index, up=True)
+        self._kernel.change(port_index, master=bridge_index, up=True)
+        self._kernel.change(bridge_index, up=True)
 
     def ensure_guest_mtus(self, segment: Segment, guests: Iterable[GuestWanted]) -> None:
         """Set the MTU of the guests' ports. Without an MTU of the cluster, the hypervisor's choice stays.
@@ -105,7 +111,7 @@ class SegmentInterfaces:
         self._restore_uplinks(cluster, vlan, interfaces)
 
     def _ensure_uplink_port(
-        self, segment: Segment, interfaces: dict[str, KernelInterface], uplink: KernelInterface
+        self, segment: Segment, interfaces: dict[str, KernelInterface], uplink: KernelInterface, mtu: int
     ) -> int:
         """Create the tagged interface, or prepare the uplink of an untagged segment. Return the interface's index."""
         if segment.untagged:
@@ -114,7 +120,7 @@ class SegmentInterfaces:
             return uplink.index
         tagged = names.tagged_interface_name(segment.port, segment.vlan)
         return self._ensure_interface(
-            segment, interfaces.get(tagged), tagged, lambda name: self._kernel.add_vlan(name, uplink, segment.vlan)
+            segment, interfaces.get(tagged), tagged, mtu, lambda name: self._kernel.add_vlan(name, uplink, segment.vlan)
         )
 
     def _record_uplink(self, cluster: str, vlan: int, uplink: KernelInterface, *, is_attached: bool) -> None:
@@ -175,22 +181,22 @@ class SegmentInterfaces:
         return [interface.index for interface in (*ports, *jobs) if interface.name in wanted or interface in jobs]
 
     def _ensure_interface(
-        self, segment: Segment, existing: KernelInterface | None, name: str, create: Callable[[str], int]
+        self, segment: Segment, existing: KernelInterface | None, name: str, mtu: int, create: Callable[[str], int]
     ) -> int:
-        """Return the index of the interface ``name``. Create the interface if it does not exist.
+        """Return the index of the interface ``name``. Create the interface if it does not exist. Set its MTU.
 
         One netlink message sets the name and the alias of a new interface.
         """
         index = existing.index if existing else create(names.temporary_name(name, segment.vlan))
-        if existing is None:
-            self._kernel.change(index, name=name, alias=_ownership_alias(segment))
+        identity = {} if existing else {"name": name, "alias": _ownership_alias(segment)}
+        self._kernel.change(index, **identity, mtu=mtu)
         self._kernel.disable_host_ip(index, name)
         return index
 
-    def _remove_leftovers(self, vlan: int) -> list[KernelInterface]:
+    def _remove_leftovers(self, vlan: int, listed: Iterable[KernelInterface] | None = None) -> list[KernelInterface]:
         """Delete the interfaces of this VLAN that have no alias because of a crash. Return the other interfaces."""
         leftovers = {names.temporary_name(names.bridge_name(vlan), vlan), names.temporary_name("", vlan)}
-        interfaces = self._kernel.list_interfaces()
+        interfaces = self._kernel.list_interfaces() if listed is None else listed
         for interface in interfaces:
             if interface.name in leftovers:
                 self._kernel.delete(interface.index)

@@ -14,7 +14,9 @@ from virtcloud.agent.difference import (
     BuildSegment,
     ObservedGuest,
     ObservedHost,
+    RemoveSegment,
     StartGuest,
+    Step,
     StopGuests,
     WritePeerFiles,
     compute_difference,
@@ -385,7 +387,8 @@ def test_a_guest_and_its_port_have_the_clusters_mtu(
     kernel.put(name=names.guest_port_name("a", "g1", 100), kind="veth")
     if interrupted:
         guests.ensure_guest(segment, segment.guests[0])
-    host.apply(BuildSegment(segment) if interrupted else StartGuest(segment, segment.guests[0]))
+    faults = ("the guest's port has MTU 1500, expected 1450",)
+    host.apply(BuildSegment(segment, faults) if interrupted else StartGuest(segment, segment.guests[0]))
     assert kernel.interface(names.guest_port_name("a", "g1", 100)).mtu == 1450
     assert hypervisor.mtus == {"vc-a-g1": 1450}
 
@@ -451,3 +454,34 @@ def test_files_that_remain_after_an_error_are_removed_later(
             host.apply(StopGuests("a", ("g1",)))
     host.remove_orphaned_files(HostWanted())
     assert list_files(images / "state") == []
+
+
+def count_readings(kernel: FakeKernel, host: LocalHost, *steps: Step) -> int:
+    """Return how often the interfaces are read while the steps are applied after a reading of the host."""
+    host.read()
+    readings: list[int] = []
+    list_interfaces = kernel.list_interfaces
+    kernel.list_interfaces = lambda: readings.append(1) or list_interfaces()  # type: ignore[method-assign, func-returns-value]
+    for step in steps:
+        host.apply(step)
+    return len(readings)
+
+
+def test_new_segments_need_no_further_reading_of_the_interfaces(
+    guests: LocalGuests, kernel: FakeKernel, make_segment: Make
+) -> None:
+    """A reading takes longer than the creation of a segment on a host with many segments."""
+    host = LocalHost(SegmentInterfaces(kernel, FakeUplinkRecords()), guests)
+    assert (
+        count_readings(kernel, host, *(BuildSegment(make_segment(f"c{vlan}", vlan)) for vlan in (100, 101, 102))) == 0
+    )
+
+
+@pytest.mark.parametrize("step", [StopGuests("a", ("g1",)), RemoveSegment("a", 100)], ids=str)
+def test_interfaces_are_read_again_after_a_removal(
+    guests: LocalGuests, kernel: FakeKernel, make_segment: Make, step: Step
+) -> None:
+    host = LocalHost(SegmentInterfaces(kernel, FakeUplinkRecords()), guests)
+    host.apply(BuildSegment(make_segment("a", 100, ("g1",))))
+    removal = count_readings(kernel, host, step)
+    assert count_readings(kernel, host, step, BuildSegment(make_segment("b", 101))) > removal
