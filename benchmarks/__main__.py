@@ -14,6 +14,8 @@ ALL = (
     "idle_memory",
     "server_hook",
     "job_start",
+    "host_segments",
+    "guest_starts",
     "guest_filters",
     "guest_streams",
     "side_by_side",
