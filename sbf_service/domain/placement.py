@@ -109,7 +109,7 @@ def place_guests(spread: GuestSpread, hosts: Sequence[CandidateHost]) -> tuple[G
         raise NoCapacity(_describe_shortage(spread, hosts, sum(room)))
     counts = _distribute(spread.count, needed, hosts, room)
     chosen = (host.name for index, host in enumerate(hosts) for _ in range(counts[index]))
-    keys = spread.model_dump(include={"image", "memory_mb", "cpus", "user_data"})
+    keys = spread.model_dump(exclude={"count", "prefix", "sites"})
     return tuple(Guest(name=name, host=host, **keys) for name, host in zip(spread.names, chosen, strict=True))
 
 

@@ -14,6 +14,7 @@ from sbf_service.http.middleware import RequestTimingMiddleware, Version01Middle
 from sbf_service.http.problems import add_problem_schema, install_error_handlers, problem_responses
 from sbf_service.http.routes import (
     access,
+    clones,
     clusters,
     elements,
     guests,
@@ -72,7 +73,21 @@ def create_app(service: SbfService) -> FastAPI:
     app.add_middleware(Version01Middleware)
     app.add_middleware(RequestTimingMiddleware, metrics=service.metrics)
     denied = problem_responses(401, 403, 429)
-    for resource in (clusters, verification, guests, sessions, topology, sites, elements, access, keys, jobs, images):
+    resources = (
+        clusters,
+        verification,
+        guests,
+        sessions,
+        clones,
+        topology,
+        sites,
+        elements,
+        access,
+        keys,
+        jobs,
+        images,
+    )
+    for resource in resources:
         app.include_router(resource.router, responses=denied)
     app.include_router(monitoring.metrics_router, responses=denied)
     app.include_router(monitoring.health_router)

@@ -19,6 +19,7 @@ from typing import Any
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from sbf_service.http.auth.authorization import Caller
 from sbf_service.log import get_log
 from virtcloud.model.errors import NotFound, Refused, TooManyRequests, Unreachable
 from virtcloud.model.guest_sessions import SessionAnswer, SessionKind
@@ -38,13 +39,22 @@ class UserLeftError(Exception):
     """The user ended the call before the agent connected."""
 
 
+@dataclass(frozen=True, slots=True)
+class CloneOrder:
+    """The image that a session of kind ``clone`` makes, and the user who becomes the owner of the image."""
+
+    image: Name
+    caller: Caller
+
+
 @dataclass(slots=True)
 class WaitingSession:
-    """A session that waits for an agent. ``ended`` is set when the agent's call may return."""
+    """A session that waits for an agent, or that is open. ``ended`` is set when the agent's call may return."""
 
     element: Name
     id: str
     agent: "asyncio.Future[WebSocket]"
+    clone: CloneOrder | None = None
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -123,6 +133,13 @@ class SessionRelay:
                 "belongs to another replica (set relay.address for each replica)"
             )
         return session
+
+    def find_clone(self, element: Name, session_id: str) -> CloneOrder:
+        """Return the order of an open session that ``element`` serves. Raise NotFound if the user has left."""
+        session = self._waiting.get(session_id)
+        if session is None or session.element != element or session.clone is None:
+            raise NotFound(f"session {session_id} of {element} has ended, or is no clone: no image is stored")
+        return session.clone
 
     async def wait_for_agent(self, session: WaitingSession, user: WebSocket, seconds: float) -> WebSocket:
         """Return the agent's WebSocket. Raise Unreachable if the agent does not connect within ``seconds``.

@@ -67,13 +67,12 @@ _READ_PLACEMENTS = (
 )
 
 
-READ_CLUSTERS = select(ClusterRow).order_by(ClusterRow.created_at, ClusterRow.key)
-"""Reads all clusters, oldest first."""
+_READ_CLUSTERS = select(ClusterRow).order_by(ClusterRow.created_at, ClusterRow.key)
 
 
 def find_clusters(unit: Unit, *conditions: ColumnElement[bool], **parameters: object) -> Sequence[ClusterRow]:
     """Return the clusters that meet the conditions, oldest first. ``parameters`` are bound parameters, by name."""
-    return unit.session.scalars(READ_CLUSTERS.where(*conditions), parameters).all()
+    return unit.session.scalars(_READ_CLUSTERS.where(*conditions), parameters).all()
 
 
 def has_placement_on(element: str) -> ColumnElement[bool]:

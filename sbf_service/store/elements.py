@@ -142,7 +142,7 @@ def confirm_revision(  # noqa: PLR0913, PLR0917 - the confirmed revision and the
     unit.session.flush()
     is_agents = row.kind not in DEVICE_KINDS
     if is_agents and former.confirmed == revision and former.reachable and errors is not None and not is_marked:
-        increment_versions(unit, element=name)  # an agent reports progress
+        increment_versions(unit, has_placement_on(name))  # an agent reports progress
         return
     if not is_agents and row.trouble not in {None, former.trouble}:
         record_audit(unit, "element_trouble", element=name, why=row.trouble)
@@ -151,7 +151,7 @@ def confirm_revision(  # noqa: PLR0913, PLR0917 - the confirmed revision and the
     record_audit(unit, "element_confirmed", element=name, why=f"revision {revision}", difference=change)
     is_completed = _is_completed_by(name, former.confirmed, revision)
     increment_versions(unit, is_completed if is_unchanged else has_placement_on(name))
-    apply_due_transitions(unit, drain_deadline, element=name)
+    apply_due_transitions(unit, drain_deadline, has_placement_on(name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,8 +206,8 @@ def record_error(  # noqa: PLR0913 - the parts of an error report
     row.trouble, row.troubles, row.reachable = text, of_clusters, reachable
     unit.session.flush()
     record_audit(unit, "element_trouble", element=name, why=text)
-    increment_versions(unit, element=name)
-    apply_due_transitions(unit, drain_deadline, element=name)
+    increment_versions(unit, has_placement_on(name))
+    apply_due_transitions(unit, drain_deadline, has_placement_on(name))
     return True
 
 
@@ -235,8 +235,8 @@ def reset_confirmation(unit: Unit, name: str, why: str, drain_deadline: timedelt
     unit.session.flush()
     unit.changed.add(f"element:{name}")
     record_audit(unit, "element_drifted", element=name, why=why)
-    increment_versions(unit, element=name)
-    apply_due_transitions(unit, drain_deadline, element=name)
+    increment_versions(unit, has_placement_on(name))
+    apply_due_transitions(unit, drain_deadline, has_placement_on(name))
 
 
 def make_wanted_document(unit: Unit, name: str) -> WantedDocument:

@@ -29,8 +29,8 @@ def insert_session(  # noqa: PLR0913, PLR0917 - the session
     network = cluster.network or cluster.id
     columns = {"id": session_id, "network": network, "address": address, "expires_at": unit.now + wait}
     _add_row(unit, guest.host, guest.name, request, **columns)
-    port = f" {request.port}" if request.port else ""
-    why = f"{request.kind}{port} of guest {guest.name}"
+    details = " ".join(str(part) for part in (request.kind, request.port, request.image) if part)
+    why = f"{details} of guest {guest.name}"
     record_audit(unit, "guest_session", why=why, element=guest.host, cluster_id=cluster.id)
 
 

@@ -75,12 +75,25 @@ def find_same_image(unit: Unit, new: NewImage) -> CatalogueImage | None:
         if image.owner == new.owner and image.source == new.source:
             return image
         raise NameTaken(_describe_taken(image, new))
+    _check_allowed(unit, new)
+    return None
+
+
+def check_addition(unit: Unit, new: NewImage) -> None:
+    """Raise the errors of :func:`find_same_image` for an image whose content is not known yet."""
+    row = unit.session.get(ImageRow, new.name)
+    if row is not None:
+        owner = "you" if row.owner == new.owner else "another user"
+        raise NameTaken(f"image {new.name} exists: {owner} added it; choose another name")
+    _check_allowed(unit, new)
+
+
+def _check_allowed(unit: Unit, new: NewImage) -> None:
     topology_names = list_topology_names(read_topology(unit)) if read_topology_version(unit) is not None else ()
     check_name_allowed(new.name, new.role, topology_names, _find_local_users(unit, new))
     if _is_stored(new.source):
         limit_mb = find_limits(unit, new.owner, new.quota).images_mb
         check_image_quota(new.owner, read_stored_bytes(unit, new.owner), new.source.size, limit_mb)
-    return None
 
 
 def add_image(unit: Unit, new: NewImage, place_file: Callable[[], None] = lambda: None) -> tuple[CatalogueImage, bool]:

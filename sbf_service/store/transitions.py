@@ -21,10 +21,8 @@ from sbf_service.domain.lifecycle import (
 )
 from sbf_service.store.allocation import release_vlans
 from sbf_service.store.cluster_queries import (
-    READ_CLUSTERS,
     UNSETTLED,
     find_clusters,
-    has_placement,
     has_placement_on,
     parse_spec,
     read_cluster_statuses,
@@ -92,17 +90,14 @@ For example, a cluster that is configuring starts to drain, and is then released
 """
 
 
-def apply_due_transitions(
-    unit: Unit, drain_deadline: timedelta, *conditions: ColumnElement[bool], element: str | None = None
-) -> None:
+def apply_due_transitions(unit: Unit, drain_deadline: timedelta, *conditions: ColumnElement[bool]) -> None:
     """Apply all due transitions of the selected clusters; idempotent.
 
-    With ``element``, only clusters with a placement on this element are selected. If a network waited for the end of a
-    selected member, the network also ends, even if the network is not selected.
+    If a network waited for the end of a selected member, the network also ends, even if the network is not selected.
     """
     networks = set()
     for _ in range(MAX_TRANSITIONS):
-        due = find_due_transitions(unit, drain_deadline, *conditions, element=element)
+        due = find_due_transitions(unit, drain_deadline, *conditions)
         states = [row.state for row, _ in due]
         for (row, transition), state in zip(due, states, strict=True):
             if row.state == state:  # otherwise the cluster is a member that has just ended together with its network
@@ -114,17 +109,12 @@ def apply_due_transitions(
         apply_due_transitions(unit, drain_deadline, ClusterRow.id.in_(sorted(networks)))
 
 
-_READ_DUE = READ_CLUSTERS.where(HAS_DUE_TRANSITION)
-_READ_DUE_ON_ELEMENT = _READ_DUE.where(has_placement(PlacementRow.element == bindparam("element")))
-
-
 def find_due_transitions(
-    unit: Unit, drain_deadline: timedelta, *conditions: ColumnElement[bool], element: str | None = None
+    unit: Unit, drain_deadline: timedelta, *conditions: ColumnElement[bool]
 ) -> list[tuple[ClusterRow, ClusterTransition]]:
-    """Return the due transitions of the selected clusters. With ``element``, only of clusters on this element."""
+    """Return the due transitions of the selected clusters."""
     parameters = make_due_parameters(unit.now, drain_deadline)
-    statement, at = (_READ_DUE, {}) if element is None else (_READ_DUE_ON_ELEMENT, {"element": element})
-    rows = unit.session.scalars(statement.where(*conditions) if conditions else statement, {**parameters, **at}).all()
+    rows = find_clusters(unit, HAS_DUE_TRANSITION, *conditions, **parameters)
     statuses = read_cluster_statuses(unit, rows)
     transitions = [find_transition(status, unit.now, drain_deadline) for status in statuses]
     return [(row, transition) for row, transition in zip(rows, transitions, strict=True) if transition is not None]
@@ -192,24 +182,13 @@ def _release_claims(unit: Unit, row: ClusterRow) -> None:
     release_service_id(unit, row)
 
 
-_INCREMENT = (
-    update(ClusterRow)
-    .where(UNSETTLED)
-    .values(version=ClusterRow.version + 1)
-    .returning(ClusterRow.key)
-    .execution_options(synchronize_session=False)
-)
-_INCREMENT_ON_ELEMENT = _INCREMENT.where(has_placement(PlacementRow.element == bindparam("element")))
-
-
-def increment_versions(unit: Unit, *conditions: ColumnElement[bool], element: str | None = None) -> None:
+def increment_versions(unit: Unit, *conditions: ColumnElement[bool]) -> None:
     """Increment the view versions of the selected clusters, and publish the change.
 
-    With ``element``, only clusters with a placement on this element are selected. Skip clusters that have ended and
-    whose claims are not in quarantine. Such clusters no longer change.
+    Skip clusters that have ended and whose claims are not in quarantine. Such clusters no longer change.
     """
-    statement, at = (_INCREMENT, {}) if element is None else (_INCREMENT_ON_ELEMENT, {"element": element})
-    keys = unit.session.scalars(statement.where(*conditions) if conditions else statement, at).all()
+    increment = update(ClusterRow).where(UNSETTLED, *conditions).values(version=ClusterRow.version + 1)
+    keys = unit.session.scalars(increment.returning(ClusterRow.key).execution_options(synchronize_session=False)).all()
     unit.session.expire_all()
     unit.changed.update(f"cluster:{key}" for key in keys)
 
@@ -238,4 +217,4 @@ def fail_refused_clusters(unit: Unit, element: str, refused: Mapping[str, str], 
             cluster,
             ClusterTransition(ClusterState.FAILING, f"{row.kind} {element} at {row.site} refused: {message}"),
         )
-    apply_due_transitions(unit, drain_deadline, element=element)
+    apply_due_transitions(unit, drain_deadline, has_placement_on(element))

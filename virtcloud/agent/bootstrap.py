@@ -178,7 +178,7 @@ def _reconcile(element: Name, settings: AgentSettings, stop: StopSignal, supervi
         )
         cache.wake = reconciler.wake
         relays = adapters.make_job_relays(settings)
-        connect = adapters.make_guest_connector(settings, host, relays)
+        connect = adapters.make_guest_connector(element, settings, host, relays, session_sbf)
         sessions = SessionListener(element, session_sbf, connect, adapters.open_bridge)
         socket_adapters = JobSocketAdapters(relays)
         with serve_job_socket(element, settings, job_sbf, reconciler.wake, socket_adapters, supervisor.start):

@@ -19,6 +19,7 @@ from virtcloud.agent.difference import (
     WritePeerFiles,
 )
 from virtcloud.agent.guest_access.guest_channels import GuestChannel, LogChannel, open_console, open_tcp
+from virtcloud.agent.guest_access.guest_clones import CloneApi, GuestCloner
 from virtcloud.agent.guest_access.guest_ports import PREFIX, GuestPorts
 from virtcloud.agent.guest_access.session_listener import ConnectGuest
 from virtcloud.agent.guests.admission_rules import AdmissionRules
@@ -40,6 +41,7 @@ from virtcloud.agent.network.segments import SegmentInterfaces
 from virtcloud.agent.settings import AgentSettings
 from virtcloud.model.errors import Refused
 from virtcloud.model.guest_sessions import GuestSession, SessionKind
+from virtcloud.model.values import Name
 from virtcloud.model.wanted import HostWanted, Segment
 
 MIB = 1 << 20
@@ -60,6 +62,7 @@ class LocalHost:
         self._guests = guests
         self._filters = filters
         self.consoles = consoles or GuestConsoles()
+        self.root_reservations = guests.root_reservations
         self._orphans_removed_for: HostWanted | None = None
         self._interfaces: list[KernelInterface] | None = None
         """The interfaces, if only tagged segments were created since they were read. Otherwise None."""
@@ -188,9 +191,12 @@ def make_job_relays(settings: AgentSettings) -> JobRelays:
     return JobRelays(_open_kernel, settings.jobs, AddressProbe)
 
 
-def make_guest_connector(settings: AgentSettings, host: LocalHost, relays: JobRelays) -> ConnectGuest:
+def make_guest_connector(
+    element: Name, settings: AgentSettings, host: LocalHost, relays: JobRelays, sbf: CloneApi
+) -> ConnectGuest:
     """Return the function that connects sessions with the guests of this host. Remove relays of a killed agent."""
     ports = GuestPorts(relays)
+    cloner = GuestCloner(element, settings.state / "guests", host.root_reservations.for_reading, sbf)
     ports.remove_orphans(settings.jobs.glob(f".relay-{PREFIX}*"))
 
     def connect(session: GuestSession, segment: Segment) -> AbstractContextManager[GuestChannel]:
@@ -199,6 +205,8 @@ def make_guest_connector(settings: AgentSettings, host: LocalHost, relays: JobRe
             return open_tcp(ports.connect(segment, session.guest, session.port))
         if session.kind is SessionKind.CONSOLE:
             return open_console(host.consoles, domain)
+        if session.kind is SessionKind.CLONE:
+            return cloner.open_clone(session, segment)
         return nullcontext(LogChannel(settings.state / "guests" / domain / CONSOLE, follow=session.follow))
 
     return connect

@@ -12,6 +12,7 @@ from virtcloud.cli.progress import wait_with_progress
 from virtcloud.client.api import Client, Cluster
 from virtcloud.model.cluster import ClusterSpec, ClusterState, GuestFilters, GuestService
 from virtcloud.model.errors import GuestTaken
+from virtcloud.model.guest_limits import MIN_DISK_MB
 from virtcloud.model.views import ClusterView
 
 RENAME_GUESTS = (
@@ -42,6 +43,32 @@ RENAME_GUESTS = (
 )
 @click.option("--cpus", type=click.IntRange(1, 1024), help="Virtual processors of each guest.  [default: 1]")
 @click.option("--memory", type=click.IntRange(16), metavar="MIB", help="Memory of each guest in MiB.  [default: 256]")
+@click.option(
+    "--disk",
+    type=click.IntRange(MIN_DISK_MB),
+    metavar="MIB",
+    help="Size of each virtual machine's disk, and of what a container may write to its root.  [default: the image's "
+    "size; no limit]",
+)
+@click.option(
+    "--extra-disk",
+    "extra_disks",
+    multiple=True,
+    metavar="NAME=MIB",
+    help="An extra disk of each guest; a container finds it at /mnt/NAME. May be repeated.",
+)
+@click.option(
+    "--pids",
+    type=click.IntRange(16),
+    metavar="N",
+    help="Processes and threads of each container.  [default: the limit of the host]",
+)
+@click.option(
+    "--bandwidth",
+    type=click.IntRange(1),
+    metavar="MBIT",
+    help="Mbit/s that each guest may send, and that it may receive.  [default: no limit]",
+)
 @click.option(
     "--image", envvar="VIRTCLOUD_IMAGE", help="The image of the guests.  [default: VIRTCLOUD_IMAGE; else required]"
 )

@@ -32,6 +32,10 @@ class ClusterOptions:
     image: str | None
     cpus: int | None
     memory: int | None
+    disk: int | None
+    pids: int | None
+    bandwidth: int | None
+    extra_disks: tuple[str, ...]
     guest_prefix: str
     network: str | None
     subnets: tuple[str, ...]
@@ -64,6 +68,11 @@ def build_spec(options: ClusterOptions, caller: Callable[[], str]) -> ClusterSpe
         raise BadInput("expected either --host or --guests, or --spec FILE, got both")
     if options.file is not None and options.user_data is not None:
         raise BadInput("expected the key user_data of each guest in the file of --spec, got --user-data")
+    if options.file is not None and any((options.disk, options.pids, options.bandwidth, options.extra_disks)):
+        raise BadInput(
+            "expected disk_mb, disks, pids and bandwidth_mbit of each guest in the file of --spec, got --disk, "
+            "--extra-disk, --pids or --bandwidth"
+        )
     _check_placement_options(options)
     overrides = {
         "owner": options.owner,
@@ -115,10 +124,24 @@ def _build_spread(options: ClusterOptions) -> dict[str, object]:
     return {**named, "sites": sites, "user_data": user_data, **_list_sizes(options)}
 
 
-def _list_sizes(options: ClusterOptions) -> dict[str, int]:
-    """Return the requested size of each guest. The model has the defaults."""
-    sizes = {"cpus": options.cpus, "memory_mb": options.memory}
+def _list_sizes(options: ClusterOptions) -> dict[str, object]:
+    """Return the requested size, limits and extra disks of each guest. The model has the defaults."""
+    sizes = {
+        "cpus": options.cpus,
+        "memory_mb": options.memory,
+        "disk_mb": options.disk,
+        "pids": options.pids,
+        "bandwidth_mbit": options.bandwidth,
+        "disks": tuple(map(_parse_disk, options.extra_disks)) or None,
+    }
     return {key: value for key, value in sizes.items() if value is not None}
+
+
+def _parse_disk(text: str) -> dict[str, object]:
+    name, equals, size = text.partition("=")
+    if not (equals and size.isascii() and size.isdigit()):
+        raise BadInput(f"--extra-disk: expected NAME=MIB such as data=10240, got {text!r}")
+    return {"name": name, "size_mb": int(size)}
 
 
 def add_user_data(guests: Iterable[Guest], text: str) -> tuple[Guest, ...]:

@@ -1,4 +1,4 @@
-"""``virtcloud guest``: list, stop, start, reset and reach the guests of a cluster."""
+"""``virtcloud guest``: list, stop, start, reset, reach and clone the guests of a cluster."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,28 +11,39 @@ from virtcloud.cli.options import DurationType, open_client
 from virtcloud.cli.progress import ProgressLines
 from virtcloud.cli.session import attach_terminal, copy_standard_streams, print_log
 from virtcloud.client.guests import ClusterGuest
+from virtcloud.model.guest_sessions import CloneProgress
 from virtcloud.model.guests import GuestPower, GuestView
 
+PACKED_STEP = 64 << 20
 COLUMNS = ("guest", "host", "state", "resets", "addresses", "image", "trouble")
 
 
 @click.group(cls=SummaryGroup)
 def guest() -> None:
-    """Show, stop, start, reset and reach the guests of a cluster.
+    """Show, stop, start, reset, reach and clone the guests of a cluster.
 
     Example: virtcloud guest stop demo g1
     """
 
 
-def _wait_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of commands that wait for a guest's host."""
-    for option in (
-        printing.json_option,
-        click.option("--timeout", type=DurationType(), help="Maximum time to wait.  [default: no limit]"),
-        click.option("--no-wait", is_flag=True, help="Return when SBF has accepted the request."),
-    ):
-        command = option(command)
-    return command
+WAIT_OPTIONS = (
+    click.option("--no-wait", is_flag=True, help="Return when SBF has accepted the request."),
+    click.option("--timeout", type=DurationType(), help="Maximum time to wait.  [default: no limit]"),
+    printing.json_option,
+)
+"""The options of commands that wait for a guest's host."""
+
+
+def _guest_command(*options: Callable[..., Any]) -> Callable[[Callable[..., None]], click.Command]:
+    """Return a decorator that makes a command with the arguments CLUSTER and GUEST, and with ``options``."""
+
+    def decorate(function: Callable[..., None]) -> click.Command:
+        command: Callable[..., Any] = click.pass_context(function)
+        for option in reversed((click.argument("cluster"), click.argument("name", metavar="GUEST"), *options)):
+            command = option(command)
+        return guest.command()(command)
+
+    return decorate
 
 
 @guest.command("list")
@@ -48,11 +59,7 @@ def list_(context: click.Context, cluster: str, as_json: bool) -> None:
     printing.print_list(COLUMNS, views, _row, f"cluster {cluster} has no guests", as_json=as_json)
 
 
-@guest.command()
-@click.argument("cluster")
-@click.argument("name", metavar="GUEST")
-@_wait_options
-@click.pass_context
+@_guest_command(*WAIT_OPTIONS)
 def stop(context: click.Context, /, cluster: str, name: str, **options: Any) -> None:  # noqa: ANN401 - click's options
     """Stop GUEST of CLUSTER, and wait until it has ended. Idempotent.
 
@@ -64,11 +71,7 @@ def stop(context: click.Context, /, cluster: str, name: str, **options: Any) -> 
     _change(context, cluster, name, ClusterGuest.stop, **options)
 
 
-@guest.command()
-@click.argument("cluster")
-@click.argument("name", metavar="GUEST")
-@_wait_options
-@click.pass_context
+@_guest_command(*WAIT_OPTIONS)
 def start(context: click.Context, /, cluster: str, name: str, **options: Any) -> None:  # noqa: ANN401 - click's options
     """Start GUEST of CLUSTER again after a stop, and wait until its host has started it. Idempotent.
 
@@ -77,11 +80,7 @@ def start(context: click.Context, /, cluster: str, name: str, **options: Any) ->
     _change(context, cluster, name, ClusterGuest.start, **options)
 
 
-@guest.command()
-@click.argument("cluster")
-@click.argument("name", metavar="GUEST")
-@_wait_options
-@click.pass_context
+@_guest_command(*WAIT_OPTIONS)
 def reset(context: click.Context, /, cluster: str, name: str, **options: Any) -> None:  # noqa: ANN401 - click's options
     """Restart GUEST of CLUSTER once, and wait until its host has started it again. The guest's disk stays.
 
@@ -90,11 +89,45 @@ def reset(context: click.Context, /, cluster: str, name: str, **options: Any) ->
     _change(context, cluster, name, ClusterGuest.reset, **options)
 
 
-@guest.command()
-@click.argument("cluster")
-@click.argument("name", metavar="GUEST")
-@click.option("--follow", "-f", is_flag=True, help="Continue with later output, until Ctrl-C.")
-@click.pass_context
+@_guest_command(
+    click.argument("image"),
+    click.option("--stop", is_flag=True, help="Stop the guest for the copy, and start it again afterwards."),
+    printing.json_option,
+)
+def clone(  # noqa: PLR0913 - click's options
+    context: click.Context, cluster: str, name: str, image: str, *, stop: bool, as_json: bool
+) -> None:
+    """Make IMAGE from what GUEST of CLUSTER has on its disk, so that other guests can be created from IMAGE.
+
+    GUEST must be a container, and it must be stopped. Its host packs the files, and sends them to SBF. IMAGE is yours.
+    Nobody else may use it until you share it. The keys and the state of the cluster are not copied: host keys,
+    ~/.ssh, cloud-init's data, the machine ID, logs. All other files are copied: remove your own secrets first.
+
+    Example: virtcloud guest clone demo g1 my-image --stop
+    """
+    found = _find(context, cluster, name)
+    progress = ProgressLines(_clone_lines)
+    try:
+        made = found.clone(image, stop=stop, progress=progress)
+    except KeyboardInterrupt:
+        groups.exit_interrupted(context, f"image {image} was not made, and nothing is stored")
+    if as_json:
+        printing.print_json(made)
+    else:
+        size = printing.format_size(made.source.size)
+        click.echo(f"image {image} is ready ({size}); use it: virtcloud cluster create … --image {image}")
+
+
+def _clone_lines(report: CloneProgress) -> Iterator[tuple[str, str]]:
+    """Yield the state of a clone. The numbers are coarse, so that few lines are printed."""
+    if report.size is None:
+        packed = report.packed // PACKED_STEP * PACKED_STEP
+        yield "clone", f"packing, {printing.format_size(packed)}" if packed else "packing"
+    elif report.image is None and report.error is None:
+        yield "clone", f"sending {printing.format_size(report.size)}, {report.sent * 10 // report.size * 10} %"
+
+
+@_guest_command(click.option("--follow", "-f", is_flag=True, help="Continue with later output, until Ctrl-C."))
 def log(context: click.Context, cluster: str, name: str, follow: bool) -> None:
     """Print the log of the console of GUEST of CLUSTER.
 
@@ -105,10 +138,7 @@ def log(context: click.Context, cluster: str, name: str, follow: bool) -> None:
     print_log(_find(context, cluster, name).log(follow=follow))
 
 
-@guest.command()
-@click.argument("cluster")
-@click.argument("name", metavar="GUEST")
-@click.pass_context
+@_guest_command()
 def console(context: click.Context, cluster: str, name: str) -> None:
     """Connect the terminal with the console of GUEST of CLUSTER. Ctrl-] ends the session.
 
@@ -122,11 +152,7 @@ def console(context: click.Context, cluster: str, name: str) -> None:
     click.echo("\nthe session has ended", err=True)
 
 
-@guest.command()
-@click.argument("cluster")
-@click.argument("name", metavar="GUEST")
-@click.argument("port", type=click.IntRange(1, 65535))
-@click.pass_context
+@_guest_command(click.argument("port", type=click.IntRange(1, 65535)))
 def connect(context: click.Context, cluster: str, name: str, port: int) -> None:
     """Join the standard input and output with the TCP port PORT of GUEST of CLUSTER, inside its network.
 

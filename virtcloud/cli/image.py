@@ -2,8 +2,9 @@
 
 import os
 import platform
-from collections.abc import Iterable
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -20,7 +21,6 @@ from virtcloud.model.values import Name
 
 HOST_COLUMNS = ("image", "kind", "readable by", "by you", "trouble")
 COLUMNS = ("image", "owner", "kind", "architecture", "size", "used by", "certified for")
-UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 URL_SCHEMES = ("http://", "https://")
 
 
@@ -179,36 +179,39 @@ def certify(context: click.Context, name: str, sites: tuple[str, ...], *, revoke
     _print_image(found, f"image {name} {verb} {', '.join(sites)}", as_json=as_json)
 
 
-@image.command()
-@click.argument("name")
-@click.argument("users", metavar="USER...", nargs=-1)
-@click.option("--everybody", is_flag=True, help="All users may use the image.")
-@printing.json_option
-@click.pass_context
-def share(context: click.Context, name: str, users: tuple[str, ...], *, everybody: bool, as_json: bool) -> None:
+def _share_command(everybody: str) -> Callable[[Callable[..., None]], click.Command]:
+    """Return a decorator that makes a command with the arguments NAME and USER. ``everybody`` describes the option."""
+
+    def decorate(function: Callable[..., None]) -> click.Command:
+        command: Callable[..., Any] = click.pass_context(function)
+        for option in (
+            printing.json_option,
+            click.option("--everybody", is_flag=True, help=everybody),
+            click.argument("users", metavar="USER...", nargs=-1),
+            click.argument("name"),
+        ):
+            command = option(command)
+        return image.command()(command)
+
+    return decorate
+
+
+@_share_command("All users may use the image.")
+def share(context: click.Context, name: str, users: tuple[str, ...], **options: bool) -> None:
     """Allow users to create guests from your image.
 
     Example: virtcloud image share debian12 bob
     """
-    _require_users(users, everybody=everybody)
-    found = open_client(context).sbf.share_image(name, add=users, everybody=True if everybody else None)
-    _print_image(found, f"image {name} is used by {_format_users(found)}", as_json=as_json)
+    _change_users(context, name, users, allow=True, **options)
 
 
-@image.command()
-@click.argument("name")
-@click.argument("users", metavar="USER...", nargs=-1)
-@click.option("--everybody", is_flag=True, help="Only you and the users whom you named may use the image.")
-@printing.json_option
-@click.pass_context
-def unshare(context: click.Context, name: str, users: tuple[str, ...], *, everybody: bool, as_json: bool) -> None:
+@_share_command("Only you and the users whom you named may use the image.")
+def unshare(context: click.Context, name: str, users: tuple[str, ...], **options: bool) -> None:
     """Forbid users to create further guests from your image. Running clusters are not affected.
 
     Example: virtcloud image unshare debian12 bob
     """
-    _require_users(users, everybody=everybody)
-    found = open_client(context).sbf.share_image(name, remove=users, everybody=False if everybody else None)
-    _print_image(found, f"image {name} is used by {_format_users(found)}", as_json=as_json)
+    _change_users(context, name, users, allow=False, **options)
 
 
 @image.command()
@@ -224,9 +227,21 @@ def remove(context: click.Context, name: str, as_json: bool) -> None:
     printing.print_json(removed) if as_json else click.echo(f"image {name} is removed")
 
 
-def _require_users(users: Iterable[str], *, everybody: bool) -> None:
-    if not everybody and not tuple(users):
+def _change_users(  # noqa: PLR0913 - click's options
+    context: click.Context,
+    name: str,
+    users: tuple[str, ...],
+    *,
+    allow: bool,
+    everybody: bool,
+    as_json: bool,
+) -> None:
+    """Allow or forbid users, or everybody, to create guests from an image."""
+    if not (everybody or users):
         raise BadInput("expected the names of users, or --everybody; got neither")
+    add, remove = (users, ()) if allow else ((), users)
+    found = open_client(context).sbf.share_image(name, add, remove, everybody=allow if everybody else None)
+    _print_image(found, f"image {name} is used by {_format_users(found)}", as_json=as_json)
 
 
 def _read_catalogue(context: click.Context, *, optional: bool) -> list[CatalogueImage]:
@@ -264,7 +279,7 @@ def _row(found: CatalogueImage) -> tuple[object, ...]:
         found.owner,
         found.kind,
         source.architecture,
-        _format_size(source.size),
+        printing.format_size(source.size),
         _format_users(found),
         sites or "user-supplied",
     )
@@ -293,7 +308,7 @@ def _describe_image(found: CatalogueImage) -> list[tuple[str, str]]:
         ("owner", found.owner),
         ("added", printing.format_time(found.added_at)),
         ("kind", f"{found.kind} ({source.format}, {source.architecture})"),
-        ("size", f"{_format_size(source.size)} ({source.size} bytes)"),
+        ("size", f"{printing.format_size(source.size)} ({source.size} bytes)"),
         ("sha256", source.sha256),
         ("fetched from", origin),
         ("used by", _format_users(found)),
@@ -303,10 +318,3 @@ def _describe_image(found: CatalogueImage) -> list[tuple[str, str]]:
 
 def _format_users(found: CatalogueImage) -> str:
     return "everybody" if found.everybody else ", ".join((found.owner, *found.shared_with))
-
-
-def _format_size(size: float) -> str:
-    unit = 0
-    while size >= 1024 and unit < len(UNITS) - 1:  # noqa: PLR2004 - IEC 80000-13
-        size, unit = size / 1024, unit + 1
-    return f"{size:.0f} {UNITS[unit]}" if unit == 0 else f"{size:.1f} {UNITS[unit]}"

@@ -16,6 +16,7 @@ from virtcloud.model.views import ClusterView
 D = TypeVar("D", bound=Document)
 Row = Sequence[object]
 
+UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 COLUMN_GAP = 2
 """The number of spaces between two columns."""
 MAX_CELL_CHARACTERS = 80
@@ -137,3 +138,11 @@ def format_vlans(view: ClusterView) -> str:
     if len(ids) == 1:
         return f"VLAN {ids[0]} at {', '.join(sorted(view.vlans))}"
     return ", ".join(f"VLAN {vlan} at {site}" for site, vlan in sorted(view.vlans.items())) or "no VLAN"
+
+
+def format_size(size: float) -> str:
+    """Return a number of bytes in the unit that fits."""
+    unit = 0
+    while size >= 1024 and unit < len(UNITS) - 1:  # noqa: PLR2004 - IEC 80000-13
+        size, unit = size / 1024, unit + 1
+    return f"{size:.0f} {UNITS[unit]}" if unit == 0 else f"{size:.1f} {UNITS[unit]}"

@@ -9,6 +9,7 @@ from virtcloud import __version__
 from virtcloud.client.connection import Connection, SbfResponse
 from virtcloud.model.document import Document, find_unknown_keys, format_validation_errors
 from virtcloud.model.errors import BadInput, Conflict
+from virtcloud.model.image import ImageContent
 
 DEVICE_S = 120.0
 """Additional timeout of a call that reads or changes a device, in seconds."""
@@ -59,6 +60,11 @@ def version_of(answer: SbfResponse) -> str | None:
 def flag_query(**flags: bool) -> dict[str, str]:
     """Return the query parameters for the flags that are true."""
     return {name: "true" for name, is_set in flags.items() if is_set}
+
+
+def content_query(content: ImageContent) -> dict[str, str]:
+    """Return the query parameters that describe an image's content."""
+    return {key: str(value) for key, value in content.model_dump(mode="json").items()}
 
 
 def validated(kind: type[D], **keys: object) -> D:

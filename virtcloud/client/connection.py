@@ -155,12 +155,17 @@ class Connection:
         content: Iterable[bytes],
         size: int,
         query: Mapping[str, str],
+        url: str | None = None,
     ) -> SbfResponse:
-        """Send a file of ``size`` bytes with PUT. Return the answer. The timeout applies to each part of the file."""
+        """Send a file of ``size`` bytes with PUT. Return the answer. The timeout applies to each part of the file.
+
+        ``url`` is the address of another replica.
+        """
         headers = {**self._headers(), "content-type": "application/octet-stream", "content-length": str(size)}
         timeout = httpx.Timeout(max(self._timeout, TRANSFER_S), connect=min(self._timeout, CONNECT_S))
         try:
-            answer = self._http.put(path, content=content, headers=headers, params=dict(query), timeout=timeout)
+            with self._open_http(url) as http:
+                answer = http.put(path, content=content, headers=headers, params=dict(query), timeout=timeout)
         except httpx.RequestError as error:
             raise ServiceUnreachable(_explain_request_error(self.url, error)) from error
         if not answer.is_success:
@@ -198,9 +203,8 @@ class Connection:
     ) -> SessionStream:
         """Open a byte stream in both directions (WebSocket). ``url`` is the address of another replica."""
         address = url or self.url
+        self._check_encryption(address)
         scheme = address.partition(":")[0]
-        if self.url.startswith("https:") and scheme != "https":
-            raise BadInput(f"{address}: expected https, because the token would cross a network unencrypted")
         token = self.token()
         headers = {} if token is None else {"authorization": f"Bearer {token.get_secret_value()}"}
         params = {key: str(value) for key, value in query.items() if value is not None}
@@ -210,6 +214,20 @@ class Connection:
             return open_stream(address, path, params, headers, USER_AGENT, tls, timeout=self._timeout + wait)
         except HandshakeRefusedError as error:
             raise _error_of_answer(address, error.status, error.content, path) from error
+
+    def _check_encryption(self, address: str) -> None:
+        if self.url.startswith("https:") and not address.startswith("https:"):
+            raise BadInput(f"{address}: expected https, because the token would cross a network unencrypted")
+
+    @contextmanager
+    def _open_http(self, url: str | None) -> Iterator[httpx.Client]:
+        """Yield the connections to SBF, or new connections to the replica at ``url``."""
+        if url is None or url == self.url:
+            yield self._http
+            return
+        self._check_encryption(url)
+        with _build_http_client(url, self.trust) as http:
+            yield http
 
     def poll(self, path: str, after: int | None, wait: float, query: Mapping[str, str] | None = None) -> SbfResponse:
         """Get a document. With ``after``, wait up to ``wait`` seconds for a higher version (long poll)."""

@@ -1,10 +1,13 @@
-"""Calls about guests: show, stop, start and reset them."""
+"""Calls about guests: show, stop, start, reset, reach and clone them."""
 
-from virtcloud.client.calls import SbfCalls
+from collections.abc import Iterable
+
+from virtcloud.client.calls import SbfCalls, content_query, flag_query
 from virtcloud.client.connection import LONGEST_WAIT_S
 from virtcloud.client.session_stream import SessionStream
 from virtcloud.model.guest_sessions import GuestSession, SessionKind, SessionRequest
 from virtcloud.model.guests import GuestPower, GuestPowerRequest, GuestView
+from virtcloud.model.image import CatalogueImage, ImageContent
 from virtcloud.model.values import ClusterKey, Name
 
 AGENT_S = 60.0
@@ -55,6 +58,7 @@ class GuestCalls(SbfCalls):
             "kind": request.kind,
             "port": request.port,
             "follow": "true" if request.follow else None,
+            "image": request.image,
             "id": cluster_id,
         }
         return self._connection.open_stream(f"{_path(key, guest)}/session", query, AGENT_S)
@@ -70,6 +74,21 @@ class GuestCalls(SbfCalls):
         """Open the agent's side of a session. Raise NotFound if the user has left."""
         path = f"/v1/elements/{Name(element)}/sessions/{session.id}"
         return self._connection.open_stream(path, {}, url=session.address)
+
+    def upload_clone(
+        self, element: str, session: GuestSession, content: ImageContent, data: Iterable[bytes]
+    ) -> CatalogueImage:
+        """Send the image that a session of kind `clone` requested, as the agent of the guest's host.
+
+        First ask SBF whether it would accept the image. Raise NotFound if the user has left. Raise the errors of
+        :meth:`upload_image`.
+        """
+        path = f"/v1/elements/{Name(element)}/sessions/{session.id}/image"
+        query = content_query(content)
+        answer = self._connection.upload(path, (), 0, {**query, **flag_query(dry_run=True)}, session.address)
+        if answer.content == b"null":
+            answer = self._connection.upload(path, data, content.size, query, session.address)
+        return self._document(CatalogueImage, answer)
 
 
 def _path(key: str, guest: str) -> str:

@@ -1,4 +1,4 @@
-"""The Python API of guests: guests as objects, with methods to stop, start, reset and reach them.
+"""The Python API of guests: guests as objects, with methods to stop, start, reset, reach and clone them.
 
 ::
 
@@ -25,11 +25,14 @@ from virtcloud.client.guest_commands import GuestResult, make_command, require_s
 from virtcloud.client.sbf import SbfClient
 from virtcloud.client.session_stream import SessionStream
 from virtcloud.client.ssh_arguments import DEFAULT_OPTIONS, SshOptions, open_logins, require_ssh
-from virtcloud.model.errors import NotFound, ServiceUnreachable, TimedOut
-from virtcloud.model.guest_sessions import SessionKind, SessionRequest
+from virtcloud.model.errors import NameTaken, NotFound, Refused, ServiceUnreachable, TimedOut
+from virtcloud.model.guest_sessions import CloneProgress, SessionKind, SessionRequest
 from virtcloud.model.guests import GuestPower, GuestView
+from virtcloud.model.image import CatalogueImage
+from virtcloud.model.values import Name
 
 GuestProgress = Callable[[GuestView], None]
+CloneObserver = Callable[[CloneProgress], None]
 POLL_S = 1.0
 """Maximum duration of a long poll, and the pause after a failed long poll, in seconds."""
 PATIENCE_S = 30.0
@@ -116,6 +119,40 @@ class ClusterGuest:
             with require_ssh():
                 return subprocess.call([*arguments, *command])  # noqa: S603 - no shell
 
+    def clone(self, image: str, *, stop: bool = False, progress: CloneObserver | None = None) -> CatalogueImage:
+        """Make an image from the root of the guest, a stopped container. Return the image, which is the caller's.
+
+        With ``stop``, stop the guest first, and start it again afterwards. Call ``progress`` with each report of the
+        host. Raise Conflict if the guest runs. Raise NameTaken if an image has the name. Raise Refused if the host
+        cannot make the image. Raise ServiceUnreachable if the session is interrupted: SBF stores the whole image or
+        nothing.
+        """
+        request = SessionRequest(kind=SessionKind.CLONE, image=Name(image))
+        if not stop or self.refresh().power is GuestPower.OFF:
+            return self._clone(request, progress)
+        for existing in self._sbf.images():
+            if existing.name == image:
+                raise NameTaken(f"image {image} exists: {existing.owner} added it; choose another name")
+        self.stop()
+        try:
+            return self._clone(request, progress)
+        finally:
+            self.start(wait=False)
+
+    def _clone(self, request: SessionRequest, progress: CloneObserver | None) -> CatalogueImage:
+        with self._open(request) as stream:
+            for report in _read_reports(stream):
+                if progress:
+                    progress(report)
+                if report.error is not None:
+                    raise Refused(f"host {self.view.host}: {report.error}")
+                if report.image is not None:
+                    return report.image
+        raise ServiceUnreachable(
+            f"host {self.view.host} ended the session before image {request.image} was complete: nothing is stored; "
+            "try again"
+        )
+
     def _open(self, request: SessionRequest) -> SessionStream:
         return self._sbf.open_session(self.view.cluster, self.name, request, self._cluster_id)
 
@@ -169,6 +206,15 @@ class ClusterGuest:
             time.sleep(POLL_S)
             return answered
         return self._clock()
+
+
+def _read_reports(stream: SessionStream) -> Iterator[CloneProgress]:
+    """Yield the lines of a clone's session."""
+    text = b""
+    while data := stream.receive():
+        *lines, text = (text + data).split(b"\n")
+        for line in lines:
+            yield CloneProgress.model_validate_json(line, extra="ignore")
 
 
 class ClusterGuests(Mapping[str, ClusterGuest]):

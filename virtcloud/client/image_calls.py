@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
 
-from virtcloud.client.calls import DEVICE_S, SbfCalls, flag_query, validated
+from virtcloud.client.calls import DEVICE_S, SbfCalls, content_query, flag_query, validated
 from virtcloud.client.connection import FileTransfer
 from virtcloud.model.image import CatalogueImage, ImageCheck, ImageContent, ImageRequest, ImageShares
 from virtcloud.model.values import Name
@@ -35,7 +35,7 @@ class ImageCalls(SbfCalls):
 
         Raise the errors of :meth:`upload_image`.
         """
-        query = {**_content_query(content), **flag_query(dry_run=True)}
+        query = {**content_query(content), **flag_query(dry_run=True)}
         answer = self._connection.send("PUT", f"{_path(name)}/content", query=query)
         return None if answer.content == b"null" else self._document(CatalogueImage, answer)
 
@@ -46,7 +46,7 @@ class ImageCalls(SbfCalls):
         or BeyondLimit if the file is too large. Raise StorageFull if SBF's disk is full. Raise BadInput if the file
         differs from ``content``.
         """
-        path, query = f"{_path(name)}/content", _content_query(content)
+        path, query = f"{_path(name)}/content", content_query(content)
         return self._document(CatalogueImage, self._connection.upload(path, data, content.size, query))
 
     def download_image(
@@ -86,7 +86,3 @@ class ImageCalls(SbfCalls):
 
 def _path(name: str) -> str:
     return f"/v1/images/{Name(name)}"
-
-
-def _content_query(content: ImageContent) -> dict[str, str]:
-    return {key: str(value) for key, value in content.model_dump(mode="json").items()}

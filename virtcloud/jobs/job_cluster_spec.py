@@ -98,6 +98,7 @@ def _assign_addresses(
 
 
 def _build_guest(host: str, request: GuestRequest, name: str, addresses: Sequence[str]) -> Dict[str, Any]:
+    optional = {key: getattr(request, key) for key in ("mac", "disk_mb", "pids", "bandwidth_mbit")}
     guest = {
         "name": name,
         "host": host,
@@ -106,13 +107,20 @@ def _build_guest(host: str, request: GuestRequest, name: str, addresses: Sequenc
         "cpus": request.cpus,
         "addresses": list(addresses),
     }
-    return guest if request.mac is None else dict(guest, mac=request.mac)
+    return dict(guest, **{key: value for key, value in optional.items() if value is not None})
 
 
 def _network_fields(request: JobRequest, network: JobNetwork) -> Iterator[Tuple[str, Any]]:
     """Yield the fields of a spec that describe its network."""
     if request.net is not None:
         yield "joins", network.key
-    for key, value in (("name", request.name), ("vlan", request.vlan), ("shares_with", list(request.share))):
+    fields = [
+        ("name", request.name),
+        ("vlan", request.vlan),
+        ("shares_with", list(request.share)),
+        ("filters", request.filters),
+        ("sites", list(request.reach)),
+    ]
+    for key, value in fields:
         if value:
             yield key, value

@@ -20,15 +20,18 @@ RESERVED_KEYS = ("access", "publish", "outside", "services")
 class GuestRequest(NamedTuple):
     """The request of one guest. If ``name`` or ``addresses`` is None, virtcloud assigns a value.
 
-    A guest with empty ``addresses`` gets no address.
+    A guest with empty ``addresses`` gets no address. If a limit is None, the limit of the host applies.
     """
 
-    image: str
+    image: str = ""
     memory_mb: int = 256
     cpus: int = 1
     name: Optional[str] = None
     mac: Optional[str] = None
     addresses: Optional[Tuple[str, ...]] = None
+    disk_mb: Optional[int] = None
+    pids: Optional[int] = None
+    bandwidth_mbit: Optional[int] = None
 
 
 HostGuests = Tuple[GuestRequest, ...]
@@ -39,8 +42,8 @@ class JobRequest(NamedTuple):
     """A request. Each item of ``parts`` contains the guests of one host. The last item also applies to all later hosts.
 
     ``net``: the name of a running network to join, or None for a new network. ``share``: users who may join the new
-    network. ``spec``: the path of the request file, or None. If there is a request file, ``parts`` is empty until the
-    file is read.
+    network. ``reach``: sites of the new network, besides the sites of the job's hosts. ``spec``: the path of the
+    request file, or None. If there is a request file, ``parts`` is empty until the file is read.
     """
 
     parts: Tuple[HostGuests, ...] = ()
@@ -50,6 +53,8 @@ class JobRequest(NamedTuple):
     subnet: Tuple[str, ...] = ()
     vlan: Optional[int] = None
     spec: Optional[str] = None
+    filters: Optional[str] = None
+    reach: Tuple[str, ...] = ()
 
     def part(self, host: int) -> HostGuests:
         """Return the guests of the host with this index."""
@@ -91,6 +96,45 @@ REQUEST_KEYS = OrderedDict(
         ("mem", RequestKey(request_values.MEMORY, "Memory of each guest; default: 256mb.", "4gb")),
         ("ncpus", RequestKey(request_values.CPUS, "Processors of each guest; default: one.", "2")),
         (
+            "disk",
+            RequestKey(
+                request_values.DISK,
+                "What each guest may write to its disk. A virtual machine's disk has this size. Default: no limit.",
+                "10gb",
+            ),
+        ),
+        (
+            "pids",
+            RequestKey(
+                request_values.PIDS, "Processes and threads of each container; default: the limit of the host.", "500"
+            ),
+        ),
+        (
+            "bandwidth",
+            RequestKey(
+                request_values.BANDWIDTH,
+                "Mbit/s that each guest may send, and that it may receive; default: no limit.",
+                "1000",
+            ),
+        ),
+        (
+            "filters",
+            RequestKey(
+                request_values.FILTERS,
+                "`addresses`: guests may only use the IP addresses of the spec. `open`: guests may use any MAC "
+                "address, on hosts that allow this. Default: any IP addresses, no foreign MAC addresses.",
+                "addresses",
+            ),
+        ),
+        (
+            "reach",
+            RequestKey(
+                request_values.SITES,
+                "Further sites of the new network, at which other jobs may join. Guests run on the job's hosts only.",
+                "brno+praha",
+            ),
+        ),
+        (
             "subnet",
             RequestKey(
                 request_values.SUBNET,
@@ -114,7 +158,18 @@ REQUEST_KEYS = OrderedDict(
     ]
 )  # type: Dict[str, RequestKey]
 KEYS_BESIDE_SPEC = ("spec", "name", "net")
-NEW_NETWORK_KEYS = ("name", "vlan", "share")
+GUEST_FIELDS = OrderedDict(
+    [
+        ("image", "image"),
+        ("mem", "memory_mb"),
+        ("ncpus", "cpus"),
+        ("disk", "disk_mb"),
+        ("pids", "pids"),
+        ("bandwidth", "bandwidth_mbit"),
+    ]
+)
+"""The keys that describe each guest, and the fields of GuestRequest with their values."""
+NEW_NETWORK_KEYS = ("name", "vlan", "share", "filters", "reach")
 """Keys that are allowed only for a new network."""
 
 
@@ -151,7 +206,7 @@ def find_conflicts(values: Mapping[str, Any]) -> Iterator[Tuple[str, str]]:
 
 
 def _build_request(values: Dict[str, Any]) -> JobRequest:
-    guest = GuestRequest(values.pop("image", ""), values.pop("mem", 256), values.pop("ncpus", 1))
+    guest = GuestRequest(**{field: values.pop(key) for key, field in GUEST_FIELDS.items() if key in values})
     count = values.pop("guests", 1)
     return JobRequest(parts=() if "spec" in values else ((guest,) * count,), **values)
 

@@ -10,6 +10,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, NoReturn, Optional, Tup
 
 from virtcloud.jobs import request_values
 from virtcloud.jobs.request import (
+    GUEST_FIELDS,
     REQUEST_KEYS,
     RESERVED_KEYS,
     GuestRequest,
@@ -20,13 +21,18 @@ from virtcloud.jobs.request import (
 )
 from virtcloud.jobs.request_values import RequestError, ValueKind
 
-TOP_KEYS = OrderedDict((key, REQUEST_KEYS[key]) for key in ("name", "net", "share", "subnet", "vlan"))
+TOP_KEYS = OrderedDict(
+    (key, REQUEST_KEYS[key]) for key in ("name", "net", "share", "subnet", "vlan", "filters", "reach")
+)
 GUEST_KEYS = OrderedDict(
     [
         ("image", REQUEST_KEYS["image"]._replace(meaning="The image of the guest. Required.")),
         ("name", RequestKey(request_values.NAME, "The name of the guest; default: `g` and its number.", "head")),
         ("mem", RequestKey(request_values.MEMORY, "The memory of the guest; default: 256mb.", "4gb")),
         ("ncpus", RequestKey(request_values.CPUS, "The processors of the guest; default: 1.", "2")),
+        ("disk", REQUEST_KEYS["disk"]._replace(meaning="What the guest may write to its disk; default: no limit.")),
+        ("pids", REQUEST_KEYS["pids"]._replace(meaning="Processes and threads of a container.")),
+        ("bandwidth", REQUEST_KEYS["bandwidth"]._replace(meaning="Mbit/s that the guest may send, and receive.")),
         ("mac", RequestKey(request_values.MAC, "The MAC address; default: generated.", "02:00:00:00:00:01")),
         (
             "addresses",
@@ -53,7 +59,6 @@ hosts:
       - {image: debian12, mem: 2gb}
       - {image: debian12, mem: 2gb}
 """
-GUEST_FIELDS = {"mem": "memory_mb", "ncpus": "cpus"}
 SINGLE_GUEST_KEYS = ("name", "mac", "addresses")
 """Keys whose values must differ from guest to guest."""
 DEFAULT_NAME = re.compile("g[0-9]+")

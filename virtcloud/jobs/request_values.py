@@ -11,6 +11,8 @@ PRIVATE_NETWORK = "private"
 MAX_GUESTS = 64
 MIN_MEMORY_MB = 16
 MAX_MEMORY_MB = 16 * 1024 * 1024
+MIN_DISK_MB = 16
+MAX_DISK_MB = 64 * 1024 * 1024
 MIB = 1 << 20
 _OWNER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,63}")
 _MAC = re.compile(r"[0-9a-f][02468ace](:[0-9a-f]{2}){5}")
@@ -51,11 +53,16 @@ def _read_network_name(text: str) -> object:
     return None if text == PRIVATE_NETWORK else NAME.read(text)
 
 
-def _read_memory(text: str) -> int:
-    memory_mb = parse_bytes(text) // MIB
-    if not MIN_MEMORY_MB <= memory_mb <= MAX_MEMORY_MB:
-        raise ValueError(text)
-    return memory_mb
+def _size_between(lowest_mb: int, highest_mb: int, expected: str) -> ValueKind:
+    """Return the kind of sizes, which are read as MiB."""
+
+    def read(text: str) -> int:
+        size_mb = parse_bytes(text) // MIB
+        if not lowest_mb <= size_mb <= highest_mb:
+            raise ValueError(text)
+        return size_mb
+
+    return ValueKind(expected, read)
 
 
 def _read_interface(text: str) -> str:
@@ -74,8 +81,13 @@ def _read_path(text: str) -> str:
 NAME = ValueKind("a name that matches " + NAME_PATTERN, _matcher(re.compile(NAME_PATTERN)))
 NETWORK = ValueKind(NAME.expected, _read_network_name)
 OWNERS = ValueKind("names of users such as bob+carol", _matcher(_OWNER), many=True)
-MEMORY = ValueKind("a size from %dmb to 16tb, such as 4gb" % MIN_MEMORY_MB, _read_memory)
+MEMORY = _size_between(MIN_MEMORY_MB, MAX_MEMORY_MB, "a size from %dmb to 16tb, such as 4gb" % MIN_MEMORY_MB)
 CPUS = integer_between(1, 1024)
+DISK = _size_between(MIN_DISK_MB, MAX_DISK_MB, "a size from %dmb to 64tb, such as 10gb" % MIN_DISK_MB)
+PIDS = integer_between(16, 4000000)
+BANDWIDTH = integer_between(1, 400000, "Mbit/s")
+FILTERS = ValueKind("addresses or open", _matcher(re.compile("addresses|open")))
+SITES = ValueKind("names of sites such as brno+praha", NAME.read, many=True)
 GUESTS = integer_between(1, MAX_GUESTS)
 VLAN = integer_between(2, 4094, "a VLAN ID")
 SUBNET = ValueKind(

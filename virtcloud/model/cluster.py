@@ -8,9 +8,9 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
-from virtcloud.model.document import Document
+from virtcloud.model.document import OMIT_NONE, Document
 from virtcloud.model.errors import BadInput, IllegalTransition
-from virtcloud.model.guest_limits import BandwidthMbit, DiskMb, GuestDisk, Pids
+from virtcloud.model.guest_limits import BandwidthMbit, DiskMb, GuestDisk, Pids, check_disk_names
 from virtcloud.model.ssh_keys import UserKey
 from virtcloud.model.user_data import check_user_data
 from virtcloud.model.values import Address, ClusterKey, LoginName, Mac, Name, UserName, VlanId
@@ -76,7 +76,7 @@ class Guest(Document):
     disk_mb: DiskMb | None = None
     """Size in MiB of a virtual machine's disk, and of what a container may write to its root; null: no limit."""
     disks: Annotated[tuple[GuestDisk, ...], Field(max_length=16)] = ()
-    """Extra disks of a virtual machine."""
+    """Extra disks: the devices `virtio-NAME` of a virtual machine, the folders `/mnt/NAME` of a container."""
     pids: Pids | None = None
     """Number of processes and threads of a container; null: the limit of the host."""
     bandwidth_mbit: BandwidthMbit | None = None
@@ -92,9 +92,7 @@ class Guest(Document):
 
     @model_validator(mode="after")
     def _check_disks(self) -> Self:
-        for name, times in Counter(disk.name for disk in self.disks).items():
-            if times > 1:
-                raise BadInput(f"guest {self.name}: expected each disk to have its own name, got {name} {times} times")
+        check_disk_names(self.disks, f"guest {self.name}")
         return self
 
 
@@ -109,6 +107,8 @@ GuestFilters = Literal["addresses", "open"]
 """
 GuestService = Literal["dhcp", "ra"]
 """A service that guests offer to other guests of their network: DHCP, or IPv6 router advertisements."""
+OMIT_EMPTY: Final = Field(exclude_if=not_)
+"""An empty list is left out of documents, because an older SBF refuses a spec with a key that it does not know."""
 NETWORK_KEYS: Final = ("name", "vlan", "subnets", "shares_with", "sites", "filters", "serves")
 """The keys of a spec that only a new network has."""
 
@@ -129,11 +129,24 @@ class GuestSpread(Document):
     """Number of virtual processors of each guest."""
     user_data: str | None = None
     """The user's cloud-config of each guest."""
+    disk_mb: Annotated[DiskMb | None, OMIT_NONE] = None
+    """Size in MiB of each virtual machine's disk, and of what a container may write to its root; null: no limit."""
+    disks: Annotated[tuple[GuestDisk, ...], Field(max_length=16), OMIT_EMPTY] = ()
+    """Extra disks of each guest."""
+    pids: Annotated[Pids | None, OMIT_NONE] = None
+    """Number of processes and threads of each container; null: the limit of the host."""
+    bandwidth_mbit: Annotated[BandwidthMbit | None, OMIT_NONE] = None
+    """Mbit/s that each guest may send, and that it may receive; null: no limit."""
 
     @property
     def names(self) -> tuple[Name, ...]:
         """The names of the guests."""
         return tuple(Name(f"{self.prefix}{number}") for number in range(1, self.count + 1))
+
+    @model_validator(mode="after")
+    def _check_disks(self) -> Self:
+        check_disk_names(self.disks, "spread")
+        return self
 
     @model_validator(mode="after")
     def _check_names_and_user_data(self) -> Self:
@@ -143,8 +156,6 @@ class GuestSpread(Document):
         return self
 
 
-OMIT_EMPTY: Final = Field(exclude_if=not_)
-"""An empty list is left out of documents, because an older SBF refuses a spec with a key that it does not know."""
 LeaseSeconds = Annotated[float, Field(gt=0, le=366 * 86400)]
 
 

@@ -10,14 +10,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from textwrap import dedent
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, ValidationError
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, ErrorDetails
 
 from virtcloud.model.errors import BadDocument, BadInput
+
+OMIT_NONE: Final = Field(exclude_if=lambda value: value is None)
+"""An absent value is left out of documents, because an earlier version refuses a key that it does not know."""
 
 
 class Document(BaseModel):

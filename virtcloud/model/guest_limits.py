@@ -1,10 +1,13 @@
 """Limits and extra disks of guests."""
 
+from collections import Counter
+from collections.abc import Iterable
 from typing import Annotated, Final
 
 from pydantic import Field
 
 from virtcloud.model.document import Document
+from virtcloud.model.errors import BadInput
 from virtcloud.model.values import PatternText
 
 MIN_DISK_MB: Final = 16
@@ -30,6 +33,13 @@ class GuestDisk(Document):
     """Name of the disk, which the guest reads as the disk's serial number."""
     size_mb: DiskMb
     """Size in MiB."""
+
+
+def check_disk_names(disks: Iterable[GuestDisk], guest: str) -> None:
+    """Raise BadInput if two disks of a guest have the same name."""
+    for name, times in Counter(disk.name for disk in disks).items():
+        if times > 1:
+            raise BadInput(f"{guest}: expected each disk to have its own name, got {name} {times} times")
 
 
 class GuestLimits(Document):

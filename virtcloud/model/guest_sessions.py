@@ -8,8 +8,9 @@ from typing import Annotated, Final, Self
 
 from pydantic import Field, model_validator
 
-from virtcloud.model.document import Document
+from virtcloud.model.document import OMIT_NONE, Document
 from virtcloud.model.errors import BadInput
+from virtcloud.model.image import CatalogueImage
 from virtcloud.model.values import Name
 
 END_OF_INPUT = "end"
@@ -23,10 +24,13 @@ class SessionKind(StrEnum):
     CONSOLE = "console"
     PORT = "port"
     FRAMES = "frames"
+    CLONE = "clone"
 
 
-USER_KINDS: Final = frozenset({SessionKind.LOG, SessionKind.CONSOLE, SessionKind.PORT})
-"""The kinds of sessions that users open. Agents that do not name the kinds that they know, know these kinds."""
+FIRST_KINDS: Final = frozenset({SessionKind.LOG, SessionKind.CONSOLE, SessionKind.PORT})
+"""The kinds of sessions of the first version. Agents that do not name the kinds that they know, know these kinds."""
+USER_KINDS: Final = FIRST_KINDS | {SessionKind.CLONE}
+"""The kinds of sessions that users open."""
 
 
 class SessionRequest(Document):
@@ -38,6 +42,14 @@ class SessionRequest(Document):
     """The TCP port of the guest, for a session of kind `port`."""
     follow: bool = False
     """Whether a session of kind `log` continues with later output."""
+    image: Annotated[Name | None, OMIT_NONE] = None
+    """The name of the new image, for a session of kind `clone`."""
+
+    @model_validator(mode="after")
+    def _check_image(self) -> Self:
+        if (self.image is not None) != (self.kind is SessionKind.CLONE):
+            raise BadInput(f"image: expected a name for kind clone only, got {self.image} for kind {self.kind}")
+        return self
 
     @model_validator(mode="after")
     def _check_port(self) -> Self:
@@ -66,3 +78,18 @@ class SessionAnswer(Document):
 
     error: str | None = None
     """The error that prevents the session."""
+
+
+class CloneProgress(Document):
+    """One line of a session of kind `clone`. The last line has the new image or the error."""
+
+    packed: int = 0
+    """Bytes that the host has packed."""
+    sent: int = 0
+    """Bytes that SBF has received from the host."""
+    size: int | None = None
+    """Size of the image's file in bytes; null: the host is still packing."""
+    image: CatalogueImage | None = None
+    """The new image."""
+    error: str | None = None
+    """The error because of which there is no new image."""

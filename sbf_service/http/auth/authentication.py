@@ -33,7 +33,7 @@ OPEN_PATHS: Final = frozenset({"/healthz", "/readyz", "/docs", "/docs/oauth2-red
 """Paths that need no token, because their answers contain no data of the service."""
 STATIC_DOCS: Final = "/static-docs"
 """Prefix of the scripts and styles of /docs and /redoc. These pages load nothing from other hosts."""
-UPLOAD_PATH: Final = re.compile("/v1/images/[^/]+/content")
+UPLOAD_PATH: Final = re.compile("/v1/images/[^/]+/content|/v1/elements/[^/]+/sessions/[^/]+/image")
 OPEN_ON_LOOPBACK: Final = frozenset({"/metrics"})
 HEADER: Final = b"authorization"
 FORWARDED: Final = frozenset({b"x-forwarded-for", b"forwarded"})

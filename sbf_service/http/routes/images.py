@@ -1,5 +1,6 @@
 """Images: add, upload, read, share, certify and remove them."""
 
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -46,6 +47,10 @@ ADDED: dict[int | str, dict[str, Any]] = {200: {"model": CatalogueImage, "descri
 UPLOADED: dict[int | str, dict[str, Any]] = {
     200: {"model": CatalogueImage | None, "description": "The image existed already; null: the dry run found no fault"}
 }
+OCTET_STREAM: dict[str, Any] = {
+    "requestBody": {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
+}
+"""The description of a body that is a file."""
 
 log = get_log(__name__)
 router = APIRouter(prefix="/v1/images", tags=["images"], route_class=Operation)
@@ -75,11 +80,11 @@ def add_image(
     name: NamePath, request: ImageRequest, response: Response, caller: CurrentCaller, service: CurrentService
 ) -> CatalogueImage:
     """Add an image whose file is at a URL or in the folder of images of each host; idempotent."""
-    _require_addition(caller)
+    require_addition(caller)
     check_size(service.settings.images, request.size)
     source = ImageSource(**request.model_dump())
     with service.store.change(who=caller.who) as unit:
-        image, created = images.add_image(unit, _new_image(service, caller, name, source))
+        image, created = images.add_image(unit, new_image(service, caller, name, source))
     return _report_addition(response, caller, image, created=created)
 
 
@@ -87,9 +92,7 @@ def add_image(
     "/{name}/content",
     status_code=HTTPStatus.CREATED,
     responses={**UPLOADED, **problem_responses(404, 409, 413, 422, 507)},
-    openapi_extra={
-        "requestBody": {"content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
-    },
+    openapi_extra=OCTET_STREAM,
 )
 async def upload_image(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter by its name
     name: NamePath,
@@ -107,18 +110,30 @@ async def upload_image(  # noqa: PLR0913, PLR0917 - FastAPI passes each paramete
 
     The image appears when the whole file is stored and its checksum is correct.
     """
-    _require_addition(caller)
+    require_addition(caller)
     check_size(service.settings.images, size)
     source = ImageSource(sha256=sha256, size=size, format=format, architecture=architecture)
-    new = _new_image(service, caller, name, source)
+    new = new_image(service, caller, name, source)
     same = await run_in_threadpool(_find_same, service, new)
     if same is not None or dry_run:
         response.status_code = HTTPStatus.OK
         return same
+    image, created = await receive_image(request, service, caller, new)
+    return _report_addition(response, caller, image, created=created)
+
+
+async def receive_image(
+    request: Request,
+    service: SbfService,
+    caller: Caller,
+    new: NewImage,
+    check: Callable[[], object] = lambda: None,
+) -> tuple[CatalogueImage, bool]:
+    """Store the body of a call as an image. Return the image, and whether it is new."""
     with service.image_folder.open_upload() as upload:
         await _receive(request, upload)
-        image, created = await run_in_threadpool(_store_upload, service, caller, new, upload)
-    return _report_addition(response, caller, image, created=created)
+        check()
+        return await run_in_threadpool(_store_upload, service, caller, new, upload)
 
 
 def _find_same(service: SbfService, new: NewImage) -> CatalogueImage | None:
@@ -215,12 +230,14 @@ def remove_image(name: NamePath, caller: CurrentCaller, service: CurrentService)
     return image
 
 
-def _require_addition(caller: Caller) -> None:
+def require_addition(caller: Caller) -> None:
+    """Raise Forbidden if the caller may not add images."""
     owner = caller.principal.name
     caller.require(Action.ADD_IMAGE, ProtectedResource(f"an image of {owner}", owner=owner))
 
 
-def _new_image(service: SbfService, caller: Caller, name: Name, source: ImageSource) -> NewImage:
+def new_image(service: SbfService, caller: Caller, name: Name, source: ImageSource) -> NewImage:
+    """Return an image that belongs to the caller."""
     principal = caller.principal
     return NewImage(name, UserName(principal.name), principal.role, source, service.settings.quota)
 

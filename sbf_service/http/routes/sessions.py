@@ -18,11 +18,12 @@ from sbf_service.http.auth.authorization import (
 )
 from sbf_service.http.operations import POLL_INTERVAL_S, Operation, Wait, wait_until_newer
 from sbf_service.http.problems import error_response, problem_responses
+from sbf_service.http.routes.clones import check_clone
 from sbf_service.http.routes.guests import authorize_guest
-from sbf_service.http.session_relay import SessionRelay, UserLeftError, WaitingSession
+from sbf_service.http.session_relay import CloneOrder, SessionRelay, UserLeftError, WaitingSession
 from sbf_service.store.guest_sessions import delete_session, insert_session, list_sessions, session_topic
 from virtcloud.model.errors import BadInput, Conflict, VirtcloudError
-from virtcloud.model.guest_sessions import USER_KINDS, GuestSession, SessionKind, SessionRequest
+from virtcloud.model.guest_sessions import FIRST_KINDS, USER_KINDS, GuestSession, SessionKind, SessionRequest
 from virtcloud.model.guests import GuestPower, GuestView
 from virtcloud.model.values import ClusterKey, Name
 
@@ -31,8 +32,8 @@ KindsQuery = Annotated[
     str | None,
     Query(
         pattern="^[a-z,-]{1,200}$",
-        description="The kinds of sessions that the agent knows, separated by commas; by default the kinds that users "
-        "open.",
+        description="The kinds of sessions that the agent knows, separated by commas; by default `log`, `console` and "
+        "`port`.",
     ),
 ]
 
@@ -50,7 +51,7 @@ async def list_waiting_sessions(  # noqa: PLR0913, PLR0917 - FastAPI passes each
     kinds: KindsQuery = None,
 ) -> list[GuestSession]:
     """List the sessions that wait for the agent of a host, or wait for such a session."""
-    known = USER_KINDS if kinds is None else frozenset(SessionKind) & frozenset(kinds.split(","))
+    known = FIRST_KINDS if kinds is None else frozenset(SessionKind) & frozenset(kinds.split(","))
 
     def read() -> list[GuestSession]:
         with service.store.read() as unit:
@@ -93,14 +94,16 @@ async def open_session(  # noqa: PLR0913, PLR0917 - FastAPI passes each paramete
     kind: str,
     port: str | None = None,
     follow: bool = False,
+    image: str | None = None,
     id: str | None = None,  # noqa: A002 - the word of the API
 ) -> None:
     """Join a user with a guest, through the agent of the guest's host."""
     service, caller, relay = _parts(websocket)
     try:
-        request = _parse_request(kind, port, follow=follow)
+        request = _parse_request(kind, port, image, follow=follow)
         found = await run_in_threadpool(_authorize, service, caller, ClusterKey(key), Name(guest), request, id)
         with relay.register(caller.who, found.host) as session:
+            session.clone = None if request.image is None else CloneOrder(request.image, caller)
             await _relay(websocket, service, caller, found, request, session)
     except VirtcloudError as error:
         await websocket.send_denial_response(error_response(error))
@@ -137,12 +140,17 @@ def _parts(websocket: WebSocket) -> tuple[SbfService, Caller, SessionRelay]:
     return state.service, websocket.scope[CALLER_KEY], state.sessions
 
 
-def _parse_request(kind: str, port: str | None, *, follow: bool) -> SessionRequest:
+def _parse_request(kind: str, port: str | None, image: str | None, *, follow: bool) -> SessionRequest:
     if kind not in USER_KINDS:
         raise BadInput(f"kind: expected {', '.join(sorted(USER_KINDS))}, got {kind!r}")
     if port is not None and not (port.isascii() and port.isdigit()):
         raise BadInput(f"port: expected a TCP port from 1 to 65535, got {port!r}")
-    return SessionRequest(kind=SessionKind(kind), port=None if port is None else int(port), follow=follow)
+    return SessionRequest(
+        kind=SessionKind(kind),
+        port=None if port is None else int(port),
+        follow=follow,
+        image=None if image is None else Name(image),
+    )
 
 
 def _authorize(  # noqa: PLR0913, PLR0917 - the call
@@ -151,6 +159,9 @@ def _authorize(  # noqa: PLR0913, PLR0917 - the call
     action = Action.CONTROL_GUEST if request.kind is SessionKind.LOG else Action.REACH_GUEST
     with service.store.read() as unit:
         view = authorize_guest(unit, caller, action, key, guest, cluster_id)
+        if request.image is not None:
+            check_clone(unit, service, caller, view, request.image)
+            return view
     if view.power is GuestPower.OFF and request.kind is not SessionKind.LOG:
         raise Conflict(f"guest {guest} of cluster {key} is stopped: start it (virtcloud guest start {key} {guest})")
     return view

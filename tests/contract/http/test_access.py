@@ -385,10 +385,13 @@ BODIES: dict[str, object] = {
 }
 QUERIES = {
     "list_asked_jobs": "?server=torque",
-    "upload_image": "?" + "&".join(f"{key}={value}" for key, value in IMAGE_CONTENT.items()),
+    **dict.fromkeys(
+        ("upload_image", "upload_clone"), "?" + "&".join(f"{key}={value}" for key, value in IMAGE_CONTENT.items())
+    ),
 }
 PATH_VALUES = {"key": "demo", "name": "brno-h1", "vlan": "100", "id": "aaaaaaaa", "user": "alice"} | {
     "guest": "g1",
+    "session": "aaaaaaaa",
     "fingerprint": f"SHA256:{'a' * 43}",
     "site": "brno",
 }

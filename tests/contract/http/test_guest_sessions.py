@@ -3,25 +3,13 @@
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-import uvicorn
-from sbf_fakes.world import World, make_world, spec
-from sqlalchemy import func, select
+from sbf_fakes.session_world import CHUNK, Installation, Start, await_true, serve_worlds
 
-from sbf_service.server import make_server_config
-from sbf_service.store.tables import GuestSessionRow
-from virtcloud.agent.guest_access.guest_channels import GuestChannel
-from virtcloud.agent.guest_access.session_listener import SessionListener
-from virtcloud.agent.network.frame_exchange import BridgeSocket
-from virtcloud.agent.supervision import start_unsupervised
-from virtcloud.client.api import Client
-from virtcloud.client.session_stream import SessionStream
 from virtcloud.model.access import Role
 from virtcloud.model.errors import (
     Conflict,
@@ -32,102 +20,12 @@ from virtcloud.model.errors import (
     TooManyRequests,
     Unreachable,
 )
-from virtcloud.model.guest_sessions import GuestSession
-from virtcloud.model.values import Name
-from virtcloud.model.wanted import Segment
+from virtcloud.model.guest_sessions import SessionKind, SessionRequest
 
 pytest.importorskip("websockets", reason="NOT TESTED: websockets is not installed")
-CHUNK = 1 << 16
 
 
-class PairChannel:
-    """A guest's side that is one end of a socket pair. The test is the guest at the other end."""
-
-    def __init__(self, end: socket.socket) -> None:
-        self._end = end
-        self.sent = 0
-
-    def receive(self) -> bytes:
-        try:
-            data = self._end.recv(CHUNK)
-        except OSError:
-            return b""
-        self.sent += len(data)
-        return data
-
-    def send(self, data: bytes) -> None:
-        self._end.sendall(data)
-
-    def send_end(self) -> None:
-        self._end.shutdown(socket.SHUT_WR)
-
-    def close(self) -> None:
-        try:
-            self._end.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            return
-
-
-@dataclass
-class FakeGuests:
-    """The guests of a host. ``served`` has the test's end and the channel of each session."""
-
-    refusal: str | None = None
-    served: list[tuple[socket.socket, PairChannel]] = field(default_factory=list)
-    asked: list[GuestSession] = field(default_factory=list)
-    ended: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
-
-    @contextmanager
-    def connect(self, session: GuestSession, _segment: Segment) -> Iterator[GuestChannel]:
-        self.asked.append(session)
-        if self.refusal:
-            raise Refused(self.refusal)
-        ours, theirs = socket.socketpair()
-        with ours:
-            channel = PairChannel(ours)
-            self.served.append((theirs, channel))
-            yield channel
-        self.ended.release()
-
-
-@dataclass
-class Installation:
-    """A world that is served on the loopback, with an agent for the host brno-h1."""
-
-    world: World
-    url: str
-    server: uvicorn.Server
-    guests: FakeGuests
-    stack: ExitStack
-
-    def client(self, role: Role, name: str, *sites: str) -> Client:
-        client = Client(self.url, token=self.world.token(role, name, *sites))
-        self.stack.callback(client.close)
-        return client
-
-    def connect(self, port: int = 22) -> SessionStream:
-        stream = self.client(Role.USER, "alice").get("demo").guests["g1"].connect(port)
-        self.stack.callback(stream.close)
-        return stream
-
-    @property
-    def open_sessions(self) -> int:
-        return int(self.server.config.app.state.sessions.open_sessions)
-
-    @property
-    def rows(self) -> int:
-        with self.world.store.read() as unit:
-            return unit.session.scalar(select(func.count()).select_from(GuestSessionRow)) or 0
-
-
-def await_true(reached: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 10
-    while not reached():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-def start_user(made: "Installation") -> threading.Thread:
+def start_user(made: Installation) -> threading.Thread:
     """Request a session in a thread. No agent answers the session."""
 
     def use() -> None:
@@ -139,49 +37,10 @@ def start_user(made: "Installation") -> threading.Thread:
     return user
 
 
-def no_bridge(_segment: Segment) -> BridgeSocket:
-    raise Refused("this host has no bridge")
-
-
-Start = Callable[..., Installation]
-
-
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Return a function that serves a world. ``relay`` are settings of the relay."""
-    with ExitStack() as stack:
-
-        def make(*, agent: bool = True, **relay: float) -> Installation:
-            world = make_world(tmp_path)
-            world.clock.stands = False
-            stack.callback(world.close)
-            world.furnish()
-            world.put("demo", spec("brno-h1"))
-            world.settle()
-            world.service.settings.__dict__["relay"] = world.service.settings.relay.model_copy(update=relay)
-            listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-            server = uvicorn.Server(make_server_config(world.service, None))
-            thread = threading.Thread(target=server.run, args=([listening],))
-            thread.start()
-
-            def stop() -> None:
-                world.service.change_feed.close()
-                server.should_exit = True
-                thread.join()
-
-            stack.callback(stop)
-            url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-            made = Installation(world, url, server, FakeGuests(), stack)
-            stack.callback(lambda: [end.close() for end, _ in made.guests.served])
-            await_true(lambda: server.started)
-            if agent:
-                sbf = made.client(Role.AGENT, "brno-h1").sbf
-                listener = SessionListener(Name("brno-h1"), sbf, made.guests.connect, no_bridge)
-                stack.callback(listener.stop)
-                listener.start(start_unsupervised)
-            return made
-
-        yield make
+    with serve_worlds(tmp_path) as start:
+        yield start
 
 
 def test_bytes_pass_in_both_directions(start: Start) -> None:
@@ -330,7 +189,7 @@ def test_other_users_reach_no_guest(start: Start) -> None:
     assert made.guests.asked == []
 
 
-SESSION = SimpleNamespace(kind="port", port=22, follow=False)
+SESSION = SessionRequest(kind=SessionKind.PORT, port=22)
 
 
 def test_a_site_administrator_reads_the_log_only(start: Start) -> None:
@@ -338,7 +197,7 @@ def test_a_site_administrator_reads_the_log_only(start: Start) -> None:
     ivo = made.client(Role.SITE_ADMINISTRATOR, "ivo", "brno").sbf
     with pytest.raises(Forbidden, match=r"ivo \(site-administrator\) may not connect to guest g1 of cluster demo: "):
         ivo.open_session("demo", "g1", SESSION)
-    ivo.open_session("demo", "g1", SimpleNamespace(kind="log", port=None, follow=False)).close()
+    ivo.open_session("demo", "g1", SessionRequest(kind=SessionKind.LOG)).close()
 
 
 def test_an_agent_cannot_take_another_hosts_session(start: Start) -> None:

@@ -34,6 +34,7 @@ EVERY_CALL = frozenset(
         "get_guest",
         "put_guest_power",
         "list_waiting_sessions",
+        "upload_clone",
         "put_topology",
         "get_topology",
         "preview_topology",
@@ -125,7 +126,7 @@ OWN: dict[Role, frozenset[str]] = {
     | READ_IMAGES
     | {"get_cluster", "delete_cluster", "get_peers", "list_guests", "get_guest"}
     | {"get_element", "get_wanted", "confirm_element", "report_trouble", "report_drift", "report_capacity"}
-    | {"list_waiting_sessions"},
+    | {"list_waiting_sessions", "upload_clone"},
     Role.SCHEDULER: FOR_EVERYBODY
     | LISTS
     | READ_SITES
@@ -216,7 +217,8 @@ def target(call: str, path: str, *, own: bool) -> tuple[str, object]:
         "share_image": {"add": ["mallory"]},
     }
     queries = {"list_asked_jobs": "?server=torque", "get_audit": f"?cluster={key}"}
-    queries["upload_image"] = f"?sha256={'0' * 64}&size=1&format=qcow2&architecture=x86_64"
+    content = f"?sha256={'0' * 64}&size=1&format=qcow2&architecture=x86_64"
+    queries |= {"upload_image": content, "upload_clone": content}
     of_element = path.startswith("/v1/elements")
     path_values = {
         "key": key,
@@ -225,6 +227,7 @@ def target(call: str, path: str, *, own: bool) -> tuple[str, object]:
         "site": site,
         "vlan": "100",
         "id": "aaaaaaaa",
+        "session": "aaaaaaaa",
         "fingerprint": FINGERPRINT,
     }
     user = "mallory" if "shares" in path else owner

@@ -140,6 +140,30 @@ def test_watch_prints_one_json_document_per_line(run: RunCommand, sbf: FakeSbf) 
     }
 
 
+LIMITS = ("--disk", "1024", "--extra-disk", "data=64", "--pids", "500", "--bandwidth", "100")
+LIMIT_FIELDS = {
+    "disk_mb": 1024,
+    "disks": ({"name": "data", "size_mb": 64},),
+    "pids": 500,
+    "bandwidth_mbit": 100,
+}
+
+
+def test_limits_and_disks_of_guests_are_options(run: RunCommand, sbf: FakeSbf) -> None:
+    run("cluster", "create", "a", "--host", "brno-h1", "--image", "busybox", *LIMITS, "--no-wait")
+    run("cluster", "create", "b", "--guests", "2", "--image", "busybox", *LIMITS, "--no-wait")
+    fixed, spread = (request.spec for request in sbf.requests)
+    assert fixed.guests[0].model_dump(include=set(LIMIT_FIELDS)) == LIMIT_FIELDS
+    assert spread.spread is not None
+    assert spread.spread.model_dump(include=set(LIMIT_FIELDS)) == LIMIT_FIELDS
+
+
+@pytest.mark.parametrize("disk", ["data", "data=", "data=x", "=64", "Data=64", "data=1"])
+def test_a_malformed_extra_disk_is_bad_input(run: RunCommand, sbf: FakeSbf, disk: str) -> None:
+    result = run("cluster", "create", "a", "--host", "brno-h1", "--image", "busybox", "--extra-disk", disk)
+    assert (result.exit_code, sbf.requests) == (2, [])
+
+
 def test_the_size_of_guests_is_an_option(run: RunCommand, sbf: FakeSbf) -> None:
     run(*CREATE, "--cpus", "2", "--memory", "2048")
     assert [(guest.cpus, guest.memory_mb) for guest in sbf.requests[0].spec.guests] == [(2, 2048)]

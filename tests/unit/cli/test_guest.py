@@ -2,6 +2,10 @@ import pytest
 from cli_calls import RunCommand
 from fake_machine.clusters import FakeSbf
 
+from virtcloud.client.guests import CloneObserver, ClusterGuest
+from virtcloud.model.guest_sessions import CloneProgress
+from virtcloud.model.image import CatalogueImage
+
 
 @pytest.fixture
 def demo(run: RunCommand, sbf: FakeSbf) -> FakeSbf:
@@ -52,3 +56,24 @@ def test_the_list_shows_power_states(run: RunCommand, demo: FakeSbf) -> None:
 def test_the_list_marks_guests_of_unreachable_hosts(run: RunCommand, demo: FakeSbf) -> None:
     demo.guest["reachable"] = False
     assert "unknown, wanted on: host brno-h1 does not answer" in run("guest", "list", "demo").stdout
+
+
+def test_a_clone_shows_its_progress_and_its_use(
+    run: RunCommand, demo: FakeSbf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = {"sha256": "0" * 64, "size": 3 << 20, "format": "tar.gz", "architecture": "x86_64"}
+    keys = {"name": "mine", "owner": "eva", "kind": "lxc", "added_at": "2026-11-23T08:00:00Z"}
+    made = CatalogueImage.model_validate({**keys, "source": source})
+
+    def clone(_: ClusterGuest, image: str, *, stop: bool, progress: CloneObserver) -> CatalogueImage:
+        assert (image, stop) == ("mine", True)
+        for report in ({}, {"packed": 70 << 20}, {"packed": 100, "size": 100, "sent": 55}):
+            progress(CloneProgress.model_validate(report))
+        return made
+
+    monkeypatch.setattr(ClusterGuest, "clone", clone)
+    result = run("guest", "clone", "demo", "g1", "mine", "--stop")
+    assert [line.partition("clone: ")[2] for line in result.stderr.splitlines()] == [
+        *["packing", "packing, 64.0 MiB", "sending 100 bytes, 50 %"]
+    ]
+    assert result.stdout == "image mine is ready (3.0 MiB); use it: virtcloud cluster create … --image mine\n"

@@ -41,6 +41,13 @@ def test_a_new_network_has_name_vlan_and_shares() -> None:
     assert "joins" not in spec
 
 
+def test_limits_filters_and_reach_are_in_the_spec() -> None:
+    line = "image=a:disk=1gb:pids=500:bandwidth=100:filters=addresses:reach=plzen+praha"
+    spec = ClusterSpec.model_validate(build_cluster_spec(parse_request(line), RUN))
+    limits = {(guest.disk_mb, guest.pids, guest.bandwidth_mbit) for guest in spec.guests}
+    assert (limits, spec.filters, spec.sites) == ({(1024, 500, 100)}, "addresses", ("plzen", "praha"))
+
+
 def test_without_a_subnet_the_default_is_used() -> None:
     assert addresses("image=a") == [["10.0.0.1/24"], ["10.0.0.2/24"]]
     assert addresses("image=a", plan="192.168.7.0/24") == [["192.168.7.1/24"], ["192.168.7.2/24"]]

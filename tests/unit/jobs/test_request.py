@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 from virtcloud.jobs.request import GuestRequest, JobRequest, parse_request
 from virtcloud.jobs.request_values import RequestError
 
+KEYS = "image, name, net, share, guests, mem, ncpus, disk, pids, bandwidth, filters, reach, subnet, vlan, spec"
+
 
 def refusal(text: str) -> str:
     with pytest.raises(RequestError) as caught:
@@ -86,13 +88,13 @@ def test_a_file_may_replace_the_line() -> None:
         ("image=a:publish=yes", "vcluster: 'publish' is not supported here (character 9)"),
         (
             "image=a:colour=red",
-            "vcluster: expected one of image, name, net, share, guests, mem, ncpus, subnet, vlan, spec, got 'colour' (",
+            f"vcluster: expected one of {KEYS}, got 'colour' (",
         ),
         ("image=a:name=Mine", "vcluster: name must match [a-z][a-z0-9-]{0,31}, got 'Mine'"),
         ("image=A", "vcluster: image: expected a name that matches [a-z][a-z0-9-]{0,31}, got 'A' (character 1)"),
         (
             "image=a::guests=2",
-            "vcluster: expected one of image, name, net, share, guests, mem, ncpus, subnet, vlan, spec, got ''",
+            f"vcluster: expected one of {KEYS}, got ''",
         ),
         (
             "image=a:subnet=[fd00::/64",

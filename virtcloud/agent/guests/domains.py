@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 from xml.etree import ElementTree as ET
 
+from virtcloud.agent.guests.container_disks import DISKS
 from virtcloud.agent.guests.control_groups import CPU_PERIOD_US
 from virtcloud.agent.guests.guest_disks import DISK, extra_disk_file
 from virtcloud.agent.guests.guest_files import CONSOLE
@@ -35,6 +36,8 @@ NAMESPACE = "urn:virtcloud:libvirt:1"
 LXC_EMULATOR = "/usr/lib/libvirt/libvirt_lxc"
 WRITABLE_FOLDERS = ("/run", "/tmp")  # noqa: S108 - folders inside the guest
 WRITABLE_FOLDER_MIB = 64
+DISK_FOLDER = "/mnt"
+"""Folder of a container's extra disks, inside the container."""
 KILOBYTES_PER_MBIT = 125
 
 
@@ -130,6 +133,8 @@ def render_domain(
         _add_container(root, image, segment, guest, environment.root)
         if guest.seed:
             _add_peer_folder(_find_devices(root), environment.folder / PEERS)
+        for disk in guest.disks or ():
+            _add_folder(_find_devices(root), environment.folder / DISKS / disk.name, f"{DISK_FOLDER}/{disk.name}")
     else:
         _add_virtual_machine(root, image, segment, guest, environment)
         if guest.seed:
@@ -186,9 +191,7 @@ def _add_id_map(root: ET.Element, shift: int) -> None:
 
 
 def _add_filesystems(devices: ET.Element, folder: Path) -> None:
-    own = _add(devices, "filesystem", type="mount")
-    _add(own, "source", dir=str(folder))
-    _add(own, "target", dir="/")
+    _add_folder(devices, folder, "/")
     for writable_folder in WRITABLE_FOLDERS:
         writable = _add(devices, "filesystem", type="ram")
         _add(writable, "source", usage=str(WRITABLE_FOLDER_MIB), units="MiB")
@@ -266,10 +269,15 @@ def _find_devices(root: ET.Element) -> ET.Element:
 
 def _add_peer_folder(devices: ET.Element, folder: Path) -> None:
     """Add the folder in which a container finds the other guests. Only the host writes to the folder."""
-    shared = _add(devices, "filesystem", type="mount")
-    _add(shared, "source", dir=str(folder))
-    _add(shared, "target", dir=VIRTCLOUD_FOLDER)
-    _add(shared, "readonly")
+    _add(_add_folder(devices, folder, VIRTCLOUD_FOLDER), "readonly")
+
+
+def _add_folder(devices: ET.Element, folder: Path, target: str) -> ET.Element:
+    """Add a folder of the host, which the container has as ``target``."""
+    element = _add(devices, "filesystem", type="mount")
+    _add(element, "source", dir=str(folder))
+    _add(element, "target", dir=target)
+    return element
 
 
 def _add_seed(devices: ET.Element, image: Path, machine: MachineDevices) -> None:

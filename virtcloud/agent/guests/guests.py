@@ -13,6 +13,7 @@ from typing import Literal
 from virtcloud.agent.difference import ObservedGuest, digest
 from virtcloud.agent.guests.admission_rules import NO_RULES, AdmissionRules
 from virtcloud.agent.guests.consoles import GuestConsoles
+from virtcloud.agent.guests.container_disks import ensure_container_disks
 from virtcloud.agent.guests.container_seeds import write_container_seed
 from virtcloud.agent.guests.control_groups import ContainerGroups, ContainerLimits, ControlGroups
 from virtcloud.agent.guests.domains import DomainEnvironment, GuestDomain, HypervisorApi, render_domain
@@ -24,6 +25,7 @@ from virtcloud.agent.guests.image_cache import ImageCache
 from virtcloud.agent.guests.images import GuestImage, LxcImage, QemuImage, read_image
 from virtcloud.agent.guests.peer_files import hash_peer_files, render_peer_files
 from virtcloud.agent.guests.peer_folders import read_peer_files, write_peer_files
+from virtcloud.agent.guests.root_reservations import RootReservations
 from virtcloud.agent.guests.rooted_files import RootedFiles
 from virtcloud.agent.guests.seed_images import write_seed_image
 from virtcloud.agent.guests.seeds import render_nocloud
@@ -82,6 +84,7 @@ class LocalGuests:
         self._pause = pause
         self._roots = roots or GuestRoots(settings.folders, settings.first_id)
         self._groups = groups or ControlGroups()
+        self.root_reservations = RootReservations(self._roots)
         self._files = GuestFiles(settings.folders, self._roots, self._groups)
 
     def read(self) -> tuple[tuple[ObservedGuest, ...], tuple[str, ...]]:
@@ -107,8 +110,12 @@ class LocalGuests:
         A guest in a different state is stopped first. Raise Unsafe when a domain that virtcloud did not create, or a
         domain of another cluster, has the guest's domain name. Raise Refused when the image is missing, when the host
         has no hypervisor of the kind that the image needs, or when libvirt refuses. Raise Unreachable when libvirt does
-        not answer. Raise StepPending while the image is being fetched from SBF's catalogue.
+        not answer. Raise StepPending while the image is being fetched from SBF's catalogue or the guest is cloned.
         """
+        with self.root_reservations.for_start(names.domain_name(segment.id, guest.name), guest.name):
+            self._ensure_guest(segment, guest)
+
+    def _ensure_guest(self, segment: Segment, guest: GuestWanted) -> None:
         name, wanted_digest = names.domain_name(segment.id, guest.name), digest(segment, guest)
         self._settings.admission.check(segment, guest, self._settings.images)
         image = self._find_image(guest, self._settings.folders / name)
@@ -277,6 +284,7 @@ class LocalGuests:
             shared = image.disk is not None and bool(image.disk.stat().st_mode & stat.S_IROTH)
             return replace(self._domain_environment(image, hypervisor, folder), shared=shared)
         root = self._roots.ensure(name, image.rootfs, guest.limits.disk_mb if guest.limits else None)
+        ensure_container_disks(folder, guest, root.id_shift)
         group = self._groups.ensure(name, limits) if limits else None
         return replace(self._domain_environment(image, hypervisor, folder), root=root, group=group)
 
@@ -289,11 +297,6 @@ class LocalGuests:
 
 def _container_limits(guest: GuestWanted, max_pids: int) -> ContainerLimits:
     """Return the limits of a container. Raise Refused if the guest wants what its host does not permit."""
-    if guest.disks:
-        raise Refused(
-            f"guest {guest.name}: image {guest.image} is a container's, and only virtual machines have extra disks; "
-            "remove disks, or name an image of kind qemu"
-        )
     pids = (guest.limits.pids if guest.limits else None) or max_pids
     if pids > max_pids:
         raise Refused(

@@ -38,7 +38,7 @@ class _MountAttributes(ctypes.Structure):
 
 def mount_overlay(lower: Path, upper: Path, work: Path, target: Path, *options: str) -> None:
     """Mount an overlay on ``target``. Device files in the overlay cannot be opened."""
-    with _opened(lower) as lower_fd, _opened(upper) as upper_fd, _opened(work) as work_fd:
+    with opened_folder(lower) as lower_fd, opened_folder(upper) as upper_fd, opened_folder(work) as work_fd:
         # with descriptors instead of paths, colons and commas in a path have no meaning
         folders = ("lowerdir", lower_fd), ("upperdir", upper_fd), ("workdir", work_fd)
         words = [*(f"{name}=/proc/thread-self/fd/{descriptor}" for name, descriptor in folders), *options]
@@ -56,7 +56,7 @@ def mounted_with_shifted_owners(source: Path, target: Path, shift: int, count: i
 
     Raise OSError with EINVAL if the file system of ``source`` does not support such mounts.
     """
-    with _opened(source) as source_fd, _user_namespace(shift, count) as namespace:
+    with opened_folder(source) as source_fd, user_namespace(shift, count) as namespace:
         flags = OPEN_TREE_CLONE | AT_EMPTY_PATH | os.O_CLOEXEC
         tree = _check(source, _libc().syscall(OPEN_TREE, source_fd, b"", flags))
         try:
@@ -116,7 +116,7 @@ def unmount_below(folder: Path) -> None:
 
 
 @contextmanager
-def _user_namespace(shift: int, count: int) -> Iterator[int]:
+def user_namespace(shift: int, count: int) -> Iterator[int]:
     """Yield a descriptor of a user namespace that maps its IDs from 0 to the host's IDs from ``shift``."""
     process = subprocess.Popen(["unshare", "--user", "cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)  # noqa: S607
     try:
@@ -138,7 +138,8 @@ def _user_namespace(shift: int, count: int) -> Iterator[int]:
 
 
 @contextmanager
-def _opened(folder: Path) -> Iterator[int]:
+def opened_folder(folder: Path) -> Iterator[int]:
+    """Yield a descriptor of a folder. Raise OSError for a symbolic link."""
     descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         yield descriptor

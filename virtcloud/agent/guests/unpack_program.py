@@ -49,6 +49,7 @@ def main(folder: str, compression: str, max_bytes: int, max_files: int, machine:
     os.chroot(folder)
     os.chdir("/")
     os.umask(0)
+    sys.path.clear()  # otherwise an import would run a module of the archive with the agent's rights
     size = extract(archive, max_bytes, max_files)
     check_init(machine)
     return size

@@ -114,6 +114,16 @@ def test_an_extra_disk_has_its_name_as_serial_number(
     assert extra.findtext("serial") == "scratch"
 
 
+def test_an_extra_disk_of_a_container_is_a_folder(make_segment: Callable[..., Segment], make_guest: MakeGuest) -> None:
+    guest = make_guest(disks=[{"name": "scratch", "size_mb": 64}])
+    domain = ET.fromstring(render_domain(make_segment("a", 100), guest, LXC, "", ENVIRONMENT))  # noqa: S314 - written by the agent
+    folder = domain.findall("devices/filesystem[@type='mount']")[-1]
+    assert [attributes_of(folder, tag) for tag in ("source", "target")] == [
+        {"dir": "/guests/g1/disks/scratch"},
+        {"dir": "/mnt/scratch"},
+    ]
+
+
 def test_qemus_user_does_not_become_the_owner_of_a_shared_image(xml: MakeXml) -> None:
     image = QEMU.model_copy(update={"disk": Path("/images/k/disk.img")})
     path = "devices/disk/backingStore/source/seclabel"

@@ -17,6 +17,7 @@ from virtcloud.agent.difference import (
     RemoveSegment,
     StartGuest,
     Step,
+    StepPending,
     StopGuests,
     WritePeerFiles,
     compute_difference,
@@ -65,23 +66,26 @@ def test_a_guest_is_started_and_read_back(guests: LocalGuests, make_segment: Mak
     assert guests.read()[0] == (ObservedGuest("a", "g1", digest(segment, segment.guests[0])),)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"disks": [{"name": "scratch", "size_mb": 16}]}, "only virtual machines have extra disks"),
-        ({"limits": {"pids": 100_000}}, "wants up to 100000 processes, but this host permits 8192"),
-    ],
-)
 def test_a_container_is_refused_what_its_host_does_not_permit(
-    guests: LocalGuests,
-    make_segment: Make,
-    make_guest: MakeGuest,
-    changes: dict[str, object],
-    message: str,
+    guests: LocalGuests, make_segment: Make, make_guest: MakeGuest
 ) -> None:
-    with pytest.raises(Refused, match=f"guest g1: .*{message}"):
-        guests.ensure_guest(make_segment("a", 100), make_guest(**changes))
+    message = "guest g1: .*wants up to 100000 processes, but this host permits 8192"
+    with pytest.raises(Refused, match=message):
+        guests.ensure_guest(make_segment("a", 100), make_guest(limits={"pids": 100_000}))
     assert guests.read()[0] == ()
+
+
+def test_a_guest_does_not_start_while_its_root_is_cloned(guests: LocalGuests, make_segment: Make) -> None:
+    segment = make_segment("a", 100, ("g1",))
+    guests.ensure_guest(segment, segment.guests[0])
+    guests.ensure_no_guests("a", ("g1",), ("g1",))
+    with guests.root_reservations.for_reading("vc-a-g1", "g1"):
+        with pytest.raises(StepPending, match="guest g1 starts when its root has been cloned"):
+            guests.ensure_guest(segment, segment.guests[0])
+        with pytest.raises(Refused, match="guest g1 is being cloned"):
+            guests.root_reservations.for_reading("vc-a-g1", "g1").__enter__()
+    guests.ensure_guest(segment, segment.guests[0])
+    assert [guest.running for guest in guests.read()[0]] == [True]
 
 
 def test_a_running_guest_is_not_started_again(

@@ -37,6 +37,12 @@ def test_guests_have_the_requested_names_and_sizes() -> None:
     assert (guest.name, guest.host, guest.image, guest.cpus, guest.memory_mb) == ("n1", "brno-h1", "debian", 2, 2048)
 
 
+def test_guests_have_the_requested_limits_and_disks() -> None:
+    limits = {"disk_mb": 1024, "disks": ({"name": "data", "size_mb": 64},), "pids": 500, "bandwidth_mbit": 100}
+    (guest,) = place_guests(spread(1, **limits), [host("brno-h1", 8)])
+    assert guest.model_dump(include=set(limits)) == limits
+
+
 def test_a_host_with_twice_the_capacity_gets_twice_the_guests() -> None:
     assert placed(6, host("brno-h1", 4, 65536), host("brno-h2", 8, 65536)) == {"brno-h1": 2, "brno-h2": 4}
 

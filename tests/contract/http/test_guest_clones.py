@@ -1,0 +1,239 @@
+"""Tests of clones: a real SBF on the loopback, the agent's listener, and the root of a stopped container."""
+
+import io
+import os
+import socket
+import tarfile
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from sbf_fakes.session_world import Installation, Start, await_true, no_bridge, serve_worlds
+
+from virtcloud.agent.guest_access.guest_clones import GuestCloner
+from virtcloud.agent.guest_access.session_listener import SessionListener
+from virtcloud.agent.guests.guest_roots import GuestRoot
+from virtcloud.agent.guests.root_archives import RootArchive
+from virtcloud.agent.guests.root_reservations import RootReservations
+from virtcloud.agent.network import names
+from virtcloud.agent.supervision import start_unsupervised
+from virtcloud.client.guest_calls import GuestCalls
+from virtcloud.client.guests import ClusterGuest
+from virtcloud.client.sbf import SbfClient
+from virtcloud.model.access import QuotaLimits, Role
+from virtcloud.model.errors import (
+    Conflict,
+    NameTaken,
+    NotFound,
+    QuotaExceeded,
+    Refused,
+    ServiceUnreachable,
+    StorageFull,
+    Unreachable,
+)
+from virtcloud.model.guest_sessions import CloneProgress, GuestSession, SessionKind, SessionRequest
+from virtcloud.model.image import ImageContent
+from virtcloud.model.values import Name
+
+pytest.importorskip("websockets", reason="NOT TESTED: websockets is not installed")
+SHIFT = 0x10000000
+CLONE = SessionRequest(kind=SessionKind.CLONE, image=Name("mine"))
+SESSION = GuestSession.model_validate(
+    {"kind": "clone", "image": "mine", "number": 1, "id": "x", "network": "n", "guest": "g1"}
+)
+CONTENT = ImageContent.model_validate({"sha256": "0" * 64, "size": 1, "format": "tar.gz", "architecture": "x86_64"})
+
+
+@dataclass
+class OneRoot:
+    """The roots of a host on which one container has a root."""
+
+    root: GuestRoot
+
+    def find(self, domain: str) -> GuestRoot | None:
+        return self.root
+
+    def ensure(self, domain: str, image: Path, size_mb: int | None = None) -> GuestRoot:
+        raise NotImplementedError
+
+    def ensure_none(self, domain: str) -> None:
+        raise NotImplementedError
+
+
+@dataclass
+class Cloning:
+    """A served world with an agent that clones the guest g1 of the cluster demo."""
+
+    made: Installation
+    root: Path
+    reservations: RootReservations
+
+    def guest(self, user: str = "alice", role: Role = Role.USER) -> ClusterGuest:
+        return self.made.client(role, user).get("demo").guests.find("g1")
+
+    def clone(self, image: str = "mine", progress: Callable[[CloneProgress], None] | None = None) -> list[str]:
+        """Clone the guest. Return the names of the files in the image."""
+        self.guest().clone(image, progress=progress)
+        with self.made.client(Role.USER, "alice").sbf.download_image(image) as transfer:
+            data = b"".join(transfer.chunks)
+        with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+            return tar.getnames()
+
+    @property
+    def stored(self) -> list[str]:
+        folder = self.made.world.service.image_folder.path
+        return [path.name for path in folder.iterdir()] if folder.exists() else []
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    with serve_worlds(tmp_path) as start:
+        yield start
+
+
+@pytest.fixture
+def cloning(start: Start, tmp_path: Path) -> Cloning:
+    """The guest is stopped. Its root has a host key and a file of the user."""
+    if os.geteuid() != 0:
+        pytest.skip("NOT TESTED: user namespaces of guests need root")
+    made, root = start(agent=False, agent_wait=5), tmp_path / "root"
+    for name in ("etc/ssh/ssh_host_ed25519_key", "srv/result"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(name)
+    for path in (root, *root.rglob("*")):
+        os.chown(path, SHIFT, SHIFT)
+    reservations = RootReservations(OneRoot(GuestRoot(root, SHIFT)))
+    sbf = made.client(Role.AGENT, "brno-h1").sbf
+    cloner = GuestCloner(Name("brno-h1"), tmp_path, reservations.for_reading, sbf)
+    listener = SessionListener(Name("brno-h1"), sbf, cloner.open_clone, no_bridge)
+    made.stack.callback(listener.stop)
+    listener.start(start_unsupervised)
+    stop(made)
+    return Cloning(made, root, reservations)
+
+
+def stop(made: Installation) -> None:
+    made.client(Role.USER, "alice").get("demo").guests["g1"].stop(wait=False)
+    made.world.settle()
+
+
+def test_a_stopped_guest_becomes_an_image_of_its_user(cloning: Cloning) -> None:
+    (cloning.root / "srv/large").write_bytes(os.urandom(5 << 20))  # more than the body of other calls
+    os.chown(cloning.root / "srv/large", SHIFT, SHIFT)
+    reports: list[CloneProgress] = []
+    files = cloning.clone(progress=reports.append)
+    assert "./srv/result" in files
+    assert "./etc/ssh/ssh_host_ed25519_key" not in files
+    (image,) = cloning.made.client(Role.USER, "alice").sbf.images()
+    assert (image.name, image.owner, image.kind, image.certified) == ("mine", "alice", "lxc", ())
+    (opened,), (added,) = (cloning.made.world.audit(what) for what in ("guest_session", "image_added"))
+    assert (opened.who, opened.why, added.who) == ("alice", "clone mine of guest g1", "alice")
+    assert reports[-1].image == image
+
+
+def test_a_running_guest_is_not_cloned(cloning: Cloning) -> None:
+    cloning.guest().start(wait=False)
+    with pytest.raises(Conflict, match=r"guest g1 of cluster demo runs: .* pass --stop"):
+        cloning.clone()
+    assert cloning.stored == []
+
+
+def test_a_guest_that_starts_meanwhile_is_not_cloned(cloning: Cloning) -> None:
+    """The host started to start the guest before the clone reserved the root."""
+    domain = names.domain_name(cloning.made.world.view("demo").id, "g1")
+    with (
+        cloning.reservations.for_start(domain, "g1"),
+        pytest.raises(Refused, match="host brno-h1: guest g1 is being started: try again"),
+    ):
+        cloning.clone()
+
+
+def test_a_taken_name_is_refused_before_the_host_packs(cloning: Cloning) -> None:
+    cloning.clone()
+    with pytest.raises(NameTaken, match="image mine exists: you added it; choose another name"):
+        cloning.clone()
+
+
+def test_other_users_find_no_guest_to_clone(cloning: Cloning) -> None:
+    bob = cloning.made.client(Role.USER, "bob").sbf
+    guest = cloning.guest()
+    guest._sbf = bob
+    with pytest.raises(NotFound, match="cluster demo is not known"):
+        guest.clone("mine")
+
+
+def test_a_full_quota_is_refused(cloning: Cloning) -> None:
+    cloning.made.world.service.settings.__dict__["quota"] = QuotaLimits(images_mb=1)
+    (cloning.root / "large").write_bytes(os.urandom(2 << 20))
+    os.chown(cloning.root / "large", SHIFT, SHIFT)
+    with pytest.raises((QuotaExceeded, Refused), match=r"alice already stores 0 MiB of images.*\(limit 1\)"):
+        cloning.clone()
+    assert cloning.stored == []
+
+
+def test_a_full_disk_of_sbf_leaves_nothing(cloning: Cloning, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise StorageFull("the disk of SBF's folder of images is full")
+
+    monkeypatch.setattr("sbf_service.image_files.Upload.write", fail)
+    with pytest.raises(Refused, match="the disk of SBF's folder of images is full"):
+        cloning.clone()
+    assert (cloning.stored, cloning.made.client(Role.USER, "alice").sbf.images()) == ([], [])
+
+
+def test_an_agent_that_dies_leaves_nothing(cloning: Cloning, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connections of a killed agent are closed in the middle of the upload."""
+
+    def die(archive: RootArchive) -> Iterator[bytes]:
+        yield b"x"
+        raise ServiceUnreachable("killed")
+
+    monkeypatch.setattr(RootArchive, "read", die)
+    with pytest.raises(Refused, match="killed"):
+        cloning.clone()
+    await_true(lambda: cloning.stored == [])
+    assert cloning.made.client(Role.USER, "alice").sbf.images() == []
+
+
+def test_a_user_who_leaves_gets_no_image(cloning: Cloning, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user leaves while the host packs. The guest may start again."""
+    left, reached = threading.Event(), threading.Event()
+    pack = RootArchive.pack
+
+    def wait(archive: RootArchive, root: GuestRoot, texts: object) -> Iterator[int]:
+        reached.set()
+        left.wait(10)
+        yield from pack(archive, root, texts)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(RootArchive, "pack", wait)
+    stream = cloning.guest()._open(CLONE)
+    assert reached.wait(10)
+    stream._connection.socket.shutdown(socket.SHUT_RDWR)
+    await_true(lambda: cloning.made.open_sessions == 0)
+    left.set()
+    await_true(lambda: not cloning.reservations._read)
+    assert (cloning.stored, cloning.made.client(Role.USER, "alice").sbf.images()) == ([], [])
+
+
+def test_an_agent_sends_images_only_for_its_open_sessions(cloning: Cloning) -> None:
+    sbf: SbfClient = cloning.made.client(Role.AGENT, "brno-h1").sbf
+    with pytest.raises(NotFound, match="session x of brno-h1 has ended, or is no clone"):
+        sbf.upload_clone("brno-h1", SESSION, CONTENT, [b"x"])
+
+
+def list_without_clones(sbf: SbfClient, element: str, after: int = 0, wait: float = 0) -> list[GuestSession]:
+    path = f"/v1/elements/{element}/sessions"
+    answer = sbf._connection.send("GET", path, query={"after": after, "wait": min(wait, 1)}, wait=wait)
+    return sbf._documents(GuestSession, answer)
+
+
+def test_agents_of_earlier_versions_are_not_asked(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An earlier agent does not request sessions of kind clone, whose kind it cannot read."""
+    monkeypatch.setattr(GuestCalls, "waiting_sessions", list_without_clones)
+    made = start(agent_wait=1)
+    stop(made)
+    with pytest.raises(Unreachable, match="upgrade agents of earlier versions"):
+        made.client(Role.USER, "alice").get("demo").guests.find("g1").clone("mine")
+    assert made.guests.asked == []

@@ -1,0 +1,150 @@
+"""Clones of containers: a stopped guest's root becomes an image in SBF's catalogue.
+
+A session of kind ``clone`` starts the work, and returns the progress to the user, one line (JSON) for each step. The
+agent first packs the root into a file without a name, because SBF needs the checksum and the size before the content.
+Then the agent uploads the file to SBF. When the user leaves, the agent stops the work, and SBF discards the upload.
+"""
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
+from typing import Final, Protocol
+
+from virtcloud.agent import log
+from virtcloud.agent.guest_access.session_listener import find_segment
+from virtcloud.agent.guests.guest_roots import GuestRoot
+from virtcloud.agent.guests.root_archives import RootArchive, list_key_lines, open_root_archive
+from virtcloud.agent.network import names
+from virtcloud.model.errors import Refused, VirtcloudError
+from virtcloud.model.guest_sessions import CloneProgress, GuestSession
+from virtcloud.model.image import CatalogueImage, ImageContent
+from virtcloud.model.values import Name
+from virtcloud.model.wanted import GuestWanted, Segment, WantedDocument
+
+REPORT_S: Final = 0.5
+"""Shortest time in seconds between two lines of progress."""
+ReserveRoot = Callable[[str, str], AbstractContextManager[GuestRoot]]
+"""Function that reserves the root of a domain and guest for a block, in which the guest does not start."""
+
+
+class CloneApi(Protocol):
+    """The calls of SBF that clones need."""
+
+    def wanted(self, element: str) -> WantedDocument:
+        """Return the wanted document of this host."""
+
+    def upload_clone(
+        self, element: str, session: GuestSession, content: ImageContent, data: Iterable[bytes]
+    ) -> CatalogueImage:
+        """Send an image to SBF for a session of this host."""
+
+
+class CloneCancelledError(Exception):
+    """The user has left."""
+
+
+class CloneChannel:
+    """A channel from which the user receives the progress of a clone."""
+
+    def __init__(self) -> None:
+        """Create a channel without progress."""
+        self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._cancelled = threading.Event()
+        self._reported = 0.0
+
+    def report(self, progress: CloneProgress, *, always: bool = False) -> None:
+        """Queue a line for the user, unless the last line is very new. Raise CloneCancelledError if the user left."""
+        if self._cancelled.is_set():
+            raise CloneCancelledError
+        if always or time.monotonic() - self._reported > REPORT_S:
+            self._reported = time.monotonic()
+            self._lines.put(progress.model_dump_json(exclude_none=True).encode() + b"\n")
+
+    def end(self) -> None:
+        """End the lines."""
+        self._lines.put(b"")
+
+    def receive(self) -> bytes:
+        """Return the next line. Return no bytes at the end."""
+        return self._lines.get()
+
+    def send(self, data: bytes) -> None:
+        """Discard input: a clone has none."""
+
+    def send_end(self) -> None:
+        """Do nothing: a clone has no input."""
+
+    def close(self) -> None:
+        """Request the end of the work. Idempotent."""
+        self._cancelled.set()
+        self.end()
+
+
+class GuestCloner:
+    """Makes images from the roots of this host's stopped containers."""
+
+    def __init__(self, element: Name, folder: Path, reserve_root: ReserveRoot, sbf: CloneApi) -> None:
+        """Write archives to the file system of ``folder``. ``element`` is this host."""
+        self._element = element
+        self._folder = folder
+        self._reserve_root = reserve_root
+        self._sbf = sbf
+
+    @contextmanager
+    def open_clone(self, session: GuestSession, segment: Segment) -> Iterator[CloneChannel]:
+        """Clone a guest within the block. Raise Refused if the guest runs, or if it is no container."""
+        with self._reserve_root(names.domain_name(segment.id, session.guest), session.guest) as root:
+            guest = self._require_stopped(session)
+            channel = CloneChannel()
+            worker = threading.Thread(target=self._run, args=(session, guest, root, channel), name="session clone")
+            worker.daemon = True
+            worker.start()
+            try:
+                yield channel
+            finally:
+                channel.close()
+                worker.join()
+
+    def _require_stopped(self, session: GuestSession) -> GuestWanted:
+        """Return the guest. The wanted document is read after the reservation, so the guest cannot start any more."""
+        segment = find_segment(self._sbf.wanted(self._element).wanted, session)
+        guest = next(guest for guest in segment.guests if guest.name == session.guest)
+        if guest.power != "off":
+            raise Refused(f"guest {guest.name} runs: stop it first (virtcloud guest stop), or pass --stop")
+        return guest
+
+    def _run(self, session: GuestSession, guest: GuestWanted, root: GuestRoot, channel: CloneChannel) -> None:
+        with suppress(CloneCancelledError):
+            try:
+                image = self._clone(session, guest, root, channel)
+                log.info("guest_cloned", guest=guest.name, image=image.name, size=image.source.size)
+                channel.report(CloneProgress(image=image), always=True)
+            except VirtcloudError as error:
+                log.warning("guest_not_cloned", guest=guest.name, error=error)
+                channel.report(CloneProgress(error=str(error)), always=True)
+            except Exception as error:  # noqa: BLE001 - a fault of one clone must not end the agent
+                message = log.internal_error(error, element=self._element, guest=guest.name)
+                channel.report(CloneProgress(error=str(message)), always=True)
+        channel.end()
+
+    def _clone(
+        self, session: GuestSession, guest: GuestWanted, root: GuestRoot, channel: CloneChannel
+    ) -> CatalogueImage:
+        with open_root_archive(self._folder) as archive:
+            for size in archive.pack(root, list_key_lines(guest.seed)):
+                channel.report(CloneProgress(packed=size))
+            content = archive.describe()
+            channel.report(CloneProgress(packed=content.size, size=content.size), always=True)
+            parts = _report_parts(archive, content.size, channel)
+            return self._sbf.upload_clone(self._element, session, content, parts)
+
+
+def _report_parts(archive: RootArchive, size: int, channel: CloneChannel) -> Iterator[bytes]:
+    sent = 0
+    for data in archive.read():
+        yield data
+        sent += len(data)
+        channel.report(CloneProgress(packed=size, sent=sent, size=size))

@@ -1,0 +1,60 @@
+"""Extra disks of containers: ext4 file systems in files, which the host mounts and the container has as ``/mnt/NAME``.
+
+=======================  ================================================================================
+in the guest's folder    content
+=======================  ================================================================================
+``disk-NAME.ext4``       the file system, which uses space only for what the guest wrote
+``disks/NAME``           the mounted file system; its root folder belongs to the guest's root user
+=======================  ================================================================================
+
+Only the host writes the file systems' metadata: a guest that could write them could attack the host's kernel, which
+mounts them. The disks are kept when the guest or the host restarts, and are removed with the guest's folder. A disk
+whose size differs is created again, and a disk that the guest no longer has is removed, as for virtual machines.
+"""
+
+import os
+from pathlib import Path
+from typing import Final
+
+from virtcloud.agent.files import refuse_os_errors
+from virtcloud.agent.guests import mounts
+from virtcloud.model.guest_limits import GuestDisk
+from virtcloud.model.wanted import GuestWanted
+
+DISKS: Final = "disks"
+MIB: Final = 1 << 20
+ROOT_MODE: Final = 0o755
+
+
+def disk_file(name: str) -> str:
+    """Return the name of the file of a container's extra disk."""
+    return f"disk-{name}.ext4"
+
+
+def ensure_container_disks(folder: Path, guest: GuestWanted, id_shift: int) -> None:
+    """Create and mount the extra disks of a stopped container. Remove disks that the guest no longer has. Idempotent.
+
+    ``id_shift`` is the host's ID of the guest's root user. Raise Refused if a disk cannot be created or mounted.
+    """
+    with refuse_os_errors(f"create the disks of guest {guest.name} in {folder}"):
+        mounts.unmount_below(folder / DISKS)
+        sizes = {disk_file(disk.name): disk.size_mb * MIB for disk in guest.disks or ()}
+        for path in folder.glob(disk_file("*")):
+            if path.stat().st_size != sizes.get(path.name):
+                path.unlink()
+        for disk in guest.disks or ():
+            _mount_disk(folder, disk, id_shift)
+
+
+def _mount_disk(folder: Path, disk: GuestDisk, id_shift: int) -> None:
+    file, target = folder / disk_file(disk.name), folder / DISKS / disk.name
+    target.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not file.exists():
+        incomplete = folder / f".{file.name}.new"  # after a crash, no disk without a complete file system has the name
+        mounts.create_file_system(incomplete, disk.size_mb)
+        incomplete.rename(file)
+    mounts.mount_file_system(file, target)
+    if target.stat().st_uid != id_shift:
+        (target / "lost+found").rmdir()  # for repairs by the host's root only
+        os.chown(target, id_shift, id_shift)
+        target.chmod(ROOT_MODE)
