@@ -4,22 +4,34 @@ The host's disk is an ext4 file system in an image file, as mounted by the real 
 a disk contains after a power failure: data that the kernel has not written yet are not in the copy.
 """
 
+import os
 import shutil
 import subprocess
+import tarfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
 from seed_documents import CLUSTER_KEY, HOST_KEY, PUBLIC_KEY, seeded_guest, seeded_segment
 
+from virtcloud.agent.difference import StepPending
 from virtcloud.agent.files import write_durably
-from virtcloud.agent.guests import mounts
+from virtcloud.agent.guests import image_cache, mounts
 from virtcloud.agent.guests.container_seeds import write_container_seed
 from virtcloud.agent.guests.guest_disks import ensure_disks
 from virtcloud.agent.guests.guest_roots import GuestRoots
-from virtcloud.agent.guests.images import QemuImage
+from virtcloud.agent.guests.image_cache import ImageCache
+from virtcloud.agent.guests.image_fetch import ImageSources
+from virtcloud.agent.guests.image_unpack import UnpackLimits
+from virtcloud.agent.guests.images import LxcImage, QemuImage
+from virtcloud.client.connection import FileTransfer
+from virtcloud.model.errors import NotFound
+from virtcloud.model.image import ImageSource
+from virtcloud.model.values import Name
 from virtcloud.model.wanted import GuestWanted
 
 T = TypeVar("T")
@@ -150,3 +162,66 @@ def test_a_virtual_machine_has_a_usable_disk_after_a_power_failure(
             assert subprocess.run(check, check=False).returncode == 0  # noqa: S603
 
     with_mounts(work)
+
+
+@pytest.mark.parametrize("moment", ["unpack", "remove_partial_file"])
+def test_an_image_is_complete_after_a_power_failure_of_its_fetch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str, with_mounts: Run[None]
+) -> None:
+    """The power fails when the files have been unpacked, or when the complete image has got its name."""
+    archive = make_archive(tmp_path / "local/image.tar")
+    source = ImageSource.model_validate(
+        {"sha256": sha256(archive).hexdigest(), "size": len(archive), "format": "tar", "file": "image.tar"}
+        | {"architecture": os.uname().machine}
+    )
+    real = getattr(image_cache, moment)
+
+    def work() -> None:
+        with host_disk(tmp_path) as disk:
+
+            def lose_power_after(*arguments: object) -> object:
+                result = real(*arguments)
+                monkeypatch.setattr(image_cache, moment, real)
+                write_durably(disk.folder / "other", b"commits the journal")
+                disk.lose_power()
+                return result
+
+            monkeypatch.setattr(image_cache, moment, lose_power_after)
+            fetch(disk.folder, tmp_path / "local", source)
+            image = fetch(disk.folder, tmp_path / "local", source)
+            assert disk.folder.name == "host1"
+            assert image.rootfs.is_relative_to(disk.folder)
+            assert (image.rootfs / "sbin/init").read_bytes() == Path("/bin/busybox").read_bytes()
+            assert [path.name for path in (disk.folder / "images").iterdir()] == [source.sha256]
+
+    with_mounts(work)
+
+
+def make_archive(path: Path) -> bytes:
+    """Write and return the archive of a root file system."""
+    path.parent.mkdir()
+    with tarfile.open(path, "w") as archive:
+        archive.add("/bin/busybox", "sbin/init")
+    return path.read_bytes()
+
+
+def fetch(host: Path, local: Path, source: ImageSource) -> LxcImage:
+    """Fetch an image, as a started agent does for a guest."""
+    done = threading.Event()
+    settings = image_cache.CacheSettings(
+        host / "images", host / "guests", source.architecture, 64 * MIB, UnpackLimits(16 * MIB)
+    )
+    cache = ImageCache(settings, ImageSources(no_sbf, local, ()), done.set, lambda _: None)
+    try:
+        image = cache.require(Name("c"), source, host / "guests/vc-1-n1")
+    except StepPending:
+        assert done.wait(20)
+        image = cache.require(Name("c"), source, host / "guests/vc-1-n1")
+    assert isinstance(image, LxcImage)
+    return image
+
+
+@contextmanager
+def no_sbf(_name: str, _offset: int, _etag: str | None) -> Iterator[FileTransfer]:
+    raise NotFound("image c is not known")
+    yield
