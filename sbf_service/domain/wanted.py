@@ -15,7 +15,15 @@ from virtcloud.model.topology import Topology
 from virtcloud.model.transport import Transport
 from virtcloud.model.values import Mac, Name, PortName, PortRef, VlanId
 from virtcloud.model.vlans import VlanSet
-from virtcloud.model.wanted import ADDRESS_FILTERS, IMAGES, GuestWanted, HostWanted, Segment, SwitchWanted
+from virtcloud.model.wanted import (
+    ADDRESS_FILTERS,
+    HOST_SERVICES,
+    IMAGES,
+    GuestWanted,
+    HostWanted,
+    Segment,
+    SwitchWanted,
+)
 
 WantedState = SwitchWanted | EdgeWanted | HostWanted
 
@@ -146,6 +154,7 @@ def _segment(topology: Topology, end: PortRef, clusters: Sequence[LiveCluster]) 
         requires=tuple(_list_requirements(network.spec, clusters, end.element)),
         filters=network.spec.filters,
         serves=network.spec.serves,
+        host_services=network.spec.host_services,
         mtu=_find_mtu(topology, clusters),
     )
 
@@ -155,6 +164,8 @@ def _list_requirements(network: ClusterSpec, clusters: Sequence[LiveCluster], ho
     guests = [(cluster, guest) for cluster in clusters for guest in cluster.spec.guests if guest.host == host]
     if network.filters == "addresses":
         yield ADDRESS_FILTERS
+    if network.host_services and guests:
+        yield HOST_SERVICES
     if any(guest.image in cluster.images for cluster, guest in guests):
         yield IMAGES
     if any(guest.disks or _limits(guest) for _, guest in guests):

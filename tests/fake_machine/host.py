@@ -65,6 +65,10 @@ class FakeKernel:
         self.changes += 1
         self.by_index[index] = replace(self.by_index[index], **values)
 
+    def isolate(self, index: int) -> None:
+        """Isolate a bridge's port."""
+        self.by_index[index] = replace(self.by_index[index], isolated=True)
+
     def packet_filter_sysctls(self) -> tuple[str, ...]:
         """Return the active sysctls that pass bridged frames to the packet filter."""
         return self.set_sysctls

@@ -11,6 +11,13 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 
 from virtcloud.agent.guests.peer_files import hash_peer_files, render_peer_files
+from virtcloud.agent.host_services.server_difference import (
+    ObservedServer,
+    ServeGuests,
+    StopServing,
+    find_server_changes,
+    find_unwanted_servers,
+)
 from virtcloud.agent.network import names
 from virtcloud.agent.network.guest_filters import GuestPort, ObservedFilters, list_elements
 from virtcloud.model.errors import VirtcloudError, count_of
@@ -71,6 +78,7 @@ class ObservedHost:
     guests: tuple[ObservedGuest, ...] = ()
     hypervisor_errors: tuple[str, ...] = ()
     filters: ObservedFilters | None = None
+    servers: tuple[ObservedServer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,13 +184,16 @@ class WritePeerFiles:
         return f"write the names of {count_of(len(self.segment.peers), 'guest')} for {self.guest.name}"
 
 
-Step = StopGuests | RemoveSegment | BuildSegment | FilterGuests | StartGuest | WritePeerFiles
+Step = (
+    StopGuests | RemoveSegment | BuildSegment | FilterGuests | ServeGuests | StartGuest | StopServing | WritePeerFiles
+)
 
 
 def compute_difference(wanted: HostWanted, observed: ObservedHost) -> list[Step]:
     """Return the steps that turn the observed state into the wanted state."""
     filters = [] if observed.filters is None else _filter_changes(wanted, observed.filters)
-    return [*_removals(wanted, observed), *filters, *_creations(wanted, observed)]
+    servers = find_unwanted_servers(wanted.segments, observed.servers)
+    return [*servers, *_removals(wanted, observed), *filters, *_creations(wanted, observed)]
 
 
 def digest(segment: Segment, guest: GuestWanted) -> str:
@@ -253,6 +264,7 @@ def _creations(wanted: HostWanted, observed: ObservedHost) -> Iterator[Step]:
         mtu_faults = tuple(_find_mtu_faults(segment, existing)) if existing else ()
         if existing is None or existing.faults or mtu_faults:
             yield BuildSegment(segment, (*faults.get((segment.id, segment.vlan), ()), *mtu_faults))
+        yield from find_server_changes(segment, observed.servers)
         for guest in segment.guests:
             if (segment.id, guest.name) not in running and guest.power is None:
                 yield StartGuest(segment, guest)

@@ -26,6 +26,7 @@ from virtcloud.agent.guests.containment_checks import (
     describe_qemu_confinement,
 )
 from virtcloud.agent.guests.images import list_images
+from virtcloud.agent.host_services.dnsmasq_servers import describe_dnsmasq
 from virtcloud.agent.network.guest_filters import GuestPort
 from virtcloud.agent.network.nftables import NftablesFilters
 from virtcloud.agent.settings import AgentSettings, read_settings
@@ -89,6 +90,8 @@ def _checks(config: Path) -> Iterator[HostCheck]:
     if not missing:
         yield from _kernel(settings)
         yield from _hypervisors(settings)
+    if settings.hypervisors:
+        yield _attempt("services", "DHCP and DNS for guests", describe_dnsmasq, required=False)
     yield from _sbf(settings, checks_uplinks=not missing)
     yield _agent(settings)
 

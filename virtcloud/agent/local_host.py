@@ -1,4 +1,4 @@
-"""The host that the agent reconciles: its segments in the kernel, and its guests on the hypervisors.
+"""The host that the agent reconciles: its segments in the kernel, its guests on the hypervisors, and their servers.
 
 Importing this module imports pyroute2 and libvirt.
 """
@@ -30,6 +30,8 @@ from virtcloud.agent.guests.hypervisor import LibvirtHypervisor
 from virtcloud.agent.guests.image_cache import CacheSettings, ImageCache
 from virtcloud.agent.guests.image_fetch import DownloadFromSbf, ImageSources
 from virtcloud.agent.guests.image_unpack import UnpackLimits
+from virtcloud.agent.host_services.dnsmasq_servers import DnsmasqServers
+from virtcloud.agent.host_services.server_difference import ServeGuests, StopServing
 from virtcloud.agent.job_access.job_relays import JobRelays, find_bridge
 from virtcloud.agent.network import names
 from virtcloud.agent.network.address_probe import AddressProbe
@@ -56,11 +58,16 @@ class LocalHost:
         guests: LocalGuests,
         filters: NftablesFilters | None = None,
         consoles: GuestConsoles | None = None,
+        servers: DnsmasqServers | None = None,
     ) -> None:
-        """Reconcile ``segments``, ``guests`` and ``filters``. Without ``filters``, guests may send any frame."""
+        """Reconcile ``segments``, ``guests``, ``filters`` and ``servers``.
+
+        Without ``filters``, guests may send any frame. Without ``servers``, no guest gets DHCP and DNS from the host.
+        """
         self._segments = segments
         self._guests = guests
         self._filters = filters
+        self._servers = servers
         self.consoles = consoles or GuestConsoles()
         self.root_reservations = guests.root_reservations
         self._orphans_removed_for: HostWanted | None = None
@@ -75,7 +82,8 @@ class LocalHost:
         guests, hypervisor_errors = self._guests.read()
         filters = self._filters.read() if self._filters else None
         self._interfaces = self._segments.list_interfaces()
-        return ObservedHost(self._segments.read(self._interfaces), guests, hypervisor_errors, filters)
+        servers = self._servers.read(self._interfaces) if self._servers else ()
+        return ObservedHost(self._segments.read(self._interfaces), guests, hypervisor_errors, filters, servers)
 
     def remove_orphaned_files(self, wanted: HostWanted) -> None:
         """Remove the files of guests that are not wanted and have no domain, once for each wanted state.
@@ -97,20 +105,20 @@ class LocalHost:
         Raise Refused if the kernel or a hypervisor refuses the step. Raise Unsafe if the step would change a foreign
         object. Raise Unreachable if a hypervisor does not answer.
         """
-        if isinstance(step, StopGuests | RemoveSegment | StartGuest):
+        if isinstance(step, StopGuests | RemoveSegment | ServeGuests | StartGuest | StopServing):
             self._interfaces = None
         try:
             match step:
                 case StopGuests(cluster, guests, kept):
                     self._guests.ensure_no_guests(cluster, guests, kept)
-                case RemoveSegment(cluster, vlan, files_stay):
-                    self._segments.ensure_no_segment(cluster, vlan)
-                    if not files_stay:
-                        self._guests.ensure_no_files(cluster)
+                case RemoveSegment():
+                    self._remove(step)
                 case BuildSegment(segment, faults):
                     self._build(segment, faults)
                 case FilterGuests(_, ports) if self._filters:
                     self._filters.replace(ports)
+                case ServeGuests() | StopServing() if self._servers:
+                    self._servers.apply(step)
                 case StartGuest(segment, guest):
                     self._guests.ensure_guest(segment, guest)
                     self._segments.ensure_guest_mtus(segment, (guest,))
@@ -119,6 +127,11 @@ class LocalHost:
         except Refused:
             self._orphans_removed_for = None  # the removal of files may have failed: try again at the next reading
             raise
+
+    def _remove(self, step: RemoveSegment) -> None:
+        self._segments.ensure_no_segment(step.cluster, step.vlan)
+        if not step.files_stay:
+            self._guests.ensure_no_files(step.cluster)
 
     def _build(self, segment: Segment, faults: tuple[str, ...]) -> None:
         self._segments.ensure_segment(segment, self._recent_interfaces(segment))
@@ -158,7 +171,8 @@ def open_host(
         )
         filters = _open_filters(settings)
         guests = LocalGuests(hypervisors, _guest_settings(settings), pause, cache=cache, consoles=consoles)
-        yield LocalHost(segments, guests, filters, consoles)
+        servers = DnsmasqServers(kernel, settings.state / "servers")
+        yield LocalHost(segments, guests, filters, consoles, servers)
     finally:
         consoles.close()
         kernel.close()

@@ -10,7 +10,7 @@ from virtcloud.cli.cluster_view import format_lease_end
 from virtcloud.cli.options import DurationType, open_client
 from virtcloud.cli.progress import wait_with_progress
 from virtcloud.client.api import Client, Cluster
-from virtcloud.model.cluster import ClusterSpec, ClusterState, GuestFilters, GuestService
+from virtcloud.model.cluster import ClusterSpec, ClusterState, GuestFilters, GuestService, HostService
 from virtcloud.model.errors import GuestTaken
 from virtcloud.model.guest_limits import MIN_DISK_MB
 from virtcloud.model.views import ClusterView
@@ -124,6 +124,14 @@ RENAME_GUESTS = (
     multiple=True,
     type=click.Choice(get_args(GuestService)),
     help="A service that guests offer to other guests: DHCP, or IPv6 router advertisements; may be repeated.",
+)
+@click.option(
+    "--host-service",
+    "host_services",
+    multiple=True,
+    type=click.Choice(get_args(HostService)),
+    help="A service that hosts offer to their guests: DHCP with the addresses of the spec, or DNS with the names of "
+    "the network's guests (needs dhcp); may be repeated.",
 )
 @click.option("--user", metavar="USER", help="The user that the guests create.  [default: the owner]")
 @click.option(

@@ -50,6 +50,7 @@ class ClusterOptions:
     deadline: float | None
     filters: str | None
     serves: tuple[str, ...]
+    host_services: tuple[str, ...]
     user: str | None
     ssh_keys: tuple[IO[str], ...]
     user_data: IO[str] | None
@@ -86,6 +87,7 @@ def build_spec(options: ClusterOptions, caller: Callable[[], str]) -> ClusterSpe
         "deadline_s": options.deadline,
         "filters": options.filters,
         "serves": options.serves or None,
+        "host_services": options.host_services or None,
         "user": options.user,
         "authorized_keys": [key for file in options.ssh_keys for key in parse_user_keys(file.read(), file.name)]
         or None,

@@ -42,6 +42,8 @@ def _print_summary(view: ClusterView) -> None:
         click.echo(f"filters of guests: {view.spec.filters}")
     if view.spec.serves:
         click.echo(f"services of guests: {', '.join(view.spec.serves)}")
+    if view.spec.host_services:
+        click.echo(f"services of hosts: {', '.join(view.spec.host_services)}")
     if view.quarantined:
         click.echo("VLAN IDs are quarantined until all elements below are clean")
 

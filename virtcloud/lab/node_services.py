@@ -86,6 +86,7 @@ def base_files(hosts: str, lldp: LldpAccount | None = None) -> dict[str, str]:
         "/run/etc/passwd": f"{user}{addressing.SWITCH_ACCOUNT}:x:0:0::/run/home:/bin/sh\n"
         "root:x:0:0::/run/home:/bin/sh\n"
         "sshd:x:101:65534::/run/sshd:/usr/sbin/nologin\nnobody:x:65534:65534::/:/usr/sbin/nologin\n"
+        "dnsmasq:x:105:65534::/:/usr/sbin/nologin\n"
         "libvirt-qemu:x:102:102::/:/usr/sbin/nologin\n",  # libvirtd resolves this account even if it runs as root
         "/run/etc/group": "root:x:0:\nlibvirt-qemu:x:102:\nkvm:x:103:\nfrrvty:x:104:root\nnogroup:x:65534:\n"
         + (f"_lldpd:x:{lldp.group}:\n" if lldp else ""),

@@ -109,7 +109,13 @@ GuestService = Literal["dhcp", "ra"]
 """A service that guests offer to other guests of their network: DHCP, or IPv6 router advertisements."""
 OMIT_EMPTY: Final = Field(exclude_if=not_)
 """An empty list is left out of documents, because an older SBF refuses a spec with a key that it does not know."""
-NETWORK_KEYS: Final = ("name", "vlan", "subnets", "shares_with", "sites", "filters", "serves")
+HostService = Literal["dhcp", "dns"]
+"""A service that each host of a network offers to its own guests.
+
+- ``dhcp``: DHCP, DHCPv6 and router advertisements, with the addresses of the spec
+- ``dns``: the names of all guests of the network
+"""
+NETWORK_KEYS: Final = ("name", "vlan", "subnets", "shares_with", "sites", "filters", "serves", "host_services")
 """The keys of a spec that only a new network has."""
 
 
@@ -196,6 +202,9 @@ class ClusterSpec(Document):
     null: any IP addresses, no foreign MAC addresses."""
     serves: Annotated[tuple[GuestService, ...], OMIT_EMPTY] = ()
     """Services that guests offer to other guests; answers of other DHCP servers and routers are dropped."""
+    host_services: Annotated[tuple[HostService, ...], OMIT_EMPTY] = ()
+    """Services that hosts offer to their guests: `dhcp` with the addresses of the spec, and `dns` with the names of the
+    network's guests. `dns` needs `dhcp`, by which guests learn the address of the DNS server."""
     spread: GuestSpread | None = None
     """Further virtual machines, for which SBF chooses the hosts. The cluster's view lists them in `guests`."""
     lease_s: LeaseSeconds = 4 * 3600
@@ -232,6 +241,19 @@ class ClusterSpec(Document):
         versions = [ip_interface(subnet).version for subnet in self.subnets or ()]
         if len(set(versions)) < len(versions):
             raise BadInput(f"expected at most one subnet of IPv{versions[0]}, got {len(versions)}", ("subnets",))
+        return self
+
+    @model_validator(mode="after")
+    def _check_host_services(self) -> Self:
+        if not self.host_services:
+            return self
+        path = ("host_services",)
+        if "dhcp" not in self.host_services:
+            raise BadInput("expected dhcp with dns, because guests learn by DHCP where the DNS server is", path)
+        if "dhcp" in self.serves:
+            raise BadInput("expected DHCP servers on hosts or in guests (serves), got both", path)
+        if self.subnets == () and not any(guest.addresses for guest in self.guests):
+            raise BadInput("expected addresses that DHCP can assign, got subnets: []", path)
         return self
 
 

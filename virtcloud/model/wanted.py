@@ -8,7 +8,7 @@ from typing import Final, Literal, Self
 from pydantic import Field, model_validator
 
 from virtcloud.model.access import ClusterOrigin
-from virtcloud.model.cluster import GuestFilters, GuestService
+from virtcloud.model.cluster import GuestFilters, GuestService, HostService
 from virtcloud.model.document import Document
 from virtcloud.model.errors import BadInput
 from virtcloud.model.guest_limits import GuestDisk, GuestLimits
@@ -214,6 +214,10 @@ GUEST_POWER: Final = "guest-power"
 
 ADDRESS_FILTERS = "address-filters"
 """The requirement of segments with ``filters: addresses``. An agent that ignores this key would not check addresses."""
+HOST_SERVICES: Final = "host-services"
+"""The requirement of segments with ``host_services``. An agent that ignores this key would leave guests without
+addresses.
+"""
 
 
 class Segment(Document):
@@ -244,6 +248,8 @@ class Segment(Document):
     """The filters of the guests' frames; null: the guests may use any IP addresses, but no foreign MAC addresses."""
     serves: tuple[GuestService, ...] = ()
     """The services that guests offer to other guests."""
+    host_services: tuple[HostService, ...] = ()
+    """The services that the host offers to the guests of this segment."""
     mtu: int | None = None
     """The MTU of the cluster in bytes; null: the MTU of the port."""
 

@@ -40,6 +40,12 @@ def test_a_networks_filters_are_options_and_are_shown(run: RunCommand, sbf: Fake
     assert {"filters of guests: addresses", "services of guests: dhcp, ra"} <= {*lines}
 
 
+def test_the_services_of_hosts_are_options_and_are_shown(run: RunCommand, sbf: FakeSbf) -> None:
+    run(*CREATE, "--host-service", "dhcp", "--host-service", "dns")
+    assert sbf.requests[0].spec.host_services == ("dhcp", "dns")
+    assert "services of hosts: dhcp, dns" in run("cluster", "show", "demo").stdout.splitlines()
+
+
 def test_the_options_become_the_spec(run: RunCommand, sbf: FakeSbf) -> None:
     run(
         *CREATE,

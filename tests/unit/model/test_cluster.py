@@ -40,9 +40,29 @@ def test_a_multicast_mac_is_refused() -> None:
     assert "expected a unicast MAC address" in refusal(text)
 
 
-@pytest.mark.parametrize("key", ["filters: open", "serves: [dhcp]"])
+@pytest.mark.parametrize("key", ["filters: open", "serves: [dhcp]", "host_services: [dhcp]"])
 def test_only_a_new_network_chooses_its_filters(key: str) -> None:
     assert "expected only a new network to have" in refusal(f"owner: alice\nhosts: [h1]\njoins: n\n{key}\n")
+
+
+@pytest.mark.parametrize(
+    ("keys", "reason"),
+    [
+        ("host_services: [dns]", "expected dhcp with dns, because guests learn by DHCP where the DNS server is"),
+        ("host_services: [dhcp]\nserves: [dhcp]", "expected DHCP servers on hosts or in guests (serves), got both"),
+        ("host_services: [dhcp]\nsubnets: []", "expected addresses that DHCP can assign, got subnets: []"),
+        ("host_services: [metadata]", "expected 'dhcp' or 'dns', got 'metadata'"),
+    ],
+)
+def test_services_of_hosts_that_cannot_work_are_refused(keys: str, reason: str) -> None:
+    found = refusal(f"owner: alice\nhosts: [h1]\n{keys}\n")
+    assert found.startswith("cluster.yaml:3: host_services")
+    assert found.endswith(reason)
+
+
+def test_a_spec_without_services_of_hosts_suits_an_older_sbf() -> None:
+    spec = read_document("owner: alice\nhosts: [h1]\n", "cluster.yaml", ClusterSpec)
+    assert "host_services" not in spec.model_dump()
 
 
 def test_hosts_of_guests_belong_to_the_cluster() -> None:

@@ -4,11 +4,13 @@ Sources of the formats: https://docs.cloud-init.io/en/latest/reference/datasourc
 "Module reference" and "Networking config Version 2". The keys need cloud-init 21.3 or later.
 """
 
+from ipaddress import ip_interface
 from typing import Final
 
 from virtcloud.agent.guests import peer_files
 from virtcloud.agent.guests.cloud_config import CloudConfig, render_cloud_config, render_yaml
 from virtcloud.agent.guests.peer_files import PeerFiles
+from virtcloud.agent.host_services.dnsmasq_config import list_assigned_addresses
 from virtcloud.model.guest_seed import GuestSeed
 from virtcloud.model.wanted import GuestWanted, Segment
 
@@ -22,6 +24,7 @@ PEER_FILE_PATHS: Final = {
 }
 """The paths of the peer files in a guest."""
 END_OF_FILE: Final = "END OF FILE OF VIRTCLOUD"
+IPV4, IPV6 = 4, 6
 
 NoCloudData = dict[str, str]
 """The content of the files `META_DATA`, `USER_DATA` and `NETWORK_CONFIG`."""
@@ -93,15 +96,18 @@ def _write_command(path: str, content: str) -> str:
 
 
 def _network_config(segment: Segment, guest: GuestWanted) -> CloudConfig:
+    """Return the configuration of eth0. If the host offers DHCP, the seed lists only the addresses without DHCP."""
+    assigned = list_assigned_addresses(segment, guest)
+    versions = {ip_interface(address).version for address in assigned}
     return {
         "version": 2,
         "ethernets": {
             "eth0": {
                 "match": {"macaddress": guest.mac},
                 "set-name": "eth0",
-                "dhcp4": False,
-                "dhcp6": False,
-                "addresses": list(guest.addresses),
+                "dhcp4": IPV4 in versions,
+                "dhcp6": IPV6 in versions,
+                "addresses": [address for address in guest.addresses if address not in assigned],
                 **({"mtu": segment.mtu} if segment.mtu else {}),
             }
         },

@@ -28,6 +28,7 @@ class KernelInterface:
     * ``host_ip_disabled``: the host's IP stack does not use the interface
     * ``addressed``: the interface has an address of global scope
     * ``packet_filtered``: the interface is a bridge whose options pass frames to the host's packet filter
+    * ``isolated``: the interface is a bridge's port that exchanges no frames with other isolated ports
     """
 
     index: int
@@ -42,6 +43,7 @@ class KernelInterface:
     host_ip_disabled: bool = False
     addressed: bool = False
     packet_filtered: bool = False
+    isolated: bool = False
 
 
 class HostIpSettings(Document):
@@ -84,6 +86,9 @@ class Kernel(Protocol):
 
     def change(self, index: int, **values: Any) -> None:  # noqa: ANN401 - netlink's attributes
         """Change ``name``, ``alias``, ``mtu``, ``master`` or ``up`` of an interface."""
+
+    def isolate(self, index: int) -> None:
+        """Isolate a bridge's port. A bridge forwards no frames between isolated ports."""
 
     def packet_filter_sysctls(self) -> tuple[str, ...]:
         """Return the names of the nonzero sysctls that pass the frames of all bridges to the host's packet filter."""

@@ -56,13 +56,15 @@ class NetlinkKernel:
             self._socket.link("add", ifname=name, kind="bridge", br_stp_state=0, br_mcast_snooping=0)
             return self._index(name)
 
-    def add_veth_pair(self, name: str, peer: str, process: int, mtu: int) -> int:
+    def add_veth_pair(self, name: str, peer: str, process: int, mtu: int, mac: str | None = None) -> int:
         """Create a veth pair in the state down, with ``peer`` in a process's network namespace.
 
-        Return the index of the interface ``name``.
+        ``mac`` is the MAC address of ``peer``; None: the kernel chooses. Return the index of the interface ``name``.
         """
         with _translate_errors(f"create the interfaces {name} and {peer}"):
             peer_attributes = {"ifname": peer, "net_ns_pid": process, "mtu": mtu}
+            if mac is not None:
+                peer_attributes["address"] = mac
             self._socket.link("add", ifname=name, kind="veth", mtu=mtu, peer=peer_attributes)
             return self._index(name)
 
@@ -76,6 +78,11 @@ class NetlinkKernel:
             f"set {', '.join(f'{key}={value}' for key, value in values.items())} of interface {index}"
         ):
             self._socket.link("set", index=index, **attributes)
+
+    def isolate(self, index: int) -> None:
+        """Isolate a bridge's port. A bridge forwards no frames between isolated ports (bridge(8))."""
+        with _translate_errors(f"isolate the bridge port {index}"):
+            self._socket.brport("set", index=index, isolated=1)
 
     def packet_filter_sysctls(self) -> tuple[str, ...]:
         """Return the nonzero sysctls of br_netfilter, as ``net.bridge.NAME``. Without br_netfilter, return no sysctl.
@@ -195,7 +202,13 @@ def _parse_interface(message: Any, addressed: Container[int]) -> KernelInterface
         packet_filtered=kind == "bridge"
         and data is not None
         and any(data.get_attr(f"IFLA_{option.upper()}") for option in _FILTERS),
+        isolated=_is_isolated(info),
     )
+
+
+def _is_isolated(info: Any) -> bool:  # noqa: ANN401 - pyroute2 has no types
+    port = info.get_attr("IFLA_INFO_SLAVE_DATA") if info and info.get_attr("IFLA_INFO_SLAVE_KIND") == "bridge" else None
+    return bool(port and port.get_attr("IFLA_BRPORT_ISOLATED"))
 
 
 def _is_host_ip_disabled(families: Any) -> bool:  # noqa: ANN401 - pyroute2 has no types

@@ -9,7 +9,10 @@ name is too long
 bridge                      ``br<vlan>``                                    ``br100``
 a guest's bridge port       ``vc<vlan>-<8 hex>``                            ``vc100-9f3a2b1c``
 a job's bridge port         ``vj<vlan>-<8 hex>``                            ``vj100-0c56e1aa``
-interface without alias     ``vcnew-``, ``vcnewb-`` or ``vcnewj-<vlan>``    ``vcnew-100``
+the bridge port of the      ``vs<vlan>``                                    ``vs100``
+DHCP and DNS server
+interface without alias     ``vcnew-``, ``vcnewb-``, ``vcnewj-<vlan>`` or   ``vcnew-100``
+                            ``vcnews-<vlan>``
 libvirt domain              ``vc-<cluster id>-<guest>``                     ``vc-4c1f-g1``
 a job's files               ``<key>``                                       ``12.pbs``
 a job's files, if that      ``<46 of the key>~<16 hex>``
@@ -34,6 +37,7 @@ MAX_FILE_NAME = 63
 ALIAS_PREFIX = "virtcloud:"
 _BRIDGE = re.compile(r"br([1-9][0-9]{0,3})")
 _JOB_PORT = re.compile(r"vj([1-9][0-9]{0,3})-[0-9a-f]{8}")
+_SERVER_PORT = re.compile(r"vs([1-9][0-9]{0,3})")
 _GUEST_PORT = re.compile(r"vc[1-9][0-9]{0,3}-[0-9a-f]{8}")
 
 
@@ -74,6 +78,22 @@ def vlan_of_job_port(name: str) -> int | None:
     """Parse the VLAN ID from the name of a job's port. Return None for another name."""
     match = _JOB_PORT.fullmatch(name)
     return int(match.group(1)) if match else None
+
+
+def server_port_name(vlan: int) -> str:
+    """Return the name of the port of a cluster's DHCP and DNS server on the cluster's bridge."""
+    return f"vs{vlan}"
+
+
+def vlan_of_server_port(name: str) -> int | None:
+    """Parse the VLAN ID from the name of a server's port. Return None for another name."""
+    match = _SERVER_PORT.fullmatch(name)
+    return int(match.group(1)) if match else None
+
+
+def temporary_server_port_name(vlan: int) -> str:
+    """Return the name that a server's port has until its ownership alias is set."""
+    return f"vcnews-{vlan}"
 
 
 def is_job_port(name: str, key: str) -> bool:

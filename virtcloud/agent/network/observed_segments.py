@@ -97,6 +97,7 @@ def is_job_port(interface: KernelInterface, cluster: str | None, vlan: int) -> b
 
 
 def _vlan_ids(interface: KernelInterface) -> set[int]:
-    """Return the VLAN ID of a tagged interface, a bridge or a job's port. For other interfaces, return an empty set."""
-    vlan_in_name = names.vlan_of_bridge(interface.name) or names.vlan_of_job_port(interface.name)
+    """Return the VLAN ID of a tagged interface, a bridge, or a port of a job or server. Otherwise, return no ID."""
+    name = interface.name
+    vlan_in_name = names.vlan_of_bridge(name) or names.vlan_of_job_port(name) or names.vlan_of_server_port(name)
     return {interface.vlan if interface.kind == "vlan" else vlan_in_name} - {None}  # type: ignore[return-value]

@@ -72,6 +72,8 @@ class SegmentInterfaces:
         for index in self._remove_unwanted_ports(segment, existing):
             self._kernel.change(index, master=bridge_index)
         self._kernel.change(port_index, master=bridge_index, up=True)
+        if segment.host_services:
+            self._kernel.isolate(port_index)
         self._kernel.change(bridge_index, up=True)
 
     def ensure_guest_mtus(self, segment: Segment, guests: Iterable[GuestWanted]) -> None:

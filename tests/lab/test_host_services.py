@@ -1,0 +1,153 @@
+"""DHCP and DNS of hosts in the lab: two identical clusters on the same hosts, each with its own servers."""
+
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from lab_capture import capturing
+from lab_clusters import LIMIT_S, create, remove
+
+from virtcloud.agent.host_services.dnsmasq_config import ADDRESS, MAC
+from virtcloud.client.sbf import SbfClient
+from virtcloud.lab import Lab
+from virtcloud.lab.demo.context import ENTER_CONTAINER
+from virtcloud.lab.node_services import AGENT_STATE
+from virtcloud.lab.snapshot import read_guests
+from virtcloud.model.cluster import ClusterSpec, Guest
+from virtcloud.model.views import ClusterView
+
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.skipif(shutil.which("dnsmasq") is None, reason="NOT TESTED: dnsmasq-base is not installed"),
+]
+
+HOSTS = ("brno-h1", "praha-h1")
+SWITCH, PORT = "brno-sw1", "p1"
+ENTER = ENTER_CONTAINER.replace(" -n -m -u ", " -a ")
+GUEST_MAC = "02:00:00:00:00:d1"
+REPAIR_S = 90.0
+"""The agent reads its host every 30 s."""
+GET_LEASE = f"""
+ip -4 addr flush dev eth0
+cat >/tmp/lease <<'END'
+#!/bin/sh
+[ "$1" = bound ] || exit 0
+ip addr add $ip/$mask dev eth0
+ip route add {ADDRESS} dev eth0
+echo "$ip $hostname $domain $dns"
+END
+busybox chmod +x /tmp/lease
+busybox udhcpc -i eth0 -n -q -t 20 -T 1 -s /tmp/lease
+"""
+"""A shell script in a guest without an address: it gets an address by DHCP, and prints what DHCP answers."""
+
+
+@pytest.fixture(scope="module")
+def client(lab: Lab) -> Iterator[SbfClient]:
+    with SbfClient(f"unix://{lab.sbf_socket}", timeout=60) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def twins(client: SbfClient) -> Iterator[tuple[ClusterView, ClusterView]]:
+    """Two clusters whose guests have the same names, hosts, MAC addresses and IP addresses."""
+    guests = tuple(
+        Guest(
+            name=f"n{i}",
+            host=host,
+            image="busybox",
+            memory_mb=32,
+            mac=f"02:00:00:00:00:d{i}",
+            addresses=(f"10.0.0.{i}/24", f"fd00::{i}/64"),
+        )
+        for i, host in enumerate(HOSTS, 1)
+    )
+    spec = ClusterSpec(owner="eva", guests=guests, host_services=("dhcp", "dns"), filters="addresses")
+    yield create(client, "first", spec), create(client, "second", spec)
+    remove(client, "first", "second")
+
+
+def in_guest(lab: Lab, cluster: ClusterView, script: str) -> str:
+    """Run a shell script as root of the guest n1 of a cluster. Return its output."""
+    (domain,) = (name for name in read_guests(lab, HOSTS[0]) if cluster.id in name)
+    return lab.run(HOSTS[0], ("sh", "-c", ENTER, domain, "/bin/sh"), stdin=f"export PATH=/bin\n{script}\n").stdout
+
+
+def find_addresses(lab: Lab, cluster: ClusterView, name: str) -> list[str]:
+    """Return the addresses that the guest n1 of a cluster finds for a name."""
+    output = in_guest(lab, cluster, f"busybox nslookup {name} {ADDRESS}")
+    return [line.split()[1] for line in output.splitlines() if line.startswith("Address") and ADDRESS not in line]
+
+
+def read_record(lab: Lab, cluster: ClusterView) -> dict[str, Any]:
+    """Return the record of a cluster's server on the first host, or an empty record."""
+    text = lab.run(HOSTS[0], ("cat", f"{AGENT_STATE}/servers/{cluster.id}/record.json")).stdout
+    record: dict[str, Any] = json.loads(text or "{}")
+    return record
+
+
+@pytest.fixture(scope="module")
+def leases(lab: Lab, twins: tuple[ClusterView, ClusterView]) -> tuple[list[str], str]:
+    """The answers of DHCP in both clusters, and the frames at the uplink of their host meanwhile."""
+    with capturing(lab, SWITCH, PORT, f"port 67 or port 68 or ether src {MAC}") as capture:
+        answers = [in_guest(lab, cluster, GET_LEASE) for cluster in twins]
+    return answers, capture.text
+
+
+def test_guests_of_identical_clusters_get_their_addresses(leases: tuple[list[str], str]) -> None:
+    answers, _ = leases
+    assert answers == [f"10.0.0.1 n1 {key}.internal {ADDRESS}\n" for key in ("first", "second")]
+
+
+def test_no_frame_of_a_server_reaches_the_switch(leases: tuple[list[str], str]) -> None:
+    _, frames = leases
+    assert GUEST_MAC in frames, "the guests' requests reach the switch"
+    assert MAC not in frames
+
+
+@pytest.mark.usefixtures("leases")
+def test_another_cluster_does_not_reach_the_server(lab: Lab, twins: tuple[ClusterView, ClusterView]) -> None:
+    """Each server knows the names of its own network, also of guests on other hosts."""
+    found = [[find_addresses(lab, twin, f"n2.{key}.internal") for key in ("first", "second")] for twin in twins]
+    both = ["10.0.0.2", "fd00::2"]
+    assert found == [[both, []], [[], both]]
+
+
+@pytest.mark.usefixtures("leases")
+def test_running_servers_learn_the_names_of_new_members(
+    lab: Lab, client: SbfClient, twins: tuple[ClusterView, ClusterView]
+) -> None:
+    guest = Guest(name="m1", host="praha-h2", image="busybox", memory_mb=32, addresses=("10.0.0.9/24",))
+    create(client, "member", ClusterSpec(owner="eva", joins="first", guests=(guest,)))
+    try:
+        deadline = time.monotonic() + LIMIT_S
+        while not (found := find_addresses(lab, twins[0], "m1.member.internal")) and time.monotonic() < deadline:
+            time.sleep(0.5)
+        assert found == ["10.0.0.9"]
+    finally:
+        remove(client, "member")
+
+
+@pytest.mark.usefixtures("leases")
+def test_a_killed_server_is_started_again(lab: Lab, twins: tuple[ClusterView, ClusterView]) -> None:
+    first, second = twins
+    killed = read_record(lab, first)["pid"]
+    lab.run(HOSTS[0], ("kill", "-9", str(killed)), check=True)
+    assert find_addresses(lab, first, "n2.first.internal") == []
+    assert find_addresses(lab, second, "n2.second.internal")
+    deadline = time.monotonic() + REPAIR_S
+    while not (found := find_addresses(lab, first, "n2.first.internal")) and time.monotonic() < deadline:
+        time.sleep(1)
+    assert found
+
+
+def test_nothing_of_a_server_remains_after_its_cluster(lab: Lab, client: SbfClient) -> None:
+    guest = Guest(name="g1", host=HOSTS[0], image="busybox", memory_mb=32)
+    cluster = create(client, "short", ClusterSpec(owner="eva", guests=(guest,), host_services=("dhcp",)))
+    record = read_record(lab, cluster)
+    remove(client, "short")
+    remaining = f"ls -d /proc/{record['pid']}/exe {AGENT_STATE}/servers/{cluster.id} /sys/class/net/vs{record['vlan']}"
+    assert lab.run(HOSTS[0], ("sh", "-c", remaining)).stdout == ""

@@ -1,0 +1,123 @@
+"""PURE. The observed servers of a host (DHCP and DNS), and the steps that turn them into the wanted servers."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from virtcloud.agent.host_services.dnsmasq_config import render_dnsmasq
+from virtcloud.agent.network import names
+from virtcloud.agent.network.interfaces import KernelInterface
+from virtcloud.model.errors import count_of
+from virtcloud.model.wanted import Segment
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedServer:
+    """The server of a cluster's guests on this host.
+
+    ``config`` and ``names`` are the digests of the files that the server has read. ``faults`` describes each
+    difference from a working server.
+    """
+
+    cluster: str
+    vlan: int
+    config: str = ""
+    names: str = ""
+    faults: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ServeGuests:
+    """Start the server of a segment's guests, or correct its faults and its names."""
+
+    segment: Segment
+    faults: tuple[str, ...] = ()
+
+    @property
+    def cluster(self) -> str:
+        """The cluster's id."""
+        return self.segment.id
+
+    def __str__(self) -> str:
+        """Describe the step for logs and error messages."""
+        services = " and ".join(service.upper() for service in self.segment.host_services)
+        faults = f" ({', '.join(self.faults)})" if self.faults else ""
+        return f"serve {services} to {count_of(len(self.segment.guests), 'guest')}{faults}"
+
+
+@dataclass(frozen=True, slots=True)
+class StopServing:
+    """Remove the server of a cluster's guests: its process, network namespace and files."""
+
+    cluster: str
+    vlan: int
+
+    def __str__(self) -> str:
+        """Describe the step for logs and error messages."""
+        return f"stop the DHCP and DNS server in VLAN {self.vlan}"
+
+
+def has_server(segment: Segment) -> bool:
+    """Return whether a segment's host must run a server. A host without guests of the network runs no server."""
+    return bool(segment.host_services and segment.guests)
+
+
+def find_unwanted_servers(segments: Iterable[Segment], observed: Iterable[ObservedServer]) -> Iterator[StopServing]:
+    """Yield the removals of servers whose segment is not wanted, or is wanted without a server."""
+    wanted = {(segment.id, segment.vlan) for segment in segments if has_server(segment)}
+    for server in observed:
+        if (server.cluster, server.vlan) not in wanted:
+            yield StopServing(server.cluster, server.vlan)
+
+
+def find_server_changes(segment: Segment, observed: Iterable[ObservedServer]) -> Iterator[ServeGuests]:
+    """Yield the step that starts or corrects a segment's server, if a step is necessary."""
+    if not has_server(segment):
+        return
+    found = (server for server in observed if (server.cluster, server.vlan) == (segment.id, segment.vlan))
+    server = next(found, None)
+    if server is None:
+        yield ServeGuests(segment)
+    elif faults := (*server.faults, *_describe_outdated(server, segment)):
+        yield ServeGuests(segment, faults)
+
+
+def _describe_outdated(server: ObservedServer, segment: Segment) -> Iterator[str]:
+    files = render_dnsmasq(segment)
+    if server.config != files.config_digest:
+        yield "other settings"
+    if server.names != files.names_digest:
+        yield "other names"
+
+
+def find_port_faults(cluster: str, vlan: int, interfaces: Iterable[KernelInterface]) -> Iterator[str]:
+    """Yield the faults of the server's port and of the uplink's port on the bridge."""
+    by_name = {interface.name: interface for interface in interfaces}
+    name, bridge = names.server_port_name(vlan), by_name.get(names.bridge_name(vlan))
+    port = by_name.get(name)
+    if port is None or names.cluster_of_alias(port.alias) != cluster:
+        yield f"{name} is missing"
+        return
+    if bridge is None or port.master != bridge.index:
+        yield f"{name} is not on {names.bridge_name(vlan)}"
+    if not port.up:
+        yield f"{name} is down"
+    uplinks = [] if bridge is None else list_uplink_ports(bridge, by_name.values())
+    for interface in (port, *uplinks):
+        if not interface.isolated:
+            yield f"{interface.name} is not isolated"
+
+
+def list_uplink_ports(bridge: KernelInterface, interfaces: Iterable[KernelInterface]) -> list[KernelInterface]:
+    """Return the ports by which the bridge's frames leave the host: a tagged interface, or an uplink itself.
+
+    Ports that virtcloud did not create are left out.
+    """
+    cluster, uplink = names.cluster_of_alias(bridge.alias), names.uplink_of_alias(bridge.alias)
+    return [
+        interface
+        for interface in interfaces
+        if interface.master == bridge.index
+        and names.vlan_of_job_port(interface.name) is None
+        and names.vlan_of_server_port(interface.name) is None
+        and (interface.name == uplink or (uplink is None and names.cluster_of_alias(interface.alias) == cluster))
+    ]
