@@ -22,8 +22,10 @@ from xdist.workermanage import WorkerController
 TABLE = Path(__file__).with_name("durations.json")
 PIECE_S = 20.0
 UNKNOWN_S = 0.2
-"""The assumed duration of each test in a file that is not in the table."""
-WHOLE = ("tests/lab/", "tests/compatibility/", "tests/pbs/")
+UNKNOWN_IN_LAB_S = 5.0
+"""The assumed duration of each test in a file that is not in the table, without and with a lab."""
+LAB = "tests/lab/"
+WHOLE = (LAB, "tests/compatibility/", "tests/pbs/")
 """Folders whose files are never divided, because the tests of a file share what one fixture starts."""
 QUICK_S = 3.0
 UNIT = "tests/unit/"
@@ -31,6 +33,8 @@ UNIT = "tests/unit/"
 UNMEASURED_S = 60.0
 LABS = ("lab", "bare", "mixed", "cabled", "paths", "prepared", "edges", "own_state")
 """Fixtures that start a lab."""
+PRIVATE_LAB = LABS[-1]
+"""The fixture of tests that start their own labs. A file that also uses another lab is recorded with that lab."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +84,17 @@ def divide(tests: Sequence[str], table: Mapping[str, Record]) -> dict[str, WorkU
     units = {}
     for test in tests:
         file = file_of(test)
-        record = table.get(file, Record(UNKNOWN_S * counts[file]))
+        record = table.get(file) or _estimate(file, counts[file])
         pieces = 1 if file.startswith(WHOLE) else min(counts[file], int(record.seconds // PIECE_S) + 1)
         piece = seen[file] * pieces // counts[file]
         seen[file] += 1
         units[test] = WorkUnit(f"{file} {piece + 1}/{pieces}", record.seconds / pieces, record.lab)
     return units
+
+
+def _estimate(file: str, tests: int) -> Record:
+    """Return the record of a file that is not in the table. A file of lab tests is assumed to use the default lab."""
+    return Record(UNKNOWN_IN_LAB_S * tests, LABS[0]) if file.startswith(LAB) else Record(UNKNOWN_S * tests)
 
 
 def choose(waiting: Iterable[WorkUnit], *, takes_labs: bool, lab: str, taken: Iterable[str]) -> WorkUnit:
@@ -150,7 +159,9 @@ class Recorder:
         """Add the duration of one phase of a test."""
         file = file_of(report.nodeid)
         self._seconds[file] += report.duration
-        self._labs.update((file, str(value)) for key, value in report.user_properties if key == "lab")
+        used = [str(value) for key, value in report.user_properties if key == "lab"]
+        if used and self._labs.get(file, PRIVATE_LAB) == PRIVATE_LAB:
+            self._labs[file] = used[0]
 
     def pytest_sessionfinish(self) -> None:
         """Write the table."""

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from virtcloud.cli import main
 from virtcloud.lab import Lab, lab_kernel, prerequisites
@@ -14,7 +14,6 @@ from virtcloud.lab.state import LabState, find_remains
 
 pytestmark = pytest.mark.lab
 
-COMMAND = (sys.executable, "-m", "virtcloud.cli")
 VALID_LAB = """\
 name: x
 transports: [{name: core, kind: qinq, s_tag: 2000}]
@@ -30,21 +29,16 @@ pools: {a: "100-199"}
 """
 
 
-def virtcloud(state: Path, *argv: str, before: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(  # noqa: S603 - our own command
-        [*before, *COMMAND, *argv],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "VIRTCLOUD_LAB_STATE": str(state)},
-    )
+def virtcloud(state: Path, *argv: str) -> Result:
+    """Run a command in this process, which has imported the modules already."""
+    return CliRunner(env={"VIRTCLOUD_LAB_STATE": str(state)}).invoke(main, argv)
 
 
 def start_and_read_error(tmp_path: Path, text: str) -> str:
     """Start a lab from a file with this text. Return the error message without the path of the lab file's folder."""
     (tmp_path / "lab.yaml").write_text(text)
     done = virtcloud(tmp_path / "state", "lab", "up", str(tmp_path / "lab.yaml"))
-    assert (done.returncode, done.stdout) == (2, "")
+    assert (done.exit_code, done.stdout) == (2, "")
     assert find_remains(LabState(tmp_path / "state")) == []
     return done.stderr.replace(f"{tmp_path}/", "").strip()
 
@@ -105,33 +99,34 @@ def test_an_unreadable_lab_file_is_refused(tmp_path: Path, content: bytes | None
     if content:
         (tmp_path / "nix.yaml").write_bytes(content)
     done = virtcloud(tmp_path / "state", "lab", "up", str(tmp_path / "nix.yaml"))
-    assert (done.returncode, "nix.yaml: expected a readable file, got: " in done.stderr) == (2, True)
+    assert (done.exit_code, "nix.yaml: expected a readable file, got: " in done.stderr) == (2, True)
     assert not (tmp_path / "state").exists()
 
 
 @pytest.mark.parametrize("argv", [["status"], ["exec", "brno-h1", "true"], ["shell", "brno-h1"]])
 def test_commands_without_a_lab_are_refused(tmp_path: Path, argv: list[str]) -> None:
     done = virtcloud(tmp_path / "state", "lab", *argv)
-    assert (done.returncode, "virtcloud lab up" in done.stderr) == (2, True)
+    assert (done.exit_code, "virtcloud lab up" in done.stderr) == (2, True)
 
 
 def test_down_without_a_lab_succeeds(tmp_path: Path) -> None:
     done = virtcloud(tmp_path / "state", "lab", "down")
-    assert (done.returncode, done.stdout) == (0, "no lab is up, and no remains of a lab were found\n")
+    assert (done.exit_code, done.stdout) == (0, "no lab is up, and no remains of a lab were found\n")
 
 
 @pytest.mark.parametrize("command", ["up", "demo"])
 def test_a_caller_other_than_root_is_refused(tmp_path: Path, command: str) -> None:
     """The command runs as nobody in a separate user namespace, where it can still read its program files."""
-    done = virtcloud(tmp_path / "state", "lab", command, before=("unshare", "--user"))
+    argv = ["unshare", "--user", sys.executable, "-m", "virtcloud.cli", "lab", command]
+    environment = {**os.environ, "VIRTCLOUD_LAB_STATE": str(tmp_path / "state")}
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, env=environment)  # noqa: S603 - our own command
     assert (done.returncode, "run the command with sudo" in done.stderr) == (2, True)
     assert not (tmp_path / "state").exists()
 
 
-def run_in_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *argv: str) -> tuple[int, str]:
-    """Run the command in this process, so that tests can replace functions."""
-    monkeypatch.setenv("VIRTCLOUD_LAB_STATE", str(tmp_path / "state"))
-    done = CliRunner().invoke(main, ["lab", *argv])
+def run_without_change(tmp_path: Path, *argv: str) -> tuple[int, str]:
+    """Run a lab command that changes nothing. Return its exit code and output."""
+    done = virtcloud(tmp_path / "state", "lab", *argv)
     assert not (tmp_path / "state").exists()
     return done.exit_code, done.output
 
@@ -139,7 +134,7 @@ def run_in_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *argv: str) 
 def test_a_machine_without_suitable_kernel_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lab_kernel, "has_feature", lambda feature: feature.name != "802.1ad bridges")
     monkeypatch.setattr(lab_kernel, "UML", "/nowhere/linux.uml")
-    code, message = run_in_process(tmp_path, monkeypatch, "up")
+    code, message = run_without_change(tmp_path, "up")
     assert (code, message) == (
         2,
         (
@@ -154,7 +149,7 @@ def test_missing_programs_are_named_with_their_packages(tmp_path: Path, monkeypa
         if program not in {"tcpdump", "bridge", "tc"}:
             (tmp_path / program).touch(mode=0o755)
     monkeypatch.setattr(prerequisites, "PROGRAM_PATH", str(tmp_path))
-    code, message = run_in_process(tmp_path, monkeypatch, "up")
+    code, message = run_without_change(tmp_path, "up")
     assert (code, message) == (
         2,
         "virtcloud: this machine lacks bridge, tc, tcpdump: apt-get install iproute2 tcpdump\n",
@@ -163,20 +158,20 @@ def test_missing_programs_are_named_with_their_packages(tmp_path: Path, monkeypa
 
 def test_missing_python_packages_are_named_with_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prerequisites, "PYTHON_PACKAGES", {"libvirt": "agent", "no_such_package": "sbf"})
-    code, message = run_in_process(tmp_path, monkeypatch, "up")
+    code, message = run_without_change(tmp_path, "up")
     assert (code, message) == (2, "virtcloud: this Python lacks no_such_package: pip install 'virtcloud[lab]'\n")
 
 
 def test_a_missing_hypervisor_is_named_with_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prerequisites, "has_driver", lambda kind: kind == "lxc")
-    code, message = run_in_process(tmp_path, monkeypatch, "up", str(Path(__file__).parent / "topologies/mixed.yaml"))
+    code, message = run_without_change(tmp_path, "up", str(Path(__file__).parent / "topologies/mixed.yaml"))
     assert (code, "libvirt's qemu driver: apt-get install libvirt-daemon-driver-qemu" in message) == (2, True)
 
 
 def test_a_second_start_does_not_change_a_running_lab(bare: Lab) -> None:
     first = bare.state.pid()
     done = virtcloud(bare.state.folder, "lab", "up")
-    assert (done.returncode, "lab metacenter is up already" in done.stderr) == (2, True)
+    assert (done.exit_code, "lab metacenter is up already" in done.stderr) == (2, True)
     assert (bare.state.pid(), bare.all_services_run()) == (first, True)
 
 
@@ -204,6 +199,6 @@ def test_a_second_start_does_not_change_a_running_lab(bare: Lab) -> None:
 def test_unknown_nodes_services_and_programs_are_named(bare: Lab, argv: tuple[str, ...], code: int, words: str) -> None:
     """If a program cannot be started, the exit code is that of a shell: 127 if not found, 126 if not executable."""
     done = virtcloud(bare.state.folder, "lab", *argv)
-    assert (done.returncode, done.stdout) == (code, "")
+    assert (done.exit_code, done.stdout) == (code, "")
     assert done.stderr.startswith(words)
     assert bare.all_services_run()
