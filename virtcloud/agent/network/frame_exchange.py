@@ -1,8 +1,9 @@
 """The exchange of check frames between a cluster's hosts: sends frames on the cluster's bridge and counts arrivals.
 
 The frames have EtherType 0x88b5, which IEEE 802 reserves for local experiments. They are no IP packets, so no element
-fragments them. Their source is the bridge's own address, so the socket needs neither a port nor a promiscuous mode, and
-nothing remains on the host when the process ends. Frames to one host stay outside the guests' ports. Guests receive
+fragments them. Their source is the address of the bridge's uplink port, which is a local address of the bridge as long
+as the cluster exists. So the socket needs neither a port nor a promiscuous mode, and nothing remains on the host when
+the process ends. Frames to one host stay outside the guests' ports. Guests receive
 only the small broadcasts that teach the switches the bridges' addresses. Each frame carries a code of its sender,
 receiver, kind, round and content that guests cannot compute (HMAC, RFC 2104).
 
@@ -140,8 +141,11 @@ class FrameCounts:
 class BridgeSocket:
     """A packet socket (packet(7)) on a cluster's bridge."""
 
-    def __init__(self, bridge: str, mtu: int) -> None:
-        """Open the socket. Raise Refused if the host has no such bridge."""
+    def __init__(self, bridge: str, mtu: int, port: str) -> None:
+        """Open the socket, with the address of the bridge's ``port``. Raise Refused if the host has no such bridge.
+
+        The bridge's own address is not used, because it changes when guests start and stop.
+        """
         self._bridge = bridge
         self._mtu = mtu
         with refuse_os_errors(f"open bridge {bridge} of this host"), ExitStack() as opened:
@@ -149,7 +153,7 @@ class BridgeSocket:
             self._socket = opened.enter_context(socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0))
             self._socket.bind((bridge, ETHER_TYPE))
             self._socket.setblocking(False)
-            self._mac: bytes = self._socket.getsockname()[4]
+            self._mac = _read_address(port)
             opened.pop_all()
         self._poll = select.poll()  # select() refuses descriptors greater than 1023
         self._poll.register(self._socket, select.POLLIN)
@@ -164,7 +168,7 @@ class BridgeSocket:
 
     @property
     def end(self) -> BridgeEnd:
-        """The address and the MTU of the bridge."""
+        """The source address, and the MTU of the bridge."""
         return BridgeEnd(mac=Mac(self._mac.hex(":")), mtu=self._mtu)
 
     def exchange(self, exchange: FrameExchange, report: Callable[[FrameReport], None], ended: threading.Event) -> None:
@@ -235,6 +239,13 @@ class _Sender:
     def _build(self, kind: FrameKind, receiver: int, number: int, target: bytes) -> bytes:
         frame = CheckFrame(kind, self._exchange.number, receiver, number)
         return build_check_frame(self._exchange, frame, self._mac, target)
+
+
+def _read_address(interface: str) -> bytes:
+    """Return the MAC address of an interface. The socket receives no frames."""
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as packet_socket:
+        packet_socket.bind((interface, 0))
+        return bytes(packet_socket.getsockname()[4])
 
 
 def _octets(mac: str) -> bytes:
