@@ -78,6 +78,8 @@ class PathCheck:
                 outcome.unverified.append(_make_unverified(host, EARLIER_AGENT))
             else:
                 reachable[host.name] = host
+        if len(reachable) < 2:  # noqa: PLR2004 - a path has two ends
+            return outcome
         async with self._connect(reachable, outcome) as agents:
             if len(agents) > 1:
                 await self._exchange(agents, reachable, outcome)

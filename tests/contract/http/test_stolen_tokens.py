@@ -33,6 +33,7 @@ EVERY_CALL = frozenset(
         "list_guests",
         "get_guest",
         "put_guest_power",
+        "verify_cluster",
         "list_waiting_sessions",
         "upload_clone",
         "put_topology",
@@ -105,7 +106,7 @@ OWN: dict[Role, frozenset[str]] = {
     | LISTS
     | READ_SITES
     | {"put_cluster", "get_cluster", "delete_cluster", "extend_lease", "share_network", "unshare_network"}
-    | {"get_peers", "list_guests", "get_guest", "put_guest_power"}
+    | {"get_peers", "list_guests", "get_guest", "put_guest_power", "verify_cluster"}
     | ADD_IMAGES
     | READ_IMAGES
     | {"share_image", "remove_image"}
@@ -115,7 +116,15 @@ OWN: dict[Role, frozenset[str]] = {
     | READ_SITES
     | READ_TOPOLOGY
     | {"get_cluster", "delete_cluster", "get_audit", "get_peers", "list_guests", "get_guest", "put_guest_power"}
-    | {"put_pool", "preview_pool", "say_clean", "verify_site", "put_site_topology", "preview_site_topology"}
+    | {
+        "verify_cluster",
+        "put_pool",
+        "preview_pool",
+        "say_clean",
+        "verify_site",
+        "put_site_topology",
+        "preview_site_topology",
+    }
     | ADD_IMAGES
     | READ_IMAGES
     | {"certify_image", "revoke_certification"}
