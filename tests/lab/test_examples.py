@@ -97,6 +97,7 @@ def test_the_bandwidth_example_runs_open_mpi_in_debian_guests(lab: Lab, client: 
     done = job.run(script("bandwidth.pbs"))
     remove(client, "51.pbs")
     client.remove_key("alice", key.fingerprint)
+    assert done.stdout.splitlines()[:3] == [f"logged in as alice at g{n}" for n in (1, 2, 3)]
     pairs = re.findall(r"^(g\d - g\d): \d+ Mbit/s$", done.stdout, re.MULTILINE)
     assert (sorted(pairs), done.stderr) == (["g1 - g2", "g1 - g3", "g2 - g3"], "")
 

@@ -51,12 +51,14 @@ def pbs_conf(programs: str, *, server: bool) -> str:
 def set_up_station(programs: str, hosts: str, key: str, images: str) -> str:
     """Return the script that creates the station's /etc, /home, spool, users, and keys for file transfers.
 
-    ``key`` is the users' public key. ``images`` is the lab's folder of images. Users cannot read this folder, so the
-    script mounts it at ``IMAGES``.
+    ``key`` is the users' public key. The server hook sends the key with each request. ``images`` is the lab's folder of
+    images. Users cannot read this folder, so the script mounts it at ``IMAGES``.
     """
     create_users = "".join(
         f"useradd --no-create-home --uid {number} --home-dir /home/{name} --shell /bin/bash --password '*' {name}\n"
-        f"mkdir /home/{name}; chown {number}:{number} /home/{name}\n"
+        f"mkdir -m 700 /home/{name} /home/{name}/.ssh\n"
+        f"{_file(f'/home/{name}/.ssh/id_ed25519.pub', key)}\n"
+        f"chown -R {number}:{number} /home/{name}\n"
         for name, number in USERS.items()
     )
     return f"""set -e

@@ -1,0 +1,66 @@
+"""Starts of a job that a real OpenPBS server repeats with the same number."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from batch_scenarios.stage import ScenarioStage
+
+from virtcloud.lab import addressing
+from virtcloud.lab.pbs import LabPbs, scripts
+
+pytestmark = [pytest.mark.pbs, pytest.mark.timeout(600)]
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAICV4Rg1MXTHEvoTqFY3ldwZh9dYVIQFVY1pW0Sx6tWc3"
+REJECT = "/var/spool/reject"
+SITE_HOOK = f"""
+import os, pbs
+if os.path.exists({REJECT!r}):
+    pbs.event().reject("not now")
+"""
+RECONCILER = f"$(pgrep -f '^[^ ]* -m virtcloud.cli agent --config {scripts.AGENT}')"
+
+
+@pytest.fixture
+def site_hook(batch: LabPbs) -> Iterator[LabPbs]:
+    """Install a site's runjob hook, which runs after virtcloud's hook. Yield the batch system.
+
+    The reconciliation is suspended, because it would end the cluster of a job that waits for its repeated start.
+    """
+    shell(batch, f"cat > /var/spool/site_hook.py <<'END'\n{SITE_HOOK}END")
+    batch.root("qmgr", "-c", "create hook site_hook event=runjob,order=950")
+    batch.root("qmgr", "-c", "import hook site_hook application/x-python default /var/spool/site_hook.py")
+    shell(batch, f"kill -STOP {RECONCILER}")
+    yield batch
+    shell(batch, f"kill -CONT {RECONCILER}")
+    batch.root("qmgr", "-c", "delete hook site_hook")
+
+
+def shell(batch: LabPbs, script: str) -> str:
+    """Run a shell script on the station."""
+    return batch.lab.run(addressing.STATION, ["sh", "-c", script], check=True).stdout
+
+
+@contextmanager
+def other_keys(batch: LabPbs) -> Iterator[None]:
+    """Add a key to alice's home on the server's host."""
+    file = "/home/alice/.ssh/other.pub"
+    shell(batch, f"echo '{KEY}' > {file}")
+    yield
+    shell(batch, f"rm {file}")
+
+
+def test_changed_keys_do_not_cost_a_start(stage: ScenarioStage, site_hook: LabPbs) -> None:
+    """Another hook rejects the first start, so PBS repeats the start with the same number."""
+    shell(site_hook, f"touch {REJECT}")
+    job = stage.submit()
+    first = stage.await_requested(job)
+    stage.await_queued(job, "not now")
+    with other_keys(site_hook):
+        shell(site_hook, f"rm {REJECT}")
+        site_hook.root("qmgr", "-c", "set server scheduling = true")  # starts a cycle of the scheduler
+        ended = stage.await_end(job)
+    view = stage.world.client.clusters(ended=True)
+    attempts = [(one.id, one.attempt, len(one.spec.authorized_keys)) for one in view if one.key == job.lower()]
+    assert (ended.exit_status, ended.run_version) == (0, 1)
+    assert attempts == [(first.id, 1, 1)]
+    stage.await_released(job)

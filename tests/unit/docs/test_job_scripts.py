@@ -1,0 +1,75 @@
+"""The example script bandwidth.pbs with an ssh that prints what a test chooses: exit codes and messages."""
+
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[3] / "docs/examples/bandwidth.pbs"
+SSH = """#!/bin/sh
+# The arguments are: -F FILE -o BatchMode=yes GUEST COMMAND. The script of the test is in $SSH_ANSWERS.
+shift 4; guest=$1; shift
+case "$1" in cat*) cat > /dev/null; step=copy ;; *) step=mpirun ;; esac
+eval "$SSH_ANSWERS"
+"""
+LOGIN = '[ $step = mpirun ] || { echo "alice at $guest"; exit 0; }\n'
+MEASURED = "echo 'g1 - g2: 900 Mbit/s'\n"
+
+
+@dataclass
+class JobScript:
+    """The script in a folder with bandwidth.py, and the environment of a job with two guests."""
+
+    folder: Path
+    environment: dict[str, str]
+
+    def run(self, answers: str, **changes: str) -> tuple[int, str, str]:
+        environment = self.environment | {"SSH_ANSWERS": answers} | changes
+        done = subprocess.run(  # noqa: S603 - our own script
+            ["/bin/bash", SCRIPT], env=environment, cwd=self.folder, capture_output=True, text=True, check=False
+        )
+        return done.returncode, done.stdout, done.stderr
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> JobScript:
+    (tmp_path / "bandwidth.py").touch()
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "ssh").write_text(SSH)
+    (programs / "ssh").chmod(0o755)
+    path = f"{programs}:{os.environ['PATH']}"
+    cluster = {"VCLUSTER_GUESTS": "g1 g2", "VCLUSTER_SSH_CONFIG": "/dev/null"}
+    return JobScript(tmp_path, {"PATH": path, "HOME": str(tmp_path), **cluster})
+
+
+def test_logins_and_bandwidths_are_printed(job: JobScript) -> None:
+    printed = "logged in as alice at g1\nlogged in as alice at g2\ng1 - g2: 900 Mbit/s\n"
+    assert job.run(LOGIN + MEASURED) == (0, printed, "")
+
+
+@pytest.mark.parametrize(
+    ("answers", "message"),
+    [
+        ("exit 255", "cannot copy bandwidth.py to guest g1 (exit code 255)"),
+        (LOGIN + MEASURED + "exit 3", "mpirun failed (exit code 3): g1 - g2: 900 Mbit/s"),
+        (LOGIN + "echo nothing", "expected the bandwidth of 1 pairs of guests, got 0"),
+        (LOGIN + "sleep 9", "mpirun failed (exit code 124): "),
+    ],
+)
+def test_a_failed_step_is_named_and_fails_the_job(job: JobScript, answers: str, message: str) -> None:
+    code, _, errors = job.run(answers, LIMIT_S="0.5")
+    assert (code, errors) == (1, f"bandwidth: {message}\n")
+
+
+def test_a_missing_program_is_named_before_any_login(job: JobScript) -> None:
+    (job.folder / "bandwidth.py").unlink()
+    message = f"bandwidth: expected bandwidth.py in {job.folder}: copy it to this folder, or use qsub -W stagein\n"
+    assert job.run("echo unexpected >&2") == (1, "", message)
+
+
+def test_a_job_without_a_cluster_is_told_what_to_request(job: JobScript) -> None:
+    message = "bandwidth: this job has no cluster: submit it with -l vcluster=image=debian\n"
+    assert job.run("", VCLUSTER_GUESTS="") == (1, "", message)
