@@ -182,6 +182,7 @@ class AsyncGuest:
     reset = _wrapped_twin(ClusterGuest.reset, _return_self)
     run = _twin(ClusterGuest.run)
     ssh = _twin(ClusterGuest.ssh)
+    clone = _twin(ClusterGuest.clone)
     wait_confirmed = _wrapped_twin(ClusterGuest.wait_confirmed, _return_self)
     connect = _wrapped_twin(ClusterGuest.connect, _wrap_stream)
     console = _wrapped_twin(ClusterGuest.console, _wrap_stream)

@@ -6,7 +6,9 @@ import socket
 import tarfile
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -34,7 +36,7 @@ from virtcloud.model.errors import (
     Unreachable,
 )
 from virtcloud.model.guest_sessions import CloneProgress, GuestSession, SessionKind, SessionRequest
-from virtcloud.model.image import ImageContent
+from virtcloud.model.image import ImageContent, Sha256
 from virtcloud.model.values import Name
 
 pytest.importorskip("websockets", reason="NOT TESTED: websockets is not installed")
@@ -215,6 +217,31 @@ def test_a_user_who_leaves_gets_no_image(cloning: Cloning, monkeypatch: pytest.M
     left.set()
     await_true(lambda: not cloning.reservations._read)
     assert (cloning.stored, cloning.made.client(Role.USER, "alice").sbf.images()) == ([], [])
+
+
+def test_an_upload_without_a_waiting_user_is_discarded(start: Start) -> None:
+    """The user leaves while the agent sends, and the agent sends the rest nevertheless."""
+    made, data = start(agent=False), b"\x1f\x8b" + bytes(1000)
+    content = CONTENT.model_copy(update={"sha256": Sha256(sha256(data).hexdigest()), "size": len(data)})
+    stop(made)
+    agent = made.client(Role.AGENT, "brno-h1").sbf
+    with ThreadPoolExecutor(1) as user:
+        guest = made.client(Role.USER, "alice").get("demo").guests.find("g1")
+        opening = user.submit(lambda: guest._open(CLONE))
+        (session,) = agent.waiting_sessions("brno-h1", wait=10)
+        with agent.join_session("brno-h1", session) as side:
+            side.send_text("{}")
+            stream = opening.result(10)
+
+            def send() -> Iterator[bytes]:
+                yield data[:500]
+                stream.close()
+                await_true(lambda: made.open_sessions == 0)
+                yield data[500:]
+
+            with pytest.raises(NotFound, match="has ended, or is no clone"):
+                agent.upload_clone("brno-h1", session, content, send())
+    assert made.client(Role.USER, "alice").sbf.images() == []
 
 
 def test_an_agent_sends_images_only_for_its_open_sessions(cloning: Cloning) -> None:
