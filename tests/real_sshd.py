@@ -43,7 +43,7 @@ class RealSshd:
 
     @property
     def home(self) -> Path:
-        """The home folder of every guest."""
+        """The home folder of every guest. For root, each login has an empty file system of 64 KiB in ``small``."""
         return self.folder / "home"
 
     def job(self, *guests: str, **proxies: str) -> dict[str, str]:
@@ -60,7 +60,8 @@ class RealSshd:
     def _start_sshd(self) -> str:
         start = f"{SSHD} -i -e -f {self.folder}/sshd_config 2>>{self.folder}/sshd.log"
         if os.geteuid() == 0:  # root's sshd needs a folder that this machine need not have
-            start = f"unshare --mount sh -c 'mount -t tmpfs run /run && mkdir /run/sshd && exec {start}'"
+            small = f"mount -t tmpfs -o size=64k small {self.home}/small"
+            start = f"unshare --mount sh -c 'mount -t tmpfs run /run && mkdir /run/sshd && {small} && exec {start}'"
         return f"setsid {start}"
 
 
@@ -70,7 +71,7 @@ def make_real_sshd(folder: Path) -> RealSshd:
         pytest.skip("NOT TESTED: OpenSSH's client or server is not installed")
     for name in ("host_key", "key"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True)  # noqa: S603, S607
-    (folder / "home").mkdir()
+    (folder / "home/small").mkdir(parents=True)
     key = (folder / "key.pub").read_text()
     (folder / "authorized_keys").write_text(f'environment="HOME={folder}/home" {key}')  # without the user's .bashrc
     (folder / "sshd_config").write_text(SSHD_CONFIG.format(folder=folder))

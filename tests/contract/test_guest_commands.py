@@ -74,6 +74,19 @@ def test_every_byte_of_the_output_arrives(sshd: RealSshd, monkeypatch: pytest.Mo
     assert (result.returncode, result.stdout[:2]) == (255, "\ufffd\0")
 
 
+def test_a_guest_that_boots_is_tried_again(sshd: RealSshd, tmp_path: Path) -> None:
+    """The first login fails. The command runs once, in the second login."""
+    job = sshd.job("g1")
+    config = Path(job["VCLUSTER_SSH_CONFIG"])
+    login = next(line.split(None, 1)[1] for line in config.read_text().splitlines() if "ProxyCommand" in line)
+    boots = f"[ -e {tmp_path}/up ] || {{ touch {tmp_path}/up; exit 1; }}\nexec {login}\n"
+    (tmp_path / "boots").write_text(boots)
+    config.write_text(config.read_text().replace(login, f"sh {tmp_path}/boots"))
+    assert run(job, "--wait", "60s", "--", "echo ran").stdout == "g1: ran\n"
+    (tmp_path / "up").unlink()
+    assert run(job, "--", "echo ran").exit_code == 1
+
+
 def test_a_refused_key_is_explained(sshd: RealSshd, tmp_path: Path) -> None:
     locked = tmp_path / "locked"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "secret", "-f", locked], check=True)  # noqa: S603, S607

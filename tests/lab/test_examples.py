@@ -88,6 +88,14 @@ def test_the_asyncio_example_creates_clusters_side_by_side(lab: Lab, client: Sbf
     assert [client.cluster(key).state for key in ("one", "two")] == ["released", "released"]
 
 
+def test_the_collecting_example_uses_all_guests_at_once(lab: Lab, tmp_path: Path) -> None:
+    """The guests are on three hosts, which open relays to the network at the same time."""
+    lines = run_example(lab, "collect.py", "many", "busybox-ssh", str(tmp_path), str(lab.state.folder / "keys/user"))
+    results = [f"g{number} computed 42" for number in (1, 2, 3)]
+    assert lines.stdout.splitlines() == [*(f"g{number} exited with 0" for number in (1, 2, 3)), *results]
+    assert [(tmp_path / f"g{number}/result.txt").read_text().strip() for number in (1, 2, 3)] == results
+
+
 def test_the_bandwidth_example_runs_open_mpi_in_debian_guests(lab: Lab, client: SbfClient) -> None:
     root = debian_image.ensure_debian_root(debian_image.LIGHT, lambda _: None)
     lab_images.make_debian_image(lab.state.folder / "images", "debian", root)

@@ -6,6 +6,7 @@ from datetime import datetime
 import click
 
 from virtcloud.cli import printing
+from virtcloud.cli.cluster_cp import cp
 from virtcloud.cli.cluster_create import create
 from virtcloud.cli.cluster_run import run
 from virtcloud.cli.cluster_verify import verify_command
@@ -28,6 +29,7 @@ def cluster() -> None:
     """
 
 
+cluster.add_command(cp)
 cluster.add_command(create)
 cluster.add_command(run)
 cluster.add_command(verify_command)

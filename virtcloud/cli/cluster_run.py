@@ -67,6 +67,12 @@ def split_names(values: tuple[str, ...]) -> list[str]:
 @click.argument("key")
 @click.argument("command", nargs=-1, required=True, metavar="-- COMMAND...")
 @fan_out_options
+@click.option(
+    "--wait",
+    type=DurationType(),
+    default=0.0,
+    help="Time in which a guest that does not accept logins yet is tried again.  [default: not tried again]",
+)
 @click.option("--stdin", "use_stdin", is_flag=True, help="Read the standard input, and pass it to each command.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON after all commands have ended.")
 @click.pass_context
@@ -78,6 +84,7 @@ def run(  # noqa: PLR0913 - click passes each option by its name
     command: tuple[str, ...],
     guests: tuple[str, ...],
     timeout: float | None,
+    wait: float,
     jobs: int,
     user: str | None,
     identity: str | None,
@@ -103,9 +110,9 @@ def run(  # noqa: PLR0913 - click passes each option by its name
         found = find_batch_logins(logins, SshOptions(user, identity, options), split_names(guests))
         try:
             if output:
-                results = run_commands(found, wanted, output.open_sink, jobs, timeout, output.require_reader)
+                results = run_commands(found, wanted, output.open_sink, jobs, timeout, output.require_reader, wait)
             else:
-                results = run_commands(found, wanted, None, jobs, timeout)
+                results = run_commands(found, wanted, None, jobs, timeout, None, wait)
         except KeyboardInterrupt:
             groups.exit_interrupted(context, "interrupted; the command was ended on all guests")
         except BrokenPipeError:

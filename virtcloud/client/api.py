@@ -28,7 +28,14 @@ from virtcloud.client.connection import TlsTrust
 from virtcloud.client.credentials import CA_VARIABLE, CERTIFICATE_VARIABLE, token_source
 from virtcloud.client.events import ClusterEvent, find_events
 from virtcloud.client.fan_out import DEFAULT_JOBS, ShowFanOut
-from virtcloud.client.guest_commands import GuestResult, make_command, require_success, run_collected
+from virtcloud.client.guest_commands import (
+    GuestResult,
+    find_batch_logins,
+    make_command,
+    require_success,
+    run_collected,
+)
+from virtcloud.client.guest_copies import get_files, list_sources, put_files
 from virtcloud.client.guests import ClusterGuests
 from virtcloud.client.sbf import DEFAULT_URL, SbfClient
 from virtcloud.client.ssh_arguments import DEFAULT_OPTIONS, SshOptions, open_logins
@@ -269,6 +276,7 @@ class Cluster:
         guests: Sequence[str] = (),
         stdin: str | bytes | None = None,
         timeout: float | None = None,
+        wait: float = 0,
         jobs: int = DEFAULT_JOBS,
         check: bool = False,
         options: SshOptions = DEFAULT_OPTIONS,
@@ -277,16 +285,60 @@ class Cluster:
         """Run a command on all guests, or on the named ``guests``, at the same time over ssh. Return results by guest.
 
         A text is a line for the guest's shell; a sequence has the program and its arguments. ``stdin`` is the standard
-        input of each command. A command that does not end within ``timeout`` seconds is ended. At most ``jobs`` guests
-        are used at the same time. A command that fails, or a guest that cannot be reached, is a result and no
+        input of each command. A command that does not end within ``timeout`` seconds is ended. A guest that
+        does not accept logins yet, for example because it boots, is tried again for ``wait`` seconds. At most ``jobs``
+        guests are used at the same time. A command that fails, or a guest that cannot be reached, is a result and no
         exception. With ``check``, raise GuestsFailed. Raise NotFound for an unknown guest.
         """
         made = make_command(command, stdin)
         with open_logins(self._sbf, self.key, self.view.id) as logins:
-            results = run_collected(logins, options, guests, made, jobs, timeout, progress)
+            results = run_collected(logins, options, guests, made, jobs, timeout, progress, wait)
         if check:
             require_success(results)
         return results
+
+    def put(  # noqa: PLR0913 - callers pass each argument by its name
+        self,
+        local: str | Path | Sequence[str | Path],
+        remote: str = "",
+        *,
+        guests: Sequence[str] = (),
+        timeout: float | None = None,
+        jobs: int = DEFAULT_JOBS,
+        options: SshOptions = DEFAULT_OPTIONS,
+        progress: ShowFanOut | None = None,
+    ) -> None:
+        """Copy files or folders to all guests, or to the named ``guests``. The other arguments are those of `run`.
+
+        ``remote`` is a folder in each guest, or the new name of the only file or folder; the default is the user's
+        home. Raise GuestsFailed if the copy failed on any guest; no incomplete file remains. Raise BadInput for a
+        local file that does not exist.
+        """
+        sources = list_sources([local] if isinstance(local, str | Path) else local)
+        with open_logins(self._sbf, self.key, self.view.id) as logins:
+            put_files(find_batch_logins(logins, options, guests), sources, remote, jobs, timeout, progress)
+
+    def get(  # noqa: PLR0913 - callers pass each argument by its name
+        self,
+        remote: str | Sequence[str],
+        local: str | Path = ".",
+        *,
+        guests: Sequence[str] = (),
+        timeout: float | None = None,
+        jobs: int = DEFAULT_JOBS,
+        options: SshOptions = DEFAULT_OPTIONS,
+        progress: ShowFanOut | None = None,
+    ) -> dict[str, Path]:
+        """Copy files or folders from all guests, or from the named ``guests``. Return the local folder of each guest.
+
+        The files of guest g1 are copied into the folder ``local/g1``. ``remote`` are paths or patterns such as
+        ``*.log``. Raise GuestsFailed if the copy failed on any guest; no incomplete file remains.
+        """
+        paths = [remote] if isinstance(remote, str) else remote
+        with open_logins(self._sbf, self.key, self.view.id) as logins:
+            found = find_batch_logins(logins, options, guests)
+            get_files(found, dict.fromkeys(found, paths), Path(local), jobs, timeout, progress)
+        return {name: Path(local) / name for name in found}
 
     def events(self, timeout: float | None = None) -> Iterator[ClusterEvent]:
         """Yield the present state and progress, then each change, until the cluster has ended or ``timeout`` seconds.

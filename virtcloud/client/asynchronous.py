@@ -181,6 +181,8 @@ class AsyncGuest:
     start = _wrapped_twin(ClusterGuest.start, _return_self)
     reset = _wrapped_twin(ClusterGuest.reset, _return_self)
     run = _twin(ClusterGuest.run)
+    put = _twin(ClusterGuest.put)
+    get = _twin(ClusterGuest.get)
     ssh = _twin(ClusterGuest.ssh)
     clone = _twin(ClusterGuest.clone)
     wait_confirmed = _wrapped_twin(ClusterGuest.wait_confirmed, _return_self)
@@ -233,6 +235,8 @@ class AsyncCluster:
     known_hosts = _twin(Cluster.known_hosts)
     verify = _twin(Cluster.verify)
     run = _twin(Cluster.run)
+    put = _twin(Cluster.put)
+    get = _twin(Cluster.get)
 
     async def guest(self, name: str) -> AsyncGuest:
         """Return a guest. Raise NotFound for an unknown name."""

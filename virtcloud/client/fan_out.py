@@ -48,6 +48,7 @@ class GuestTurn:
         self._processes: list[subprocess.Popen[bytes]] = []
         self._began: float | None = None
         self._ended_at: float | None = None
+        self._ended = threading.Event()
         self.is_late = False
 
     def begin(self) -> None:
@@ -58,6 +59,10 @@ class GuestTurn:
     def seconds(self) -> float:
         """Seconds since the beginning."""
         return 0.0 if self._began is None else self._clock() - self._began
+
+    def pause(self, seconds: float) -> bool:
+        """Wait. Return False, at once, if the turn has ended."""
+        return not self._ended.wait(seconds)
 
     @contextmanager
     def run(self, arguments: SshArguments, stdin: int, stdout: int) -> Iterator[subprocess.Popen[bytes]]:
@@ -94,6 +99,7 @@ class GuestTurn:
         """End the turn: end its processes, and start no further process. Idempotent."""
         if self._ended_at is None:
             self._ended_at = self._clock()
+            self._ended.set()
             self._signal(signal.SIGTERM)
 
     def _signal(self, number: int) -> None:

@@ -27,6 +27,8 @@ CHUNK = 1 << 16
 MAX_COMMAND_BYTES = 100_000
 """Linux limits each argument of a program to 128 KiB (execve(2))."""
 SSH_FAILED = 255
+RETRY_S = 2.0
+"""Pause in seconds before the next login to a guest that does not accept logins yet."""
 SCRIPT = (
     'exec 4>&2 2>/dev/null; { sh -c "echo \\$PPID"; head -c "$1"; exec >/dev/null 4>&-; trap "" TERM; read -r _; '
     "kill -s TERM -- -$$ || kill -TERM -$$; sleep 5; kill -s KILL -- -$$ || kill -KILL -$$; } | "
@@ -141,9 +143,10 @@ def run_collected(  # noqa: PLR0913, PLR0917 - the options of Cluster.run
     jobs: int = DEFAULT_JOBS,
     timeout: float | None = None,
     progress: ShowFanOut | None = None,
+    wait: float = 0,
 ) -> dict[str, GuestResult]:
     """Run a command on the named guests, or on all guests, and return the results with the whole output."""
-    return run_commands(find_batch_logins(logins, options, guests), command, None, jobs, timeout, progress)
+    return run_commands(find_batch_logins(logins, options, guests), command, None, jobs, timeout, progress, wait)
 
 
 def find_batch_logins(logins: ClusterLogins, options: SshOptions, guests: Sequence[str]) -> dict[str, SshArguments]:
@@ -159,16 +162,21 @@ def run_commands(  # noqa: PLR0913, PLR0917 - as above
     jobs: int = DEFAULT_JOBS,
     timeout: float | None = None,
     progress: ShowFanOut | None = None,
+    wait: float = 0,
 ) -> dict[str, GuestResult]:
     """Run a command with the given arguments of ssh. ``open_sink`` returns the receiver of a guest's output.
 
-    Without ``open_sink``, the results have the output. ``timeout`` limits the time for each guest, in seconds.
+    Without ``open_sink``, the results have the output. ``timeout`` limits the time for each guest, in seconds. A
+    guest that does not accept the login yet is tried again for ``wait`` seconds.
     """
 
     def work(name: str, turn: GuestTurn) -> GuestResult:
         collected = CollectedOutput()
         running = RunningCommand(collected if open_sink is None else open_sink(name))
         returncode, error = running.run(logins[name], command, turn)
+        while returncode is None and is_temporary(error) and turn.seconds < wait and turn.pause(RETRY_S):
+            returncode, error = running.run(logins[name], command, turn)
+        running.close()
         if turn.is_late:
             returncode, error = None, running.describe_lateness(timeout)
         output = bytes(collected.stdout), bytes(collected.stderr)
@@ -220,17 +228,21 @@ class RunningCommand:
         arguments = [*login[:-1], "-T", login[-1], f"exec {shlex.join(words)}"]
         with turn.run(arguments, subprocess.PIPE, subprocess.PIPE) as process:
             threads = [
-                _start_thread(self._stderr.copy, process.stderr),
-                _start_thread(_feed, process.stdin, command.stdin),
+                start_thread(self._stderr.copy, process.stderr),
+                start_thread(_feed, process.stdin, command.stdin),
             ]
             if process.stdout:
                 self._stdout.copy(process.stdout)
             for thread in threads:
                 thread.join()
-        self._sink.close()
         if self._stdout.has_started:
             return process.returncode, None
-        return None, explain_failure(self._stderr.before.decode(errors="replace"), process.returncode)
+        messages, self._stderr.before = self._stderr.before, b""
+        return None, explain_failure(messages.decode(errors="replace"), process.returncode)
+
+    def close(self) -> None:
+        """End the output."""
+        self._sink.close()
 
     def describe_lateness(self, timeout: float | None) -> str:
         """Return the reason for the end after ``timeout`` seconds."""
@@ -239,7 +251,8 @@ class RunningCommand:
         return f"no login within {timeout:g} s; read the guest's console: virtcloud guest log"
 
 
-def _start_thread(call: Callable[..., None], *arguments: object) -> threading.Thread:
+def start_thread(call: Callable[..., None], *arguments: object) -> threading.Thread:
+    """Start a thread that does not delay the end of the program."""
     thread = threading.Thread(target=call, args=arguments, daemon=True)
     thread.start()
     return thread
@@ -259,6 +272,11 @@ def require_success(results: Mapping[str, GuestResult]) -> None:
     """Raise GuestsFailed if a command failed on any guest."""
     if failures := {name: result.failure for name, result in results.items() if not result.is_ok}:
         raise GuestsFailed("the command", failures, len(results))
+
+
+def is_temporary(reason: str | None) -> bool:
+    """Return whether a later login may succeed. A refused key or a wrong host key does not change. Pure."""
+    return reason is not None and not any(text in reason for text in ("Permission denied", "Host key verification"))
 
 
 def explain_failure(messages: str, code: int | None = SSH_FAILED) -> str:

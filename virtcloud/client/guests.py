@@ -18,10 +18,18 @@
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Self
 
 from virtcloud.client.fan_out import ShowFanOut
-from virtcloud.client.guest_commands import GuestResult, make_command, require_success, run_collected
+from virtcloud.client.guest_commands import (
+    GuestResult,
+    find_batch_logins,
+    make_command,
+    require_success,
+    run_collected,
+)
+from virtcloud.client.guest_copies import get_files, list_sources, put_files
 from virtcloud.client.sbf import SbfClient
 from virtcloud.client.session_stream import SessionStream
 from virtcloud.client.ssh_arguments import DEFAULT_OPTIONS, SshOptions, open_logins, require_ssh
@@ -97,6 +105,7 @@ class ClusterGuest:
         *,
         stdin: str | bytes | None = None,
         timeout: float | None = None,
+        wait: float = 0,
         check: bool = False,
         options: SshOptions = DEFAULT_OPTIONS,
         progress: ShowFanOut | None = None,
@@ -104,10 +113,42 @@ class ClusterGuest:
         """Run a command in the guest over ssh, and return its result; see :meth:`virtcloud.Cluster.run`."""
         made = make_command(command, stdin)
         with open_logins(self._sbf, self.view.cluster, self._cluster_id) as logins:
-            results = run_collected(logins, options, (self.name,), made, 1, timeout, progress)
+            results = run_collected(logins, options, (self.name,), made, 1, timeout, progress, wait)
         if check:
             require_success(results)
         return results[self.name]
+
+    def put(
+        self,
+        local: str | Path | Sequence[str | Path],
+        remote: str = "",
+        *,
+        timeout: float | None = None,
+        options: SshOptions = DEFAULT_OPTIONS,
+        progress: ShowFanOut | None = None,
+    ) -> None:
+        """Copy files or folders to the guest; see :meth:`virtcloud.Cluster.put`."""
+        sources = list_sources([local] if isinstance(local, str | Path) else local)
+        with open_logins(self._sbf, self.view.cluster, self._cluster_id) as logins:
+            put_files(find_batch_logins(logins, options, (self.name,)), sources, remote, 1, timeout, progress)
+
+    def get(
+        self,
+        remote: str | Sequence[str],
+        local: str | Path = ".",
+        *,
+        timeout: float | None = None,
+        options: SshOptions = DEFAULT_OPTIONS,
+        progress: ShowFanOut | None = None,
+    ) -> None:
+        """Copy files or folders from the guest into the folder ``local``, or the only source to the new name ``local``.
+
+        Raise GuestsFailed if the copy failed; no incomplete file remains.
+        """
+        remotes = {self.name: [remote] if isinstance(remote, str) else remote}
+        with open_logins(self._sbf, self.view.cluster, self._cluster_id) as logins:
+            found = find_batch_logins(logins, options, (self.name,))
+            get_files(found, remotes, Path(local), 1, timeout, progress, folder_for_each=False)
 
     def ssh(self, *command: str, options: SshOptions = DEFAULT_OPTIONS) -> int:
         """Log in to the guest with ssh on this program's terminal. Return the exit code of ssh.

@@ -1,0 +1,76 @@
+"""Tests of files from a guest that is not trusted."""
+
+import io
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from virtcloud.client.received_files import receive_files
+from virtcloud.model.errors import Refused
+
+
+def make_stream(*members: tuple[str, bytes, str]) -> io.BytesIO:
+    """Return a tar stream of members: name, type and target of a link."""
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as archive:
+        for name, kind, target in members:
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname, member.mode = kind, target, 0o6755
+            archive.addfile(member)
+    return io.BytesIO(stream.getvalue())
+
+
+def receive(target: Path, *members: tuple[str, bytes, str]) -> None:
+    with receive_files(target) as unpack:
+        unpack(make_stream(*members))
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        [("../evil", tarfile.REGTYPE, "")],
+        [("/etc/evil", tarfile.REGTYPE, "")],
+        [("link", tarfile.SYMTYPE, "{outside}"), ("link/evil", tarfile.REGTYPE, "")],
+        [("link", tarfile.SYMTYPE, "{outside}/evil"), ("link", tarfile.REGTYPE, "")],
+        [("evil", tarfile.LNKTYPE, "../outside/secret")],
+        [("evil", tarfile.CHRTYPE, "")],
+        [("evil", tarfile.FIFOTYPE, "")],
+    ],
+)
+def test_no_file_is_written_outside(tmp_path: Path, members: list[tuple[str, bytes, str]]) -> None:
+    outside, target = tmp_path / "outside", tmp_path / "target"
+    outside.mkdir()
+    target.mkdir()
+    (outside / "secret").touch()
+    sent = [(name, kind, link.format(outside=outside)) for name, kind, link in members]
+    with pytest.raises((Refused, OSError)):
+        receive(target, *sent)
+    assert [path.name for path in outside.iterdir()] == ["secret"]
+    assert list(target.iterdir()) == []
+
+
+def test_a_link_of_an_earlier_copy_is_not_followed(tmp_path: Path) -> None:
+    outside, target = tmp_path / "outside", tmp_path / "target"
+    outside.mkdir()
+    target.mkdir()
+    receive(target, ("folder", tarfile.SYMTYPE, str(outside)))
+    with pytest.raises(Refused, match="target/folder exists and is no folder"):
+        receive(target, ("folder", tarfile.DIRTYPE, ""), ("folder/evil", tarfile.REGTYPE, ""))
+    assert list(outside.iterdir()) == []
+
+
+def test_special_bits_of_modes_are_removed(tmp_path: Path) -> None:
+    receive(tmp_path / "new", ("program", tarfile.REGTYPE, ""))
+    assert (tmp_path / "new").stat().st_mode & 0o7777 == 0o755
+
+
+def test_an_exception_leaves_no_file(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="/evil"):
+        receive(tmp_path / "new", ("file", tarfile.REGTYPE, ""), ("/evil", tarfile.REGTYPE, ""))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_several_sources_need_a_folder(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="new is no folder"):
+        receive(tmp_path / "new", ("a", tarfile.REGTYPE, ""), ("b", tarfile.REGTYPE, ""))

@@ -1,0 +1,267 @@
+"""Copies of files and folders to and from many guests at the same time, over ssh.
+
+A copy is a tar stream that is unpacked into a temporary folder beside the destination. After the last byte, the files
+are renamed. Therefore an interrupted copy, or a full disk, leaves no incomplete file under the final name. Guests need
+only a POSIX shell, tar and mktemp.
+"""
+
+import secrets
+import shlex
+import subprocess
+import tarfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from virtcloud.client.fan_out import DEFAULT_JOBS, GuestTurn, ShowFanOut, fan_out
+from virtcloud.client.guest_commands import MarkedStream, explain_failure, start_thread
+from virtcloud.client.received_files import receive_files
+from virtcloud.client.ssh_arguments import SshArguments
+from virtcloud.model.errors import BadInput, GuestsFailed, Refused, VirtcloudError, printable
+
+LAST_MEMBER = ".virtcloud-complete"
+"""The last file of a stream to a guest. Some versions of tar accept a stream that ends between two files."""
+MAX_REASON_LINES = 3
+HOME = 'case "$d" in "~") d=.;; "~/"*) d=./${d#??};; "") d=.;; esac'
+PUT_SCRIPT = f"""\
+echo "$0" >&2; export LC_ALL=C; d=$1; many=$2; shift 2; {HOME}; name=
+if [ -d "$d" ]; then into=$d
+elif [ "$many" = 1 ] || [ "${{d%/}}" != "$d" ]; then echo "$d is no folder: create it first with mkdir" >&2; exit 1
+else into=$(dirname -- "$d"); name=$(basename -- "$d"); fi
+cd -- "$into" || exit 1
+t=$(mktemp -d ./.virtcloud-XXXXXX) || exit 1
+trap 'rm -rf "$t"' EXIT; trap 'exit 1' HUP INT TERM PIPE
+tar -xpf - -C "$t" || exit 1
+[ -e "$t/{LAST_MEMBER}" ] || {{ echo "the copy was interrupted" >&2; exit 1; }}
+move() {{
+  if [ -d "$1" ] && [ ! -L "$1" ]; then
+    if [ -d "$2" ] && [ ! -L "$2" ]; then merge "$1" "$2"; return; fi
+    if [ -e "$2" ] || [ -L "$2" ]; then echo "$PWD/$2 exists and is no folder" >&2; return 1; fi
+  elif [ -d "$2" ]; then echo "$PWD/$2 is a folder" >&2; return 1; fi
+  mv -f -- "$1" "$2"
+}}
+merge() {{
+  for e in "$1"/* "$1"/.[!.]* "$1"/..?*; do
+    if [ -e "$e" ] || [ -L "$e" ]; then move "$e" "$2/${{e##*/}}" || return 1; fi
+  done
+}}
+for n; do move "$t/$n" "${{name:-$n}}" || exit 1; done
+"""
+"""Reads a tar stream. Arguments: the destination, 1 if it must be a folder, and the names in the stream."""
+GET_SCRIPT = f"""\
+echo "$0" >&2; export LC_ALL=C; IFS=
+for d; do {HOME}
+  for f in $d; do
+    [ -e "$f" ] || {{ echo "$f: no such file or folder" >&2; exit 1; }}
+    follow=; [ -L "$f" ] && follow=h
+    tar "-c${{follow}}f" - -C "$(dirname -- "$f")" "./$(basename -- "$f")" && continue
+    [ $? = 1 ] && tar --version 2>/dev/null | grep -q GNU || exit 1
+  done
+done
+"""
+"""Writes a tar stream for each path or pattern. GNU tar exits with 1 if a file changed while it was read."""
+
+
+class GuestPlace(NamedTuple):
+    """A path in guests. Without a guest's name: in all guests."""
+
+    guest: str | None
+    path: str
+
+
+def parse_place(text: str) -> GuestPlace | Path:
+    """Return a place in guests (``NAME:path``, or ``:path`` for all guests), or a local path. Pure.
+
+    As for scp, a text with a slash before its first colon is a local path, for example ``./a:b``.
+    """
+    guest, colon, path = text.partition(":")
+    if not colon or "/" in guest:
+        return Path(text)
+    return GuestPlace(guest or None, path)
+
+
+def list_sources(paths: Sequence[str | Path]) -> dict[str, Path]:
+    """Return local files and folders by their names. Symbolic links are followed.
+
+    Raise BadInput if a source does not exist, or if two sources have the same name.
+    """
+    found: dict[str, Path] = {}
+    for path in map(Path, paths):
+        source = path.resolve()
+        name = path.name if path.name not in {"", ".."} else source.name
+        if not (source.is_file() or source.is_dir()) or not name:
+            raise BadInput(f"{path}: expected a file or a folder to copy, found none")
+        if name in found:
+            raise BadInput(f"{path} and {found[name]} have the same name; copy them one after the other")
+        found[name] = source
+    return found
+
+
+def put_files(  # noqa: PLR0913, PLR0917 - the options of Cluster.put
+    logins: Mapping[str, SshArguments],
+    sources: Mapping[str, Path],
+    remote: str,
+    jobs: int = DEFAULT_JOBS,
+    timeout: float | None = None,
+    progress: ShowFanOut | None = None,
+) -> None:
+    """Copy files and folders to ``remote`` in each guest: into this folder if it exists, or else under this name.
+
+    Raise GuestsFailed with the reasons if the copy failed on any guest.
+    """
+    many = "1" if len(sources) > 1 else "0"
+
+    def put(name: str, turn: GuestTurn) -> None:
+        errors: list[str] = []
+        feed = partial(_send_files, sources, errors)
+        try:
+            _run_script(logins[name], PUT_SCRIPT, (remote, many, *sources), turn, feed, _drain)
+        except Refused as error:
+            raise Refused(errors[0] if errors else str(error)) from error
+
+    _copy_all(logins, put, jobs, timeout, progress)
+
+
+def get_files(  # noqa: PLR0913, PLR0917 - the options of Cluster.get
+    logins: Mapping[str, SshArguments],
+    remotes: Mapping[str, Sequence[str]],
+    target: Path,
+    jobs: int = DEFAULT_JOBS,
+    timeout: float | None = None,
+    progress: ShowFanOut | None = None,
+    *,
+    folder_for_each: bool = True,
+) -> None:
+    """Copy files and folders from each guest. ``remotes`` are the paths or patterns by guest.
+
+    With ``folder_for_each``, the files of a guest are copied into the folder ``target/NAME``, which is created. Without
+    it, ``target`` is a folder, or the new name of the only source. Raise GuestsFailed with the reasons if the copy
+    failed on any guest.
+    """
+
+    def get(name: str, turn: GuestTurn) -> None:
+        if not folder_for_each:
+            receive(name, turn, target)
+            return
+        (target / name).mkdir(parents=True, exist_ok=True)
+        try:
+            receive(name, turn, target / name)
+        finally:
+            with suppress(OSError):
+                (target / name).rmdir()  # unless it contains files
+
+    def receive(name: str, turn: GuestTurn, place: Path) -> None:
+        with receive_files(place) as unpack:
+            _run_script(logins[name], GET_SCRIPT, remotes[name], turn, _close, unpack)
+
+    _copy_all(logins, get, jobs, timeout, progress)
+
+
+def _copy_all(
+    names: Mapping[str, SshArguments],
+    copy: Callable[[str, GuestTurn], None],
+    jobs: int,
+    timeout: float | None,
+    progress: ShowFanOut | None,
+) -> None:
+    def work(name: str, turn: GuestTurn) -> str | None:
+        try:
+            copy(name, turn)
+        except BadInput:
+            raise
+        except VirtcloudError as error:
+            return f"the copy did not end within {timeout:g} s" if turn.is_late else str(error)
+        except OSError as error:
+            return f"{error.filename or 'local files'}: {error.strerror or error}"
+        return None
+
+    results = fan_out(names, work, jobs, timeout, progress)
+    if failures := {name: reason for name, reason in results.items() if reason}:
+        raise GuestsFailed("the copy", failures, len(results))
+
+
+def _run_script(  # noqa: PLR0913, PLR0917 - the parts of a process
+    login: SshArguments,
+    script: str,
+    words: Sequence[str],
+    turn: GuestTurn,
+    feed: Callable[[IO[bytes]], None],
+    read: Callable[[IO[bytes]], None],
+) -> None:
+    """Run a script in a guest. ``feed`` writes the script's input, and ``read`` reads the script's output.
+
+    Raise Refused with the reason if the script fails.
+    """
+    mark = secrets.token_hex(16)
+    messages = bytearray()
+    stderr = MarkedStream(f"{mark}\n".encode(), messages.extend)
+    command = shlex.join(("sh", "-c", script, mark, *words))
+    with turn.run([*login[:-1], "-T", login[-1], f"exec {command}"], subprocess.PIPE, subprocess.PIPE) as process:
+        threads = [start_thread(stderr.copy, process.stderr), start_thread(feed, process.stdin)]
+        try:
+            failure = _read(read, process.stdout)
+        except BaseException:
+            turn.end()
+            raise
+        finally:
+            for thread in threads:
+                thread.join()
+    if not stderr.has_started:
+        raise Refused(explain_failure(stderr.before.decode(errors="replace"), process.returncode))
+    if process.returncode:
+        lines = printable(messages.decode(errors="replace").replace("\r", "")).split("\n")
+        reason = "; ".join([line for line in lines if line.strip()][-MAX_REASON_LINES:])
+        raise Refused(reason or f"the copy ended with exit code {process.returncode}; the connection may be lost")
+    if failure:
+        raise Refused(f"expected a tar stream of the guest: {failure}; install tar in the guest") from failure
+
+
+def _read(read: Callable[[IO[bytes]], None], stream: IO[bytes] | None) -> tarfile.TarError | None:
+    """Read a stream. Return the error of a stream that is no archive: the script's message is a better reason."""
+    if stream is None:
+        return None
+    try:
+        read(stream)
+    except tarfile.TarError as error:
+        _drain(stream)
+        return error
+    return None
+
+
+def _send_files(sources: Mapping[str, Path], errors: list[str], stream: IO[bytes]) -> None:
+    """Write files as a tar stream. A local error ends the stream before its last member."""
+    try:
+        with tarfile.open(fileobj=stream, mode="w|", format=tarfile.GNU_FORMAT) as archive:
+            for name, path in sources.items():
+                archive.add(path, name, filter=_make_neutral)
+            archive.addfile(tarfile.TarInfo(LAST_MEMBER))
+        stream.close()
+    except BrokenPipeError:
+        return  # the guest's message is the reason
+    except OSError as error:
+        errors.append(f"{error.filename or 'a local file'}: {error.strerror or error}")
+        _close(stream)
+
+
+def _make_neutral(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Return a member without owner and special bits. Raise OSError for a device or pipe."""
+    if not (member.isreg() or member.isdir() or member.issym() or member.islnk()):
+        raise OSError(f"{member.name} is no file, folder or symbolic link")
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    member.mode = member.mode & 0o777 | (0o700 if member.isdir() else 0)
+    return member
+
+
+def _close(stream: IO[bytes]) -> None:
+    try:
+        stream.close()
+    except BrokenPipeError:
+        return  # the script has ended
+
+
+def _drain(stream: IO[bytes]) -> None:
+    while stream.read(1 << 16):
+        pass
