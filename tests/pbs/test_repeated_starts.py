@@ -11,9 +11,12 @@ from virtcloud.lab.pbs import LabPbs, scripts
 
 pytestmark = [pytest.mark.pbs, pytest.mark.timeout(600)]
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAICV4Rg1MXTHEvoTqFY3ldwZh9dYVIQFVY1pW0Sx6tWc3"
-REJECT = "/var/spool/reject"
+REJECT, PAUSE, PAUSED = (f"/var/spool/{name}" for name in ("reject", "pause", "paused"))
 SITE_HOOK = f"""
-import os, pbs
+import os, pbs, time
+if os.path.exists({PAUSE!r}):
+    open({PAUSED!r}, "w").close()
+    time.sleep(25)
 if os.path.exists({REJECT!r}):
     pbs.event().reject("not now")
 """
@@ -27,7 +30,7 @@ def site_hook(batch: LabPbs) -> Iterator[LabPbs]:
     The reconciliation is suspended, because it would end the cluster of a job that waits for its repeated start.
     """
     shell(batch, f"cat > /var/spool/site_hook.py <<'END'\n{SITE_HOOK}END")
-    batch.root("qmgr", "-c", "create hook site_hook event=runjob,order=950")
+    batch.root("qmgr", "-c", "create hook site_hook event=runjob,order=950,alarm=30")
     batch.root("qmgr", "-c", "import hook site_hook application/x-python default /var/spool/site_hook.py")
     shell(batch, f"kill -STOP {RECONCILER}")
     yield batch
@@ -63,4 +66,22 @@ def test_changed_keys_do_not_cost_a_start(stage: ScenarioStage, site_hook: LabPb
     attempts = [(one.id, one.attempt, len(one.spec.authorized_keys)) for one in view if one.key == job.lower()]
     assert (ended.exit_status, ended.run_version) == (0, 1)
     assert attempts == [(first.id, 1, 1)]
+    stage.await_released(job)
+
+
+def test_a_rerun_survives_the_death_of_the_server(stage: ScenarioStage, site_hook: LabPbs) -> None:
+    """The server dies after SBF received the request for the second run. Then the user's keys change."""
+    job = stage.submit_started(hosts=2)
+    first = stage.await_active(job)
+    shell(site_hook, f"rm -f {PAUSED}; touch {PAUSE}")
+    stage.batch.rerun(job)
+    shell(site_hook, f"until [ -e {PAUSED} ]; do sleep 0.2; done; rm {PAUSE}")
+    stage.machines.stop_server()
+    with other_keys(site_hook):
+        stage.machines.start_server()
+        second = stage.await_active(job)
+        assert (second.attempt, second.id != first.id) == (2, True)
+        assert stage.await_running(job).run_version == 2
+    stage.batch.delete(job)
+    assert stage.await_end(job).run_version == 2
     stage.await_released(job)
