@@ -22,6 +22,7 @@ from sbf_service.http.routes.clones import check_clone
 from sbf_service.http.routes.guests import authorize_guest
 from sbf_service.http.session_relay import CloneOrder, SessionRelay, UserLeftError, WaitingSession
 from sbf_service.store.guest_sessions import delete_session, insert_session, list_sessions, session_topic
+from virtcloud.model.access import Role
 from virtcloud.model.errors import BadInput, Conflict, VirtcloudError
 from virtcloud.model.guest_sessions import FIRST_KINDS, USER_KINDS, GuestSession, SessionKind, SessionRequest
 from virtcloud.model.guests import GuestPower, GuestView
@@ -58,7 +59,8 @@ async def list_waiting_sessions(  # noqa: PLR0913, PLR0917 - FastAPI passes each
             return list_sessions(unit, name, after, known)
 
     await run_in_threadpool(authorize_element, service.store, caller, Action.REPORT_FOR_ELEMENT, name)
-    _relay_of(request).record_poll(name, known)
+    if caller.principal.role is Role.AGENT:
+        _relay_of(request).record_poll(name, known)
     # Only with several replicas, another process may insert sessions. Otherwise a waiting agent reads no database.
     interval = None if service.settings.relay.address is None else POLL_INTERVAL_S
     found = await run_in_threadpool(read)
