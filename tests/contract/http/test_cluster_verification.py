@@ -352,7 +352,7 @@ def test_a_cluster_with_one_host_has_no_paths(made: Served) -> None:
 
 
 def test_users_cannot_command_an_agent_to_exchange_frames(made: Served) -> None:
-    with pytest.raises(BadInput, match="kind: expected .*, got 'frames'"):
+    with pytest.raises(BadInput, match=r"kind: expected .*, got 'frames'"):
         made.client().sbf._connection.open_stream("/v1/clusters/demo/guests/g1/session", {"kind": "frames"}, 5)
 
 
