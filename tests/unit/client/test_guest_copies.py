@@ -1,8 +1,11 @@
+import io
+import subprocess
+import tarfile
 from pathlib import Path
 
 import pytest
 
-from virtcloud.client.guest_copies import GuestPlace, list_sources, parse_place
+from virtcloud.client.guest_copies import PUT_SCRIPT, GuestPlace, list_sources, parse_place
 from virtcloud.model.errors import BadInput
 
 
@@ -36,3 +39,14 @@ def test_two_sources_with_one_name_are_bad_input(tmp_path: Path) -> None:
 def test_a_folder_may_be_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert list_sources(["."]) == {tmp_path.name: tmp_path}
+
+
+def test_a_stream_that_ends_between_two_files_changes_nothing(tmp_path: Path) -> None:
+    """Some versions of tar accept such a stream."""
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as archive:
+        archive.addfile(tarfile.TarInfo("first"))
+    command = ["sh", "-c", PUT_SCRIPT, "mark", str(tmp_path), "1", "first", "second"]
+    done = subprocess.run(command, input=stream.getvalue(), capture_output=True, check=False)  # noqa: S603 - our own
+    assert (done.returncode, done.stderr) == (1, b"mark\nthe copy was interrupted\n")
+    assert list(tmp_path.iterdir()) == []
