@@ -201,11 +201,12 @@ class RelayProcess:
 
         Raise Refused if the relay fails or the time limit is exceeded.
         """
-        status, _, pid = self._read_line().partition(" ")
+        line = self._read_line()
+        status, _, pid = line.partition(" ")
         if status != "apart" or not pid.isdigit():
             raise Refused(
-                f"cannot start the relay of a job: expected 'apart' and its process ID, got {status + pid!r}; see the "
-                "agent's log"
+                f"cannot start the relay of a job: expected 'apart' and its process ID, got {line!r}; see the agent's "
+                "log"
             )
         self.pid = int(pid)
 

@@ -401,3 +401,11 @@ def test_a_relay_that_accepts_no_connection_is_named(
         f"relay {root}/.relay-12.pbs: expected the process to accept a connection within 0.1 s; find the process with: "
         f"ss -xlp src {root}/.relay-12.pbs; the removal will be tried again"
     )
+
+
+def test_a_relay_that_does_not_start_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_relays, "RELAY_START_S", 0.1)
+    monkeypatch.setattr(job_relays.relay_program, "__file__", "/dev/stdin")  # a program that prints nothing
+    message = "expected 'apart' and its process ID, got 'no output within 0 s'; see the agent's log"
+    with pytest.raises(Refused, match=message), start_relay() as relay:
+        relay.wait_for_namespace()
