@@ -16,6 +16,8 @@ ALL = (
     "job_start",
     "host_segments",
     "guest_starts",
+    "guest_login",
+    "agent_memory",
     "guest_filters",
     "guest_streams",
     "side_by_side",

@@ -1,10 +1,10 @@
 """From the request of a cluster to a login by ``ssh``: one LXC guest with OpenSSH at one site of the lab.
 
-The parts follow each other. The switch and the host work at the same time, so only the later of them delays the cluster.
-``ssh`` connects through SBF and the guest's agent, as from anywhere (``virtcloud cluster ssh``). The values are the parts
-of the fastest of several runs, because other programs on the machine only lengthen them. The lab's hosts share one
-processor where the lab needs a kernel of its own. QEMU guests are not measured: the lab's small QEMU image has no
-OpenSSH, and without KVM the boot of a cloud image takes longer than all other parts together.
+The parts follow each other. The switch and the host work at the same time, so only the later of them delays the
+cluster. ``ssh`` connects through SBF and the guest's agent, as from anywhere (``virtcloud cluster ssh``). The values
+are the parts of the fastest of several runs, because other programs on the machine only lengthen them. The lab's hosts
+share one processor where the lab needs a kernel of its own. QEMU guests are not measured: the lab's small QEMU image
+has no OpenSSH, and without KVM the boot of a cloud image takes longer than all other parts together.
 """
 
 import subprocess
@@ -85,7 +85,9 @@ def _wait_for_sshd(client: SbfClient, key: str) -> None:
     deadline = time.monotonic() + TIMEOUT_S
     while time.monotonic() < deadline:
         try:
-            with client.open_session(key, "n1", SessionRequest.model_validate({"kind": "port", "port": SSH_PORT})) as session:
+            with client.open_session(
+                key, "n1", SessionRequest.model_validate({"kind": "port", "port": SSH_PORT})
+            ) as session:
                 if session.receive().startswith(b"SSH-"):
                     return
         except VirtcloudError:

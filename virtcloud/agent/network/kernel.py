@@ -13,7 +13,6 @@ from virtcloud.agent.network.interfaces import HostIpSettings, KernelInterface
 from virtcloud.model.errors import Refused
 
 SYSCTL = Path("/proc/sys/net")
-_ADDRGEN_NONE = {"attrs": [("AF_INET6", {"attrs": [("IFLA_INET6_ADDR_GEN_MODE", 1)]})]}
 _UP = 1
 _FILTERS = ("br_nf_call_iptables", "br_nf_call_ip6tables", "br_nf_call_arptables")
 
@@ -108,9 +107,8 @@ class NetlinkKernel:
         (RFC 3704) drops all packets on an interface without an address. The value 1 of ``arp_ignore`` prevents ARP
         replies for addresses of other interfaces.
         """
-        with _translate_errors(f"disable the host's IP stack on {name}"):
-            self._socket.link("set", index=index, IFLA_AF_SPEC=_ADDRGEN_NONE)
-            _write_sysctls(name, HOST_IP_DISABLED)
+        with _translate_errors(f"disable the host's IP stack on {name} (interface {index})"):
+            _write_sysctls(name, {ADDRESS_MODE: NO_ADDRESSES, **HOST_IP_DISABLED})
 
     def read_host_ip(self, name: str | None) -> HostIpSettings:
         """Return an interface's configuration in the host's IP stack. None stands for a new interface."""
@@ -158,7 +156,7 @@ _SCOPE_LINK = 253
 
 
 HOST_IP_DISABLED = {"ipv6/disable_ipv6": "1", "ipv4/rp_filter": "1", "ipv4/arp_ignore": "1"}
-ADDRESS_MODE = "ipv6/addr_gen_mode"
+ADDRESS_MODE, NO_ADDRESSES = "ipv6/addr_gen_mode", "1"
 
 
 def _sysctl_path(name: str, setting: str) -> Path:
