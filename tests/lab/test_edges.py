@@ -36,6 +36,8 @@ SITES = ("brno", "praha", "plzen")
 ABSENT_ADDRESS = "10.0.0.77"
 PERMANENT = "permanent"
 KILLS = 2
+POLL_S = 0.5
+"""Each check of a condition runs programs in the lab, which use the processor that the lab needs to fulfil it."""
 
 
 @pytest.fixture(scope="module")
@@ -289,3 +291,4 @@ def wait_until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline, "the condition was not fulfilled within a minute"
+        time.sleep(POLL_S)
