@@ -1,13 +1,16 @@
-"""Starts of a job that a real OpenPBS server repeats with the same number."""
+"""Starts of a job that a real OpenPBS server repeats, and a MoM that dies in ``execjob_launch``."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
+from batch_scenarios.openpbs_lab import RealWorld
 from batch_scenarios.stage import ScenarioStage
 
 from virtcloud.lab import addressing
 from virtcloud.lab.pbs import LabPbs, scripts
+from virtcloud.testing.fakepbs.batch_system import BatchJobState
 
 pytestmark = [pytest.mark.pbs, pytest.mark.timeout(600)]
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAICV4Rg1MXTHEvoTqFY3ldwZh9dYVIQFVY1pW0Sx6tWc3"
@@ -20,6 +23,7 @@ if os.path.exists({PAUSE!r}):
 if os.path.exists({REJECT!r}):
     pbs.event().reject("not now")
 """
+IN_LAUNCH = "pgrep -f '^[^ ]*/pbs_python .*execjob_launch' >/dev/null"
 RECONCILER = f"$(pgrep -f '^[^ ]* -m virtcloud.cli agent --config {scripts.AGENT}')"
 
 
@@ -84,4 +88,29 @@ def test_a_rerun_survives_the_death_of_the_server(stage: ScenarioStage, site_hoo
         assert stage.await_running(job).run_version == 2
     stage.batch.delete(job)
     assert stage.await_end(job).run_version == 2
+    stage.await_released(job)
+
+
+def test_each_start_around_a_moms_death_in_launch_has_a_network(
+    stage: ScenarioStage, world: RealWorld, batch: LabPbs
+) -> None:
+    """The MoM's child process starts the script nevertheless. Then PBS runs the job again, with the next number."""
+    host = world.hosts[0]
+    script = f"until {IN_LAUNCH}; do sleep 0.02; done; kill -9 $(cat {scripts.HOME}/mom_priv/mom.lock)"
+    with ThreadPoolExecutor(1) as pool:
+        death = pool.submit(world.lab.run, host, ["sh", "-c", script], timeout_s=world.patience, check=True)
+        job = stage.submit(hosts=2)
+        death.result()
+    world.start_mom(host)
+
+    def has_ended() -> bool:
+        batch.root("qmgr", "-c", "set server scheduling = true")  # starts a cycle of the scheduler
+        return stage.batch.status(job).state is BatchJobState.FINISHED
+
+    stage.await_that(has_ended, f"job {job} to end", lambda: world.log(job))
+    ended = stage.batch.status(job)
+    assert (ended.exit_status, ended.run_version) == (0, 2)
+    printed = stage.batch.output(job).stdout
+    assert printed.count("started") in {1, 2}
+    assert printed.count("VCLUSTER_VLAN=") == printed.count("started")
     stage.await_released(job)
