@@ -474,6 +474,7 @@ def test_the_openapi_document_names_every_call_and_its_problems(world: World) ->
         "report_drift": ["401", "403", "404", "409", "422", "429"],
         "report_capacity": ["401", "403", "404", "409", "422", "429"],
         "list_waiting_sessions": ["401", "403", "404", "422", "429"],
+        "verify_cluster": ["401", "403", "404", "409", "410", "422", "429"],
         "upload_clone": ["401", "403", "404", "409", "413", "422", "429", "507"],
         "list_images": ["401", "403", "429"],
         "get_image": ["401", "403", "404", "422", "429"],
