@@ -72,6 +72,7 @@ def existing_name(path: str, name: str) -> str:
         "user": "alice",
         "id": "aaaaaaaa",
         "guest": "g1",
+        "session": "aaaaaaaa",
         "site": "brno",
         "fingerprint": f"SHA256:{'a' * 43}",
     }
