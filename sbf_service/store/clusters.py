@@ -74,7 +74,7 @@ def read_peers(unit: Unit, key: str, cluster_id: str | None = None) -> ClusterPe
     clusters = read_network_clusters(unit, [row.network or row.id])
     login = next(cluster.login for cluster in clusters if cluster.id == row.id)
     peers = make_peers(clusters, read_service_secret(unit))
-    return ClusterPeers(key=ClusterKey(row.key), user=login and login.user, peers=peers)
+    return ClusterPeers(key=ClusterKey(row.key), user=login and login.user, peers=peers, network=row.network or row.id)
 
 
 def list_clusters(

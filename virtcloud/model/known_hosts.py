@@ -19,6 +19,8 @@ class ClusterPeers(Document):
     """The user of the cluster's guests; null: the cluster was created before SBF made seeds of guests."""
     peers: tuple[Peer, ...] = ()
     """All guests of the cluster's network, with their public host keys."""
+    network: str | None = None
+    """The id of the cluster whose network the guests use; null in answers of earlier versions."""
 
 
 def render_known_hosts(peers: Iterable[Peer]) -> str:

@@ -226,6 +226,7 @@ def test_peers_are_read_with_the_guests_user(world: World) -> None:
     with world.store.read() as unit:
         found = read_peers(unit, "m1")
     assert (found.user, found.peers) == ("bob", segment(world, "brno-h1").peers)
+    assert found.network == world.view("root").id
 
 
 def test_an_ended_cluster_has_no_peers(world: World) -> None:

@@ -66,7 +66,8 @@ class ScriptAccess:
         except VirtcloudError as error:  # an older SBF, or SBF does not answer now: ssh accepts the guests' first keys
             log.warning("peers_not_read", cluster=view.key, error=error)
             return access
-        return access.model_copy(update={"login": peers.user, "peers": peers.peers})
+        network = access.network or peers.network
+        return access.model_copy(update={"login": peers.user, "peers": peers.peers, "network": network})
 
     def reopen(self, report_progress: ReportProgress = lambda: None) -> bool:
         """Open the access of all jobs whose access was open when the former agent ended. Return whether all are open.
@@ -142,4 +143,7 @@ def _job_access(job: JobRecord, view: ClusterView, site: Name) -> JobAccess | No
 
 def _is_same_access(recorded: JobAccess, access: JobAccess) -> bool:
     """Return whether a recorded access differs only in what is read from SBF once, or was unknown to that version."""
-    return recorded.model_copy(update=NO_PEERS) in {access, access.model_copy(update={"network": None})}
+    networks = {recorded.network, access.network}
+    return recorded.model_copy(update=NO_PEERS | {"network": access.network}) == access and (
+        None in networks or len(networks) == 1
+    )

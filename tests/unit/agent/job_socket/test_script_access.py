@@ -155,6 +155,20 @@ def test_the_access_is_recorded_with_the_clusters_id(script_access: ScriptAccess
     assert opening.network == "x"
 
 
+def test_the_access_of_a_member_is_recorded_with_the_networks_id(
+    provider: FakeAccessProvider, records: JobRecordStore
+) -> None:
+    """A member's view has only the key of its network. After a reboot, the VLAN ID may belong to another network."""
+    peers = PEERS.model_copy(update={"network": "n"})
+    access = ScriptAccess(provider, records, lambda _key, _id: peers)
+    member = view().model_copy(update={"network": ClusterKey("demo")})
+    for _ in range(2):
+        access.provide_environment(record(records, records.get(KEY) or job_record()), member, BRNO)
+    opening = records.all()[0].opening
+    assert opening is not None
+    assert (opening.network, len(provider.calls)) == ("n", 1)
+
+
 def test_an_upgraded_agent_does_not_interrupt_open_access(
     provider: FakeAccessProvider, records: JobRecordStore
 ) -> None:
