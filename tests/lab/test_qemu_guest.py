@@ -90,7 +90,8 @@ DISK_SPEC = {
     ],
 }
 SUM = "sha256sum </dev/vda; head -c 17 /dev/vda; echo"
-WRITE = "echo written by a guest >/dev/vda; sync"
+WRITE = "echo written by a guest | dd of=/dev/vda conv=fsync"
+"""Writes and flushes the disk: `sync` would not flush the write cache of a disk without a file system."""
 
 
 def run_in_qemu_guest(lab: Lab, commands: str) -> str:
