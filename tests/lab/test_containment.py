@@ -65,7 +65,8 @@ done
 try uevent-program 'echo /own-file >/sys/kernel/uevent_helper'
 try load-module 'head -c 4096 /dev/zero >/own.ko; insmod /own.ko 2>&1 | grep -v "not permitted"'
 try host-root 'ls -d /.oldroot/run'
-try host-mounts 'grep -v -E " / (/|/proc|/sys|/dev|/run|/tmp)" /proc/self/mountinfo | grep -E "hostfs|/run/virtcloud" | grep -v " /etc/virtcloud "'
+own_mounts=' / (/|/proc|/sys|/dev|/run|/tmp)| /etc/virtcloud '
+try host-mounts 'grep -v -E "$own_mounts" /proc/self/mountinfo | grep -E "hostfs|/run/virtcloud"'
 mkdir -p /root/shared && mount -t tmpfs tmpfs /root/shared && touch /root/shared/marker
 try legacy-groups 'mkdir -p /tmp/v1 && mount -t cgroup -o pids cgroup /tmp/v1'
 try release-agent 'echo /own-file >/sys/fs/cgroup/release_agent'

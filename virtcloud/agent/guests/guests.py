@@ -131,6 +131,8 @@ class LocalGuests:
         _write_seed(segment, guest, environment.folder, environment.root)
         self._remove_console(name)
         hypervisor.start(render_domain(segment, guest, image, wanted_digest, environment))
+        # Other guests may still be starting. A console that is opened late loses the first lines.
+        self._add_consoles((hypervisor, domain) for domain in [hypervisor.find_domain(name)] if domain)
         if limits is not None:
             self._groups.limit_started(name, limits)
         _set_mtu(hypervisor, name, segment)
