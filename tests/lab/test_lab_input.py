@@ -192,6 +192,7 @@ def test_a_second_start_does_not_change_a_running_lab(bare: Lab) -> None:
         ),
         (("service", "user", "sshd", "kill"), 2, "virtcloud: node user has no service sshd; its services are: none"),
         (("exec", "brno-h1", "no-such-program", "-x"), 127, "brno-h1: no-such-program: not found\n"),
+        (("exec", "brno-h1", "--", "no-such-program", "-x"), 127, "brno-h1: no-such-program: not found\n"),
         (("exec", "station", "no-such-program"), 127, "station: no-such-program: not found\n"),
         (("exec", "brno-h1", "/etc/hosts"), 126, "brno-h1: /etc/hosts: Permission denied\n"),
     ],

@@ -148,7 +148,10 @@ def execute(user: str | None, node: str, command: tuple[str, ...]) -> None:
 
     As in a shell, the exit code is 127 if NODE has no such program, and 126 if the program cannot be executed.
     """
-    arguments = command if user is None else as_user(user, command)
+    program = command[1:] if command[0] == "--" else command
+    if not program:
+        raise click.UsageError("expected a program after --, got none")
+    arguments = program if user is None else as_user(user, program)
     sys.exit(run_attached(Lab.running().state, node, arguments, terminal=False))
 
 
