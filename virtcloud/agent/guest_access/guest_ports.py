@@ -57,7 +57,10 @@ class GuestPorts:
             try:
                 connection = request_connection(str(path), f"{address.ip} {port}")
             except ConnectionRefusedError as error:
-                raise Refused(f"no process of guest {guest} listens at port {port} ({address.ip})") from error
+                raise Refused(
+                    f"no process of guest {guest} listens at port {port} ({address.ip}); the guest may still be "
+                    "starting (virtcloud guest log), or its image has no such server"
+                ) from error
             except OSError as error:
                 raise Refused(f"cannot reach port {port} of guest {guest}: {error.strerror or error}") from error
             with connection:
