@@ -69,7 +69,7 @@ class PathCheck:
     """The MTU of the cluster, or None if it has none."""
 
     async def run(self, hosts: tuple[CheckedHost, ...]) -> ExchangeOutcome:
-        """Let these hosts exchange frames. Hosts that are not reachable do not take part."""
+        """Start an exchange of frames between these hosts. Hosts that are not reachable do not take part."""
         outcome, reachable = ExchangeOutcome(), dict[Name, CheckedHost]()
         for host in hosts:
             if not host.reachable:

@@ -239,24 +239,21 @@ def _update_placements(unit: Unit, former: Topology, topology: Topology, live: l
         for name in before[cluster.id] | after[cluster.id]:
             carried[name].append(cluster)
     both = former.elements.keys() & topology.elements.keys()
-    increment_revisions(
-        unit,
-        [
-            name
-            for name in both
-            if _compute_wanted_configuration(name, former, carried[name])
-            != _compute_wanted_configuration(name, topology, carried[name])
-        ],
-    )
+    changed = {
+        name
+        for name in both
+        if _compute_wanted_configuration(name, former, carried[name])
+        != _compute_wanted_configuration(name, topology, carried[name])
+    }
+    increment_revisions(unit, changed)
     unit.session.flush()
     for cluster in live:
-        staying = before[cluster.id] & after[cluster.id]
-        changed = {
+        of_cluster = {
             name
-            for name in staying
+            for name in changed & before[cluster.id] & after[cluster.id]
             if compute_wanted(name, former, [cluster]) != compute_wanted(name, topology, [cluster])
         }
-        _update_cluster_placements(unit, cluster, after[cluster.id], changed)
+        _update_cluster_placements(unit, cluster, after[cluster.id], of_cluster)
 
 
 def _find_elements(topology: Topology, cluster: LiveCluster) -> frozenset[Name]:
