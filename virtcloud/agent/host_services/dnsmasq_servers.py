@@ -9,16 +9,11 @@ folder, so a server that a guest took over cannot change what the agent writes. 
 agent signals a process only through a descriptor (pidfd_open(2)) whose command line it has checked afterwards.
 """
 
-import json
 import os
 import pwd
-import select
 import shutil
 import signal
-import subprocess
-import sys
-import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -27,15 +22,21 @@ from pydantic import ValidationError
 
 from virtcloud.agent import log
 from virtcloud.agent.files import refuse_os_errors, write_durably
-from virtcloud.agent.host_services import dnsmasq_program
 from virtcloud.agent.host_services.dnsmasq_config import (
     CONFIG,
     DEVICE,
-    FILE_OPTIONS,
     MAC,
     NAMES,
     DnsmasqFiles,
     render_dnsmasq,
+)
+from virtcloud.agent.host_services.dnsmasq_processes import (
+    ServerLaunch,
+    file_arguments,
+    kill_processes,
+    list_own_processes,
+    open_processes,
+    read_start_time,
 )
 from virtcloud.agent.host_services.server_difference import (
     ObservedServer,
@@ -55,11 +56,7 @@ USER: Final = "dnsmasq"
 REMEDY: Final = "apt-get install dnsmasq-base (Debian), dnf install dnsmasq (RHEL)"
 SEARCH_PATH: Final = "/usr/sbin:/usr/local/sbin:/usr/bin:/sbin"
 RECORD: Final = "record.json"
-START_S, END_S = 20.0, 5.0
-"""Time limits in seconds for the start and the end of a server."""
 FOLDER_MODE, FILE_MODE = 0o750, 0o640
-_STATE, _START_TIME = 0, 19
-"""The positions of fields of /proc/PID/stat behind the name of the program (proc(5))."""
 
 
 class ServerPortKernel(Protocol):
@@ -164,16 +161,16 @@ class DnsmasqServers:
         return same and self._is_running(record)
 
     def _is_running(self, record: ServerRecord) -> bool:
-        return record.boot == self._boot and _read_start_time(record.pid) == record.started
+        return record.boot == self._boot and read_start_time(record.pid) == record.started
 
     def _start(self, segment: Segment, files: DnsmasqFiles, bridge: KernelInterface) -> None:
         folder, user = self._folder / segment.id, _find_user()
-        argv = [_find_dnsmasq(), "--keep-in-foreground", *_file_arguments(folder)]
-        launch = _Launch(argv[2])
+        argv = [_find_dnsmasq(), "--keep-in-foreground", *file_arguments(folder)]
+        launch = ServerLaunch(argv[2])
         try:
             pid = launch.wait_for_namespace()
             record = ServerRecord(
-                cluster=segment.id, vlan=segment.vlan, pid=pid, started=_read_start_time(pid) or 0, boot=self._boot
+                cluster=segment.id, vlan=segment.vlan, pid=pid, started=read_start_time(pid) or 0, boot=self._boot
             )
             self._write_record(record)
             self._add_port(segment, bridge, pid)
@@ -214,7 +211,7 @@ class DnsmasqServers:
         """
         with refuse_os_errors(f"write the names of guests to {folder}"):
             _write_file(folder / NAMES, files.names, _find_user().pw_gid)
-        for descriptor in _open_processes(folder, (record.pid,)):
+        for descriptor in open_processes(folder, (record.pid,)):
             signal.pidfd_send_signal(descriptor, signal.SIGHUP)
         self._write_record(record.model_copy(update={"names": files.names_digest}))
 
@@ -226,7 +223,7 @@ class DnsmasqServers:
                 self._kernel.delete(interface.index)
         record = self._read_record(self._folder / cluster)
         recorded = {record.pid} if record is not None and self._is_running(record) else set()
-        _kill_processes(self._folder / cluster, recorded | _list_own_processes())
+        kill_processes(self._folder / cluster, recorded | list_own_processes())
 
     def _list_records(self) -> list[ServerRecord]:
         with refuse_os_errors(f"read the records of {self._folder}"):
@@ -247,59 +244,6 @@ class DnsmasqServers:
     def _write_record(self, record: ServerRecord) -> None:
         with refuse_os_errors(f"record the server of cluster {record.cluster}"):
             write_durably(self._folder / record.cluster / RECORD, record.model_dump_json().encode())
-
-
-class _Launch:
-    """The start of a server by `dnsmasq_program`. The program's argument is the one by which the server is found."""
-
-    def __init__(self, argument: str) -> None:
-        argv = [sys.executable, "-I", "-S", dnsmasq_program.__file__, argument]
-        try:
-            self._process = subprocess.Popen(  # noqa: S603 - a file of this package
-                argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/", start_new_session=True
-            )
-        except OSError as error:
-            raise Refused(f"cannot start dnsmasq: {error.strerror}") from error
-
-    def wait_for_namespace(self) -> int:
-        """Wait until the program has created its namespace. Return its process ID. Raise Refused if it fails."""
-        line = self._read(until_end=False)
-        status, _, pid = line.partition(" ")
-        if status != "apart" or not pid.isdigit():
-            raise Refused(f"cannot start dnsmasq: expected 'apart' and a process ID, got {line!r}")
-        return int(pid)
-
-    def configure(self, spec: dict[str, Any]) -> None:
-        """Send the specification. Wait until dnsmasq is ready. Raise Refused with the error if it fails."""
-        if self._process.stdin is not None:
-            with suppress(BrokenPipeError):  # the program ended; its error follows
-                self._process.stdin.write(json.dumps(spec).encode() + b"\n")
-                self._process.stdin.flush()
-        if error := self._read(until_end=True):
-            raise Refused(f"cannot start dnsmasq: {error}")
-
-    def close(self) -> None:
-        """Close the pipes. A program without specification ends then."""
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                with suppress(BrokenPipeError):
-                    pipe.close()
-        self._process.wait()  # the program has forked, and its first process ends immediately
-
-    def _read(self, *, until_end: bool) -> str:
-        """Return the output up to the next end of line, or up to the end of the output."""
-        text, deadline = b"", time.monotonic() + START_S
-        if self._process.stdout is None:
-            return ""
-        descriptor, ready = self._process.stdout.fileno(), select.poll()
-        ready.register(descriptor, select.POLLIN)
-        while until_end or not text.endswith(b"\n"):
-            if not ready.poll(max(deadline - time.monotonic(), 0) * 1000):
-                return f"{text.decode(errors='replace')} (no answer within {START_S:.0f} s)"
-            if not (data := os.read(descriptor, 4096)):
-                break
-            text += data
-        return text.decode(errors="replace").strip()
 
 
 def describe_dnsmasq() -> str:
@@ -355,60 +299,3 @@ def _write_file(path: Path, text: str, group: int) -> None:
     os.chown(new, 0, group)
     new.chmod(FILE_MODE)
     new.rename(path)
-
-
-def _file_arguments(folder: Path) -> list[str]:
-    return [f"{option}={folder / name}" for name, option in FILE_OPTIONS.items()]
-
-
-def _read_start_time(pid: int) -> int | None:
-    """Return the start of a process in clock ticks after the boot. Return None if the process has ended."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return None if fields[_STATE] in {"Z", "X"} else int(fields[_START_TIME])
-
-
-def _list_own_processes() -> set[int]:
-    """Return the processes in the agent's mount namespace. In another one, the same path is another host's folder."""
-    own, found = Path("/proc/self/ns/mnt").readlink(), set()
-    for path in Path("/proc").iterdir():
-        with suppress(OSError):  # the process has ended
-            if path.name.isdigit() and (path / "ns/mnt").readlink() == own:
-                found.add(int(path.name))
-    return found
-
-
-def _kill_processes(folder: Path, pids: Iterable[int]) -> None:
-    """Kill the processes of a server and wait for their end. dnsmasq forks a process for each TCP connection."""
-    for descriptor in _open_processes(folder, pids):
-        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-        ended = select.poll()
-        ended.register(descriptor, select.POLLIN)
-        if not ended.poll(END_S * 1000):
-            raise Refused(f"dnsmasq of {folder} does not end within {END_S:.0f} s after SIGKILL")
-
-
-def _open_processes(folder: Path, pids: Iterable[int]) -> Iterator[int]:
-    """Yield a descriptor of each process that a server of this folder runs. It is valid until the next one."""
-    argument = _file_arguments(folder)[0].encode()
-    for pid in pids:
-        if not _has_argument(pid, argument):
-            continue
-        try:
-            descriptor = os.pidfd_open(pid)
-        except ProcessLookupError:
-            continue
-        try:
-            if _has_argument(pid, argument):  # the process ID may have passed to another process
-                yield descriptor
-        finally:
-            os.close(descriptor)
-
-
-def _has_argument(pid: int, argument: bytes) -> bool:
-    try:
-        return argument in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except OSError:
-        return False
