@@ -63,35 +63,9 @@ def build_spec(options: ClusterOptions, caller: Callable[[], str]) -> ClusterSpe
     malformed. Raise BadInput if there are neither hosts nor sites nor a file, or if there are both hosts and a file
     among the options.
     """
-    if options.file is None and not (options.hosts or options.sites or options.guest_count):
-        raise BadInput("expected either --host (at least one), --guests N, --reach SITE or --spec FILE, got none")
-    if options.file is not None and (options.hosts or options.guest_count):
-        raise BadInput("expected either --host or --guests, or --spec FILE, got both")
-    if options.file is not None and options.user_data is not None:
-        raise BadInput("expected the key user_data of each guest in the file of --spec, got --user-data")
-    if options.file is not None and any((options.disk, options.pids, options.bandwidth, options.extra_disks)):
-        raise BadInput(
-            "expected disk_mb, disks, pids and bandwidth_mbit of each guest in the file of --spec, got --disk, "
-            "--extra-disk, --pids or --bandwidth"
-        )
+    _check_file_options(options)
     _check_placement_options(options)
-    overrides = {
-        "owner": options.owner,
-        "name": options.name,
-        "joins": options.joins,
-        "subnets": _parse_subnets(options.subnets),
-        "shares_with": options.shares_with or None,
-        "sites": options.sites or None,
-        "vlan": options.vlan,
-        "lease_s": options.lease,
-        "deadline_s": options.deadline,
-        "filters": options.filters,
-        "serves": options.serves or None,
-        "host_services": options.host_services or None,
-        "user": options.user,
-        "authorized_keys": [key for file in options.ssh_keys for key in parse_user_keys(file.read(), file.name)]
-        or None,
-    }
+    overrides = _list_overrides(options)
     if options.file:
         spec = read_document(options.file.read(), options.file.name, ClusterSpec)
         return validate_spec(
@@ -108,6 +82,42 @@ def build_spec(options: ClusterOptions, caller: Callable[[], str]) -> ClusterSpe
         guests = add_user_data(guests, options.user_data.read())
     sized = tuple({**guest.model_dump(), **_list_sizes(options)} for guest in guests)
     return validate_spec(**overrides | {"owner": options.owner or caller()}, hosts=options.hosts, guests=sized)
+
+
+def _check_file_options(options: ClusterOptions) -> None:
+    """Raise BadInput for options that contradict --spec, or without any source of guests or sites."""
+    if options.file is None and not (options.hosts or options.sites or options.guest_count):
+        raise BadInput("expected either --host (at least one), --guests N, --reach SITE or --spec FILE, got none")
+    if options.file is not None and (options.hosts or options.guest_count):
+        raise BadInput("expected either --host or --guests, or --spec FILE, got both")
+    if options.file is not None and options.user_data is not None:
+        raise BadInput("expected the key user_data of each guest in the file of --spec, got --user-data")
+    if options.file is not None and any((options.disk, options.pids, options.bandwidth, options.extra_disks)):
+        raise BadInput(
+            "expected disk_mb, disks, pids and bandwidth_mbit of each guest in the file of --spec, got --disk, "
+            "--extra-disk, --pids or --bandwidth"
+        )
+
+
+def _list_overrides(options: ClusterOptions) -> dict[str, object]:
+    """Return the keys of a spec that options set, with or without a file. None: the option is missing."""
+    return {
+        "owner": options.owner,
+        "name": options.name,
+        "joins": options.joins,
+        "subnets": _parse_subnets(options.subnets),
+        "shares_with": options.shares_with or None,
+        "sites": options.sites or None,
+        "vlan": options.vlan,
+        "lease_s": options.lease,
+        "deadline_s": options.deadline,
+        "filters": options.filters,
+        "serves": options.serves or None,
+        "host_services": options.host_services or None,
+        "user": options.user,
+        "authorized_keys": [key for file in options.ssh_keys for key in parse_user_keys(file.read(), file.name)]
+        or None,
+    }
 
 
 def _check_placement_options(options: ClusterOptions) -> None:
