@@ -120,10 +120,12 @@ def clone(  # noqa: PLR0913 - click's options
 
 def _clone_lines(report: CloneProgress) -> Iterator[tuple[str, str]]:
     """Yield the state of a clone. The numbers are coarse, so that few lines are printed."""
+    if report.image is not None or report.error is not None:
+        return
     if report.size is None:
         packed = report.packed // PACKED_STEP * PACKED_STEP
         yield "clone", f"packing, {printing.format_size(packed)}" if packed else "packing"
-    elif report.image is None and report.error is None:
+    else:
         yield "clone", f"sending {printing.format_size(report.size)}, {report.sent * 10 // report.size * 10} %"
 
 

@@ -67,7 +67,7 @@ def test_a_clone_shows_its_progress_and_its_use(
 
     def clone(_: ClusterGuest, image: str, *, stop: bool, progress: CloneObserver) -> CatalogueImage:
         assert (image, stop) == ("mine", True)
-        for report in ({}, {"packed": 70 << 20}, {"packed": 100, "size": 100, "sent": 55}):
+        for report in ({}, {"packed": 70 << 20}, {"packed": 100, "size": 100, "sent": 55}, {"image": made}):
             progress(CloneProgress.model_validate(report))
         return made
 
