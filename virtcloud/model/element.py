@@ -8,9 +8,10 @@ from typing import Annotated, Self, TypeVar
 from pydantic import Field, IPvAnyAddress, model_validator
 
 from virtcloud.model.access import AdmissionRule
-from virtcloud.model.document import Document
+from virtcloud.model.document import OMIT_NONE, Document
 from virtcloud.model.errors import BadInput
 from virtcloud.model.values import DeviceAddress, Name, PortName
+from virtcloud.model.vpn import VpnListener
 
 T = TypeVar("T")
 
@@ -107,6 +108,9 @@ class Host(Element):
 
 class Gateway(Element):
     """A computer through which users reach their clusters. The agent on the gateway reconciles the gateway."""
+
+    vpn: Annotated[VpnListener | None, OMIT_NONE] = None
+    """The gateway's OpenVPN servers; null: none."""
 
 
 ELEMENT_KINDS: tuple[tuple[type[Element], ElementKind], ...] = (

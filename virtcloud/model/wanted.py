@@ -3,13 +3,13 @@
 ``virtcloud.model.edge`` defines these states and the difference for provider edges.
 """
 
-from typing import Final, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
 from virtcloud.model.access import ClusterOrigin
-from virtcloud.model.cluster import GuestFilters, GuestService, HostService
-from virtcloud.model.document import Document
+from virtcloud.model.cluster import OMIT_EMPTY, GuestFilters, GuestService, HostService
+from virtcloud.model.document import OMIT_NONE, Document
 from virtcloud.model.errors import BadInput
 from virtcloud.model.guest_limits import GuestDisk, GuestLimits
 from virtcloud.model.guest_seed import GuestSeed, Peer
@@ -17,6 +17,7 @@ from virtcloud.model.image import ImageSource
 from virtcloud.model.port_use import PortUse
 from virtcloud.model.values import Address, ClusterKey, Mac, Name, PortName, VlanId
 from virtcloud.model.vlans import VlanSet
+from virtcloud.model.vpn import VpnGrant, VpnServer
 
 PortVlans = dict[PortName, VlanSet]
 IMAGES: Final = "images"
@@ -252,6 +253,8 @@ class Segment(Document):
     """The services that the host offers to the guests of this segment."""
     mtu: int | None = None
     """The MTU of the cluster in bytes; null: the MTU of the port."""
+    grants: Annotated[tuple[VpnGrant, ...], OMIT_EMPTY] = ()
+    """The devices that may join the network through this gateway."""
 
 
 class HostWanted(Document):
@@ -259,6 +262,8 @@ class HostWanted(Document):
 
     segments: tuple[Segment, ...] = ()
     """One segment for each network."""
+    vpn: Annotated[VpnServer | None, OMIT_NONE] = None
+    """The OpenVPN servers of a gateway; null: none."""
 
 
 class WantedDocument(Document):
