@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from sqlalchemy import ColumnElement, select, tuple_
+from sqlalchemy import ColumnElement, bindparam, select, true, tuple_
 
 from sbf_service.domain.admission import RequestLimits, check_request_limits
 from sbf_service.domain.guest_seeds import make_peers
@@ -29,7 +29,7 @@ from sbf_service.store.cluster_queries import (
 from sbf_service.store.guest_seeds import read_network_clusters, read_service_secret
 from sbf_service.store.networks import find_network
 from sbf_service.store.quotas import NO_LIMITS, check_lease
-from sbf_service.store.tables import ClusterRow
+from sbf_service.store.tables import ClusterRow, GuestPowerRow
 from sbf_service.store.transitions import drain_cluster
 from sbf_service.store.unit_of_work import Unit, read_topology, record_audit
 from virtcloud.model.access import QuotaLimits
@@ -39,6 +39,11 @@ from virtcloud.model.known_hosts import ClusterPeers
 from virtcloud.model.values import ClusterKey, Name, UserName, format_utc
 from virtcloud.model.views import ClusterTransport, ClusterView
 
+_READ_STOPPED_GUESTS = (
+    select(GuestPowerRow.cluster_id, GuestPowerRow.guest)
+    .where(GuestPowerRow.cluster_id.in_(bindparam("ids", expanding=True)), GuestPowerRow.stopped == true())
+    .order_by(GuestPowerRow.guest)
+)
 _PAGE_ORDER = ClusterRow.created_at, ClusterRow.key, ClusterRow.turn, ClusterRow.attempt
 
 
@@ -211,12 +216,14 @@ def make_cluster_views(unit: Unit, rows: Sequence[ClusterRow]) -> list[ClusterVi
     networks = read_networks(unit, rows)
     placements, vlans = read_placements(unit, [row.id for row in rows]), read_vlans(unit, networks)
     joined, members = _make_joined_views(unit, list(networks.values())), _read_member_owners(unit, rows)
+    stopped = _read_stopped_guests(unit, rows)
     views = []
     for row in rows:
         network = networks[row.network or row.id]
         key = None if network is row else ClusterKey(network.key)
         view = format_cluster(row, key, placements.get(row.id, ()), vlans[network.id], joined.get(network.id))
-        views.append(view.model_copy(update={"members": members.get(row.id, {})}))
+        computed = {"members": members.get(row.id, {}), "stopped_guests": tuple(stopped.get(row.id, ()))}
+        views.append(view.model_copy(update=computed))
     return views
 
 
@@ -231,6 +238,15 @@ def _read_member_owners(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, dic
     for group in split_ids(row.id for row in rows if row.network is None and row.state not in ENDED_STATES):
         for member in find_clusters(unit, NOT_ENDED, ClusterRow.network.in_(group)):
             found[str(member.network)][ClusterKey(member.key)] = UserName(member.owner)
+    return found
+
+
+def _read_stopped_guests(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, list[Name]]:
+    """Return the guests of running clusters that a user stopped, by cluster ID."""
+    found: dict[str, list[Name]] = defaultdict(list)
+    for group in split_ids(row.id for row in rows if row.state in WANTED_STATES):
+        for cluster_id, guest in unit.session.execute(_READ_STOPPED_GUESTS, {"ids": group}):
+            found[cluster_id].append(Name(guest))
     return found
 
 

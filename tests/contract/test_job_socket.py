@@ -16,13 +16,14 @@ from pydantic import SecretStr
 from sbf_fakes.http_calls import app_of
 from sbf_fakes.world import World, make_world, spec
 
-from sbf_service.store import elements
+from sbf_service.store import elements, guest_power
 from virtcloud.agent.job_socket import job_records
 from virtcloud.agent.network.address_probe import IpAddress
 from virtcloud.agent.settings import AgentSettings
 from virtcloud.client.sbf import SbfClient
 from virtcloud.model.access import Role
 from virtcloud.model.cluster import ClusterState
+from virtcloud.model.guests import GuestPower, GuestPowerRequest
 
 JOB = "12.pbs"
 SPEC = spec(
@@ -156,6 +157,23 @@ def rid(world: World, host: Agent, attempt: int = 1) -> dict[str, object]:
     until(lambda: world.view(JOB).state not in {ClusterState.CONFIGURING, ClusterState.ACTIVE})
     world.settle()
     return first if first["gone"] else host.ask("remove", JOB, attempt, wait=30)
+
+
+def test_a_guest_that_its_user_stopped_delays_no_job(world: World, host: Agent) -> None:
+    active(world, host)
+    host.bridges.answering["br100"] = {"10.0.0.1"}
+    missing = ("waiting", ["guest g2 does not answer at 10.0.0.2 or fd00::2"])
+    assert state(host) == missing
+    switch_guest(world, GuestPower.OFF)
+    assert state(host) == ("up", [])
+    switch_guest(world, GuestPower.ON)
+    assert state(host) == missing
+
+
+def switch_guest(world: World, power: GuestPower) -> None:
+    """Stop or start the guest g2."""
+    with world.store.change(who="root") as unit:
+        guest_power.set_guest_power(unit, JOB, "g2", GuestPowerRequest(power=power))
 
 
 def test_a_waiting_caller_is_answered_after_each_change(world: World, host: Agent) -> None:

@@ -83,7 +83,8 @@ class ClusterView(Document):
     version: int
     """The version of this view, for long polls.
 
-    SBF increases the version when the view changes, but not when only ``members`` or a time ``seen_at`` changes.
+    SBF increases the version when the view changes, but not when only ``members``, ``stopped_guests`` or a time
+    ``seen_at`` changes.
     """
     state: ClusterState
     """The state in the lifecycle."""
@@ -107,6 +108,8 @@ class ClusterView(Document):
     """The clusters that have joined this cluster's network, each with its owner."""
     created_by: str | None = None
     """The caller that requested the cluster, such as ``alice`` or ``scheduler@pbssrv``."""
+    stopped_guests: tuple[Name, ...] = ()
+    """The guests that a user stopped. A job's start does not wait for these guests."""
 
 
 class HostCapacity(Document):

@@ -194,13 +194,13 @@ def is_attempt_active(view: ClusterView, attempt: int) -> bool:
 
 
 def find_unanswered_guests(view: ClusterView, answered: Iterable[IpAddress]) -> list[Guest]:
-    """PURE. Return the guests that have not answered at any address. Guests without addresses are omitted."""
+    """PURE. Return the guests that have not answered at any address.
+
+    Guests without addresses, and guests that a user stopped, are omitted.
+    """
     answered_addresses = frozenset(answered)
-    return [
-        guest
-        for guest in view.spec.guests
-        if guest.addresses and not answered_addresses.intersection(guest_addresses(guest))
-    ]
+    expected = (guest for guest in view.spec.guests if guest.addresses and guest.name not in view.stopped_guests)
+    return [guest for guest in expected if not answered_addresses.intersection(guest_addresses(guest))]
 
 
 def guest_addresses(guest: Guest) -> Iterator[IpAddress]:

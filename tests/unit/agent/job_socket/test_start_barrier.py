@@ -71,6 +71,12 @@ def test_one_answering_address_suffices_for_a_guest() -> None:
     assert evaluate_view(cluster, 1, {FIRST, SECOND}) == BarrierResult(BarrierState.UP)
 
 
+def test_a_stopped_guest_need_not_answer() -> None:
+    cluster = view(ClusterState.ACTIVE, ("brno-h1", "confirmed", None), stopped_guests=["g2"])
+    assert evaluate_view(cluster, 1, ()).missing == ("guest g1 does not answer at 10.0.0.1",)
+    assert evaluate_view(cluster, 1, {FIRST}) == BarrierResult(BarrierState.UP)
+
+
 @pytest.mark.parametrize(
     ("state", "barrier_state"),
     [
