@@ -81,3 +81,18 @@ def test_an_old_python_is_refused_before_anything_is_installed(tmp_path: Path) -
     assert result.returncode == 2
     assert result.stderr.splitlines()[0] == f"setup: virtcloud needs Python 3.11 or later; {old} is Python 3.10.12."
     assert not (tmp_path / ".venv").exists()
+
+
+def test_setup_prefers_debians_python(tmp_path: Path) -> None:
+    """The first Python of PATH would be refused here. Debian's Python is accepted, and setup looks for packages."""
+    shutil.copytree(Path(__file__).parents[3] / "setup", tmp_path / "setup")
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "python3").symlink_to("/bin/false")
+    for program in ("dirname", "sed"):
+        (programs / program).symlink_to(shutil.which(program) or program)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHON"} | {"PATH": str(programs)}
+    command = ["/bin/sh", str(tmp_path / "setup/install")]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)  # noqa: S603 - a script of virtcloud
+    assert "this machine has no apt-get" in result.stderr
+    assert not (tmp_path / ".venv").exists()
