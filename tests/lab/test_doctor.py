@@ -19,7 +19,7 @@ MISSING_FEATURE_ERRORS = ("Operation not supported", "Unknown device type", "Spe
 
 @pytest.mark.parametrize("feature", FEATURES, ids=lambda feature: feature.name)
 def test_a_probe_succeeds_on_a_kernel_that_has_the_feature(lab: Lab, feature: KernelFeature) -> None:
-    result = lab.run("user", ["unshare", "--net", "sh", "-c", " && ".join(feature.commands)])
+    result = lab.run("laptop", ["unshare", "--net", "sh", "-c", " && ".join(feature.commands)])
     assert (result.returncode, result.stderr) == (0, "")
 
 

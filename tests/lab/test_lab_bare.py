@@ -90,7 +90,7 @@ def test_a_signal_is_a_negative_exit_code(bare: Lab) -> None:
 
 def test_a_large_input_comes_back_complete(bare: Lab) -> None:
     text = "0123456789abcdef" * 40_000
-    assert bare.run("user", ["cat"], stdin=text).stdout == text
+    assert bare.run("laptop", ["cat"], stdin=text).stdout == text
 
 
 @pytest.mark.parametrize("arguments", [["'a b'", "$HOME", "*"], ["", "\n", '"']])
@@ -105,13 +105,14 @@ def test_a_node_has_its_own_name_and_interfaces(bare: Lab) -> None:
     assert {link["ifname"] for link in links} == {"lo", "eth0", "mgmt0", "outside0"}
 
 
-def test_the_user_outside_reaches_the_gateway(bare: Lab) -> None:
-    assert bare.run("user", ["ping", "-c", "1", "-W", "2", "198.19.1.4"]).returncode == 0
+def test_the_laptop_reaches_the_gateway_and_not_sbf(bare: Lab) -> None:
+    assert bare.run("laptop", ["ping", "-c", "1", "-W", "2", "brno-gw1"]).returncode == 0
+    assert bare.run("laptop", ["ping", "-c", "1", "198.18.0.1"]).stderr == "ping: connect: Network is unreachable\n"
 
 
 def test_threads_keep_their_vector_registers(bare: Lab) -> None:
     """OpenSSL hashes in vector registers, while the kernel of the lab switches between the threads."""
-    done = bare.run("user", [sys.executable, "-I", "-S", "-c", HASH_IN_THREADS], check=True)
+    done = bare.run("laptop", [sys.executable, "-I", "-S", "-c", HASH_IN_THREADS], check=True)
     hashes = [hashlib.pbkdf2_hmac("sha256", b"password", bytes([number]), 300_000).hex() for number in range(4)]
     assert sorted(done.stdout.splitlines()) == [f"{number} {digest}" for number, digest in enumerate(hashes)]
 

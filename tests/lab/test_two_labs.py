@@ -19,7 +19,7 @@ HOSTS = ("--host", "brno-h1", "--host", "praha-h1", "--image", "busybox")
 def virtcloud(lab: Lab, state: str, *argv: str) -> subprocess.CompletedProcess[str]:
     environment = (f"VIRTCLOUD_LAB_STATE={state}", f"VIRTCLOUD_URL=unix://{state}/sbf.sock")
     command = ("env", *environment, sys.executable, "-m", "virtcloud.cli", *argv)
-    done = lab.run("user", command, timeout_s=150)
+    done = lab.run("laptop", command, timeout_s=150)
     assert done.returncode == 0, f"{argv}: {done.stdout}{done.stderr}"
     return done
 
@@ -35,7 +35,7 @@ def test_two_labs_run_side_by_side_on_one_kernel(lab: Lab) -> None:
     The second lab starts and stops, and changes nothing in the first lab.
     """
     list_folders = ("sh", "-c", "ls -d /sys/fs/cgroup/*/ /run/*/")
-    before = lab.run("user", list_folders).stdout
+    before = lab.run("laptop", list_folders).stdout
     virtcloud(lab, FIRST, "lab", "up", "--kernel", "direct", PLAIN)
     created = virtcloud(lab, FIRST, "cluster", "create", "inner", *HOSTS)
     assert "cluster inner is active" in created.stdout
@@ -45,9 +45,9 @@ def test_two_labs_run_side_by_side_on_one_kernel(lab: Lab) -> None:
     virtcloud(lab, SECOND, "lab", "down")
 
     assert state_of_services(lab, FIRST) == {"running"}
-    assert "virtcloud-lab" in lab.run("user", list_folders).stdout
+    assert "virtcloud-lab" in lab.run("laptop", list_folders).stdout
     inner = virtcloud(lab, FIRST, "lab", "exec", "praha-h1", "virsh", "-q", "-c", "lxc:///system", "list", "--name")
     assert len(inner.stdout.split()) == 1
     assert "released" in virtcloud(lab, FIRST, "cluster", "delete", "inner").stdout
     virtcloud(lab, FIRST, "lab", "down")
-    assert lab.run("user", list_folders).stdout == before
+    assert lab.run("laptop", list_folders).stdout == before

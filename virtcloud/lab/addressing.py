@@ -3,12 +3,12 @@
 from ipaddress import IPv4Address
 from typing import Final, TypeVar
 
-from virtcloud.model.element import Device
+from virtcloud.model.element import Device, Gateway
 from virtcloud.model.topology import Site, Topology
 
 STATION: Final = "station"
-USER: Final = "user"
-RESERVED_NODES: Final = frozenset({STATION, USER, "fabric"})
+LAPTOP: Final = "laptop"
+RESERVED_NODES: Final = frozenset({STATION, LAPTOP, "fabric"})
 RESERVED_PORTS: Final = frozenset({"up", "all", "lo", "br0", "mgmt0", "outside0", "default", "none"})
 
 STATION_ADDRESS: Final = "198.18.0.1"
@@ -46,8 +46,8 @@ DeviceT = TypeVar("DeviceT", bound=Device)
 
 
 def number_nodes(topology: Topology) -> dict[str, int]:
-    """Return the number of each node: 1 and so on for elements, then for transports, then for the user's computer."""
-    names = [*topology.elements, *(transport.name for transport in topology.transports), USER]
+    """Return the number of each node: 1 and so on for elements, then for transports, then for the user's laptop."""
+    names = [*topology.elements, *(transport.name for transport in topology.transports), LAPTOP]
     return {str(name): number for number, name in enumerate(names, start=1)}
 
 
@@ -76,7 +76,18 @@ def with_addresses(topology: Topology) -> Topology:
 
 
 def hosts_file(topology: Topology) -> str:
-    """Return the text of ``/etc/hosts`` with the management addresses of all nodes."""
+    """Return the text of ``/etc/hosts`` of all nodes except the laptop: the management addresses of these nodes."""
+    numbers = {name: number for name, number in number_nodes(topology).items() if name != LAPTOP}
     lines = ["127.0.0.1 localhost", f"{STATION_ADDRESS} {STATION} sbf"]
-    lines += [f"{management_address(number)} {name}" for name, number in number_nodes(topology).items()]
+    lines += [f"{management_address(number)} {name}" for name, number in numbers.items()]
     return "\n".join(lines) + "\n"
+
+
+def laptop_hosts_file(topology: Topology) -> str:
+    """Return the text of the laptop's ``/etc/hosts``: the addresses of the gateways on the external network."""
+    gateways = [
+        f"{outside_address(number)} {name}"
+        for name, number in number_nodes(topology).items()
+        if isinstance(topology.elements.get(name), Gateway)  # type: ignore[call-overload]
+    ]
+    return "\n".join(["127.0.0.1 localhost", *gateways]) + "\n"

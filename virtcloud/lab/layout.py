@@ -36,7 +36,12 @@ def fabric_plan(topology: Topology, materials: LabMaterials, *, uplink: str = ""
     """Return the plan of all nodes except the station. ``uplink`` is the interface to a station in another kernel."""
     numbers = addressing.number_nodes(topology)
     hosts = addressing.hosts_file(topology)
-    nodes = tuple(_node(name, number, hosts, topology, materials) for name, number in numbers.items())
+    nodes = tuple(
+        _laptop(number, topology, materials)
+        if name == addressing.LAPTOP
+        else _node(name, number, hosts, topology, materials)
+        for name, number in numbers.items()
+    )
     service_cables = [cable for name, number in numbers.items() for cable in _service_cables(name, number, topology)]
     before = ["link add mgmt type bridge", "link add outside type bridge"]
     if uplink:
@@ -54,6 +59,19 @@ def join_plans(station: FabricPlan, fabric: FabricPlan) -> FabricPlan:
         fabric.cables,
         (*station.before, *fabric.before),
         (*fabric.after, *station.after),
+    )
+
+
+def _laptop(number: int, topology: Topology, materials: LabMaterials) -> LabNode:
+    """Return the user's laptop. It has no management address: it reaches the gateways only."""
+    return LabNode(
+        addressing.LAPTOP,
+        "laptop",
+        addressing.outside_address(number),
+        tmpfs=TMPFS,
+        binds=tuple((folder, folder) for folder in materials.visible_folders),
+        files=node_services.base_files(addressing.laptop_hosts_file(topology)),
+        ip=("link set lo up", *network.outside_lines(number, "eth0")),
     )
 
 
@@ -110,8 +128,6 @@ def _node_by_kind(name: str, number: int, topology: Topology, materials: LabMate
             ip=lines,
             services=services,
         )
-    if name == addressing.USER:
-        return LabNode(name, "user", ip=network.outside_lines(number, "eth0"))
     return _core(topology.transport(name), topology)
 
 
@@ -177,13 +193,12 @@ def _core(transport: Transport, topology: Topology) -> LabNode:
 
 
 def _service_cables(name: str, number: int, topology: Topology) -> list[VethPair]:
+    if name == addressing.LAPTOP:
+        return [VethPair(name, "eth0", network.HOST_MTU, "", f"o{number}", network.HOST_MTU)]
     management = VethPair(name, "mgmt0", network.HOST_MTU, "", f"m{number}", network.HOST_MTU)
-    ports = {addressing.USER: "eth0"}
-    if isinstance(topology.elements.get(name), Gateway):  # type: ignore[call-overload]
-        ports[name] = "outside0"
-    if name not in ports:
+    if not isinstance(topology.elements.get(name), Gateway):  # type: ignore[call-overload]
         return [management]
-    return [management, VethPair(name, ports[name], network.HOST_MTU, "", f"o{number}", network.HOST_MTU)]
+    return [management, VethPair(name, "outside0", network.HOST_MTU, "", f"o{number}", network.HOST_MTU)]
 
 
 def _network(cable: VethPair) -> str:

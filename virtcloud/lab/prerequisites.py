@@ -16,7 +16,7 @@ from virtcloud.lab.frr import FRR_PROGRAMS
 from virtcloud.lab.lab_file import LabFile
 from virtcloud.lab.network import is_fabric
 from virtcloud.lab.node_services import DRIVER_LIBRARIES as DRIVER_FOLDER
-from virtcloud.model.element import Hypervisor
+from virtcloud.model.element import Gateway, Hypervisor
 
 REQUIRED_PROGRAMS = {
     "ip": "iproute2",
@@ -37,6 +37,8 @@ LLDP_PROGRAMS = {"lldpd": "lldpd", "lldpcli": "lldpd"}
 DRIVER_PACKAGES = {Hypervisor.LXC: "libvirt-daemon-driver-lxc", Hypervisor.QEMU: "libvirt-daemon-driver-qemu"}
 QEMU_PROGRAMS = {"qemu-system-x86_64": "qemu-system-x86", "qemu-img": "qemu-utils"}
 FRR_PACKAGE = "frr"
+VPN_PROGRAMS = {"openvpn": "openvpn"}
+"""Programs that only a lab with OpenVPN servers needs."""
 IMAGE_PROGRAMS = {"mmdebstrap": "mmdebstrap"}
 """Programs that only a lab with Debian images needs."""
 PYTHON_PACKAGES = {
@@ -148,6 +150,7 @@ def _list_programs(lab: LabFile | None) -> Iterator[Prerequisite]:
         (REQUIRED_PROGRAMS, True),
         (LLDP_PROGRAMS, lab is not None and lab.lldp),
         (openvswitch.OVS_PROGRAMS, lab is not None and bool(openvswitch.ovs_switch_names(lab))),
+        (VPN_PROGRAMS, lab is not None and any(gateway.vpn for gateway in _gateways(lab))),
         (QEMU_PROGRAMS, Hypervisor.QEMU in hypervisors),
         (IMAGE_PROGRAMS, lab is not None and bool(lab.images)),
     )
@@ -159,6 +162,10 @@ def _list_programs(lab: LabFile | None) -> Iterator[Prerequisite]:
         yield _describe_program(name, package, has_driver(kind), needed=needed)
     needs_routers = lab is not None and any(map(is_fabric, lab.transports))
     yield _describe_program("zebra and bgpd", FRR_PACKAGE, has_routers(), needed=needs_routers)
+
+
+def _gateways(lab: LabFile) -> Iterator[Gateway]:
+    return (gateway for site in lab.sites for gateway in site.gateways)
 
 
 def _describe_program(name: str, package: str, present: bool, *, needed: bool) -> Prerequisite:

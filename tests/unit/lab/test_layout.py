@@ -34,7 +34,7 @@ def test_all_nodes_are_there(nodes: dict[str, LabNode]) -> None:
         ("plzen-h1", "host"),
         ("plzen-h2", "host"),
         ("core", "core"),
-        ("user", "user"),
+        ("laptop", "laptop"),
     ]
 
 
@@ -94,7 +94,7 @@ def test_each_kind_of_node_has_its_services(nodes: dict[str, LabNode]) -> None:
         "host": ["libvirtd", "agent"],
         "gateway": ["agent"],
         "core": [],
-        "user": [],
+        "laptop": [],
     }
 
 
@@ -119,10 +119,16 @@ def test_switches_of_the_topology_have_address_and_credential() -> None:
     ]
 
 
-def test_every_node_can_resolve_all_names(nodes: dict[str, LabNode]) -> None:
-    lines = nodes["user"].files["/run/etc/hosts"].splitlines()
+def test_every_node_of_a_site_can_resolve_all_names(nodes: dict[str, LabNode]) -> None:
+    lines = nodes["brno-gw1"].files["/run/etc/hosts"].splitlines()
     assert "198.18.1.2 brno-h1" in lines
-    assert len(lines) == 2 + len(number_nodes(LAB))
+    assert len(lines) == 2 + len(number_nodes(LAB)) - 1
+
+
+def test_the_laptop_knows_the_gateway_and_no_other_node(nodes: dict[str, LabNode]) -> None:
+    laptop = nodes["laptop"]
+    assert laptop.files["/run/etc/hosts"] == "127.0.0.1 localhost\n198.19.1.4 brno-gw1\n"
+    assert laptop.ip == ("link set lo up", "addr add 198.19.1.12/16 dev eth0", "link set eth0 up")
 
 
 def test_a_plan_is_unchanged_by_json() -> None:
