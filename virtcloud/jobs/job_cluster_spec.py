@@ -120,6 +120,7 @@ def _network_fields(request: JobRequest, network: JobNetwork) -> Iterator[Tuple[
         ("shares_with", list(request.share)),
         ("filters", request.filters),
         ("sites", list(request.reach)),
+        ("host_services", list(request.services)),
     ]
     for key, value in fields:
         if value:

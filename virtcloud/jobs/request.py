@@ -13,7 +13,7 @@ from virtcloud.jobs import request_values
 from virtcloud.jobs.request_values import NAME_PATTERN, RequestError, ValueKind, ip_versions
 
 PAIR = re.compile(r"([^=:\[\]]*)(=)?(\[[^\[\]]*\]|[^:\[\]]*)")
-RESERVED_KEYS = ("access", "publish", "outside", "services")
+RESERVED_KEYS = ("access", "publish", "outside")
 """Keys that are reserved for later versions."""
 
 
@@ -42,8 +42,9 @@ class JobRequest(NamedTuple):
     """A request. Each item of ``parts`` contains the guests of one host. The last item also applies to all later hosts.
 
     ``net``: the name of a running network to join, or None for a new network. ``share``: users who may join the new
-    network. ``reach``: sites of the new network, besides the sites of the job's hosts. ``spec``: the path of the
-    request file, or None. If there is a request file, ``parts`` is empty until the file is read.
+    network. ``reach``: sites of the new network, besides the sites of the job's hosts. ``services``: the services that
+    hosts offer to the guests of the new network. ``spec``: the path of the request file, or None. If there is a request
+    file, ``parts`` is empty until the file is read.
     """
 
     parts: Tuple[HostGuests, ...] = ()
@@ -55,6 +56,7 @@ class JobRequest(NamedTuple):
     spec: Optional[str] = None
     filters: Optional[str] = None
     reach: Tuple[str, ...] = ()
+    services: Tuple[str, ...] = ()
 
     def part(self, host: int) -> HostGuests:
         """Return the guests of the host with this index."""
@@ -135,6 +137,15 @@ REQUEST_KEYS = OrderedDict(
             ),
         ),
         (
+            "services",
+            RequestKey(
+                request_values.SERVICES,
+                "What each host offers to its guests: `dhcp` with the addresses of the spec, `dns` with the names of "
+                "all guests. `dns` needs `dhcp`. Default: none.",
+                "dhcp+dns",
+            ),
+        ),
+        (
             "subnet",
             RequestKey(
                 request_values.SUBNET,
@@ -169,7 +180,7 @@ GUEST_FIELDS = OrderedDict(
     ]
 )
 """The keys that describe each guest, and the fields of GuestRequest with their values."""
-NEW_NETWORK_KEYS = ("name", "vlan", "share", "filters", "reach")
+NEW_NETWORK_KEYS = ("name", "vlan", "share", "filters", "reach", "services")
 """Keys that are allowed only for a new network."""
 
 
@@ -200,6 +211,9 @@ def find_conflicts(values: Mapping[str, Any]) -> Iterator[Tuple[str, str]]:
     if values.get("net"):
         for key in (key for key in NEW_NETWORK_KEYS if values.get(key)):
             yield key, "no value together with net=%s" % values["net"]
+    services = values.get("services", ())
+    if services and "dhcp" not in services:
+        yield "services", "dhcp too, by which guests find the server"
     versions = ip_versions(values.get("subnet", ()))
     if len(set(versions)) < len(versions):
         yield "subnet", "at most one IPv4 subnet and one IPv6 subnet"

@@ -22,7 +22,7 @@ from virtcloud.jobs.request import (
 from virtcloud.jobs.request_values import RequestError, ValueKind
 
 TOP_KEYS = OrderedDict(
-    (key, REQUEST_KEYS[key]) for key in ("name", "net", "share", "subnet", "vlan", "filters", "reach")
+    (key, REQUEST_KEYS[key]) for key in ("name", "net", "share", "subnet", "vlan", "filters", "reach", "services")
 )
 GUEST_KEYS = OrderedDict(
     [

@@ -48,6 +48,11 @@ def test_limits_filters_and_reach_are_in_the_spec() -> None:
     assert (limits, spec.filters, spec.sites) == ({(1024, 500, 100)}, "addresses", ("plzen", "praha"))
 
 
+def test_requested_services_of_hosts_are_in_the_spec() -> None:
+    spec = ClusterSpec.model_validate(build_cluster_spec(parse_request("image=a:services=dhcp+dns"), RUN))
+    assert spec.host_services == ("dhcp", "dns")
+
+
 def test_without_a_subnet_the_default_is_used() -> None:
     assert addresses("image=a") == [["10.0.0.1/24"], ["10.0.0.2/24"]]
     assert addresses("image=a", plan="192.168.7.0/24") == [["192.168.7.1/24"], ["192.168.7.2/24"]]

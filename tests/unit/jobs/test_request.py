@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 from virtcloud.jobs.request import GuestRequest, JobRequest, parse_request
 from virtcloud.jobs.request_values import RequestError
 
-KEYS = "image, name, net, share, guests, mem, ncpus, disk, pids, bandwidth, filters, reach, subnet, vlan, spec"
+KEYS = (
+    "image, name, net, share, guests, mem, ncpus, disk, pids, bandwidth, filters, reach, services, subnet, vlan, spec"
+)
 
 
 def refusal(text: str) -> str:
@@ -82,6 +84,18 @@ def test_a_file_may_replace_the_line() -> None:
         (
             "image=a:net=mine:share=bob",
             "vcluster: share: expected no value together with net=mine, got 'bob' (character 18)",
+        ),
+        (
+            "image=a:services=dhcp+ntp",
+            "vcluster: services: expected services such as dhcp+dns (dhcp, dns), got 'dhcp+ntp' (character 9)",
+        ),
+        (
+            "image=a:services=dns",
+            "vcluster: services: expected dhcp too, by which guests find the server, got 'dns' (char",
+        ),
+        (
+            "image=a:services=dhcp:net=mine",
+            "vcluster: services: expected no value together with net=mine, got 'dhcp' (character 9)",
         ),
         ("image=a:image=b", "vcluster: image: expected this key once, got it twice (character 9)"),
         ("image=a:guests", "vcluster: guests: expected a value, got none (character 9)"),

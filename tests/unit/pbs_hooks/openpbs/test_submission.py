@@ -40,6 +40,11 @@ def test_a_job_is_placed_and_cannot_be_checkpointed(server_hook: ServerHook) -> 
         ("image=a:guests=x", {}, "vcluster: guests: expected a number from 1 to 64, got 'x' (character 9)"),
         ("image=a:name=Mine", {}, "vcluster: name must match [a-z][a-z0-9-]{0,31}, got 'Mine'"),
         ("image=a:publish=yes", {}, "vcluster: 'publish' is not supported here (character 9)"),
+        (
+            "image=a:services=dns",
+            {},
+            "vcluster: services: expected dhcp too, by which guests find the server, got 'dns' (character 9)",
+        ),
         ("image=a", {"select": ""}, "vcluster: use -l select=N:ncpus=…"),
         ("image=a", {"select": "", "nodes": "2:ppn=1"}, "vcluster: use -l select=N:ncpus=…"),
         (

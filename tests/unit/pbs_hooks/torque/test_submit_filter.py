@@ -54,6 +54,10 @@ def test_the_filter_is_idempotent() -> None:
             "vcluster: image: expected the name of an image, got none; see 'virtcloud image list'",
         ),
         (("-l", "vcluster=image=a:access=vpn"), "vcluster: 'access' is not supported here (character 9)"),
+        (
+            ("-l", "vcluster=image=a:services=dns"),
+            "vcluster: services: expected dhcp too, by which guests find the server, got 'dns' (character 9)",
+        ),
         (("-l", "vcluster=image=a", "-t", "1-4"), "vcluster: job arrays are not supported"),
         (("-l", "vcluster=image=a:ncpus=8"), "vcluster: guest needs ncpus=8, the chunk has ncpus=4"),
         (("-l", "vcluster=image=a,walltime=999:0:0"), "vcluster: a walltime is required, at most 168:00:00"),
