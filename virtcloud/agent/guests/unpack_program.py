@@ -57,6 +57,7 @@ def main(folder: str, compression: str, max_bytes: int, max_files: int, machine:
 
 def extract(archive: tarfile.TarFile, max_bytes: int, max_files: int) -> int:
     """Create all files of an archive. Return their size in bytes."""
+    archive.extraction_filter = lambda member, _: member  # no filter; Python 3.11.3 and earlier have no argument for it
     size = 0
     for count, member in enumerate(archive, 1):
         archive.members = []  # type: ignore[attr-defined] # otherwise tarfile keeps every member in memory
@@ -67,7 +68,7 @@ def extract(archive: tarfile.TarFile, max_bytes: int, max_files: int) -> int:
                 "settings (image_cache)"
             )
         if not member.isdev():
-            archive.extract(member, path="/", numeric_owner=True, filter="fully_trusted")
+            archive.extract(member, path="/", numeric_owner=True)
             set_capabilities(member)
     return size
 
