@@ -30,6 +30,10 @@ IPV4_SUBNET = IPv4Network("10.0.0.0/24")
 RESERVED_ADDRESSES = 16
 """Addresses that a made IPv4 subnet leaves free for hosts (job access) and for the computers that users connect."""
 _IPV4 = 4
+HOST_ADDRESSES = 8
+"""Addresses at the end of a subnet that hosts use for the access of jobs. Devices get these addresses last."""
+RESERVED_ANYCAST = 128
+"""Number of reserved anycast addresses at the end of an IPv6 subnet (RFC 2526)."""
 
 _IpAddress = IPv4Address | IPv6Address
 
@@ -53,6 +57,8 @@ class NetworkAddresses:
     identity: NetworkIdentity
     root: ClusterSpec
     guests: tuple[Guest, ...]
+    devices: tuple[str, ...] = ()
+    """The addresses of devices with valid VPN profiles, without prefix length."""
 
     @property
     def subnets(self) -> tuple[Address, ...]:
@@ -60,6 +66,10 @@ class NetworkAddresses:
         if self.root.subnets is not None:
             return self.root.subnets
         return find_subnets(self.guests) if self.guests else make_subnets(self.identity, 0)
+
+    def list_used(self) -> dict[str, None]:
+        """Return the addresses of guests and devices without prefix length."""
+        return _list_used(self.guests) | dict.fromkeys(self.devices)
 
 
 def plan_network(spec: ClusterSpec, identity: NetworkIdentity, *, batch: bool) -> ClusterSpec:
@@ -86,8 +96,10 @@ def plan_member(spec: ClusterSpec, network: NetworkAddresses, *, batch: bool) ->
     """
     if batch or spec.subnets is not None or not spec.guests or _has_addresses(spec):
         return spec
-    used, count = _list_used(network.guests), len(spec.guests)
-    found = [_take(subnet, _Subnet.of(subnet).after(used), used, count) for subnet in network.subnets]
+    used, count = network.list_used(), len(spec.guests)
+    found = [
+        _take(subnet, _Subnet.of(subnet).after(_list_used(network.guests)), used, count) for subnet in network.subnets
+    ]
     for subnet, free in zip(network.subnets, found, strict=True):
         if len(free) < count:
             raise NoAddressFree(
@@ -95,6 +107,23 @@ def plan_member(spec: ClusterSpec, network: NetworkAddresses, *, batch: bool) ->
                 "guests"
             )
     return _assign(spec, found)
+
+
+def choose_device_addresses(network: NetworkAddresses) -> tuple[Address, ...]:
+    """Return one free address of each subnet for a device, from the end of the subnet downwards.
+
+    Return no addresses for a network without subnets. Raise NoAddressFree if a subnet has no free address.
+    """
+    used = network.list_used()
+    found = [_take(subnet, _Subnet.of(subnet).from_end(), used, 1) for subnet in network.subnets]
+    for subnet, free in zip(network.subnets, found, strict=True):
+        if not free:
+            raise NoAddressFree(
+                f"expected 1 free address in subnet {subnet} for the device, got 0: the subnet is used by "
+                f"{count_of(len(network.guests), 'guest')} and {count_of(len(network.devices), 'address')} of devices; "
+                "revoke VPN profiles with 'virtcloud access revoke', or create a cluster with a larger subnet"
+            )
+    return tuple(address for free in found for address in free)
 
 
 def make_subnets(identity: NetworkIdentity, guests: int) -> tuple[Address, ...]:
@@ -165,6 +194,12 @@ class _Subnet:
         top = max(inside, default=self.start - 1)
         first = max(self.start, top + 1)
         return self._make(chain(range(first, self.highest + 1), range(self.start, first)))
+
+    def from_end(self) -> Iterator[_IpAddress]:
+        """Yield the addresses in descending order, but the addresses that hosts use and anycast addresses last."""
+        last = HOST_ADDRESSES if self.network.version == _IPV4 else HOST_ADDRESSES + RESERVED_ANYCAST
+        first_last = max(self.start, self.highest - last + 1)
+        return self._make(chain(range(first_last - 1, self.start - 1, -1), range(self.highest, first_last - 1, -1)))
 
     def _make(self, numbers: Iterable[int]) -> Iterator[_IpAddress]:
         kind = type(self.network.network_address)

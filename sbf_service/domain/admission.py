@@ -127,6 +127,7 @@ class RequestLimits(Document):
     shares: PositiveCount = Field(256, description="Largest number of owners that one cluster names in `shares_with`.")
     addresses: PositiveCount = Field(16, description="Largest number of addresses of one guest.")
     keys: PositiveCount = Field(64, description="Largest number of SSH keys of one user, or of one cluster's spec.")
+    profiles: PositiveCount = Field(64, description="Largest number of VPN profiles of one cluster.")
 
 
 DEFAULT_LIMITS: Final = RequestLimits()

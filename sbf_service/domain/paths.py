@@ -6,8 +6,8 @@ in the order of the topology is used. A tree has no loop, so no spanning tree pr
 depend on clusters.
 
 At each site, a cluster uses the part of one tree that connects its hosts. If the cluster has several sites, the cluster
-also uses the port to the transport. A host uses a single port: the first of its ports that is linked to a switch of the
-tree.
+also uses the port to the transport. A host or gateway uses a single port: the first of its ports that is linked to a
+switch of the tree. Gateways do not affect the choice of a tree.
 
 A path depends on the topology and the cluster. The path of a member (decision 31) also depends on the cluster whose
 network the member joins. The creation or end of any other cluster does not change the path. A member's path contains
@@ -21,15 +21,15 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Self
 
 from virtcloud.model.cluster import ClusterSpec
-from virtcloud.model.element import Edge, Host
+from virtcloud.model.element import Edge, Gateway, Host, kind_of
 from virtcloud.model.errors import Conflict, HostNotLinked
 from virtcloud.model.image import ImageSource
 from virtcloud.model.topology import Site, Topology
 from virtcloud.model.transport import Transport
 from virtcloud.model.values import ClusterKey, Name, PortRef, VlanId
 
-HostUplink = tuple[PortRef, PortRef]
-"""A host's port and the switch's port at the other end of the link."""
+Uplink = tuple[PortRef, PortRef]
+"""The port of a host or gateway, and the switch's port at the other end of the link."""
 SwitchTree = Mapping[Name, PortRef | None]
 """For each switch of the tree, its port towards the root. The root comes first and has no port (None)."""
 
@@ -50,7 +50,7 @@ class LiveCluster:
     ``transport`` connects the sites. ``service`` is the network's service ID on this transport, or None if all networks
     share one service. ``joined`` is the network that the cluster joined, or None if the cluster is not a member.
     ``created_by`` is the creator's name in the audit log. ``images`` has the sources of the images that come from the
-    catalogue.
+    catalogue. ``gateways`` are the gateways through which users join the cluster, in order of preference.
     """
 
     id: str
@@ -62,6 +62,7 @@ class LiveCluster:
     joined: ClusterNetwork | None = None
     created_by: str | None = None
     images: Mapping[Name, ImageSource] = field(default_factory=dict)
+    gateways: tuple[Name, ...] = ()
 
     @property
     def network(self) -> ClusterNetwork:
@@ -70,25 +71,36 @@ class LiveCluster:
 
 
 class NetworkEndpoints(NamedTuple):
-    """The endpoints of a path: hosts, and the sites that a spec names. A named site need not have a host."""
+    """The endpoints of a path: hosts, gateways, and the sites that a spec names. A named site need not have a host."""
 
     hosts: frozenset[Name]
     sites: frozenset[Name]
+    gateways: frozenset[Name] = frozenset()
 
     @classmethod
-    def of(cls, spec: ClusterSpec) -> Self:
+    def of(cls, spec: ClusterSpec, gateways: Iterable[Name] = ()) -> Self:
         """Return the endpoints of a cluster."""
-        return cls(frozenset(spec.all_hosts), frozenset(spec.sites))
+        return cls(frozenset(spec.all_hosts), frozenset(spec.sites), frozenset(gateways))
 
     def __or__(self, other: "NetworkEndpoints") -> "NetworkEndpoints":
         """Return the union of both sets of endpoints."""
-        return NetworkEndpoints(self.hosts | other.hosts, self.sites | other.sites)
+        return NetworkEndpoints(self.hosts | other.hosts, self.sites | other.sites, self.gateways | other.gateways)
 
 
 def find_cluster_ports(topology: Topology, cluster: LiveCluster) -> frozenset[PortRef]:
-    """Return the ports that must carry a cluster. Raise the errors of :func:`find_path_ports`."""
+    """Return the ports that must carry a cluster. Raise the errors of :func:`find_path_ports`.
+
+    The gateways of a cluster that have no OpenVPN server in ``topology`` do not carry the cluster.
+    """
     joined = None if cluster.joined is None else cluster.joined.spec
-    return find_path_ports(topology, cluster.spec, cluster.transport, joined)
+    gateways = [name for name in cluster.gateways if has_vpn(topology, name)]
+    return find_path_ports(topology, cluster.spec, cluster.transport, joined, gateways)
+
+
+def has_vpn(topology: Topology, gateway: Name) -> bool:
+    """Return whether the topology contains this gateway with an OpenVPN server."""
+    found = topology.gateways.get(gateway)
+    return found is not None and found.vpn is not None
 
 
 def find_pair_ports(topology: Topology, cluster: LiveCluster, hosts: tuple[Name, Name]) -> frozenset[PortRef]:
@@ -103,22 +115,27 @@ def list_elements(ports: Iterable[PortRef]) -> frozenset[Name]:
     return frozenset(port.element for port in ports)
 
 
-def find_sites(topology: Topology, hosts: Iterable[Name], extra_sites: Iterable[Name] = ()) -> tuple[Site, ...]:
-    """Return the sites of ``hosts`` and ``extra_sites``, in the topology's order.
+def find_sites(
+    topology: Topology, hosts: Iterable[Name], extra_sites: Iterable[Name] = (), gateways: Iterable[Name] = ()
+) -> tuple[Site, ...]:
+    """Return the sites of ``hosts`` and ``gateways``, and ``extra_sites``, in the topology's order.
 
     Raise NotFound for an unknown name.
     """
     names = {topology.site_of[topology.host(host).name].name for host in hosts}
     names |= {topology.site(name).name for name in extra_sites}
+    names |= {topology.site_of[topology.element(name).name].name for name in gateways}
     return tuple(site for site in topology.sites if site.name in names)
 
 
-def choose_transport(topology: Topology, hosts: Iterable[Name], extra_sites: Iterable[Name] = ()) -> Transport | None:
+def choose_transport(
+    topology: Topology, hosts: Iterable[Name], extra_sites: Iterable[Name] = (), gateways: Iterable[Name] = ()
+) -> Transport | None:
     """Return the transport that all sites of a cluster share: the first by preference. Return None for a single site.
 
     Raise NotFound for an unknown name. Raise Conflict if no transport connects all sites.
     """
-    sites = find_sites(topology, hosts, extra_sites)
+    sites = find_sites(topology, hosts, extra_sites, gateways)
     if len(sites) < 2:  # noqa: PLR2004 - a single site needs no transport
         return None
     shared = set.intersection(*({attachment.transport for attachment in site.attachments} for site in sites))
@@ -129,17 +146,21 @@ def choose_transport(topology: Topology, hosts: Iterable[Name], extra_sites: Ite
 
 
 def find_path_ports(
-    topology: Topology, spec: ClusterSpec, transport: Name | None = None, joined: ClusterSpec | None = None
+    topology: Topology,
+    spec: ClusterSpec,
+    transport: Name | None = None,
+    joined: ClusterSpec | None = None,
+    gateways: Iterable[Name] = (),
 ) -> frozenset[PortRef]:
-    """Return every port of hosts, switches and edges that must carry a cluster.
+    """Return every port of hosts, gateways, switches and edges that must carry a cluster.
 
     ``transport`` is the network's transport. None stands for the transport that SBF would choose for the cluster now.
     If the cluster is a member, ``joined`` is the spec of the cluster that created the network. Raise NotFound for an
     unknown name. Raise Conflict if the topology does not connect the sites or switches.
     """
-    ends = NetworkEndpoints.of(spec)
+    ends = NetworkEndpoints.of(spec, gateways)
     if joined is None:
-        return _find_connecting_ports(topology, ends, ends, transport)
+        return _find_connecting_ports(topology, ends, NetworkEndpoints.of(spec), transport)
     base = NetworkEndpoints.of(joined)
     if transport is None and (chosen := choose_transport(topology, *(ends | base))) is not None:
         transport = chosen.name
@@ -148,18 +169,18 @@ def find_path_ports(
     return to_network | _find_connecting_ports(topology, ends, base, transport)
 
 
-def find_uplinks(topology: Topology, host: Host) -> tuple[HostUplink, ...]:
-    """Return the host's uplinks to switches of its site, in the order of the host's ports.
+def find_uplinks(topology: Topology, end_system: Host | Gateway) -> tuple[Uplink, ...]:
+    """Return the uplinks of a host or gateway to switches of its site, in the order of its ports.
 
-    Raise HostNotLinked if the host has no such uplink.
+    Raise HostNotLinked if there is no such uplink.
     """
-    site = topology.site_of[host.name]
+    name, site = end_system.name, topology.site_of[end_system.name]
     switches = {switch.name for switch in site.switches}
-    ends = (PortRef.of(host.name, port) for port in host.ports)
+    ends = (PortRef.of(name, port) for port in end_system.ports)
     linked = ((end, topology.peers[end]) for end in ends if end in topology.peers)
     found = tuple((end, peer) for end, peer in linked if peer.element in switches)
     if not found:
-        lacks = f"host {host.name} has no link to a switch of its site {site.name}"
+        lacks = f"{kind_of(end_system)} {name} has no link to a switch of its site {site.name}"
         raise HostNotLinked(f"{lacks}: link one of its ports to a switch")
     return found
 
@@ -206,9 +227,10 @@ def _find_site_ports(
         inner = _find_switch_port(topology, edge)
         ends.append(inner.element)
         yield from {edge, inner}
-    for host in site.hosts:
-        if host.name in endpoints.hosts:
-            uplinks = find_uplinks(topology, host)
+    end_systems: tuple[Host | Gateway, ...] = (*site.hosts, *site.gateways)
+    for end_system in end_systems:
+        if end_system.name in endpoints.hosts | endpoints.gateways:
+            uplinks = find_uplinks(topology, end_system)
             end, peer = next((uplink for uplink in uplinks if uplink[1].element in tree), uplinks[0])
             ends.append(peer.element)
             yield from (end, peer)

@@ -26,6 +26,10 @@ class Action(StrEnum):
     VERIFY_CLUSTER = "verify the paths of"
     CONTROL_GUEST = "stop, start, reset or read the log of"
     REACH_GUEST = "connect to"
+    JOIN_NETWORK = "join the network of"
+    READ_VPN = "see the VPN access to"
+    REVOKE_VPN = "revoke VPN access to"
+    INVITE_USER = "invite users to"
     READ_SITES = "list sites"
     READ_QUARANTINE = "read the quarantine of"
     SET_POOL = "change the pool of"
@@ -88,6 +92,10 @@ RIGHTS: Mapping[Role, Mapping[Action, RightScope]] = {
         Action.VERIFY_CLUSTER: RightScope.OWN,
         Action.CONTROL_GUEST: RightScope.OWN,
         Action.REACH_GUEST: RightScope.OWN,
+        Action.JOIN_NETWORK: RightScope.OWN,
+        Action.READ_VPN: RightScope.OWN,
+        Action.REVOKE_VPN: RightScope.OWN,
+        Action.INVITE_USER: RightScope.OWN,
         Action.READ_AUDIT: RightScope.OWN,
         Action.READ_QUOTA: RightScope.OWN,
         Action.READ_KEYS: RightScope.OWN,
@@ -100,6 +108,8 @@ RIGHTS: Mapping[Role, Mapping[Action, RightScope]] = {
         Action.END_CLUSTER: RightScope.SITES,
         Action.VERIFY_CLUSTER: RightScope.SITES,
         Action.CONTROL_GUEST: RightScope.SITES,
+        Action.READ_VPN: RightScope.SITES,
+        Action.REVOKE_VPN: RightScope.SITES,
         Action.SET_POOL: RightScope.SITES,
         Action.ADOPT_PORT: RightScope.SITES,
         Action.DECLARE_CLEAN: RightScope.SITES,

@@ -26,6 +26,7 @@ from sbf_service.http.routes import (
     sites,
     topology,
     verification,
+    vpn,
 )
 from sbf_service.http.routes.monitoring import ReadinessProbe, probe_database
 from sbf_service.http.session_relay import SessionRelay
@@ -86,9 +87,11 @@ def create_app(service: SbfService) -> FastAPI:
         keys,
         jobs,
         images,
+        vpn,
     )
     for resource in resources:
         app.include_router(resource.router, responses=denied)
+    app.include_router(vpn.gateway_router, responses=denied)
     app.include_router(monitoring.metrics_router, responses=denied)
     app.include_router(monitoring.health_router)
     return app

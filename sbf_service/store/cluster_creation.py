@@ -26,6 +26,7 @@ from sbf_service.store.allocation import (
     claim_vlans,
 )
 from sbf_service.store.capacity import place_spread
+from sbf_service.store.cluster_gateways import insert_gateways
 from sbf_service.store.cluster_keys import (
     find_highest_attempt,
     find_newest_cluster,
@@ -150,6 +151,7 @@ def _create(unit: Unit, new: NewCluster, reserved: ReservedVlans) -> ClusterView
     row = _make_cluster_row(unit, new, planned.cluster)
     values = {column.name: getattr(row, column.name) for column in _CLUSTERS.columns}
     unit.connection.execute(_INSERT_CLUSTER, values)
+    insert_gateways(unit, new.id, planned.cluster.gateways)
     if planned.joined is None:
         _claim(unit, new.id, planned.ids, planned.ids.vlans)
     else:

@@ -31,6 +31,7 @@ from sbf_service.store.networks import (
 )
 from sbf_service.store.tables import ClusterRow
 from sbf_service.store.unit_of_work import Unit
+from sbf_service.store.vpn_grants import choose_cluster_gateways
 from virtcloud.model.cluster import ClusterSpec
 from virtcloud.model.errors import NameTaken
 from virtcloud.model.image import ImageSource
@@ -75,6 +76,9 @@ def plan_cluster(unit: Unit, topology: Topology, new: NewCluster, reserved: Rese
     _check_name_free(unit, new.key, new.spec.name)
     plan = _plan_network if new.spec.joins is None else _plan_member
     planned = plan(unit, topology, replace(new, images=find_usable_sources(unit, new.spec)), reserved)
+    if new.spec.vpn:
+        gateways = choose_cluster_gateways(unit, topology, planned.cluster)
+        planned = replace(planned, cluster=replace(planned.cluster, gateways=gateways))
     check_filters(topology, planned.cluster.spec, planned.cluster.network.spec)
     if topology.access_ports and find_access_ports(topology, planned.cluster):
         check_ports_exclusive(topology, [*read_unsettled_clusters(unit), planned.cluster])

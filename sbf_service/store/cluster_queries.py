@@ -7,6 +7,7 @@ owner continue to increase. A late call of an earlier attempt therefore changes 
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from itertools import chain, islice
 from types import MappingProxyType
@@ -18,6 +19,7 @@ from sqlalchemy import ColumnElement, and_, bindparam, exists, or_, select, true
 from sbf_service.domain.error_report import find_cluster_error
 from sbf_service.domain.lifecycle import ClusterStatus, PlacementStatus
 from sbf_service.domain.paths import ClusterNetwork, LiveCluster
+from sbf_service.store.cluster_gateways import read_cluster_gateways
 from sbf_service.store.columns import NAME_TYPE
 from sbf_service.store.tables import ClaimRow, ClusterRow, ElementRow, PlacementRow, ServiceClaimRow
 from sbf_service.store.unit_of_work import Unit
@@ -152,7 +154,13 @@ def make_live_clusters(unit: Unit, rows: Sequence[ClusterRow]) -> list[LiveClust
     """Return the clusters of these rows, each with the IDs of its network."""
     networks = read_networks(unit, rows)
     vlans, services = read_vlans(unit, networks), read_service_ids(unit, networks)
-    return [_make_live_cluster(row, networks[row.network or row.id], vlans, services) for row in rows]
+    gateways = read_cluster_gateways(unit, split_ids(row.id for row in rows))
+    return [
+        replace(
+            _make_live_cluster(row, networks[row.network or row.id], vlans, services), gateways=gateways.get(row.id, ())
+        )
+        for row in rows
+    ]
 
 
 def _make_live_cluster(

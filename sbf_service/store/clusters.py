@@ -13,6 +13,7 @@ from sqlalchemy import ColumnElement, bindparam, select, true, tuple_
 from sbf_service.domain.admission import RequestLimits, check_request_limits
 from sbf_service.domain.guest_seeds import make_peers
 from sbf_service.domain.idempotency import ANY_ATTEMPT, AttemptFence
+from sbf_service.store.cluster_gateways import find_network_gateways
 from sbf_service.store.cluster_keys import find_newest_cluster
 from sbf_service.store.cluster_queries import (
     NOT_ENDED,
@@ -29,6 +30,7 @@ from sbf_service.store.cluster_queries import (
 from sbf_service.store.guest_seeds import read_network_clusters, read_service_secret
 from sbf_service.store.networks import find_network
 from sbf_service.store.quotas import NO_LIMITS, check_lease
+from sbf_service.store.revisions import increment_revisions
 from sbf_service.store.tables import ClusterRow, GuestPowerRow
 from sbf_service.store.transitions import drain_cluster
 from sbf_service.store.unit_of_work import Unit, read_topology, record_audit
@@ -132,6 +134,7 @@ def extend_lease(
         row.lease_ends, row.version = ends, row.version + 1
         unit.changed.add(f"cluster:{key}")
         unit.session.flush()
+        increment_revisions(unit, find_network_gateways(unit, row.network or row.id))  # grants end with the lease
     return make_cluster_view(unit, row)
 
 

@@ -31,6 +31,7 @@ from sbf_service.store.revisions import require_element
 from sbf_service.store.tables import IS_RECONCILED, ClusterRow, ElementRow, PlacementRow
 from sbf_service.store.transitions import apply_due_transitions, increment_versions
 from sbf_service.store.unit_of_work import Unit, read_topology, record_audit
+from sbf_service.store.vpn_grants import add_vpn
 from virtcloud.model.changes import HostDifference
 from virtcloud.model.edge import DEVICE_KINDS, DeviceObserved
 from virtcloud.model.element import ElementKind
@@ -240,7 +241,7 @@ def reset_confirmation(unit: Unit, name: str, why: str, drain_deadline: timedelt
 
 
 def make_wanted_document(unit: Unit, name: str) -> WantedDocument:
-    """Return the wanted state of a host or gateway for its agent, with the seeds of its guests.
+    """Return the wanted state of a host or gateway for its agent, with the seeds of its guests, or its VPN servers.
 
     For an agent that was stale, the confirmed revision in the document is 0, so that the agent reads its host again.
     Raise NotFound for an unknown element. Raise Conflict for a device.
@@ -248,7 +249,7 @@ def make_wanted_document(unit: Unit, name: str) -> WantedDocument:
     read, row = read_wanted_revision(unit, name), require_element(unit, name)
     if not isinstance(read.wanted, HostWanted):
         raise Conflict(f"{row.kind} {name} has no agent: SBF configures it")
-    wanted = add_network_seeds(unit, read.wanted)
+    wanted = add_vpn(unit, name, add_network_seeds(unit, read.wanted))
     return WantedDocument(
         element=Name(name),
         revision=read.revision,

@@ -4,6 +4,7 @@ All queries depend on the networks concerned, and not on the number of other clu
 """
 
 from collections.abc import Iterable
+from typing import Final
 
 from pydantic import SecretBytes
 from sqlalchemy import bindparam, or_, select
@@ -19,9 +20,9 @@ from virtcloud.model.guest_seed import PublicKey
 from virtcloud.model.values import ClusterKey
 from virtcloud.model.wanted import HostWanted
 
-SECRET_NAME = "guests"  # noqa: S105 - the name of a row, not a secret
+GUEST_SECRET: Final = "guests"  # noqa: S105 - the name of a row, not a secret
 """The name of the secret from which key pairs of guests and clusters are derived. A migration creates the secret."""
-_READ_SECRET = select(ServiceSecretRow.value).where(ServiceSecretRow.name == SECRET_NAME)
+_READ_SECRET = select(ServiceSecretRow.value).where(ServiceSecretRow.name == bindparam("secret"))
 _READ_KEYS = (
     select(UserKeyRow.key)
     .where(UserKeyRow.owner == bindparam("owner"))
@@ -41,9 +42,9 @@ _READ_HOSTS = (
 )
 
 
-def read_service_secret(unit: Unit) -> SecretBytes:
-    """Return the secret from which key pairs of guests and clusters are derived."""
-    return SecretBytes(bytes.fromhex(unit.connection.execute(_READ_SECRET).scalar_one()))
+def read_service_secret(unit: Unit, name: str = GUEST_SECRET) -> SecretBytes:
+    """Return a secret of the service, by default the secret from which key pairs of guests are derived."""
+    return SecretBytes(bytes.fromhex(unit.connection.execute(_READ_SECRET, {"secret": name}).scalar_one()))
 
 
 def record_login(unit: Unit, spec: ClusterSpec) -> str:

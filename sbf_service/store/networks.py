@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
+from sqlalchemy import bindparam, select
+
 from sbf_service.domain.addressing import NetworkAddresses, NetworkIdentity, list_guest_identities
 from sbf_service.domain.network_conflicts import (
     check_paths_unchanged,
@@ -30,11 +32,19 @@ from sbf_service.store.cluster_queries import (
 from sbf_service.store.service_ids import choose_service_id
 from sbf_service.store.tables import ClusterRow
 from sbf_service.store.unit_of_work import Unit
+from sbf_service.store.vpn_tables import VpnAddressRow, VpnProfileRow
 from virtcloud.model.cluster import WANTED_STATES, ClusterSpec, Guest
 from virtcloud.model.errors import Conflict, Forbidden, GuestTaken, NoSuchNetwork, NoVlanFree
 from virtcloud.model.topology import Site, Topology
 from virtcloud.model.transport import Transport
 from virtcloud.model.values import Name, VlanId
+
+_READ_DEVICES = (
+    select(VpnAddressRow.address, VpnProfileRow.device, VpnProfileRow.user)
+    .join(VpnProfileRow, VpnProfileRow.id == VpnAddressRow.profile_id)
+    .where(VpnAddressRow.network_id == bindparam("network"))
+    .order_by(VpnAddressRow.address)
+)
 
 
 def find_network(unit: Unit, name_or_key: str) -> Sequence[ClusterRow]:
@@ -64,19 +74,31 @@ def find_joinable_network(unit: Unit, spec: ClusterSpec) -> ClusterRow:
 
 
 def check_guests_distinct(unit: Unit, network: ClusterRow, spec: ClusterSpec) -> None:
-    """Raise GuestTaken if a guest has the name or an address of another guest of the network."""
+    """Raise GuestTaken if a guest has the name or an address of another guest, or the address of a device."""
+    devices = {f"address {address}": text for address, text in _read_device_addresses(unit, network).items()}
     taken = {identity: row for row, guest in _read_guests(unit, network) for identity in list_guest_identities(guest)}
     for guest in spec.guests:
         for identity in list_guest_identities(guest):
             if identity in taken:
                 raise GuestTaken(_describe_duplicate(guest, identity, taken[identity]))
+            if identity in devices:
+                raise GuestTaken(
+                    f"guest {guest.name} has the {identity}, which {devices[identity]} has in the same network: choose "
+                    "another, or revoke the device's profile with 'virtcloud access revoke'"
+                )
 
 
 def read_network_addresses(unit: Unit, network: ClusterRow) -> NetworkAddresses:
     """Return the addresses of a network. The addresses of clusters that have ended are free."""
     identity = NetworkIdentity(network.owner, network.key, network.attempt)
     guests = tuple(guest for _, guest in _read_guests(unit, network))
-    return NetworkAddresses(identity, parse_current_spec(network), guests)
+    return NetworkAddresses(identity, parse_current_spec(network), guests, tuple(_read_device_addresses(unit, network)))
+
+
+def _read_device_addresses(unit: Unit, network: ClusterRow) -> dict[str, str]:
+    """Return the devices of a network by address, each as the device's name and user for messages."""
+    rows = unit.connection.execute(_READ_DEVICES, {"network": network.id})
+    return {row.address: f"device {row.device} of {row.user_name}" for row in rows}
 
 
 def _read_guests(unit: Unit, network: ClusterRow) -> Iterator[tuple[ClusterRow, Guest]]:

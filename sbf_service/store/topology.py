@@ -253,7 +253,7 @@ def _update_placements(unit: Unit, former: Topology, topology: Topology, live: l
             for name in changed & before[cluster.id] & after[cluster.id]
             if compute_wanted(name, former, [cluster]) != compute_wanted(name, topology, [cluster])
         }
-        _update_cluster_placements(unit, cluster, after[cluster.id], of_cluster)
+        update_cluster_placements(unit, cluster, after[cluster.id], of_cluster)
 
 
 def _find_elements(topology: Topology, cluster: LiveCluster) -> frozenset[Name]:
@@ -266,7 +266,7 @@ def _compute_wanted_configuration(name: Name, topology: Topology, live: list[Liv
     return compute_wanted(name, topology, live), transports, find_edge_peers(topology, name, transports)
 
 
-def _update_cluster_placements(
+def update_cluster_placements(
     unit: Unit, cluster: LiveCluster, elements: frozenset[Name], changed: Container[Name]
 ) -> None:
     """Place a cluster on ``elements``. Elements with a ``changed`` configuration must confirm the cluster again."""

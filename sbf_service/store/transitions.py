@@ -20,6 +20,7 @@ from sbf_service.domain.lifecycle import (
     make_drain,
 )
 from sbf_service.store.allocation import release_vlans
+from sbf_service.store.cluster_gateways import delete_vpn_access, revoke_profiles_of
 from sbf_service.store.cluster_queries import (
     UNSETTLED,
     find_clusters,
@@ -135,11 +136,13 @@ def apply_transition(unit: Unit, row: ClusterRow, transition: ClusterTransition)
     record_audit(unit, f"cluster_{row.state}", why=row.reason, cluster_id=row.id)
     if effects.leaves:
         row.leaving_since = unit.now
+        revoke_profiles_of(unit, row.id)
         _remove_placements(unit, row)
         _drain_members(unit, row)
     if effects.ends:
         row.name = None
         unit.session.execute(_DELETE_POWERS, {"ended": row.id})
+        delete_vpn_access(unit, row.id)
     if effects.frees:
         _release_claims(unit, row)
     unit.session.flush()

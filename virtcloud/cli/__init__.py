@@ -9,6 +9,7 @@ from virtcloud import __version__
 from virtcloud.cli.groups import LazyGroup
 
 COMMANDS = {
+    "access": ("virtcloud.cli.vpn:access", "Join the network of a cluster from your computer."),
     "agent": ("virtcloud.cli.host:agent", "Reconcile this host with its wanted state."),
     "audit": ("virtcloud.cli.audit:audit", "Show the audit log: who changed what, when and why."),
     "cluster": ("virtcloud.cli.cluster:cluster", "Create, show and delete virtual clusters."),

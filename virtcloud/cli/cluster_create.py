@@ -133,6 +133,11 @@ RENAME_GUESTS = (
     help="A service that hosts offer to their guests: DHCP with the addresses of the spec, or DNS with the names of "
     "the network's guests (needs dhcp); may be repeated.",
 )
+@click.option(
+    "--vpn",
+    is_flag=True,
+    help="Connect the cluster to gateways now, for 'virtcloud access profile'.  [default: with the first profile]",
+)
 @click.option("--user", metavar="USER", help="The user that the guests create.  [default: the owner]")
 @click.option(
     "--ssh-key",

@@ -51,6 +51,7 @@ class ClusterOptions:
     filters: str | None
     serves: tuple[str, ...]
     host_services: tuple[str, ...]
+    vpn: bool
     user: str | None
     ssh_keys: tuple[IO[str], ...]
     user_data: IO[str] | None
@@ -114,6 +115,7 @@ def _list_overrides(options: ClusterOptions) -> dict[str, object]:
         "filters": options.filters,
         "serves": options.serves or None,
         "host_services": options.host_services or None,
+        "vpn": options.vpn or None,
         "user": options.user,
         "authorized_keys": [key for file in options.ssh_keys for key in parse_user_keys(file.read(), file.name)]
         or None,

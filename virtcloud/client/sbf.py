@@ -11,11 +11,12 @@ from virtcloud.client.element_calls import ElementCalls
 from virtcloud.client.guest_calls import GuestCalls
 from virtcloud.client.image_calls import ImageCalls
 from virtcloud.client.topology_calls import TopologyCalls
+from virtcloud.client.vpn_calls import VpnCalls
 
 DEFAULT_URL = "unix:///run/virtcloud/sbf.sock"
 
 
-class SbfClient(TopologyCalls, ElementCalls, ClusterCalls, GuestCalls, ImageCalls, AccessCalls):
+class SbfClient(TopologyCalls, ElementCalls, ClusterCalls, GuestCalls, ImageCalls, AccessCalls, VpnCalls):
     """SBF at ``url``: ``http://host:port``, ``https://…`` or ``unix:///path/of/socket``.
 
     Every method raises ServiceUnreachable if SBF does not answer within ``timeout`` seconds (for a long poll:

@@ -205,6 +205,8 @@ class ClusterSpec(Document):
     host_services: Annotated[tuple[HostService, ...], OMIT_EMPTY] = ()
     """Services that hosts offer to their guests: `dhcp` with the addresses of the spec, and `dns` with the names of the
     network's guests. `dns` needs `dhcp`, by which guests learn the address of the DNS server."""
+    vpn: Annotated[bool, OMIT_EMPTY] = False
+    """Whether SBF connects the cluster to gateways at its creation. Otherwise, the first VPN profile does so."""
     spread: GuestSpread | None = None
     """Further virtual machines, for which SBF chooses the hosts. The cluster's view lists them in `guests`."""
     lease_s: LeaseSeconds = 4 * 3600

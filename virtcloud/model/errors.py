@@ -18,6 +18,7 @@
     │   ├── NameTaken         another running cluster has this name
     │   ├── HostNotLinked     a host has no link to a switch of its site
     │   ├── OtherSpec         the key, with this attempt, belongs to a cluster with another spec
+    │   ├── NoGateway         no gateway can connect users to the cluster
     │   ├── GuestTaken        another guest of the network has this name or address
     │   ├── AttemptWaits      an earlier attempt is still being removed: retry
     │   ├── QuotaExceeded     the user's quota is exhausted
@@ -185,6 +186,12 @@ class NoCapacity(Conflict):
     """The hosts have too little room for the requested guests."""
 
     slug = "no-capacity"
+
+
+class NoGateway(Conflict):
+    """No gateway with an OpenVPN server can connect users to the cluster."""
+
+    slug = "no-gateway"
 
 
 class AttemptWaits(Conflict):

@@ -117,6 +117,11 @@ class Topology(Document):
         return {host.name: host for site in self.sites for host in site.hosts}
 
     @cached_property
+    def gateways(self) -> dict[Name, Gateway]:
+        """Every gateway by name, in the topology's order."""
+        return {gateway.name: gateway for site in self.sites for gateway in site.gateways}
+
+    @cached_property
     def site_of(self) -> dict[Name, Site]:
         """The site of every element."""
         return {element.name: site for site in self.sites for element in site.elements}
@@ -265,6 +270,10 @@ def _link_faults(topology: Topology) -> Iterator[BadInput]:
         ):
             message = f"access link {link.a} to {link.b}: expected a host or gateway at one end, a switch at the other"
             yield BadInput(message, ("links", index, "access"))
+        for element in (topology.element(end.element) for end in link.ends if link.access):
+            if isinstance(element, Gateway) and element.vpn is not None:
+                message = f"access link {link.a} to {link.b}: expected a tagged link, because {element.name} has `vpn`"
+                yield BadInput(message, ("links", index, "access"))
 
 
 def _unlinked_faults(topology: Topology) -> Iterator[BadInput]:

@@ -50,7 +50,9 @@ class VpnListener(Document):
     address: ServerHost
     """The name or IP address by which clients reach the gateway."""
     udp_port: PortNumber | None = 1194
+    """The UDP port; null: no server for UDP."""
     tcp_port: PortNumber | None = 443
+    """The TCP port; null: no server for TCP."""
 
     @property
     def ports(self) -> dict[VpnProtocol, int]:
@@ -69,6 +71,7 @@ class VpnServer(Document):
     """What a gateway needs to run its OpenVPN servers. All texts are in PEM form."""
 
     ports: dict[VpnProtocol, PortNumber]
+    """The port of each protocol that has a server."""
     authority: str
     """The certificate of the authority that signs the certificates of gateways and devices."""
     certificate: str
@@ -105,10 +108,21 @@ class VpnProfileRequest(Document):
     """A certificate signing request in PEM form. SBF uses its public key only."""
 
 
+class PendingElement(Document):
+    """An element that has not confirmed the latest change of a profile."""
+
+    element: Name
+    reachable: bool
+    """Whether the element answers."""
+    trouble: str | None = None
+    """The element's error."""
+
+
 class VpnProfileView(Document):
     """A profile: the access of one device of a user to a cluster's network."""
 
     id: str
+    """Id of the profile, which is also the subject of the certificate."""
     cluster: ClusterKey
     user: UserName
     device: Name
@@ -119,12 +133,17 @@ class VpnProfileView(Document):
     gateways: tuple[Name, ...]
     """The gateways through which the device joins the network, in order of preference."""
     created_at: datetime
+    """When the profile was created."""
     created_by: str
     """The caller who requested the profile."""
     expires_at: datetime
     """When the certificate becomes invalid."""
     revoked_at: datetime | None = None
     """When the profile was revoked."""
+    lease_ends: datetime
+    """When the cluster ends. After an extension of the lease, the lease ends later than the certificate."""
+    pending: tuple[PendingElement, ...] = ()
+    """The elements that have not confirmed the profile, or its revocation, yet."""
 
 
 class VpnRemote(Document):
@@ -133,7 +152,9 @@ class VpnRemote(Document):
     gateway: Name
     address: ServerHost
     port: PortNumber
+    """The server's port."""
     protocol: VpnProtocol
+    """The transport protocol."""
     tls_crypt_key: str
     """The device's client key for tls-crypt-v2 at this gateway. SBF shows it only in the answer that creates it."""
 
@@ -155,17 +176,22 @@ class VpnConnection(Document):
     profile: str
     """Id of the profile."""
     protocol: VpnProtocol
+    """The transport protocol."""
     remote: str
     """The device's outer address and port."""
     connected_at: datetime
+    """When the device connected."""
     received_bytes: int = 0
+    """Bytes that the gateway received from the device."""
     sent_bytes: int = 0
+    """Bytes that the gateway sent to the device."""
 
 
 class VpnConnections(Document):
     """All connections of a gateway. Each report replaces the former report of the same gateway."""
 
     connections: tuple[VpnConnection, ...] = ()
+    """The devices that are connected."""
 
 
 class VpnConnectionView(VpnConnection):
@@ -176,3 +202,14 @@ class VpnConnectionView(VpnConnection):
     device: Name
     reported_at: datetime
     """When the gateway reported the connection last."""
+
+
+class VpnInvitation(Document):
+    """A user whom the owner of a cluster invited. The user may make profiles for the user's own devices."""
+
+    cluster: ClusterKey
+    user: UserName
+    invited_at: datetime
+    """When the user was invited."""
+    invited_by: str
+    """The caller who invited the user."""

@@ -124,6 +124,10 @@ class Caller:
         if self.principal.role is Role.USER:
             self._count(self.rate_limiter.rates.clusters, "cluster", "requested clusters")
 
+    def count_profile(self) -> None:
+        """Count a request for a VPN profile. Raise TooManyRequests above the caller's rate limit."""
+        self._count(self.rate_limiter.rates.profiles, "profile", "requested VPN profiles")
+
     def count_device_read(self) -> None:
         """Count an on-demand read of devices. Raise TooManyRequests above the caller's rate limit."""
         self._count(self.rate_limiter.rates.device_reads, "read", "requested readings of devices")

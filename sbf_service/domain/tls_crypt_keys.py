@@ -1,0 +1,70 @@
+"""Keys for OpenVPN's tls-crypt-v2 (doc/tls-crypt-v2.txt in OpenVPN's repository), derived from a secret. Pure.
+
+With tls-crypt-v2, a server answers only clients that have a key of this server, and both sides encrypt the TLS
+handshake with this key. The server stores no client keys: each client sends its own key, wrapped with the server's key.
+"""
+
+from base64 import b64encode
+from collections.abc import Iterator
+from typing import Final
+
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import AES256
+from cryptography.hazmat.primitives.ciphers.modes import CTR
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.hmac import HMAC
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from pydantic import SecretBytes, SecretStr
+
+SERVER_KEY_BYTES: Final = 128
+"""Two keys of 64 bytes. The first 32 bytes of each key are used: for AES-256, and for HMAC-SHA-256."""
+CLIENT_KEY_BYTES: Final = 256
+USED_BYTES: Final = 32
+TAG_BYTES, IV_BYTES, LENGTH_BYTES = 32, 16, 2
+USER_METADATA: Final = b"\x00"
+"""The type of metadata with free content."""
+LINE: Final = 64
+
+
+def make_server_key(secret: SecretBytes, gateway: str) -> SecretStr:
+    """Return the server key of a gateway as a file in PEM form."""
+    return SecretStr(_format_pem("server", _derive_server_key(secret, gateway)))
+
+
+def make_client_key(secret: SecretBytes, gateway: str, profile: str) -> str:
+    """Return the client key of a profile for one gateway, as a file in PEM form. ``profile`` is the profile's ID."""
+    server = _derive_server_key(secret, gateway)
+    key = _derive(secret, CLIENT_KEY_BYTES, "tls-crypt-v2 client", gateway, profile)
+    return _format_pem("client", key + wrap_client_key(server, key, USER_METADATA + profile.encode()))
+
+
+def wrap_client_key(server_key: bytes, client_key: bytes, metadata: bytes) -> bytes:
+    """Return a client key and its metadata, encrypted and authenticated with a server key."""
+    encryption, authentication = server_key[:USED_BYTES], server_key[SERVER_KEY_BYTES // 2 :][:USED_BYTES]
+    content = client_key + metadata
+    length = (TAG_BYTES + len(content) + LENGTH_BYTES).to_bytes(LENGTH_BYTES)
+    hmac = HMAC(authentication, SHA256())
+    hmac.update(length + content)
+    tag = hmac.finalize()
+    encryptor = Cipher(AES256(encryption), CTR(tag[:IV_BYTES])).encryptor()
+    return tag + encryptor.update(content) + encryptor.finalize() + length
+
+
+def _derive_server_key(secret: SecretBytes, gateway: str) -> bytes:
+    return _derive(secret, SERVER_KEY_BYTES, "tls-crypt-v2 server", gateway)
+
+
+def _derive(secret: SecretBytes, length: int, *purpose: str) -> bytes:
+    """Return the key for ``purpose``. The parts of a purpose contain no NUL, so no two purposes are equal."""
+    info = "\0".join(("virtcloud 1", *purpose)).encode()
+    return HKDF(SHA256(), length, salt=None, info=info).derive(secret.get_secret_value())
+
+
+def _format_pem(side: str, data: bytes) -> str:
+    def lines() -> Iterator[str]:
+        yield f"-----BEGIN OpenVPN tls-crypt-v2 {side} key-----"
+        text = b64encode(data).decode()
+        yield from (text[start : start + LINE] for start in range(0, len(text), LINE))
+        yield f"-----END OpenVPN tls-crypt-v2 {side} key-----\n"
+
+    return "\n".join(lines())

@@ -1,0 +1,140 @@
+"""VPN access: the gateways of clusters, and the grants in the wanted documents of gateways. Pure.
+
+Which network a device joins, and until when, is decided by the grants. A grant exists while the profile is valid and
+elements must carry the profile's cluster.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final
+
+from sbf_service.domain.paths import LiveCluster, find_cluster_ports, has_vpn
+from virtcloud.model.element import Gateway
+from virtcloud.model.errors import Conflict, NoGateway
+from virtcloud.model.topology import Topology
+from virtcloud.model.values import Address, Name, UserName
+from virtcloud.model.vpn import VPN, Fingerprint, VpnGrant, VpnRemote, VpnServer
+from virtcloud.model.wanted import HostWanted, Segment
+
+MAX_GATEWAYS: Final = 2
+"""The number of gateways that SBF chooses for a cluster. If one of them fails, devices connect to the other."""
+
+
+@dataclass(frozen=True, slots=True)
+class GrantedProfile:
+    """A valid profile with the parts on which a grant depends. ``network`` is the ID of the network's cluster.
+
+    ``ends`` is the end of the lease of the profile's cluster, or of the network if that is earlier.
+    """
+
+    id: str
+    cluster: str
+    network: str
+    user: str
+    device: str
+    fingerprint: str
+    addresses: tuple[Address, ...]
+    ends: datetime
+
+
+def choose_gateways(topology: Topology, cluster: LiveCluster, alive: Collection[Name]) -> tuple[Name, ...]:
+    """Return the gateways that a cluster should have: its gateways, and further gateways at the cluster's sites.
+
+    At most :data:`MAX_GATEWAYS` of the gateways are alive. Gateways are preferred in the topology's order. Raise
+    NoGateway if there is no gateway.
+    """
+    kept = tuple(name for name in cluster.gateways if has_vpn(topology, name))
+    free = MAX_GATEWAYS - len(set(kept) & set(alive))
+    candidates = [name for name in _list_candidates(topology, cluster) if name not in kept and name in alive]
+    reachable = [name for name in candidates if _is_linked(topology, cluster, name)]
+    chosen = (*kept, *reachable[: max(0, free)])
+    if not chosen:
+        raise NoGateway(_describe_missing(topology, cluster))
+    return chosen
+
+
+def _list_candidates(topology: Topology, cluster: LiveCluster) -> Iterator[Name]:
+    """Yield the gateways with an OpenVPN server at the sites of a cluster, in the topology's order."""
+    for name in topology.gateways:
+        if has_vpn(topology, name) and topology.site_of[name].name in cluster.vlans:
+            yield name
+
+
+def _is_linked(topology: Topology, cluster: LiveCluster, gateway: Name) -> bool:
+    """Return whether switches connect a gateway to the cluster's hosts."""
+    try:
+        find_cluster_ports(topology, replace(cluster, gateways=(gateway,)))
+    except Conflict:
+        return False
+    return True
+
+
+def _describe_missing(topology: Topology, cluster: LiveCluster) -> str:
+    sites = ", ".join(site.name for site in topology.sites if site.name in cluster.vlans)
+    wanted = f"cluster {cluster.key}: expected a gateway with an OpenVPN server at {sites}"
+    here = ", ".join(_list_candidates(topology, cluster))
+    if here:
+        return f"{wanted}; {here} does not answer, or no switch links it to the cluster: ask its administrator"
+    known = [name for name in topology.gateways if has_vpn(topology, name)]
+    others = ", ".join(f"{name} at {topology.site_of[name].name}" for name in known) or "none"
+    return (
+        f"{wanted}, got none; known gateways: {others}. Create the cluster with a host at the site of a gateway, or "
+        "ask an administrator to set up a gateway (docs/how-to/set-up-a-gateway.md)"
+    )
+
+
+def add_grants(wanted: HostWanted, server: VpnServer, profiles: Iterable[GrantedProfile]) -> HostWanted:
+    """Return the wanted state of a gateway with its OpenVPN servers, and with the grants of each network.
+
+    ``profiles`` are the valid profiles of all clusters that the gateway carries.
+    """
+    by_network: dict[str, list[GrantedProfile]] = defaultdict(list)
+    for profile in sorted(profiles, key=lambda profile: profile.id):
+        by_network[profile.network].append(profile)
+    segments = tuple(_add_to_segment(segment, by_network) for segment in wanted.segments)
+    return wanted.model_copy(update={"vpn": server, "segments": segments})
+
+
+def _add_to_segment(segment: Segment, profiles: Mapping[str, Iterable[GrantedProfile]]) -> Segment:
+    grants = tuple(_make_grant(profile) for profile in profiles.get(segment.id, ()))
+    if not grants:
+        return segment
+    return segment.model_copy(update={"grants": grants, "requires": (*segment.requires, VPN)})
+
+
+def _make_grant(profile: GrantedProfile) -> VpnGrant:
+    return VpnGrant(
+        profile=profile.id,
+        cluster=profile.cluster,
+        user=UserName(profile.user),
+        device=Name(profile.device),
+        fingerprint=Fingerprint(profile.fingerprint),
+        addresses=profile.addresses,
+        expires_at=profile.ends,
+    )
+
+
+def list_remotes(gateways: Iterable[Gateway], keys: Mapping[Name, str]) -> tuple[VpnRemote, ...]:
+    """Return the OpenVPN servers of these gateways: all UDP servers, then all TCP servers.
+
+    ``keys`` has the client keys for tls-crypt-v2 by gateway. With UDP first, a device does not use TCP, which is slower
+    inside a tunnel, only because the first gateway failed.
+    """
+    found = [
+        (
+            protocol,
+            VpnRemote(
+                gateway=gateway.name,
+                address=gateway.vpn.address,
+                port=port,
+                protocol=protocol,
+                tls_crypt_key=keys[gateway.name],
+            ),
+        )
+        for gateway in gateways
+        if gateway.vpn is not None
+        for protocol, port in gateway.vpn.ports.items()
+    ]
+    return tuple(remote for _, remote in sorted(found, key=lambda pair: pair[0], reverse=True))

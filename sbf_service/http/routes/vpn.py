@@ -1,0 +1,217 @@
+"""VPN access to clusters: profiles of devices, connections and invitations."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http import HTTPStatus
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+
+from sbf_service.bootstrap import SbfService
+from sbf_service.domain.rights import Action, ProtectedResource, is_allowed
+from sbf_service.domain.vpn_authority import parse_device_key
+from sbf_service.http.auth.authorization import (
+    Caller,
+    CurrentCaller,
+    CurrentService,
+    authorize_element,
+    describe_cluster,
+)
+from sbf_service.http.operations import Operation
+from sbf_service.http.problems import problem_responses
+from sbf_service.http.routes.clusters import IdQuery, KeyPath, UserPath
+from sbf_service.store import vpn_profiles, vpn_users
+from sbf_service.store.clusters import get_cluster, require_cluster
+from sbf_service.store.leases import record_agent_heartbeat
+from sbf_service.store.unit_of_work import Unit
+from sbf_service.store.vpn_profiles import NewDevice
+from virtcloud.model.access import Role
+from virtcloud.model.element import ElementKind
+from virtcloud.model.errors import Forbidden, NotFound
+from virtcloud.model.values import ClusterKey, Name, UserName
+from virtcloud.model.vpn import (
+    NewVpnProfile,
+    VpnConnections,
+    VpnConnectionView,
+    VpnInvitation,
+    VpnProfileRequest,
+    VpnProfileView,
+)
+
+ProfilePath = Annotated[str, Path(description="The profile's ID.", pattern="^[0-9a-f]{1,64}$")]
+RevokedQuery = Annotated[bool, Query(description="Also return revoked profiles.")]
+PROBLEMS = problem_responses(404, 409, 422)
+INVITED_ACTIONS = frozenset({Action.JOIN_NETWORK, Action.READ_VPN, Action.REVOKE_VPN})
+"""What a user who is invited to a cluster may do, but only with profiles of the user's own devices."""
+
+router = APIRouter(prefix="/v1/clusters/{key}/vpn", tags=["vpn"], route_class=Operation)
+gateway_router = APIRouter(prefix="/v1/elements", tags=["vpn"], route_class=Operation)
+
+
+@router.post("/profiles", status_code=HTTPStatus.CREATED, responses=PROBLEMS)
+def create_vpn_profile(
+    key: KeyPath,
+    request: VpnProfileRequest,
+    caller: CurrentCaller,
+    service: CurrentService,
+    id: IdQuery = None,  # noqa: A002 - the word of the API
+) -> NewVpnProfile:
+    """Create a profile for a device of the caller. A former profile of the same device is revoked.
+
+    The caller keeps the private key. SBF shows the keys for tls-crypt-v2 only in this answer.
+    """
+    caller.require_for_any(Action.JOIN_NETWORK, "cluster")
+    caller.count_profile()
+    device_key = parse_device_key(request.csr)
+    user = UserName(caller.principal.name)
+    with _change(service, caller, Action.JOIN_NETWORK, key, id) as (unit, _):
+        device = NewDevice(service.store.new_id(), user, request.device, device_key)
+        return vpn_profiles.create_profile(unit, key, device, service.settings.limits, id)
+
+
+@router.get("/profiles", responses=PROBLEMS)
+def list_vpn_profiles(
+    key: KeyPath,
+    caller: CurrentCaller,
+    service: CurrentService,
+    revoked: RevokedQuery = False,
+    id: IdQuery = None,  # noqa: A002 - the word of the API
+) -> list[VpnProfileView]:
+    """List the profiles of a cluster, oldest first. A user who is invited sees only own profiles."""
+    with service.store.read() as unit:
+        user = _authorize(unit, caller, Action.READ_VPN, key, id)
+        return vpn_profiles.list_profiles(unit, key, user, id, revoked=revoked)
+
+
+@router.get("/profiles/{profile}", responses=PROBLEMS)
+def get_vpn_profile(
+    key: KeyPath,
+    profile: ProfilePath,
+    caller: CurrentCaller,
+    service: CurrentService,
+    id: IdQuery = None,  # noqa: A002 - the word of the API
+) -> VpnProfileView:
+    """Return a profile, with the elements that have not confirmed it yet."""
+    with service.store.read() as unit:
+        user = _authorize(unit, caller, Action.READ_VPN, key, id)
+        _check_own(unit, key, profile, user, id)
+        return vpn_profiles.get_profile(unit, key, profile, id)
+
+
+@router.delete("/profiles/{profile}", responses=PROBLEMS)
+def revoke_vpn_profile(
+    key: KeyPath,
+    profile: ProfilePath,
+    caller: CurrentCaller,
+    service: CurrentService,
+    id: IdQuery = None,  # noqa: A002 - the word of the API
+) -> VpnProfileView:
+    """Revoke a profile; idempotent. The gateways end the device's connection."""
+    with _change(service, caller, Action.REVOKE_VPN, key, id) as (unit, user):
+        _check_own(unit, key, profile, user, id)
+        return vpn_profiles.revoke_profile(unit, key, profile, id)
+
+
+@router.get("/connections", responses=PROBLEMS)
+def list_vpn_connections(
+    key: KeyPath,
+    caller: CurrentCaller,
+    service: CurrentService,
+    id: IdQuery = None,  # noqa: A002 - the word of the API
+) -> list[VpnConnectionView]:
+    """List the devices that are connected to a cluster, as the gateways reported them."""
+    with service.store.read() as unit:
+        user = _authorize(unit, caller, Action.READ_VPN, key, id)
+        return vpn_users.list_connections(unit, key, user, id)
+
+
+@router.get("/invitations", responses=PROBLEMS)
+def list_vpn_invitations(
+    key: KeyPath,
+    caller: CurrentCaller,
+    service: CurrentService,
+    id: IdQuery = None,  # noqa: A002 - the word of the API
+) -> list[VpnInvitation]:
+    """List the users who are invited to a cluster. A user who is invited sees only the own invitation."""
+    with service.store.read() as unit:
+        user = _authorize(unit, caller, Action.READ_VPN, key, id)
+        found = vpn_users.list_invitations(unit, key, id)
+    return [invitation for invitation in found if user in {None, invitation.user}]
+
+
+@router.put("/invitations/{user}", responses=PROBLEMS)
+def invite_vpn_user(
+    key: KeyPath,
+    user: UserPath,
+    caller: CurrentCaller,
+    service: CurrentService,
+    id: IdQuery = None,  # noqa: A002 - the word of the API
+) -> VpnInvitation:
+    """Allow a user to create profiles for the user's own devices; idempotent."""
+    with _change(service, caller, Action.INVITE_USER, key, id) as (unit, _):
+        return vpn_users.invite_user(unit, key, user, id)
+
+
+@router.delete("/invitations/{user}", responses=PROBLEMS)
+def withdraw_vpn_invitation(
+    key: KeyPath,
+    user: UserPath,
+    caller: CurrentCaller,
+    service: CurrentService,
+    id: IdQuery = None,  # noqa: A002 - the word of the API
+) -> list[VpnProfileView]:
+    """Withdraw an invitation and revoke the user's profiles; idempotent. Return the profiles that were valid."""
+    with _change(service, caller, Action.INVITE_USER, key, id) as (unit, _):
+        return vpn_users.withdraw_invitation(unit, key, user, id)
+
+
+@gateway_router.put("/{name}/vpn/connections", status_code=HTTPStatus.NO_CONTENT, responses=PROBLEMS)
+def report_vpn_connections(name: Name, report: VpnConnections, caller: CurrentCaller, service: CurrentService) -> None:
+    """Report all connections of a gateway; idempotent. The report replaces the gateway's former report."""
+    authorize_element(service.store, caller, Action.REPORT_FOR_ELEMENT, name)
+    record_agent_heartbeat(service.store, name)
+    with service.store.change(who=caller.who) as unit:
+        vpn_users.record_connections(unit, name, report)
+
+
+@contextmanager
+def _change(
+    service: SbfService, caller: Caller, action: Action, key: ClusterKey, cluster_id: str | None
+) -> Iterator[tuple[Unit, UserName | None]]:
+    """Check the right before the write lock is acquired, and again in the unit of work that is yielded.
+
+    Also yield the result of :func:`_authorize`.
+    """
+    with service.store.read() as unit:
+        _authorize(unit, caller, action, key, cluster_id)
+    with service.store.change(who=caller.who) as unit:
+        yield unit, _authorize(unit, caller, action, key, cluster_id)
+
+
+def _authorize(unit: Unit, caller: Caller, action: Action, key: ClusterKey, cluster_id: str | None) -> UserName | None:
+    """Check a right to the VPN access of a cluster. Return the user to whose profiles the right is limited, or None.
+
+    A user who is invited has rights to own profiles only. A site administrator has rights if a gateway of the cluster
+    is at the administrator's sites. If the caller may not read the cluster either, raise NotFound, as for an unknown
+    key.
+    """
+    caller.require_for_any(action, "cluster")
+    row, view = require_cluster(unit, key, cluster_id), get_cluster(unit, key, cluster_id)
+    gateways = [placement for placement in view.placements if placement.kind is ElementKind.GATEWAY]
+    sites = frozenset(placement.site for placement in gateways)
+    resource = ProtectedResource(f"cluster {key}", owner=row.owner, sites=sites)
+    if is_allowed(caller.principal, action, resource):
+        return None
+    is_user = caller.principal.role is Role.USER
+    if is_user and action in INVITED_ACTIONS and vpn_users.is_invited(unit, row, caller.principal.name):
+        return UserName(caller.principal.name)
+    if is_allowed(caller.principal, Action.READ_CLUSTER, describe_cluster(view)):
+        caller.require(action, resource)
+    raise caller.deny(NotFound(f"cluster {key} is not known"), action, resource)
+
+
+def _check_own(unit: Unit, key: ClusterKey, profile: str, user: UserName | None, cluster_id: str | None) -> None:
+    """Raise Forbidden if the caller's right is limited to ``user``, and the profile belongs to another user."""
+    found = vpn_profiles.require_profile(unit, require_cluster(unit, key, cluster_id), profile)
+    if user not in {None, found.user}:
+        raise Forbidden(f"{user} may not see or revoke VPN profile {profile}: it belongs to another user")

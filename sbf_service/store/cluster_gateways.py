@@ -1,0 +1,108 @@
+"""The gateways of clusters, and the statements that end a cluster's VPN access.
+
+This module reads no clusters, because the queries of clusters use it.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from sqlalchemy import bindparam, delete, insert, or_, select, update
+
+from sbf_service.store.columns import NAME_TYPE
+from sbf_service.store.tables import Base, ClusterRow, ElementRow
+from sbf_service.store.unit_of_work import Unit
+from sbf_service.store.vpn_tables import (
+    ClusterGatewayRow,
+    VpnAddressRow,
+    VpnConnectionRow,
+    VpnInvitationRow,
+    VpnProfileRow,
+)
+from virtcloud.model.cluster import WANTED_STATES
+from virtcloud.model.element import ElementKind
+from virtcloud.model.values import Name
+
+_INSERT = insert(Base.metadata.tables[ClusterGatewayRow.__tablename__])
+_READ = (
+    select(ClusterGatewayRow.cluster_id, ClusterGatewayRow.gateway)
+    .where(ClusterGatewayRow.cluster_id.in_(bindparam("ids", type_=NAME_TYPE, expanding=True)))
+    .order_by(ClusterGatewayRow.cluster_id, ClusterGatewayRow.position)
+)
+_READ_ALIVE = select(ElementRow.name).where(
+    ElementRow.present,
+    ElementRow.kind == ElementKind.GATEWAY,
+    ElementRow.reachable,
+    ElementRow.last_seen.is_not(None),
+)
+_READ_OF_NETWORK = (
+    select(ClusterGatewayRow.gateway)
+    .join(ClusterRow, ClusterRow.id == ClusterGatewayRow.cluster_id)
+    .where(or_(ClusterRow.id == bindparam("network"), ClusterRow.network == bindparam("network")))
+    .where(ClusterRow.state.in_(WANTED_STATES))
+    .distinct()
+)
+_REVOKE = (
+    update(VpnProfileRow)
+    .where(VpnProfileRow.cluster_id == bindparam("ended"), VpnProfileRow.revoked_at.is_(None))
+    .values(revoked_at=bindparam("now"))
+)
+_PROFILES = select(VpnProfileRow.id).where(VpnProfileRow.cluster_id == bindparam("ended")).scalar_subquery()
+_DELETE_ADDRESSES = delete(VpnAddressRow).where(VpnAddressRow.profile_id.in_(_PROFILES))
+_DELETE_CONNECTIONS = delete(VpnConnectionRow).where(VpnConnectionRow.profile_id.in_(_PROFILES))
+_DELETE_INVITATIONS = delete(VpnInvitationRow).where(VpnInvitationRow.cluster_id == bindparam("ended"))
+_DELETE_GATEWAYS = delete(ClusterGatewayRow).where(ClusterGatewayRow.cluster_id == bindparam("ended"))
+_UNSYNCHRONIZED: Final = {"synchronize_session": False}
+
+
+def read_cluster_gateways(unit: Unit, groups: Iterable[Sequence[str]]) -> Mapping[str, tuple[Name, ...]]:
+    """Return the gateways of clusters in order of preference, by cluster ID. ``groups`` are groups of cluster IDs."""
+    found: dict[str, list[Name]] = defaultdict(list)
+    for group in groups:
+        for cluster_id, gateway in unit.connection.execute(_READ, {"ids": group}):
+            found[cluster_id].append(Name(gateway))
+    return {cluster_id: tuple(gateways) for cluster_id, gateways in found.items()}
+
+
+def find_network_gateways(unit: Unit, network: str) -> frozenset[str]:
+    """Return the gateways of all clusters of a network that have not ended."""
+    return frozenset(unit.connection.execute(_READ_OF_NETWORK, {"network": network}).scalars())
+
+
+def find_alive_gateways(unit: Unit) -> frozenset[Name]:
+    """Return the gateways whose agents answer."""
+    return frozenset(map(Name, unit.connection.execute(_READ_ALIVE).scalars()))
+
+
+def insert_gateways(unit: Unit, cluster_id: str, gateways: Sequence[Name], first: int = 0) -> None:
+    """Record gateways of a cluster. ``first`` is the position of the first gateway in the order of preference."""
+    if gateways:
+        unit.connection.execute(
+            _INSERT,
+            [
+                {"cluster_id": cluster_id, "gateway": gateway, "position": position}
+                for position, gateway in enumerate(gateways, start=first)
+            ],
+        )
+
+
+def revoke_profiles_of(unit: Unit, cluster_id: str) -> None:
+    """Revoke all profiles of a cluster that begins to end, and free their addresses."""
+    if not _has_gateways(unit, cluster_id):
+        return
+    unit.session.execute(_REVOKE, {"ended": cluster_id, "now": unit.now}, execution_options=_UNSYNCHRONIZED)
+    unit.session.execute(_DELETE_ADDRESSES, {"ended": cluster_id}, execution_options=_UNSYNCHRONIZED)
+
+
+def delete_vpn_access(unit: Unit, cluster_id: str) -> None:
+    """Delete the gateways, invitations and connections of a cluster that has ended."""
+    unit.session.execute(_DELETE_INVITATIONS, {"ended": cluster_id}, execution_options=_UNSYNCHRONIZED)
+    if not _has_gateways(unit, cluster_id):
+        return
+    for statement in (_DELETE_CONNECTIONS, _DELETE_GATEWAYS):
+        unit.session.execute(statement, {"ended": cluster_id}, execution_options=_UNSYNCHRONIZED)
+
+
+def _has_gateways(unit: Unit, cluster_id: str) -> bool:
+    """Return whether a cluster has gateways. Most clusters have none, and no profiles."""
+    return unit.connection.execute(_READ, {"ids": [cluster_id]}).first() is not None

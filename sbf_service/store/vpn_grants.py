@@ -1,0 +1,126 @@
+"""Gateways chosen for clusters, and the grants in the wanted documents of gateways."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from pydantic import SecretBytes
+from sqlalchemy import bindparam, select
+from sqlalchemy.orm import aliased
+
+from sbf_service.domain.network_conflicts import check_ports_exclusive
+from sbf_service.domain.paths import LiveCluster, find_cluster_ports, list_elements
+from sbf_service.domain.vpn_access import GrantedProfile, add_grants, choose_gateways
+from sbf_service.domain.vpn_authority import make_vpn_server
+from sbf_service.store.cluster_gateways import find_alive_gateways, insert_gateways
+from sbf_service.store.cluster_queries import make_live_clusters, split_ids
+from sbf_service.store.columns import NAME_TYPE
+from sbf_service.store.guest_seeds import read_service_secret
+from sbf_service.store.networks import read_unsettled_clusters
+from sbf_service.store.revisions import increment_revisions
+from sbf_service.store.tables import ClusterRow, PlacementRow
+from sbf_service.store.topology import update_cluster_placements
+from sbf_service.store.unit_of_work import Unit, read_topology, record_audit
+from sbf_service.store.vpn_tables import VpnAddressRow, VpnProfileRow
+from virtcloud.model.cluster import WANTED_STATES
+from virtcloud.model.topology import Topology
+from virtcloud.model.values import Address, Name
+from virtcloud.model.wanted import HostWanted
+
+VPN_SECRET = "vpn"  # noqa: S105 - the name of a row, not a secret
+"""The name of the secret from which the certificate authority is derived. A migration creates the secret."""
+_NETWORK = aliased(ClusterRow)
+_READ_PROFILES = (
+    select(
+        VpnProfileRow.id,
+        VpnProfileRow.cluster_id,
+        VpnProfileRow.network_id,
+        VpnProfileRow.user,
+        VpnProfileRow.device,
+        VpnProfileRow.fingerprint,
+        ClusterRow.lease_ends,
+        _NETWORK.lease_ends.label("network_ends"),
+    )
+    .join(ClusterRow, ClusterRow.id == VpnProfileRow.cluster_id)
+    .join(_NETWORK, _NETWORK.id == VpnProfileRow.network_id)
+    .join(PlacementRow, PlacementRow.cluster_id == VpnProfileRow.cluster_id)
+    .where(PlacementRow.element == bindparam("gateway"), PlacementRow.removed_revision.is_(None))
+    .where(VpnProfileRow.revoked_at.is_(None), ClusterRow.state.in_(WANTED_STATES))
+    .order_by(VpnProfileRow.id)
+)
+_READ_ADDRESSES = select(VpnAddressRow.profile_id, VpnAddressRow.address, VpnAddressRow.prefix_length).where(
+    VpnAddressRow.profile_id.in_(bindparam("ids", type_=NAME_TYPE, expanding=True))
+)
+
+
+def read_vpn_secret(unit: Unit) -> SecretBytes:
+    """Return the secret from which the certificate authority and the keys for tls-crypt-v2 are derived."""
+    return read_service_secret(unit, VPN_SECRET)
+
+
+def add_vpn(unit: Unit, name: str, wanted: HostWanted) -> HostWanted:
+    """Return the wanted state of a gateway with its OpenVPN servers and grants. Other elements are not changed."""
+    gateway = read_topology(unit).gateways.get(Name(name))
+    if gateway is None or gateway.vpn is None:
+        return wanted
+    server = make_vpn_server(read_vpn_secret(unit), gateway.name, gateway.vpn)
+    return add_grants(wanted, server, _read_granted_profiles(unit, gateway.name))
+
+
+def _read_granted_profiles(unit: Unit, gateway: Name) -> list[GrantedProfile]:
+    rows = unit.connection.execute(_READ_PROFILES, {"gateway": gateway}).all()
+    addresses = read_device_addresses(unit, [row.id for row in rows])
+    return [
+        GrantedProfile(
+            id=row.id,
+            cluster=row.cluster_id,
+            network=row.network_id,
+            user=row.user_name,
+            device=row.device,
+            fingerprint=row.fingerprint,
+            addresses=addresses.get(row.id, ()),
+            ends=min(row.lease_ends, row.network_ends),
+        )
+        for row in rows
+    ]
+
+
+def read_device_addresses(unit: Unit, profiles: Iterable[str]) -> Mapping[str, tuple[Address, ...]]:
+    """Return the addresses of valid profiles by the profile's ID: IPv4 first."""
+    found: dict[str, list[Address]] = defaultdict(list)
+    for group in split_ids(profiles):
+        for profile, address, length in unit.connection.execute(_READ_ADDRESSES, {"ids": group}):
+            found[profile].append(Address(f"{address}/{length}"))
+    return {profile: tuple(sorted(addresses, key=lambda text: ":" in text)) for profile, addresses in found.items()}
+
+
+def choose_cluster_gateways(unit: Unit, topology: Topology, cluster: LiveCluster) -> tuple[Name, ...]:
+    """Return the gateways that a cluster should have; change nothing. Raise NoGateway if there is no gateway."""
+    return choose_gateways(topology, cluster, find_alive_gateways(unit))
+
+
+def connect_gateways(unit: Unit, row: ClusterRow) -> tuple[Name, ...]:
+    """Connect a running cluster to gateways, and return all gateways of the cluster.
+
+    The elements of new paths must confirm the cluster again. Raise NoGateway if there is no gateway. Raise Conflict if
+    another cluster uses an access port of the path.
+    """
+    topology = read_topology(unit)
+    (cluster,) = make_live_clusters(unit, [row])
+    chosen = choose_cluster_gateways(unit, topology, cluster)
+    new = [name for name in chosen if name not in cluster.gateways]
+    if not new:
+        return chosen
+    widened = replace(cluster, gateways=(*cluster.gateways, *new))
+    insert_gateways(unit, cluster.id, new, len(cluster.gateways))
+    before, after = find_cluster_ports(topology, cluster), find_cluster_ports(topology, widened)
+    if topology.access_ports & after:
+        others = [other for other in read_unsettled_clusters(unit) if other.id != cluster.id]
+        check_ports_exclusive(topology, [*others, widened])
+    changed = list_elements(after - before)
+    increment_revisions(unit, changed)
+    update_cluster_placements(unit, cluster, list_elements(after), changed)
+    row.version += 1
+    unit.session.flush()
+    record_audit(unit, "gateways_connected", why=", ".join(new), cluster_id=cluster.id)
+    return chosen

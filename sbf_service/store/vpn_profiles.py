@@ -1,0 +1,276 @@
+"""VPN profiles of devices: creation, views and revocation. A change and its grants belong to one unit of work."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import bindparam, delete, func, select
+
+from sbf_service.domain.addressing import choose_device_addresses
+from sbf_service.domain.admission import RequestLimits
+from sbf_service.domain.tls_crypt_keys import make_client_key
+from sbf_service.domain.vpn_access import list_remotes
+from sbf_service.domain.vpn_authority import DeviceKey, make_authority_certificate, make_device_certificate
+from sbf_service.store.cluster_gateways import find_alive_gateways
+from sbf_service.store.cluster_queries import read_networks, read_placements, split_ids
+from sbf_service.store.clusters import require_cluster
+from sbf_service.store.columns import NAME_TYPE
+from sbf_service.store.networks import read_network_addresses
+from sbf_service.store.revisions import increment_revisions
+from sbf_service.store.tables import ClusterRow, ElementRow
+from sbf_service.store.unit_of_work import Unit, read_topology, record_audit
+from sbf_service.store.vpn_grants import connect_gateways, read_device_addresses, read_vpn_secret
+from sbf_service.store.vpn_tables import VpnAddressRow, VpnProfileGatewayRow, VpnProfileRow
+from virtcloud.model.cluster import WANTED_STATES
+from virtcloud.model.errors import BeyondLimit, Conflict, NotFound, count_of
+from virtcloud.model.values import Address, ClusterKey, Name, UserName
+from virtcloud.model.views import PlacementProgress
+from virtcloud.model.vpn import Fingerprint, NewVpnProfile, PendingElement, VpnProfileView
+
+_IS_VALID = VpnProfileRow.revoked_at.is_(None)
+_READ_GATEWAYS = (
+    select(
+        VpnProfileGatewayRow.profile_id,
+        VpnProfileGatewayRow.gateway,
+        VpnProfileGatewayRow.revision,
+        ElementRow.confirmed_revision,
+        ElementRow.reachable,
+        ElementRow.trouble,
+    )
+    .join(ElementRow, ElementRow.name == VpnProfileGatewayRow.gateway)
+    .where(VpnProfileGatewayRow.profile_id.in_(bindparam("ids", type_=NAME_TYPE, expanding=True)))
+    .order_by(VpnProfileGatewayRow.profile_id, VpnProfileGatewayRow.position)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NewDevice:
+    """A device for which a user requests a profile, with the public key of the device."""
+
+    profile: str
+    user: UserName
+    name: Name
+    key: DeviceKey
+
+
+def create_profile(
+    unit: Unit, key: str, device: NewDevice, limits: RequestLimits, cluster_id: str | None = None
+) -> NewVpnProfile:
+    """Create the profile of a device. A former profile of the device is revoked, and the device keeps its addresses.
+
+    The cluster is connected to gateways, unless the cluster has enough gateways already. Raise NotFound for an unknown
+    cluster. Raise Conflict if the cluster ends. Raise NoGateway if there is no gateway. Raise NoAddressFree if a subnet
+    has no free address. Raise BeyondLimit for too many profiles.
+    """
+    row = require_live_cluster(unit, key, cluster_id)
+    network = read_networks(unit, [row])[row.network or row.id]
+    former = _find_valid(unit, row, device)
+    if former is None:
+        _check_limit(unit, row, limits)
+    gateways = _prefer_alive(unit, connect_gateways(unit, row))
+    addresses = () if former is None else _revoke(unit, former)
+    if former is None:
+        addresses = choose_device_addresses(read_network_addresses(unit, network))
+    secret, ends = read_vpn_secret(unit), min(row.lease_ends, network.lease_ends)
+    certificate = make_device_certificate(secret, device.profile, device.key, unit.now, ends)
+    created = VpnProfileRow(
+        id=device.profile,
+        cluster_id=row.id,
+        network_id=network.id,
+        user=device.user,
+        device=device.name,
+        fingerprint=certificate.fingerprint,
+        created_at=unit.now,
+        created_by=unit.who,
+        expires_at=ends.replace(microsecond=0),
+    )
+    _insert(unit, created, gateways, addresses)
+    _record_revisions(unit, created, *([former] if former else []))
+    replaced = "" if former is None else f", replaces profile {former.id}"
+    record_audit(unit, "vpn_profile_created", why=f"{_describe(created)}{replaced}", cluster_id=row.id)
+    (view,) = make_profile_views(unit, row, [created])
+    topology, keys = read_topology(unit), {name: make_client_key(secret, name, created.id) for name in gateways}
+    return NewVpnProfile(
+        **view.model_dump(),
+        authority=make_authority_certificate(secret),
+        certificate=certificate.text,
+        remotes=list_remotes([topology.gateways[name] for name in gateways], keys),
+    )
+
+
+def revoke_profile(unit: Unit, key: str, profile: str, cluster_id: str | None = None) -> VpnProfileView:
+    """Revoke a profile, and return its view; idempotent. Raise NotFound for an unknown cluster or profile."""
+    row = require_cluster(unit, key, cluster_id)
+    found = require_profile(unit, row, profile)
+    revoke_profiles(unit, row, [found])
+    (view,) = make_profile_views(unit, row, [found])
+    return view
+
+
+def revoke_profiles(unit: Unit, row: ClusterRow, profiles: Iterable[VpnProfileRow]) -> None:
+    """Revoke valid profiles of a cluster. The grants disappear from the gateways' wanted documents in this unit."""
+    valid = [profile for profile in profiles if profile.revoked_at is None]
+    for profile in valid:
+        _revoke(unit, profile)
+        record_audit(unit, "vpn_profile_revoked", why=_describe(profile), cluster_id=row.id)
+    if valid:
+        _record_revisions(unit, *valid)
+
+
+def list_profiles(
+    unit: Unit, key: str, user: str | None = None, cluster_id: str | None = None, *, revoked: bool = False
+) -> list[VpnProfileView]:
+    """Return the profiles of a cluster, oldest first. With ``revoked``, revoked profiles are included.
+
+    With ``user``, return only the profiles of this user. Raise NotFound for an unknown cluster.
+    """
+    row = require_cluster(unit, key, cluster_id)
+    found = find_profiles(unit, row, user)
+    return make_profile_views(unit, row, [profile for profile in found if revoked or profile.revoked_at is None])
+
+
+def get_profile(unit: Unit, key: str, profile: str, cluster_id: str | None = None) -> VpnProfileView:
+    """Return a profile. Raise NotFound for an unknown cluster or profile."""
+    row = require_cluster(unit, key, cluster_id)
+    (view,) = make_profile_views(unit, row, [require_profile(unit, row, profile)])
+    return view
+
+
+def find_profiles(unit: Unit, row: ClusterRow, user: str | None = None) -> Sequence[VpnProfileRow]:
+    """Return the rows of a cluster's profiles, or of one user's profiles, oldest first."""
+    of_user = [] if user is None else [VpnProfileRow.user == user]
+    found = select(VpnProfileRow).where(VpnProfileRow.cluster_id == row.id, *of_user)
+    return unit.session.scalars(found.order_by(VpnProfileRow.created_at, VpnProfileRow.id)).all()
+
+
+def require_profile(unit: Unit, row: ClusterRow, profile: str) -> VpnProfileRow:
+    """Return a profile of a cluster. Raise NotFound if the cluster has no such profile."""
+    found = unit.session.get(VpnProfileRow, profile)
+    if found is None or found.cluster_id != row.id:
+        raise NotFound(f"cluster {row.key} has no VPN profile {profile}; 'virtcloud access list' shows all profiles")
+    return found
+
+
+def require_live_cluster(unit: Unit, key: str, cluster_id: str | None = None) -> ClusterRow:
+    """Return a cluster. Raise NotFound for an unknown cluster. Raise Conflict if the cluster is ending or has ended."""
+    row = require_cluster(unit, key, cluster_id)
+    if row.state not in WANTED_STATES:
+        raise Conflict(f"cluster {key} is {row.state}, and its network can no longer be joined: create a new cluster")
+    return row
+
+
+def make_profile_views(unit: Unit, row: ClusterRow, profiles: Sequence[VpnProfileRow]) -> list[VpnProfileView]:
+    """Return the views of profiles of one cluster."""
+    ids = [profile.id for profile in profiles]
+    addresses, gateways = read_device_addresses(unit, ids), _read_gateways(unit, ids)
+    network = read_networks(unit, [row])[row.network or row.id]
+    elements = _list_pending_elements(unit, row)
+    return [
+        VpnProfileView(
+            id=profile.id,
+            cluster=ClusterKey(row.key),
+            user=UserName(profile.user),
+            device=Name(profile.device),
+            fingerprint=Fingerprint(profile.fingerprint),
+            addresses=addresses.get(profile.id, ()),
+            gateways=tuple(Name(gateway.gateway) for gateway in gateways[profile.id]),
+            created_at=profile.created_at,
+            created_by=profile.created_by,
+            expires_at=profile.expires_at,
+            revoked_at=profile.revoked_at,
+            lease_ends=min(row.lease_ends, network.lease_ends),
+            pending=(
+                *(() if profile.revoked_at else elements),
+                *(_make_pending(gateway) for gateway in gateways[profile.id] if _is_pending(gateway, elements)),
+            ),
+        )
+        for profile in profiles
+    ]
+
+
+def _list_pending_elements(unit: Unit, row: ClusterRow) -> tuple[PendingElement, ...]:
+    """Return the elements that have not confirmed the cluster. Until then, devices may reach only some guests."""
+    if row.state not in WANTED_STATES:
+        return ()
+    placements = read_placements(unit, [row.id]).get(row.id, ())
+    return tuple(
+        PendingElement(element=part.element, reachable=part.reachable, trouble=part.trouble)
+        for part in placements
+        if part.progress is PlacementProgress.ADDING
+    )
+
+
+def _is_pending(gateway: Any, elements: Iterable[PendingElement]) -> bool:  # noqa: ANN401 - a row of _READ_GATEWAYS
+    is_confirmed = gateway.confirmed_revision >= gateway.revision and gateway.reachable
+    return not is_confirmed and gateway.gateway not in {element.element for element in elements}
+
+
+def _make_pending(gateway: Any) -> PendingElement:  # noqa: ANN401 - a row of _READ_GATEWAYS
+    return PendingElement(element=Name(gateway.gateway), reachable=gateway.reachable, trouble=gateway.trouble)
+
+
+def _read_gateways(unit: Unit, profiles: Iterable[str]) -> Mapping[str, list[Any]]:
+    found: dict[str, list[Any]] = defaultdict(list)
+    for group in split_ids(profiles):
+        for gateway in unit.connection.execute(_READ_GATEWAYS, {"ids": group}):
+            found[gateway.profile_id].append(gateway)
+    return found
+
+
+def _find_valid(unit: Unit, row: ClusterRow, device: NewDevice) -> VpnProfileRow | None:
+    of_device = VpnProfileRow.user == device.user, VpnProfileRow.device == device.name
+    found = select(VpnProfileRow).where(VpnProfileRow.cluster_id == row.id, *of_device, _IS_VALID)
+    return unit.session.scalars(found).one_or_none()
+
+
+def _check_limit(unit: Unit, row: ClusterRow, limits: RequestLimits) -> None:
+    count = unit.session.scalar(select(func.count()).where(VpnProfileRow.cluster_id == row.id, _IS_VALID)) or 0
+    if count >= limits.profiles:
+        raise BeyondLimit(
+            f"cluster {row.key} has {count_of(count, 'VPN profile')}: expected at most {limits.profiles}; revoke a "
+            "profile with 'virtcloud access revoke'; the limit is 'limits.profiles' in the settings of this SBF"
+        )
+
+
+def _prefer_alive(unit: Unit, gateways: Sequence[Name]) -> list[Name]:
+    """Return the gateways whose agents answer, then the others."""
+    alive = find_alive_gateways(unit)
+    return sorted(gateways, key=lambda name: name not in alive)
+
+
+def _revoke(unit: Unit, profile: VpnProfileRow) -> tuple[Address, ...]:
+    """Revoke a valid profile, and return the addresses that it had."""
+    addresses = read_device_addresses(unit, [profile.id]).get(profile.id, ())
+    profile.revoked_at = unit.now
+    unit.session.flush()
+    unit.session.execute(delete(VpnAddressRow).where(VpnAddressRow.profile_id == profile.id))
+    return addresses
+
+
+def _insert(unit: Unit, created: VpnProfileRow, gateways: Sequence[Name], addresses: Iterable[Address]) -> None:
+    unit.session.add(created)
+    unit.session.flush()
+    for position, gateway in enumerate(gateways):
+        row = VpnProfileGatewayRow(profile_id=created.id, gateway=gateway, position=position, revision=0)
+        unit.session.add(row)
+    for address in addresses:
+        text, _, length = address.partition("/")
+        unit.session.add(
+            VpnAddressRow(network_id=created.network_id, address=text, prefix_length=int(length), profile_id=created.id)
+        )
+    unit.session.flush()
+
+
+def _record_revisions(unit: Unit, *profiles: VpnProfileRow) -> None:
+    """Increment the revisions of the profiles' gateways, and record that these revisions contain the change."""
+    ids = [profile.id for profile in profiles]
+    rows = unit.session.scalars(select(VpnProfileGatewayRow).where(VpnProfileGatewayRow.profile_id.in_(ids))).all()
+    revisions = increment_revisions(unit, [row.gateway for row in rows])
+    for row in rows:
+        row.revision = revisions[row.gateway].revision
+    unit.session.flush()
+
+
+def _describe(profile: VpnProfileRow) -> str:
+    return f"profile {profile.id} of {profile.user} for device {profile.device}, certificate {profile.fingerprint}"

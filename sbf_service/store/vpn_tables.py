@@ -1,0 +1,103 @@
+"""The tables of VPN access: gateways of clusters, profiles with their addresses, invitations, and connections."""
+
+from datetime import datetime
+
+from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, String, Text, text
+from sqlalchemy.orm import Mapped, mapped_column
+
+from sbf_service.store.columns import NAME_TYPE, USER_TYPE, UtcDateTime
+from sbf_service.store.tables import Base, is_one_of
+from virtcloud.model.vpn import VpnProtocol
+
+_IS_VALID = text("revoked_at IS NULL")
+
+
+class ClusterGatewayRow(Base):
+    """A gateway of a cluster. ``position`` is the gateway's place in the order of preference."""
+
+    __tablename__ = "cluster_gateways"
+
+    cluster_id: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("clusters.id"), primary_key=True)
+    gateway: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("elements.name"), primary_key=True)
+    position: Mapped[int]
+
+
+class VpnProfileRow(Base):
+    """A profile. ``network_id`` is the ID of the cluster that created the network. SBF stores no certificates.
+
+    The partial index allows one valid profile for each device.
+    """
+
+    __tablename__ = "vpn_profiles"
+    __table_args__ = (
+        Index(
+            "uq_vpn_profiles_valid_device",
+            "cluster_id",
+            "user_name",
+            "device",
+            unique=True,
+            sqlite_where=_IS_VALID,
+            postgresql_where=_IS_VALID,
+        ),
+        Index("ix_vpn_profiles_valid_network", "network_id", sqlite_where=_IS_VALID, postgresql_where=_IS_VALID),
+    )
+
+    id: Mapped[str] = mapped_column(NAME_TYPE, primary_key=True)
+    cluster_id: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("clusters.id"), index=True)
+    network_id: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("clusters.id"))
+    user: Mapped[str] = mapped_column("user_name", USER_TYPE)
+    device: Mapped[str] = mapped_column(NAME_TYPE)
+    fingerprint: Mapped[str] = mapped_column(String(64))
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    created_by: Mapped[str] = mapped_column(Text)
+    expires_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+
+
+class VpnProfileGatewayRow(Base):
+    """A gateway of a profile. ``revision`` is the gateway's revision that contains the profile's latest change."""
+
+    __tablename__ = "vpn_profile_gateways"
+
+    profile_id: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("vpn_profiles.id"), primary_key=True)
+    gateway: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("elements.name"), primary_key=True)
+    position: Mapped[int]
+    revision: Mapped[int]
+
+
+class VpnAddressRow(Base):
+    """An address of a valid profile. The primary key prevents that two devices of a network have the same address."""
+
+    __tablename__ = "vpn_addresses"
+
+    network_id: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("clusters.id"), primary_key=True)
+    address: Mapped[str] = mapped_column(String(39), primary_key=True)
+    prefix_length: Mapped[int]
+    profile_id: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("vpn_profiles.id"), index=True)
+
+
+class VpnInvitationRow(Base):
+    """A user whom the owner of a cluster invited to join the cluster's network."""
+
+    __tablename__ = "vpn_invitations"
+
+    cluster_id: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("clusters.id"), primary_key=True)
+    user: Mapped[str] = mapped_column("user_name", USER_TYPE, primary_key=True)
+    invited_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    invited_by: Mapped[str] = mapped_column(Text)
+
+
+class VpnConnectionRow(Base):
+    """A connection in the latest report of a gateway."""
+
+    __tablename__ = "vpn_connections"
+    __table_args__ = (CheckConstraint(is_one_of("protocol", VpnProtocol), name="protocol"),)
+
+    gateway: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("elements.name"), primary_key=True)
+    profile_id: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("vpn_profiles.id"), primary_key=True, index=True)
+    protocol: Mapped[str] = mapped_column(NAME_TYPE)
+    remote: Mapped[str] = mapped_column(Text)
+    connected_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    received_bytes: Mapped[int] = mapped_column(BigInteger)
+    sent_bytes: Mapped[int] = mapped_column(BigInteger)
+    reported_at: Mapped[datetime] = mapped_column(UtcDateTime)

@@ -1,0 +1,117 @@
+"""Users of VPN access: invitations to clusters, and the connections that gateways report."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import delete, select
+
+from sbf_service.store.clusters import require_cluster
+from sbf_service.store.revisions import require_element
+from sbf_service.store.tables import ClusterRow
+from sbf_service.store.unit_of_work import Unit, record_audit
+from sbf_service.store.vpn_profiles import find_profiles, make_profile_views, require_live_cluster, revoke_profiles
+from sbf_service.store.vpn_tables import ClusterGatewayRow, VpnConnectionRow, VpnInvitationRow, VpnProfileRow
+from virtcloud.model.element import ElementKind
+from virtcloud.model.errors import Conflict
+from virtcloud.model.values import ClusterKey, Name, UserName
+from virtcloud.model.vpn import VpnConnections, VpnConnectionView, VpnInvitation, VpnProfileView, VpnProtocol
+
+
+def invite_user(unit: Unit, key: str, user: UserName, cluster_id: str | None = None) -> VpnInvitation:
+    """Allow a user to make profiles for a cluster; idempotent. Raise Conflict if the cluster ends."""
+    row = require_live_cluster(unit, key, cluster_id)
+    found = unit.session.get(VpnInvitationRow, (row.id, user))
+    if found is None:
+        found = VpnInvitationRow(cluster_id=row.id, user=user, invited_at=unit.now, invited_by=unit.who)
+        unit.session.add(found)
+        unit.session.flush()
+        record_audit(unit, "vpn_user_invited", why=f"user {user}", cluster_id=row.id)
+    return _make_invitation(row, found)
+
+
+def withdraw_invitation(unit: Unit, key: str, user: UserName, cluster_id: str | None = None) -> list[VpnProfileView]:
+    """Withdraw an invitation, and revoke the user's profiles for the cluster; idempotent. Return these profiles."""
+    row = require_cluster(unit, key, cluster_id)
+    found = unit.session.get(VpnInvitationRow, (row.id, user))
+    if found is None:
+        return []
+    unit.session.delete(found)
+    unit.session.flush()
+    record_audit(unit, "vpn_invitation_withdrawn", why=f"user {user}", cluster_id=row.id)
+    profiles = [profile for profile in find_profiles(unit, row, user) if profile.revoked_at is None]
+    revoke_profiles(unit, row, profiles)
+    return make_profile_views(unit, row, profiles)
+
+
+def list_invitations(unit: Unit, key: str, cluster_id: str | None = None) -> list[VpnInvitation]:
+    """Return the invitations to a cluster by user. Raise NotFound for an unknown cluster."""
+    row = require_cluster(unit, key, cluster_id)
+    found = select(VpnInvitationRow).where(VpnInvitationRow.cluster_id == row.id).order_by(VpnInvitationRow.user)
+    return [_make_invitation(row, invitation) for invitation in unit.session.scalars(found)]
+
+
+def is_invited(unit: Unit, row: ClusterRow, user: str) -> bool:
+    """Return whether a user is invited to a cluster."""
+    return unit.session.get(VpnInvitationRow, (row.id, user)) is not None
+
+
+def _make_invitation(row: ClusterRow, invitation: VpnInvitationRow) -> VpnInvitation:
+    return VpnInvitation(
+        cluster=ClusterKey(row.key),
+        user=UserName(invitation.user),
+        invited_at=invitation.invited_at,
+        invited_by=invitation.invited_by,
+    )
+
+
+def record_connections(unit: Unit, gateway: str, report: VpnConnections) -> None:
+    """Replace the connections of a gateway; idempotent. Raise Conflict for an element that is not a gateway.
+
+    Connections of profiles whose cluster does not use the gateway are ignored.
+    """
+    element = require_element(unit, gateway)
+    if element.kind != ElementKind.GATEWAY:
+        raise Conflict(f"{element.kind} {gateway} is not a gateway: only gateways have VPN connections")
+    unit.session.execute(delete(VpnConnectionRow).where(VpnConnectionRow.gateway == gateway))
+    known = _find_known_profiles(unit, gateway, [connection.profile for connection in report.connections])
+    for connection in {connection.profile: connection for connection in report.connections}.values():
+        if connection.profile in known:
+            values = connection.model_dump(exclude={"profile"})
+            row = VpnConnectionRow(gateway=gateway, profile_id=connection.profile, reported_at=unit.now, **values)
+            unit.session.add(row)
+    unit.session.flush()
+
+
+def _find_known_profiles(unit: Unit, gateway: str, profiles: Sequence[str]) -> frozenset[str]:
+    here = select(ClusterGatewayRow.cluster_id).where(ClusterGatewayRow.gateway == gateway)
+    found = select(VpnProfileRow.id).where(VpnProfileRow.id.in_(profiles), VpnProfileRow.cluster_id.in_(here))
+    return frozenset(unit.session.scalars(found))
+
+
+def list_connections(
+    unit: Unit, key: str, user: str | None = None, cluster_id: str | None = None
+) -> list[VpnConnectionView]:
+    """Return the connections of a cluster's profiles, or of one user's profiles, in the order of their beginnings."""
+    row = require_cluster(unit, key, cluster_id)
+    of_user = [] if user is None else [VpnProfileRow.user == user]
+    found = (
+        select(VpnConnectionRow, VpnProfileRow)
+        .join(VpnProfileRow, VpnProfileRow.id == VpnConnectionRow.profile_id)
+        .where(VpnProfileRow.cluster_id == row.id, *of_user)
+        .order_by(VpnConnectionRow.connected_at, VpnConnectionRow.profile_id)
+    )
+    return [_make_connection(*pair) for pair in unit.session.execute(found)]
+
+
+def _make_connection(connection: VpnConnectionRow, profile: VpnProfileRow) -> VpnConnectionView:
+    return VpnConnectionView(
+        profile=profile.id,
+        protocol=VpnProtocol(connection.protocol),
+        remote=connection.remote,
+        connected_at=connection.connected_at,
+        received_bytes=connection.received_bytes,
+        sent_bytes=connection.sent_bytes,
+        gateway=Name(connection.gateway),
+        user=UserName(profile.user),
+        device=Name(profile.device),
+        reported_at=connection.reported_at,
+    )

@@ -1,0 +1,69 @@
+"""A world whose sites Brno and Praha have gateways with OpenVPN servers, and calls to make profiles."""
+
+from typing import Any
+
+import httpx
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from sbf_fakes.http_calls import ask
+from sbf_fakes.world import SITES, World, site, three_sites
+from virtcloud.model.topology import Topology
+from virtcloud.model.vpn import VpnGrant
+
+DEVICE_KEY = ec.derive_private_key(1, ec.SECP256R1())
+"""One key for all devices of tests, because the creation of keys takes time."""
+
+
+def make_csr(key: ec.EllipticCurvePrivateKey = DEVICE_KEY) -> str:
+    """Return a certificate signing request in PEM form."""
+    request = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([])).sign(key, SHA256())
+    return request.public_bytes(Encoding.PEM).decode()
+
+
+CSR = make_csr()
+
+
+def gateway(name: str, **changes: object) -> dict[str, object]:
+    return {"name": name, "ports": ["eth0"], "vpn": {"address": f"{name}.example.org"}} | changes
+
+
+def site_with_gateways(name: str, *gateways: dict[str, object]) -> dict[str, Any]:
+    """Return a site of :func:`three_sites` whose switch is also linked to these gateways, at its ports g0, g1."""
+    made: dict[str, Any] = site(name)
+    made["switches"][0]["ports"] += [f"g{number}" for number in range(len(gateways))]
+    return made | {"gateways": list(gateways)}
+
+
+def topology_with_gateways(**gateways: tuple[dict[str, object], ...]) -> Topology:
+    """Return the three sites with gateways. By default, Brno has two gateways, Praha has one, and Plzeň has none."""
+    by_site = gateways or {"brno": (gateway("brno-gw"), gateway("brno-gw2")), "praha": (gateway("praha-gw"),)}
+    links = [
+        {"a": f"{described['name']}:eth0", "b": f"{name}-sw1:g{number}"}
+        for name, found in by_site.items()
+        for number, described in enumerate(found)
+    ]
+    plain = three_sites().model_dump(mode="json")
+    sites = [site_with_gateways(name, *by_site.get(name, ())) for name in SITES]
+    return Topology.model_validate(plain | {"sites": sites, "links": plain["links"] + links})
+
+
+def furnish(world: World, topology: Topology | None = None) -> World:
+    """Store a topology with gateways, and let all agents report once."""
+    world.furnish(topology=topology or topology_with_gateways())
+    world.settle()
+    return world
+
+
+def make_profile(
+    world: World, token: str | None, key: str = "demo", device: str = "laptop", csr: str = CSR
+) -> httpx.Response:
+    return ask(world, "POST", f"/v1/clusters/{key}/vpn/profiles", {"device": device, "csr": csr}, token=token)
+
+
+def grants_of(world: World, gateway: str, key: str = "demo") -> tuple[VpnGrant, ...]:
+    """Return the grants of a network in the wanted document of a gateway; none if the gateway has no segment."""
+    segments = world.wanted_of_host(gateway).segments
+    return next((segment.grants for segment in segments if segment.key == key), ())

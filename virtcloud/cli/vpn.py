@@ -1,0 +1,273 @@
+"""``virtcloud access``: join a cluster's network from a computer, list and revoke profiles, and invite users."""
+
+import os
+import re
+import socket
+import stat
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import click
+
+from virtcloud.cli import printing
+from virtcloud.cli.groups import SummaryGroup
+from virtcloud.cli.options import open_client
+from virtcloud.cli.progress import ProgressLines
+from virtcloud.client.api import Client
+from virtcloud.client.credentials import replace_private_file
+from virtcloud.client.vpn_profile import make_device_key, render_profile
+from virtcloud.model.errors import BadInput, NotFound
+from virtcloud.model.values import Name, format_utc
+from virtcloud.model.vpn import VpnConnectionView, VpnInvitation, VpnProfileRequest, VpnProfileView
+
+PROFILE_COLUMNS = ("device", "user", "addresses", "gateways", "created", "valid until", "id")
+CONNECTION_COLUMNS = ("device", "user", "gateway", "from", "protocol", "since", "received", "sent", "reported")
+INVITATION_COLUMNS = ("user", "invited", "by")
+WAIT_S: Final = 60.0
+"""The longest wait for the gateways. The profile is valid nevertheless, as soon as a gateway confirms it."""
+POLL_S: Final = 0.3
+PRIVATE: Final = 0o600
+_OTHER_CHARACTERS: Final = re.compile("[^a-z0-9]+")
+
+
+@click.group(cls=SummaryGroup)
+def access() -> None:
+    """Join the network of a cluster from your computer, with OpenVPN.
+
+    Example: virtcloud access profile demo > demo.ovpn
+    """
+
+
+@access.command()
+@click.argument("key", metavar="CLUSTER")
+@click.option("--device", metavar="NAME", help="A name for this computer.  [default: its host name]")
+@click.option(
+    "--output", type=click.Path(path_type=Path), help="Write the profile to this file, which only you can read."
+)
+@click.option("--no-wait", is_flag=True, help="Do not wait until the gateways accept the profile.")
+@printing.json_option
+@click.pass_context
+def profile(  # noqa: PLR0913 - click passes each option by its name
+    context: click.Context, /, key: str, *, device: str | None, output: Path | None, no_wait: bool, as_json: bool
+) -> None:
+    """Create a profile for an OpenVPN client, with which this computer joins the network of CLUSTER.
+
+    The profile is a file for any OpenVPN client of version 2.5 or later. It contains a private key, which SBF does not
+    know. A new profile for the same computer replaces the former profile.
+
+    Example: virtcloud access profile demo > demo.ovpn
+
+    Example: virtcloud access profile demo --device laptop --output demo.ovpn
+    """
+    client = open_client(context)
+    name = Name(device) if device is not None else derive_device_name(socket.gethostname())
+    _check_output(output)
+    if as_json and output is None:
+        raise BadInput("expected --output FILE with --json, because the profile is not JSON, got --json only")
+    device_key = make_device_key()
+    created = client.sbf.create_profile(key, VpnProfileRequest(device=name, csr=device_key.csr))
+    _write(render_profile(created, device_key.private), output)
+    if as_json:
+        printing.print_json(VpnProfileView(**{key: getattr(created, key) for key in VpnProfileView.model_fields}))
+    addresses = f" with {' and '.join(created.addresses)}" if created.addresses else ""
+    click.echo(
+        f"device {name} of {created.user} may join cluster {key}{addresses} until {format_utc(created.expires_at)}",
+        err=True,
+    )
+    click.echo("after an extension of the lease, create a new profile; this profile keeps its end", err=True)
+    if not no_wait:
+        _wait(client, created)
+
+
+def derive_device_name(hostname: str) -> Name:
+    """Return the host name as a device name: ``Eva's Laptop.local`` becomes ``eva-s-laptop``."""
+    text = _OTHER_CHARACTERS.sub("-", hostname.partition(".")[0].lower()).strip("-")
+    text = text if text[:1].isalpha() else f"device-{text}".rstrip("-")
+    return Name(text[:32].rstrip("-"))
+
+
+def _check_output(output: Path | None) -> None:
+    """Raise BadInput if the file cannot be written, before the device's former profile is revoked."""
+    if output is not None and (output.is_dir() or not os.access(output.absolute().parent, os.W_OK | os.X_OK)):
+        raise BadInput(f"file {output}: expected a file in a folder that you can write, got another path")
+
+
+def _write(text: str, output: Path | None) -> None:
+    """Write a profile to a file, or to stdout. If stdout is a file, make it readable for its owner only."""
+    if output is not None:
+        replace_private_file(output, text)
+        return
+    _protect_stdout()
+    click.echo(text, nl=False)
+    sys.stdout.flush()
+
+
+def _protect_stdout() -> None:
+    try:
+        descriptor = sys.stdout.fileno()
+    except OSError:  # a test's stdout, which is no file
+        return
+    status = os.fstat(descriptor)
+    if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
+        os.fchmod(descriptor, PRIVATE)
+
+
+def _wait(client: Client, created: VpnProfileView) -> None:
+    """Wait until all elements have confirmed the profile, and print for what the command waits."""
+    progress, view, deadline = ProgressLines(_describe_pending), created, time.monotonic() + WAIT_S
+    while view.pending and time.monotonic() < deadline:
+        progress(view)
+        time.sleep(POLL_S)
+        view = client.sbf.profile(view.cluster, view.id)
+    if view.revoked_at is not None:
+        click.echo(f"virtcloud: the profile was revoked at {format_utc(view.revoked_at)}", err=True)
+    elif view.pending:
+        names = ", ".join(element.element for element in view.pending)
+        click.echo(f"virtcloud: {names} did not confirm the profile within {WAIT_S:.0f} s; it may work later", err=True)
+    else:
+        click.echo(f"ready: connect with 'openvpn --config FILE' through {' or '.join(view.gateways)}", err=True)
+
+
+def _describe_pending(view: VpnProfileView) -> Iterator[tuple[str, str]]:
+    for element in view.pending:
+        reason = element.trouble or ("" if element.reachable else "its agent does not answer")
+        yield element.element, f"waiting for its confirmation{f'; {reason}' if reason else ''}"
+
+
+@access.command("list")
+@click.argument("key", metavar="CLUSTER")
+@click.option("--all", "revoked", is_flag=True, help="Also list revoked profiles.")
+@printing.json_option
+@click.pass_context
+def list_(context: click.Context, /, key: str, *, revoked: bool, as_json: bool) -> None:
+    """List the profiles of CLUSTER. If you were invited to the cluster, list your profiles.
+
+    Example: virtcloud access list demo
+    """
+    views = open_client(context).sbf.profiles(key, revoked=revoked)
+    printing.print_list(PROFILE_COLUMNS, views, _profile_row, "no profiles", as_json=as_json)
+
+
+@access.command()
+@click.argument("key", metavar="CLUSTER")
+@click.argument("device", metavar="DEVICE|ID")
+@click.option("--user", metavar="USER", help="The user of the device.  [default: the only user with such a device]")
+@printing.json_option
+@click.pass_context
+def revoke(context: click.Context, /, key: str, device: str, *, user: str | None, as_json: bool) -> None:
+    """Revoke the profile of a device. The gateways end its connection at once.
+
+    Example: virtcloud access revoke demo laptop
+    """
+    client = open_client(context)
+    revoked = client.sbf.revoke_profile(key, _find_profile(client, key, device, user))
+    if as_json:
+        printing.print_json(revoked)
+    else:
+        click.echo(f"the profile of device {revoked.device} of {revoked.user} for cluster {key} is revoked")
+
+
+def _find_profile(client: Client, key: str, device: str, user: str | None) -> str:
+    """Return the ID of the profile with this ID or device. Raise NotFound or BadInput unless there is exactly one."""
+    views = client.sbf.profiles(key, revoked=True)
+    if any(view.id == device for view in views):
+        return device
+    valid = [view for view in views if view.revoked_at is None and user in {None, view.user}]
+    found = [view for view in valid if view.device == device]
+    if not found:
+        known = ", ".join(f"{view.device} of {view.user}" for view in valid) or "none"
+        raise NotFound(f"cluster {key} has no valid profile of device {device}; devices with profiles: {known}")
+    if len(found) > 1:
+        users = ", ".join(view.user for view in found)
+        raise BadInput(f"device {device}: expected one device, got devices of {users}: add --user USER")
+    return found[0].id
+
+
+@access.command()
+@click.argument("key", metavar="CLUSTER")
+@printing.json_option
+@click.pass_context
+def sessions(context: click.Context, /, key: str, *, as_json: bool) -> None:
+    """List the devices that are connected to CLUSTER now.
+
+    Example: virtcloud access sessions demo
+    """
+    views = open_client(context).sbf.vpn_connections(key)
+    printing.print_list(CONNECTION_COLUMNS, views, _connection_row, "no device is connected", as_json=as_json)
+
+
+@access.command()
+@click.argument("key", metavar="CLUSTER")
+@click.argument("user", metavar="USER")
+@printing.json_option
+@click.pass_context
+def invite(context: click.Context, /, key: str, user: str, *, as_json: bool) -> None:
+    """Allow USER to create profiles for CLUSTER, with which the user's own computers join its network. Idempotent.
+
+    Example: virtcloud access invite demo bob
+    """
+    invitation = open_client(context).sbf.invite_user(key, user)
+    if as_json:
+        printing.print_json(invitation)
+    else:
+        click.echo(f"{user} may join cluster {key}: virtcloud access profile {key}")
+
+
+@access.command()
+@click.argument("key", metavar="CLUSTER")
+@click.argument("user", metavar="USER")
+@printing.json_option
+@click.pass_context
+def uninvite(context: click.Context, /, key: str, user: str, *, as_json: bool) -> None:
+    """Withdraw the invitation of USER, and revoke the user's profiles for CLUSTER. Idempotent.
+
+    Example: virtcloud access uninvite demo bob
+    """
+    revoked = open_client(context).sbf.withdraw_invitation(key, user)
+    if as_json:
+        printing.print_list(PROFILE_COLUMNS, revoked, _profile_row, "", as_json=True)
+    else:
+        devices = ", ".join(view.device for view in revoked) or "none"
+        click.echo(f"{user} is not invited to cluster {key}; devices with revoked profiles: {devices}")
+
+
+@access.command()
+@click.argument("key", metavar="CLUSTER")
+@printing.json_option
+@click.pass_context
+def invitations(context: click.Context, /, key: str, *, as_json: bool) -> None:
+    """List the users who are invited to CLUSTER.
+
+    Example: virtcloud access invitations demo
+    """
+    found = open_client(context).sbf.invitations(key)
+    printing.print_list(INVITATION_COLUMNS, found, _invitation_row, "nobody is invited", as_json=as_json)
+
+
+def _profile_row(view: VpnProfileView) -> tuple[object, ...]:
+    end = (
+        f"revoked {printing.format_time(view.revoked_at)}" if view.revoked_at else printing.format_time(view.expires_at)
+    )
+    created = printing.format_time(view.created_at)
+    return view.device, view.user, ", ".join(view.addresses), ", ".join(view.gateways), created, end, view.id
+
+
+def _connection_row(view: VpnConnectionView) -> tuple[object, ...]:
+    return (
+        view.device,
+        view.user,
+        view.gateway,
+        view.remote,
+        view.protocol,
+        printing.format_time(view.connected_at),
+        printing.format_size(view.received_bytes),
+        printing.format_size(view.sent_bytes),
+        printing.format_time(view.reported_at),
+    )
+
+
+def _invitation_row(invitation: VpnInvitation) -> tuple[object, ...]:
+    return invitation.user, printing.format_time(invitation.invited_at), invitation.invited_by

@@ -1,0 +1,69 @@
+"""Calls about VPN access to clusters: profiles, connections and invitations."""
+
+from urllib.parse import quote
+
+from virtcloud.client.calls import SbfCalls, flag_query
+from virtcloud.model.values import ClusterKey, Name, UserName
+from virtcloud.model.vpn import (
+    NewVpnProfile,
+    VpnConnections,
+    VpnConnectionView,
+    VpnInvitation,
+    VpnProfileRequest,
+    VpnProfileView,
+)
+
+
+class VpnCalls(SbfCalls):
+    """Calls about VPN access. Users who are invited to a cluster see and change only their own profiles."""
+
+    def create_profile(self, key: str, request: VpnProfileRequest) -> NewVpnProfile:
+        """Create a profile for a device. Not idempotent: each call revokes the device's former profile.
+
+        Raise NotFound for an unknown cluster. Raise NoGateway if no gateway can connect users to the cluster. Raise
+        Conflict if the cluster is ending.
+        """
+        return self._document(NewVpnProfile, self._connection.send("POST", f"{_path(key)}/profiles", request))
+
+    def profiles(self, key: str, *, revoked: bool = False) -> list[VpnProfileView]:
+        """Return the valid profiles of a cluster. With ``revoked``, also return revoked profiles."""
+        answer = self._connection.send("GET", f"{_path(key)}/profiles", query=flag_query(revoked=revoked))
+        return self._documents(VpnProfileView, answer)
+
+    def profile(self, key: str, profile: str) -> VpnProfileView:
+        """Return a profile. Raise NotFound if the cluster has no such profile."""
+        return self._document(VpnProfileView, self._connection.send("GET", _profile_path(key, profile)))
+
+    def revoke_profile(self, key: str, profile: str) -> VpnProfileView:
+        """Revoke a profile. Idempotent. Raise NotFound if the cluster has no such profile."""
+        return self._document(VpnProfileView, self._connection.send("DELETE", _profile_path(key, profile)))
+
+    def vpn_connections(self, key: str) -> list[VpnConnectionView]:
+        """Return the devices that are connected to a cluster, as the gateways reported them."""
+        return self._documents(VpnConnectionView, self._connection.send("GET", f"{_path(key)}/connections"))
+
+    def invitations(self, key: str) -> list[VpnInvitation]:
+        """Return the users who are invited to a cluster."""
+        return self._documents(VpnInvitation, self._connection.send("GET", f"{_path(key)}/invitations"))
+
+    def invite_user(self, key: str, user: str) -> VpnInvitation:
+        """Allow a user to create profiles for a cluster. Idempotent. Raise Conflict if the cluster is ending."""
+        answer = self._connection.send("PUT", f"{_path(key)}/invitations/{UserName(user)}")
+        return self._document(VpnInvitation, answer)
+
+    def withdraw_invitation(self, key: str, user: str) -> list[VpnProfileView]:
+        """Withdraw an invitation, and revoke the user's profiles for the cluster. Idempotent. Return these profiles."""
+        answer = self._connection.send("DELETE", f"{_path(key)}/invitations/{UserName(user)}")
+        return self._documents(VpnProfileView, answer)
+
+    def report_connections(self, gateway: str, report: VpnConnections) -> None:
+        """Report all connections of a gateway, as its agent. Idempotent. The report replaces the former report."""
+        self._connection.send("PUT", f"/v1/elements/{Name(gateway)}/vpn/connections", report)
+
+
+def _path(key: str) -> str:
+    return f"/v1/clusters/{ClusterKey(key)}/vpn"
+
+
+def _profile_path(key: str, profile: str) -> str:
+    return f"{_path(key)}/profiles/{quote(profile, safe='')}"
