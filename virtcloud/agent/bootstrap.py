@@ -175,6 +175,7 @@ def _reconcile(element: Name, settings: AgentSettings, stop: StopSignal, supervi
             report_capacity=report_capacity,
             starts_at_once=count_starts(settings.guests.starts_per_processor),
             boot=HostBoot(settings.state / "boot"),
+            receive=host.receive,
         )
         cache.wake = reconciler.wake
         relays = adapters.make_job_relays(settings)

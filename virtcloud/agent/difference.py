@@ -10,6 +10,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 
+from virtcloud.agent.gateway.vpn_difference import (
+    ObservedVpn,
+    VpnStep,
+    find_port_changes,
+    find_server_starts,
+    find_vpn_removals,
+    list_vpn_ports,
+)
 from virtcloud.agent.guests.peer_files import hash_peer_files, render_peer_files
 from virtcloud.agent.host_services.server_difference import (
     ObservedServer,
@@ -19,7 +27,7 @@ from virtcloud.agent.host_services.server_difference import (
     find_unwanted_servers,
 )
 from virtcloud.agent.network import names
-from virtcloud.agent.network.guest_filters import GuestPort, ObservedFilters, list_elements
+from virtcloud.agent.network.guest_filters import DevicePort, FilteredPort, GuestPort, ObservedFilters, list_elements
 from virtcloud.model.errors import VirtcloudError, count_of
 from virtcloud.model.wanted import GuestWanted, HostWanted, Segment
 
@@ -79,6 +87,7 @@ class ObservedHost:
     hypervisor_errors: tuple[str, ...] = ()
     filters: ObservedFilters | None = None
     servers: tuple[ObservedServer, ...] = ()
+    vpn: ObservedVpn = field(default_factory=ObservedVpn)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,20 +143,22 @@ class BuildSegment:
 
 @dataclass(frozen=True, slots=True)
 class FilterGuests:
-    """Replace the host's filters of guests, because the ports of a cluster's guests have no correct filters.
+    """Replace the host's filters, because the ports of a cluster's guests or devices have no correct filters.
 
-    ``ports`` are the ports of all guests of the host. ``cluster`` is "" if filters of former guests are the only
-    difference.
+    ``ports`` are the ports of all guests and devices of the host. ``cluster`` is "" if filters of former guests are
+    the only difference.
     """
 
     cluster: str
-    ports: tuple[GuestPort, ...]
+    ports: tuple[FilteredPort, ...]
     faults: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """Describe the step for logs and error messages."""
         faults = f" ({', '.join(self.faults)})" if self.faults else ""
-        return f"filter the frames of {count_of(len(self.ports), 'guest')}{faults}"
+        guests = sum(isinstance(port, GuestPort) for port in self.ports)
+        devices = f" and {count_of(len(self.ports) - guests, 'VPN port')}" if guests < len(self.ports) else ""
+        return f"filter the frames of {count_of(guests, 'guest')}{devices}{faults}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +196,15 @@ class WritePeerFiles:
 
 
 Step = (
-    StopGuests | RemoveSegment | BuildSegment | FilterGuests | ServeGuests | StartGuest | StopServing | WritePeerFiles
+    StopGuests
+    | RemoveSegment
+    | BuildSegment
+    | FilterGuests
+    | ServeGuests
+    | StartGuest
+    | StopServing
+    | VpnStep
+    | WritePeerFiles
 )
 
 
@@ -193,7 +212,9 @@ def compute_difference(wanted: HostWanted, observed: ObservedHost) -> list[Step]
     """Return the steps that turn the observed state into the wanted state."""
     filters = [] if observed.filters is None else _filter_changes(wanted, observed.filters)
     servers = find_unwanted_servers(wanted.segments, observed.servers)
-    return [*servers, *_removals(wanted, observed), *filters, *_creations(wanted, observed)]
+    vpn = find_vpn_removals(wanted, observed.vpn)
+    starts = find_server_starts(wanted, observed.vpn)
+    return [*vpn, *servers, *_removals(wanted, observed), *filters, *starts, *_creations(wanted, observed)]
 
 
 def digest(segment: Segment, guest: GuestWanted) -> str:
@@ -227,14 +248,25 @@ def _removals(wanted: HostWanted, observed: ObservedHost) -> Iterator[Step]:
 
 
 def _filter_changes(wanted: HostWanted, observed: ObservedFilters) -> Iterator[FilterGuests]:
-    ports = {segment.id: _guest_ports(segment) for segment in wanted.segments if segment.guests}
-    all_ports = tuple(sorted(port for cluster_ports in ports.values() for port in cluster_ports))
+    ports: dict[str, set[FilteredPort]] = {}
+    for segment in wanted.segments:
+        of_segment: set[FilteredPort] = {*_guest_ports(segment)} | {*_device_ports(segment, wanted)}
+        if of_segment:
+            ports[segment.id] = of_segment
+    all_ports = tuple(sorted(set().union(*ports.values()), key=lambda port: port.port))
     elements = observed.elements
     unfiltered = [cluster for cluster in ports if observed.faults or not list_elements(ports[cluster]) <= elements]
     if not unfiltered and elements != list_elements(all_ports):
         unfiltered = [""]
     for cluster in unfiltered:
         yield FilterGuests(cluster, all_ports, observed.faults)
+
+
+def _device_ports(segment: Segment, wanted: HostWanted) -> Iterator[DevicePort]:
+    granted = tuple(sorted({address for grant in segment.grants for address in grant.addresses}))
+    for port, cluster in list_vpn_ports(wanted).items():
+        if cluster == segment.id:
+            yield DevicePort(port, segment.guest_macs, granted if segment.filters == "addresses" else None)
 
 
 def _guest_ports(segment: Segment) -> set[GuestPort]:
@@ -265,6 +297,7 @@ def _creations(wanted: HostWanted, observed: ObservedHost) -> Iterator[Step]:
         if existing is None or existing.faults or mtu_faults:
             yield BuildSegment(segment, (*faults.get((segment.id, segment.vlan), ()), *mtu_faults))
         yield from find_server_changes(segment, observed.servers)
+        yield from find_port_changes(segment, wanted, observed.vpn)
         for guest in segment.guests:
             if (segment.id, guest.name) not in running and guest.power is None:
                 yield StartGuest(segment, guest)

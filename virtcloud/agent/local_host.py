@@ -18,6 +18,8 @@ from virtcloud.agent.difference import (
     StopGuests,
     WritePeerFiles,
 )
+from virtcloud.agent.gateway.vpn_difference import AddVpnPort, ObservedVpn, VpnStep
+from virtcloud.agent.gateway.vpn_gateway import VpnGateway
 from virtcloud.agent.guest_access.guest_channels import GuestChannel, LogChannel, open_console, open_tcp
 from virtcloud.agent.guest_access.guest_clones import CloneApi, GuestCloner
 from virtcloud.agent.guest_access.guest_ports import PREFIX, GuestPorts
@@ -41,6 +43,7 @@ from virtcloud.agent.network.kernel import NetlinkKernel
 from virtcloud.agent.network.nftables import NftablesFilters
 from virtcloud.agent.network.segments import SegmentInterfaces
 from virtcloud.agent.settings import AgentSettings
+from virtcloud.agent.step_application import unsupported_segments
 from virtcloud.model.errors import Refused
 from virtcloud.model.guest_sessions import GuestSession, SessionKind
 from virtcloud.model.values import Name
@@ -52,27 +55,36 @@ MIB = 1 << 20
 class LocalHost:
     """The segments and guests of this host, and the filters of its guests."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - the parts of the host
         self,
         segments: SegmentInterfaces,
         guests: LocalGuests,
         filters: NftablesFilters | None = None,
         consoles: GuestConsoles | None = None,
         servers: DnsmasqServers | None = None,
+        vpn: VpnGateway | None = None,
     ) -> None:
-        """Reconcile ``segments``, ``guests``, ``filters`` and ``servers``.
+        """Reconcile ``segments``, ``guests``, ``filters``, ``servers`` and ``vpn``.
 
         Without ``filters``, guests may send any frame. Without ``servers``, no guest gets DHCP and DNS from the host.
+        Without ``vpn``, no device joins a network through this host.
         """
         self._segments = segments
         self._guests = guests
         self._filters = filters
         self._servers = servers
+        self.vpn = vpn
         self.consoles = consoles or GuestConsoles()
         self.root_reservations = guests.root_reservations
         self._orphans_removed_for: HostWanted | None = None
         self._interfaces: list[KernelInterface] | None = None
         """The interfaces, if only tagged segments were created since they were read. Otherwise None."""
+
+    def receive(self, wanted: HostWanted) -> None:
+        """Apply the grants of a wanted document at once, before the other changes of the host."""
+        if self.vpn is not None:
+            unsupported = unsupported_segments(wanted.segments)
+            self.vpn.receive(wanted, [segment for segment in wanted.segments if segment.id not in unsupported])
 
     def read(self) -> ObservedHost:
         """Return the segments as the kernel reports them, and the guests as the hypervisors report them.
@@ -83,7 +95,8 @@ class LocalHost:
         filters = self._filters.read() if self._filters else None
         self._interfaces = self._segments.list_interfaces()
         servers = self._servers.read(self._interfaces) if self._servers else ()
-        return ObservedHost(self._segments.read(self._interfaces), guests, hypervisor_errors, filters, servers)
+        vpn = self.vpn.read(self._interfaces) if self.vpn else ObservedVpn()
+        return ObservedHost(self._segments.read(self._interfaces), guests, hypervisor_errors, filters, servers, vpn)
 
     def remove_orphaned_files(self, wanted: HostWanted) -> None:
         """Remove the files of guests that are not wanted and have no domain, once for each wanted state.
@@ -105,7 +118,7 @@ class LocalHost:
         Raise Refused if the kernel or a hypervisor refuses the step. Raise Unsafe if the step would change a foreign
         object. Raise Unreachable if a hypervisor does not answer.
         """
-        if isinstance(step, StopGuests | RemoveSegment | ServeGuests | StartGuest | StopServing):
+        if isinstance(step, StopGuests | RemoveSegment | ServeGuests | StartGuest | StopServing | VpnStep):
             self._interfaces = None
         try:
             match step:
@@ -115,18 +128,33 @@ class LocalHost:
                     self._remove(step)
                 case BuildSegment(segment, faults):
                     self._build(segment, faults)
-                case FilterGuests(_, ports) if self._filters:
-                    self._filters.replace(ports)
-                case ServeGuests() | StopServing() if self._servers:
-                    self._servers.apply(step)
                 case StartGuest(segment, guest):
                     self._guests.ensure_guest(segment, guest)
                     self._segments.ensure_guest_mtus(segment, (guest,))
                 case WritePeerFiles(segment, guest):
                     self._guests.write_peer_files(segment, guest)
+                case _:
+                    self._apply_service(step)
         except Refused:
             self._orphans_removed_for = None  # the removal of files may have failed: try again at the next reading
             raise
+
+    def _apply_service(self, step: FilterGuests | ServeGuests | StopServing | VpnStep) -> None:
+        match step:
+            case FilterGuests(_, ports):
+                if self._filters:
+                    self._filters.replace(ports)
+            case ServeGuests() | StopServing():
+                if self._servers:
+                    self._servers.apply(step)
+            case AddVpnPort() if self._filters is None:
+                raise Refused(
+                    'the filters of this gateway are off, but devices must be filtered: set filters = "strict" under '
+                    "[guests] in the agent's settings"
+                )
+            case _:
+                if self.vpn:
+                    self.vpn.apply(step)
 
     def _remove(self, step: RemoveSegment) -> None:
         self._segments.ensure_no_segment(step.cluster, step.vlan)
@@ -161,6 +189,7 @@ def open_host(
     kernel = NetlinkKernel()
     hypervisors = {kind: LibvirtHypervisor(uri, progress=progress) for kind, uri in settings.hypervisors.items()}
     consoles = GuestConsoles()
+    vpn = VpnGateway(kernel, settings.state / "vpn")
     try:
         accepts_filters = settings.bridged_frames_filtered == "accept"
         segments = SegmentInterfaces(
@@ -172,8 +201,9 @@ def open_host(
         filters = _open_filters(settings)
         guests = LocalGuests(hypervisors, _guest_settings(settings), pause, cache=cache, consoles=consoles)
         servers = DnsmasqServers(kernel, settings.state / "servers")
-        yield LocalHost(segments, guests, filters, consoles, servers)
+        yield LocalHost(segments, guests, filters, consoles, servers, vpn)
     finally:
+        vpn.close()
         consoles.close()
         kernel.close()
         for hypervisor in hypervisors.values():

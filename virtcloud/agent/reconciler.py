@@ -97,14 +97,17 @@ class HostReconciler:
         report_capacity: Callable[[], object] = lambda: None,
         starts_at_once: int = 1,
         boot: HostBoot | None = None,
+        receive: Callable[[HostWanted], object] = lambda _wanted: None,
     ) -> None:
         """Reconcile ``host``. Start at most ``starts_at_once`` guests at the same time.
 
         Setting ``woken`` ends a pause. ``progress`` is called after each step and each call to SBF.
-        ``report_capacity`` is called after each wanted document. ``boot`` detects a reboot of the host; None: no
+        ``receive`` is called with each wanted document before the host is changed, and ``report_capacity`` after each
+        wanted document. ``boot`` detects a reboot of the host; None: no
         reboot is detected.
         """
         self._boot = boot
+        self._receive = receive
         self._element = element
         self._sbf = sbf
         self._host = host
@@ -138,6 +141,7 @@ class HostReconciler:
             with self._stop.interruptible():
                 document = self._fetch()
             self._progress()
+            self._receive(document.wanted)
             self._report_capacity()
             self._reconcile_and_report(document)
         except VirtcloudError as error:

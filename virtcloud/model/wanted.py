@@ -255,6 +255,8 @@ class Segment(Document):
     """The MTU of the cluster in bytes; null: the MTU of the port."""
     grants: Annotated[tuple[VpnGrant, ...], OMIT_EMPTY] = ()
     """The devices that may join the network through this gateway."""
+    guest_macs: Annotated[tuple[Mac, ...], OMIT_EMPTY] = ()
+    """The MAC addresses of all guests of the network, if the segment has grants. Devices must not use them."""
 
 
 class HostWanted(Document):

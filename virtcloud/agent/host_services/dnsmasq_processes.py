@@ -1,13 +1,11 @@
-"""The processes of dnsmasq: their start in a network namespace of their own, their identification, and their end."""
+"""The processes of dnsmasq: their start in a network namespace of their own, and their identification."""
 
 import json
 import os
 import select
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,10 +16,8 @@ from virtcloud.agent.host_services.dnsmasq_config import (
 )
 from virtcloud.model.errors import Refused
 
-START_S, END_S = 20.0, 5.0
-"""Time limits in seconds for the start and the end of a server."""
-_STATE, _START_TIME = 0, 19
-"""The positions of fields of /proc/PID/stat behind the name of the program (proc(5))."""
+START_S = 20.0
+"""Time limit in seconds for the start of a server."""
 
 
 class ServerLaunch:
@@ -81,56 +77,3 @@ class ServerLaunch:
 def file_arguments(folder: Path) -> list[str]:
     """Return the arguments that name the files of a server. The first one identifies the server's processes."""
     return [f"{option}={folder / name}" for name, option in FILE_OPTIONS.items()]
-
-
-def read_start_time(pid: int) -> int | None:
-    """Return the start of a process in clock ticks after the boot. Return None if the process has ended."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return None if fields[_STATE] in {"Z", "X"} else int(fields[_START_TIME])
-
-
-def list_own_processes() -> set[int]:
-    """Return the processes in the agent's mount namespace. In another one, the same path is another host's folder."""
-    own, found = Path("/proc/self/ns/mnt").readlink(), set()
-    for path in Path("/proc").iterdir():
-        with suppress(OSError):  # the process has ended
-            if path.name.isdigit() and (path / "ns/mnt").readlink() == own:
-                found.add(int(path.name))
-    return found
-
-
-def kill_processes(folder: Path, pids: Iterable[int]) -> None:
-    """Kill the processes of a server and wait for their end. dnsmasq forks a process for each TCP connection."""
-    for descriptor in open_processes(folder, pids):
-        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-        ended = select.poll()
-        ended.register(descriptor, select.POLLIN)
-        if not ended.poll(END_S * 1000):
-            raise Refused(f"dnsmasq of {folder} does not end within {END_S:.0f} s after SIGKILL")
-
-
-def open_processes(folder: Path, pids: Iterable[int]) -> Iterator[int]:
-    """Yield a descriptor of each process that a server of this folder runs. It is valid until the next one."""
-    argument = file_arguments(folder)[0].encode()
-    for pid in pids:
-        if not _has_argument(pid, argument):
-            continue
-        try:
-            descriptor = os.pidfd_open(pid)
-        except ProcessLookupError:
-            continue
-        try:
-            if _has_argument(pid, argument):  # the process ID may have passed to another process
-                yield descriptor
-        finally:
-            os.close(descriptor)
-
-
-def _has_argument(pid: int, argument: bytes) -> bool:
-    try:
-        return argument in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except OSError:
-        return False

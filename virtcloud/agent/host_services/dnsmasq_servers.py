@@ -30,14 +30,7 @@ from virtcloud.agent.host_services.dnsmasq_config import (
     DnsmasqFiles,
     render_dnsmasq,
 )
-from virtcloud.agent.host_services.dnsmasq_processes import (
-    ServerLaunch,
-    file_arguments,
-    kill_processes,
-    list_own_processes,
-    open_processes,
-    read_start_time,
-)
+from virtcloud.agent.host_services.dnsmasq_processes import ServerLaunch, file_arguments
 from virtcloud.agent.host_services.server_difference import (
     ObservedServer,
     ServeGuests,
@@ -47,6 +40,7 @@ from virtcloud.agent.host_services.server_difference import (
 )
 from virtcloud.agent.network import names
 from virtcloud.agent.network.interfaces import BOOT_ID, KernelInterface
+from virtcloud.agent.own_processes import kill_processes, list_own_processes, open_processes, read_start_time
 from virtcloud.model.document import Document
 from virtcloud.model.errors import Refused
 from virtcloud.model.wanted import Segment
@@ -211,7 +205,7 @@ class DnsmasqServers:
         """
         with refuse_os_errors(f"write the names of guests to {folder}"):
             _write_file(folder / NAMES, files.names, _find_user().pw_gid)
-        for descriptor in open_processes(folder, (record.pid,)):
+        for descriptor in open_processes(file_arguments(folder)[0], (record.pid,)):
             signal.pidfd_send_signal(descriptor, signal.SIGHUP)
         self._write_record(record.model_copy(update={"names": files.names_digest}))
 
@@ -223,7 +217,7 @@ class DnsmasqServers:
                 self._kernel.delete(interface.index)
         record = self._read_record(self._folder / cluster)
         recorded = {record.pid} if record is not None and self._is_running(record) else set()
-        kill_processes(self._folder / cluster, recorded | list_own_processes())
+        kill_processes(file_arguments(self._folder / cluster)[0], recorded | list_own_processes())
 
     def _list_records(self) -> list[ServerRecord]:
         with refuse_os_errors(f"read the records of {self._folder}"):

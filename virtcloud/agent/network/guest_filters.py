@@ -1,4 +1,4 @@
-"""PURE. The filters of guests' bridge ports, as a table of nftables in the family ``bridge``.
+"""PURE. The filters of guests' and devices' bridge ports, as a table of nftables in the family ``bridge``.
 
 The table drops frames that a guest must not send. It contains the same few rules for any number of guests. Its sets
 list the guests' bridge ports, with the MAC and IP addresses that each guest may use. A guest that another version of
@@ -19,6 +19,11 @@ router advertisements
 other IP addresses             only in clusters whose spec has ``filters: addresses``
 =============================  ==============================================================================
 
+Devices that join through a gateway's VPN share one port for each network and protocol. Their frames are filtered in the
+same way, even in clusters with ``filters: open``, with these differences: a device may use every MAC address except
+those of the network's guests, and duplicate address detection is dropped, because the port would reflect it to the
+device (``vpn_difference``). OpenVPN limits the number of MAC addresses.
+
 The chains ``ipv4`` and ``ipv6`` accept packets of which nftables found the upper-layer header, and drop all other
 packets. So a router advertisement cannot hide behind extension headers or in fragments:
 
@@ -32,7 +37,7 @@ nft(8).
 
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
-from ipaddress import IPv6Address, ip_interface
+from ipaddress import IPv4Address, IPv6Address, ip_interface
 from typing import Any, NamedTuple
 
 from virtcloud.model.cluster import GuestService
@@ -40,11 +45,14 @@ from virtcloud.model.cluster import GuestService
 FAMILY, TABLE = "bridge", "virtcloud"
 GUEST_PORTS = "vc*"
 """The names of guests' bridge ports, and of no other interface on a bridge (see ``names``)."""
+DEVICE_PORTS = "vpn-*"
+"""The names of the VPN's bridge ports, and of the taps, which are on no bridge (see ``names``)."""
 BROADCASTS_PER_S = 1000
 """Broadcast frames per second that a guest may send. The frames of one second may be sent at once."""
 MULTICASTS_PER_S = 10_000
 """Frames per second that a guest may send to groups, including broadcasts."""
 INGRESS, GUEST, ADDRESSES, IPV4, IPV6 = "ingress", "guest", "addresses", "ipv4", "ipv6"
+DEVICE, DEVICE_ADDRESSES = "vpn", "vpn_addresses"
 _INGRESS_HOOK = "type filter hook prerouting priority -300; policy accept;"
 _TO_GROUP = "ether daddr & 01:00:00:00:00:00"
 _NO_DHCP_ANSWER = "udp sport != { 67, 547 } udp dport != { 68, 546 }"
@@ -55,22 +63,42 @@ def _limit(per_s: int) -> str:
     return f"limit rate over {per_s}/second burst {per_s} packets"
 
 
+_LINK_RULES = (
+    "ether type { 8021q, 8021ad, 0x9100, 0x9200 } drop",
+    "ether type < 0x0600 drop",
+    "ether type { 0x8808, 0x8809, 0x888e, 0x88cc, 0x88e5, 0x88f5, 0x88f6, 0x8902 } drop",
+    "ether daddr 01:80:c2:00:00:00-01:80:c2:00:00:3f drop",
+    "ether daddr 01:00:0c:cc:cc:cc-01:00:0c:cd:cd:cd drop",
+    f"ether daddr ff:ff:ff:ff:ff:ff update @broadcasts {{ iifname {_limit(BROADCASTS_PER_S)} }} drop",
+    f"{_TO_GROUP} != 0 update @multicasts {{ iifname {_limit(MULTICASTS_PER_S)} }} drop",
+)
 RULES: Mapping[str, tuple[str, ...]] = {
-    INGRESS: (f'iifname "{GUEST_PORTS}" jump {GUEST}',),
+    INGRESS: (f'iifname "{GUEST_PORTS}" jump {GUEST}', f'iifname "{DEVICE_PORTS}" jump {DEVICE}'),
     GUEST: (
         f"iifname . ether saddr @free meta l4proto tcp {_TO_GROUP} == 0 accept",
         f"iifname . ether saddr @free {_NO_DHCP_ANSWER} {_TO_GROUP} == 0 accept",
         "iifname @ports iifname . ether saddr != @guests drop",
-        "ether type { 8021q, 8021ad, 0x9100, 0x9200 } drop",
-        "ether type < 0x0600 drop",
-        "ether type { 0x8808, 0x8809, 0x888e, 0x88cc, 0x88e5, 0x88f5, 0x88f6, 0x8902 } drop",
-        "ether daddr 01:80:c2:00:00:00-01:80:c2:00:00:3f drop",
-        "ether daddr 01:00:0c:cc:cc:cc-01:00:0c:cd:cd:cd drop",
-        f"ether daddr ff:ff:ff:ff:ff:ff update @broadcasts {{ iifname {_limit(BROADCASTS_PER_S)} }} drop",
-        f"{_TO_GROUP} != 0 update @multicasts {{ iifname {_limit(MULTICASTS_PER_S)} }} drop",
+        *_LINK_RULES,
         f"iifname @addressed jump {ADDRESSES}",
         f"ether type ip goto {IPV4}",
         f"ether type ip6 goto {IPV6}",
+    ),
+    DEVICE: (
+        "iifname . ether saddr @guest_macs drop",
+        "ether saddr & 01:00:00:00:00:00 != 0 drop",
+        *_LINK_RULES,
+        "ip6 saddr :: drop",
+        f"iifname @addressed jump {DEVICE_ADDRESSES}",
+        f"ether type ip goto {IPV4}",
+        f"ether type ip6 goto {IPV6}",
+    ),
+    DEVICE_ADDRESSES: (
+        "iifname . ip saddr @addresses4 return",
+        "arp htype 1 arp hlen 6 arp plen 4 iifname . arp saddr ip @addresses4 return",
+        "icmpv6 type 136 @th,64,10 != 0x3fa iifname . @th,64,128 != @targets drop",
+        "ip6 saddr fe80::/10 return",
+        "iifname . ip6 saddr @addresses6 return",
+        "ether type { ip, arp, ip6 } drop",
     ),
     ADDRESSES: (
         "iifname . ip saddr @addresses4 return",
@@ -103,6 +131,8 @@ SETS: Mapping[str, str] = {
     "ports": "type ifname",
     "guests": "typeof iifname . ether saddr",
     "free": "typeof iifname . ether saddr",
+    "guest_macs": "typeof iifname . ether saddr",
+    "vpn_ports": "type ifname",
     "addressed": "type ifname",
     "addresses4": "typeof iifname . ip saddr",
     "addresses6": "typeof iifname . ip6 saddr",
@@ -118,6 +148,8 @@ set               elements
 ``ports``         ports whose source MAC addresses are checked
 ``guests``        those ports, each with the guest's MAC address
 ``free``          the elements of ``guests`` whose guests may use any IP address
+``guest_macs``    ports of devices, each with the MAC addresses of the network's guests
+``vpn_ports``     ports of devices
 ``addressed``     ports whose IP addresses are checked
 ``addresses4``    those ports with their IPv4 addresses, and with 0.0.0.0 (RFC 5227, DHCP)
 ``addresses6``    those ports with their IPv6 addresses, and with ``::`` (RFC 4862)
@@ -145,6 +177,21 @@ class GuestPort(NamedTuple):
     serves: tuple[GuestService, ...] = ()
 
 
+class DevicePort(NamedTuple):
+    """The bridge port of a network's devices, and the frames that they may send there.
+
+    ``guest_macs`` are the MAC addresses that devices must not use. ``addresses`` are the only allowed IP addresses,
+    besides link-local IPv6 addresses, or None if all are allowed.
+    """
+
+    port: str
+    guest_macs: tuple[str, ...] = ()
+    addresses: tuple[str, ...] | None = None
+
+
+FilteredPort = GuestPort | DevicePort
+
+
 class ObservedFilters(NamedTuple):
     """The table on a host.
 
@@ -157,12 +204,16 @@ class ObservedFilters(NamedTuple):
     foreign: bool = False
 
 
-def list_elements(ports: Iterable[GuestPort]) -> frozenset[SetElement]:
-    """Return the elements of all sets for these guests."""
-    return frozenset(element for port in ports for element in _list_port_elements(port))
+def list_elements(ports: Iterable[FilteredPort]) -> frozenset[SetElement]:
+    """Return the elements of all sets for these ports."""
+    return frozenset(
+        element
+        for port in ports
+        for element in (_list_port_elements(port) if isinstance(port, GuestPort) else _list_device_elements(port))
+    )
 
 
-def render_table(ports: Iterable[GuestPort], rules: Mapping[str, tuple[str, ...]] = RULES) -> str:
+def render_table(ports: Iterable[FilteredPort], rules: Mapping[str, tuple[str, ...]] = RULES) -> str:
     """Return commands that replace the table in one transaction. Without ports, the commands delete the table."""
     delete = f"table {FAMILY} {TABLE} {{ }}\ndelete table {FAMILY} {TABLE}\n"
     elements = sorted(list_elements(ports))
@@ -202,9 +253,20 @@ def _list_port_elements(port: GuestPort) -> Iterator[SetElement]:
         yield "routers", port.port
 
 
+def _list_device_elements(port: DevicePort) -> Iterator[SetElement]:
+    yield "vpn_ports", port.port
+    yield from (("guest_macs", port.port, mac) for mac in port.guest_macs)
+    if port.addresses is not None:
+        yield "addressed", port.port
+        yield from _list_own_addresses(port.port, [ip_interface(address).ip for address in port.addresses])
+
+
 def _list_addresses(port: str, mac: str, addresses: Iterable[str]) -> Iterator[SetElement]:
-    allowed = [ip_interface(address).ip for address in addresses]
-    own6 = [_link_local(mac), *(address for address in allowed if isinstance(address, IPv6Address))]
+    yield from _list_own_addresses(port, [_link_local(mac), *(ip_interface(address).ip for address in addresses)])
+
+
+def _list_own_addresses(port: str, allowed: Iterable[IPv4Address | IPv6Address]) -> Iterator[SetElement]:
+    own6 = [address for address in allowed if isinstance(address, IPv6Address)]
     own4 = [address for address in allowed if not isinstance(address, IPv6Address)]
     yield from (("addresses4", port, str(address)) for address in ("0.0.0.0", *own4))  # noqa: S104 - a source address
     yield from (("addresses6", port, str(address)) for address in ("::", *own6))

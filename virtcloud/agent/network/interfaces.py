@@ -29,6 +29,7 @@ class KernelInterface:
     * ``addressed``: the interface has an address of global scope
     * ``packet_filtered``: the interface is a bridge whose options pass frames to the host's packet filter
     * ``isolated``: the interface is a bridge's port that exchanges no frames with other isolated ports
+    * ``hairpin``: the interface is a bridge's port that may send a frame back through the same port
     """
 
     index: int
@@ -44,6 +45,7 @@ class KernelInterface:
     addressed: bool = False
     packet_filtered: bool = False
     isolated: bool = False
+    hairpin: bool = False
 
 
 class HostIpSettings(Document):

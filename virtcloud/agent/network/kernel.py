@@ -83,6 +83,20 @@ class NetlinkKernel:
         with _translate_errors(f"isolate the bridge port {index}"):
             self._socket.brport("set", index=index, isolated=1)
 
+    def set_hairpin(self, index: int) -> None:
+        """Allow a bridge's port to send a frame back through the same port (bridge(8))."""
+        with _translate_errors(f"set the hairpin mode of the bridge port {index}"):
+            self._socket.brport("set", index=index, mode=1)
+
+    def add_tap(self, name: str) -> int:
+        """Create a tap in the state down, which stays when no program uses it. Return its index.
+
+        Only root may use the tap, even without the capability CAP_NET_ADMIN.
+        """
+        with _translate_errors(f"create the tap {name}"):
+            self._socket.link("add", ifname=name, kind="tuntap", mode="tap", uid=0)
+            return self._index(name)
+
     def packet_filter_sysctls(self) -> tuple[str, ...]:
         """Return the nonzero sysctls of br_netfilter, as ``net.bridge.NAME``. Without br_netfilter, return no sysctl.
 
@@ -200,13 +214,14 @@ def _parse_interface(message: Any, addressed: Container[int]) -> KernelInterface
         packet_filtered=kind == "bridge"
         and data is not None
         and any(data.get_attr(f"IFLA_{option.upper()}") for option in _FILTERS),
-        isolated=_is_isolated(info),
+        isolated=_has_port_flag(info, "IFLA_BRPORT_ISOLATED"),
+        hairpin=_has_port_flag(info, "IFLA_BRPORT_MODE"),
     )
 
 
-def _is_isolated(info: Any) -> bool:  # noqa: ANN401 - pyroute2 has no types
+def _has_port_flag(info: Any, flag: str) -> bool:  # noqa: ANN401 - pyroute2 has no types
     port = info.get_attr("IFLA_INFO_SLAVE_DATA") if info and info.get_attr("IFLA_INFO_SLAVE_KIND") == "bridge" else None
-    return bool(port and port.get_attr("IFLA_BRPORT_ISOLATED"))
+    return bool(port and port.get_attr(flag))
 
 
 def _is_host_ip_disabled(families: Any) -> bool:  # noqa: ANN401 - pyroute2 has no types

@@ -11,8 +11,10 @@ a guest's bridge port       ``vc<vlan>-<8 hex>``                            ``vc
 a job's bridge port         ``vj<vlan>-<8 hex>``                            ``vj100-0c56e1aa``
 the bridge port of the      ``vs<vlan>``                                    ``vs100``
 DHCP and DNS server
-interface without alias     ``vcnew-``, ``vcnewb-``, ``vcnewj-<vlan>`` or   ``vcnew-100``
-                            ``vcnews-<vlan>``
+tap of an OpenVPN server    ``vpn-udp`` or ``vpn-tcp``                      ``vpn-udp``
+the VPN's bridge port       ``<tap>.<vlan>``                                ``vpn-udp.100``
+interface without alias     ``vcnew-``, ``vcnewb-``, ``vcnewj-<vlan>``,     ``vcnew-100``
+                            ``vcnews-<vlan>`` or ``vcnewv-<vlan>``
 libvirt domain              ``vc-<cluster id>-<guest>``                     ``vc-4c1f-g1``
 a job's files               ``<key>``                                       ``12.pbs``
 a job's files, if that      ``<46 of the key>~<16 hex>``
@@ -25,7 +27,7 @@ SHA-256 of the uplink's name, of ``<cluster id>/<guest>``, or of a job's key.
 Guests' ports and interfaces that are being created have no alias. All other interfaces in the table have the ownership
 alias ``virtcloud:<cluster id>``. Besides these interfaces, the agent changes only the uplinks of untagged segments. An
 untagged segment has no tagged interface. Instead, the uplink itself is a port of the bridge, and the bridge's alias is
-``virtcloud:<cluster id>@<uplink>``.
+``virtcloud:<cluster id>@<uplink>``. The taps of OpenVPN servers belong to no cluster. Their alias is `VPN_ALIAS`.
 """
 
 import re
@@ -38,6 +40,9 @@ ALIAS_PREFIX = "virtcloud:"
 _BRIDGE = re.compile(r"br([1-9][0-9]{0,3})")
 _JOB_PORT = re.compile(r"vj([1-9][0-9]{0,3})-[0-9a-f]{8}")
 _SERVER_PORT = re.compile(r"vs([1-9][0-9]{0,3})")
+_VPN_PORT = re.compile(r"vpn-(?:udp|tcp)\.([1-9][0-9]{0,3})")
+VPN_ALIAS = "virtcloud-vpn"
+"""The ownership alias of the taps of OpenVPN servers."""
 _GUEST_PORT = re.compile(r"vc[1-9][0-9]{0,3}-[0-9a-f]{8}")
 
 
@@ -89,6 +94,22 @@ def vlan_of_server_port(name: str) -> int | None:
     """Parse the VLAN ID from the name of a server's port. Return None for another name."""
     match = _SERVER_PORT.fullmatch(name)
     return int(match.group(1)) if match else None
+
+
+def vpn_port_name(tap: str, vlan: int) -> str:
+    """Return the name of the 802.1Q interface of ``vlan`` on the tap of an OpenVPN server."""
+    return f"{tap}.{vlan}"
+
+
+def vlan_of_vpn_port(name: str) -> int | None:
+    """Parse the VLAN ID from the name of the VPN's bridge port. Return None for another name."""
+    match = _VPN_PORT.fullmatch(name)
+    return int(match.group(1)) if match else None
+
+
+def temporary_vpn_port_name(vlan: int) -> str:
+    """Return the name that the VPN's bridge port has until its ownership alias is set."""
+    return f"vcnewv-{vlan}"
 
 
 def temporary_server_port_name(vlan: int) -> str:

@@ -4,7 +4,14 @@ import ctypes
 import json
 from typing import Any
 
-from virtcloud.agent.network.guest_filters import FAMILY, TABLE, GuestPort, ObservedFilters, parse_table, render_table
+from virtcloud.agent.network.guest_filters import (
+    FAMILY,
+    TABLE,
+    FilteredPort,
+    ObservedFilters,
+    parse_table,
+    render_table,
+)
 from virtcloud.model.errors import Refused, Unsafe
 
 LIBRARY = "libnftables.so.1"
@@ -31,7 +38,7 @@ class NftablesFilters:
         if find_library() and _has_table() and not self.read().foreign:
             self.replace(())
 
-    def replace(self, ports: tuple[GuestPort, ...]) -> None:
+    def replace(self, ports: tuple[FilteredPort, ...]) -> None:
         """Replace the table in one transaction. Without ports, delete the table. Idempotent.
 
         Raise Refused if the library is missing, or if the kernel refuses the table. Raise Unsafe if virtcloud did not

@@ -28,7 +28,7 @@ def find_segments(
             yield ObservedSegment(record.cluster, record.vlan, None, ("the bridge is missing",), untagged=True)
     for cluster, vlan in sorted(clusters_and_vlans):
         owned = find_owned(cluster, vlan, by_index.values())
-        tagged = next((interface for interface in owned if interface.kind == "vlan"), None)
+        tagged = next((interface for interface in owned if _is_tagged_uplink(interface)), None)
         bridge = next((interface for interface in owned if interface.kind == "bridge"), None)
         untagged_uplink = names.uplink_of_alias(bridge.alias) if bridge else None
         uplink = by_index.get(tagged.parent or 0) if tagged else _find_interface(untagged_uplink, by_index.values())
@@ -53,6 +53,10 @@ def find_owned(cluster: str, vlan: int, interfaces: Iterable[KernelInterface]) -
         for interface in interfaces
         if names.cluster_of_alias(interface.alias) == cluster and vlan in _vlan_ids(interface)
     ]
+
+
+def _is_tagged_uplink(interface: KernelInterface) -> bool:
+    return interface.kind == "vlan" and names.vlan_of_vpn_port(interface.name) is None
 
 
 def _find_interface(name: str | None, interfaces: Iterable[KernelInterface]) -> KernelInterface | None:

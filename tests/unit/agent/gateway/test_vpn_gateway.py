@@ -1,0 +1,263 @@
+"""Tests of the VPN of a gateway with real OpenVPN servers and clients, on the real kernel.
+
+This kernel may lack 802.1Q interfaces. Therefore these tests read and write tagged frames at the server's tap.
+"""
+
+import shutil
+import socket
+import struct
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from vpn_documents import Device, VpnAuthority
+
+from virtcloud.agent.gateway.device_control import SharedGrants
+from virtcloud.agent.gateway.openvpn_config import DEVICES
+from virtcloud.agent.gateway.vpn_gateway import VpnGateway
+from virtcloud.agent.network.kernel import NetlinkKernel
+from virtcloud.model.vpn import VpnGrant, VpnProtocol
+from virtcloud.model.wanted import HostWanted, Segment
+
+Run = Callable[[Callable[[], object]], object]
+
+OPENVPN = shutil.which("openvpn") or ""
+pytestmark = pytest.mark.skipif(not OPENVPN, reason="NOT TESTED: openvpn is not installed")
+
+UDP, TCP = VpnProtocol.UDP, VpnProtocol.TCP
+LIMIT_S = 20.0
+TEST_FRAME, SOURCE = b"\x88\xb5", b"\x02\x00\x00\x00\x00\x01"  # an EtherType for local experiments (IEEE 802)
+SOL_PACKET, PACKET_AUXDATA, TP_STATUS_VLAN_VALID = 263, 8, 1 << 4  # linux/if_packet.h
+
+
+class Client:
+    """A stock OpenVPN client in a network namespace of its own, as on a laptop."""
+
+    def __init__(self, device: Device, authority: VpnAuthority, folder: Path, protocol: VpnProtocol = UDP) -> None:
+        self.log = folder / f"client-{time.monotonic_ns()}.log"
+        self.profile = folder / f"{self.log.stem}.ovpn"
+        self.profile.write_text(authority.render_profile(device, "127.0.0.1", protocol))
+        self.device = f"c{time.monotonic_ns() % 10**8}"
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(  # noqa: S603 - OpenVPN
+                (OPENVPN, "--config", str(self.profile), "--dev", self.device), stdout=log
+            )
+
+    def wait_for(self, text: str) -> str:
+        """Wait until the client prints a text. Return all output."""
+        deadline = time.monotonic() + LIMIT_S
+        while text not in (output := self.log.read_text()):
+            assert time.monotonic() < deadline, output
+            time.sleep(0.02)
+        return output
+
+    def wait_until_connected(self) -> str:
+        return self.wait_for("Initialization Sequence Completed")
+
+    def send(self, frame_type: bytes, payload: bytes = bytes(46), source: bytes = SOURCE) -> None:
+        """Send a frame to the network, as the laptop's kernel would."""
+        with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as connection:
+            connection.bind((self.device, 0))
+            connection.send(b"\xff" * 6 + source + frame_type + payload)
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+class World:
+    """A gateway in a new network namespace, with an authority."""
+
+    def __init__(self, kernel: NetlinkKernel, folder: Path, authority: VpnAuthority) -> None:
+        self.kernel, self.folder, self.authority = kernel, folder, authority
+        self.now: datetime | None = None
+        self.clients: list[Client] = []
+        self.gateway = self.make_gateway()
+        self.segments: tuple[Segment, ...] = ()
+
+    def make_gateway(self) -> VpnGateway:
+        shared = SharedGrants(clock=lambda: self.now or datetime.now(UTC))
+        return VpnGateway(self.kernel, self.folder / "vpn", shared=shared)
+
+    def grant(self, *grants: VpnGrant, vlan: int = 100) -> None:
+        """Replace all grants."""
+        segment = Segment.model_validate(
+            {"id": f"c{vlan}", "key": "demo", "vlan": vlan, "port": "eth0", "grants": grants}
+        )
+        self.segments = (segment,)
+        self.gateway.receive(HostWanted(segments=self.segments, vpn=self.authority.server), self.segments)
+
+    def connect(self, device: Device, protocol: VpnProtocol = UDP) -> Client:
+        client = Client(device, self.authority, self.folder, protocol)
+        self.clients.append(client)
+        return client
+
+    def wait_for_profiles(self, *profiles: str) -> None:
+        """Wait until exactly these profiles are connected."""
+        deadline = time.monotonic() + LIMIT_S
+        while sorted(connection.profile for connection in self.gateway.connections) != sorted(profiles):
+            assert time.monotonic() < deadline, self.gateway.connections
+            time.sleep(0.02)
+
+    def close(self) -> None:
+        for client in self.clients:
+            client.close()
+        for protocol in VpnProtocol:
+            self.gateway.ensure_no_server(protocol)
+        self.gateway.close()
+
+
+def read_tag(world: World, client: Client, protocol: VpnProtocol = UDP) -> int | None:
+    """Send a frame from a client. Return the VLAN ID with which it arrives at the server's tap."""
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) as tap:
+        tap.bind((DEVICES[protocol], 3))
+        tap.setsockopt(SOL_PACKET, PACKET_AUXDATA, 1)
+        tap.settimeout(LIMIT_S)
+        client.send(TEST_FRAME)
+        while True:
+            data, controls, *_ = tap.recvmsg(2048, 64)
+            if TEST_FRAME not in data[12:18]:
+                continue
+            status, *_, tag, _ = struct.unpack("IIIHHHH", controls[0][2])
+            return tag & 0xFFF if status & TP_STATUS_VLAN_VALID else None
+
+
+@pytest.fixture(scope="module")
+def authority() -> VpnAuthority:
+    return VpnAuthority()
+
+
+@pytest.fixture
+def in_world(in_namespace: Run, authority: VpnAuthority) -> Callable[..., Any]:
+    """Return a function that runs code with a gateway whose server for UDP is running."""
+
+    def run(work: Callable[[World], object], *protocols: VpnProtocol) -> object:
+        def run_opened() -> object:
+            with TemporaryDirectory(prefix="vpn-") as temporary, closing(NetlinkKernel()) as kernel:
+                kernel.change(kernel._index("lo"), up=True)
+                world = World(kernel, Path(temporary), authority)
+                try:
+                    for protocol in protocols or (UDP,):
+                        world.gateway.ensure_server(protocol, authority.server)
+                    return work(world)
+                finally:
+                    world.close()
+
+        return in_namespace(run_opened)
+
+    return run
+
+
+def test_a_device_with_a_grant_joins_its_vlan(in_world: Callable[..., Any], authority: VpnAuthority) -> None:
+    device = authority.make_device("laptop")
+
+    def work(world: World) -> object:
+        world.grant(device.grant("10.0.0.200/24", "fd00::c8/64"), vlan=100)
+        client = world.connect(device)
+        pushed = client.wait_until_connected()
+        world.wait_for_profiles("laptop")
+        return "ifconfig 10.0.0.200 255.255.255.0,ifconfig-ipv6 fd00::c8/64 ::" in pushed, read_tag(world, client)
+
+    assert in_world(work) == (True, 100)
+
+
+def test_a_device_without_grant_is_refused_with_the_reason(
+    in_world: Callable[..., Any], authority: VpnAuthority
+) -> None:
+    device, other = authority.make_device("laptop"), authority.make_device("other")
+
+    def work(world: World) -> object:
+        world.grant(other.grant("10.0.0.200/24"))
+        return world.connect(device).wait_for("AUTH_FAILED,")
+
+    assert "this profile gives no access" in in_world(work)
+
+
+def test_a_removed_grant_ends_the_connection_within_a_second(
+    in_world: Callable[..., Any], authority: VpnAuthority
+) -> None:
+    device = authority.make_device("laptop")
+
+    def work(world: World) -> object:
+        world.grant(device.grant("10.0.0.200/24"))
+        client = world.connect(device)
+        client.wait_until_connected()
+        world.wait_for_profiles("laptop")
+        removed = time.monotonic()
+        world.grant()
+        world.wait_for_profiles()
+        ended = time.monotonic() - removed
+        client.wait_for("Halt command was pushed by server ('this profile gives no access")
+        return ended
+
+    assert in_world(work) < 1
+
+
+def test_a_connection_ends_with_the_lease_by_the_agents_clock(
+    in_world: Callable[..., Any], authority: VpnAuthority
+) -> None:
+    device = authority.make_device("laptop")
+
+    def work(world: World) -> object:
+        world.grant(device.grant("10.0.0.200/24", ends_in=timedelta(hours=1)))
+        client = world.connect(device)
+        client.wait_until_connected()
+        world.now = datetime.now(UTC) + timedelta(hours=2)
+        world.wait_for_profiles()
+        return client.wait_for("Halt command was pushed by server ('the lease of this cluster has ended')")
+
+    assert in_world(work)
+
+
+def test_an_expired_grant_admits_nobody(in_world: Callable[..., Any], authority: VpnAuthority) -> None:
+    device = authority.make_device("laptop")
+
+    def work(world: World) -> object:
+        world.grant(device.grant("10.0.0.200/24", ends_in=-timedelta(seconds=1)))
+        return world.connect(device).wait_for("AUTH_FAILED,")
+
+    assert "the lease of this cluster has ended" in in_world(work)
+
+
+def test_the_same_profile_twice_ends_the_older_connection(
+    in_world: Callable[..., Any], authority: VpnAuthority
+) -> None:
+    device = authority.make_device("laptop")
+
+    def work(world: World) -> object:
+        world.grant(device.grant("10.0.0.200/24"))
+        older = world.connect(device)
+        older.wait_until_connected()
+        newer = world.connect(device, TCP)
+        newer.wait_until_connected()
+        older.wait_for("the same profile connected from another device")
+        return older.process.wait(LIMIT_S), newer.process.poll()
+
+    assert in_world(work, UDP, TCP) == (0, None)
+
+
+def test_a_new_agent_takes_over_the_connections(in_world: Callable[..., Any], authority: VpnAuthority) -> None:
+    device = authority.make_device("laptop")
+
+    def work(world: World) -> object:
+        world.grant(device.grant("10.0.0.200/24"))
+        client = world.connect(device)
+        client.wait_until_connected()
+        world.gateway.close()
+        world.gateway = world.make_gateway()
+        (server,) = world.gateway.read(world.kernel.list_interfaces()).servers
+        world.grant(device.grant("10.0.0.200/24"))
+        world.wait_for_profiles("laptop")
+        taken_over = server.faults, [session.profile for session in server.sessions], client.log.read_text()
+        world.grant()
+        world.wait_for_profiles()
+        return taken_over
+
+    faults, profiles, output = in_world(work)
+    assert (faults, profiles, "restarting" in output) == ((), ["laptop"], False)

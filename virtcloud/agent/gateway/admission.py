@@ -1,0 +1,150 @@
+"""PURE. Who may connect to a gateway's OpenVPN servers, in which VLAN, and when a connection ends.
+
+The grants of the wanted document decide. The certificate only proves which device it is. So a device whose certificate
+is still valid is refused as soon as its grant is gone.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from ipaddress import IPv4Interface, ip_interface
+from typing import Final, NamedTuple
+
+from virtcloud.model.document import Document
+from virtcloud.model.errors import Forbidden
+from virtcloud.model.vpn import Fingerprint, VpnGrant
+from virtcloud.model.wanted import Segment
+
+ETHERNET_MTU: Final = 1500
+"""The MTU of OpenVPN's tap. Devices in networks with a smaller MTU get the smaller MTU."""
+NO_GRANT: Final = "this profile gives no access: it was revoked or replaced, or its cluster has ended"
+LEASE_ENDED: Final = "the lease of this cluster has ended"
+REPLACED: Final = "the same profile connected from another device"
+MOVED: Final = "the network of this cluster has changed"
+
+
+class NetworkGrant(NamedTuple):
+    """A grant, and the network that the device joins."""
+
+    network: str
+    """Id of the network's cluster."""
+    vlan: int
+    mtu: int
+    grant: VpnGrant
+
+
+DeviceGrants = Mapping[str, NetworkGrant]
+"""The grants by the fingerprint of the device's certificate."""
+
+
+class DeviceRequest(NamedTuple):
+    """A device that OpenVPN has authenticated, and that waits for the agent's decision.
+
+    ``client`` and ``key`` are OpenVPN's numbers of the connection and of its TLS key. ``renews`` is true if the device
+    is already connected and renews its keys.
+    """
+
+    client: int
+    key: int
+    fingerprint: str
+    common_name: str
+    remote: str
+    renews: bool = False
+
+
+class DeviceSession(Document):
+    """A connection that the agent admitted. It is recorded, so that the next agent recognizes the connection."""
+
+    client: int
+    """OpenVPN's number of the connection."""
+    profile: str
+    network: str
+    """Id of the network's cluster."""
+    vlan: int
+    fingerprint: Fingerprint
+    addresses: tuple[str, ...] = ()
+    common_name: str
+    remote: str
+    """The device's outer address and port."""
+    connected_at: datetime
+    expires_at: datetime
+
+
+def index_grants(segments: Iterable[Segment]) -> DeviceGrants:
+    """Return the grants of all networks, by the fingerprint of the device's certificate."""
+    return {
+        grant.fingerprint: NetworkGrant(segment.id, segment.vlan, min(segment.mtu or ETHERNET_MTU, ETHERNET_MTU), grant)
+        for segment in segments
+        for grant in segment.grants
+    }
+
+
+def decide(
+    request: DeviceRequest, grants: DeviceGrants, now: datetime, session: DeviceSession | None = None
+) -> NetworkGrant:
+    """Return the network that a device joins. Raise Forbidden with the reason if the device may not connect.
+
+    ``session`` is the session of a device that renews its keys. The device must have the same certificate as before.
+    """
+    granted = grants.get(request.fingerprint)
+    if granted is None or (session is not None and session.fingerprint != request.fingerprint):
+        raise Forbidden(NO_GRANT)
+    if granted.grant.expires_at <= now:
+        raise Forbidden(LEASE_ENDED)
+    return granted
+
+
+def admit(request: DeviceRequest, granted: NetworkGrant, now: datetime) -> DeviceSession:
+    """Return the session of a device that connects."""
+    return DeviceSession(
+        client=request.client,
+        profile=granted.grant.profile,
+        network=granted.network,
+        vlan=granted.vlan,
+        fingerprint=granted.grant.fingerprint,
+        addresses=granted.grant.addresses,
+        common_name=request.common_name,
+        remote=request.remote,
+        connected_at=now,
+        expires_at=granted.grant.expires_at,
+    )
+
+
+def list_options(granted: NetworkGrant) -> Iterator[str]:
+    """Yield the options of a device's connection: its VLAN, its addresses and its MTU (openvpn(8))."""
+    yield f"vlan-pvid {granted.vlan}"
+    for address in map(ip_interface, granted.grant.addresses):
+        if isinstance(address, IPv4Interface):
+            yield f'push "ifconfig {address.ip} {address.netmask}"'
+        else:
+            yield f'push "ifconfig-ipv6 {address} ::"'
+    if granted.mtu < ETHERNET_MTU:
+        yield f'push "tun-mtu {granted.mtu}"'
+
+
+class EndedSession(NamedTuple):
+    """A session that must end. If ``connects_again``, the device may connect again at once."""
+
+    session: DeviceSession
+    reason: str
+    connects_again: bool = False
+
+
+def find_ended_sessions(
+    sessions: Iterable[DeviceSession], grants: DeviceGrants | None, now: datetime
+) -> Iterator[EndedSession]:
+    """Yield the sessions that must end. ``grants`` is None until the agent has received a wanted document.
+
+    Without grants, a session ends at the end of the lease that was known when the device connected.
+    """
+    for session in sessions:
+        granted = None if grants is None else grants.get(session.fingerprint)
+        if grants is not None and granted is None:
+            yield EndedSession(session, NO_GRANT)
+        elif (granted.grant.expires_at if granted else session.expires_at) <= now:
+            yield EndedSession(session, LEASE_ENDED)
+        elif granted and _joined(session) != (granted.network, granted.vlan, granted.grant.addresses):
+            yield EndedSession(session, MOVED, connects_again=True)
+
+
+def _joined(session: DeviceSession) -> tuple[str, int, tuple[str, ...]]:
+    return session.network, session.vlan, session.addresses

@@ -1,0 +1,277 @@
+"""Control of the devices at one OpenVPN server: admits and refuses devices, and ends connections whose grant is gone.
+
+A thread reads the server's management socket. The thread decides with the grants of the latest wanted document, which
+the agent has received, and with the agent's clock. So grants end in time even if SBF does not answer.
+
+A connection ends in two steps. The device gets a notice, after which OpenVPN would accept the device's frames for
+another 5 s. Therefore the agent ends the connection itself `NOTICE_S` later.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final
+
+from virtcloud.agent import log
+from virtcloud.agent.gateway.admission import (
+    REPLACED,
+    DeviceGrants,
+    DeviceRequest,
+    DeviceSession,
+    EndedSession,
+    admit,
+    decide,
+    find_ended_sessions,
+    list_options,
+)
+from virtcloud.agent.gateway.management_messages import (
+    ClientRow,
+    DeviceGone,
+    ManagementEvent,
+    ServerFailed,
+    ServerReady,
+    StatusDone,
+    render_admission,
+    render_end,
+    render_notice,
+    render_refusal,
+)
+from virtcloud.agent.gateway.management_socket import ANSWER_S, ManagementSocket, wait_for_event
+from virtcloud.agent.gateway.session_records import SessionRecords
+from virtcloud.model.errors import Forbidden, Unreachable
+from virtcloud.model.vpn import VpnConnection, VpnProtocol
+
+TICK_S: Final = 0.5
+"""Longest time in seconds between two checks of the connections' ends."""
+NOTICE_S: Final = 0.2
+"""Seconds between the notice to a device and the end of its connection."""
+STATUS_S: Final = 20.0
+"""Seconds between two readings of the connections' counters."""
+MAX_IDLE_S: Final = 30.0
+"""Longest time in seconds between two checks of the connections. After this time, the server counts as uncontrolled."""
+RESTARTED: Final = "the gateway does not know this connection"
+
+
+def _read_clock() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(slots=True)
+class SharedGrants:
+    """What all servers of a gateway share: the grants, and the latest connection of each profile.
+
+    ``grants`` is None until the agent has received a wanted document. Each attribute is replaced as a whole, so threads
+    need no lock. ``latest`` maps a profile to the server and the number of its latest connection.
+    """
+
+    grants: DeviceGrants | None = None
+    latest: dict[str, tuple[datetime, VpnProtocol, int]] = field(default_factory=dict)
+    clock: Callable[[], datetime] = _read_clock
+
+    def note(self, protocol: VpnProtocol, session: DeviceSession) -> None:
+        """Record a connection of a profile, if it is the latest one."""
+        entry = (session.connected_at, protocol, session.client)
+        if session.profile not in self.latest or self.latest[session.profile] < entry:
+            self.latest[session.profile] = entry
+
+    def is_latest(self, protocol: VpnProtocol, session: DeviceSession) -> bool:
+        """Return whether a connection is the latest one of its profile."""
+        return self.latest.get(session.profile, (None, protocol, session.client))[1:] == (protocol, session.client)
+
+
+class DeviceControl:
+    """Admits devices at one server. `start` or `take_over` comes first, then `run` in a thread."""
+
+    def __init__(
+        self,
+        protocol: VpnProtocol,
+        connection: ManagementSocket,
+        shared: SharedGrants,
+        records: SessionRecords,
+        changed: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Control a server. ``changed`` is called after each change of the connections."""
+        self._protocol = protocol
+        self._connection = connection
+        self._shared = shared
+        self._records = records
+        self._changed = changed
+        self._sessions: dict[int, DeviceSession] = {}
+        self._counters: dict[int, ClientRow] = {}
+        self._waiting: dict[int, DeviceRequest] = {}
+        self._ending: dict[int, float | None] = {}
+        self._asked: tuple[float, frozenset[int]] | None = None
+        self._next_status = 0.0
+        self._stopping = threading.Event()
+        self._ended: str | None = None
+        self._last_check = time.monotonic()
+
+    @property
+    def fault(self) -> str | None:
+        """Why the agent does not control the server any more, or None."""
+        if self._ended is None and time.monotonic() - self._last_check > MAX_IDLE_S:
+            return f"the devices were not checked for {MAX_IDLE_S:.0f} s"
+        return self._ended
+
+    @property
+    def sessions(self) -> tuple[DeviceSession, ...]:
+        """The admitted connections."""
+        return tuple(self._sessions.values())
+
+    @property
+    def connections(self) -> tuple[VpnConnection, ...]:
+        """The admitted connections, as the agent reports them to SBF."""
+        return tuple(self._describe(session) for session in self.sessions)
+
+    def start(self) -> None:
+        """Start a new server, which waits for its release. Raise Unreachable, with the reason, if it fails."""
+        self._records.write(())
+        for command in ("state on", "hold release"):
+            self._connection.send(command)
+        self._handle(wait_for_event(self._connection, ServerReady))
+
+    def take_over(self) -> None:
+        """Take a running server over from a former agent. End connections that are not recorded.
+
+        The devices of these connections connect again at once. Raise Unreachable if the server does not answer.
+        """
+        self._connection.send("status 3")
+        events = wait_for_event(self._connection, StatusDone)
+        recorded = {session.client: session for session in self._records.read()}
+        for row in (row for event in events if isinstance(event, StatusDone) for row in event.clients):
+            session = recorded.get(row.client)
+            if session is not None and session.common_name == row.common_name:
+                self._counters[row.client] = row
+                self._sessions[row.client] = session
+                self._shared.note(self._protocol, session)
+            else:
+                self._connection.send(render_notice(row.client, RESTARTED, connects_again=True))
+        self._handle(event for event in events if not isinstance(event, StatusDone))
+        log.info("vpn_server_taken_over", protocol=self._protocol, sessions=len(self._sessions))
+
+    def wake(self) -> None:
+        """Check the connections at once. Any thread may call this method."""
+        self._connection.wake()
+
+    def stop(self) -> None:
+        """Request the end of the thread. The server and its connections continue."""
+        self._stopping.set()
+        self.wake()
+
+    def run(self) -> None:
+        """Control the devices until `stop` is called or the server ends."""
+        try:
+            while not self._stopping.is_set():
+                self._last_check = time.monotonic()
+                self._enforce()
+                self._ask_for_status()
+                self._handle(self._connection.receive(self._pause()))
+        except Unreachable as error:
+            self._ended = str(error)
+            log.warning("vpn_server_lost", protocol=self._protocol, error=error)
+        except Exception as error:  # noqa: BLE001 - the reconciler starts the server again
+            self._ended = str(log.internal_error(error, protocol=self._protocol))
+        finally:
+            self._connection.close()
+
+    def _pause(self) -> float:
+        due = [moment for moment in self._ending.values() if moment is not None]
+        return min(TICK_S, *(moment - time.monotonic() for moment in due)) if due else TICK_S
+
+    def _handle(self, events: Iterable[ManagementEvent]) -> None:
+        for event in events:
+            match event:
+                case DeviceRequest():
+                    self._waiting[event.client] = event
+                case DeviceGone(client):
+                    self._waiting.pop(client, None)
+                    self._forget((client,))
+                case StatusDone(clients):
+                    self._update_counters(clients)
+                case ServerFailed(text):
+                    raise Unreachable(f"OpenVPN ended: {text}")
+
+    def _enforce(self) -> None:
+        """Decide about waiting devices, and end the connections that must end."""
+        grants, now = self._shared.grants, self._shared.clock()
+        if grants is not None:
+            waiting, self._waiting = self._waiting, {}
+            for request in waiting.values():
+                self._decide(request, grants, now)
+        for ended in find_ended_sessions(self.sessions, grants, now):
+            self._end(ended)
+        for session in self.sessions:
+            if not self._shared.is_latest(self._protocol, session):
+                self._end(EndedSession(session, REPLACED))
+        self._end_due()
+
+    def _decide(self, request: DeviceRequest, grants: DeviceGrants, now: datetime) -> None:
+        session = self._sessions.get(request.client)
+        try:
+            granted = decide(request, grants, now, session)
+        except Forbidden as error:
+            self._connection.send(render_refusal(request, str(error)))
+            log.warning("vpn_device_refused", remote=request.remote, name=request.common_name, reason=error)
+            return
+        if session is None:
+            session = admit(request, granted, now)
+            self._sessions[request.client] = session
+            self._shared.note(self._protocol, session)
+            self._records.write(self.sessions)
+            self._changed()
+            log.info("vpn_device_admitted", profile=session.profile, vlan=session.vlan, remote=session.remote)
+        self._connection.send(render_admission(request, list_options(granted)))
+
+    def _end(self, ended: EndedSession) -> None:
+        """Send a notice, once. The connection of the same profile's former device ends by itself after the notice."""
+        session = ended.session
+        if session.client in self._ending:
+            return
+        self._connection.send(render_notice(session.client, ended.reason, connects_again=ended.connects_again))
+        self._ending[session.client] = None if ended.reason == REPLACED else time.monotonic() + NOTICE_S
+        log.info("vpn_device_disconnected", profile=session.profile, vlan=session.vlan, reason=ended.reason)
+
+    def _end_due(self) -> None:
+        now = time.monotonic()
+        for client, moment in list(self._ending.items()):
+            if moment is not None and moment <= now:
+                self._ending[client] = None
+                command = render_end(self._sessions[client].common_name)
+                if command is not None:
+                    self._connection.send(command)
+
+    def _forget(self, clients: Iterable[int]) -> None:
+        for client in clients:
+            self._ending.pop(client, None)
+            self._counters.pop(client, None)
+            if self._sessions.pop(client, None) is not None:
+                self._records.write(self.sessions)
+                self._changed()
+
+    def _ask_for_status(self) -> None:
+        """Read the counters from time to time. Raise Unreachable if the server has not answered the last question."""
+        now = time.monotonic()
+        if self._asked is not None and now - self._asked[0] > ANSWER_S:
+            raise Unreachable(f"OpenVPN did not answer within {ANSWER_S:.0f} s")
+        if self._asked is None and now >= self._next_status:
+            self._connection.send("status 3")
+            self._asked, self._next_status = (now, frozenset(self._sessions)), now + STATUS_S
+
+    def _update_counters(self, rows: Iterable[ClientRow]) -> None:
+        asked, self._asked = self._asked, None
+        self._counters = {row.client: row for row in rows if row.client in self._sessions}
+        if asked is not None:
+            self._forget(asked[1] - self._counters.keys())
+
+    def _describe(self, session: DeviceSession) -> VpnConnection:
+        counters = self._counters.get(session.client)
+        return VpnConnection(
+            profile=session.profile,
+            protocol=self._protocol,
+            remote=session.remote,
+            connected_at=session.connected_at,
+            received_bytes=counters.received_bytes if counters else 0,
+            sent_bytes=counters.sent_bytes if counters else 0,
+        )

@@ -1,0 +1,153 @@
+"""PURE. The messages of OpenVPN's management interface (management-notes.txt of OpenVPN 2.6): parser and commands.
+
+OpenVPN announces a device that waits for a decision with ``>CLIENT:CONNECT`` or ``>CLIENT:REAUTH``. Lines
+``>CLIENT:ENV,NAME=VALUE`` follow, up to ``>CLIENT:ENV,END``. A device chooses the values of ``IV_…`` and ``UV_…`` only.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from ipaddress import IPv6Address
+from typing import Final, NamedTuple
+
+from virtcloud.agent.gateway.admission import DeviceRequest
+
+FINGERPRINT: Final = "tls_digest_sha256_0"
+_ANSWERED: Final = {"CONNECT", "REAUTH"}
+_SAFE_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+MAX_ENVIRONMENT: Final = 500
+"""Most lines of the environment of one device that are stored."""
+
+
+class DeviceGone(NamedTuple):
+    """OpenVPN has closed a device's connection."""
+
+    client: int
+
+
+class CommandDone(NamedTuple):
+    """The answer to a command. ``ok`` is false if OpenVPN refused the command."""
+
+    ok: bool
+    text: str
+
+
+class ServerReady(NamedTuple):
+    """OpenVPN accepts connections."""
+
+
+class ServerFailed(NamedTuple):
+    """OpenVPN ends because of an error."""
+
+    text: str
+
+
+class ClientRow(NamedTuple):
+    """A connected client in the answer to ``status 3``."""
+
+    client: int
+    common_name: str
+    remote: str
+    received_bytes: int
+    sent_bytes: int
+
+
+class StatusDone(NamedTuple):
+    """The answer to ``status 3``: all connected clients."""
+
+    clients: tuple[ClientRow, ...]
+
+
+ManagementEvent = DeviceRequest | DeviceGone | CommandDone | ServerReady | ServerFailed | StatusDone
+
+
+@dataclass(slots=True)
+class MessageParser:
+    """Parses lines to events. The state is the device or the list whose lines are being received."""
+
+    _header: tuple[str, ...] = ()
+    _environment: dict[str, str] = field(default_factory=dict)
+    _rows: list[ClientRow] = field(default_factory=list)
+
+    def feed(self, line: str) -> ManagementEvent | None:
+        """Parse one line. Return the event that is complete with this line, or None."""
+        if line.startswith(">CLIENT:"):
+            return self._feed_client(line.removeprefix(">CLIENT:"))
+        if line.startswith(">FATAL:"):
+            return ServerFailed(line.removeprefix(">FATAL:"))
+        if line.startswith(">STATE:") and line.split(",")[1] == "CONNECTED":
+            return ServerReady()
+        if line.startswith(("SUCCESS:", "ERROR:")):
+            return CommandDone(line.startswith("SUCCESS:"), line.partition(": ")[2])
+        if line.startswith("CLIENT_LIST\t"):
+            self._rows.append(_parse_row(line.split("\t")))
+        if line == "END":
+            rows, self._rows = tuple(self._rows), []
+            return StatusDone(rows)
+        return None
+
+    def _feed_client(self, text: str) -> ManagementEvent | None:
+        kind, _, rest = text.partition(",")
+        if kind != "ENV":
+            self._header, self._environment = (kind, *rest.split(",")), {}
+        elif rest == "END":
+            header, self._header = self._header, ()
+            return _make_event(header, self._environment)
+        elif len(self._environment) < MAX_ENVIRONMENT:
+            name, _, value = rest.partition("=")
+            self._environment[name] = value
+        return None
+
+
+def _make_event(header: tuple[str, ...], environment: dict[str, str]) -> ManagementEvent | None:
+    kind, *numbers = header or ("",)
+    if kind == "DISCONNECT":
+        return DeviceGone(int(numbers[0]))
+    if kind not in _ANSWERED:
+        return None
+    client, key = map(int, numbers)
+    return DeviceRequest(
+        client,
+        key,
+        environment.get(FINGERPRINT, "").replace(":", "").lower(),
+        environment.get("common_name", ""),
+        _format_remote(environment),
+        renews=kind == "REAUTH",
+    )
+
+
+def _format_remote(environment: dict[str, str]) -> str:
+    port = environment.get("trusted_port") or environment.get("untrusted_port", "")
+    address = environment.get("trusted_ip") or environment.get("untrusted_ip")
+    address6 = environment.get("trusted_ip6") or environment.get("untrusted_ip6")
+    if address6:
+        mapped = IPv6Address(address6).ipv4_mapped
+        address = str(mapped) if mapped else f"[{address6}]"
+    return f"{address or 'unknown'}:{port}"
+
+
+def _parse_row(fields: list[str]) -> ClientRow:
+    """Parse a line ``CLIENT_LIST`` of `status 3`."""
+    return ClientRow(int(fields[10]), fields[1], fields[2], int(fields[5]), int(fields[6]))
+
+
+def render_admission(request: DeviceRequest, options: Iterable[str]) -> str:
+    """Return the command that admits a device. A device that renews its keys keeps its options."""
+    if request.renews:
+        return f"client-auth-nt {request.client} {request.key}"
+    return "\n".join((f"client-auth {request.client} {request.key}", *options, "END"))
+
+
+def render_refusal(request: DeviceRequest, reason: str) -> str:
+    """Return the command that refuses a device. The device shows the reason."""
+    return f'client-deny {request.client} {request.key} "{reason}" "{reason}"'
+
+
+def render_notice(client: int, reason: str, *, connects_again: bool) -> str:
+    """Return the command that tells a device why its connection ends. OpenVPN ends the connection 5 s later."""
+    return f'client-kill {client} "{"RESTART" if connects_again else "HALT"},{reason}"'
+
+
+def render_end(common_name: str) -> str | None:
+    """Return the command that ends all connections with this name at once. None: OpenVPN cannot parse the name."""
+    return f"kill {common_name}" if _SAFE_NAME.fullmatch(common_name) else None

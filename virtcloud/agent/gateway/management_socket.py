@@ -1,0 +1,124 @@
+"""The agent's connection to the management socket of an OpenVPN server."""
+
+import os
+import select
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, Protocol
+
+from virtcloud.agent.gateway.management_messages import ManagementEvent, MessageParser, ServerFailed
+from virtcloud.model.errors import Unreachable
+
+CONNECT_S: Final = 10.0
+"""Longest time in seconds until a new server listens."""
+ANSWER_S: Final = 10.0
+"""Longest time in seconds in which a server answers."""
+MAX_LINE: Final = 65536
+
+
+class ManagementSocket(Protocol):
+    """A connection to an OpenVPN server."""
+
+    def send(self, command: str) -> None:
+        """Send a command. Raise Unreachable if the server has ended or does not read."""
+
+    def receive(self, seconds: float) -> list[ManagementEvent]:
+        """Return the events that arrive within some seconds. Raise Unreachable if the server has ended."""
+
+    def wake(self) -> None:
+        """End a wait of `receive`. Any thread may call this method."""
+
+    def close(self) -> None:
+        """Close the connection. The server continues."""
+
+
+class UnixManagementSocket:
+    """A connection to a server's Unix socket."""
+
+    def __init__(self, path: Path, limit_s: float = CONNECT_S, has_ended: Callable[[], bool] = lambda: False) -> None:
+        """Connect. Wait until a new server listens. Raise Unreachable if it has ended or exceeds the limit."""
+        self._path = path
+        self._parser = MessageParser()
+        self._buffer = b""
+        self._socket = _connect(path, limit_s, has_ended)
+        self._socket.settimeout(ANSWER_S)
+        self._woken, self._waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._ready = select.poll()
+        for descriptor in (self._socket.fileno(), self._woken):
+            self._ready.register(descriptor, select.POLLIN)
+
+    def send(self, command: str) -> None:
+        """Send a command. Raise Unreachable if the server has ended or does not read."""
+        try:
+            self._socket.sendall(f"{command}\n".encode())
+        except OSError as error:
+            raise Unreachable(f"OpenVPN does not read from {self._path}: {error}") from error
+
+    def receive(self, seconds: float) -> list[ManagementEvent]:
+        """Return the events that arrive within some seconds. Raise Unreachable if the server has ended."""
+        ready = {descriptor for descriptor, _ in self._ready.poll(max(seconds, 0) * 1000)}
+        if self._woken in ready:
+            os.read(self._woken, 4096)
+        if self._socket.fileno() not in ready:
+            return []
+        try:
+            data = self._socket.recv(65536)
+        except OSError as error:
+            raise Unreachable(f"OpenVPN closed {self._path}: {error}") from error
+        if not data:
+            raise Unreachable(f"OpenVPN closed {self._path}")
+        return self._parse(data)
+
+    def wake(self) -> None:
+        """End a wait of `receive`. Any thread may call this method."""
+        with suppress(OSError):  # the pipe is full or closed
+            os.write(self._waker, b"w")
+
+    def close(self) -> None:
+        """Close the connection. The server continues."""
+        self._socket.close()
+        for descriptor in (self._woken, self._waker):
+            with suppress(OSError):
+                os.close(descriptor)
+
+    def _parse(self, data: bytes) -> list[ManagementEvent]:
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        self._buffer = self._buffer[:MAX_LINE]
+        texts = (line.decode(errors="replace").rstrip("\r") for line in lines)
+        return [event for text in texts if (event := self._parser.feed(text)) is not None]
+
+
+def wait_for_event(connection: ManagementSocket, kind: type[ManagementEvent]) -> list[ManagementEvent]:
+    """Return the events up to the first event of this kind, and those that arrived together with it.
+
+    Raise Unreachable, with OpenVPN's reason, if OpenVPN ends or does not answer.
+    """
+    events: list[ManagementEvent] = []
+    deadline = time.monotonic() + ANSWER_S
+    while (remaining := deadline - time.monotonic()) > 0:
+        events += connection.receive(remaining)
+        for event in events:
+            if isinstance(event, ServerFailed):
+                raise Unreachable(f"OpenVPN ended: {event.text}")
+        if any(isinstance(event, kind) for event in events):
+            return events
+    raise Unreachable(f"OpenVPN did not answer within {ANSWER_S:.0f} s")
+
+
+def _connect(path: Path, limit_s: float, has_ended: Callable[[], bool]) -> socket.socket:
+    deadline = time.monotonic() + limit_s
+    while True:
+        connection = socket.socket(socket.AF_UNIX)
+        try:
+            connection.settimeout(ANSWER_S)
+            connection.connect(str(path))
+        except OSError as error:
+            connection.close()
+            if time.monotonic() >= deadline or has_ended():
+                raise Unreachable(f"OpenVPN does not listen at {path}: {error}") from error
+            time.sleep(0.02)
+        else:
+            return connection

@@ -1,0 +1,107 @@
+"""PURE. The configuration of a gateway's OpenVPN servers (openvpn(8), OpenVPN 2.6).
+
+One server for each protocol serves all clusters. Its tap carries tagged frames only (``vlan-tagging``). The agent
+decides at the management socket which devices connect, and in which VLAN. Devices reach each other through the
+cluster's bridge and its filters, not within OpenVPN: there is no ``client-to-client``.
+
+The agent writes the configuration to the server's standard input. So the private keys are in no file.
+"""
+
+from hashlib import sha256
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from virtcloud.model.errors import Refused
+from virtcloud.model.vpn import VpnProtocol, VpnServer
+
+MAX_MACS: Final = 8
+"""MAC addresses that a device may use during a connection, for example for virtual machines on a laptop."""
+MAX_DEVICES: Final = 1024
+"""Devices that may be connected to a server at the same time."""
+KEEPALIVE: Final = "10 60"
+"""Seconds between two pings, and seconds without an answer after which a device connects again."""
+CIPHERS: Final = "AES-256-GCM:AES-128-GCM:CHACHA20-POLY1305"
+TLS12_CIPHERS: Final = (
+    "TLS-ECDHE-ECDSA-WITH-AES-256-GCM-SHA384:TLS-ECDHE-ECDSA-WITH-AES-128-GCM-SHA256:"
+    "TLS-ECDHE-ECDSA-WITH-CHACHA20-POLY1305-SHA256"
+)
+DEVICES: Final = {VpnProtocol.UDP: "vpn-udp", VpnProtocol.TCP: "vpn-tcp"}
+"""The name of each server's tap."""
+
+
+class ServerAccount(NamedTuple):
+    """The user and the group of OpenVPN servers."""
+
+    user: str
+    group: str
+
+
+def render_config(server: VpnServer, protocol: VpnProtocol, account: ServerAccount, root: Path, *, ipv6: bool) -> str:
+    """Return the configuration of a server. ``root`` is the empty folder to which OpenVPN changes its root.
+
+    With ``ipv6``, the server is reached by IPv4 and IPv6; otherwise by IPv4 only.
+    """
+    options = (
+        f"dev {DEVICES[protocol]}",
+        "dev-type tap",
+        f"proto {_transport(protocol, ipv6=ipv6)}",
+        f"port {server.ports[protocol]}",
+        *_FIXED_OPTIONS,
+        f"user {account.user}",
+        f"group {account.group}",
+        f"chroot {root}",
+    )
+    blocks = (
+        ("ca", server.authority),
+        ("cert", server.certificate),
+        ("key", server.private_key.get_secret_value()),
+        ("tls-crypt-v2", server.tls_crypt_key.get_secret_value()),
+    )
+    return "\n".join((*options, *(_render_block(name, text) for name, text in blocks), ""))
+
+
+def digest_config(config: str) -> str:
+    """Return a digest of a configuration, by which the agent recognizes the configuration of a running server."""
+    return sha256(config.encode()).hexdigest()[:16]
+
+
+_FIXED_OPTIONS: Final = (
+    "mode server",
+    "tls-server",
+    "dh none",
+    "vlan-tagging",
+    "vlan-accept tagged",
+    f"keepalive {KEEPALIVE}",
+    "management-client-auth",
+    "management-hold",
+    "auth-user-pass-optional",
+    "verify-client-cert require",
+    "remote-cert-tls client",
+    "duplicate-cn",
+    "tls-version-min 1.2",
+    f"tls-cipher {TLS12_CIPHERS}",
+    f"data-ciphers {CIPHERS}",
+    "allow-compression no",
+    f"max-clients {MAX_DEVICES}",
+    f"max-routes-per-client {MAX_MACS}",
+    "persist-key",
+    "persist-tun",
+    "script-security 0",
+    "tmp-dir /",
+    "verb 1",
+)
+"""``duplicate-cn``: the agent itself ends the older one of two connections with the same profile, because OpenVPN would
+end it without a notice, and the two devices would disconnect each other again and again.
+"""
+
+
+def _transport(protocol: VpnProtocol, *, ipv6: bool) -> str:
+    name = "udp" if protocol is VpnProtocol.UDP else "tcp-server"
+    return name.replace("udp", "udp6").replace("tcp", "tcp6") if ipv6 else name
+
+
+def _render_block(name: str, text: str) -> str:
+    """Return an inline file. Raise Refused if the text would end the block."""
+    if "</" in text:
+        raise Refused(f"expected a text in PEM form for {name} of the OpenVPN servers, got a text with '</'")
+    return f"<{name}>\n{text.strip()}\n</{name}>"

@@ -1,0 +1,131 @@
+"""The processes of OpenVPN servers: their start without the host's privileges, and their identification.
+
+OpenVPN starts as root, opens its port, its tap and its management socket, changes its root to an empty folder, and
+changes to an unprivileged user. OpenVPN 2.6 would retain CAP_NET_ADMIN, with which it could join every VLAN of the
+gateway. Therefore the bounding set has only the capabilities that the start needs. No program that OpenVPN could
+execute gets more (``no_new_privs``).
+"""
+
+import grp
+import os
+import pwd
+import re
+import shutil
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from virtcloud.agent.gateway.openvpn_config import ServerAccount
+from virtcloud.agent.network.interfaces import BOOT_ID
+from virtcloud.agent.own_processes import read_start_time
+from virtcloud.model.document import Document
+from virtcloud.model.errors import Refused
+from virtcloud.model.vpn import VpnProtocol
+
+REMEDY: Final = "apt-get install openvpn (Debian), dnf install openvpn from EPEL (RHEL)"
+SEARCH_PATH: Final = "/usr/sbin:/usr/local/sbin:/usr/bin:/sbin:/bin"
+USERS: Final = ("openvpn", "nobody")
+"""The user of the servers: the first of these that exists."""
+MIN_VERSION: Final = (2, 6)
+CAPABILITIES: Final = "-all,+setuid,+setgid,+net_bind_service,+sys_chroot"
+
+
+class VpnServerRecord(Document):
+    """A server's process. ``started`` and ``boot`` identify the process, and ``tap`` is the index of its tap.
+
+    ``config`` is the digest of its configuration. The digest is empty until the server accepts connections.
+    """
+
+    protocol: VpnProtocol
+    pid: int
+    started: int
+    boot: str
+    tap: int
+    config: str = ""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process is running."""
+        return self.boot == BOOT_ID.read_text().strip() and read_start_time(self.pid) == self.started
+
+
+class OpenvpnLaunch:
+    """The start of a server, which waits for its configuration. If the agent ends before, the process ends too."""
+
+    def __init__(self, management: Path) -> None:
+        """Start the process. Raise Refused if OpenVPN is missing or cannot be started."""
+        argv = _render_command(management)
+        configuration, self._configuration = os.pipe2(os.O_CLOEXEC)
+        self._output, output = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)  # a server never waits for a reader of its log
+        streams = {0: configuration, 1: output, 2: output}
+        actions = [(os.POSIX_SPAWN_DUP2, descriptor, number) for number, descriptor in streams.items()]
+        try:
+            self.pid = os.posix_spawn(argv[0], argv, {"PATH": SEARCH_PATH}, file_actions=actions, setsid=True)
+        except OSError as error:
+            self.close()
+            raise Refused(f"cannot start OpenVPN: {error.strerror}") from error
+        finally:
+            os.close(configuration)
+            os.close(output)
+
+    def configure(self, config: str) -> None:
+        """Send the configuration. That a process has ended is found at its management socket."""
+        with suppress(BrokenPipeError), os.fdopen(os.dup(self._configuration), "wb") as stdin:
+            stdin.write(config.encode())
+        os.close(self._configuration)
+        self._configuration = -1
+
+    def read_error(self) -> str:
+        """Return the last line that OpenVPN printed, without its time."""
+        with suppress(BlockingIOError):
+            lines = os.read(self._output, 65536).decode(errors="replace").strip().splitlines()
+            meaningful = [line for line in lines if "Exiting due to fatal error" not in line]
+            return meaningful[-1] if meaningful else "no message"
+        return "no message"
+
+    def has_ended(self) -> bool:
+        """Return whether the process has ended."""
+        return read_start_time(self.pid) is None
+
+    def close(self) -> None:
+        """Close the pipes. A configured process continues."""
+        for descriptor in (self._output, self._configuration):
+            if descriptor >= 0:
+                os.close(descriptor)
+
+
+def reap(pid: int) -> None:
+    """Collect the exit status of a process that has ended, if it is a child of this process."""
+    with suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)
+
+
+def describe_openvpn() -> str:
+    """Return the version of OpenVPN and its user. Raise Refused, with the remedy, if it is missing or too old."""
+    result = subprocess.run((_find_program("openvpn"), "--version"), capture_output=True, text=True, check=False)  # noqa: S603 - OpenVPN
+    match = re.match(r"OpenVPN (\d+)\.(\d+)\S*", result.stdout)
+    if match is None or (int(match[1]), int(match[2])) < MIN_VERSION:
+        found = match[0] if match else "no version"
+        raise Refused(f"expected OpenVPN {'.'.join(map(str, MIN_VERSION))} or later, found {found}: {REMEDY}")
+    return f"{match[0]}, user {find_account().user}"
+
+
+def find_account() -> ServerAccount:
+    """Return the unprivileged user and group of the servers. Raise Refused if the host has none of `USERS`."""
+    for name in USERS:
+        with suppress(KeyError):
+            return ServerAccount(name, grp.getgrgid(pwd.getpwnam(name).pw_gid).gr_name)
+    raise Refused(f"this gateway has none of the users {', '.join(USERS)}, as which OpenVPN runs")
+
+
+def _render_command(management: Path) -> list[str]:
+    drop = (_find_program("setpriv"), "--no-new-privs", "--bounding-set", CAPABILITIES)
+    return [*drop, _find_program("openvpn"), "--config", "stdin", "--management", str(management), "unix"]
+
+
+def _find_program(name: str) -> str:
+    path = shutil.which(name, path=SEARCH_PATH)
+    if path is None:
+        raise Refused(f"VPN access needs the program {name}, which is not installed: {REMEDY}")
+    return path

@@ -1,0 +1,227 @@
+"""PURE. The observed VPN of a gateway, and the steps that turn it into the wanted VPN.
+
+Each network with grants has one port for each OpenVPN server: the 802.1Q interface of the network's VLAN on the
+server's tap. A network without grants has no port, so no frame passes between the VPN and this network.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from virtcloud.agent.gateway.admission import ETHERNET_MTU, DeviceSession, find_ended_sessions, index_grants
+from virtcloud.agent.gateway.openvpn_config import DEVICES
+from virtcloud.agent.network import names
+from virtcloud.agent.network.interfaces import KernelInterface
+from virtcloud.model.errors import count_of
+from virtcloud.model.vpn import VpnProtocol, VpnServer
+from virtcloud.model.wanted import HostWanted, Segment
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedVpnServer:
+    """A running OpenVPN server. ``config`` is the digest of its configuration."""
+
+    protocol: VpnProtocol
+    config: str = ""
+    faults: tuple[str, ...] = ()
+    sessions: tuple[DeviceSession, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedVpnPort:
+    """The port of an OpenVPN server in a network."""
+
+    cluster: str
+    vlan: int
+    name: str
+    faults: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedVpn:
+    """The VPN of a gateway. ``configs`` are the digests of the configurations that the wanted servers would have."""
+
+    servers: tuple[ObservedVpnServer, ...] = ()
+    ports: tuple[ObservedVpnPort, ...] = ()
+    configs: Mapping[VpnProtocol, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RunVpnServer:
+    """Start an OpenVPN server, or start it again with another configuration. Its devices connect again."""
+
+    protocol: VpnProtocol
+    server: VpnServer
+    faults: tuple[str, ...] = ()
+    cluster: str = ""
+
+    def __str__(self) -> str:
+        """Describe the step for logs and error messages."""
+        faults = f" ({', '.join(self.faults)})" if self.faults else ""
+        return f"start the OpenVPN server at {self.protocol} port {self.server.ports[self.protocol]}{faults}"
+
+
+@dataclass(frozen=True, slots=True)
+class StopVpnServer:
+    """Stop an OpenVPN server and remove its tap."""
+
+    protocol: VpnProtocol
+    cluster: str = ""
+
+    def __str__(self) -> str:
+        """Describe the step for logs and error messages."""
+        return f"stop the OpenVPN server of {self.protocol}"
+
+
+@dataclass(frozen=True, slots=True)
+class EndVpnSessions:
+    """Wait until the connections of a network whose grants are gone have ended."""
+
+    cluster: str
+    protocol: VpnProtocol
+    clients: tuple[int, ...]
+
+    def __str__(self) -> str:
+        """Describe the step for logs and error messages."""
+        return f"end {count_of(len(self.clients), 'VPN connection')}"
+
+
+@dataclass(frozen=True, slots=True)
+class AddVpnPort:
+    """Connect an OpenVPN server with a network's bridge, or correct the port's faults."""
+
+    segment: Segment
+    protocol: VpnProtocol
+    faults: tuple[str, ...] = ()
+
+    @property
+    def cluster(self) -> str:
+        """The cluster's id."""
+        return self.segment.id
+
+    @property
+    def name(self) -> str:
+        """The port's name."""
+        return names.vpn_port_name(DEVICES[self.protocol], self.segment.vlan)
+
+    def __str__(self) -> str:
+        """Describe the step for logs and error messages."""
+        faults = f" ({', '.join(self.faults)})" if self.faults else ""
+        return f"connect {self.name}{faults}"
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveVpnPort:
+    """Disconnect an OpenVPN server from a network's bridge."""
+
+    cluster: str
+    name: str
+
+    def __str__(self) -> str:
+        """Describe the step for logs and error messages."""
+        return f"disconnect {self.name}"
+
+
+_BEFORE_ALL_ENDS = datetime.min.replace(tzinfo=UTC)
+"""Grants end by the agent's clock without a step."""
+VpnRemoval = EndVpnSessions | RemoveVpnPort | StopVpnServer
+VpnStep = VpnRemoval | RunVpnServer | AddVpnPort
+
+
+def list_vpn_ports(wanted: HostWanted) -> dict[str, str]:
+    """Return the ids of the networks whose devices use a port, by the port's name."""
+    return {step.name: step.cluster for step in _wanted_ports(wanted)}
+
+
+def find_vpn_removals(wanted: HostWanted, observed: ObservedVpn) -> Iterator[VpnRemoval]:
+    """Yield the steps that end connections and remove ports and servers that are not wanted."""
+    grants, protocols = index_grants(wanted.segments), wanted.vpn.ports if wanted.vpn else {}
+    for server in observed.servers:
+        clients: dict[str, list[int]] = {}
+        for ended in find_ended_sessions(server.sessions, grants, _BEFORE_ALL_ENDS):
+            clients.setdefault(ended.session.network, []).append(ended.session.client)
+        for network, numbers in clients.items():
+            yield EndVpnSessions(network, server.protocol, tuple(numbers))
+    wanted_ports = {(step.cluster, step.name) for step in _wanted_ports(wanted)}
+    for port in observed.ports:
+        if (port.cluster, port.name) not in wanted_ports:
+            yield RemoveVpnPort(port.cluster, port.name)
+    for server in observed.servers:
+        if server.protocol not in protocols:
+            yield StopVpnServer(server.protocol)
+
+
+def find_server_starts(wanted: HostWanted, observed: ObservedVpn) -> Iterator[RunVpnServer]:
+    """Yield the steps that start servers or correct their faults."""
+    if wanted.vpn is None:
+        return
+    by_protocol = {server.protocol: server for server in observed.servers}
+    for protocol in wanted.vpn.ports:
+        server = by_protocol.get(protocol)
+        if server is None:
+            yield RunVpnServer(protocol, wanted.vpn)
+            continue
+        outdated = () if server.config == observed.configs.get(protocol) else ("other settings",)
+        if faults := (*server.faults, *outdated):
+            yield RunVpnServer(protocol, wanted.vpn, faults)
+
+
+def find_port_changes(segment: Segment, wanted: HostWanted, observed: ObservedVpn) -> Iterator[AddVpnPort]:
+    """Yield the steps that connect servers with a network, or correct the faults of its ports."""
+    existing = {(port.cluster, port.name): port for port in observed.ports}
+    for step in _wanted_ports(wanted):
+        if step.cluster != segment.id:
+            continue
+        port = existing.get((step.cluster, step.name))
+        if port is None:
+            yield step
+        elif port.faults:
+            yield AddVpnPort(step.segment, step.protocol, port.faults)
+
+
+def _wanted_ports(wanted: HostWanted) -> Iterator[AddVpnPort]:
+    if wanted.vpn is None:
+        return
+    for segment in wanted.segments:
+        for protocol in wanted.vpn.ports if segment.grants else ():
+            yield AddVpnPort(segment, protocol)
+
+
+def find_vpn_ports(interfaces: Sequence[KernelInterface]) -> Iterator[ObservedVpnPort]:
+    """Yield the ports that have an ownership alias, with their faults."""
+    by_index = {interface.index: interface for interface in interfaces}
+    for port in interfaces:
+        vlan, cluster = names.vlan_of_vpn_port(port.name), names.cluster_of_alias(port.alias)
+        if vlan is not None and cluster is not None:
+            yield ObservedVpnPort(cluster, vlan, port.name, tuple(_find_port_faults(port, vlan, cluster, by_index)))
+
+
+def _find_port_faults(
+    port: KernelInterface, vlan: int, cluster: str, by_index: Mapping[int, KernelInterface]
+) -> Iterator[str]:
+    bridge, tap = by_index.get(port.master or 0), by_index.get(port.parent or 0)
+    if tap is None or names.vpn_port_name(tap.name, vlan) != port.name or port.vlan != vlan:
+        yield f"{port.name} is not VLAN {vlan} of its tap"
+    if bridge is None or bridge.name != names.bridge_name(vlan) or names.cluster_of_alias(bridge.alias) != cluster:
+        yield f"{port.name} is not on {names.bridge_name(vlan)}"
+    elif port.mtu != min(bridge.mtu, ETHERNET_MTU):
+        yield f"{port.name} has MTU {port.mtu}, expected {min(bridge.mtu, ETHERNET_MTU)}"
+    if not port.up:
+        yield f"{port.name} is down"
+    if not port.host_ip_disabled:
+        yield f"the host's IP stack uses {port.name}"
+    if not port.hairpin:
+        yield f"{port.name} is not in hairpin mode"
+
+
+def find_tap_faults(tap: KernelInterface | None, name: str) -> Iterator[str]:
+    """Yield the faults of a server's tap."""
+    if tap is None:
+        yield f"{name} is missing"
+        return
+    if tap.master is not None:
+        yield f"{name} is on a bridge"
+    if not tap.up:
+        yield f"{name} is down"
+    if not tap.host_ip_disabled:
+        yield f"the host's IP stack uses {name}"

@@ -1,0 +1,337 @@
+"""The VPN of this gateway: its OpenVPN servers, their ports in networks, and their devices.
+
+The servers continue while the agent restarts. The next agent takes them over: it finds a server by the record of its
+process, and the server's connections by their record. While no agent runs, no device can connect.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from pydantic import ValidationError
+
+from virtcloud.agent import log
+from virtcloud.agent.files import refuse_os_errors, write_durably
+from virtcloud.agent.gateway.admission import ETHERNET_MTU, index_grants
+from virtcloud.agent.gateway.device_control import DeviceControl, SharedGrants
+from virtcloud.agent.gateway.management_socket import UnixManagementSocket
+from virtcloud.agent.gateway.openvpn_config import DEVICES, digest_config, render_config
+from virtcloud.agent.gateway.openvpn_processes import OpenvpnLaunch, VpnServerRecord, find_account, reap
+from virtcloud.agent.gateway.session_records import SessionRecords
+from virtcloud.agent.gateway.vpn_difference import (
+    AddVpnPort,
+    EndVpnSessions,
+    ObservedVpn,
+    ObservedVpnServer,
+    RemoveVpnPort,
+    RunVpnServer,
+    StopVpnServer,
+    VpnStep,
+    find_tap_faults,
+    find_vpn_ports,
+)
+from virtcloud.agent.network import names
+from virtcloud.agent.network.interfaces import BOOT_ID, KernelInterface
+from virtcloud.agent.own_processes import kill_processes, list_own_processes, read_start_time
+from virtcloud.model.errors import Refused, Unreachable, Unsafe, VirtcloudError
+from virtcloud.model.vpn import VpnConnection, VpnProtocol, VpnServer
+from virtcloud.model.wanted import HostWanted, Segment
+
+END_S: Final = 5.0
+"""Longest time in seconds until the connections of a removed grant have ended."""
+TAKE_OVER_S: Final = 2.0
+"""Longest time in seconds until a running server accepts the agent's connection."""
+IPV6: Final = Path("/proc/net/if_inet6")
+RECORD, SESSIONS, SOCKET = "record.json", "sessions.json", "management.sock"
+
+
+class VpnKernel(Protocol):
+    """The operations of the kernel that the VPN's interfaces need."""
+
+    def list_interfaces(self) -> list[KernelInterface]:
+        """Return all interfaces."""
+
+    def add_tap(self, name: str) -> int:
+        """Create a tap in the state down. Return its index."""
+
+    def add_vlan(self, name: str, parent: KernelInterface, vlan: int) -> int:
+        """Create an 802.1Q interface in the state down. Return its index."""
+
+    def change(self, index: int, **values: Any) -> None:  # noqa: ANN401 - netlink's attributes
+        """Change ``name``, ``alias``, ``mtu``, ``master`` or ``up`` of an interface."""
+
+    def set_hairpin(self, index: int) -> None:
+        """Allow a bridge's port to send a frame back through the same port."""
+
+    def disable_host_ip(self, index: int, name: str) -> None:
+        """Stop the host's IP stack from using an interface."""
+
+    def delete(self, index: int) -> None:
+        """Delete an interface. An absent interface is success."""
+
+
+class VpnGateway:
+    """The VPN of this gateway. All operations are idempotent."""
+
+    def __init__(
+        self,
+        kernel: VpnKernel,
+        folder: Path,
+        changed: Callable[[], object] = lambda: None,
+        shared: SharedGrants | None = None,
+    ) -> None:
+        """Store the servers' records in ``folder``. ``changed`` is called after each change of the connections."""
+        self._kernel = kernel
+        self._folder = folder
+        self._changed = changed
+        self._shared = shared or SharedGrants()
+        self._controls: dict[VpnProtocol, DeviceControl] = {}
+        self._wanted: VpnServer | None = None
+        self._children: set[int] = set()
+
+    @property
+    def connections(self) -> tuple[VpnConnection, ...]:
+        """All connected devices. Any thread may read them."""
+        return tuple(connection for control in tuple(self._controls.values()) for connection in control.connections)
+
+    def receive(self, wanted: HostWanted, segments: Sequence[Segment]) -> None:
+        """Apply the grants of a wanted document at once. ``segments`` are the segments that this agent supports."""
+        self._wanted = wanted.vpn
+        grants = index_grants(segments)
+        profiles = {granted.grant.profile for granted in grants.values()}
+        self._shared.grants = grants
+        self._shared.latest = {profile: entry for profile, entry in self._shared.latest.items() if profile in profiles}
+        for control in self._controls.values():
+            control.wake()
+
+    def read(self, interfaces: Sequence[KernelInterface]) -> ObservedVpn:
+        """Return the servers and their ports. Take over the servers of a former agent."""
+        servers = [server for protocol in VpnProtocol if (server := self._observe(protocol, interfaces)) is not None]
+        return ObservedVpn(tuple(servers), tuple(find_vpn_ports(interfaces)), self._wanted_configs())
+
+    def apply(self, step: VpnStep) -> None:
+        """Apply one step. Raise Refused or Unsafe if it fails."""
+        match step:
+            case RunVpnServer(protocol, server):
+                self.ensure_server(protocol, server)
+            case StopVpnServer(protocol):
+                self.ensure_no_server(protocol)
+            case EndVpnSessions():
+                self._wait_for_end(step)
+            case AddVpnPort(segment, protocol):
+                self.ensure_port(segment, protocol)
+            case RemoveVpnPort(cluster, name):
+                self.ensure_no_port(cluster, name)
+
+    def close(self) -> None:
+        """Stop to control the servers, which continue."""
+        for control in self._controls.values():
+            control.stop()
+
+    def ensure_server(self, protocol: VpnProtocol, server: VpnServer) -> None:
+        """Start a server. Stop a former server first. Raise Refused, with OpenVPN's reason, if it cannot start."""
+        self._stop(protocol)
+        tap = self._ensure_tap(DEVICES[protocol])
+        with refuse_os_errors(f"create the folder of the OpenVPN server in {self._folder}"):
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o711)
+            for folder in (self._path(protocol), self._folder / "empty"):
+                folder.mkdir(exist_ok=True, mode=0o700)
+        config = self._render(server, protocol)
+        launch = OpenvpnLaunch(self._path(protocol) / SOCKET)
+        try:
+            self._start(protocol, launch, config, tap)
+        except VirtcloudError as error:
+            self._stop(protocol)
+            if isinstance(error, Unreachable):
+                raise Refused(f"cannot start OpenVPN at {protocol} port {server.ports[protocol]}: {error}") from error
+            raise
+        finally:
+            launch.close()
+
+    def ensure_no_server(self, protocol: VpnProtocol) -> None:
+        """Stop a server, and remove its tap and its records. An absent server is success."""
+        self._stop(protocol)
+        for interface in self._kernel.list_interfaces():
+            if interface.name == DEVICES[protocol] and interface.alias == names.VPN_ALIAS:
+                self._kernel.delete(interface.index)
+        with refuse_os_errors(f"remove the records of {self._path(protocol)}"):
+            for name in (RECORD, SESSIONS, SOCKET):
+                (self._path(protocol) / name).unlink(missing_ok=True)
+
+    def ensure_port(self, segment: Segment, protocol: VpnProtocol) -> None:
+        """Connect a server with a network's bridge, or correct the port's faults.
+
+        The port is up after everything else is set. So no frame passes before the port is in its bridge and filters.
+        """
+        name, vlan = names.vpn_port_name(DEVICES[protocol], segment.vlan), segment.vlan
+        interfaces = {interface.name: interface for interface in self._kernel.list_interfaces()}
+        bridge, tap = interfaces.get(names.bridge_name(vlan)), interfaces.get(DEVICES[protocol])
+        if bridge is None or names.cluster_of_alias(bridge.alias) != segment.id:
+            raise Refused(f"expected bridge {names.bridge_name(vlan)} of cluster {segment.key}, found none")
+        if tap is None or protocol not in self._controls:
+            raise Refused(f"the OpenVPN server of {protocol} is not running")
+        port = interfaces.get(name)
+        if port is not None and names.cluster_of_alias(port.alias) is None:
+            raise Unsafe(f"virtcloud did not create the interface {name}; left unchanged: remove or rename it")
+        if port is not None and (port.parent, port.vlan) == (tap.index, vlan):
+            index = port.index
+            self._kernel.change(index, alias=names.ownership_alias(segment.id))
+        else:
+            index = self._create_port(segment, name, tap, [port, interfaces.get(names.temporary_vpn_port_name(vlan))])
+        self._kernel.disable_host_ip(index, name)
+        self._kernel.change(index, master=bridge.index, mtu=min(bridge.mtu, ETHERNET_MTU))
+        self._kernel.set_hairpin(index)
+        self._kernel.change(index, up=True)
+
+    def ensure_no_port(self, cluster: str, name: str) -> None:
+        """Disconnect a server from a network. An absent port is success."""
+        for interface in self._kernel.list_interfaces():
+            if interface.name == name and names.cluster_of_alias(interface.alias) == cluster:
+                self._kernel.delete(interface.index)
+
+    def _create_port(
+        self, segment: Segment, name: str, tap: KernelInterface, former: list[KernelInterface | None]
+    ) -> int:
+        for interface in former:
+            if interface is not None:
+                self._kernel.delete(interface.index)
+        index = self._kernel.add_vlan(names.temporary_vpn_port_name(segment.vlan), tap, segment.vlan)
+        self._kernel.change(index, name=name, alias=names.ownership_alias(segment.id))
+        return index
+
+    def _ensure_tap(self, name: str) -> int:
+        """Create a tap or correct its faults. Return its index. Raise Unsafe if the tap is a foreign interface."""
+        tap = next((interface for interface in self._kernel.list_interfaces() if interface.name == name), None)
+        if tap is not None and tap.alias != names.VPN_ALIAS:
+            raise Unsafe(f"virtcloud did not create the interface {name}; left unchanged: remove or rename it")
+        index = tap.index if tap else self._kernel.add_tap(name)
+        self._kernel.change(index, alias=names.VPN_ALIAS, mtu=ETHERNET_MTU, master=0)
+        self._kernel.disable_host_ip(index, name)
+        self._kernel.change(index, up=True)
+        return index
+
+    def _start(self, protocol: VpnProtocol, launch: OpenvpnLaunch, config: str, tap: int) -> None:
+        record = VpnServerRecord(
+            protocol=protocol,
+            pid=launch.pid,
+            started=read_start_time(launch.pid) or 0,
+            boot=BOOT_ID.read_text().strip(),
+            tap=tap,
+        )
+        self._write_record(record)
+        self._children.add(launch.pid)
+        launch.configure(config)
+        with _name_error(launch):
+            connection = UnixManagementSocket(self._path(protocol) / SOCKET, has_ended=launch.has_ended)
+        control = self._make_control(protocol, connection)
+        try:
+            control.start()
+        except VirtcloudError:
+            connection.close()
+            raise
+        self._write_record(record.model_copy(update={"config": digest_config(config)}))
+        self._run(protocol, control)
+        log.info("vpn_server_started", protocol=protocol, pid=launch.pid)
+
+    def _observe(self, protocol: VpnProtocol, interfaces: Sequence[KernelInterface]) -> ObservedVpnServer | None:
+        record = self._read_record(protocol)
+        if record is None or not record.is_running:
+            return None
+        fault = self._take_over(protocol) if protocol not in self._controls else self._controls[protocol].fault
+        tap = next((interface for interface in interfaces if interface.name == DEVICES[protocol]), None)
+        faults = [*([fault] if fault else []), *find_tap_faults(tap, DEVICES[protocol])]
+        if tap is not None and tap.index != record.tap:
+            faults.append(f"{tap.name} was created again")
+        control = self._controls.get(protocol)
+        return ObservedVpnServer(protocol, record.config, tuple(faults), control.sessions if control else ())
+
+    def _take_over(self, protocol: VpnProtocol) -> str | None:
+        """Control a server that a former agent started. Return the error, or None."""
+        try:
+            connection = UnixManagementSocket(self._path(protocol) / SOCKET, TAKE_OVER_S)
+        except VirtcloudError as error:
+            return str(error)
+        control = self._make_control(protocol, connection)
+        try:
+            control.take_over()
+        except VirtcloudError as error:
+            connection.close()
+            return str(error)
+        self._run(protocol, control)
+        return None
+
+    def _make_control(self, protocol: VpnProtocol, connection: UnixManagementSocket) -> DeviceControl:
+        records = SessionRecords(self._path(protocol) / SESSIONS)
+        return DeviceControl(protocol, connection, self._shared, records, self._notice_change)
+
+    def _notice_change(self) -> None:
+        """Report the change, and check the other servers: a profile's new connection ends its former connection."""
+        for control in tuple(self._controls.values()):
+            control.wake()
+        self._changed()
+
+    def _run(self, protocol: VpnProtocol, control: DeviceControl) -> None:
+        self._controls[protocol] = control
+        threading.Thread(target=control.run, name=f"devices at OpenVPN {protocol}", daemon=True).start()
+
+    def _stop(self, protocol: VpnProtocol) -> None:
+        """Stop the control and the processes of a server. Its devices are disconnected."""
+        control = self._controls.pop(protocol, None)
+        if control is not None:
+            control.stop()
+        record = self._read_record(protocol)
+        recorded = {record.pid} if record is not None and record.is_running else set()
+        kill_processes(str(self._path(protocol) / SOCKET), recorded | list_own_processes())
+        if record is not None and record.pid in self._children:
+            self._children.discard(record.pid)
+            reap(record.pid)
+
+    def _wait_for_end(self, step: EndVpnSessions) -> None:
+        """Wait until connections have ended. Raise Refused if they do not end; then the server must be stopped."""
+        control, deadline = self._controls.get(step.protocol), time.monotonic() + END_S
+        while control is not None and control.fault is None:
+            if not {session.client for session in control.sessions} & set(step.clients):
+                return
+            if time.monotonic() > deadline:
+                self._stop(step.protocol)
+                raise Refused(f"connections did not end within {END_S:.0f} s; the OpenVPN server starts again")
+            control.wake()
+            time.sleep(0.05)
+        self._stop(step.protocol)
+
+    def _wanted_configs(self) -> dict[VpnProtocol, str]:
+        server = self._wanted
+        if server is None:
+            return {}
+        return {protocol: digest_config(self._render(server, protocol)) for protocol in server.ports}
+
+    def _render(self, server: VpnServer, protocol: VpnProtocol) -> str:
+        return render_config(server, protocol, find_account(), self._folder / "empty", ipv6=IPV6.exists())
+
+    def _path(self, protocol: VpnProtocol) -> Path:
+        return self._folder / protocol.value
+
+    def _read_record(self, protocol: VpnProtocol) -> VpnServerRecord | None:
+        try:
+            return VpnServerRecord.model_validate_json((self._path(protocol) / RECORD).read_bytes())
+        except FileNotFoundError:
+            return None
+        except (OSError, ValidationError) as error:
+            log.warning("vpn_record_unreadable", file=self._path(protocol) / RECORD, error=error)
+            return None
+
+    def _write_record(self, record: VpnServerRecord) -> None:
+        with refuse_os_errors("record the OpenVPN server"):
+            write_durably(self._path(record.protocol) / RECORD, record.model_dump_json().encode())
+
+
+@contextmanager
+def _name_error(launch: OpenvpnLaunch) -> Iterator[None]:
+    """Add OpenVPN's own message to an error within the block."""
+    try:
+        yield
+    except Unreachable as error:
+        raise Unreachable(f"{error}: {launch.read_error()}") from error
