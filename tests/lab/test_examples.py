@@ -4,11 +4,13 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from lab_clusters import remove
+from batch_scenarios.lab_batch import batch_in_lab
+from lab_clusters import ended, remove, until
 from lab_jobs import LabJob, create_user, open_job
 
 from virtcloud.client.sbf import SbfClient
@@ -17,9 +19,12 @@ from virtcloud.jobs.openpbs_request import JobShape, admit_pbs_job
 from virtcloud.jobs.request import parse_request
 from virtcloud.lab import Lab, debian_image, lab_images
 from virtcloud.model.cluster import ClusterSpec
+from virtcloud.testing.fakepbs import BatchJobState, BatchSubmission, FakeBatch, JobStatus
 
 pytestmark = pytest.mark.lab
 
+JOB_S = 240.0
+"""The time limit of a job in the fake batch system, below the time limit of a test (300 s)."""
 EXAMPLES = Path(__file__).parents[2] / "docs/examples"
 MPIRUN = """#!/bin/sh
 # Stands for mpirun: starts the program once for each slot, over ssh. Called with --hostfile FILE PROGRAM.
@@ -96,18 +101,39 @@ def test_the_collecting_example_uses_all_guests_at_once(lab: Lab, tmp_path: Path
     assert [(tmp_path / f"g{number}/result.txt").read_text().strip() for number in (1, 2, 3)] == results
 
 
-def test_the_bandwidth_example_runs_open_mpi_in_debian_guests(lab: Lab, client: SbfClient) -> None:
+def test_the_bandwidth_example_runs_in_a_batch_system(lab: Lab, client: SbfClient) -> None:
+    """Hooks create the cluster. The script logs in with plain ssh, and runs Debian's Open MPI at three sites."""
     root = debian_image.ensure_debian_root(debian_image.LIGHT, lambda _: None)
     lab_images.make_debian_image(lab.state.folder / "images", "debian", root)
     key = client.add_key("alice", (lab.state.folder / "keys/user.pub").read_text())
-    job = start_job(lab, client, "bandwidth.pbs", JobRun("51.pbs", "alice", ("brno-h1", "praha-h1", "plzen-h1"), 600))
-    job.run("cat > bandwidth.py <<'END'\n" + script("bandwidth.py") + "END")
-    done = job.run(script("bandwidth.pbs"))
-    remove(client, "51.pbs")
+    hosts = ("brno-h1", "praha-h1", "plzen-h1")
+    create_user(lab, hosts[0], "alice")
+    lab.run(hosts[0], ["sh", "-c", "cat > /run/alice/bandwidth.py"], stdin=script("bandwidth.py"), check=True)
+    with batch_in_lab(lab, client, hosts) as batch:
+        status = run_to_end(batch, submission("bandwidth.pbs", "alice"))
+        output = batch.output(status.id)
+        until(client, status.id, ended)
     client.remove_key("alice", key.fingerprint)
-    assert done.stdout.splitlines()[:3] == [f"logged in as alice at g{n}" for n in (1, 2, 3)]
-    pairs = re.findall(r"^(g\d - g\d): \d+ Mbit/s$", done.stdout, re.MULTILINE)
-    assert (sorted(pairs), done.stderr) == (["g1 - g2", "g1 - g3", "g2 - g3"], "")
+    assert (status.exit_status, status.hosts, output.stderr) == (0, hosts, ""), output
+    lines = [f"logged in as alice at g{n}" for n in (1, 2, 3)]
+    lines += [f"g{a} - g{b}: [1-9][0-9]* Mbit/s" for a, b in ((1, 2), (1, 3), (2, 3))]
+    assert re.fullmatch("\n".join(lines) + "\n", output.stdout), output
+
+
+def submission(example: str, user: str) -> BatchSubmission:
+    """Return the submission of an example, with the options in its comments."""
+    options = dict(re.findall(r"^#PBS -l (\w+)=(.*)$", script(example), re.MULTILINE))
+    select, place, walltime = (options.pop(name) for name in ("select", "place", "walltime"))
+    return BatchSubmission(script(example), user, select, place, walltime, options)
+
+
+def run_to_end(batch: FakeBatch, wanted: BatchSubmission) -> JobStatus:
+    """Submit a job and wait for its end. Return its status."""
+    job, deadline = batch.submit(wanted), time.monotonic() + JOB_S
+    while (status := batch.status(job)).state is not BatchJobState.FINISHED:
+        assert time.monotonic() < deadline, (status, batch.output(job), batch.seen)
+        time.sleep(0.2)
+    return status
 
 
 def test_bobs_job_reads_from_alices_job_in_her_network(lab: Lab, client: SbfClient) -> None:

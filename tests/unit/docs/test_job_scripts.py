@@ -1,13 +1,19 @@
-"""The example script bandwidth.pbs with an ssh that prints what a test chooses: exit codes and messages."""
+"""The examples bandwidth.pbs and bandwidth.torque with an ssh that prints what a test chooses."""
 
 import os
+import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[3] / "docs/examples/bandwidth.pbs"
+from pbs_hooks.torque.scripts.script_settings import read_script_settings
+from pbs_hooks.torque.scripts.submit_filter import filter_submission
+from virtcloud.jobs.request_values import RequestError
+
+EXAMPLES = Path(__file__).parents[3] / "docs/examples"
+SCRIPT, TORQUE_SCRIPT = EXAMPLES / "bandwidth.pbs", EXAMPLES / "bandwidth.torque"
 SSH = """#!/bin/sh
 # The arguments are: -F FILE -o BatchMode=yes GUEST COMMAND. The script of the test is in $SSH_ANSWERS.
 shift 4; guest=$1; shift
@@ -24,11 +30,12 @@ class JobScript:
 
     folder: Path
     environment: dict[str, str]
+    script: Path = SCRIPT
 
     def run(self, answers: str, **changes: str) -> tuple[int, str, str]:
         environment = self.environment | {"SSH_ANSWERS": answers} | changes
         done = subprocess.run(  # noqa: S603 - our own script
-            ["/bin/bash", SCRIPT], env=environment, cwd=self.folder, capture_output=True, text=True, check=False
+            ["/bin/bash", self.script], env=environment, cwd=self.folder, capture_output=True, text=True, check=False
         )
         return done.returncode, done.stdout, done.stderr
 
@@ -73,3 +80,23 @@ def test_a_missing_program_is_named_before_any_login(job: JobScript) -> None:
 def test_a_job_without_a_cluster_is_told_what_to_request(job: JobScript) -> None:
     message = "bandwidth: this job has no cluster: submit it with -l vcluster=image=debian\n"
     assert job.run("", VCLUSTER_GUESTS="") == (1, "", message)
+
+
+def test_a_torque_job_reads_its_variables_from_a_file(job: JobScript) -> None:
+    cluster = {name: job.environment.pop(name) for name in ("VCLUSTER_GUESTS", "VCLUSTER_SSH_CONFIG")}
+    (job.folder / "7.torque").write_text("".join(f"export {name}='{value}'\n" for name, value in cluster.items()))
+    shutil.copy(SCRIPT, job.folder)
+    script = TORQUE_SCRIPT.read_text()
+    assert "/run/virtcloud/torque/" in script
+    job.script = job.folder / "bandwidth.torque"
+    job.script.write_text(script.replace("/run/virtcloud/torque/", f"{job.folder}/"))
+    printed = "logged in as alice at g1\nlogged in as alice at g2\ng1 - g2: 900 Mbit/s\n"
+    assert job.run(LOGIN + MEASURED, PBS_JOBID="7.torque", PBS_O_WORKDIR=str(job.folder)) == (0, printed, "")
+
+
+def test_torques_submit_filter_accepts_the_example() -> None:
+    script = TORQUE_SCRIPT.read_text()
+    settings = read_script_settings("/nonexistent/torque.json")
+    assert "\n#PBS -l other=vcluster=image=debian\n" in filter_submission([], script, settings, {})
+    with pytest.raises(RequestError, match="a walltime is required, at most"):
+        filter_submission(["-l", "walltime=999:0:0"], script, settings, {})

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,30 +22,42 @@ INTERPRETER_START_S = 15.0
 INTERPRETER_PROGRAM = Path(__file__).parent / "interpreter" / "run.py"
 
 
+RunProgram = Callable[[Sequence[str], float], "subprocess.CompletedProcess[str]"]
+"""Runs a command with a time limit in seconds. Raises subprocess.TimeoutExpired, or OSError if the start fails."""
+
+
 class HookDidNotRunError(Exception):
     """The interpreter did not start, or ended before the hook. The message contains the interpreter's output."""
 
 
-def run_hook(
+def run_here(command: Sequence[str], timeout_s: float) -> "subprocess.CompletedProcess[str]":
+    """Run a command on this computer."""
+    # the hook and the interpreter come from the caller
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)  # noqa: S603
+
+
+def run_hook(  # noqa: PLR0913 - options of the interpreter
     hook_text: str,
     event: HookEvent,
     python: str = sys.executable,
     *,
     within: Sequence[str] = (),
     folder: Path | None = None,
+    run_program: RunProgram = run_here,
 ) -> HookOutcome:
     """Run a hook on an event and return the outcome.
 
     ``python``: the interpreter (default: the current one). ``within``: a command prefix, such as
-    ``("ip", "netns", "exec", "n1")``. The hook is killed after its alarm. Raises HookDidNotRunError if the interpreter
-    did not run the hook.
+    ``("ip", "netns", "exec", "n1")``. ``folder``: where the hook's files are created. ``run_program``: runs the
+    interpreter, for example on another computer that has the same ``folder``. The hook is killed after its alarm.
+    Raises HookDidNotRunError if the interpreter did not run the hook.
     """
     with tempfile.TemporaryDirectory(prefix="fakepbs-", dir=folder) as name:
         work = Path(name)
         _write_input(work, hook_text, event)
         command = [*within, python, *BARE_OPTIONS, str(INTERPRETER_PROGRAM), name]
         limit = event.alarm + INTERPRETER_START_S
-        return _run_interpreter(work, command, limit)
+        return _run_interpreter(work, command, limit, run_program)
 
 
 def _write_input(work: Path, hook_text: str, event: HookEvent) -> None:
@@ -57,10 +69,9 @@ def _write_input(work: Path, hook_text: str, event: HookEvent) -> None:
     (work / "event.json").write_text(json.dumps(event.as_json(config)), encoding="utf-8")
 
 
-def _run_interpreter(work: Path, command: list[str], limit: float) -> HookOutcome:
+def _run_interpreter(work: Path, command: list[str], limit: float, run_program: RunProgram) -> HookOutcome:
     try:
-        # the hook and the interpreter come from the caller
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)  # noqa: S603
+        ended = run_program(command, limit)
     except subprocess.TimeoutExpired:
         return HookOutcome(accepted=False, failure=HookFailure.KILLED, seconds=limit)
     except OSError as error:
