@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("pyroute2")
 pytest.importorskip("libvirt")
 
 UP = {"do": "up", "cluster": "12.pbs", "attempt": 1}

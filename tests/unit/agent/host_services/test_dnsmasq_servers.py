@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import kernel_links
 import pytest
 from scapy.layers.dhcp import BOOTP, DHCP
 from scapy.layers.dhcp6 import (
@@ -129,7 +130,7 @@ class Bridge:
             f"switch{vlan}": names.tagged_interface_name("eth0", vlan),
         }
         for computer, port in ports.items():
-            kernel._socket.link("add", ifname=computer, kind="veth", peer=port)
+            kernel_links.link("add", ifname=computer, kind="veth", peer=port)
             kernel.disable_host_ip(kernel._index(computer), computer)
             kernel.change(kernel._index(computer), up=True)
             alias = names.ownership_alias(segment.id) if computer.startswith("switch") else ""
@@ -349,7 +350,7 @@ def test_a_port_that_lost_its_isolation_is_corrected(in_world: Callable[..., Any
     def work(world: World) -> object:
         pid = world.pid()
         for port in ("vs100", "eth0.100"):
-            world.kernel._socket.brport("set", index=world.kernel._index(port), isolated=0)
+            kernel_links.brport("set", index=world.kernel._index(port), isolated=0)
         faults = world.faults()
         world.servers.ensure_server(make_segment())
         return faults, world.faults(), world.pid() == pid

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import kernel_links
 import pytest
 from fake_machine import FakeUplinkRecords
 from job_access_host import Host, as_user, is_alive, job_access, open_host
@@ -134,8 +135,8 @@ def test_a_guest_reaches_nothing_through_the_port(in_namespace: Run, root: Path)
 def _serve_on_all_addresses(host: Host) -> None:
     """Set up what a guest must not reach: another network with forwarding, and a service on port 7 of the host."""
     index = host.kernel.add_bridge("lan0")
-    host.kernel._socket.addr("add", index=index, address="198.51.100.1", prefixlen=24)
-    host.kernel._socket.link("set", index=index, state="up")
+    kernel_links.addr("add", index=index, address="198.51.100.1", prefixlen=24)
+    kernel_links.link("set", index=index, state="up")
     Path("/proc/sys/net/ipv4/conf/all/forwarding").write_text("1")
     server = host.exit_stack.enter_context(socket.create_server(("0.0.0.0", 7)))  # noqa: S104 - in a namespace of the test
     assert server

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import kernel_links
 from fake_machine import FakeUplinkRecords
 
 from virtcloud.agent.difference import ObservedSegment
@@ -19,7 +20,7 @@ def netlink() -> Iterator[NetlinkKernel]:
     """Open the kernel of the present network namespace, and create a veth pair: uplink0 and uplink1."""
     kernel = NetlinkKernel()
     try:
-        kernel._socket.link("add", ifname="uplink0", kind="veth", peer="uplink1")
+        kernel_links.link("add", ifname="uplink0", kind="veth", peer="uplink1")
         for name in ("uplink0", "uplink1"):
             interface = find_interface(kernel, name)
             assert interface
@@ -60,7 +61,7 @@ def test_a_smaller_port_does_not_reduce_the_bridges_mtu(
     def work() -> object:
         with netlink() as kernel:
             SegmentInterfaces(kernel, FakeUplinkRecords()).ensure_segment(make_segment("a", 100, port="uplink0"))
-            kernel._socket.link("add", ifname="small0", kind="veth", peer="small1")
+            kernel_links.link("add", ifname="small0", kind="veth", peer="small1")
             small, bridge = find_interface(kernel, "small0"), find_interface(kernel, "br100")
             assert small
             assert bridge

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from typing import Literal
 
+import kernel_links
 import pytest
 from guest_attacks import (
     OWN4,
@@ -144,7 +145,7 @@ def connected() -> Iterator[Wire]:
     with closing(NetlinkKernel()) as kernel:
         bridge = kernel.add_bridge("br100")
         for name, peer in (("guest", PORT), ("switch", "uplink")):
-            kernel._socket.link("add", ifname=name, kind="veth", peer=peer)
+            kernel_links.link("add", ifname=name, kind="veth", peer=peer)
             kernel.disable_host_ip(kernel._index(name), name)
             kernel.change(kernel._index(name), up=True)
             kernel.change(kernel._index(peer), master=bridge, up=True)

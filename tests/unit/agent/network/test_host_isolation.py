@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from ipaddress import IPv4Address, IPv6Address
 
+import kernel_links
+
 from virtcloud.agent.network.kernel import NetlinkKernel
 
 Run = Callable[[Callable[[], object]], object]
@@ -74,16 +76,16 @@ def build_bridge(kernel: NetlinkKernel, *, isolated: bool) -> int:
     bridge = kernel.add_bridge("br100")
     if isolated:
         kernel.disable_host_ip(bridge, "br100")
-    kernel._socket.link("add", ifname="port", kind="veth", peer="guest")
-    indexes = {name: kernel._socket.link_lookup(ifname=name)[0] for name in ("port", "guest")}
+    kernel_links.link("add", ifname="port", kind="veth", peer="guest")
+    indexes = {name: kernel_links.find_index(name) for name in ("port", "guest")}
     for name, index in indexes.items():
         # The kernel itself must send no frames on the guest's interface and on the bridge's port.
         kernel.disable_host_ip(index, name)
     kernel.change(indexes["port"], master=bridge, up=True)
     kernel.change(indexes["guest"], up=True)
-    kernel._socket.link("add", ifname="host0", kind="veth", peer="host1")
-    host = kernel._socket.link_lookup(ifname="host0")[0]
-    kernel._socket.addr("add", index=host, address=str(HOST), prefixlen=24)
+    kernel_links.link("add", ifname="host0", kind="veth", peer="host1")
+    host = kernel_links.find_index("host0")
+    kernel_links.addr("add", index=host, address=str(HOST), prefixlen=24)
     kernel.change(host, up=True)
     return bridge
 
@@ -108,7 +110,7 @@ def datagrams(host: socket.socket) -> Iterator[str]:
 
 
 def mac_address_of(kernel: NetlinkKernel, index: int) -> bytes:
-    return bytes.fromhex(kernel._socket.link("get", index=index)[0].get_attr("IFLA_ADDRESS").replace(":", ""))
+    return bytes.fromhex(kernel_links.link("get", index=index)[0].get_attr("IFLA_ADDRESS").replace(":", ""))
 
 
 def describe_frame(frame: bytes) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import kernel_links
 import pytest
 from fake_machine import FakeUplinkRecords
 
@@ -47,7 +48,7 @@ def test_a_bridge_has_no_spanning_tree_and_no_multicast_snooping(in_namespace: R
     def work() -> object:
         with netlink() as kernel:
             kernel.add_bridge("br100")
-            data = kernel._socket.link("get", ifname="br100")[0].get_attr("IFLA_LINKINFO").get_attr("IFLA_INFO_DATA")
+            data = kernel_links.link("get", ifname="br100")[0].get_attr("IFLA_LINKINFO").get_attr("IFLA_INFO_DATA")
             return data.get_attr("IFLA_BR_STP_STATE"), data.get_attr("IFLA_BR_MCAST_SNOOPING")
 
     assert in_namespace(work) == (0, 0)
@@ -99,8 +100,8 @@ def test_an_uplink_of_the_real_kernel_is_restored(
         with netlink() as kernel:
             _uplink(kernel, former)
             if mode == "1":
-                index = kernel._socket.link_lookup(ifname="uplink0")[0]
-                kernel._socket.addr("add", index=index, address="fe80::7", prefixlen=64)
+                index = kernel_links.find_index("uplink0")
+                kernel_links.addr("add", index=index, address="fe80::7", prefixlen=64)
             before, segments = kernel._link_local("uplink0"), SegmentInterfaces(kernel, FakeUplinkRecords())
             segments.ensure_segment(make_segment("a", 100, port="uplink0", untagged=True))
             segments.ensure_no_segment("a", 100)
@@ -126,15 +127,15 @@ def test_an_addressed_interface_is_recognised(in_namespace: Run) -> None:
     def work() -> object:
         with netlink() as kernel:
             _uplink(kernel)
-            index = kernel._socket.link_lookup(ifname="uplink0")[0]
-            kernel._socket.addr("add", index=index, address="192.0.2.1", prefixlen=24)
+            index = kernel_links.find_index("uplink0")
+            kernel_links.addr("add", index=index, address="192.0.2.1", prefixlen=24)
             return {interface.name: interface.addressed for interface in kernel.list_interfaces()}
 
     assert in_namespace(work) == {"lo": False, "uplink0": True, "uplink1": False}
 
 
 def _uplink(kernel: NetlinkKernel, settings: dict[str, str] | None = None) -> None:
-    kernel._socket.link("add", ifname="uplink0", kind="veth", peer="uplink1")
+    kernel_links.link("add", ifname="uplink0", kind="veth", peer="uplink1")
     for setting, value in (settings or {}).items():
         _sysctl_path("uplink0", setting).write_text(value)
     for name in ("uplink0", "uplink1"):
@@ -179,7 +180,7 @@ def test_a_bridges_packet_filter_option_is_read_and_reset(in_namespace: Run) -> 
     def work() -> object:
         with netlink() as kernel:
             index = kernel.add_bridge("br100")
-            kernel._socket.link("set", index=index, kind="bridge", br_nf_call_iptables=1)
+            kernel_links.link("set", index=index, kind="bridge", br_nf_call_iptables=1)
             before = find_interface(kernel, "br100")
             kernel.disable_packet_filter(index)
             after = find_interface(kernel, "br100")

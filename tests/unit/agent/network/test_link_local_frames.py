@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from contextlib import closing, suppress
 
+import kernel_links
+
 from virtcloud.agent.network.kernel import NetlinkKernel
 
 Run = Callable[[Callable[[], object]], object]
@@ -27,9 +29,9 @@ def forwarded(addresses: list[str]) -> list[str]:
         bridge = kernel.add_bridge("br100")
         kernel.disable_host_ip(bridge, "br100")
         for name, peer in (("guest", "port1"), ("uplink", "port2")):
-            kernel._socket.link("add", ifname=name, kind="veth", peer=peer)
-            kernel.change(kernel._socket.link_lookup(ifname=name)[0], up=True)
-            kernel.change(kernel._socket.link_lookup(ifname=peer)[0], master=bridge, up=True)
+            kernel_links.link("add", ifname=name, kind="veth", peer=peer)
+            kernel.change(kernel_links.find_index(name), up=True)
+            kernel.change(kernel_links.find_index(peer), master=bridge, up=True)
         kernel.change(bridge, up=True)
         with (
             socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as guest,
