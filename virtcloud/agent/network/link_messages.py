@@ -6,10 +6,11 @@ The numbers are part of the kernel's interface to programs. They do not change.
 import socket
 import struct
 from collections.abc import Container
+from dataclasses import dataclass
 from enum import IntEnum
 from ipaddress import IPv6Address
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final
 
 from virtcloud.agent.network.interfaces import KernelInterface
 from virtcloud.agent.network.netlink import (
@@ -96,7 +97,8 @@ FILTERS = (BridgeData.NF_CALL_IPTABLES, BridgeData.NF_CALL_IP6TABLES, BridgeData
 _NO_ATTRIBUTES: Final[Values] = MappingProxyType({})
 
 
-class InterfaceAddress(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class InterfaceAddress:
     """An address of an interface. ``address`` has the octets of the packet's field."""
 
     index: int
