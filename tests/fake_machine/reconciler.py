@@ -14,11 +14,11 @@ from virtcloud.agent.difference import (
     Step,
     StepPending,
     StopGuests,
-    WritePeerFiles,
     digest,
 )
 from virtcloud.agent.network.guest_filters import ObservedFilters, list_elements
 from virtcloud.model.errors import Refused, VirtcloudError
+from virtcloud.model.vpn import VpnConnection
 from virtcloud.model.wanted import HostWanted, Segment, WantedDocument
 
 
@@ -102,6 +102,16 @@ class FakeManagedHost:
     def remove_orphaned_files(self, _wanted: HostWanted) -> None:
         """Do nothing: this host has no files."""
 
+    def receive(self, _wanted: HostWanted) -> None:
+        """Do nothing: this host admits no devices."""
+
+    def vpn_connections(self) -> tuple[VpnConnection, ...]:
+        """Return no connections."""
+        return ()
+
+    def notice_vpn_changes(self, _notice: object) -> None:
+        """Do nothing: this host has no connections."""
+
     def read(self) -> ObservedHost:
         """Return the observed state."""
         return self.observed
@@ -138,5 +148,5 @@ def _apply_step(observed: ObservedHost, step: Step) -> ObservedHost:
             return replace(
                 observed, guests=(*observed.guests, ObservedGuest(segment.id, guest.name, digest(segment, guest)))
             )
-        case WritePeerFiles():
+        case _:  # peer files and the VPN, which no fake host observes
             return observed

@@ -16,6 +16,7 @@ from types import ModuleType
 
 from virtcloud.agent import log
 from virtcloud.agent.capacity import CapacityReporter
+from virtcloud.agent.gateway.connection_reports import ConnectionReporter
 from virtcloud.agent.guest_access.session_listener import SessionListener
 from virtcloud.agent.host_boot import HostBoot
 from virtcloud.agent.job_access.job_files import JobFiles, RelayProvider
@@ -162,6 +163,7 @@ def _reconcile(element: Name, settings: AgentSettings, stop: StopSignal, supervi
         ) as host,
         sbf_client(settings, settings.token_file, JOB_SOCKET_SBF_TIMEOUT_S) as job_sbf,
         sbf_client(settings, settings.token_file) as session_sbf,
+        sbf_client(settings, settings.token_file) as vpn_sbf,
     ):
         timing = ReconcileTiming(settings.timing.check, settings.timing.retry_first, settings.timing.retry_most)
         report_capacity = CapacityReporter(element, sbf).report
@@ -178,17 +180,21 @@ def _reconcile(element: Name, settings: AgentSettings, stop: StopSignal, supervi
             receive=host.receive,
         )
         cache.wake = reconciler.wake
+        reporter = ConnectionReporter(element, vpn_sbf, host.vpn_connections)
+        host.notice_vpn_changes(reporter.notice_change)
         relays = adapters.make_job_relays(settings)
         connect = adapters.make_guest_connector(element, settings, host, relays, session_sbf)
         sessions = SessionListener(element, session_sbf, connect, adapters.open_bridge)
         socket_adapters = JobSocketAdapters(relays)
         with serve_job_socket(element, settings, job_sbf, reconciler.wake, socket_adapters, supervisor.start):
             sessions.start(supervisor.start)
+            reporter.start(supervisor.start)
             log.info("started", element=element, sbf=settings.sbf, socket=settings.socket)
             supervisor.report_ready()
             reconciler.run()
             supervisor.report_stopping()
             sessions.stop()
+            reporter.stop()
 
 
 def _make_pause(stop: StopSignal, supervisor: ThreadSupervisor) -> Callable[[float], None]:

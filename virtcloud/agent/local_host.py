@@ -47,6 +47,7 @@ from virtcloud.agent.step_application import unsupported_segments
 from virtcloud.model.errors import Refused
 from virtcloud.model.guest_sessions import GuestSession, SessionKind
 from virtcloud.model.values import Name
+from virtcloud.model.vpn import VpnConnection
 from virtcloud.model.wanted import HostWanted, Segment
 
 MIB = 1 << 20
@@ -73,7 +74,7 @@ class LocalHost:
         self._guests = guests
         self._filters = filters
         self._servers = servers
-        self.vpn = vpn
+        self._vpn = vpn
         self.consoles = consoles or GuestConsoles()
         self.root_reservations = guests.root_reservations
         self._orphans_removed_for: HostWanted | None = None
@@ -82,9 +83,18 @@ class LocalHost:
 
     def receive(self, wanted: HostWanted) -> None:
         """Apply the grants of a wanted document at once, before the other changes of the host."""
-        if self.vpn is not None:
+        if self._vpn is not None:
             unsupported = unsupported_segments(wanted.segments)
-            self.vpn.receive(wanted, [segment for segment in wanted.segments if segment.id not in unsupported])
+            self._vpn.receive(wanted, [segment for segment in wanted.segments if segment.id not in unsupported])
+
+    def vpn_connections(self) -> tuple[VpnConnection, ...]:
+        """Return the devices that are connected to this gateway. Any thread may call this method."""
+        return self._vpn.connections if self._vpn else ()
+
+    def notice_vpn_changes(self, notice: Callable[[], object]) -> None:
+        """Call ``notice`` after each change of the connected devices."""
+        if self._vpn is not None:
+            self._vpn.changed = notice
 
     def read(self) -> ObservedHost:
         """Return the segments as the kernel reports them, and the guests as the hypervisors report them.
@@ -95,7 +105,7 @@ class LocalHost:
         filters = self._filters.read() if self._filters else None
         self._interfaces = self._segments.list_interfaces()
         servers = self._servers.read(self._interfaces) if self._servers else ()
-        vpn = self.vpn.read(self._interfaces) if self.vpn else ObservedVpn()
+        vpn = self._vpn.read(self._interfaces) if self._vpn else ObservedVpn()
         return ObservedHost(self._segments.read(self._interfaces), guests, hypervisor_errors, filters, servers, vpn)
 
     def remove_orphaned_files(self, wanted: HostWanted) -> None:
@@ -153,8 +163,8 @@ class LocalHost:
                     "[guests] in the agent's settings"
                 )
             case _:
-                if self.vpn:
-                    self.vpn.apply(step)
+                if self._vpn:
+                    self._vpn.apply(step)
 
     def _remove(self, step: RemoveSegment) -> None:
         self._segments.ensure_no_segment(step.cluster, step.vlan)

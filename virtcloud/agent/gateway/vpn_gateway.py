@@ -80,13 +80,13 @@ class VpnGateway:
         self,
         kernel: VpnKernel,
         folder: Path,
-        changed: Callable[[], object] = lambda: None,
         shared: SharedGrants | None = None,
     ) -> None:
-        """Store the servers' records in ``folder``. ``changed`` is called after each change of the connections."""
+        """Store the servers' records in ``folder``."""
         self._kernel = kernel
         self._folder = folder
-        self._changed = changed
+        self.changed: Callable[[], object] = lambda: None
+        """Called after each change of the connections."""
         self._shared = shared or SharedGrants()
         self._controls: dict[VpnProtocol, DeviceControl] = {}
         self._wanted: VpnServer | None = None
@@ -271,7 +271,7 @@ class VpnGateway:
         """Report the change, and check the other servers: a profile's new connection ends its former connection."""
         for control in tuple(self._controls.values()):
             control.wake()
-        self._changed()
+        self.changed()
 
     def _run(self, protocol: VpnProtocol, control: DeviceControl) -> None:
         self._controls[protocol] = control

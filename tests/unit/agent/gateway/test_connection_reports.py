@@ -1,0 +1,64 @@
+"""Tests of the reports of connected devices."""
+
+import threading
+from datetime import UTC, datetime
+
+from virtcloud.agent.gateway.connection_reports import ConnectionReporter
+from virtcloud.agent.supervision import start_unsupervised
+from virtcloud.model.errors import ServiceUnreachable
+from virtcloud.model.values import Name
+from virtcloud.model.vpn import VpnConnection, VpnConnections, VpnProtocol
+
+CONNECTION = VpnConnection(
+    profile="p1", protocol=VpnProtocol.UDP, remote="192.0.2.1:5", connected_at=datetime(2026, 1, 1, tzinfo=UTC)
+)
+LIMIT_S = 10.0
+
+
+class FakeVpnApi:
+    """Records the reports. The first ``failures`` reports fail."""
+
+    def __init__(self, failures: int = 0) -> None:
+        self.failures = failures
+        self.reports: list[int] = []
+        self.reported = threading.Event()
+
+    def report_connections(self, gateway: str, report: VpnConnections) -> None:
+        assert gateway == "gw"
+        if self.failures:
+            self.failures -= 1
+            raise ServiceUnreachable("SBF does not answer")
+        self.reports.append(len(report.connections))
+        self.reported.set()
+
+
+def test_a_gateway_without_connections_reports_nothing() -> None:
+    api = FakeVpnApi()
+    assert ConnectionReporter(Name("gw"), api, lambda: ()).report()
+    assert api.reports == []
+
+
+def test_the_last_connections_end_is_reported() -> None:
+    api, connections = FakeVpnApi(), [(CONNECTION,), ()]
+    reporter = ConnectionReporter(Name("gw"), api, lambda: connections.pop(0))
+    assert (reporter.report(), reporter.report()) == (True, True)
+    assert api.reports == [1, 0]
+
+
+def test_a_failed_report_of_the_end_is_repeated() -> None:
+    api, connections = FakeVpnApi(), [(CONNECTION,), (), ()]
+    reporter = ConnectionReporter(Name("gw"), api, lambda: connections.pop(0))
+    reporter.report()
+    api.failures = 1
+    assert (reporter.report(), reporter.report()) == (False, True)
+    assert api.reports == [1, 0]
+
+
+def test_a_change_is_reported_without_waiting_for_the_interval() -> None:
+    api, connections = FakeVpnApi(), [(), (CONNECTION,)]
+    reporter = ConnectionReporter(Name("gw"), api, lambda: connections.pop(0) if connections else (), interval_s=3600)
+    reporter.start(start_unsupervised)
+    reporter.notice_change()
+    assert api.reported.wait(LIMIT_S)
+    reporter.stop()
+    assert api.reports == [1]
