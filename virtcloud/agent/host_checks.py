@@ -90,7 +90,7 @@ def _checks(config: Path) -> Iterator[HostCheck]:
         yield from _kernel(settings)
         yield from _hypervisors(settings)
     if settings.hypervisors:
-        yield _attempt("services", "DHCP and DNS for guests", describe_dnsmasq, required=False)
+        yield _attempt("services", "DHCP, DNS and metadata for guests", describe_dnsmasq, required=False)
     yield from _sbf(settings, checks_uplinks=not missing)
     yield _agent(settings)
 

@@ -210,7 +210,7 @@ def open_host(
         )
         filters = _open_filters(settings)
         guests = LocalGuests(hypervisors, _guest_settings(settings), pause, cache=cache, consoles=consoles)
-        servers = DnsmasqServers(kernel, settings.state / "servers")
+        servers = DnsmasqServers(kernel, settings.state / "servers", has_filters=filters is not None)
         yield LocalHost(segments, guests, filters, consoles, servers, vpn)
     finally:
         vpn.close()

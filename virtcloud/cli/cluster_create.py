@@ -130,8 +130,8 @@ RENAME_GUESTS = (
     "host_services",
     multiple=True,
     type=click.Choice(get_args(HostService)),
-    help="A service that hosts offer to their guests: DHCP with the addresses of the spec, or DNS with the names of "
-    "the network's guests (needs dhcp); may be repeated.",
+    help="A service that hosts offer to their guests: DHCP with the addresses of the spec, DNS with the names of the "
+    "network's guests, or metadata, which is the guest's seed by HTTP. All need dhcp; may be repeated.",
 )
 @click.option(
     "--vpn",

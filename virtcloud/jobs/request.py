@@ -141,7 +141,7 @@ REQUEST_KEYS = OrderedDict(
             RequestKey(
                 request_values.SERVICES,
                 "What each host offers to its guests: `dhcp` with the addresses of the spec, `dns` with the names of "
-                "all guests. `dns` needs `dhcp`. Default: none.",
+                "all guests, `metadata` with the guest's seed. All need `dhcp`. Default: none.",
                 "dhcp+dns",
             ),
         ),
@@ -214,6 +214,8 @@ def find_conflicts(values: Mapping[str, Any]) -> Iterator[Tuple[str, str]]:
     services = values.get("services", ())
     if services and "dhcp" not in services:
         yield "services", "dhcp too, by which guests find the server"
+    if "metadata" in services and values.get("filters") == "open":
+        yield "services", "no metadata together with filters=open"
     versions = ip_versions(values.get("subnet", ()))
     if len(set(versions)) < len(versions):
         yield "subnet", "at most one IPv4 subnet and one IPv6 subnet"

@@ -87,7 +87,7 @@ DISK = _size_between(MIN_DISK_MB, MAX_DISK_MB, "a size from %dmb to 64tb, such a
 PIDS = integer_between(16, 4000000)
 BANDWIDTH = integer_between(1, 400000, "Mbit/s")
 FILTERS = ValueKind("addresses or open", _matcher(re.compile("addresses|open")))
-SERVICES = ValueKind("services such as dhcp+dns (dhcp, dns)", _matcher(re.compile("dhcp|dns")), many=True)
+SERVICES = ValueKind("dhcp, dns or metadata, such as dhcp+dns", _matcher(re.compile("dhcp|dns|metadata")), many=True)
 SITES = ValueKind("names of sites such as brno+praha", NAME.read, many=True)
 GUESTS = integer_between(1, MAX_GUESTS)
 VLAN = integer_between(2, 4094, "a VLAN ID")

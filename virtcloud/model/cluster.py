@@ -109,11 +109,12 @@ GuestService = Literal["dhcp", "ra"]
 """A service that guests offer to other guests of their network: DHCP, or IPv6 router advertisements."""
 OMIT_EMPTY: Final = Field(exclude_if=not_)
 """An empty list is left out of documents, because an older SBF refuses a spec with a key that it does not know."""
-HostService = Literal["dhcp", "dns"]
+HostService = Literal["dhcp", "dns", "metadata"]
 """A service that each host of a network offers to its own guests.
 
 - ``dhcp``: DHCP, DHCPv6 and router advertisements, with the addresses of the spec
 - ``dns``: the names of all guests of the network
+- ``metadata``: the guest's seed by HTTP, as cloud-init reads it
 """
 NETWORK_KEYS: Final = ("name", "vlan", "subnets", "shares_with", "sites", "filters", "serves", "host_services")
 """The keys of a spec that only a new network has."""
@@ -203,8 +204,9 @@ class ClusterSpec(Document):
     serves: Annotated[tuple[GuestService, ...], OMIT_EMPTY] = ()
     """Services that guests offer to other guests; answers of other DHCP servers and routers are dropped."""
     host_services: Annotated[tuple[HostService, ...], OMIT_EMPTY] = ()
-    """Services that hosts offer to their guests: `dhcp` with the addresses of the spec, and `dns` with the names of the
-    network's guests. `dns` needs `dhcp`, by which guests learn the address of the DNS server."""
+    """Services that hosts offer to their guests: `dhcp` with the addresses of the spec, `dns` with the names of the
+    network's guests, and `metadata` (the guest's seed by HTTP). `dns` and `metadata` need `dhcp`, by which guests learn
+    the way to the server. `metadata` identifies guests by their addresses, so open `filters` are refused."""
     vpn: Annotated[bool, OMIT_EMPTY] = False
     """Whether SBF connects the cluster to gateways at its creation. Otherwise, the first VPN profile does so."""
     spread: GuestSpread | None = None
@@ -251,7 +253,13 @@ class ClusterSpec(Document):
             return self
         path = ("host_services",)
         if "dhcp" not in self.host_services:
-            raise BadInput("expected dhcp with dns, because guests learn by DHCP where the DNS server is", path)
+            first = self.host_services[0]
+            server = {"dns": "DNS"}.get(first, first)
+            raise BadInput(
+                f"expected dhcp with {first}, because guests learn by DHCP where the {server} server is", path
+            )
+        if "metadata" in self.host_services and self.filters == "open":
+            raise BadInput("expected no metadata with filters: open, by which a guest could read another's seed", path)
         if "dhcp" in self.serves:
             raise BadInput("expected DHCP servers on hosts or in guests (serves), got both", path)
         if self.subnets == () and not any(guest.addresses for guest in self.guests):

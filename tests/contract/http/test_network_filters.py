@@ -69,13 +69,20 @@ def test_agents_receive_the_networks_filters(world: World) -> None:
 
 def test_agents_of_hosts_with_guests_must_know_the_services(world: World) -> None:
     """An older agent would leave the guests without addresses. On a host without guests, it has nothing to do."""
-    put(world, "a", "brno-h1", guests=[guest("g1", "brno-h1")], hosts=["praha-h1"], host_services=["dhcp", "dns"])
+    put(
+        world,
+        "a",
+        "brno-h1",
+        guests=[guest("g1", "brno-h1")],
+        hosts=["praha-h1"],
+        host_services=["dhcp", "dns", "metadata"],
+    )
     put(world, "n", "brno-h2", joins="a", guests=[guest("n1", "brno-h2")])
     found = {}
     for host in ("brno-h1", "brno-h2", "praha-h1"):
         (segment,) = ask(world, "GET", f"/v1/elements/{host}/wanted").json()["wanted"]["segments"]
         found[host] = (segment["host_services"], segment["requires"], len(segment["peers"]))
-    services = ["dhcp", "dns"]
+    services = ["dhcp", "dns", "metadata"]
     assert found == {
         "brno-h1": (services, ["host-services"], 2),
         "brno-h2": (services, ["host-services"], 2),

@@ -72,6 +72,12 @@ def in_namespace() -> Callable[[Callable[[], T]], T]:
     return run
 
 
+@pytest.fixture(scope="session")
+def unshare() -> Callable[[], None]:
+    """Return the function that moves a thread to a new network namespace."""
+    return _unshare
+
+
 def _unshare() -> None:
     if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNET):
         raise OSError(ctypes.get_errno(), "cannot create a network namespace")

@@ -49,8 +49,8 @@ def test_limits_filters_and_reach_are_in_the_spec() -> None:
 
 
 def test_requested_services_of_hosts_are_in_the_spec() -> None:
-    spec = ClusterSpec.model_validate(build_cluster_spec(parse_request("image=a:services=dhcp+dns"), RUN))
-    assert spec.host_services == ("dhcp", "dns")
+    spec = ClusterSpec.model_validate(build_cluster_spec(parse_request("image=a:services=dhcp+metadata"), RUN))
+    assert spec.host_services == ("dhcp", "metadata")
 
 
 def test_without_a_subnet_the_default_is_used() -> None:

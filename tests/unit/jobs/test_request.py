@@ -87,11 +87,15 @@ def test_a_file_may_replace_the_line() -> None:
         ),
         (
             "image=a:services=dhcp+ntp",
-            "vcluster: services: expected services such as dhcp+dns (dhcp, dns), got 'dhcp+ntp' (character 9)",
+            "vcluster: services: expected dhcp, dns or metadata, such as dhcp+dns, got 'dhcp+ntp' (character 9)",
         ),
         (
             "image=a:services=dns",
             "vcluster: services: expected dhcp too, by which guests find the server, got 'dns' (char",
+        ),
+        (
+            "image=a:services=dhcp+metadata:filters=open",
+            "vcluster: services: expected no metadata together with filters=open, got 'dhcp+metadata' (character 9)",
         ),
         (
             "image=a:services=dhcp:net=mine",

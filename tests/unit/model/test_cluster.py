@@ -51,7 +51,15 @@ def test_only_a_new_network_chooses_its_filters(key: str) -> None:
         ("host_services: [dns]", "expected dhcp with dns, because guests learn by DHCP where the DNS server is"),
         ("host_services: [dhcp]\nserves: [dhcp]", "expected DHCP servers on hosts or in guests (serves), got both"),
         ("host_services: [dhcp]\nsubnets: []", "expected addresses that DHCP can assign, got subnets: []"),
-        ("host_services: [metadata]", "expected 'dhcp' or 'dns', got 'metadata'"),
+        (
+            "host_services: [metadata]",
+            "expected dhcp with metadata, because guests learn by DHCP where the metadata server is",
+        ),
+        (
+            "host_services: [dhcp, metadata]\nfilters: open",
+            "expected no metadata with filters: open, by which a guest could read another's seed",
+        ),
+        ("host_services: [ntp]", "expected 'dhcp', 'dns' or 'metadata', got 'ntp'"),
     ],
 )
 def test_services_of_hosts_that_cannot_work_are_refused(keys: str, reason: str) -> None:

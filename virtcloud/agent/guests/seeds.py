@@ -36,10 +36,15 @@ def render_nocloud(segment: Segment, guest: GuestWanted, seed: GuestSeed, files:
     Raise Refused if the user's cloud-config cannot be merged.
     """
     return {
-        META_DATA: render_yaml({"instance-id": instance_id(segment, guest), "local-hostname": guest.name}),
+        META_DATA: render_meta_data(segment, guest),
         USER_DATA: render_cloud_config(_cloud_config(segment, guest, seed, files), guest.name, seed.user_data),
-        NETWORK_CONFIG: render_yaml(_network_config(segment, guest)),
+        NETWORK_CONFIG: render_network_config(segment, guest),
     }
+
+
+def render_meta_data(segment: Segment, guest: GuestWanted) -> str:
+    """Return the ID and the name of a guest."""
+    return render_yaml({"instance-id": instance_id(segment, guest), "local-hostname": guest.name})
 
 
 def instance_id(segment: Segment, guest: GuestWanted) -> str:
@@ -95,11 +100,11 @@ def _write_command(path: str, content: str) -> str:
     return f"mkdir -p {folder}; cat >{path} <<'{END_OF_FILE}'\n{content}{END_OF_FILE}\n"
 
 
-def _network_config(segment: Segment, guest: GuestWanted) -> CloudConfig:
+def render_network_config(segment: Segment, guest: GuestWanted) -> str:
     """Return the configuration of eth0. If the host offers DHCP, the seed lists only the addresses without DHCP."""
     assigned = list_assigned_addresses(segment, guest)
     versions = {ip_interface(address).version for address in assigned}
-    return {
+    config = {
         "version": 2,
         "ethernets": {
             "eth0": {
@@ -112,3 +117,4 @@ def _network_config(segment: Segment, guest: GuestWanted) -> CloudConfig:
             }
         },
     }
+    return render_yaml(config)

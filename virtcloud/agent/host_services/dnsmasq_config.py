@@ -22,6 +22,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_interface
 from typing import Final
 
 from virtcloud.agent.guests import peer_files
+from virtcloud.agent.host_services.guest_identity import list_neighbours
 from virtcloud.model.guest_seed import Peer
 from virtcloud.model.wanted import GuestWanted, Segment
 
@@ -29,6 +30,8 @@ DEVICE: Final = "svc0"
 """The server's interface, in a network namespace of its own."""
 ADDRESS: Final = "169.254.169.254"
 """The server's IPv4 address (RFC 3927). Several clouds use this address for DNS and metadata."""
+ADDRESS6: Final = "fe80::a9fe:a9fe"
+"""The link-local IPv6 address of the metadata service, as other clouds derive it from the IPv4 address."""
 MAC: Final = "02:76:63:00:00:fe"
 """The MAC address of the server's interface on every host, so that a guest that moved finds the server again."""
 CONFIG, NAMES = "dnsmasq.conf", "names"
@@ -55,6 +58,10 @@ _COMMON_LINES: Final = (
     "quiet-ra",
 )
 """The settings that bind the server to its interface. The server reads no file of the host."""
+BROADCAST_LINE: Final = "dhcp-broadcast"
+"""With a metadata service, dnsmasq broadcasts its answers. Otherwise it would replace the permanent neighbours, which
+identify guests, by others, which guests can change.
+"""
 _DNS_LINES: Final = (f"local=/{peer_files.PRIVATE_DOMAIN}/", "domain-needed", "cache-size=0")
 
 
@@ -62,17 +69,19 @@ _DNS_LINES: Final = (f"local=/{peer_files.PRIVATE_DOMAIN}/", "domain-needed", "c
 class DnsmasqFiles:
     """The settings with which a server is started, and the names, which it can read again while it runs.
 
-    ``addresses`` are the addresses of its interface, with prefix lengths.
+    ``addresses`` are the addresses of its interface, with prefix lengths. ``neighbours`` are the addresses and MAC
+    addresses of the guests if the network has a metadata service, which identifies guests by them.
     """
 
     config: str
     addresses: tuple[str, ...]
     names: str
+    neighbours: tuple[tuple[str, str], ...] = ()
 
     @property
     def config_digest(self) -> str:
         """A digest of what only a restart changes."""
-        return _digest((self.config, *self.addresses))
+        return _digest((self.config, *self.addresses, *(part for pair in self.neighbours for part in pair)))
 
     @property
     def names_digest(self) -> str:
@@ -82,17 +91,19 @@ class DnsmasqFiles:
 
 def render_dnsmasq(segment: Segment) -> DnsmasqFiles:
     """Return the files of the server of a segment's guests."""
-    subnets = _list_subnets(segment)
+    subnets, has_metadata = _list_subnets(segment), "metadata" in segment.host_services
     lines = (
         *_COMMON_LINES,
         *(_DNS_LINES if "dns" in segment.host_services else ("port=0",)),
         *(_dhcp_lines(segment, subnets) if subnets else ()),
+        *((BROADCAST_LINE,) if has_metadata else ()),
     )
     anycast = (f"{subnet.network_address}/{subnet.prefixlen}" for subnet in subnets if subnet.version == _IPV6)
     return DnsmasqFiles(
         config="".join(f"{line}\n" for line in lines),
-        addresses=(f"{ADDRESS}/32", *anycast),
+        addresses=(f"{ADDRESS}/32", *((f"{ADDRESS6}/64",) if has_metadata else ()), *anycast),
         names="".join(_name_lines(segment.peers)),
+        neighbours=list_neighbours(segment) if has_metadata else (),
     )
 
 

@@ -1,15 +1,18 @@
 """Starts dnsmasq in a new network namespace, without the host's privileges.
 
-The agent runs this file as a program: ``python -I -S dnsmasq_program.py``. The file uses only the standard library, so
-the program starts quickly. The program performs these steps:
+The agent runs `main` with ``python -I -S``. The program uses only the standard library, so it starts quickly. It
+performs these steps:
 
 1. create a network namespace, and print ``apart`` and the process ID
 2. read the specification, which is one line of JSON
 3. configure the interface, drop the privileges, and execute dnsmasq, which keeps the process ID
 
 dnsmasq runs as its own user and keeps three capabilities: to bind ports below 1024, to send raw packets, and to change
-the neighbours of its interface. These capabilities are valid in its network namespace only. No program that it could
-execute gets more (``no_new_privs``). The namespace forwards no packets. The namespace ends with the process.
+the neighbours of its interface. These capabilities are valid in its network namespace only. The namespace forwards no
+packets. The namespace ends with its processes.
+
+In a cluster with a metadata service, the program sets the neighbours and the rules that assign each address to one
+guest (`guest_identity`).
 
 dnsmasq closes its standard output when it is ready. Before, it writes errors there.
 """
@@ -17,33 +20,39 @@ dnsmasq closes its standard output when it is ready. Before, it writes errors th
 import ctypes
 import fcntl
 import ipaddress
-import json
 import os
-import resource
 import socket
 import struct
 import sys
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
-CLONE_NEWNET = 0x40000000  # linux/sched.h
+from virtcloud.agent.host_services.server_isolation import (
+    NET_ADMIN,
+    NET_BIND_SERVICE,
+    NET_RAW,
+    close_input,
+    create_network_namespace,
+    drop_privileges,
+    fork_from_agent,
+    limit_resources,
+    read_specification,
+)
+from virtcloud.agent.network.netlink import (
+    NLM_F_CREATE,
+    NLM_F_REPLACE,
+    MessageKind,
+    RouteSocket,
+    encode_attributes,
+)
+
 SIOCADDRT, SIOCSIFFLAGS, SIOCSIFADDR, SIOCSIFNETMASK = 0x890B, 0x8914, 0x8916, 0x891C  # linux/sockios.h, netdevice(7)
 IFF_UP, RTF_UP = 1, 1
-PR_SET_KEEPCAPS, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE = 8, 24, 38, 47, 2
-CAPABILITY_VERSION_3 = 0x20080522  # linux/capability.h
-KEPT_CAPABILITIES = (10, 12, 13)  # CAP_NET_BIND_SERVICE, CAP_NET_ADMIN, CAP_NET_RAW
-LAST_CAPABILITY = 63
+NDA_DST, NDA_LLADDR, NUD_PERMANENT = 1, 2, 0x80  # linux/neighbour.h
 IPV4 = 4
-LIMITS = {
-    resource.RLIMIT_CORE: 0,
-    resource.RLIMIT_NOFILE: 256,
-    resource.RLIMIT_FSIZE: 0,
-    resource.RLIMIT_AS: 256 << 20,
-}
-NICENESS = 5
-"""A guest can send many requests. The host's other processes have precedence."""
+KEPT_CAPABILITIES = (NET_BIND_SERVICE, NET_ADMIN, NET_RAW)
+NFTABLES = "libnftables.so.1"
 SYSCTL = Path("/proc/sys/net")
-_LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class RouteEntry(ctypes.Structure):
@@ -67,22 +76,26 @@ class RouteEntry(ctypes.Structure):
 
 
 def main() -> None:
-    """Start dnsmasq. This function returns only if the agent ended before it sent the specification."""
+    """Start dnsmasq. Exit if the agent ended before it sent the specification, or print the error of a step."""
+    try:
+        _start()
+    except OSError as error:
+        sys.exit(str(error))
+
+
+def _start() -> None:
     os.dup2(1, 2)
-    _call("create a network namespace", _LIBC.unshare(CLONE_NEWNET))
-    if os.fork():  # the parent process ends, so dnsmasq is not a child of the agent
-        os._exit(0)
-    os.write(1, f"apart {os.getpid()}\n".encode())
-    line = sys.stdin.readline()
-    if not line:
-        return
-    spec = json.loads(line)
+    create_network_namespace()
+    fork_from_agent()
+    spec = read_specification()
     _configure_interface(spec["device"], spec["addresses"])
-    _limit_resources()
-    _drop_privileges(spec["uid"], spec["gid"])
+    if spec["neighbours"]:
+        _set_neighbours(spec["device"], spec["neighbours"])
+        _set_rules(spec["rules"])
+    limit_resources()
+    drop_privileges(spec["uid"], spec["gid"], KEPT_CAPABILITIES)
     os.chdir("/")
-    with Path(os.devnull).open("rb") as null:
-        os.dup2(null.fileno(), 0)
+    close_input()
     os.execve(spec["argv"][0], spec["argv"], {})  # noqa: S606 - the agent names dnsmasq
 
 
@@ -134,37 +147,28 @@ def _default_route(device: bytes) -> RouteEntry:
     return RouteEntry(destination=any_address, mask=any_address, flags=RTF_UP, device=device)
 
 
-def _limit_resources() -> None:
-    for limit, value in LIMITS.items():
-        resource.setrlimit(limit, (value, value))
-    os.nice(NICENESS)
+def _set_neighbours(device: str, neighbours: Iterable[tuple[str, str]]) -> None:
+    """Assign addresses to MAC addresses for ever, so that no guest can redirect the answers to another guest."""
+    kernel, index = RouteSocket(), socket.if_nametoindex(device)
+    for address, mac in neighbours:
+        kernel.change(MessageKind.NEWNEIGH, _encode_neighbour(index, address, mac), NLM_F_CREATE | NLM_F_REPLACE)
+    kernel.close()
 
 
-def _drop_privileges(uid: int, gid: int) -> None:
-    """Change to this user with `KEPT_CAPABILITIES`, which also dnsmasq gets (ambient set, capabilities(7))."""
-    for capability in range(LAST_CAPABILITY + 1):
-        if capability not in KEPT_CAPABILITIES:
-            _LIBC.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)  # fails for capabilities that the kernel does not have
-    _call("keep capabilities", _LIBC.prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0))
-    os.setgroups([])
-    os.setresgid(gid, gid, gid)
-    os.setresuid(uid, uid, uid)
-    kept = sum(1 << capability for capability in KEPT_CAPABILITIES)
-    header, data = struct.pack("Ii", CAPABILITY_VERSION_3, 0), struct.pack("6I", kept, kept, kept, 0, 0, 0)
-    _call("drop capabilities", _LIBC.capset(header, data))
-    for capability in KEPT_CAPABILITIES:
-        _call("keep capabilities", _LIBC.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, capability, 0, 0))
-    _call("renounce new privileges", _LIBC.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+def _encode_neighbour(index: int, text: str, mac: str) -> bytes:
+    address = ipaddress.ip_address(text)
+    family = socket.AF_INET if address.version == IPV4 else socket.AF_INET6
+    values = {NDA_DST: address.packed, NDA_LLADDR: bytes.fromhex(mac.replace(":", ""))}
+    return struct.pack("=BxxxiHBB", family, index, NUD_PERMANENT, 0, 0) + encode_attributes(values)
 
 
-def _call(action: str, result: Any) -> None:  # noqa: ANN401 - ctypes
-    if result:
-        error_number = ctypes.get_errno()
-        raise OSError(error_number, f"cannot {action}: {os.strerror(error_number)}")
-
-
-if __name__ == "__main__":
-    try:
-        main()
-    except OSError as error:
-        sys.exit(str(error))
+def _set_rules(rules: str) -> None:
+    """Set rules of nftables, in the syntax of nft(8)."""
+    library = ctypes.CDLL(NFTABLES)
+    library.nft_ctx_new.restype = ctypes.c_void_p
+    library.nft_ctx_get_error_buffer.restype = ctypes.c_char_p
+    context = ctypes.c_void_p(library.nft_ctx_new(0))
+    library.nft_ctx_buffer_error(context)
+    if library.nft_run_cmd_from_buffer(context, rules.encode()):
+        error = library.nft_ctx_get_error_buffer(context).decode(errors="replace").partition("\n")[0]
+        raise OSError(f"cannot set the rules of nftables: {error}")

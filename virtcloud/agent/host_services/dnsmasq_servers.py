@@ -1,5 +1,7 @@
 """The dnsmasq servers of this host: one process for each cluster, each in a network namespace of its own.
 
+A cluster with a metadata service has a second process in the same namespace (`metadata_processes`).
+
 A veth pair connects the namespace to the cluster's bridge. The port on the bridge has the cluster's ownership alias.
 The namespace has no name. It ends with the process, and the port ends with the namespace. Servers continue while the
 agent restarts.
@@ -18,19 +20,20 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from pydantic import ValidationError
-
 from virtcloud.agent import log
-from virtcloud.agent.files import refuse_os_errors, write_durably
+from virtcloud.agent.files import refuse_os_errors
+from virtcloud.agent.host_services import dnsmasq_program
 from virtcloud.agent.host_services.dnsmasq_config import (
     CONFIG,
     DEVICE,
+    FILE_OPTIONS,
     MAC,
     NAMES,
     DnsmasqFiles,
     render_dnsmasq,
 )
-from virtcloud.agent.host_services.dnsmasq_processes import ServerLaunch, file_arguments
+from virtcloud.agent.host_services.guest_identity import render_rules
+from virtcloud.agent.host_services.metadata_processes import MetadataProcesses
 from virtcloud.agent.host_services.server_difference import (
     ObservedServer,
     ServeGuests,
@@ -38,10 +41,15 @@ from virtcloud.agent.host_services.server_difference import (
     find_port_faults,
     list_uplink_ports,
 )
+from virtcloud.agent.host_services.server_processes import (
+    RecordedProcess,
+    ServerLaunch,
+    read_record,
+    write_record,
+)
 from virtcloud.agent.network import names
 from virtcloud.agent.network.interfaces import BOOT_ID, KernelInterface
 from virtcloud.agent.own_processes import kill_processes, list_own_processes, open_processes, read_start_time
-from virtcloud.model.document import Document
 from virtcloud.model.errors import Refused
 from virtcloud.model.wanted import Segment
 
@@ -75,17 +83,11 @@ class ServerPortKernel(Protocol):
         """Delete an interface. An absent interface is success."""
 
 
-class ServerRecord(Document):
-    """A server's process, and the digests of the files that it has read. ``started`` and ``boot`` identify the process.
-
-    The digests are empty while the server starts.
-    """
+class ServerRecord(RecordedProcess):
+    """A server's process, and the digests of the files that it has read, which are empty while the server starts."""
 
     cluster: str
     vlan: int
-    pid: int
-    started: int
-    boot: str
     config: str = ""
     names: str = ""
 
@@ -93,11 +95,17 @@ class ServerRecord(Document):
 class DnsmasqServers:
     """The servers of all clusters of this host. All operations are idempotent."""
 
-    def __init__(self, kernel: ServerPortKernel, folder: Path, boot: str | None = None) -> None:
-        """Store the servers' files in ``folder``, which the first server creates."""
+    def __init__(
+        self, kernel: ServerPortKernel, folder: Path, boot: str | None = None, *, has_filters: bool = True
+    ) -> None:
+        """Store the servers' files in ``folder``, which the first server creates.
+
+        ``has_filters`` states whether the agent filters the frames of guests.
+        """
         self._kernel = kernel
         self._folder = folder
         self._boot = boot or BOOT_ID.read_text().strip()
+        self._metadata = MetadataProcesses(folder, self._boot, has_filters=has_filters)
 
     def read(self, interfaces: Sequence[KernelInterface]) -> tuple[ObservedServer, ...]:
         """Return the servers that have a record, or a port among the host's interfaces."""
@@ -119,8 +127,10 @@ class DnsmasqServers:
     def ensure_server(self, segment: Segment) -> None:
         """Start the server of a segment's guests, or correct its faults and its names.
 
-        Raise Refused if the segment's bridge or dnsmasq is missing, or if dnsmasq or the kernel refuses the start.
+        Raise Refused if the segment's bridge or dnsmasq is missing, if dnsmasq or the kernel refuses the start, or if
+        this host cannot identify guests for a metadata service.
         """
+        self._metadata.check(segment)
         files, folder = render_dnsmasq(segment), self._folder / segment.id
         interfaces = self._kernel.list_interfaces()
         bridge = _find_bridge(segment, interfaces)
@@ -132,11 +142,12 @@ class DnsmasqServers:
             self._remove_server(segment.id, interfaces)
             with refuse_os_errors(f"write the files of dnsmasq to {folder}"):
                 _write_files(folder, files, _find_user())
-            self._start(segment, files, bridge)
-            return
-        self._attach(port.index, bridge)
-        if record.names != files.names_digest:
-            self._reload(record, files, folder)
+            record = self._start(segment, files, bridge)
+        else:
+            self._attach(port.index, bridge)
+            if record.names != files.names_digest:
+                self._reload(record, files, folder)
+        self._metadata.ensure(segment, record, _find_user())
 
     def ensure_no_server(self, cluster: str) -> None:
         """Remove a cluster's server: its port, process, namespace and files. An absent server is success."""
@@ -145,22 +156,20 @@ class DnsmasqServers:
             shutil.rmtree(self._folder / cluster)
 
     def _observe(self, record: ServerRecord, interfaces: Iterable[KernelInterface]) -> ObservedServer:
-        ended = () if self._is_running(record) else ("dnsmasq has ended",)
-        faults = (*ended, *find_port_faults(record.cluster, record.vlan, interfaces))
-        return ObservedServer(record.cluster, record.vlan, record.config, record.names, faults)
+        ended = () if record.is_running(self._boot) else ("dnsmasq has ended",)
+        documents, metadata_faults = self._metadata.read(record.cluster)
+        faults = (*ended, *metadata_faults, *find_port_faults(record.cluster, record.vlan, interfaces))
+        return ObservedServer(record.cluster, record.vlan, record.config, record.names, faults, documents)
 
     def _is_current(self, record: ServerRecord, segment: Segment, files: DnsmasqFiles) -> bool:
         """Return whether the recorded process runs with these settings, and only its names may be outdated."""
         same = (record.cluster, record.vlan, record.config) == (segment.id, segment.vlan, files.config_digest)
-        return same and self._is_running(record)
+        return same and record.is_running(self._boot)
 
-    def _is_running(self, record: ServerRecord) -> bool:
-        return record.boot == self._boot and read_start_time(record.pid) == record.started
-
-    def _start(self, segment: Segment, files: DnsmasqFiles, bridge: KernelInterface) -> None:
+    def _start(self, segment: Segment, files: DnsmasqFiles, bridge: KernelInterface) -> ServerRecord:
         folder, user = self._folder / segment.id, _find_user()
-        argv = [_find_dnsmasq(), "--keep-in-foreground", *file_arguments(folder)]
-        launch = ServerLaunch(argv[2])
+        argv = [_find_dnsmasq(), "--keep-in-foreground", *_file_arguments(folder)]
+        launch = ServerLaunch("dnsmasq", dnsmasq_program.__name__, argv[2])
         try:
             pid = launch.wait_for_namespace()
             record = ServerRecord(
@@ -169,17 +178,20 @@ class DnsmasqServers:
             self._write_record(record)
             self._add_port(segment, bridge, pid)
             spec = {"device": DEVICE, "addresses": files.addresses, "argv": argv}
-            launch.configure({**spec, "uid": user.pw_uid, "gid": user.pw_gid})
+            identity = {"neighbours": files.neighbours, "rules": render_rules(files.neighbours)}
+            launch.configure({**spec, **identity, "uid": user.pw_uid, "gid": user.pw_gid})
         except BaseException:
             launch.close()
             self._remove_server(segment.id, self._kernel.list_interfaces())
             raise
         launch.close()
-        if not self._is_running(record):
+        if not record.is_running(self._boot):
             raise Refused("cannot start dnsmasq: it ended without an error message")
         digests = {"config": files.config_digest, "names": files.names_digest}
-        self._write_record(record.model_copy(update=digests))
+        record = record.model_copy(update=digests)
+        self._write_record(record)
         log.info("server_started", cluster=segment.key, vlan=segment.vlan, pid=pid)
+        return record
 
     def _add_port(self, segment: Segment, bridge: KernelInterface, pid: int) -> None:
         """Create the veth pair. The port has an ownership alias before it is attached to the bridge."""
@@ -205,7 +217,7 @@ class DnsmasqServers:
         """
         with refuse_os_errors(f"write the names of guests to {folder}"):
             _write_file(folder / NAMES, files.names, _find_user().pw_gid)
-        for descriptor in open_processes(file_arguments(folder)[0], (record.pid,)):
+        for descriptor in open_processes(_file_arguments(folder)[0], (record.pid,)):
             signal.pidfd_send_signal(descriptor, signal.SIGHUP)
         self._write_record(record.model_copy(update={"names": files.names_digest}))
 
@@ -215,9 +227,10 @@ class DnsmasqServers:
             is_server_port = names.vlan_of_server_port(interface.name) is not None
             if is_server_port and names.cluster_of_alias(interface.alias) == cluster:
                 self._kernel.delete(interface.index)
+        self._metadata.remove(cluster)
         record = self._read_record(self._folder / cluster)
-        recorded = {record.pid} if record is not None and self._is_running(record) else set()
-        kill_processes(file_arguments(self._folder / cluster)[0], recorded | list_own_processes())
+        recorded = {record.pid} if record is not None and record.is_running(self._boot) else set()
+        kill_processes(_file_arguments(self._folder / cluster)[0], recorded | list_own_processes())
 
     def _list_records(self) -> list[ServerRecord]:
         with refuse_os_errors(f"read the records of {self._folder}"):
@@ -225,19 +238,10 @@ class DnsmasqServers:
         return [record for folder in folders if (record := self._read_record(folder)) is not None]
 
     def _read_record(self, folder: Path) -> ServerRecord | None:
-        """Return a server's record. Return None if there is no readable record."""
-        path = folder / RECORD
-        try:
-            return ServerRecord.model_validate_json(path.read_bytes())
-        except FileNotFoundError:
-            return None
-        except (OSError, ValidationError) as error:
-            log.warning("server_record_unreadable", file=path, error=error)
-            return None
+        return read_record(folder / RECORD, ServerRecord)
 
     def _write_record(self, record: ServerRecord) -> None:
-        with refuse_os_errors(f"record the server of cluster {record.cluster}"):
-            write_durably(self._folder / record.cluster / RECORD, record.model_dump_json().encode())
+        write_record(self._folder / record.cluster / RECORD, record)
 
 
 def describe_dnsmasq() -> str:
@@ -275,6 +279,11 @@ def _find_port(cluster: str, vlan: int, interfaces: Iterable[KernelInterface]) -
         if is_port and names.cluster_of_alias(interface.alias) == cluster:
             return interface
     return None
+
+
+def _file_arguments(folder: Path) -> list[str]:
+    """Return the arguments that name the files of a server. The first one identifies the server's processes."""
+    return [f"{option}={folder / name}" for name, option in FILE_OPTIONS.items()]
 
 
 def _write_files(folder: Path, files: DnsmasqFiles, user: pwd.struct_passwd) -> None:

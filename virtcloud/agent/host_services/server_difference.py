@@ -2,20 +2,25 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from virtcloud.agent.host_services.dnsmasq_config import render_dnsmasq
+from virtcloud.agent.host_services.metadata_documents import hash_metadata
 from virtcloud.agent.network import names
 from virtcloud.agent.network.interfaces import KernelInterface
+from virtcloud.model.cluster import HostService
 from virtcloud.model.errors import count_of
 from virtcloud.model.wanted import Segment
+
+SERVICE_NAMES: Final[dict[HostService, str]] = {"dhcp": "DHCP", "dns": "DNS", "metadata": "metadata"}
 
 
 @dataclass(frozen=True, slots=True)
 class ObservedServer:
     """The server of a cluster's guests on this host.
 
-    ``config`` and ``names`` are the digests of the files that the server has read. ``faults`` describes each
-    difference from a working server.
+    ``config`` and ``names`` are the digests of the files that the server has read. ``metadata`` is the digest of the
+    documents of its metadata service. ``faults`` describes each difference from a working server.
     """
 
     cluster: str
@@ -23,6 +28,7 @@ class ObservedServer:
     config: str = ""
     names: str = ""
     faults: tuple[str, ...] = ()
+    metadata: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +45,7 @@ class ServeGuests:
 
     def __str__(self) -> str:
         """Describe the step for logs and error messages."""
-        services = " and ".join(service.upper() for service in self.segment.host_services)
+        services = " and ".join(SERVICE_NAMES[service] for service in self.segment.host_services)
         faults = f" ({', '.join(self.faults)})" if self.faults else ""
         return f"serve {services} to {count_of(len(self.segment.guests), 'guest')}{faults}"
 
@@ -87,6 +93,8 @@ def _describe_outdated(server: ObservedServer, segment: Segment) -> Iterator[str
         yield "other settings"
     if server.names != files.names_digest:
         yield "other names"
+    if server.metadata != hash_metadata(segment):
+        yield "other metadata"
 
 
 def find_port_faults(cluster: str, vlan: int, interfaces: Iterable[KernelInterface]) -> Iterator[str]:

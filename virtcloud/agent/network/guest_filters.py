@@ -262,7 +262,9 @@ def _list_device_elements(port: DevicePort) -> Iterator[SetElement]:
 
 
 def _list_addresses(port: str, mac: str, addresses: Iterable[str]) -> Iterator[SetElement]:
-    yield from _list_own_addresses(port, [_link_local(mac), *(ip_interface(address).ip for address in addresses)])
+    yield from _list_own_addresses(
+        port, [link_local_address(mac), *(ip_interface(address).ip for address in addresses)]
+    )
 
 
 def _list_own_addresses(port: str, allowed: Iterable[IPv4Address | IPv6Address]) -> Iterator[SetElement]:
@@ -273,7 +275,7 @@ def _list_own_addresses(port: str, allowed: Iterable[IPv4Address | IPv6Address])
     yield from (("targets", port, f"{int(address):#x}") for address in own6)
 
 
-def _link_local(mac: str) -> IPv6Address:
+def link_local_address(mac: str) -> IPv6Address:
     """Return the link-local address that is derived from a MAC address (RFC 4291, appendix A)."""
     octets = bytes.fromhex(mac.replace(":", ""))
     identifier = bytes([octets[0] ^ 2]) + octets[1:3] + b"\xff\xfe" + octets[3:]

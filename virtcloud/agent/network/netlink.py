@@ -20,7 +20,7 @@ Attributes = Mapping[int, memoryview]
 """The values of a message's attributes by type."""
 Values = Mapping[int, bytes]
 """The values of attributes to be sent, by type."""
-NLM_F_REQUEST, NLM_F_ACK, NLM_F_DUMP, NLM_F_EXCL, NLM_F_CREATE = 1, 4, 0x300, 0x200, 0x400
+NLM_F_REQUEST, NLM_F_ACK, NLM_F_REPLACE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_CREATE = 1, 4, 0x100, 0x300, 0x200, 0x400
 NLM_F_DUMP_INTR = 0x10
 """Flag of an answer: the kernel's list changed while the kernel sent the list (linux/netlink.h)."""
 NLMSG_ERROR, NLMSG_DONE = 2, 3
@@ -42,6 +42,7 @@ class MessageKind(IntEnum):
     SETLINK = 19
     NEWADDR = 20
     GETADDR = 22
+    NEWNEIGH = 28
 
 
 class NetlinkError(OSError):

@@ -7,6 +7,7 @@ import pytest
 
 from virtcloud.agent.difference import BuildSegment, ObservedHost, ObservedSegment, StartGuest, compute_difference
 from virtcloud.agent.host_services.dnsmasq_config import render_dnsmasq
+from virtcloud.agent.host_services.metadata_documents import hash_metadata
 from virtcloud.agent.host_services.server_difference import (
     ObservedServer,
     ServeGuests,
@@ -28,7 +29,8 @@ def served(make_segment: Make) -> Segment:
 def running(segment: Segment) -> ObservedServer:
     """Return the server that this segment needs."""
     files = render_dnsmasq(segment)
-    return ObservedServer(segment.id, segment.vlan, files.config_digest, files.names_digest)
+    documents = hash_metadata(segment)
+    return ObservedServer(segment.id, segment.vlan, files.config_digest, files.names_digest, metadata=documents)
 
 
 def steps(segment: Segment | None, *servers: ObservedServer) -> list[object]:
@@ -48,6 +50,13 @@ def test_a_server_starts_behind_its_bridge_and_before_its_guests(served: Segment
 
 
 def test_a_correct_server_needs_no_step(served: Segment) -> None:
+    assert steps(served, running(served)) == []
+
+
+def test_other_documents_replace_the_metadata_service(served: Segment) -> None:
+    served = served.model_copy(update={"host_services": ("dhcp", "metadata")})
+    (step,) = steps(served.model_copy(update={"members": {"c2": "other"}}), running(served))
+    assert str(step) == "serve DHCP and metadata to 1 guest (other metadata)"
     assert steps(served, running(served)) == []
 
 

@@ -1,0 +1,77 @@
+"""PURE. How a server recognizes a guest: by an IP address that belongs to one MAC address for ever.
+
+The filters of guests (`guest_filters`) drop frames of a guest's port that have another source MAC address. The server's
+network namespace assigns each IP address to the MAC address of one guest, in both directions:
+
+* Rules of nftables drop requests whose source MAC address and source IP address do not belong together. Guests may use
+  any IP address by default, so a guest could use the address of another guest.
+* Permanent neighbours (ip-neighbour(8)) send answers to the MAC address of the guest. A guest cannot redirect the
+  answers by ARP or neighbor discovery.
+
+The rules also limit the connections of each guest, so that a guest that floods the server does not delay the others.
+Sources: nft(8), RFC 4291 (link-local addresses).
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from ipaddress import ip_address, ip_interface
+from typing import Final
+
+from virtcloud.agent.network.guest_filters import link_local_address
+from virtcloud.model.wanted import GuestWanted, Segment
+
+PORT: Final = 80
+CONNECTIONS_PER_S, BURST = 20, 100
+"""New connections per second of each guest, and those that it may open at once. cloud-init opens about 30 at a boot."""
+_IPV4: Final = 4
+
+
+def find_guests(segment: Segment) -> dict[str, GuestWanted]:
+    """Return the guest of each address: the addresses of the spec, and the link-local address of the MAC address.
+
+    If two guests have the same address or the same MAC address, it identifies none of them.
+    """
+    macs = Counter(guest.mac for guest in segment.guests)
+    pairs = [(address, guest) for guest in segment.guests for address in _list_addresses(guest)]
+    times = Counter(address for address, _ in pairs)
+    return {address: guest for address, guest in pairs if times[address] == macs[guest.mac] == 1}
+
+
+def list_neighbours(segment: Segment) -> tuple[tuple[str, str], ...]:
+    """Return the address and the MAC address of each guest, in a fixed order."""
+    return tuple(sorted((address, str(guest.mac)) for address, guest in find_guests(segment).items()))
+
+
+def render_rules(neighbours: tuple[tuple[str, str], ...]) -> str:
+    """Return the rules by which only these neighbours reach the port, in the syntax of nft(8)."""
+    pairs4 = [f"{mac} . {address}" for address, mac in neighbours if ip_address(address).version == _IPV4]
+    pairs6 = [f"{mac} . {address}" for address, mac in neighbours if ip_address(address).version != _IPV4]
+    limit = f"limit rate over {CONNECTIONS_PER_S}/second burst {BURST} packets"
+    return f"""\
+table inet metadata {{
+ set guests4 {{ type ether_addr . ipv4_addr; {_elements(pairs4)} }}
+ set guests6 {{ type ether_addr . ipv6_addr; {_elements(pairs6)} }}
+ set connections {{ type ether_addr; size 65535; flags dynamic; }}
+ chain identified {{
+  tcp flags & (syn | ack) == syn update @connections {{ ether saddr {limit} }} drop
+  accept
+ }}
+ chain input {{
+  type filter hook input priority 0; policy accept;
+  meta l4proto != tcp accept
+  tcp dport != {PORT} accept
+  ether saddr . ip saddr @guests4 goto identified
+  ether saddr . ip6 saddr @guests6 goto identified
+  drop
+ }}
+}}
+"""
+
+
+def _list_addresses(guest: GuestWanted) -> Iterator[str]:
+    yield from {str(ip_interface(address).ip) for address in guest.addresses}
+    yield str(link_local_address(guest.mac))
+
+
+def _elements(pairs: list[str]) -> str:
+    return f"elements = {{ {', '.join(pairs)} }};" if pairs else ""

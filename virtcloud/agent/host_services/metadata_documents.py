@@ -1,0 +1,137 @@
+"""PURE. The documents of the metadata service: for each guest, the text at each path.
+
+The paths are those of two data sources of cloud-init, which many other programs read too:
+
+* NoCloud with the seed ``http://169.254.169.254/``: ``meta-data``, ``user-data``, ``network-config``, ``vendor-data``,
+  as the seed's disk has them
+* EC2, in the versions ``2009-04-04`` and ``latest``: ``/latest/user-data``, and a tree of folders and values below
+  ``/latest/meta-data``. The text of a folder lists its items.
+
+Sources: https://docs.cloud-init.io/en/latest/reference/datasources/ (nocloud, ec2); Amazon EC2 User Guide, "Instance
+metadata categories".
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from ipaddress import ip_interface
+from typing import Any, Final
+
+from virtcloud.agent.guests import peer_files
+from virtcloud.agent.guests.peer_files import render_peer_files
+from virtcloud.agent.guests.seeds import (
+    META_DATA,
+    NETWORK_CONFIG,
+    USER_DATA,
+    instance_id,
+    render_meta_data,
+    render_network_config,
+    render_nocloud,
+)
+from virtcloud.agent.host_services.guest_identity import find_guests
+from virtcloud.model.errors import Refused
+from virtcloud.model.guest_seed import WITH_SECRETS
+from virtcloud.model.wanted import GuestWanted, Segment
+
+VERSIONS: Final = ("2009-04-04", "latest")
+VENDOR_DATA: Final = "vendor-data"
+FORM: Final = 1
+"""The version of the documents' form. An agent that renders other documents restarts the servers of an older agent."""
+_IPV4: Final = 4
+_SEGMENT_KEYS: Final = {"id", "key", "members", "mtu", "peers", "host_services"}
+_GUEST_KEYS: Final = {"name", "cluster", "mac", "addresses", "seed"}
+Documents = dict[str, str]
+"""The text at each path. Paths have no slash at their end, except the path ``/``."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataDocuments:
+    """The documents of all guests, and the number of the guest to which each source address belongs."""
+
+    guests: tuple[Documents, ...]
+    addresses: Mapping[str, int]
+
+
+def has_metadata(segment: Segment) -> bool:
+    """Return whether the hosts of a segment offer metadata."""
+    return "metadata" in segment.host_services
+
+
+def hash_metadata(segment: Segment) -> str:
+    """Return a digest of everything on which the documents depend, or "" without a metadata service."""
+    if not has_metadata(segment):
+        return ""
+    guests = (guest.model_dump_json(include=_GUEST_KEYS, context=WITH_SECRETS) for guest in segment.guests)
+    parts = (str(FORM), segment.model_dump_json(include=_SEGMENT_KEYS), *guests)
+    return sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+def render_metadata(segment: Segment) -> MetadataDocuments:
+    """Return the documents of a segment's guests.
+
+    A guest whose cloud-config cannot be merged has no documents. The guest does not start either, for the same reason.
+    """
+    numbers = {guest.mac: number for number, guest in enumerate(segment.guests)}
+    return MetadataDocuments(
+        guests=tuple(_render_guest(segment, guest) for guest in segment.guests),
+        addresses={address: numbers[guest.mac] for address, guest in find_guests(segment).items()},
+    )
+
+
+def _render_guest(segment: Segment, guest: GuestWanted) -> Documents:
+    try:
+        nocloud = _render_nocloud(segment, guest)
+    except Refused:
+        return {}
+    documents = {f"/{name}": text for name, text in nocloud.items()} | {"/": _list_items(VERSIONS)}
+    for version in VERSIONS:
+        tree = {"meta-data": _ec2_tree(segment, guest), "user-data": nocloud[USER_DATA]}
+        documents |= _flatten(f"/{version}", tree)
+    return documents
+
+
+def _render_nocloud(segment: Segment, guest: GuestWanted) -> Documents:
+    """Return the content of the seed's disk. A guest without a seed only learns its name and its addresses."""
+    if guest.seed is not None:
+        files = render_nocloud(segment, guest, guest.seed, render_peer_files(segment, guest))
+    else:
+        network_config = render_network_config(segment, guest)
+        files = {META_DATA: render_meta_data(segment, guest), USER_DATA: "", NETWORK_CONFIG: network_config}
+    return {**files, VENDOR_DATA: ""}
+
+
+def _ec2_tree(segment: Segment, guest: GuestWanted) -> dict[str, Any]:
+    """Return the folders (dict) and values (str) below ``meta-data``."""
+    addresses = [ip_interface(address).ip for address in guest.addresses]
+    own4 = [str(address) for address in addresses if address.version == _IPV4]
+    own6 = [str(address) for address in addresses if address.version != _IPV4]
+    keys = guest.seed.authorized_keys if guest.seed else ()
+    return {
+        "hostname": peer_files.full_name(guest.name, peer_files.cluster_key(segment, guest)),
+        "instance-id": instance_id(segment, guest),
+        **({"ipv6": own6[0]} if own6 else {}),
+        "local-hostname": str(guest.name),
+        **({"local-ipv4": own4[0]} if own4 else {}),
+        "mac": str(guest.mac),
+        **(
+            {"public-keys": {str(number): {"openssh-key": str(key)} for number, key in enumerate(keys)}} if keys else {}
+        ),
+    }
+
+
+def _flatten(path: str, tree: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the path and the text of a folder and of everything below."""
+    yield path, _list_items(name if isinstance(item, str) else f"{name}/" for name, item in tree.items())
+    for name, item in tree.items():
+        if isinstance(item, str):
+            yield f"{path}/{name}", item
+        elif name == "public-keys":
+            yield f"{path}/{name}", _list_items(f"{number}=key-{number}" for number in item)
+            for number, key in item.items():
+                yield from _flatten(f"{path}/{name}/{number}", key)
+        else:
+            yield from _flatten(f"{path}/{name}", item)
+
+
+def _list_items(items: Iterable[str]) -> str:
+    return "\n".join(items)

@@ -1,0 +1,131 @@
+"""The metadata services of this host: one process for each cluster, in the network namespace of its dnsmasq.
+
+The documents contain private keys. The agent sends them through a pipe, and the process has them in its memory only. So
+the process is replaced whenever the documents change. The folder ``<state>/servers/<cluster id>`` has a record of the
+process, with a digest of the documents.
+"""
+
+import os
+import pwd
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from virtcloud.agent import log
+from virtcloud.agent.files import refuse_os_errors
+from virtcloud.agent.host_services import guest_identity, metadata_program
+from virtcloud.agent.host_services.metadata_documents import has_metadata, hash_metadata, render_metadata
+from virtcloud.agent.host_services.server_processes import (
+    RecordedProcess,
+    ServerLaunch,
+    read_record,
+    write_record,
+)
+from virtcloud.agent.own_processes import kill_processes, list_own_processes, read_start_time
+from virtcloud.model.errors import Refused
+from virtcloud.model.wanted import Segment
+
+RECORD: Final = "metadata.json"
+
+
+class MetadataRecord(RecordedProcess):
+    """A process, and the digest of its documents, which is empty while the process starts."""
+
+    documents: str = ""
+
+
+class MetadataProcesses:
+    """The metadata services of all clusters of this host. All operations are idempotent."""
+
+    def __init__(self, folder: Path, boot: str, *, has_filters: bool) -> None:
+        """Store the records in ``folder``. ``has_filters`` states whether the agent filters the frames of guests."""
+        self._folder = folder
+        self._boot = boot
+        self._has_filters = has_filters
+
+    def read(self, cluster: str) -> tuple[str, tuple[str, ...]]:
+        """Return the digest of a cluster's documents, and the faults of its process."""
+        record = self._read_record(cluster)
+        if record is None:
+            return "", ()
+        return record.documents, () if record.is_running(self._boot) else ("the metadata service has ended",)
+
+    def check(self, segment: Segment) -> None:
+        """Raise Refused if this host cannot identify guests, because their MAC addresses are not checked."""
+        if has_metadata(segment) and not self._has_filters:
+            raise Refused(
+                "a metadata service needs the filters of guests, which the settings of this host's agent turn off: set "
+                'filters = "strict" under [guests], or create the cluster without metadata'
+            )
+
+    def ensure(self, segment: Segment, server: RecordedProcess, user: pwd.struct_passwd) -> None:
+        """Start the service in the namespace of ``server``, unless it runs with the documents of the segment.
+
+        Raise Refused if the service cannot start.
+        """
+        record, wanted = self._read_record(segment.id), hash_metadata(segment)
+        if record is not None and record.documents == wanted and record.is_running(self._boot):
+            return
+        self.remove(segment.id)
+        if wanted:
+            try:
+                self._start(segment, server, user)
+            except BaseException:
+                self.remove(segment.id)
+                raise
+
+    def remove(self, cluster: str) -> None:
+        """Kill the process of a cluster, and remove its record. An absent process is success."""
+        kill_processes(self._argument(cluster), list_own_processes())
+        with refuse_os_errors(f"remove the record of cluster {cluster}"), suppress(FileNotFoundError):
+            (self._folder / cluster / RECORD).unlink()
+
+    def _start(self, segment: Segment, server: RecordedProcess, user: pwd.struct_passwd) -> None:
+        documents = render_metadata(segment)
+        with self._opened_namespace(server) as namespace:
+            launch = ServerLaunch(
+                "the metadata service", metadata_program.__name__, self._argument(segment.id), (namespace,)
+            )
+            try:
+                pid = launch.wait_for_namespace()
+                record = MetadataRecord(pid=pid, started=read_start_time(pid) or 0, boot=self._boot)
+                self._write_record(segment.id, record)
+                launch.configure(
+                    {
+                        "namespace": namespace,
+                        "port": guest_identity.PORT,
+                        "uid": user.pw_uid,
+                        "gid": user.pw_gid,
+                        "guests": documents.guests,
+                        "addresses": documents.addresses,
+                    }
+                )
+            finally:
+                launch.close()
+        if not record.is_running(self._boot):
+            raise Refused("cannot start the metadata service: it ended without an error message")
+        self._write_record(segment.id, record.model_copy(update={"documents": hash_metadata(segment)}))
+        log.info("metadata_started", cluster=segment.key, vlan=segment.vlan, pid=pid)
+
+    @contextmanager
+    def _opened_namespace(self, server: RecordedProcess) -> Iterator[int]:
+        """Open the network namespace of a process, and check afterwards that it was this process's namespace."""
+        with refuse_os_errors("open the network namespace of dnsmasq"):
+            descriptor = os.open(f"/proc/{server.pid}/ns/net", os.O_RDONLY)
+        try:
+            if not server.is_running(self._boot):
+                raise Refused("cannot start the metadata service: dnsmasq of this cluster has ended")
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def _argument(self, cluster: str) -> str:
+        """Return the argument by which the process of a cluster is found."""
+        return f"--metadata-of={self._folder / cluster}"
+
+    def _read_record(self, cluster: str) -> MetadataRecord | None:
+        return read_record(self._folder / cluster / RECORD, MetadataRecord)
+
+    def _write_record(self, cluster: str, record: MetadataRecord) -> None:
+        write_record(self._folder / cluster / RECORD, record)

@@ -1,0 +1,187 @@
+"""Serves the metadata of a cluster's guests by HTTP, in the network namespace of the cluster's dnsmasq.
+
+The agent runs `main` with ``python -I -S``. The program uses only the standard library. It performs these steps:
+
+1. print ``apart`` and the process ID, and read the specification and the documents, which are one line of JSON
+2. join the network namespace, listen, drop all privileges, and close the standard output
+3. answer requests, until the agent kills it
+
+The documents contain private keys. They are only in the memory of this process, which the other processes of its user
+cannot read. The source address identifies the guest (`guest_identity`). There is no key in a request.
+
+A guest cannot disturb others. The kernel accepts few connections per second of each guest. The program reads at most
+`HEAD_BYTES` of a request, and serves at most `CONNECTIONS` of a guest at the same time, each for at most `LIMIT_S`.
+Each connection carries one request (RFC 9112, section 9.6: ``Connection: close``).
+"""
+
+import ipaddress
+import os
+import socket
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
+from http import HTTPStatus
+
+from virtcloud.agent.host_services.server_isolation import (
+    close_input,
+    drop_privileges,
+    forbid_inspection,
+    fork_from_agent,
+    join_network_namespace,
+    limit_resources,
+    read_specification,
+)
+
+HEAD_BYTES, LIMIT_S = 8192, 10.0
+CONNECTIONS, ALL_CONNECTIONS = 4, 128
+"""The connections that are served at the same time: of each guest, and of all guests."""
+STACK_BYTES = 256 << 10
+PAUSE_S = 0.1
+"""The pause after an error of the listening socket, for example if memory is short."""
+METHODS = ("GET", "HEAD")
+END_OF_HEAD = b"\r\n\r\n"
+Documents = Mapping[str, str]
+
+
+def main() -> None:
+    """Serve metadata until the process is killed. Exit with the error if a step of the start fails."""
+    try:
+        server = _start()
+    except OSError as error:
+        sys.exit(str(error))
+    server.serve()
+
+
+def _start() -> "MetadataServer":
+    os.dup2(1, 2)
+    fork_from_agent()
+    spec = read_specification()
+    join_network_namespace(spec["namespace"])
+    listener = _listen(spec["port"])
+    limit_resources()
+    drop_privileges(spec["uid"], spec["gid"], ())
+    forbid_inspection()  # the sysctl fs.suid_dumpable may permit it
+    threading.stack_size(STACK_BYTES)
+    os.chdir("/")
+    close_input()
+    os.dup2(0, 1)
+    os.dup2(0, 2)
+    return MetadataServer(listener, spec["guests"], spec["addresses"])
+
+
+def _listen(port: int) -> socket.socket:
+    """Return a socket for connections of both IP versions, or of IPv4 if the kernel has no IPv6."""
+    dual = socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if dual else socket.AF_INET
+    return socket.create_server(("", port), family=family, backlog=ALL_CONNECTIONS, dualstack_ipv6=dual)
+
+
+class MetadataServer:
+    """Answers the requests of guests. Each connection has a thread."""
+
+    def __init__(self, listener: socket.socket, guests: list[Documents], addresses: Mapping[str, int]) -> None:
+        """Serve ``guests``, the documents of each guest. ``addresses`` has the number of the guest of each address."""
+        self._listener = listener
+        self._guests = guests
+        self._addresses = addresses
+        self._open: Counter[int] = Counter()
+        self._lock = threading.Lock()
+
+    def serve(self) -> None:
+        """Accept connections for ever."""
+        while True:
+            try:
+                connection, peer = self._listener.accept()
+            except OSError:
+                time.sleep(PAUSE_S)
+                continue
+            self._begin(connection, self._addresses.get(_address(peer[0])))
+
+    def _begin(self, connection: socket.socket, guest: int | None) -> None:
+        """Start a thread for a connection. Close the connection of a stranger, and one above a limit."""
+        if guest is None or not self._count(guest):
+            connection.close()
+            return
+        try:
+            threading.Thread(target=self._serve_guest, args=(connection, guest), daemon=True).start()
+        except RuntimeError:  # no memory for a thread
+            self._end(connection, guest)
+
+    def _count(self, guest: int) -> bool:
+        with self._lock:
+            is_free = self._open[guest] < CONNECTIONS and self._open.total() < ALL_CONNECTIONS
+            self._open[guest] += is_free
+            return is_free
+
+    def _serve_guest(self, connection: socket.socket, guest: int) -> None:
+        deadline = time.monotonic() + LIMIT_S
+        try:
+            with suppress(OSError):  # the guest ended the connection, or was too slow
+                answer = make_answer(_read_head(connection, deadline), self._guests[guest])
+                connection.settimeout(max(deadline - time.monotonic(), PAUSE_S))
+                connection.sendall(answer)
+                connection.shutdown(socket.SHUT_WR)
+        finally:
+            self._end(connection, guest)
+
+    def _end(self, connection: socket.socket, guest: int) -> None:
+        connection.close()
+        with self._lock:
+            self._open[guest] -= 1
+
+
+def make_answer(head: bytes, documents: Documents) -> bytes:
+    """Return the answer to the head of a request. An incomplete head was too long."""
+    if not head.endswith(END_OF_HEAD):
+        return _render(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+    words = head.partition(b"\r\n")[0].decode("latin-1").split(" ")
+    if len(words) != 3 or not words[2].startswith("HTTP/1."):  # noqa: PLR2004 - method, path and version
+        return _render(HTTPStatus.BAD_REQUEST)
+    method, target, _ = words
+    if method not in METHODS:
+        return _render(HTTPStatus.METHOD_NOT_ALLOWED)
+    text = documents.get(_find_path(target))
+    if text is None:
+        return _render(HTTPStatus.NOT_FOUND, with_body=method == "GET")
+    return _render(HTTPStatus.OK, text, with_body=method == "GET")
+
+
+def _render(status: HTTPStatus, text: str | None = None, *, with_body: bool = True) -> bytes:
+    body = (f"{status.phrase}\n" if text is None else text).encode()
+    lines = [f"HTTP/1.1 {status.value} {status.phrase}", "Content-Type: text/plain; charset=utf-8", "Connection: close"]
+    if status is HTTPStatus.METHOD_NOT_ALLOWED:
+        lines.append(f"Allow: {', '.join(METHODS)}")
+    head = "\r\n".join((*lines, f"Content-Length: {len(body)}")).encode() + END_OF_HEAD
+    return head + body if with_body else head
+
+
+def _find_path(target: str) -> str:
+    """Return the path of a request's target, without a query, repeated slashes, and a slash at the end."""
+    parts = [part for part in target.partition("?")[0].split("/") if part]
+    return "/" + "/".join(parts)
+
+
+def _read_head(connection: socket.socket, deadline: float) -> bytes:
+    """Return the head of a request, up to the empty line, or `HEAD_BYTES` of it. Raise OSError after the deadline."""
+    data = b""
+    while END_OF_HEAD not in data and len(data) < HEAD_BYTES:
+        remaining = deadline - time.monotonic()
+        if remaining <= 0:
+            raise TimeoutError
+        connection.settimeout(remaining)
+        received = connection.recv(HEAD_BYTES - len(data))
+        if not received:
+            raise ConnectionResetError
+        data += received
+    head, end, _ = data.partition(END_OF_HEAD)
+    return head + end
+
+
+def _address(text: str) -> str:
+    """Return an address as the specification has it: without a scope, and IPv4 not mapped to IPv6."""
+    address = ipaddress.ip_address(text.partition("%")[0])
+    mapped = getattr(address, "ipv4_mapped", None)
+    return str(mapped or address)
