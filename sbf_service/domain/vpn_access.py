@@ -14,7 +14,7 @@ from sbf_service.domain.paths import LiveCluster, find_cluster_ports, has_vpn
 from virtcloud.model.element import Gateway
 from virtcloud.model.errors import Conflict, NoGateway
 from virtcloud.model.topology import Topology
-from virtcloud.model.values import Address, Name, UserName
+from virtcloud.model.values import Address, Mac, Name, UserName
 from virtcloud.model.vpn import VPN, Fingerprint, VpnGrant, VpnRemote, VpnServer
 from virtcloud.model.wanted import HostWanted, Segment
 
@@ -85,23 +85,32 @@ def _describe_missing(topology: Topology, cluster: LiveCluster) -> str:
     )
 
 
-def add_grants(wanted: HostWanted, server: VpnServer, profiles: Iterable[GrantedProfile]) -> HostWanted:
+def add_grants(
+    wanted: HostWanted,
+    server: VpnServer,
+    profiles: Iterable[GrantedProfile],
+    guest_macs: Mapping[str, tuple[Mac, ...]],
+) -> HostWanted:
     """Return the wanted state of a gateway with its OpenVPN servers, and with the grants of each network.
 
-    ``profiles`` are the valid profiles of all clusters that the gateway carries.
+    ``profiles`` are the valid profiles of all clusters that the gateway carries. ``guest_macs`` are the MAC addresses
+    of all guests of the profiles' networks, by network. Devices must not use these addresses.
     """
     by_network: dict[str, list[GrantedProfile]] = defaultdict(list)
     for profile in sorted(profiles, key=lambda profile: profile.id):
         by_network[profile.network].append(profile)
-    segments = tuple(_add_to_segment(segment, by_network) for segment in wanted.segments)
+    segments = tuple(_add_to_segment(segment, by_network, guest_macs) for segment in wanted.segments)
     return wanted.model_copy(update={"vpn": server, "segments": segments})
 
 
-def _add_to_segment(segment: Segment, profiles: Mapping[str, Iterable[GrantedProfile]]) -> Segment:
+def _add_to_segment(
+    segment: Segment, profiles: Mapping[str, Iterable[GrantedProfile]], guest_macs: Mapping[str, tuple[Mac, ...]]
+) -> Segment:
     grants = tuple(_make_grant(profile) for profile in profiles.get(segment.id, ()))
     if not grants:
         return segment
-    return segment.model_copy(update={"grants": grants, "requires": (*segment.requires, VPN)})
+    added = {"grants": grants, "guest_macs": guest_macs.get(segment.id, ()), "requires": (*segment.requires, VPN)}
+    return segment.model_copy(update=added)
 
 
 def _make_grant(profile: GrantedProfile) -> VpnGrant:

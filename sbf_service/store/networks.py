@@ -12,6 +12,7 @@ from sbf_service.domain.network_conflicts import (
     check_sites_attached,
 )
 from sbf_service.domain.paths import LiveCluster, choose_transport, find_sites
+from sbf_service.domain.wanted import derive_mac
 from sbf_service.store.allocation import (
     CanSeeOwner,
     NetworkIds,
@@ -37,7 +38,7 @@ from virtcloud.model.cluster import WANTED_STATES, ClusterSpec, Guest
 from virtcloud.model.errors import Conflict, Forbidden, GuestTaken, NoSuchNetwork, NoVlanFree
 from virtcloud.model.topology import Site, Topology
 from virtcloud.model.transport import Transport
-from virtcloud.model.values import Name, VlanId
+from virtcloud.model.values import Mac, Name, VlanId
 
 _READ_DEVICES = (
     select(VpnAddressRow.address, VpnProfileRow.device, VpnProfileRow.user)
@@ -99,6 +100,12 @@ def _read_device_addresses(unit: Unit, network: ClusterRow) -> dict[str, str]:
     """Return the devices of a network by address, each as the device's name and user for messages."""
     rows = unit.connection.execute(_READ_DEVICES, {"network": network.id})
     return {row.address: f"device {row.device} of {row.user_name}" for row in rows}
+
+
+def read_guest_macs(unit: Unit, network: str) -> tuple[Mac, ...]:
+    """Return the MAC addresses of all guests of a network, sorted."""
+    guests = _read_guests(unit, unit.session.get_one(ClusterRow, network))
+    return tuple(sorted({guest.mac or derive_mac(row.id, guest.name) for row, guest in guests}))
 
 
 def _read_guests(unit: Unit, network: ClusterRow) -> Iterator[tuple[ClusterRow, Guest]]:

@@ -16,7 +16,7 @@ from sbf_service.store.cluster_gateways import find_alive_gateways, insert_gatew
 from sbf_service.store.cluster_queries import make_live_clusters, split_ids
 from sbf_service.store.columns import NAME_TYPE
 from sbf_service.store.guest_seeds import read_service_secret
-from sbf_service.store.networks import read_unsettled_clusters
+from sbf_service.store.networks import read_guest_macs, read_unsettled_clusters
 from sbf_service.store.revisions import increment_revisions
 from sbf_service.store.tables import ClusterRow, PlacementRow
 from sbf_service.store.topology import update_cluster_placements
@@ -64,7 +64,9 @@ def add_vpn(unit: Unit, name: str, wanted: HostWanted) -> HostWanted:
     if gateway is None or gateway.vpn is None:
         return wanted
     server = make_vpn_server(read_vpn_secret(unit), gateway.name, gateway.vpn)
-    return add_grants(wanted, server, _read_granted_profiles(unit, gateway.name))
+    profiles = _read_granted_profiles(unit, gateway.name)
+    macs = {network: read_guest_macs(unit, network) for network in {profile.network for profile in profiles}}
+    return add_grants(wanted, server, profiles, macs)
 
 
 def _read_granted_profiles(unit: Unit, gateway: Name) -> list[GrantedProfile]:

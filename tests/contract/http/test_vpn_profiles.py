@@ -47,6 +47,14 @@ def test_a_profile_is_a_grant_on_the_cluster_s_gateways(world: World, alice: str
     assert world.wanted_of_host("brno-gw").vpn is not None
 
 
+def test_a_gateway_learns_the_addresses_that_devices_must_not_use(world: World, alice: str) -> None:
+    put(world)
+    make_profile(world, alice)
+    (segment,) = world.wanted_of_host("brno-gw").segments
+    (host,) = world.wanted_of_host("brno-h1").segments
+    assert segment.guest_macs == tuple(sorted(guest.mac for guest in host.guests)) != ()
+
+
 def test_a_profile_is_pending_until_all_elements_confirmed(world: World, alice: str) -> None:
     put(world)
     made = make_profile(world, alice).json()
