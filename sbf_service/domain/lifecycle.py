@@ -28,7 +28,7 @@ class Condition(Enum):
 
     LEASE_ENDED = auto()
     COMPLETE = auto()
-    """Every placement that is not being removed is complete."""
+    """Every placement that is not being removed is complete; of a cluster's gateways, one is enough."""
     INCOMPLETE = auto()
     SETUP_DEADLINE_PASSED = auto()
     REMOVED = auto()
@@ -135,8 +135,10 @@ class ClusterStatus:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every placement that is not being removed is complete."""
-        return all(placement.is_complete for placement in self.wanted_placements)
+        """Whether every placement that is not being removed is complete, but one gateway of several suffices."""
+        gateways = [part.is_complete for part in self.wanted_placements if part.kind is ElementKind.GATEWAY]
+        others = (part.is_complete for part in self.wanted_placements if part.kind is not ElementKind.GATEWAY)
+        return all(others) and (not gateways or any(gateways))
 
     @property
     def is_removed(self) -> bool:

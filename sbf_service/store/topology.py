@@ -111,7 +111,10 @@ def _list_losses(unit: Unit, former: Topology, topology: Topology, live: Iterabl
     yield from list_detached_clusters(topology, live)
     for element, user in _list_needed_elements(unit):
         if _is_lost(former, topology, element):
-            yield f"{user} needs {element}, which would vanish or change its kind or site: end the cluster first"
+            remedy = "end the cluster first"
+            if element in former.gateways:
+                remedy += ", or first remove `vpn` of the gateway and wait until the gateway has removed the cluster"
+            yield f"{user} needs {element}, which would vanish or change its kind or site: {remedy}"
     for port, user in _list_needed_ports(unit, former, live):
         if port.element in topology.elements and port.port not in topology.elements[port.element].ports:
             yield f"{user} needs port {port}, which would vanish: end the cluster first"

@@ -34,6 +34,7 @@ from sbf_service.store.service_ids import release_service_id
 from sbf_service.store.tables import ClaimRow, ClusterRow, ElementRow, GuestPowerRow, PlacementRow
 from sbf_service.store.unit_of_work import Unit, record_audit
 from virtcloud.model.cluster import ENDED_STATES, WANTED_STATES, ClusterState
+from virtcloud.model.element import ElementKind
 
 _OF_PLACEMENT = ElementRow.name == PlacementRow.element
 _IS_INCOMPLETE = or_(ElementRow.confirmed_revision < PlacementRow.added_revision, ElementRow.reachable.is_(False))
@@ -43,13 +44,27 @@ _IS_UNCONFIRMED = or_(ElementRow.confirmed_revision < ElementRow.wanted_revision
 A query with ``_IS_INCOMPLETE`` therefore does not need this condition, but is faster with it, because the database
 then starts from the few unconfirmed elements.
 """
+_OTHER, _OTHER_ELEMENT = aliased(PlacementRow), aliased(ElementRow)
+_HAS_COMPLETE_GATEWAY = exists().where(
+    _OTHER.cluster_id == PlacementRow.cluster_id,
+    _OTHER_ELEMENT.name == _OTHER.element,
+    _OTHER_ELEMENT.kind == ElementKind.GATEWAY,
+    _OTHER.removed_revision.is_(None),
+    _OTHER.blocked.is_(False),
+    _OTHER_ELEMENT.confirmed_revision >= _OTHER.added_revision,
+    _OTHER_ELEMENT.reachable,
+)
+_IS_AWAITED = or_(ElementRow.kind != ElementKind.GATEWAY, ~_HAS_COMPLETE_GATEWAY)
+"""False for a gateway while another gateway of the cluster is complete."""
 _INCOMPLETE = (
     select(PlacementRow.cluster_id)
     .join(ElementRow, _OF_PLACEMENT)
-    .where(PlacementRow.removed_revision.is_(None), _IS_INCOMPLETE, _IS_UNCONFIRMED)
+    .where(PlacementRow.removed_revision.is_(None), _IS_INCOMPLETE, _IS_UNCONFIRMED, _IS_AWAITED)
 )
-_BLOCKED = select(PlacementRow.cluster_id).where(
-    PlacementRow.removed_revision.is_(None), PlacementRow.blocked == true()
+_BLOCKED = (
+    select(PlacementRow.cluster_id)
+    .join(ElementRow, _OF_PLACEMENT)
+    .where(PlacementRow.removed_revision.is_(None), PlacementRow.blocked == true(), _IS_AWAITED)
 )
 _IS_CARRIED = or_(
     PlacementRow.removed_revision.is_(None), ElementRow.confirmed_revision < PlacementRow.removed_revision

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from sqlalchemy import bindparam, delete, func, select
@@ -24,10 +25,12 @@ from sbf_service.store.vpn_grants import connect_gateways, read_device_addresses
 from sbf_service.store.vpn_tables import VpnAddressRow, VpnProfileGatewayRow, VpnProfileRow
 from virtcloud.model.cluster import WANTED_STATES
 from virtcloud.model.errors import BeyondLimit, Conflict, NotFound, count_of
-from virtcloud.model.values import Address, ClusterKey, Name, UserName
+from virtcloud.model.values import Address, ClusterKey, Name, UserName, format_utc
 from virtcloud.model.views import PlacementProgress
 from virtcloud.model.vpn import Fingerprint, NewVpnProfile, PendingElement, VpnProfileView
 
+SHORTEST_VALIDITY = timedelta(seconds=1)
+"""A profile is valid at least for this time, because the times of certificates are whole seconds."""
 _IS_VALID = VpnProfileRow.revoked_at.is_(None)
 _READ_GATEWAYS = (
     select(
@@ -65,6 +68,9 @@ def create_profile(
     """
     row = require_live_cluster(unit, key, cluster_id)
     network = read_networks(unit, [row])[row.network or row.id]
+    ends = min(row.lease_ends, network.lease_ends)
+    if ends <= unit.now + SHORTEST_VALIDITY:
+        raise Conflict(f"cluster {key}: its lease ended at {format_utc(ends)}: create a new cluster")
     former = _find_valid(unit, row, device)
     if former is None:
         _check_limit(unit, row, limits)
@@ -72,7 +78,7 @@ def create_profile(
     addresses = () if former is None else _revoke(unit, former)
     if former is None:
         addresses = choose_device_addresses(read_network_addresses(unit, network))
-    secret, ends = read_vpn_secret(unit), min(row.lease_ends, network.lease_ends)
+    secret = read_vpn_secret(unit)
     certificate = make_device_certificate(secret, device.profile, device.key, unit.now, ends)
     created = VpnProfileRow(
         id=device.profile,

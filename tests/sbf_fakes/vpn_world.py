@@ -31,9 +31,9 @@ def gateway(name: str, **changes: object) -> dict[str, object]:
 
 
 def site_with_gateways(name: str, *gateways: dict[str, object]) -> dict[str, Any]:
-    """Return a site of :func:`three_sites` whose switch is also linked to these gateways, at its ports g0, g1."""
+    """Return a site whose switch is also linked to these gateways, at ports with their names."""
     made: dict[str, Any] = site(name)
-    made["switches"][0]["ports"] += [f"g{number}" for number in range(len(gateways))]
+    made["switches"][0]["ports"] += [described["name"] for described in gateways]
     return made | {"gateways": list(gateways)}
 
 
@@ -41,9 +41,9 @@ def topology_with_gateways(**gateways: tuple[dict[str, object], ...]) -> Topolog
     """Return the three sites with gateways. By default, Brno has two gateways, Praha has one, and Plzeň has none."""
     by_site = gateways or {"brno": (gateway("brno-gw"), gateway("brno-gw2")), "praha": (gateway("praha-gw"),)}
     links = [
-        {"a": f"{described['name']}:eth0", "b": f"{name}-sw1:g{number}"}
+        {"a": f"{described['name']}:eth0", "b": f"{name}-sw1:{described['name']}"}
         for name, found in by_site.items()
-        for number, described in enumerate(found)
+        for described in found
     ]
     plain = three_sites().model_dump(mode="json")
     sites = [site_with_gateways(name, *by_site.get(name, ())) for name in SITES]

@@ -2,6 +2,7 @@
 
 import shutil
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -12,12 +13,13 @@ from pathlib import Path
 import pytest
 import uvicorn
 from click.testing import CliRunner, Result
-from sbf_fakes.vpn_world import furnish, grants_of
+from sbf_fakes.vpn_world import furnish, gateway, grants_of, topology_with_gateways
 from sbf_fakes.world import World, make_world, spec
 
 from sbf_service.server import make_server_config
 from virtcloud.cli import main
 from virtcloud.model.access import Role
+from virtcloud.model.vpn import VpnServer
 
 OPENVPN = shutil.which("openvpn")
 needs_openvpn = pytest.mark.skipif(OPENVPN is None, reason="NOT TESTED: openvpn is not installed")
@@ -83,3 +85,64 @@ def test_a_profile_is_written_for_its_owner_only(served: Served) -> None:
     assert "ready: connect with" in result.stderr
     assert grants_of(served.world, "brno-gw")[0].device == "laptop"
     assert "PRIVATE KEY" not in str([row.why for row in served.world.audit()])
+
+
+@needs_openvpn
+def test_a_stock_client_reaches_the_server_of_a_gateway(served: Served) -> None:
+    """The client's TLS handshake uses the certificates and the tls-crypt-v2 keys of SBF. The network device is null."""
+    port = free_port()
+    served.world.put_topology(topology_with_gateways(brno=(gateway("brno-gw", vpn=listen_on(port)),)))
+    file = served.folder / "my.ovpn"
+    assert served.run("profile", "demo", "--device", "laptop", "--output", str(file)).exit_code == 0
+    server = served.world.wanted_of_host("brno-gw").vpn
+    assert server is not None
+    with running(served.folder, "server", *server_options(served.folder, server, port)) as log:
+        with running(served.folder, "client", "--config", str(file), "--dev", "null") as client_log:
+            await_text(client_log, "[brno-gw] Peer Connection Initiated")
+        await_text(log, f"CN={grants_of(served.world, 'brno-gw')[0].profile}")
+
+
+def free_port() -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def listen_on(port: int) -> dict[str, object]:
+    return {"address": "127.0.0.1", "udp_port": port, "tcp_port": None}
+
+
+def server_options(folder: Path, server: VpnServer, port: int) -> list[str]:
+    texts = {
+        "ca": server.authority,
+        "cert": server.certificate,
+        "key": server.private_key.get_secret_value(),
+        "tls-crypt-v2": server.tls_crypt_key.get_secret_value(),
+    }
+    options = ["--tls-server", "--dh", "none", "--dev", "null", "--local", "127.0.0.1", "--port", str(port)]
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o600)
+        options += [f"--{name}", str(folder / name)]
+    return [*options, "--remote-cert-tls", "client"]
+
+
+@contextmanager
+def running(folder: Path, name: str, *options: str) -> Iterator[Path]:
+    log = folder / f"{name}.log"
+    with log.open("w") as output:
+        process = subprocess.Popen(  # noqa: S603 - the program and the options of this test
+            [str(OPENVPN), *options, "--verb", "3"], stdout=output, stderr=output
+        )
+    try:
+        yield log
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def await_text(log: Path, text: str) -> None:
+    deadline = time.monotonic() + 20
+    while text not in log.read_text():
+        assert time.monotonic() < deadline, log.read_text()
+        time.sleep(0.05)
