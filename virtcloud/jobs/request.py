@@ -43,8 +43,8 @@ class JobRequest(NamedTuple):
 
     ``net``: the name of a running network to join, or None for a new network. ``share``: users who may join the new
     network. ``reach``: sites of the new network, besides the sites of the job's hosts. ``services``: the services that
-    hosts offer to the guests of the new network. ``spec``: the path of the request file, or None. If there is a request
-    file, ``parts`` is empty until the file is read.
+    hosts offer to the guests of the new network. ``vpn``: whether SBF connects the cluster to gateways. ``spec``: the
+    path of the request file, or None. If there is a request file, ``parts`` is empty until the file is read.
     """
 
     parts: Tuple[HostGuests, ...] = ()
@@ -57,6 +57,7 @@ class JobRequest(NamedTuple):
     filters: Optional[str] = None
     reach: Tuple[str, ...] = ()
     services: Tuple[str, ...] = ()
+    vpn: bool = False
 
     def part(self, host: int) -> HostGuests:
         """Return the guests of the host with this index."""
@@ -143,6 +144,15 @@ REQUEST_KEYS = OrderedDict(
                 "What each host offers to its guests: `dhcp` with the addresses of the spec, `dns` with the names of "
                 "all guests, `metadata` with the guest's seed. All need `dhcp`. Default: none.",
                 "dhcp+dns",
+            ),
+        ),
+        (
+            "vpn",
+            RequestKey(
+                request_values.YES_OR_NO,
+                "Connect the cluster to gateways when the job starts, for `virtcloud access profile`. Default: with "
+                "the first profile.",
+                "yes",
             ),
         ),
         (

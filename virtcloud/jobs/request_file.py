@@ -22,7 +22,8 @@ from virtcloud.jobs.request import (
 from virtcloud.jobs.request_values import RequestError, ValueKind
 
 TOP_KEYS = OrderedDict(
-    (key, REQUEST_KEYS[key]) for key in ("name", "net", "share", "subnet", "vlan", "filters", "reach", "services")
+    (key, REQUEST_KEYS[key])
+    for key in ("name", "net", "share", "subnet", "vlan", "filters", "reach", "services", "vpn")
 )
 GUEST_KEYS = OrderedDict(
     [
@@ -144,6 +145,8 @@ def _parse_value(value: object, kind: ValueKind, at: _FilePosition) -> object:
 
 
 def _parse_single(value: object, kind: ValueKind, at: _FilePosition) -> object:
+    if kind is request_values.YES_OR_NO and isinstance(value, bool):  # YAML reads yes and no without quotes as booleans
+        return value
     if isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool)):
         try:
             return kind.read(str(value))

@@ -72,6 +72,12 @@ def _read_interface(text: str) -> str:
     return str(ipaddress.ip_interface(text))
 
 
+def _read_yes_or_no(text: str) -> bool:
+    if text not in {"yes", "no"}:
+        raise ValueError(text)
+    return text == "yes"
+
+
 def _read_path(text: str) -> str:
     if not text.startswith("/"):
         raise ValueError(text)
@@ -88,6 +94,7 @@ PIDS = integer_between(16, 4000000)
 BANDWIDTH = integer_between(1, 400000, "Mbit/s")
 FILTERS = ValueKind("addresses or open", _matcher(re.compile("addresses|open")))
 SERVICES = ValueKind("dhcp, dns or metadata, such as dhcp+dns", _matcher(re.compile("dhcp|dns|metadata")), many=True)
+YES_OR_NO = ValueKind("yes or no", _read_yes_or_no)
 SITES = ValueKind("names of sites such as brno+praha", NAME.read, many=True)
 GUESTS = integer_between(1, MAX_GUESTS)
 VLAN = integer_between(2, 4094, "a VLAN ID")

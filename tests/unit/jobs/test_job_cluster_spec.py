@@ -53,6 +53,11 @@ def test_requested_services_of_hosts_are_in_the_spec() -> None:
     assert spec.host_services == ("dhcp", "metadata")
 
 
+def test_a_job_may_ask_for_gateways() -> None:
+    spec = ClusterSpec.model_validate(build_cluster_spec(parse_request("image=a:vpn=yes"), RUN))
+    assert (spec.vpn, "vpn" in build_cluster_spec(parse_request("image=a:vpn=no"), RUN)) == (True, False)
+
+
 def test_without_a_subnet_the_default_is_used() -> None:
     assert addresses("image=a") == [["10.0.0.1/24"], ["10.0.0.2/24"]]
     assert addresses("image=a", plan="192.168.7.0/24") == [["192.168.7.1/24"], ["192.168.7.2/24"]]

@@ -8,7 +8,8 @@ from virtcloud.jobs.request import GuestRequest, JobRequest, parse_request
 from virtcloud.jobs.request_values import RequestError
 
 KEYS = (
-    "image, name, net, share, guests, mem, ncpus, disk, pids, bandwidth, filters, reach, services, subnet, vlan, spec"
+    "image, name, net, share, guests, mem, ncpus, disk, pids, bandwidth, filters, reach, "
+    "services, vpn, subnet, vlan, spec"
 )
 
 

@@ -49,6 +49,11 @@ def test_a_file_describes_guests_host_by_host() -> None:
     assert read(FILE).images == ("head", "worker")
 
 
+@pytest.mark.parametrize(("text", "vpn"), [("yes", True), ("no", False), ("'yes'", True)])
+def test_a_file_asks_for_gateways_with_or_without_quotes(text: str, vpn: bool) -> None:
+    assert read(guest() | yaml.safe_load(f"vpn: {text}")).vpn is vpn
+
+
 def test_the_last_host_of_a_file_applies_to_following_hosts() -> None:
     spec = build_cluster_spec(read(FILE), JobRun("12.pbssrv", "alice", ("n1", "n2", "n3"), 60))
     assert [(guest["name"], guest["host"], guest["image"], guest["addresses"]) for guest in spec["guests"]] == [
@@ -91,14 +96,17 @@ def test_a_job_whose_chunks_hold_the_files_guests_is_admitted() -> None:
 @pytest.mark.parametrize(
     ("document", "message"),
     [
-        (None, "expected a mapping with name, net, share, subnet, vlan, filters, reach, services, hosts, got nothing"),
-        ([], "expected a mapping with name, net, share, subnet, vlan, filters, reach, services, hosts, got []"),
+        (
+            None,
+            "expected a mapping with name, net, share, subnet, vlan, filters, reach, services, vpn, hosts, got nothing",
+        ),
+        ([], "expected a mapping with name, net, share, subnet, vlan, filters, reach, services, vpn, hosts, got []"),
         ({}, "hosts: expected a list with the guests of each host, got nothing"),
         ({"hosts": []}, "hosts: expected the guests of at least one host, got none"),
         ({"hosts": {}}, "hosts: expected a list, got {}"),
         (
             {"hosts": [{}], "colour": 1},
-            "expected one of name, net, share, subnet, vlan, filters, reach, services, hosts, got 'colour'",
+            "expected one of name, net, share, subnet, vlan, filters, reach, services, vpn, hosts, got 'colour'",
         ),
         ({"hosts": [{}], "vlan": "7", "net": "x"}, "vlan: expected no value together with net=x, got 7"),
         (
