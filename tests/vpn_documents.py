@@ -17,6 +17,12 @@ from virtcloud.model.vpn import VpnGrant, VpnProtocol, VpnServer
 PORTS = {VpnProtocol.UDP: 1194, VpnProtocol.TCP: 443}
 
 
+def make_server(**changes: object) -> VpnServer:
+    """Return the servers of a gateway, with texts that are no keys."""
+    keys = {"ports": PORTS, "authority": "a", "certificate": "c", "private_key": "k", "tls_crypt_key": "t"}
+    return VpnServer.model_validate(keys | changes)
+
+
 @dataclass(frozen=True, slots=True)
 class Device:
     """A device with a key and a certificate."""

@@ -169,12 +169,18 @@ class DeviceControl:
                 self._ask_for_status()
                 self._handle(self._connection.receive(self._pause()))
         except Unreachable as error:
-            self._ended = str(error)
-            log.warning("vpn_server_lost", protocol=self._protocol, error=error)
+            self._lose(str(error))
         except Exception as error:  # noqa: BLE001 - the reconciler starts the server again
-            self._ended = str(log.internal_error(error, protocol=self._protocol))
+            self._lose(str(log.internal_error(error, protocol=self._protocol)))
         finally:
             self._connection.close()
+
+    def _lose(self, reason: str) -> None:
+        """Record that the server ended or is not controlled any more. The reconciler starts the server again."""
+        self._ended = reason
+        self._sessions = {}
+        self._changed()
+        log.warning("vpn_server_lost", protocol=self._protocol, reason=reason)
 
     def _pause(self) -> float:
         due = [moment for moment in self._ending.values() if moment is not None]

@@ -85,7 +85,6 @@ RULES: Mapping[str, tuple[str, ...]] = {
     ),
     DEVICE: (
         "iifname . ether saddr @guest_macs drop",
-        "ether saddr & 01:00:00:00:00:00 != 0 drop",
         *_LINK_RULES,
         "ip6 saddr :: drop",
         f"iifname @addressed jump {DEVICE_ADDRESSES}",

@@ -3,7 +3,10 @@
 This kernel may lack 802.1Q interfaces. Therefore these tests read and write tagged frames at the server's tap.
 """
 
+import errno
+import os
 import shutil
+import signal
 import socket
 import struct
 import subprocess
@@ -16,12 +19,17 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from vpn_documents import Device, VpnAuthority
+from vpn_documents import PORTS, Device, VpnAuthority, make_server
 
+from virtcloud.agent.gateway import openvpn_processes, vpn_gateway
 from virtcloud.agent.gateway.device_control import SharedGrants
-from virtcloud.agent.gateway.openvpn_config import DEVICES
+from virtcloud.agent.gateway.openvpn_config import DEVICES, MAX_MACS
+from virtcloud.agent.gateway.openvpn_processes import VpnServerRecord
+from virtcloud.agent.gateway.vpn_difference import EndVpnSessions
 from virtcloud.agent.gateway.vpn_gateway import VpnGateway
 from virtcloud.agent.network.kernel import NetlinkKernel
+from virtcloud.agent.own_processes import list_own_processes, open_processes, read_start_time
+from virtcloud.model.errors import Refused, Unsafe
 from virtcloud.model.vpn import VpnGrant, VpnProtocol
 from virtcloud.model.wanted import HostWanted, Segment
 
@@ -97,6 +105,10 @@ class World:
         client = Client(device, self.authority, self.folder, protocol)
         self.clients.append(client)
         return client
+
+    def pid(self) -> int:
+        """Return the process ID in the record of the server for UDP."""
+        return VpnServerRecord.model_validate_json((self.folder / "vpn/udp/record.json").read_bytes()).pid
 
     def wait_for_profiles(self, *profiles: str) -> None:
         """Wait until exactly these profiles are connected."""
@@ -261,3 +273,207 @@ def test_a_new_agent_takes_over_the_connections(in_world: Callable[..., Any], au
 
     faults, profiles, output = in_world(work)
     assert (faults, profiles, "restarting" in output) == ((), ["laptop"], False)
+
+
+def test_a_connection_that_was_not_recorded_starts_again_at_the_new_agent(
+    in_world: Callable[..., Any], authority: VpnAuthority
+) -> None:
+    device = authority.make_device("laptop")
+
+    def work(world: World) -> object:
+        world.grant(device.grant("10.0.0.200/24"))
+        client = world.connect(device)
+        client.wait_until_connected()
+        world.gateway.close()
+        (world.folder / "vpn/udp/sessions.json").unlink()
+        world.gateway = world.make_gateway()
+        world.gateway.read(world.kernel.list_interfaces())
+        world.grant(device.grant("10.0.0.200/24"))
+        client.wait_for("the gateway does not know this connection")
+        world.wait_for_profiles("laptop")
+
+    in_world(work)
+
+
+def test_a_device_waits_until_the_new_agent_has_a_wanted_document(
+    in_world: Callable[..., Any], authority: VpnAuthority
+) -> None:
+    device = authority.make_device("laptop")
+
+    def work(world: World) -> object:
+        client = world.connect(device)
+        client.wait_for("Peer Connection Initiated")
+        before = "Initialization Sequence Completed" in client.log.read_text()
+        world.grant(device.grant("10.0.0.200/24"))
+        client.wait_until_connected()
+        return before
+
+    assert in_world(work) is False
+
+
+def test_a_device_sends_no_tags_and_few_mac_addresses(in_world: Callable[..., Any], authority: VpnAuthority) -> None:
+    device = authority.make_device("laptop")
+
+    def work(world: World) -> object:
+        world.grant(device.grant("10.0.0.200/24"))
+        client = world.connect(device)
+        client.wait_until_connected()
+        with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) as tap:
+            tap.bind((DEVICES[UDP], 3))
+            tap.settimeout(LIMIT_S)
+            client.send(b"\x81\x00\x00\x65" + TEST_FRAME, b"tagged".ljust(46))
+            for number in range(2 * MAX_MACS):
+                client.send(TEST_FRAME, b"flood".ljust(46), b"\x02\x00\x00\x00\x01" + bytes([number]))
+            client.send(TEST_FRAME, b"last".ljust(46), b"\x02\x00\x00\x00\x01\x00")
+            frames = [tap.recv(2048)]
+            while b"last" not in frames[-1]:
+                frames.append(tap.recv(2048))
+        return any(b"tagged" in frame for frame in frames), sum(b"flood" in frame for frame in frames) <= MAX_MACS
+
+    assert in_world(work) == (False, True)
+
+
+def test_openvpn_runs_without_privileges(in_world: Callable[..., Any]) -> None:
+    def work(world: World) -> object:
+        status = Path(f"/proc/{world.pid()}/status").read_text()
+        return dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+
+    status = in_world(work)
+    assert "0" not in status["Uid"].split()
+    assert (int(status["CapPrm"], 16), int(status["CapEff"], 16), status["NoNewPrivs"]) == (0, 0, "1")
+    assert not int(status["CapBnd"], 16) & 1 << 12, "CAP_NET_ADMIN"
+
+
+def test_private_keys_are_in_no_file(in_world: Callable[..., Any], authority: VpnAuthority) -> None:
+    def work(world: World) -> object:
+        files = [path for path in (world.folder / "vpn").rglob("*") if path.is_file()]
+        key = authority.server.private_key.get_secret_value().splitlines()[1]
+        command = Path(f"/proc/{world.pid()}/cmdline").read_text()
+        return files != [], [path for path in files if key in path.read_text()], key in command
+
+    assert in_world(work) == (True, [], False)
+
+
+def test_a_killed_server_has_no_connections_and_starts_again(
+    in_world: Callable[..., Any], authority: VpnAuthority
+) -> None:
+    device = authority.make_device("laptop")
+
+    def work(world: World) -> object:
+        world.grant(device.grant("10.0.0.200/24"))
+        client = world.connect(device)
+        client.wait_until_connected()
+        os.kill(world.pid(), signal.SIGKILL)
+        world.wait_for_profiles()
+        observed = world.gateway.read(world.kernel.list_interfaces()).servers
+        world.gateway.ensure_server(UDP, authority.server)
+        world.connect(device).wait_until_connected()
+        return observed
+
+    assert in_world(work) == ()
+
+
+def test_a_server_that_hangs_is_killed_when_a_grant_ends(
+    in_world: Callable[..., Any], authority: VpnAuthority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vpn_gateway, "END_S", 0.5)
+    device = authority.make_device("laptop")
+
+    def work(world: World) -> object:
+        world.grant(device.grant("10.0.0.200/24"))
+        world.connect(device).wait_until_connected()
+        (session,) = world.gateway.read(world.kernel.list_interfaces()).servers[0].sessions
+        pid = world.pid()
+        os.kill(pid, signal.SIGSTOP)
+        world.grant()
+        with pytest.raises(Refused, match="the OpenVPN server starts again"):
+            world.gateway.apply(EndVpnSessions("c100", UDP, (session.client,)))
+        return read_start_time(pid)
+
+    assert in_world(work) is None
+
+
+def test_a_port_in_use_is_refused_with_openvpns_reason(in_world: Callable[..., Any], authority: VpnAuthority) -> None:
+    def work(world: World) -> object:
+        world.gateway.ensure_no_server(TCP)
+        with socket.create_server(("", PORTS[TCP])), pytest.raises(Refused) as refused:
+            world.gateway.ensure_server(TCP, authority.server)
+        return str(refused.value), world.gateway.read(world.kernel.list_interfaces()).servers[0].protocol
+
+    message, running = in_world(work)
+    assert "cannot start OpenVPN at tcp port 443" in message
+    assert "Address already in use" in message
+    assert running is UDP
+
+
+def test_a_bad_key_is_refused_with_openvpns_reason(in_world: Callable[..., Any]) -> None:
+    def work(world: World) -> object:
+        with pytest.raises(Refused) as refused:
+            world.gateway.ensure_server(TCP, make_server())
+        return str(refused.value)
+
+    assert "tls-crypt" in in_world(work) or "certificate" in in_world(work)
+
+
+def test_a_missing_program_is_named_with_the_remedy(
+    in_world: Callable[..., Any], authority: VpnAuthority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def work(world: World) -> object:
+        monkeypatch.setattr(openvpn_processes, "SEARCH_PATH", "/nonexistent")
+        with pytest.raises(Refused) as refused:
+            world.gateway.ensure_server(TCP, authority.server)
+        return str(refused.value)
+
+    assert "which is not installed: apt-get install openvpn" in in_world(work)
+
+
+def test_a_full_disk_starts_no_server_and_leaves_no_process(
+    in_world: Callable[..., Any], authority: VpnAuthority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def work(world: World) -> object:
+        monkeypatch.setattr(vpn_gateway, "write_durably", refuse)
+        with pytest.raises(Refused, match="No space left on device"):
+            world.gateway.ensure_server(TCP, authority.server)
+        running = list(open_processes(str(world.folder / "vpn/tcp/management.sock"), list_own_processes()))
+        return len(running), [server.protocol for server in world.gateway.read(world.kernel.list_interfaces()).servers]
+
+    assert in_world(work) == (0, [UDP])
+
+
+def test_devices_connect_although_their_record_cannot_be_written(
+    in_world: Callable[..., Any], authority: VpnAuthority
+) -> None:
+    device = authority.make_device("laptop")
+
+    def work(world: World) -> object:
+        (world.folder / "vpn/udp/sessions.new").mkdir()
+        world.grant(device.grant("10.0.0.200/24"))
+        world.connect(device).wait_until_connected()
+        world.wait_for_profiles("laptop")
+
+    in_world(work)
+
+
+def test_a_foreign_interface_with_the_taps_name_stays(in_world: Callable[..., Any], authority: VpnAuthority) -> None:
+    def work(world: World) -> object:
+        world.kernel.add_bridge("vpn-tcp")
+        with pytest.raises(Unsafe, match="did not create the interface vpn-tcp"):
+            world.gateway.ensure_server(TCP, authority.server)
+        world.gateway.ensure_no_server(TCP)
+        return [interface.name for interface in world.kernel.list_interfaces() if interface.kind == "bridge"]
+
+    assert in_world(work) == ["vpn-tcp"]
+
+
+def test_a_removed_server_leaves_nothing(in_world: Callable[..., Any]) -> None:
+    def work(world: World) -> object:
+        pid = world.pid()
+        world.gateway.ensure_no_server(UDP)
+        world.gateway.ensure_no_server(UDP)
+        names = [interface.name for interface in world.kernel.list_interfaces()]
+        return read_start_time(pid), names, list((world.folder / "vpn/udp").iterdir())
+
+    assert in_world(work) == (None, ["lo"], [])

@@ -25,6 +25,8 @@ from virtcloud.agent.network.guest_filters import (
     BROADCASTS_PER_S,
     MULTICASTS_PER_S,
     RULES,
+    DevicePort,
+    FilteredPort,
     GuestPort,
     ObservedFilters,
     list_elements,
@@ -43,6 +45,9 @@ GUEST_MAC = "02:00:00:00:00:01"
 GUEST_PORT = GuestPort(PORT, GUEST_MAC)
 ADDRESSED_PORT = GuestPort(PORT, GUEST_MAC, (f"{OWN4}/24", f"{OWN6}/64"))
 OPEN_PORT = GuestPort(PORT, None)
+VPN_PORT = "vpn-udp.100"
+DEVICE_PORT = DevicePort(VPN_PORT, guest_macs=("02:00:00:00:00:0a",))
+ADDRESSED_DEVICES = DEVICE_PORT._replace(addresses=(f"{OWN4}/24", f"{OWN6}/64"))
 DROPPED_BY_BRIDGES = {"LLDP", "LACP", "EAPOL", "a pause frame"}
 """Frames to addresses that the kernel's bridge never forwards (IEEE 802.1Q-2018, table 8-1)."""
 BROADCAST, MULTICAST = "ffffffffffff", "333300000001"
@@ -140,11 +145,11 @@ def nft(*arguments: str) -> str:
 
 
 @contextmanager
-def connected() -> Iterator[Wire]:
-    """Connect a guest and a switch by a bridge. The guest's port has a guest's name."""
+def connected(port: str = PORT) -> Iterator[Wire]:
+    """Connect a guest and a switch by a bridge. The guest's port has the name ``port``."""
     with closing(NetlinkKernel()) as kernel:
         bridge = kernel.add_bridge("br100")
-        for name, peer in (("guest", PORT), ("switch", "uplink")):
+        for name, peer in (("guest", port), ("switch", "uplink")):
             kernel_links.link("add", ifname=name, kind="veth", peer=peer)
             kernel.disable_host_ip(kernel._index(name), name)
             kernel.change(kernel._index(name), up=True)
@@ -166,7 +171,7 @@ def connected() -> Iterator[Wire]:
             yield wire
 
 
-def set_filters(*removed: str, port: GuestPort = GUEST_PORT) -> None:
+def set_filters(*removed: str, port: FilteredPort = GUEST_PORT) -> None:
     """Replace the table by the table for one guest, without the rules that contain a text of ``removed``."""
     rules = {
         chain: tuple(rule for rule in of_chain if not any(part in rule for part in removed))
@@ -301,11 +306,74 @@ def test_a_broadcast_storm_is_limited(in_namespace: Run, group: str, per_s: int,
     assert per_s <= after <= per_s * (1 + seconds)
 
 
+DEVICE_ATTACKS = {
+    **{attack: frame for attack, frame in ATTACKS.items() if attack != "a foreign source address"},
+    "the MAC address of a guest": SWITCH + "02000000000a" + TEST_FRAME,
+    "a tag behind a priority tag": SWITCH + GUEST + "81006000" + "81000065" + TEST_FRAME,
+    "duplicate address detection": ORDINARY_FRAMES["duplicate address detection"],
+}
+
+
+def test_a_device_cannot_send(in_namespace: Run) -> None:
+    """Each frame passes without filters, unless the bridge itself drops it."""
+
+    def work() -> object:
+        with connected(VPN_PORT) as wire:
+            before = find_passing(wire, DEVICE_ATTACKS)
+            set_filters(port=DEVICE_PORT)
+            return before, find_passing(wire, DEVICE_ATTACKS)
+
+    before, after = in_namespace(work)  # type: ignore[misc]
+    assert {*DEVICE_ATTACKS} - {*before} == DROPPED_BY_BRIDGES
+    assert after == []
+
+
+def test_a_device_may_use_every_other_mac_address_and_all_ip_addresses(in_namespace: Run) -> None:
+    frames = {**ADDRESS_ATTACKS, **ORDINARY_FRAMES, "another MAC address": SWITCH + "02000000000b" + TEST_FRAME}
+
+    def work() -> object:
+        with connected(VPN_PORT) as wire:
+            set_filters(port=DEVICE_PORT)
+            return find_passing(wire, frames)
+
+    assert in_namespace(work) == [name for name in frames if name != "duplicate address detection"]
+
+
+def test_devices_with_checked_addresses_use_only_these(in_namespace: Run) -> None:
+    """The agent does not know the devices' MAC addresses, from which their link-local addresses are derived."""
+
+    def work() -> object:
+        with connected(VPN_PORT) as wire:
+            set_filters(port=ADDRESSED_DEVICES)
+            return find_passing(wire, ADDRESS_ATTACKS), find_passing(wire, ORDINARY_FRAMES)
+
+    attacks, ordinary = in_namespace(work)  # type: ignore[misc]
+    assert attacks == ["an ARP reply with a foreign MAC address", "IPv6 with another link-local address"]
+    assert ordinary == [name for name in ORDINARY_FRAMES if name != "duplicate address detection"]
+
+
+def test_a_storm_of_a_device_is_limited(in_namespace: Run) -> None:
+    number = 2 * BROADCASTS_PER_S
+
+    def work() -> object:
+        with connected(VPN_PORT) as wire:
+            set_filters(port=DEVICE_PORT)
+            start = time.monotonic()
+            return wire.count_arrivals(number, BROADCAST), time.monotonic() - start
+
+    arrived, seconds = in_namespace(work)  # type: ignore[misc]
+    assert BROADCASTS_PER_S <= arrived <= BROADCASTS_PER_S * (1 + seconds)
+
+
 def test_replacing_the_filters_is_read_back(in_namespace: Run) -> None:
     addresses = ("10.0.0.1/24", "fd00::1/64", "::5/64")
     first, second = (
         (GUEST_PORT,),
-        (GUEST_PORT._replace(serves=("dhcp", "ra")), GuestPort(OTHER_PORT, "02:00:00:00:00:02", addresses)),
+        (
+            GUEST_PORT._replace(serves=("dhcp", "ra")),
+            GuestPort(OTHER_PORT, "02:00:00:00:00:02", addresses),
+            ADDRESSED_DEVICES,
+        ),
     )
 
     def work() -> object:
