@@ -99,9 +99,10 @@ def clone(  # noqa: PLR0913 - click's options
 ) -> None:
     """Make IMAGE from what GUEST of CLUSTER has on its disk, so that other guests can be created from IMAGE.
 
-    GUEST must be a container, and it must be stopped. Its host packs the files, and sends them to SBF. IMAGE is yours.
-    Nobody else may use it until you share it. The keys and the state of the cluster are not copied: host keys,
-    ~/.ssh, cloud-init's data, the machine ID, logs. All other files are copied: remove your own secrets first.
+    GUEST must be stopped. Its host packs the files or the disk, and sends them to SBF. IMAGE is yours. Nobody else may
+    use it until you share it. Of a container, the keys and the state of the cluster are not copied: host keys, ~/.ssh,
+    cloud-init's data, the machine ID, logs. Of a virtual machine, everything on the disk is copied except the private
+    keys of the cluster. Remove your own secrets first.
 
     Example: virtcloud guest clone demo g1 my-image --stop
     """

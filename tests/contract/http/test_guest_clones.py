@@ -3,6 +3,7 @@
 import io
 import os
 import socket
+import subprocess
 import tarfile
 import threading
 from collections.abc import Callable, Iterator
@@ -16,7 +17,9 @@ from sbf_fakes.session_world import Installation, Start, await_true, no_bridge, 
 
 from virtcloud.agent.guest_access.guest_clones import GuestCloner
 from virtcloud.agent.guest_access.session_listener import SessionListener
+from virtcloud.agent.guests.guest_disks import ensure_disks
 from virtcloud.agent.guests.guest_roots import GuestRoot
+from virtcloud.agent.guests.images import QemuImage
 from virtcloud.agent.guests.root_archives import RootArchive
 from virtcloud.agent.guests.root_reservations import RootReservations
 from virtcloud.agent.network import names
@@ -106,7 +109,7 @@ def cloning(start: Start, tmp_path: Path) -> Cloning:
         (root / name).write_text(name)
     for path in (root, *root.rglob("*")):
         os.chown(path, SHIFT, SHIFT)
-    reservations = RootReservations(OneRoot(GuestRoot(root, SHIFT)))
+    reservations = RootReservations(OneRoot(GuestRoot(root, SHIFT)), tmp_path)
     sbf = made.client(Role.AGENT, "brno-h1").sbf
     cloner = GuestCloner(Name("brno-h1"), tmp_path, reservations.for_reading, sbf)
     listener = SessionListener(Name("brno-h1"), sbf, cloner.open_clone, no_bridge)
@@ -133,6 +136,32 @@ def test_a_stopped_guest_becomes_an_image_of_its_user(cloning: Cloning) -> None:
     (opened,), (added,) = (cloning.made.world.audit(what) for what in ("guest_session", "image_added"))
     assert (opened.who, opened.why, added.who) == ("alice", "clone mine of guest g1", "alice")
     assert reports[-1].image == image
+
+
+def test_a_stopped_virtual_machine_becomes_a_disk_without_its_keys(
+    cloning: Cloning, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(OneRoot, "find", lambda *_: None)
+    ((guest,),) = (
+        segment.guests for segment in cloning.made.client(Role.AGENT, "brno-h1").sbf.wanted("brno-h1").wanted.segments
+    )
+    assert guest.seed is not None
+    key = guest.seed.cluster_key.get_secret_value().encode()
+    disk, folder = tmp_path / "disk.raw", tmp_path / names.domain_name(cloning.made.world.view("demo").id, "g1")
+    disk.write_bytes((b"result " + key).ljust(1 << 20, b"\0"))
+    folder.mkdir()
+    ensure_disks(folder, QemuImage(kind="qemu", disk=disk, disk_format="raw"), guest)
+    cloning.guest().clone("mine")
+    sbf = cloning.made.client(Role.USER, "alice").sbf
+    with sbf.download_image("mine") as transfer:
+        (tmp_path / "mine.qcow2").write_bytes(b"".join(transfer.chunks))
+    convert = ["qemu-img", "convert", "-f", "qcow2", "-O", "raw", "mine.qcow2", "mine.raw"]
+    subprocess.run(convert, cwd=tmp_path, check=True)  # noqa: S603
+    copy = (tmp_path / "mine.raw").read_bytes()
+    assert (sbf.image("mine").kind, copy[:7], len(copy)) == ("qemu", b"result ", 1 << 20)
+    private = key.splitlines()[2:-2]  # the last line has only the end of the public key
+    assert [len(line) for line in private] == [70, 70, 70]
+    assert not [line for line in private if line in copy]
 
 
 def test_a_running_guest_is_not_cloned(cloning: Cloning) -> None:

@@ -1,7 +1,7 @@
-"""Clones of containers: a stopped guest's root becomes an image in SBF's catalogue.
+"""Clones of guests: the root or the disk of a stopped guest becomes an image in SBF's catalogue.
 
 A session of kind ``clone`` starts the work, and returns the progress to the user, one line (JSON) for each step. The
-agent first packs the root into a file without a name, because SBF needs the checksum and the size before the content.
+agent first packs it into a file without a name, because SBF needs the checksum and the size before the content.
 Then the agent uploads the file to SBF. When the user leaves, the agent stops the work, and SBF discards the upload.
 """
 
@@ -9,12 +9,13 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final, Protocol
 
 from virtcloud.agent import log
 from virtcloud.agent.guest_access.session_listener import find_segment
+from virtcloud.agent.guests.disk_archives import DiskArchive, GuestDisk, open_disk_archive
 from virtcloud.agent.guests.guest_roots import GuestRoot
 from virtcloud.agent.guests.root_archives import RootArchive, list_key_lines, open_root_archive
 from virtcloud.agent.network import names
@@ -26,8 +27,9 @@ from virtcloud.model.wanted import GuestWanted, Segment, WantedDocument
 
 REPORT_S: Final = 0.5
 """Shortest time in seconds between two lines of progress."""
-ReserveRoot = Callable[[str, str], AbstractContextManager[GuestRoot]]
-"""Function that reserves the root of a domain and guest for a block, in which the guest does not start."""
+CloneSource = GuestRoot | GuestDisk
+ReserveSource = Callable[[str, str], AbstractContextManager[CloneSource]]
+"""Function that reserves the root or disk of a domain and guest for a block, in which the guest does not start."""
 
 
 class CloneApi(Protocol):
@@ -84,22 +86,22 @@ class CloneChannel:
 
 
 class GuestCloner:
-    """Makes images from the roots of this host's stopped containers."""
+    """Makes images from the roots and disks of this host's stopped guests."""
 
-    def __init__(self, element: Name, folder: Path, reserve_root: ReserveRoot, sbf: CloneApi) -> None:
+    def __init__(self, element: Name, folder: Path, reserve: ReserveSource, sbf: CloneApi) -> None:
         """Write archives to the file system of ``folder``. ``element`` is this host."""
         self._element = element
         self._folder = folder
-        self._reserve_root = reserve_root
+        self._reserve = reserve
         self._sbf = sbf
 
     @contextmanager
     def open_clone(self, session: GuestSession, segment: Segment) -> Iterator[CloneChannel]:
-        """Clone a guest within the block. Raise Refused if the guest runs, or if it is no container."""
-        with self._reserve_root(names.domain_name(segment.id, session.guest), session.guest) as root:
+        """Clone a guest within the block. Raise Refused if the guest runs, or if it has neither root nor disk."""
+        with self._reserve(names.domain_name(segment.id, session.guest), session.guest) as source:
             guest = self._require_stopped(session)
             channel = CloneChannel()
-            worker = threading.Thread(target=self._run, args=(session, guest, root, channel), name="session clone")
+            worker = threading.Thread(target=self._run, args=(session, guest, source, channel), name="session clone")
             worker.daemon = True
             worker.start()
             try:
@@ -116,10 +118,10 @@ class GuestCloner:
             raise Refused(f"guest {guest.name} runs: stop it first (virtcloud guest stop), or pass --stop")
         return guest
 
-    def _run(self, session: GuestSession, guest: GuestWanted, root: GuestRoot, channel: CloneChannel) -> None:
+    def _run(self, session: GuestSession, guest: GuestWanted, source: CloneSource, channel: CloneChannel) -> None:
         with suppress(CloneCancelledError):
             try:
-                image = self._clone(session, guest, root, channel)
+                image = self._clone(session, guest, source, channel)
                 log.info("guest_cloned", guest=guest.name, image=image.name, size=image.source.size)
                 channel.report(CloneProgress(image=image), always=True)
             except VirtcloudError as error:
@@ -131,10 +133,18 @@ class GuestCloner:
         channel.end()
 
     def _clone(
-        self, session: GuestSession, guest: GuestWanted, root: GuestRoot, channel: CloneChannel
+        self, session: GuestSession, guest: GuestWanted, source: CloneSource, channel: CloneChannel
     ) -> CatalogueImage:
-        with open_root_archive(self._folder) as archive:
-            for size in archive.pack(root, list_key_lines(guest.seed)):
+        with ExitStack() as stack:
+            archive: RootArchive | DiskArchive
+            if isinstance(source, GuestDisk):
+                archive = stack.enter_context(open_disk_archive(self._folder))
+                packing = archive.pack(source, list_key_lines(guest.seed))
+            else:
+                archive = stack.enter_context(open_root_archive(self._folder))
+                packing = archive.pack(source, list_key_lines(guest.seed))
+            stack.enter_context(closing(packing))
+            for size in packing:
                 channel.report(CloneProgress(packed=size))
             content = archive.describe()
             channel.report(CloneProgress(packed=content.size, size=content.size), always=True)
@@ -142,7 +152,7 @@ class GuestCloner:
             return self._sbf.upload_clone(self._element, session, content, parts)
 
 
-def _report_parts(archive: RootArchive, size: int, channel: CloneChannel) -> Iterator[bytes]:
+def _report_parts(archive: RootArchive | DiskArchive, size: int, channel: CloneChannel) -> Iterator[bytes]:
     sent = 0
     for data in archive.read():
         yield data

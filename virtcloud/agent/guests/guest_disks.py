@@ -16,6 +16,7 @@ and an extra disk if its size differs. Only root and QEMU's user may read a disk
 import json
 import os
 import subprocess
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,14 +32,22 @@ from virtcloud.model.wanted import GuestWanted
 DISK: Final = "disk.qcow2"
 RECORD: Final = "disk.json"
 TIMEOUT_S = 60.0
+CHECK_CODES: Final = frozenset({0, 2, 3})
+"""The exit codes of ``qemu-img check`` that come with a report: no errors, errors, unused clusters (qemu-img(1))."""
 MIB: Final = 1 << 20
+MAX_ERROR_CHARACTERS: Final = 500
 
 
 class DiskRecord(Document):
-    """The origin of an overlay."""
+    """The origin of an overlay. ``image`` is the path of the image's disk, its inode, size and time of change."""
 
     image: str
     size_mb: int | None
+
+    @property
+    def disk(self) -> Path:
+        """The image's disk."""
+        return Path(self.image.rsplit(" ", 3)[0])
 
 
 def extra_disk_file(name: str) -> str:
@@ -61,9 +70,8 @@ def ensure_disks(folder: Path, image: QemuImage, guest: GuestWanted) -> None:
 
 
 def _ensure_overlay(folder: Path, disk: Path, disk_format: str, size_mb: int | None, guest: GuestWanted) -> None:
-    status = disk.stat()
-    record = DiskRecord(image=f"{disk} {status.st_ino} {status.st_size} {status.st_mtime_ns}", size_mb=size_mb)
-    former = _read_record(folder / RECORD)
+    record = DiskRecord(image=identify_disk(disk), size_mb=size_mb)
+    former = find_record(folder)
     if former == record and (folder / DISK).exists():
         return
     if former is not None:
@@ -76,8 +84,17 @@ def _ensure_overlay(folder: Path, disk: Path, disk_format: str, size_mb: int | N
     write_durably(folder / RECORD, record.model_dump_json().encode())
 
 
+def identify_disk(disk: Path) -> str:
+    """Return a text that differs if another file, or a changed file, is an image's disk. Raise OSError if absent."""
+    status = disk.stat()
+    return f"{disk} {status.st_ino} {status.st_size} {status.st_mtime_ns}"
+
+
 def _check_image(disk: Path, disk_format: str, size_mb: int | None, guest: GuestWanted) -> int:
-    """Return the size in bytes of a guest's disk. Raise Refused if the image's disk is larger or names other files."""
+    """Return the size in bytes of a guest's disk.
+
+    Raise Refused if the image's disk is larger, names other files, or is damaged.
+    """
     description: dict[str, Any] = json.loads(_run("info", "-f", disk_format, "--output=json", str(disk), over=disk))
     data = description.get("format-specific", {}).get("data", {})
     for other in (description.get("backing-filename"), data.get("data-file")):
@@ -86,6 +103,8 @@ def _check_image(disk: Path, disk_format: str, size_mb: int | None, guest: Guest
                 f"image {guest.image}: its disk {disk} names the file {other}, so that guests could read files of this "
                 "host; make the disk independent: qemu-img convert -O qcow2"
             )
+    if disk_format == "qcow2":
+        _check_complete(disk, guest)
     size = int(description["virtual-size"])
     if size_mb is not None and size_mb * MIB < size:
         raise Refused(
@@ -93,6 +112,21 @@ def _check_image(disk: Path, disk_format: str, size_mb: int | None, guest: Guest
             f"{guest.image}, got {size_mb}"
         )
     return size if size_mb is None else size_mb * MIB
+
+
+def _check_complete(disk: Path, guest: GuestWanted) -> None:
+    """Raise Refused if a qcow2 file refers to data that the file does not contain.
+
+    QEMU opens a truncated file without an error, and the guest reads zeros or fails later.
+    """
+    output = _run("check", "-f", "qcow2", "--output=json", str(disk), over=disk, codes=CHECK_CODES)
+    report: dict[str, Any] = json.loads(output)
+    faults = report.get("corruptions", 0) + report.get("check-errors", 0)
+    if faults:
+        raise Refused(
+            f"image {guest.image}: expected a complete qcow2 file, got {disk} with {faults} errors (qemu-img check), "
+            "for example because it was truncated by an interrupted download; add a complete file as a new image"
+        )
 
 
 def _ensure_extra_disks(folder: Path, guest: GuestWanted) -> None:
@@ -109,8 +143,9 @@ def _ensure_extra_disks(folder: Path, guest: GuestWanted) -> None:
                 os.close(descriptor)
 
 
-def _read_record(path: Path) -> DiskRecord | None:
-    """Return the record, or None if the overlay is incomplete."""
+def find_record(folder: Path) -> DiskRecord | None:
+    """Return the record of the disk in a guest's folder. Return None if there is no disk, or if it is incomplete."""
+    path = folder / RECORD
     try:
         return DiskRecord.model_validate_json(path.read_bytes())
     except FileNotFoundError:
@@ -120,8 +155,8 @@ def _read_record(path: Path) -> DiskRecord | None:
         return None
 
 
-def _run(*arguments: str, over: Path) -> str:
-    """Run qemu-img and return its output. Raise Refused if it fails."""
+def _run(*arguments: str, over: Path, codes: Collection[int] = (0,)) -> str:
+    """Run qemu-img and return its output. Raise Refused if its exit code is not one of ``codes``."""
     try:
         result = subprocess.run(  # noqa: S603 - no shell; the paths are the administrator's
             ["qemu-img", *arguments],  # noqa: S607
@@ -136,6 +171,8 @@ def _run(*arguments: str, over: Path) -> str:
         ) from error
     except subprocess.TimeoutExpired as error:
         raise Refused(f"cannot create a guest's disk over {over}: {error}") from error
-    if result.returncode:
-        raise Refused(f"cannot create a guest's disk over {over}: {' '.join(result.stderr.split())}")
+    if result.returncode not in codes:
+        raise Refused(
+            f"cannot create a guest's disk over {over}: {' '.join(result.stderr.split())[:MAX_ERROR_CHARACTERS]}"
+        )
     return result.stdout

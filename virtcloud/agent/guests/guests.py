@@ -84,7 +84,7 @@ class LocalGuests:
         self._pause = pause
         self._roots = roots or GuestRoots(settings.folders, settings.first_id)
         self._groups = groups or ControlGroups()
-        self.root_reservations = RootReservations(self._roots)
+        self.root_reservations = RootReservations(self._roots, settings.folders)
         self._files = GuestFiles(settings.folders, self._roots, self._groups)
 
     def read(self) -> tuple[tuple[ObservedGuest, ...], tuple[str, ...]]:

@@ -15,6 +15,8 @@ IDS_PER_GUEST: Final = 1 << 16
 FIRST_ID: Final = 0x10000000
 END: Final = 0x70000000
 """Upper bound of IDs. systemd and other programs use some of the IDs above (systemd.io/UIDS-GIDS)."""
+CLONE_IDS: Final = range(END - IDS_PER_GUEST, END)
+"""The IDs of programs that read disks of virtual machines. No container has these IDs."""
 RECORD = "ids"
 
 
@@ -45,11 +47,13 @@ class IdRanges:
             if existing is not None:
                 return existing
             used = {self.find(path.parent.name) for path in self._folder.glob(f"*/{RECORD}")}
-            first = next((first for first in range(self._first, END, IDS_PER_GUEST) if _is_free(first, used)), None)
+            first = next(
+                (first for first in range(self._first, CLONE_IDS.start, IDS_PER_GUEST) if _is_free(first, used)), None
+            )
             if first is None:
                 raise Refused(
                     f"no user IDs are free for guest {domain}: {len(used)} guests use all ranges of {IDS_PER_GUEST} "
-                    f"IDs from {self._first} to {END}; set a lower first_id under [guests] in the settings of this "
+                    f"IDs from {self._first} on; set a lower first_id under [guests] in the settings of this "
                     "host's agent"
                 )
             write_durably(self._folder / domain / RECORD, f"{first}\n".encode())

@@ -5,7 +5,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -33,7 +33,7 @@ class RootArchive:
         self._digest = hashlib.sha256()
         self.size = 0
 
-    def pack(self, root: GuestRoot, texts: Iterable[str]) -> Iterator[int]:
+    def pack(self, root: GuestRoot, texts: Iterable[str]) -> Generator[int]:
         """Pack a root. Yield the number of bytes written so far. Files that contain one of the ``texts`` are omitted.
 
         The end of the iteration ends the program. Raise Refused if a file cannot be read, or if the disk is full.

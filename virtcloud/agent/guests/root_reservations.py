@@ -1,33 +1,39 @@
-"""Reservations of containers' roots: a root is never read for a clone while its guest starts or runs.
+"""Reservations of guests' roots and disks: they are never read for a clone while their guest starts or runs.
 
-The reconciler starts guests, and threads of sessions read roots. Each reserves the root first.
+The reconciler starts guests, and threads of sessions read roots and disks. Each reserves them first.
 """
 
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import cycle
+from pathlib import Path
 
 from virtcloud.agent.difference import StepPending
+from virtcloud.agent.guests.disk_archives import GuestDisk, find_guest_disk
 from virtcloud.agent.guests.guest_roots import ContainerRoots, GuestRoot
+from virtcloud.agent.guests.id_ranges import CLONE_IDS
 from virtcloud.model.errors import Refused
 
 
 class RootReservations:
-    """The reserved roots of this host, by domain. Thread-safe."""
+    """The reserved roots and disks of this host, by domain. Thread-safe."""
 
-    def __init__(self, roots: ContainerRoots) -> None:
-        """Reserve roots of ``roots``."""
+    def __init__(self, roots: ContainerRoots, folder: Path) -> None:
+        """Reserve roots of ``roots``, and disks in the guests' folders below ``folder``."""
         self._roots = roots
+        self._folder = folder
+        self._users = cycle(CLONE_IDS)
         self._lock = threading.Lock()
         self._read: set[str] = set()
         self._starting: set[str] = set()
 
     @contextmanager
     def for_start(self, domain: str, guest: str) -> Iterator[None]:
-        """Reserve a root for the start of its guest within the block. Raise StepPending while the root is read."""
+        """Reserve root and disk for the start of a guest within the block. Raise StepPending while they are read."""
         with self._lock:
             if domain in self._read:
-                raise StepPending(f"guest {guest} starts when its root has been cloned")
+                raise StepPending(f"guest {guest} starts when it has been cloned")
             self._starting.add(domain)
         try:
             yield
@@ -36,10 +42,10 @@ class RootReservations:
                 self._starting.discard(domain)
 
     @contextmanager
-    def for_reading(self, domain: str, guest: str) -> Iterator[GuestRoot]:
-        """Reserve the root of a stopped guest within the block, in which the guest does not start.
+    def for_reading(self, domain: str, guest: str) -> Iterator[GuestRoot | GuestDisk]:
+        """Reserve the root or the disk of a stopped guest within the block, in which the guest does not start.
 
-        Raise Refused if the root is reserved, or if there is no root.
+        Raise Refused if the guest is reserved, or if it has neither.
         """
         with self._lock:
             if domain in self._read | self._starting:
@@ -51,12 +57,11 @@ class RootReservations:
             with self._lock:
                 self._read.discard(domain)
 
-    def _find(self, domain: str, guest: str) -> GuestRoot:
-        root = self._roots.find(domain)
-        if root is None:
+    def _find(self, domain: str, guest: str) -> GuestRoot | GuestDisk:
+        found = self._roots.find(domain) or find_guest_disk(self._folder / domain, next(self._users))
+        if found is None:
             raise Refused(
-                f"guest {guest}: expected a container that has run since its host started, found no root; start and "
-                "stop a container first; a virtual machine cannot be cloned, because its disk contains its cluster's "
-                "keys, and the agent does not mount disks of guests"
+                f"guest {guest}: expected a container that has run since its host started, or a virtual machine whose "
+                "image has a disk; found neither root nor disk; start and stop the guest first"
             )
-        return root
+        return found

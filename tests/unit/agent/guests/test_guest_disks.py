@@ -1,6 +1,7 @@
 """Disks of virtual machines, with qemu-img."""
 
 import json
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -93,16 +94,31 @@ def test_a_size_without_a_disk_is_refused(folder: Path, image: QemuImage, make_g
         ensure_disks(folder, image.model_copy(update={"disk": None}), make_guest(limits={"disk_mb": 16}))
 
 
+@pytest.mark.parametrize("reference", ["backing file", "data file"])
 def test_an_image_that_names_a_file_of_the_host_is_refused(
-    folder: Path, image: QemuImage, make_guest: MakeGuest, tmp_path: Path
+    folder: Path, image: QemuImage, make_guest: MakeGuest, tmp_path: Path, reference: str
 ) -> None:
     """Otherwise a user's image could show root's files to the guest."""
-    disk = tmp_path / "stolen.qcow2"
-    (tmp_path / "secret").write_text("root's secret")
-    create = ["qemu-img", "create", "-q", "-f", "qcow2", "-u", "-b", str(tmp_path / "secret"), "-F", "raw", str(disk)]
-    subprocess.run([*create, "1M"], check=True)  # noqa: S603
+    disk, secret = tmp_path / "stolen.qcow2", tmp_path / "secret"
+    secret.write_bytes(b"root's secret".ljust(MIB))
+    options = {"backing file": ["-u", "-b", str(secret), "-F", "raw"], "data file": ["-o", f"data_file={secret}"]}
+    create = ["qemu-img", "create", "-q", "-f", "qcow2", *options[reference], str(disk), "1M"]
+    subprocess.run(create, check=True)  # noqa: S603
     with pytest.raises(Refused, match=r"image busybox: its disk .* names the file .*secret"):
         ensure_disks(folder, image.model_copy(update={"disk": disk, "disk_format": "qcow2"}), make_guest())
+
+
+@pytest.mark.parametrize("kept", [40, 1000, 300_000], ids=["header", "tables", "data"])
+def test_a_truncated_image_is_refused(
+    folder: Path, image: QemuImage, make_guest: MakeGuest, tmp_path: Path, kept: int
+) -> None:
+    disk, raw = tmp_path / "disk.qcow2", tmp_path / "full.raw"
+    raw.write_bytes(b"x" * MIB)
+    subprocess.run(["qemu-img", "convert", "-O", "qcow2", str(raw), str(disk)], check=True)  # noqa: S603, S607
+    os.truncate(disk, kept)
+    with pytest.raises(Refused, match=r"expected a complete qcow2 file, got|cannot create a guest's disk over"):
+        ensure_disks(folder, image.model_copy(update={"disk": disk, "disk_format": "qcow2"}), make_guest())
+    assert list(folder.iterdir()) == []
 
 
 def test_extra_disks_are_kept_until_the_spec_changes(folder: Path, image: QemuImage, make_guest: MakeGuest) -> None:

@@ -80,7 +80,7 @@ def test_a_guest_does_not_start_while_its_root_is_cloned(guests: LocalGuests, ma
     guests.ensure_guest(segment, segment.guests[0])
     guests.ensure_no_guests("a", ("g1",), ("g1",))
     with guests.root_reservations.for_reading("vc-a-g1", "g1"):
-        with pytest.raises(StepPending, match="guest g1 starts when its root has been cloned"):
+        with pytest.raises(StepPending, match="guest g1 starts when it has been cloned"):
             guests.ensure_guest(segment, segment.guests[0])
         with pytest.raises(Refused, match="guest g1 is being cloned"):
             guests.root_reservations.for_reading("vc-a-g1", "g1").__enter__()

@@ -30,7 +30,7 @@ def test_a_changed_setting_keeps_recorded_ranges(folder: Path) -> None:
 
 
 def test_a_host_without_free_ranges_refuses_a_guest(folder: Path) -> None:
-    ranges = IdRanges(folder, END - IDS_PER_GUEST)
+    ranges = IdRanges(folder, END - 2 * IDS_PER_GUEST)
     ranges.ensure("a")
     with pytest.raises(
         Refused, match=r"no user IDs are free for guest b: 1 guests use all ranges .* set a lower first_id"

@@ -1,0 +1,116 @@
+"""Images made from disks of virtual machines, with qemu-img."""
+
+import os
+import subprocess
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from virtcloud.agent.guests.disk_archives import GuestDisk, find_guest_disk, open_disk_archive
+from virtcloud.agent.guests.guest_disks import ensure_disks
+from virtcloud.agent.guests.images import QemuImage
+from virtcloud.model.errors import Refused
+from virtcloud.model.wanted import GuestWanted
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: qemu-img of clones runs as another user: root")
+MakeGuest = Callable[..., GuestWanted]
+MIB, USER = 1 << 20, 0x10000000
+LINE = "b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQAAAAAAAAABAAAAMwAAAAtzc2gtZW"
+SECRET = "QyNTUxOQAAACCbn7sxDmGVJ3xVd2cZqTf8l1xJ0yHk4rYz9uPw3sQvLmAAAAoBcDeFgHiJ"  # noqa: S105 - no real key
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "guest").mkdir()
+    return tmp_path / "guest"
+
+
+@pytest.fixture
+def disk(tmp_path: Path, folder: Path, make_guest: MakeGuest) -> GuestDisk:
+    """The disk of a guest, which wrote to its second MiB. The image's disk (qcow2) has other data."""
+    raw, base = tmp_path / "base.raw", tmp_path / "base.qcow2"
+    raw.write_bytes(b"image".ljust(4 * MIB, b"\0"))
+    subprocess.run(["qemu-img", "convert", "-O", "qcow2", str(raw), str(base)], check=True)  # noqa: S603, S607
+    base.chmod(0o644)
+    ensure_disks(folder, QemuImage(kind="qemu", disk=base), make_guest())
+    write(folder / "disk.qcow2", b"guest", MIB)
+    found = find_guest_disk(folder, USER)
+    assert found is not None
+    return found
+
+
+def write(disk: Path, data: bytes, position: int) -> None:
+    """Write to a disk as a guest does."""
+    source = disk.with_name("data")
+    source.write_bytes(data)
+    command = f"write -s {source} {position} {len(data)}"
+    subprocess.run(["qemu-io", "-f", "qcow2", "-c", command, str(disk)], capture_output=True, check=True)  # noqa: S603, S607
+
+
+def clone(disk: GuestDisk, tmp_path: Path, *texts: str) -> bytes:
+    """Return the content of the cloned disk."""
+    with open_disk_archive(tmp_path) as archive:
+        list(archive.pack(disk, texts))
+        data, content = b"".join(archive.read()), archive.describe()
+    assert (content.sha256, content.size, content.format) == (sha256(data).hexdigest(), len(data), "qcow2")
+    cloned, raw = tmp_path / "cloned.qcow2", tmp_path / "cloned.raw"
+    cloned.write_bytes(data)
+    subprocess.run(["qemu-img", "convert", "-f", "qcow2", "-O", "raw", str(cloned), str(raw)], check=True)  # noqa: S603, S607
+    return raw.read_bytes()
+
+
+def test_a_clone_has_the_data_of_image_and_guest(disk: GuestDisk, tmp_path: Path) -> None:
+    data = clone(disk, tmp_path)
+    assert (len(data), data[:5], data[MIB : MIB + 5]) == (4 * MIB, b"image", b"guest")
+
+
+def test_no_line_of_a_key_remains_in_a_clone(disk: GuestDisk, tmp_path: Path) -> None:
+    """Also if a line is at the border of two parts that are read, or if its halves are in different blocks."""
+    write(disk.overlay, b"guest".ljust(2 * MIB, b"."), MIB)
+    for position in (MIB + 8192, 2 * MIB - 30, 3 * MIB - 70):
+        write(disk.overlay, SECRET.encode(), position)
+    write(disk.overlay, SECRET[:30].encode(), 3 * MIB + 4096 - 30)
+    write(disk.overlay, SECRET[30:].encode(), 3 * MIB + 8192)
+    data = clone(disk, tmp_path, LINE, SECRET)
+    assert not [n for n in range(len(SECRET) - 16) if SECRET[n : n + 16].encode() in data]
+    assert data[MIB : MIB + 5] == b"guest"
+
+
+def test_a_clone_reads_no_file_that_the_disk_names(disk: GuestDisk, tmp_path: Path) -> None:
+    """A guest that took over its QEMU could write the name of any file of the host into the disk's file."""
+    (tmp_path / "secret").write_bytes(b"host's secret".ljust(4 * MIB))
+    command = ["qemu-img", "rebase", "-u", "-f", "qcow2", "-F", "raw", "-b", str(tmp_path / "secret")]
+    subprocess.run([*command, str(disk.overlay)], check=True)  # noqa: S603
+    data = clone(disk, tmp_path)
+    assert (data[:5], data[MIB : MIB + 5]) == (b"image", b"guest")
+
+
+def test_a_disk_with_an_external_data_file_is_refused(disk: GuestDisk, tmp_path: Path) -> None:
+    with disk.overlay.open("r+b") as file:
+        file.seek(79)
+        file.write(b"\x04")
+    with pytest.raises(Refused, match="expected a qcow2 file without an external data file"):
+        clone(disk, tmp_path)
+
+
+def test_a_disk_that_claims_another_size_fills_no_disk(disk: GuestDisk, tmp_path: Path) -> None:
+    """QEMU's file names a size of 256 MiB, and its host would write a copy of this size."""
+    with disk.overlay.open("r+b") as file:
+        file.seek(24)
+        file.write((256 * MIB).to_bytes(8))
+    with pytest.raises(Refused, match=r"cannot copy the disk .*disk\.qcow2"):
+        clone(disk, tmp_path)
+
+
+def test_the_owner_of_a_cloned_disk_is_root_again(disk: GuestDisk, tmp_path: Path) -> None:
+    clone(disk, tmp_path)
+    status = disk.overlay.stat()
+    assert (status.st_uid, status.st_mode & 0o777) == (0, 0o600)
+
+
+def test_an_image_that_only_root_may_read_is_named(disk: GuestDisk, tmp_path: Path) -> None:
+    disk.base.chmod(0o600)
+    with pytest.raises(Refused, match=r"check that all users may read .*base\.qcow2"):
+        clone(disk, tmp_path)

@@ -1,0 +1,266 @@
+"""Images made from the disks of stopped virtual machines, without the private keys of their cluster.
+
+No program of the host mounts the disk. ``qemu-img`` merges the guest's changes with the image's disk into a raw copy.
+The guest's QEMU wrote the changes, so ``qemu-img`` runs with a user ID that no account has, reads only the two files
+that this process passes, and cannot write more than the disk's size. In the copy, this process overwrites each line of
+a private key, wherever it is: in files, in deleted files, and in the data of cloud-init. Then ``qemu-img`` compresses
+the copy.
+"""
+
+import errno
+import hashlib
+import json
+import os
+import subprocess
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO, Any, Final
+
+from virtcloud.agent.files import refuse_os_errors
+from virtcloud.agent.guests.guest_disks import DISK, MIB, find_record, identify_disk
+from virtcloud.model.errors import BadInput, Refused
+from virtcloud.model.image import (
+    HEAD_BYTES,
+    Architecture,
+    ImageContent,
+    ImageFormat,
+    Sha256,
+    check_head,
+    recognize_format,
+)
+
+READ_BYTES: Final = 1 << 20
+POLL_S: Final = 0.2
+PART: Final = 16
+"""Characters by which a line of a key is recognized, even if another block of the disk contains the line's rest."""
+SIZE_FIELD: Final = slice(24, 32)
+BACKING_FIELDS: Final = slice(8, 20)
+"""Fields of qcow2's header: the size of the disk, and the reference to the backing file."""
+BLOCK_BYTES: Final = 512
+MAX_ERROR_BYTES: Final = 500
+ERASED: Final = b"#"
+BlockNode = dict[str, Any]
+"""A block device as QEMU describes it in JSON (qemu-img(1), "Options")."""
+
+
+@dataclass(frozen=True, slots=True)
+class GuestDisk:
+    """The disk of a stopped virtual machine: the file with the guest's changes, and the image's disk below.
+
+    ``size`` is the size of the disk in bytes. ``user`` is a user ID of the guest, which no account of the host has.
+    """
+
+    overlay: Path
+    base: Path
+    size: int
+    user: int
+
+
+def find_guest_disk(folder: Path, user: int) -> GuestDisk | None:
+    """Return the disk in the folder of a guest, or None if the guest has no disk.
+
+    Raise Refused if the image's disk was changed or removed.
+    """
+    record = find_record(folder)
+    if record is None or not (folder / DISK).exists():
+        return None
+    with refuse_os_errors(f"read the image's disk {record.disk}"):
+        if identify_disk(record.disk) != record.image:
+            raise Refused(f"{record.disk} has changed since the guest's disk was created: the guest cannot be cloned")
+    size = _read_size(record.disk) if record.size_mb is None else record.size_mb * MIB
+    return GuestDisk(folder / DISK, record.disk, size, user)
+
+
+def _read_size(disk: Path) -> int:
+    """Return the size in bytes of an image's disk."""
+    with disk.open("rb") as file:
+        head = file.read(HEAD_BYTES)
+    is_qcow2 = recognize_format(head) is ImageFormat.QCOW2
+    return int.from_bytes(head[SIZE_FIELD]) if is_qcow2 else disk.stat().st_size
+
+
+class DiskArchive:
+    """A compressed copy of a disk (qcow2). Its files have no name, and vanish with the agent's process."""
+
+    def __init__(self, copy: IO[bytes], file: IO[bytes]) -> None:
+        """Write the raw copy to ``copy``, and the image to ``file``."""
+        self._copy = copy
+        self._file = file
+        self._digest = hashlib.sha256()
+
+    def pack(self, disk: GuestDisk, texts: Iterable[str]) -> Generator[int]:
+        """Copy a disk, overwrite the ``texts`` in the copy, and compress it. Yield the bytes written so far.
+
+        The end of the iteration ends the program. Raise Refused if the disk cannot be read, or if there is no space.
+        """
+        lines = [text.encode() for text in texts]
+        with refuse_os_errors(f"copy the disk {disk.overlay}"), ExitStack() as stack:
+            overlay, base = (stack.enter_context(path.open("rb")) for path in (disk.overlay, disk.base))
+            stack.enter_context(_lent(overlay, disk.user))
+            source = _describe_layers(overlay, base)
+            yield from _convert(source, (overlay, base), self._copy, "raw", disk)
+            yield from _erase(self._copy.fileno(), lines)
+            copy = _describe("raw", self._copy)
+            yield from _convert(copy, (self._copy,), self._file, "qcow2", disk)
+            os.ftruncate(self._copy.fileno(), 0)
+            for data in self.read():
+                self._digest.update(data)
+                yield self.size
+
+    @property
+    def size(self) -> int:
+        """The size of the image's file in bytes."""
+        return os.fstat(self._file.fileno()).st_size
+
+    def describe(self) -> ImageContent:
+        """Return the content of the image. The programs are for this host's architecture."""
+        return ImageContent(
+            sha256=Sha256(self._digest.hexdigest()),
+            size=self.size,
+            format=ImageFormat.QCOW2,
+            architecture=Architecture(os.uname().machine),
+        )
+
+    def read(self) -> Iterator[bytes]:
+        """Yield the image."""
+        self._file.seek(0)
+        while data := self._file.read(READ_BYTES):
+            yield data
+
+
+@contextmanager
+def open_disk_archive(folder: Path) -> Iterator[DiskArchive]:
+    """Yield an empty archive on the file system of ``folder``. Its space is free again after the block."""
+    with refuse_os_errors(f"create a file in {folder}"), ExitStack() as stack:
+        copy, file = (stack.enter_context(TemporaryFile(dir=folder, buffering=0)) for _ in range(2))
+        archive, opened = DiskArchive(copy, file), stack.pop_all()
+    with opened:
+        yield archive
+
+
+@contextmanager
+def _lent(overlay: IO[bytes], user: int) -> Iterator[None]:
+    """Make a user the owner of a disk's file within the block. libvirt changes the owner again at the guest's start."""
+    os.fchown(overlay.fileno(), user, user)
+    try:
+        yield
+    finally:
+        os.fchown(overlay.fileno(), 0, 0)
+
+
+def _describe_layers(overlay: IO[bytes], base: IO[bytes]) -> BlockNode:
+    """Return QEMU's description of a disk, with ``base`` instead of the file that the overlay names.
+
+    Raise Refused if one of the files is encrypted or has an external data file.
+    """
+    head, base_head = bytearray(overlay.read(HEAD_BYTES)), base.read(HEAD_BYTES)
+    head[BACKING_FIELDS] = bytes(BACKING_FIELDS.stop - BACKING_FIELDS.start)
+    base_format = recognize_format(base_head)
+    try:
+        check_head(ImageFormat.QCOW2, bytes(head))
+        check_head(base_format, base_head)
+    except BadInput as error:
+        raise Refused(f"cannot copy the disk {overlay.name} over {base.name}: {error}") from error
+    is_qcow2 = base_format is ImageFormat.QCOW2
+    below = _describe("qcow2", base) | {"backing": None} if is_qcow2 else _describe("raw", base)
+    return _describe("qcow2", overlay) | {"backing": below}
+
+
+def _describe(driver: str, file: IO[bytes]) -> BlockNode:
+    return {"driver": driver, "file": {"driver": "file", "filename": _path(file), "locking": "off"}}
+
+
+def _path(file: IO[bytes]) -> str:
+    return f"/proc/self/fd/{file.fileno()}"
+
+
+def _convert(
+    source: BlockNode, files: Iterable[IO[bytes]], target: IO[bytes], target_format: str, disk: GuestDisk
+) -> Iterator[int]:
+    """Run qemu-img with the guest's user ID. Yield the bytes that the target has. Raise Refused if qemu-img fails.
+
+    The target may be larger than the disk by 1/16 and 1 MiB, because qcow2 has tables.
+    """
+    os.fchown(target.fileno(), disk.user, disk.user)
+    limit = f"--fsize={disk.size + disk.size // 16 + MIB}"
+    compression = ["-c", "-o", "compression_type=zstd"] if target_format == "qcow2" else []
+    argv = ["prlimit", limit, "qemu-img", "convert", "-O", target_format, *compression]
+    with (
+        TemporaryFile() as errors,
+        subprocess.Popen(  # noqa: S603 - no shell
+            [*argv, f"json:{json.dumps(source)}", _path(target)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            pass_fds=[file.fileno() for file in (*files, target)],
+            user=disk.user,
+            group=disk.user,
+            extra_groups=(),
+            cwd="/",
+            env={"PATH": os.defpath},
+        ) as program,
+    ):
+        try:
+            while program.poll() is None:
+                yield os.fstat(target.fileno()).st_blocks * BLOCK_BYTES
+                with suppress(subprocess.TimeoutExpired):
+                    program.wait(POLL_S)
+            if program.returncode:
+                error = os.pread(errors.fileno(), MAX_ERROR_BYTES, 0).decode(errors="replace")
+                raise Refused(
+                    f"cannot copy the disk {disk.overlay}: {' '.join(error.split()) or 'qemu-img was killed'}; check "
+                    f"that all users may read {disk.base}, and that its host has free space"
+                )
+        finally:
+            program.kill()
+
+
+def _erase(descriptor: int, lines: list[bytes]) -> Iterator[int]:
+    """Overwrite all ``lines`` in a file. Yield the positions up to which this was done.
+
+    Of a line that is divided between two blocks of the disk, less than `PART` characters may remain.
+    """
+    parts = {part: line for line in lines for part in (line[:PART], line[-PART:])}
+    for begin, end in _list_data(descriptor):
+        for position in range(begin, end, READ_BYTES):
+            data = os.pread(descriptor, READ_BYTES, position)
+            for part, line in parts.items():
+                for first, last in _find_line(data, part, line):
+                    os.pwrite(descriptor, ERASED * (last - first), position + first)
+            yield position
+
+
+def _find_line(data: bytes, part: bytes, line: bytes) -> Iterator[tuple[int, int]]:
+    """Yield the places in ``data`` with a part of a line, and with what follows or precedes the part in the line."""
+    found = data.find(part)
+    while found >= 0:
+        if line.startswith(part):
+            yield found, found + _count_equal(data[found : found + len(line)], line)
+        else:
+            end = found + PART
+            before = data[max(end - len(line), 0) : end]
+            yield end - _count_equal(before[::-1], line[::-1]), end
+        found = data.find(part, found + PART)
+
+
+def _count_equal(one: bytes, other: bytes) -> int:
+    """Return the number of equal bytes at the beginning of both."""
+    pairs = zip(one, other, strict=False)
+    return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+
+
+def _list_data(descriptor: int) -> Iterator[tuple[int, int]]:
+    """Yield begin and end of the parts of a file that have data (lseek(2), SEEK_DATA)."""
+    end = 0
+    while True:
+        try:
+            begin = os.lseek(descriptor, end, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return
+            raise
+        end = os.lseek(descriptor, begin, os.SEEK_HOLE)
+        yield begin, end
