@@ -30,17 +30,6 @@ from virtcloud.agent.local_host import LocalHost
 from virtcloud.agent.network import names
 from virtcloud.agent.network.interfaces import UplinkRecordFiles
 from virtcloud.agent.network.kernel import NetlinkKernel
-from virtcloud.agent.network.link_messages import LinkAttribute, VlanData, encode_kind, encode_link, parse_index
-from virtcloud.agent.network.netlink import (
-    NLM_F_CREATE,
-    NLM_F_EXCL,
-    MessageKind,
-    RouteSocket,
-    Values,
-    text,
-    u16,
-    u32,
-)
 from virtcloud.agent.network.segments import SegmentInterfaces
 from virtcloud.lab import Lab, LabOptions, read_lab_file
 from virtcloud.lab.state import LabState
@@ -90,18 +79,12 @@ def measure(many: int = MANY) -> dict[str, list[float]]:
         raise OSError(ctypes.get_errno(), "cannot create a network namespace")
     _run(f"ip link add {UPLINK} type veth peer name switch")
     _run(f"ip link set {UPLINK} up")
-    with (
-        TemporaryDirectory() as folder,
-        closing(NetlinkKernel()) as kernel,
-        closing(RouteSocket()) as socket,
-        IPRoute() as netlink,
-    ):
+    with TemporaryDirectory() as folder, closing(NetlinkKernel()) as kernel, IPRoute() as netlink:
         segments = SegmentInterfaces(kernel, UplinkRecordFiles(Path(folder)))
         host = LocalHost(segments, LocalGuests({}, GuestSettings(Path(folder), Path(folder), "x86_64"), time.sleep))
         creators = {
             "agent": lambda one: host.apply(BuildSegment(one)),
-            "bare": lambda one: _create_barely(socket, one),
-            "pyroute2": lambda one: _create_with_pyroute2(netlink, one),
+            "bare": lambda one: _create_barely(netlink, one),
             "commands": _create_by_commands,
         }
         found: dict[str, list[float]] = {creator: [] for creator in creators}
@@ -109,7 +92,7 @@ def measure(many: int = MANY) -> dict[str, list[float]]:
             for offset, (creator, create) in enumerate(creators.items()):
                 if creator == "commands" and number >= COMMAND_ROUNDS:
                     continue  # each takes as long as the others' rounds together
-                found[creator].append(_time(create, _segment(2 + len(creators) * number + offset)))
+                found[creator].append(_time(create, _segment(2 + 3 * number + offset)))
         found |= {"many": [], "many bare": []}
         for number in range(many):
             creator, times = ("bare", "many bare") if number % BARE_EVERY == 0 else ("agent", "many")
@@ -127,27 +110,7 @@ def _segment(vlan: int) -> Segment:
     return Segment.model_validate({"id": f"{vlan:012}", "key": f"k{vlan}", "vlan": vlan, "port": UPLINK, "guests": []})
 
 
-def _create_barely(socket: RouteSocket, segment: Segment) -> None:
-    tagged, bridge = names.tagged_interface_name(UPLINK, segment.vlan), names.bridge_name(segment.vlan)
-    parent = {LinkAttribute.LINK: u32(_find_index(socket, UPLINK))}
-    _add_link(socket, tagged, {**parent, **encode_kind("vlan", {VlanData.ID: u16(segment.vlan)})})
-    _add_link(socket, bridge, encode_kind("bridge", {}))
-    index = _find_index(socket, bridge)
-    master = {LinkAttribute.MASTER: u32(index)}
-    socket.change(MessageKind.NEWLINK, encode_link(_find_index(socket, tagged), master, up=True))
-    socket.change(MessageKind.NEWLINK, encode_link(index, up=True))
-
-
-def _add_link(socket: RouteSocket, name: str, attributes: Values) -> None:
-    link = encode_link(attributes={LinkAttribute.IFNAME: text(name), **attributes})
-    socket.change(MessageKind.NEWLINK, link, NLM_F_CREATE | NLM_F_EXCL)
-
-
-def _find_index(socket: RouteSocket, name: str) -> int:
-    return parse_index(socket.get(MessageKind.GETLINK, encode_link(attributes={LinkAttribute.IFNAME: text(name)})))
-
-
-def _create_with_pyroute2(netlink: IPRoute, segment: Segment) -> None:
+def _create_barely(netlink: IPRoute, segment: Segment) -> None:
     tagged, bridge = names.tagged_interface_name(UPLINK, segment.vlan), names.bridge_name(segment.vlan)
     parent = netlink.link_lookup(ifname=UPLINK)[0]
     netlink.link("add", ifname=tagged, kind="vlan", link=parent, vlan_id=segment.vlan)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("pyroute2")
 pytest.importorskip("libvirt")
 
 UP = {"do": "up", "cluster": "12.pbs", "attempt": 1}

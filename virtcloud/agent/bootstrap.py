@@ -1,6 +1,6 @@
 """The composition root of the agent: reads the settings, builds the agent from its parts, and runs it.
 
-Importing this module does not import libvirt. `virtcloud.agent.local_host` does.
+Importing this module imports neither pyroute2 nor libvirt. `virtcloud.agent.local_host` imports both.
 """
 
 import fcntl

@@ -28,7 +28,6 @@ from virtcloud.agent.guests.containment_checks import (
 from virtcloud.agent.guests.images import list_images
 from virtcloud.agent.host_services.dnsmasq_servers import describe_dnsmasq
 from virtcloud.agent.network.guest_filters import GuestPort
-from virtcloud.agent.network.kernel import NetlinkKernel
 from virtcloud.agent.network.nftables import NftablesFilters
 from virtcloud.agent.settings import AgentSettings, read_settings
 from virtcloud.client.sbf import SbfClient
@@ -83,8 +82,10 @@ def _checks(config: Path) -> Iterator[HostCheck]:
         )
         return
     yield HostCheck("settings", str(config), ok=True, observation=f"element {settings.element or 'none'}")
-    missing = find_spec("libvirt") is None
-    yield HostCheck("python", "libvirt", not missing, "missing: libvirt" if missing else "", INSTALL)
+    missing = [module for module in ("libvirt", "pyroute2") if find_spec(module) is None]
+    yield HostCheck(
+        "python", "libvirt, pyroute2", not missing, f"missing: {', '.join(missing)}" if missing else "", INSTALL
+    )
     yield from _folders(settings)
     if not missing:
         yield from _kernel(settings)
@@ -143,6 +144,8 @@ def _free_space(folder: Path) -> str:
 
 
 def _kernel(settings: AgentSettings) -> Iterator[HostCheck]:
+    from virtcloud.agent.network.kernel import NetlinkKernel  # noqa: PLC0415 - pyroute2 may be missing
+
     remedy = "modprobe 8021q bridge veth, and list these modules in /etc/modules-load.d/virtcloud.conf"
     yield _attempt(
         "kernel", "802.1Q interfaces, bridges, veth", lambda: _in_test_namespace(_create_test_interfaces), remedy
@@ -166,6 +169,8 @@ def _kernel(settings: AgentSettings) -> Iterator[HostCheck]:
 
 def _create_test_interfaces() -> None:
     """Create the interfaces of a segment. Raise Refused on failure."""
+    from virtcloud.agent.network.kernel import NetlinkKernel  # noqa: PLC0415 - pyroute2 may be missing
+
     with closing(NetlinkKernel()) as kernel:
         kernel.add_veth_pair("vctry0", "vctry1", threading.get_native_id(), MIN_MTU)
         (uplink,) = [interface for interface in kernel.list_interfaces() if interface.name == "vctry0"]
@@ -271,6 +276,8 @@ def _clock(sbf: SbfClient) -> str:
 
 def _check_uplink(port: str) -> Callable[[], str]:
     def check() -> str:
+        from virtcloud.agent.network.kernel import NetlinkKernel  # noqa: PLC0415 - pyroute2 may be missing
+
         with closing(NetlinkKernel()) as kernel:
             interface = next((interface for interface in kernel.list_interfaces() if interface.name == port), None)
         if interface is None:

@@ -1,6 +1,6 @@
 """The host that the agent reconciles: its segments in the kernel, its guests on the hypervisors, and their servers.
 
-Importing this module imports libvirt.
+Importing this module imports pyroute2 and libvirt.
 """
 
 import os

@@ -43,6 +43,7 @@ IMAGE_PROGRAMS = {"mmdebstrap": "mmdebstrap"}
 """Programs that only a lab with Debian images needs."""
 PYTHON_PACKAGES = {
     "libvirt": "agent",
+    "pyroute2": "agent",
     "fastapi": "sbf",
     "netmiko": "sbf",
     "sqlalchemy": "sbf",

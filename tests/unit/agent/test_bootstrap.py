@@ -32,8 +32,8 @@ def test_malformed_settings_end_the_agent_with_exit_code_2(tmp_path: Path) -> No
     assert (process.returncode, process.stderr.startswith("virtcloud: ")) == (2, True)
 
 
-def test_a_missing_library_is_reported_with_the_extra_to_install() -> None:
-    missing = "libvirt"
+@pytest.mark.parametrize("missing", ["pyroute2", "libvirt"])
+def test_a_missing_library_is_reported_with_the_extra_to_install(missing: str) -> None:
     code = (
         f"import sys; sys.modules[{missing!r}] = None; from virtcloud.agent import bootstrap as b; b._import_adapters()"
     )
@@ -44,8 +44,8 @@ def test_a_missing_library_is_reported_with_the_extra_to_install() -> None:
     )
 
 
-def test_importing_the_agent_does_not_import_libvirt() -> None:
-    code = "import sys, virtcloud.agent.bootstrap; print({'libvirt'} & set(sys.modules))"
+def test_importing_the_agent_imports_neither_libvirt_nor_pyroute2() -> None:
+    code = "import sys, virtcloud.agent.bootstrap; print({'libvirt', 'pyroute2'} & set(sys.modules))"
     assert _python(code).stdout.strip() == "set()"
 
 

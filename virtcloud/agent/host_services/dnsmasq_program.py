@@ -21,8 +21,10 @@ import ctypes
 import fcntl
 import ipaddress
 import os
+import shutil
 import socket
 import struct
+import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -38,17 +40,10 @@ from virtcloud.agent.host_services.server_isolation import (
     limit_resources,
     read_specification,
 )
-from virtcloud.agent.network.netlink import (
-    NLM_F_CREATE,
-    NLM_F_REPLACE,
-    MessageKind,
-    RouteSocket,
-    encode_attributes,
-)
 
 SIOCADDRT, SIOCSIFFLAGS, SIOCSIFADDR, SIOCSIFNETMASK = 0x890B, 0x8914, 0x8916, 0x891C  # linux/sockios.h, netdevice(7)
 IFF_UP, RTF_UP = 1, 1
-NDA_DST, NDA_LLADDR, NUD_PERMANENT = 1, 2, 0x80  # linux/neighbour.h
+SEARCH_PATH = "/usr/sbin:/sbin:/usr/bin:/bin"
 IPV4 = 4
 KEPT_CAPABILITIES = (NET_BIND_SERVICE, NET_ADMIN, NET_RAW)
 NFTABLES = "libnftables.so.1"
@@ -149,17 +144,15 @@ def _default_route(device: bytes) -> RouteEntry:
 
 def _set_neighbours(device: str, neighbours: Iterable[tuple[str, str]]) -> None:
     """Assign addresses to MAC addresses for ever, so that no guest can redirect the answers to another guest."""
-    kernel, index = RouteSocket(), socket.if_nametoindex(device)
-    for address, mac in neighbours:
-        kernel.change(MessageKind.NEWNEIGH, _encode_neighbour(index, address, mac), NLM_F_CREATE | NLM_F_REPLACE)
-    kernel.close()
-
-
-def _encode_neighbour(index: int, text: str, mac: str) -> bytes:
-    address = ipaddress.ip_address(text)
-    family = socket.AF_INET if address.version == IPV4 else socket.AF_INET6
-    values = {NDA_DST: address.packed, NDA_LLADDR: bytes.fromhex(mac.replace(":", ""))}
-    return struct.pack("=BxxxiHBB", family, index, NUD_PERMANENT, 0, 0) + encode_attributes(values)
+    lines = "".join(
+        f"neighbour replace {address} lladdr {mac} dev {device} nud permanent\n" for address, mac in neighbours
+    )
+    program = shutil.which("ip", path=SEARCH_PATH)
+    if program is None:
+        raise OSError(f"the program ip (iproute2) is not in {SEARCH_PATH}: install the package iproute2")
+    done = subprocess.run([program, "-batch", "-"], input=lines, capture_output=True, text=True, check=False)  # noqa: S603 - a program of the host
+    if done.returncode:
+        raise OSError(f"cannot set the neighbours: {done.stderr.strip()}")
 
 
 def _set_rules(rules: str) -> None:

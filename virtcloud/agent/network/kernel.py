@@ -1,61 +1,20 @@
-"""The kernel's interfaces, accessed through a netlink socket."""
+"""The kernel's interfaces, accessed through a netlink socket. Only this module imports pyroute2."""
 
-import errno
-import fcntl
-import os
 import socket
-import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
-from ipaddress import IPv6Address
 from pathlib import Path
 from typing import Any
 
+from pyroute2 import IPRoute
+from pyroute2.netlink.exceptions import NetlinkError
+
 from virtcloud.agent.network.interfaces import HostIpSettings, KernelInterface
-from virtcloud.agent.network.link_messages import (
-    FILTERS,
-    NO_STATISTICS,
-    SCOPE_LINK,
-    BridgeData,
-    LinkAttribute,
-    PortData,
-    VethData,
-    VlanData,
-    encode_address,
-    encode_address_query,
-    encode_kind,
-    encode_link,
-    parse_address,
-    parse_index,
-    parse_interface,
-)
-from virtcloud.agent.network.netlink import (
-    NLM_F_CREATE,
-    NLM_F_EXCL,
-    MessageKind,
-    NetlinkError,
-    RouteSocket,
-    Values,
-    encode_attributes,
-    nested,
-    text,
-    u8,
-    u16,
-    u32,
-)
 from virtcloud.model.errors import Refused
 
 SYSCTL = Path("/proc/sys/net")
-TUN_DEVICE = "/dev/net/tun"
-_TUNSETIFF, _TUNSETPERSIST, _TUNSETOWNER, _IFF_TAP = 0x400454CA, 0x400454CB, 0x400454CC, 2
-"""Requests and the flag of taps (linux/if_tun.h). PowerPC, MIPS and SPARC have other numbers."""
-_ENCODINGS: Mapping[str, tuple[int, Callable[[Any], bytes]]] = {
-    "name": (LinkAttribute.IFNAME, text),
-    "alias": (LinkAttribute.IFALIAS, text),
-    "mtu": (LinkAttribute.MTU, u32),
-    "master": (LinkAttribute.MASTER, u32),
-}
-"""The attributes that `NetlinkKernel.change` sets, by name."""
+_UP = 1
+_FILTERS = ("br_nf_call_iptables", "br_nf_call_ip6tables", "br_nf_call_arptables")
 
 
 class NetlinkKernel:
@@ -63,7 +22,7 @@ class NetlinkKernel:
 
     def __init__(self) -> None:
         """Open the socket."""
-        self._socket = RouteSocket()
+        self._socket = IPRoute()
 
     def close(self) -> None:
         """Close the socket."""
@@ -72,10 +31,9 @@ class NetlinkKernel:
     def list_interfaces(self) -> list[KernelInterface]:
         """Return all interfaces."""
         with _translate_errors("list interfaces"):
-            addresses = self._socket.dump(MessageKind.GETADDR, encode_address_query(), parse_address)
-            addressed = {address.index for address in addresses if address.scope < SCOPE_LINK}
-            query = encode_link(attributes={LinkAttribute.EXT_MASK: NO_STATISTICS})
-            return self._socket.dump(MessageKind.GETLINK, query, lambda message: parse_interface(message, addressed))
+            addresses = self._socket.addr("dump")
+            addressed = {message["index"] for message in addresses if message["scope"] < _SCOPE_LINK}
+            return [_parse_interface(message, addressed) for message in self._socket.link("dump")]
 
     def add_vlan(self, name: str, parent: KernelInterface, vlan: int) -> int:
         """Create an 802.1Q interface in the state down, with the MTU of its parent.
@@ -83,8 +41,8 @@ class NetlinkKernel:
         Both interfaces have the same MTU, because an MTU does not include the four octets of the tag.
         """
         with _translate_errors(f"create VLAN {vlan} on {parent.name}"):
-            attributes: Values = {LinkAttribute.LINK: u32(parent.index), LinkAttribute.MTU: u32(parent.mtu)}
-            return self._create(name, attributes, "vlan", {VlanData.ID: u16(vlan)})
+            self._socket.link("add", ifname=name, kind="vlan", link=parent.index, vlan_id=vlan, mtu=parent.mtu)
+            return self._index(name)
 
     def add_bridge(self, name: str) -> int:
         """Create a bridge in the state down.
@@ -94,7 +52,8 @@ class NetlinkKernel:
         querier. Flooding of multicast costs little, because a bridge has few ports.
         """
         with _translate_errors(f"create bridge {name}"):
-            return self._create(name, {}, "bridge", {BridgeData.STP_STATE: u32(0), BridgeData.MCAST_SNOOPING: u8(0)})
+            self._socket.link("add", ifname=name, kind="bridge", br_stp_state=0, br_mcast_snooping=0)
+            return self._index(name)
 
     def add_veth_pair(self, name: str, peer: str, process: int, mtu: int, mac: str | None = None) -> int:
         """Create a veth pair in the state down, with ``peer`` in a process's network namespace.
@@ -102,34 +61,32 @@ class NetlinkKernel:
         ``mac`` is the MAC address of ``peer``; None: the kernel chooses. Return the index of the interface ``name``.
         """
         with _translate_errors(f"create the interfaces {name} and {peer}"):
-            address: Values = {} if mac is None else {LinkAttribute.ADDRESS: bytes.fromhex(mac.replace(":", ""))}
-            peer_attributes: Values = {
-                LinkAttribute.IFNAME: text(peer),
-                LinkAttribute.MTU: u32(mtu),
-                LinkAttribute.NET_NS_PID: u32(process),
-                **address,
-            }
-            data = {nested(VethData.PEER): encode_link(attributes=peer_attributes)}
-            return self._create(name, {LinkAttribute.MTU: u32(mtu)}, "veth", data)
+            peer_attributes = {"ifname": peer, "net_ns_pid": process, "mtu": mtu}
+            if mac is not None:
+                peer_attributes["address"] = mac
+            self._socket.link("add", ifname=name, kind="veth", mtu=mtu, peer=peer_attributes)
+            return self._index(name)
 
     def change(self, index: int, **values: Any) -> None:  # noqa: ANN401 - netlink's attributes
         """Change ``name``, ``alias``, ``mtu``, ``master`` or ``up`` of an interface, in one netlink message."""
-        encodings = ((_ENCODINGS[key], value) for key, value in values.items() if key != "up")
-        attributes = {kind: encode(value) for (kind, encode), value in encodings}
+        attribute_names = {"name": "ifname", "alias": "ifalias"}
+        attributes = {attribute_names.get(key, key): value for key, value in values.items() if key != "up"}
+        if "up" in values:
+            attributes["state"] = "up" if values["up"] else "down"
         with _translate_errors(
             f"set {', '.join(f'{key}={value}' for key, value in values.items())} of interface {index}"
         ):
-            self._socket.change(MessageKind.NEWLINK, encode_link(index, attributes, up=values.get("up")))
+            self._socket.link("set", index=index, **attributes)
 
     def isolate(self, index: int) -> None:
         """Isolate a bridge's port. A bridge forwards no frames between isolated ports (bridge(8))."""
         with _translate_errors(f"isolate the bridge port {index}"):
-            self._set_port_flag(index, PortData.ISOLATED)
+            self._socket.brport("set", index=index, isolated=1)
 
     def set_hairpin(self, index: int) -> None:
         """Allow a bridge's port to send a frame back through the same port (bridge(8))."""
         with _translate_errors(f"set the hairpin mode of the bridge port {index}"):
-            self._set_port_flag(index, PortData.MODE)
+            self._socket.brport("set", index=index, mode=1)
 
     def add_tap(self, name: str) -> int:
         """Create a tap in the state down, which stays when no program uses it. Return its index.
@@ -137,13 +94,7 @@ class NetlinkKernel:
         Only root may use the tap, even without the capability CAP_NET_ADMIN.
         """
         with _translate_errors(f"create the tap {name}"):
-            descriptor = os.open(TUN_DEVICE, os.O_RDWR | os.O_CLOEXEC)
-            try:
-                fcntl.ioctl(descriptor, _TUNSETIFF, struct.pack("16sH22x", name.encode(), _IFF_TAP))
-                fcntl.ioctl(descriptor, _TUNSETOWNER, 0)
-                fcntl.ioctl(descriptor, _TUNSETPERSIST, 1)
-            finally:
-                os.close(descriptor)
+            self._socket.link("add", ifname=name, kind="tuntap", mode="tap", uid=0)
             return self._index(name)
 
     def packet_filter_sysctls(self) -> tuple[str, ...]:
@@ -161,8 +112,7 @@ class NetlinkKernel:
     def disable_packet_filter(self, index: int) -> None:
         """Set a bridge's options of br_netfilter to 0."""
         with _translate_errors(f"disable the packet filter of bridge {index}"):
-            options = encode_kind("bridge", dict.fromkeys(FILTERS, u8(0)))
-            self._socket.change(MessageKind.NEWLINK, encode_link(index, options))
+            self._socket.link("set", index=index, kind="bridge", **dict.fromkeys(_FILTERS, 0))
 
     def disable_host_ip(self, index: int, name: str) -> None:
         """Stop the host's IP stack from using an interface.
@@ -193,42 +143,30 @@ class NetlinkKernel:
             _write_sysctls(name, {setting: value for setting, value in former.settings.items() if setting == last})
             for missing in set(former.addresses) - set(self._link_local(name)):
                 address, _, length = missing.partition("/")
-                message = encode_address(index, IPv6Address(address), int(length))
-                self._socket.change(MessageKind.NEWADDR, message, NLM_F_CREATE | NLM_F_EXCL)
+                self._socket.addr("add", index=index, address=address, prefixlen=int(length))
 
     def _link_local(self, name: str) -> tuple[str, ...]:
         index = self._index(name)
-        addresses = self._socket.dump(MessageKind.GETADDR, encode_address_query(socket.AF_INET6), parse_address)
-        return tuple(
-            sorted(
-                f"{IPv6Address(address.address)}/{address.prefix_length}"
-                for address in addresses
-                if address.index == index and address.scope == SCOPE_LINK
-            )
-        )
+        messages = self._socket.addr("dump", family=socket.AF_INET6)
+        link_local = [message for message in messages if message["index"] == index and message["scope"] == _SCOPE_LINK]
+        return tuple(sorted(f"{message.get_attr('IFA_ADDRESS')}/{message['prefixlen']}" for message in link_local))
 
     def delete(self, index: int) -> None:
         """Delete an interface. An absent interface is success."""
         with _translate_errors(f"delete interface {index}"):
             try:
-                self._socket.change(MessageKind.DELLINK, encode_link(index))
+                self._socket.link("del", index=index)
             except NetlinkError as error:
-                if error.errno != errno.ENODEV:
+                if error.code != _NO_SUCH_DEVICE:
                     raise
 
-    def _create(self, name: str, attributes: Values, kind: str, data: Values) -> int:
-        """Create an interface. Return its index."""
-        link = encode_link(attributes={LinkAttribute.IFNAME: text(name), **attributes, **encode_kind(kind, data)})
-        self._socket.change(MessageKind.NEWLINK, link, NLM_F_CREATE | NLM_F_EXCL)
-        return self._index(name)
-
-    def _set_port_flag(self, index: int, flag: PortData) -> None:
-        port = {nested(LinkAttribute.PROTINFO): encode_attributes({flag: u8(1)})}
-        self._socket.change(MessageKind.SETLINK, encode_link(index, port, family=socket.AF_BRIDGE))
-
     def _index(self, name: str) -> int:
-        query: Values = {LinkAttribute.EXT_MASK: NO_STATISTICS, LinkAttribute.IFNAME: text(name)}
-        return parse_index(self._socket.get(MessageKind.GETLINK, encode_link(attributes=query)))
+        return int(self._socket.link_lookup(ifname=name)[0])
+
+
+_NO_SUCH_DEVICE = 19
+_SCOPE_LINK = 253
+"""RT_SCOPE_LINK (linux/rtnetlink.h). An address with this scope or a higher scope is valid on one link only."""
 
 
 HOST_IP_DISABLED = {"ipv6/disable_ipv6": "1", "ipv4/rp_filter": "1", "ipv4/arp_ignore": "1"}
@@ -251,5 +189,45 @@ def _write_sysctls(name: str, settings: Mapping[str, str]) -> None:
 def _translate_errors(action: str) -> Iterator[None]:
     try:
         yield
+    except NetlinkError as error:
+        raise Refused(f"the kernel refused to {action}: {error.args[1]}") from error
     except OSError as error:
         raise Refused(f"the kernel refused to {action}: {error.strerror}") from error
+
+
+def _parse_interface(message: Any, addressed: Container[int]) -> KernelInterface:  # noqa: ANN401 - pyroute2 has no types
+    info = message.get_attr("IFLA_LINKINFO")
+    kind = info.get_attr("IFLA_INFO_KIND") if info else None
+    data = info.get_attr("IFLA_INFO_DATA") if info else None
+    return KernelInterface(
+        index=message["index"],
+        name=message.get_attr("IFLA_IFNAME"),
+        kind=kind,
+        alias=message.get_attr("IFLA_IFALIAS"),
+        parent=message.get_attr("IFLA_LINK"),
+        master=message.get_attr("IFLA_MASTER"),
+        vlan=data.get_attr("IFLA_VLAN_ID") if kind == "vlan" and data else None,
+        mtu=message.get_attr("IFLA_MTU"),
+        up=bool(message["flags"] & _UP),
+        host_ip_disabled=_is_host_ip_disabled(message.get_attr("IFLA_AF_SPEC")),
+        addressed=message["index"] in addressed,
+        packet_filtered=kind == "bridge"
+        and data is not None
+        and any(data.get_attr(f"IFLA_{option.upper()}") for option in _FILTERS),
+        isolated=_has_port_flag(info, "IFLA_BRPORT_ISOLATED"),
+        hairpin=_has_port_flag(info, "IFLA_BRPORT_MODE"),
+    )
+
+
+def _has_port_flag(info: Any, flag: str) -> bool:  # noqa: ANN401 - pyroute2 has no types
+    port = info.get_attr("IFLA_INFO_SLAVE_DATA") if info and info.get_attr("IFLA_INFO_SLAVE_KIND") == "bridge" else None
+    return bool(port and port.get_attr(flag))
+
+
+def _is_host_ip_disabled(families: Any) -> bool:  # noqa: ANN401 - pyroute2 has no types
+    ipv4 = families.get_attr("AF_INET") if families else None
+    ipv6 = families.get_attr("AF_INET6") if families else None
+    conf = ipv6.get_attr("IFLA_INET6_CONF") if ipv6 else None
+    return (ipv4 is None or (ipv4["rp_filter"], ipv4["arp_ignore"]) == (1, 1)) and (
+        conf is None or conf["disable_ipv6"] == 1
+    )
