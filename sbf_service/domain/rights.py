@@ -30,6 +30,7 @@ class Action(StrEnum):
     READ_VPN = "see the VPN access to"
     REVOKE_VPN = "revoke VPN access to"
     INVITE_USER = "invite users to"
+    RENEW_AUTHORITY = "renew the certificate authority for VPN access"
     READ_SITES = "list sites"
     READ_QUARANTINE = "read the quarantine of"
     SET_POOL = "change the pool of"

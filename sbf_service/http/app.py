@@ -92,6 +92,7 @@ def create_app(service: SbfService) -> FastAPI:
     for resource in resources:
         app.include_router(resource.router, responses=denied)
     app.include_router(vpn.gateway_router, responses=denied)
+    app.include_router(vpn.authority_router, responses=denied)
     app.include_router(monitoring.metrics_router, responses=denied)
     app.include_router(monitoring.health_router)
     return app

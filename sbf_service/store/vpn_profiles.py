@@ -19,9 +19,9 @@ from sbf_service.store.clusters import require_cluster
 from sbf_service.store.columns import NAME_TYPE
 from sbf_service.store.networks import read_network_addresses
 from sbf_service.store.revisions import increment_revisions
-from sbf_service.store.tables import ClusterRow, ElementRow
+from sbf_service.store.tables import ClusterRow, ElementRow, ServiceSecretRow
 from sbf_service.store.unit_of_work import Unit, read_topology, record_audit
-from sbf_service.store.vpn_grants import connect_gateways, read_device_addresses, read_vpn_secret
+from sbf_service.store.vpn_grants import VPN_SECRET, connect_gateways, read_device_addresses, read_vpn_secret
 from sbf_service.store.vpn_tables import VpnAddressRow, VpnProfileGatewayRow, VpnProfileRow
 from virtcloud.model.cluster import WANTED_STATES
 from virtcloud.model.errors import BeyondLimit, Conflict, NotFound, count_of
@@ -122,6 +122,20 @@ def revoke_profiles(unit: Unit, row: ClusterRow, profiles: Iterable[VpnProfileRo
         record_audit(unit, "vpn_profile_revoked", why=_describe(profile), cluster_id=row.id)
     if valid:
         _record_revisions(unit, *valid)
+
+
+def renew_authority(unit: Unit, new_secret: bytes) -> int:
+    """Replace the certificate authority, revoke all profiles, and return their number.
+
+    All gateways get new keys and certificates. Certificates of the former authority are refused from then on.
+    """
+    unit.session.get_one(ServiceSecretRow, VPN_SECRET).value = new_secret.hex()
+    rows = unit.session.scalars(select(VpnProfileRow).where(_IS_VALID)).all()
+    for row in rows:
+        _revoke(unit, row)
+    record_audit(unit, "vpn_authority_renewed", why=f"{count_of(len(rows), 'profile')} revoked")
+    increment_revisions(unit, read_topology(unit).gateways)
+    return len(rows)
 
 
 def list_profiles(

@@ -13,13 +13,14 @@ from typing import Final
 import click
 
 from virtcloud.cli import printing
+from virtcloud.cli.confirmation import require_confirmation, yes_option
 from virtcloud.cli.groups import SummaryGroup
 from virtcloud.cli.options import open_client
 from virtcloud.cli.progress import ProgressLines
 from virtcloud.client.api import Client
 from virtcloud.client.credentials import replace_private_file
 from virtcloud.client.vpn_profile import make_device_key, render_profile
-from virtcloud.model.errors import BadInput, NotFound
+from virtcloud.model.errors import BadInput, NotFound, count_of
 from virtcloud.model.values import Name, format_utc
 from virtcloud.model.vpn import VpnConnectionView, VpnInvitation, VpnProfileRequest, VpnProfileView
 
@@ -245,6 +246,25 @@ def invitations(context: click.Context, /, key: str, *, as_json: bool) -> None:
     """
     found = open_client(context).sbf.invitations(key)
     printing.print_list(INVITATION_COLUMNS, found, _invitation_row, "nobody is invited", as_json=as_json)
+
+
+@access.command("renew-authority")
+@yes_option
+@printing.json_option
+@click.pass_context
+def renew_authority(context: click.Context, /, *, yes: bool, as_json: bool) -> None:
+    """Replace the certificate authority, and revoke the profiles of all users, as an operator.
+
+    Do this if somebody may have read SBF's database. Users then create new profiles.
+
+    Example: virtcloud access renew-authority
+    """
+    require_confirmation("Cut off all connected users, who then need new profiles?", yes=yes)
+    renewal = open_client(context).sbf.renew_authority()
+    if as_json:
+        printing.print_json(renewal)
+    else:
+        click.echo(f"the certificate authority is replaced; {count_of(renewal.revoked, 'profile')} revoked")
 
 
 def _profile_row(view: VpnProfileView) -> tuple[object, ...]:

@@ -5,6 +5,7 @@ from urllib.parse import quote
 from virtcloud.client.calls import SbfCalls, flag_query
 from virtcloud.model.values import ClusterKey, Name, UserName
 from virtcloud.model.vpn import (
+    AuthorityRenewal,
     NewVpnProfile,
     VpnConnections,
     VpnConnectionView,
@@ -55,6 +56,10 @@ class VpnCalls(SbfCalls):
         """Withdraw an invitation, and revoke the user's profiles for the cluster. Idempotent. Return these profiles."""
         answer = self._connection.send("DELETE", f"{_path(key)}/invitations/{UserName(user)}")
         return self._documents(VpnProfileView, answer)
+
+    def renew_authority(self) -> AuthorityRenewal:
+        """Replace the certificate authority, and revoke all profiles of all clusters. As an operator."""
+        return self._document(AuthorityRenewal, self._connection.send("POST", "/v1/vpn/authority/renew"))
 
     def report_connections(self, gateway: str, report: VpnConnections) -> None:
         """Report all connections of a gateway, as its agent. Idempotent. The report replaces the former report."""

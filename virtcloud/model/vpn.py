@@ -213,3 +213,10 @@ class VpnInvitation(Document):
     """When the user was invited."""
     invited_by: str
     """The caller who invited the user."""
+
+
+class AuthorityRenewal(Document):
+    """The result of the replacement of the certificate authority."""
+
+    revoked: int
+    """Number of profiles that were revoked."""

@@ -1,5 +1,6 @@
 """VPN access to clusters: profiles of devices, connections and invitations."""
 
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
@@ -30,6 +31,7 @@ from virtcloud.model.element import ElementKind
 from virtcloud.model.errors import Forbidden, NotFound
 from virtcloud.model.values import ClusterKey, Name, UserName
 from virtcloud.model.vpn import (
+    AuthorityRenewal,
     NewVpnProfile,
     VpnConnections,
     VpnConnectionView,
@@ -40,11 +42,13 @@ from virtcloud.model.vpn import (
 
 ProfilePath = Annotated[str, Path(description="The profile's ID.", pattern="^[0-9a-f]{1,64}$")]
 RevokedQuery = Annotated[bool, Query(description="Also return revoked profiles.")]
+SECRET_BYTES = 32
 PROBLEMS = problem_responses(404, 409, 422)
 INVITED_ACTIONS = frozenset({Action.JOIN_NETWORK, Action.READ_VPN, Action.REVOKE_VPN})
 """What a user who is invited to a cluster may do, but only with profiles of the user's own devices."""
 
 router = APIRouter(prefix="/v1/clusters/{key}/vpn", tags=["vpn"], route_class=Operation)
+authority_router = APIRouter(prefix="/v1/vpn/authority", tags=["vpn"], route_class=Operation)
 gateway_router = APIRouter(prefix="/v1/elements", tags=["vpn"], route_class=Operation)
 
 
@@ -163,6 +167,17 @@ def withdraw_vpn_invitation(
     """Withdraw an invitation and revoke the user's profiles; idempotent. Return the profiles that were valid."""
     with _change(service, caller, Action.INVITE_USER, key, id) as (unit, _):
         return vpn_users.withdraw_invitation(unit, key, user, id)
+
+
+@authority_router.post("/renew")
+def renew_vpn_authority(caller: CurrentCaller, service: CurrentService) -> AuthorityRenewal:
+    """Replace the certificate authority for VPN access, and revoke all profiles of all clusters.
+
+    This is the answer to a stolen database: whoever has the authority's secret can impersonate gateways.
+    """
+    caller.require(Action.RENEW_AUTHORITY)
+    with service.store.change(who=caller.who) as unit:
+        return AuthorityRenewal(revoked=vpn_profiles.renew_authority(unit, secrets.token_bytes(SECRET_BYTES)))
 
 
 @gateway_router.put("/{name}/vpn/connections", status_code=HTTPStatus.NO_CONTENT, responses=PROBLEMS)

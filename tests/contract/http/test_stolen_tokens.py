@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 from sbf_fakes.http_calls import ask, body, client, problem
+from sbf_fakes.vpn_world import CSR, furnish
 from sbf_fakes.world import World, make_world, spec, three_sites
 
 from sbf_service.bootstrap import build_service
@@ -35,6 +36,16 @@ EVERY_CALL = frozenset(
         "put_guest_power",
         "verify_cluster",
         "list_waiting_sessions",
+        "create_vpn_profile",
+        "list_vpn_profiles",
+        "get_vpn_profile",
+        "revoke_vpn_profile",
+        "list_vpn_connections",
+        "list_vpn_invitations",
+        "invite_vpn_user",
+        "withdraw_vpn_invitation",
+        "report_vpn_connections",
+        "renew_vpn_authority",
         "upload_clone",
         "put_topology",
         "get_topology",
@@ -98,6 +109,9 @@ ADD_IMAGES = frozenset({"list_images", "add_image", "upload_image"})
 """Operations on images that belong to the caller, whoever owns the other images."""
 READ_IMAGES = frozenset({"list_images", "get_image", "get_image_content", "verify_image"})
 """Operations that return only visible entries. test_access.py checks which entries are visible."""
+READ_VPN = frozenset(
+    {"list_vpn_profiles", "get_vpn_profile", "revoke_vpn_profile", "list_vpn_connections", "list_vpn_invitations"}
+)
 READ_SITES = frozenset({"list_sites", "get_site", "get_pool"})
 READ_TOPOLOGY = frozenset({"get_topology", "get_site_topology", "get_preparation", "list_elements", "get_element"})
 
@@ -110,6 +124,8 @@ OWN: dict[Role, frozenset[str]] = {
     | ADD_IMAGES
     | READ_IMAGES
     | {"share_image", "remove_image"}
+    | READ_VPN
+    | {"create_vpn_profile", "invite_vpn_user", "withdraw_vpn_invitation"}
     | {"get_audit", "get_quota", "list_keys", "add_key", "remove_key"},
     Role.SITE_ADMINISTRATOR: FOR_EVERYBODY
     | LISTS
@@ -127,6 +143,7 @@ OWN: dict[Role, frozenset[str]] = {
     }
     | ADD_IMAGES
     | READ_IMAGES
+    | READ_VPN
     | {"certify_image", "revoke_certification"}
     | {"get_difference", "reconcile_element", "list_ports", "adopt_ports", "release_ports"},
     Role.OPERATOR: EVERY_CALL,
@@ -135,7 +152,7 @@ OWN: dict[Role, frozenset[str]] = {
     | READ_IMAGES
     | {"get_cluster", "delete_cluster", "get_peers", "list_guests", "get_guest"}
     | {"get_element", "get_wanted", "confirm_element", "report_trouble", "report_drift", "report_capacity"}
-    | {"list_waiting_sessions", "upload_clone"},
+    | {"list_waiting_sessions", "upload_clone", "report_vpn_connections"},
     Role.SCHEDULER: FOR_EVERYBODY
     | LISTS
     | READ_SITES
@@ -183,13 +200,12 @@ OF_DEVICES = frozenset({"get_difference", "reconcile_element", "list_ports", "ad
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """Alice has a cluster on brno-h1, and bob has a cluster on praha-h1."""
-    installation = make_world(tmp_path)
-    installation.furnish()
+    """Alice has a cluster on brno-h1, and bob has a cluster on praha-h1. Both clusters have gateways."""
+    installation = furnish(make_world(tmp_path))
     for owner, image, host in (("alice", "hers", "brno-h1"), ("bob", "his", "praha-h1")):
         ask(installation, "PUT", f"/v1/images/{image}", URL_IMAGE, token=installation.token(Role.USER, owner))
         guests = [{"name": "g1", "host": host, "image": image}]
-        installation.put(image, spec(owner=owner, guests=guests))
+        installation.put(image, spec(owner=owner, guests=guests, vpn=True))
     installation.settle()
     yield installation
     installation.close()
@@ -222,6 +238,8 @@ def target(call: str, path: str, *, own: bool) -> tuple[str, object]:
         "put_quota": {"clusters": 7},
         "add_key": {"key": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAICV4Rg1MXTHEvoTqFY3ldwZh9dYVIQFVY1pW0Sx6tWc3"},
         "answer_for_job": {"runs": False},
+        "create_vpn_profile": {"device": "laptop", "csr": CSR},
+        "report_vpn_connections": {"connections": []},
         "add_image": URL_IMAGE,
         "share_image": {"add": ["mallory"]},
     }
@@ -237,9 +255,10 @@ def target(call: str, path: str, *, own: bool) -> tuple[str, object]:
         "vlan": "100",
         "id": "aaaaaaaa",
         "session": "aaaaaaaa",
+        "profile": "aaaaaaaa",
         "fingerprint": FINGERPRINT,
     }
-    user = "mallory" if "shares" in path else owner
+    user = "mallory" if "shares" in path or "invitations" in path else owner
     return path.format(**path_values, user=user) + queries.get(call, ""), bodies.get(call)
 
 

@@ -508,6 +508,23 @@ def test_site_administrators_see_and_revoke_at_their_gateways(world: World, alic
     assert devices(world) == []
 
 
+def test_a_renewed_authority_revokes_all_profiles(world: World, alice: str) -> None:
+    put(world)
+    former, made = world.wanted_of_host("praha-gw").vpn, make_profile(world, alice).json()
+    revision = world.element("praha-gw").wanted_revision
+    assert ask(world, "POST", "/v1/vpn/authority/renew", token=alice).status_code == 403
+    assert ask(world, "POST", "/v1/vpn/authority/renew").json() == {"revoked": 1}
+    renewed = world.wanted_of_host("praha-gw").vpn
+    assert former is not None
+    assert renewed is not None
+    assert not {former.authority, former.certificate} & {renewed.authority, renewed.certificate}
+    assert former.tls_crypt_key != renewed.tls_crypt_key
+    assert world.element("praha-gw").wanted_revision > revision
+    assert devices(world) == []
+    assert make_profile(world, alice).json()["addresses"] == made["addresses"]
+    assert [row.who for row in world.audit("vpn_authority_renewed")] == ["root"]
+
+
 def report(world: World, token: str, *profiles: str, gateway: str = "brno-gw") -> httpx.Response:
     connections = [
         {"profile": profile, "protocol": "udp", "remote": "192.0.2.7:40000", "connected_at": "2026-01-01T00:00:00Z"}

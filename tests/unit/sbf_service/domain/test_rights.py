@@ -68,6 +68,7 @@ OTHER = ProtectedResource("element brno-h2", elements=frozenset({Name("brno-h2")
         (Action.REVOKE_VPN, ELSEWHERE, {"eva"}),
         (Action.INVITE_USER, OWN, {"alice", "eva"}),
         (Action.INVITE_USER, AT_BRNO, {"eva"}),
+        (Action.RENEW_AUTHORITY, WHOLE_SERVICE, {"eva"}),
         (Action.READ_SITES, WHOLE_SERVICE, {"alice", "ivo", "eva", "pbs"}),
         (Action.READ_QUARANTINE, SITE_BRNO, {"ivo", "eva"}),
         (Action.SET_POOL, SITE_BRNO, {"ivo", "eva"}),
