@@ -355,7 +355,7 @@ class JobQuestionRow(Base):
 
 
 class ServiceSecretRow(Base):
-    """A secret of the service, in hexadecimal digits. A migration creates the secret. Only operators replace a secret."""
+    """A secret of the service, in hexadecimal digits. A migration creates the secret."""
 
     __tablename__ = "service_secrets"
 
