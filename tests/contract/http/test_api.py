@@ -8,10 +8,9 @@ from typing import Any
 import httpx
 import pytest
 from sbf_fakes.http_calls import ask, body, client, problem
+from sbf_fakes.openapi_document import openapi_document
 from sbf_fakes.world import World, spec, three_sites
 from sqlalchemy.exc import OperationalError
-
-from sbf_service.http.app import create_app
 
 Calls = Callable[[httpx.AsyncClient], Awaitable[None]]
 
@@ -437,7 +436,7 @@ def test_a_fault_in_the_service_reveals_no_internals(world: World, monkeypatch: 
 
 
 def test_the_openapi_document_names_every_call_and_its_problems(world: World) -> None:
-    document = create_app(world.service).openapi()
+    document = openapi_document()
     calls = {
         call["operationId"]: sorted(status for status in call["responses"] if status >= "4")
         for path in document["paths"].values()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
+from sbf_fakes.openapi_document import openapi_document
 from sbf_fakes.world import World
 
 from sbf_service.http.app import create_app
@@ -17,7 +18,7 @@ Document = dict[str, object]
 
 @pytest.fixture
 def document(world: World) -> Document:
-    return create_app(world.service).openapi()
+    return openapi_document()
 
 
 def error_contents(document: Document) -> Iterator[tuple[str, dict[str, object]]]:

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import seed as seeded
 from hypothesis import strategies as st
 from sbf_fakes.http_calls import ROOT, from_peer
+from sbf_fakes.openapi_document import openapi_document
 from sbf_fakes.world import World, make_world, spec
 from schemathesis import BaseSchema, GenerationMode
 from schemathesis.specs.openapi.checks import (
@@ -23,9 +24,7 @@ from schemathesis.specs.openapi.checks import (
 )
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from sbf_service.bootstrap import build_service
 from sbf_service.http.app import create_app
-from sbf_service.settings import ServiceSettings
 
 CHECKS = [status_code_conformance, content_type_conformance, response_schema_conformance]
 FAULT = 500
@@ -48,7 +47,9 @@ def world() -> Iterator[World]:
 @pytest.fixture(scope="module")
 def schema(world: World) -> BaseSchema:
     """Return the OpenAPI document of the application. Generated calls reach the application as an operator."""
-    return schemathesis.openapi.from_asgi("/openapi.json", without_workers(from_peer(create_app(world.service), ROOT)))
+    app = create_app(world.service)
+    app.openapi_schema = openapi_document()
+    return schemathesis.openapi.from_asgi("/openapi.json", without_workers(from_peer(app, ROOT)))
 
 
 def as_operator(case: schemathesis.Case) -> schemathesis.Case:
@@ -95,7 +96,7 @@ def without_workers(app: ASGIApp) -> ASGIApp:
 
 def calls() -> Iterator[tuple[str, GenerationMode]]:
     """Yield every operation with valid arguments and, if it has arguments, with invalid arguments."""
-    for path, methods in create_app(build_service(ServiceSettings())).openapi()["paths"].items():
+    for path, methods in openapi_document()["paths"].items():
         for method, call in methods.items():
             yield f"{method.upper()} {path}", GenerationMode.POSITIVE
             if "parameters" in call or "requestBody" in call:

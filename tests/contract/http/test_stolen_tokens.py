@@ -12,12 +12,10 @@ from pathlib import Path
 import httpx
 import pytest
 from sbf_fakes.http_calls import ask, body, client, problem
+from sbf_fakes.openapi_document import openapi_document
 from sbf_fakes.vpn_world import CSR, furnish
 from sbf_fakes.world import World, make_world, spec, three_sites
 
-from sbf_service.bootstrap import build_service
-from sbf_service.http.app import create_app
-from sbf_service.settings import ServiceSettings
 from virtcloud.model.access import Role
 from virtcloud.model.values import Name
 
@@ -267,7 +265,7 @@ def calls() -> tuple[tuple[str, str, str], ...]:
     """Return the name, method and path of every operation. Deletions are last."""
     operations = [
         (call["operationId"], method.upper(), path)
-        for path, methods in create_app(build_service(ServiceSettings())).openapi()["paths"].items()
+        for path, methods in openapi_document()["paths"].items()
         for method, call in methods.items()
     ]
     return tuple(sorted(operations, key=lambda operation: operation[0] in LAST))
