@@ -10,7 +10,7 @@ import gc
 import json
 import os
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,10 +31,12 @@ QUICK_S = 3.0
 UNIT = "tests/unit/"
 """``--quick`` runs the files whose recorded duration is at most ``QUICK_S``, and unit tests without a record."""
 UNMEASURED_S = 60.0
+SECOND_START_S = 60.0
 LABS = ("lab", "bare", "mixed", "cabled", "paths", "prepared", "edges", "own_state")
 """Fixtures that start a lab."""
 PRIVATE_LAB = LABS[-1]
 """The fixture of tests that start their own labs. A file that also uses another lab is recorded with that lab."""
+LAB_OF_FILE = pytest.StashKey[str]()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,17 +99,22 @@ def _estimate(file: str, tests: int) -> Record:
     return Record(UNKNOWN_IN_LAB_S * tests, LABS[0]) if file.startswith(LAB) else Record(UNKNOWN_S * tests)
 
 
-def choose(waiting: Iterable[WorkUnit], *, takes_labs: bool, lab: str, taken: Iterable[str]) -> WorkUnit:
+def choose(waiting: Collection[WorkUnit], *, takes_labs: bool, lab: str, taken: Iterable[str]) -> WorkUnit:
     """Return the unit that a worker runs next.
 
     ``lab`` is the lab that the worker used last. ``taken`` are the labs of other workers. A worker that runs labs
-    prefers its last lab, then labs of no other worker. If nothing else remains, a worker runs any unit.
+    prefers its last lab, then labs of no other worker. A second start of another worker's lab is avoided if the units
+    of this lab take less than ``SECOND_START_S``. If nothing else remains, a worker runs any unit.
     """
-    others = set(taken) - {lab}
+    others = set(taken) - {lab, PRIVATE_LAB}
+    seconds = Counter[str]()
+    for unit in waiting:
+        seconds[unit.lab] += round(unit.seconds)
 
-    def rank(unit: WorkUnit) -> tuple[bool, bool, bool, float]:
-        fits = bool(unit.lab) is takes_labs
-        return not fits, unit.lab != lab, unit.lab in others, -unit.seconds
+    def rank(unit: WorkUnit) -> tuple[bool, bool, bool, bool, float]:
+        fits, runs_elsewhere = bool(unit.lab) is takes_labs, unit.lab in others
+        starts_in_vain = runs_elsewhere and seconds[unit.lab] < SECOND_START_S
+        return starts_in_vain, not fits, unit.lab != lab, runs_elsewhere, -unit.seconds
 
     return min(waiting, key=rank)
 
@@ -171,6 +178,11 @@ class Recorder:
         write_table(former | seen, self._table)
 
 
+def lab_of(item: pytest.Item) -> str:
+    """Return the lab that is used in a test's file, or "". A file is assumed to use one shared lab at most."""
+    return item.stash[LAB_OF_FILE]
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the command-line options of this plug-in."""
     group = parser.getgroup("distribution")
@@ -185,11 +197,19 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Record the lab of each test for the :class:`Recorder`. Deselect tests that ``--quick`` omits."""
+    """Move files that share a lab together, after files without a lab. Deselect tests that ``--quick`` omits.
+
+    The lab of each test is recorded for the :class:`Recorder`.
+    """
+    labs: dict[str, str] = {}
     for item in items:
         used = [name for name in LABS if name in getattr(item, "fixturenames", ()) and "lab" in item.path.parts]
         if used:
             item.user_properties.append(("lab", used[0]))
+            labs[file_of(item.nodeid)] = min(labs.get(file_of(item.nodeid), PRIVATE_LAB), used[0], key=LABS.index)
+    for item in items:
+        item.stash[LAB_OF_FILE] = labs.get(file_of(item.nodeid), "")
+    items.sort(key=lab_of)
     if config.getoption("--quick"):
         table = read_table()
         slow = [item for item in items if not _is_quick(item, table)]

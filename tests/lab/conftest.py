@@ -1,13 +1,19 @@
-"""The labs on which tests run. Each lab is started once for all tests of a session or of a module."""
+"""The labs on which tests run. A process runs one shared lab at a time, and starts it once for all its files."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from distribution import LABS, lab_of
 
+from virtcloud.client.sbf import SbfClient
 from virtcloud.lab import Lab, LabFile, LabImpossible, LabOptions, read_lab_file, take_down
 from virtcloud.lab.state import LabState
+from virtcloud.model.errors import ServiceUnreachable
+
+DEFAULT = LABS[0]
+SHARED_LAB: "pytest.StashKey[SharedLab]" = pytest.StashKey()
 
 
 def start_lab(file: LabFile, state: LabState | None = None, options: LabOptions | None = None) -> Lab:
@@ -21,65 +27,121 @@ def start_lab(file: LabFile, state: LabState | None = None, options: LabOptions 
         pytest.skip(f"NO LAB: {error}")
 
 
-@contextmanager
-def run_lab(name: str, temporary: pytest.TempPathFactory, options: LabOptions | None = None) -> Iterator[Lab]:
-    """Run a lab of ``topologies/NAME.yaml`` with its own state folder."""
-    file = read_lab_file(Path(__file__).parent / f"topologies/{name}.yaml")
-    started_lab = start_lab(file, LabState(temporary.mktemp(name) / "state"), options)
-    yield started_lab
-    started_lab.down()
+class SharedLab:
+    """The lab that the test files of this process share in turn.
+
+    At most one such lab runs, because an idle lab uses memory and processor time. The lab runs until a file needs
+    another lab or none. ``next_lab`` is the lab that the next test uses, or "".
+    """
+
+    def __init__(self, temporary: pytest.TempPathFactory) -> None:
+        """Create the state folders of labs below ``temporary``, except that of the default lab."""
+        self._temporary = temporary
+        self._running: tuple[str, Lab] | None = None
+        self.next_lab = ""
+
+    @contextmanager
+    def use(self, name: str, options: LabOptions | None = None, topology: str = "") -> Iterator[Lab]:
+        """Yield the lab ``name`` of ``topologies/TOPOLOGY.yaml``, or of the default topology, for one file.
+
+        Afterwards, stop the lab unless the next file uses it too. A lab with remaining clusters is also stopped,
+        because these clusters could change the results of the next file.
+        """
+        running = (
+            self._running[1] if self._running and self._running[0] == name else self._start(name, options, topology)
+        )
+        yield running
+        is_bare = options is not None and options.bare
+        if self.next_lab != name or (not is_bare and has_clusters(running)):
+            self.stop()
+
+    def _start(self, name: str, options: LabOptions | None, topology: str) -> Lab:
+        self.stop()
+        path = Path(__file__).parent / f"topologies/{topology}.yaml" if topology else None
+        state = None if name == DEFAULT else LabState(self._temporary.mktemp(name) / "state")
+        started_lab = start_lab(read_lab_file(path), state, options)
+        self._running = name, started_lab
+        return started_lab
+
+    def stop(self) -> None:
+        """Stop the running lab, if any."""
+        if self._running is not None:
+            (_, running), self._running = self._running, None
+            running.down()
+
+
+def has_clusters(lab: Lab) -> bool:
+    """Return whether a lab has a running cluster, or an SBF that does not answer."""
+    try:
+        with SbfClient(f"unix://{lab.sbf_socket}") as client:
+            return bool(client.clusters())
+    except ServiceUnreachable:
+        return True
 
 
 @pytest.fixture(scope="session")
-def lab() -> Iterator[Lab]:
+def shared_lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedLab]:
+    """The lab that the test files of this process share in turn."""
+    shared = request.config.stash[SHARED_LAB] = SharedLab(tmp_path_factory)
+    yield shared
+    shared.stop()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Record the lab of the next test before the fixtures of this test end."""
+    if shared := item.config.stash.get(SHARED_LAB, None):
+        shared.next_lab = lab_of(nextitem) if nextitem else ""
+
+
+@pytest.fixture(scope="module")
+def lab(shared_lab: SharedLab) -> Iterator[Lab]:
     """Yield the default lab (metacenter.yaml) with SBF and agents."""
-    started_lab = start_lab(read_lab_file())
-    yield started_lab
-    started_lab.down()
+    with shared_lab.use(DEFAULT) as running:
+        yield running
 
 
-@pytest.fixture(scope="session")
-def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+@pytest.fixture(scope="module")
+def bare(shared_lab: SharedLab) -> Iterator[Lab]:
     """Yield a lab without SBF and agents. Each test must leave all services of the lab running."""
-    started_lab = start_lab(read_lab_file(), LabState(tmp_path_factory.mktemp("bare") / "state"), LabOptions(bare=True))
-    yield started_lab
-    started_lab.down()
+    with shared_lab.use("bare", LabOptions(bare=True)) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
-def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def mixed(shared_lab: SharedLab) -> Iterator[Lab]:
     """Yield a lab of two sites. One of its hosts also runs QEMU guests."""
-    with run_lab("mixed", tmp_path_factory) as started_lab:
-        yield started_lab
+    with shared_lab.use("mixed", topology="mixed") as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
-def cabled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def cabled(shared_lab: SharedLab) -> Iterator[Lab]:
     """Yield a lab of one site with two switches, in which all switches and hosts run LLDP."""
-    with run_lab("cabled", tmp_path_factory) as started_lab:
-        yield started_lab
+    with shared_lab.use("cabled", topology="cabled") as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
-def paths(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def paths(shared_lab: SharedLab) -> Iterator[Lab]:
     """Yield a lab of two sites. One of the sites has a ring of three switches."""
-    with run_lab("paths", tmp_path_factory) as started_lab:
-        yield started_lab
+    with shared_lab.use("paths", topology="paths") as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def prepared(shared_lab: SharedLab) -> Iterator[Lab]:
     """Yield a lab without SBF: two switches behind a Linux bridge and an Open vSwitch, and three edges of a fabric."""
-    with run_lab("prepared", tmp_path_factory, LabOptions(bare=True)) as started_lab:
-        yield started_lab
+    with shared_lab.use("prepared", LabOptions(bare=True), "prepared") as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
-def edges(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def edges(shared_lab: SharedLab) -> Iterator[Lab]:
     """Yield a lab with three kinds of transports between sites. Device timeouts and drift interval are short."""
     timing = {"connect_timeout": 2, "read_timeout": 3, "retry_most": 1, "drift_interval": 3}
-    with run_lab("edges", tmp_path_factory, LabOptions(timing=timing)) as started_lab:
-        yield started_lab
+    with shared_lab.use("edges", LabOptions(timing=timing), "edges") as running:
+        yield running
 
 
 @pytest.fixture

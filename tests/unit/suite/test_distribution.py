@@ -1,0 +1,24 @@
+"""The choice of the tests that a worker of pytest-xdist runs next."""
+
+from distribution import WorkUnit, choose
+
+FAST, SLOW = WorkUnit("fast", 1, ""), WorkUnit("slow", 9, "")
+FIRST, SECOND, OTHER = WorkUnit("first", 30, "lab"), WorkUnit("second", 20, "lab"), WorkUnit("other", 9, "bare")
+
+
+def test_the_longest_unit_of_the_last_lab_is_next() -> None:
+    assert choose([FAST, OTHER, SECOND, FIRST], takes_labs=True, lab="lab", taken=["bare"]) == FIRST
+
+
+def test_a_lab_of_no_other_worker_is_started_first() -> None:
+    assert choose([FIRST, OTHER, SLOW], takes_labs=True, lab="edges", taken=["lab"]) == OTHER
+
+
+def test_a_worker_without_labs_starts_with_the_longest_unit() -> None:
+    assert choose([FAST, FIRST, SLOW], takes_labs=False, lab="", taken=[]) == SLOW
+
+
+def test_a_lab_is_not_started_twice_for_a_minute_of_tests() -> None:
+    assert choose([FIRST, SECOND, FAST], takes_labs=True, lab="edges", taken=["lab"]) == FAST
+    long = WorkUnit("long", 40, "lab")
+    assert choose([FIRST, long, FAST], takes_labs=True, lab="edges", taken=["lab"]) == long
