@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,14 +11,16 @@ from virtcloud.client.sbf import SbfClient
 from virtcloud.lab import Lab, addressing
 from virtcloud.model.cluster import ClusterSpec
 
-ASK = """
-import json, socket, sys
-for line in sys.stdin:
-    with socket.socket(socket.AF_UNIX) as talk:
-        talk.connect("/run/virtcloud/agent.sock")
-        talk.sendall(line.encode())
-        print(talk.makefile().readline(), end="", flush=True)
+ASK = r"""
+$| = 1;
+while (<STDIN>) {
+    socket(my $agent, 1, 1, 0) or die "socket: $!";
+    connect($agent, pack("Sa*x", 1, "/run/virtcloud/agent.sock")) or die "connect: $!";
+    syswrite($agent, $_);
+    print scalar <$agent>;
+}
 """
+"""Sends each line to the agent and prints its answer. In User-mode Linux, Perl starts four times as fast as Python."""
 ACCOUNT = """set -e
 grep -q ^{name}: /etc/passwd || echo '{name}:x:{uid}:{uid}::/run/{name}:/bin/sh' >> /etc/passwd
 mkdir -p /run/{name}/.ssh
@@ -59,7 +60,7 @@ class LabJob:
 def ask(lab: Lab, host: str, *requests: dict[str, Any]) -> list[dict[str, Any]]:
     """Send requests to a host's agent, as hooks do."""
     lines = "".join(json.dumps(one) + "\n" for one in requests)
-    output = lab.run(host, [sys.executable, "-I", "-S", "-c", ASK], stdin=lines, check=True).stdout
+    output = lab.run(host, ["perl", "-we", ASK], stdin=lines, check=True).stdout
     return [json.loads(one) for one in output.splitlines()]
 
 
