@@ -29,7 +29,7 @@ test-durations: setup ## run every test and record the duration of each file; la
 test-pbs: setup ## run the scenarios on an installed OpenPBS (a quarter of an hour)
 	@$(BIN)/pytest tests/pbs/test_install.py
 	@$(BIN)/pytest tests/pbs/test_bandwidth_example.py tests/pbs/test_scenarios.py tests/pbs/test_reconciliation.py tests/pbs/test_queues.py \
-		tests/pbs/test_repeated_starts.py
+		tests/pbs/test_repeated_starts.py tests/pbs/test_power_failure.py
 
 bench: setup ## measure speed and compare it with the targets (ten minutes)
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks

@@ -131,13 +131,14 @@ class FakeWorld:
         remnants += [f"{name}: {machine.observed}" for name, machine in machines if machine.observed != ObservedHost()]
         return "; ".join(remnants)
 
-    def cut_off(self, switch: str) -> None:
-        """Make a switch unreachable."""
+    @contextmanager
+    def unreachable(self, switch: str) -> Iterator[None]:
+        """Make a switch unreachable. The time limit of a cluster's start is always short."""
         self.world.switches[switch].cut_off = True
-
-    def reconnect(self, switch: str) -> None:
-        """Make a switch reachable again."""
-        self.world.switches[switch].cut_off = False
+        try:
+            yield
+        finally:
+            self.world.switches[switch].cut_off = False
 
     def stop_sbf(self) -> None:
         """Stop SBF."""

@@ -24,9 +24,14 @@ from virtcloud.testing.fakepbs.batch_system import (
 
 HOSTS = ("brno-h1", "praha-h1", "plzen-h1")
 TIMING = {"connect_timeout": 2, "read_timeout": 4, "retry_first": 0.2, "retry_most": 1, "drain_deadline": 20}
-SETTINGS = {"server": {"retry_after": 3, "breaker": 2, "setup": 30}, "mom": {"patience": 25}}
+SETTINGS = {"server": {"retry_after": 3, "breaker": 2, "setup": 600}}
+NODE_FAIL_REQUEUE_S = 5
+SCHEDULER_ITERATION_S = 5
+"""The scheduler's longest pause. A cycle while nodes are lost is followed by another cycle soon."""
 RECONCILIATION = {"interval": 1, "grace": 4, "grace_empty": 8}
-"""Short intervals and timeouts, so that tests of faults take seconds."""
+"""Short intervals, so that tests of faults take seconds. No start and no answer has to be as fast."""
+SHORT_SETUP_S = 30
+"""The time limit of a start that cannot succeed. All other starts may take as long as on a site, also under load."""
 
 
 SPOOL = scripts.HOME
@@ -180,13 +185,16 @@ class RealWorld:
         """Describe the differences of all switches and hosts from their initial state. Return "" if there are none."""
         return self.before.describe_changes(take_snapshot(self.lab, self.lab.topology))
 
-    def cut_off(self, switch: str) -> None:
+    @contextmanager
+    def unreachable(self, switch: str) -> Iterator[None]:
         """Disable a switch's management interface. SBF's session hangs, as after a power failure of the switch."""
-        self.lab.run(switch, ["ip", "link", "set", "mgmt0", "down"], check=True)
-
-    def reconnect(self, switch: str) -> None:
-        """Enable the switch's management interface."""
-        self.lab.run(switch, ["ip", "link", "set", "mgmt0", "up"], check=True)
+        self.batch.pbs.install_hooks({"server": {"setup": SHORT_SETUP_S}})
+        try:
+            self._shell(switch, "ip link set mgmt0 down")
+            yield
+        finally:
+            self._shell(switch, "ip link set mgmt0 up")
+            self.batch.pbs.install_hooks(SETTINGS)
 
     def stop_sbf(self) -> None:
         """Kill SBF."""

@@ -83,29 +83,22 @@ def switch_fails(stage: ScenarioStage) -> None:
     view = stage.await_requested(job)
     stage.await_end(job)
     switch = next(placement.element for placement in view.placements if placement.kind == "switch")
-    stage.world.cut_off(switch)
-    try:
+    with stage.world.unreachable(switch):
         job = stage.submit(hosts=3)
         stage.await_queued(job, str(switch))
         assert stage.batch.output(job).stdout == ""
-    finally:
-        stage.world.reconnect(switch)
     assert stage.await_end(job).exit_status == 0
     stage.await_released(job)
 
 
 def qdel_during_set_up(stage: ScenarioStage) -> None:
     """If a job is deleted during the set-up of its cluster, the job's script never starts."""
-    switch = _some_switch(stage)
-    stage.world.cut_off(switch)
-    try:
+    with stage.world.unreachable(_some_switch(stage)):
         job = stage.submit(hosts=3)
         stage.await_running(job)
         stage.await_requested(job)
         stage.batch.delete(job)
         stage.await_end(job)
-    finally:
-        stage.world.reconnect(switch)
     stage.await_released(job)
     assert "started" not in stage.batch.output(job).stdout
 
@@ -176,18 +169,16 @@ def sbf_restarts(stage: ScenarioStage) -> None:
 
 def mom_dies_during_set_up(stage: ScenarioStage) -> None:
     """If a MoM dies during the set-up of a cluster, the script does not start, and the cluster is removed."""
-    switch = _some_switch(stage)
-    stage.world.cut_off(switch)
-    try:
+    with stage.world.unreachable(_some_switch(stage)):
         job = stage.submit(hosts=3)
         sister = stage.await_running(job).hosts[-1]
         stage.await_requested(job)
         stage.world.kill_mom(sister)
-        stage.await_not_running(job)
-        stage.force_delete(job)
-    finally:
-        stage.world.reconnect(switch)
-        stage.world.start_mom(sister)
+        try:
+            stage.await_not_running(job)
+            stage.force_delete(job)
+        finally:
+            stage.world.start_mom(sister)
     stage.await_released(job)
     assert "started" not in stage.batch.output(job).stdout
 

@@ -38,11 +38,8 @@ class BatchWorld(Protocol):
     def left(self) -> str:
         """Describe the differences of all switches and hosts from their initial state. Return "" if there are none."""
 
-    def cut_off(self, switch: str) -> None:
-        """Make a switch unreachable for SBF."""
-
-    def reconnect(self, switch: str) -> None:
-        """Make a switch reachable again."""
+    def unreachable(self, switch: str) -> AbstractContextManager[None]:
+        """Make a switch unreachable for SBF. In this context, the time limit of a cluster's start is short."""
 
     def stop_sbf(self) -> None:
         """Kill SBF."""
@@ -96,10 +93,14 @@ class ScenarioStage:
     def submit_started(self, hosts: int = 1, request: str = "") -> str:
         """Submit a job that runs until a test ends it, and wait until its script has started."""
         job = self.submit(hosts, request, script=FOREVER)
+        self.await_started(job)
+        return job
+
+    def await_started(self, job: str) -> None:
+        """Wait until a job's script has started."""
         self.await_that(
             lambda: "started" in self.batch.output(job).stdout, f"{job} to begin", lambda: self.world.log(job)
         )
-        return job
 
     def force_delete(self, job: str) -> None:
         """Delete a job by force, unless it has ended."""

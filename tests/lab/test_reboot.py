@@ -14,6 +14,7 @@ from virtcloud.client.sbf import SbfClient
 from virtcloud.lab import Lab, LabFailed
 from virtcloud.lab.demo.context import ENTER_CONTAINER
 from virtcloud.lab.lab_images import HOST_KEY
+from virtcloud.lab.node_services import BOOT_SCRIPT
 from virtcloud.lab.snapshot import read_guests, read_interfaces, run_checked
 from virtcloud.model.cluster import ClusterSpec, ClusterState
 from virtcloud.model.guests import GuestPower
@@ -32,6 +33,7 @@ GUESTS = (
     {**GUEST, "name": "far", "addresses": ["10.0.0.4/24"], "host": OTHER},
 )
 WRITERS, TEXT = ("plain", "disk"), "written before the power failure"
+BOOTS = "/run/boots"
 PORT = re.compile(r"\bvc\d+-[0-9a-f]+")
 
 
@@ -86,6 +88,7 @@ def outage(lab: Lab, client: SbfClient) -> Iterator[Outage]:
     client.guest(KEPT, "stopped", after=stopped.confirmed_revision, wait=LIMIT_S)
     for guest in WRITERS:
         run_in_guest(lab, kept, guest, "/bin/sh", "-c", f"echo {TEXT} >/kept; sync")
+    run_checked(lab, HOST, "sh", "-c", f"echo 'echo booted >> {BOOTS}' > {BOOT_SCRIPT}")
     before, log = read_state(lab, kept), lab.state.folder / f"log/{HOST}.agent.log"
     logged = log.stat().st_size
     lab.power_off(HOST)
@@ -102,6 +105,7 @@ def outage(lab: Lab, client: SbfClient) -> Iterator[Outage]:
     for key in (KEPT, ENDED):
         ask(lab, HOST, {"do": "remove", "cluster": key, "attempt": 0, "wait": 30})
     remove(client, KEPT)
+    run_checked(lab, HOST, "rm", BOOT_SCRIPT)
 
 
 def open_job(lab: Lab, client: SbfClient, key: str, guests: tuple[dict[str, object], ...]) -> ClusterView:
@@ -187,6 +191,11 @@ def test_a_cluster_that_ended_meanwhile_is_never_started(outage: Outage) -> None
 def test_sbf_shows_the_cluster_as_degraded_until_it_is_back(outage: Outage) -> None:
     (lost,) = (placement for placement in outage.degraded.placements if placement.element == HOST)
     assert lost.progress is PlacementProgress.ADDING
+
+
+def test_the_boot_script_on_the_disk_runs_once(lab: Lab, outage: Outage) -> None:
+    lab.power_on(HOST)
+    assert run_checked(lab, HOST, "cat", BOOTS) == "booted\n"
 
 
 def test_a_command_on_a_host_without_power_names_the_remedy(outage: Outage) -> None:

@@ -3,7 +3,16 @@
 from collections.abc import Iterator
 
 import pytest
-from batch_scenarios.openpbs_lab import HOSTS, RECONCILIATION, SETTINGS, TIMING, RealBatch, RealWorld
+from batch_scenarios.openpbs_lab import (
+    HOSTS,
+    NODE_FAIL_REQUEUE_S,
+    RECONCILIATION,
+    SCHEDULER_ITERATION_S,
+    SETTINGS,
+    TIMING,
+    RealBatch,
+    RealWorld,
+)
 from batch_scenarios.stage import ScenarioStage
 
 from virtcloud.client.sbf import SbfClient
@@ -17,27 +26,29 @@ from virtcloud.testing.fakepbs.batch_system import BatchJobState
 @pytest.fixture(scope="session")
 def batch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LabPbs]:
     """Run an OpenPBS in a separate lab. Nothing of the lab remains after the tests."""
+    state = LabState(tmp_path_factory.mktemp("pbs") / "lab")
     try:
-        file = read_lab_file()
-        running = Lab.up(file, LabOptions(timing=TIMING), state=LabState(tmp_path_factory.mktemp("pbs") / "lab"))
+        pbs = LabPbs.of(Lab(state))
+    except LabImpossible as error:
+        pytest.skip(f"NO OPENPBS: {error}")
+    try:
+        running = Lab.up(read_lab_file(), LabOptions(timing=TIMING), state=state)
     except LabImpossible as error:
         pytest.skip(f"NO LAB: {error}")
     try:
-        yield _started(running)
+        start(pbs)
+        yield pbs
     finally:
         running.down()
 
 
-def _started(running: Lab) -> LabPbs:
-    try:
-        pbs = LabPbs.of(running)
-    except LabImpossible as error:
-        pytest.skip(f"NO OPENPBS: {error}")
+def start(pbs: LabPbs) -> None:
+    """Start OpenPBS with short intervals, and install the hooks."""
     pbs.start(HOSTS)
     pbs.install_hooks(SETTINGS)
     pbs.reconcile(RECONCILIATION)
-    pbs.root("qmgr", "-c", "set server node_fail_requeue = 5")
-    return pbs
+    pbs.root("qmgr", "-c", f"set server node_fail_requeue = {NODE_FAIL_REQUEUE_S}")
+    pbs.root("qmgr", "-c", f"set server scheduler_iteration = {SCHEDULER_ITERATION_S}")
 
 
 @pytest.fixture(scope="session")

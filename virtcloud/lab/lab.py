@@ -126,8 +126,12 @@ class Lab:
         self._power(node, "off")
 
     def power_on(self, node: str) -> None:
-        """Boot a host or a gateway that is powered off, and wait until its services run. Idempotent."""
+        """Boot a host or a gateway that is powered off, and wait until its services run. Idempotent.
+
+        If the node's disk contains a boot script, run this script. Raise LabFailed if the script fails.
+        """
         self._power(node, "on")
+        self.run(node, ["sh", "-c", node_services.RUN_BOOT_SCRIPT], check=True)
 
     def _power(self, node: str, power: str) -> None:
         control_client.check_node_exists(self.state, node)

@@ -11,7 +11,7 @@ from virtcloud.model.topology import Topology
 from virtcloud.model.transport import Transport
 
 TMPFS = ("/run", "/tmp", "/var/tmp", "/var/log", "/var/lib/libvirt", "/var/lib/virtcloud", "/etc/libvirt", "/etc/frr")  # noqa: S108
-GATEWAY_DISK = (node_services.AGENT_STATE, "/var/log")
+GATEWAY_DISK = (node_services.AGENT_STATE, "/var/log", "/var/spool")
 HOST_DISK = (*GATEWAY_DISK, "/var/lib/libvirt", "/etc/libvirt")
 DEVICE_SYSCTLS = {
     "net.ipv6.conf.all.disable_ipv6": "1",

@@ -16,6 +16,9 @@ AGENT_STATE = "/run/virtcloud/agent"
 AGENT_SOCKET = "/run/virtcloud/agent.sock"
 LLDP_SOCKET = "/run/lldpd.socket"
 CACHE = "/var/cache/virtcloud/lab"
+BOOT_SCRIPT = "/var/spool/rc.local"
+"""A shell script on a node's disk. If it exists, it runs once at each boot, after the start of the node's services."""
+RUN_BOOT_SCRIPT = f"test ! -e {BOOT_SCRIPT} || test -e /run/booted || {{ sh {BOOT_SCRIPT} && touch /run/booted; }}"
 
 SSHD_CONFIG = """\
 ListenAddress {address}

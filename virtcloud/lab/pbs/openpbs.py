@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from pbs_hooks.openpbs.qmgr import PbsInstallation, find_installation
 from virtcloud.client.sbf import SbfClient
-from virtcloud.lab import addressing
+from virtcloud.lab import addressing, node_services
 from virtcloud.lab.errors import LabFailed, LabImpossible
 from virtcloud.lab.fabric.events import LabEvent, Watcher
 from virtcloud.lab.lab import Lab
@@ -65,7 +65,7 @@ class LabPbs:
         for host in hosts:
             with _step(watch, f"{host} MoM"):
                 self._shell(host, scripts.set_up_host(programs, version, keys))
-                self.start_mom(host)
+                self._shell(host, node_services.RUN_BOOT_SCRIPT)
         with _step(watch, "hosts in PBS"):
             self.await_free(hosts)
 

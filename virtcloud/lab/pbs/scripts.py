@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
-from virtcloud.lab import addressing
+from virtcloud.lab import addressing, node_services
 
 SERVER = addressing.STATION
 HOME = "/var/spool/pbs"
@@ -16,6 +16,8 @@ SPOOL = "/var/spool/virtcloud"
 PROCESSORS = 4
 IMAGES = "/var/spool/images"
 TEMPORARY = "/var/spool/temporary"
+USER_HOMES = "/var/spool/home"
+"""The folder on a host's disk that a host mounts at /home."""
 FOLDERS = {"755": ("aux", "mom_logs"), "751": ("mom_priv", "mom_priv/jobs", "mom_priv/hooks", "mom_priv/hooks/tmp")}
 FREE = {"700": ("checkpoint",), "1777": ("spool", "undelivered")}
 SSHD = f"""\
@@ -99,15 +101,17 @@ unshare --mount --propagation private sh /var/spool/start
 
 
 def set_up_host(programs: str, version: str, keys: Iterable[tuple[str, str]]) -> str:
-    """Return the script that creates a host's users and a MoM's spool. ``keys``: the files in each user's ``.ssh``."""
-    accounts = "".join(f"{name}:x:{number}:{number}::/home/{name}:/bin/bash\n" for name, number in USERS.items())
-    groups = "".join(f"{name}:x:{number}:\n" for name, number in USERS.items())
+    """Return the script that writes a host's disk: a MoM's spool, the users' homes, and the host's boot script.
+
+    ``keys``: the files in each user's ``.ssh``.
+    """
     files = [(name, text) for name, text in keys]
+    homes = {name: (f"{USER_HOMES}/{name}", number) for name, number in USERS.items()}
     create_homes = "\n".join(
-        f"mkdir -p /home/{name}/.ssh\n"
-        + "\n".join(_file(f"/home/{name}/.ssh/{file}", text) for file, text in files)
-        + f"\nchmod 600 /home/{name}/.ssh/*; chown -R {number}:{number} /home/{name}"
-        for name, number in USERS.items()
+        f"mkdir -p {home}/.ssh\n"
+        + "\n".join(_file(f"{home}/.ssh/{file}", text) for file, text in files)
+        + f"\nchmod 600 {home}/.ssh/*; chown -R {number}:{number} {home}"
+        for home, number in homes.values()
     )
     folders = "\n".join(
         f"mkdir -m {mode} {' '.join(f'{HOME}/{folder}' for folder in names)}"
@@ -115,19 +119,27 @@ def set_up_host(programs: str, version: str, keys: Iterable[tuple[str, str]]) ->
     )
     environment = f"PATH=/usr/local/bin:/usr/bin:/bin:{programs}/bin\nTZ=UTC\nLANG=C.UTF-8\nPBS_CONF_FILE={CONF}\n"
     return f"""set -e
-mount -t tmpfs -o mode=755 none /var/spool
-mount -t tmpfs -o mode=755 none /home
-others=$(grep -v ^root: /etc/passwd)
-printf '%s\\n' 'root:x:0:0::/run/home:/bin/sh' "$others" '{accounts.strip()}' > /etc/passwd
-{_file("/etc/group", groups, append=True)}
 mkdir -m 755 {HOME}
 {folders}
 {create_homes}
-{_file(CONF, pbs_conf(programs, server=False))}
 {_file(f"{HOME}/pbs_environment", environment)}
 {_file(f"{HOME}/pbs_version", f"{version}{chr(10)}")}
 {_file(f"{HOME}/mom_priv/config", f"$clienthost {SERVER}{chr(10)}")}
+{_file(node_services.BOOT_SCRIPT, _boot_host(programs), end="BOOT")}
 """
+
+
+def _boot_host(programs: str) -> str:
+    """Return the host's boot script, which creates the users and starts the MoM."""
+    accounts = "".join(f"{name}:x:{number}:{number}::/home/{name}:/bin/bash\n" for name, number in USERS.items())
+    groups = "".join(f"{name}:x:{number}:\n" for name, number in USERS.items())
+    return f"""set -e
+mount --bind {USER_HOMES} /home
+others=$(grep -v ^root: /etc/passwd)
+printf '%s\\n' 'root:x:0:0::/run/home:/bin/sh' "$others" '{accounts.strip()}' > /etc/passwd
+{_file("/etc/group", groups, append=True)}
+{_file(CONF, pbs_conf(programs, server=False))}
+{start_mom(programs)}"""
 
 
 def start_mom(programs: str) -> str:
@@ -157,6 +169,6 @@ def configure_server(programs: str, hosts: Iterable[str]) -> str:
     return f"{programs}/bin/qmgr <<'END'\n" + "\n".join(lines) + "\nEND\n"
 
 
-def _file(path: str, text: str, *, append: bool = False) -> str:
-    """Return the lines of a shell script that write a file."""
-    return f"cat {'>>' if append else '>'} {path} <<'END'\n{text}END"
+def _file(path: str, text: str, *, append: bool = False, end: str = "END") -> str:
+    """Return the lines of a shell script that write a file. The text does not contain the line ``end``."""
+    return f"cat {'>>' if append else '>'} {path} <<'{end}'\n{text}{end}"
