@@ -64,7 +64,7 @@ def profile(  # noqa: PLR0913 - click passes each option by its name
     Example: virtcloud access profile demo --device laptop --output demo.ovpn
     """
     client = open_client(context)
-    name = Name(device) if device is not None else derive_device_name(socket.gethostname())
+    name = derive_device_name(socket.gethostname()) if device is None else _parse_device(device)
     _check_output(output)
     if as_json and output is None:
         raise BadInput("expected --output FILE with --json, because the profile is not JSON, got --json only")
@@ -83,6 +83,13 @@ def profile(  # noqa: PLR0913 - click passes each option by its name
         _wait(client, created)
 
 
+def _parse_device(text: str) -> Name:
+    try:
+        return Name(text)
+    except BadInput as error:
+        raise BadInput(f"--device: {error}") from error
+
+
 def derive_device_name(hostname: str) -> Name:
     """Return the host name as a device name: ``Eva's Laptop.local`` becomes ``eva-s-laptop``."""
     text = _OTHER_CHARACTERS.sub("-", hostname.partition(".")[0].lower()).strip("-")
@@ -93,7 +100,7 @@ def derive_device_name(hostname: str) -> Name:
 def _check_output(output: Path | None) -> None:
     """Raise BadInput if the file cannot be written, before the device's former profile is revoked."""
     if output is not None and (output.is_dir() or not os.access(output.absolute().parent, os.W_OK | os.X_OK)):
-        raise BadInput(f"file {output}: expected a file in a folder that you can write, got another path")
+        raise BadInput(f"--output: expected a file in a folder that you can write, got {output}")
 
 
 def _write(text: str, output: Path | None) -> None:

@@ -91,7 +91,11 @@ def test_a_profile_is_written_for_its_owner_only(served: Served) -> None:
 def test_a_stock_client_reaches_the_server_of_a_gateway(served: Served) -> None:
     """The client's TLS handshake uses the certificates and the tls-crypt-v2 keys of SBF. The network device is null."""
     port = free_port()
-    served.world.put_topology(topology_with_gateways(brno=(gateway("brno-gw", vpn=listen_on(port)),)))
+    served.world.put_topology(
+        topology_with_gateways(
+            brno=(gateway("brno-gw", vpn=listen_on(port)), gateway("brno-gw2")), praha=(gateway("praha-gw"),)
+        )
+    )
     file = served.folder / "my.ovpn"
     assert served.run("profile", "demo", "--device", "laptop", "--output", str(file)).exit_code == 0
     server = served.world.wanted_of_host("brno-gw").vpn
