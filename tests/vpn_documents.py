@@ -24,7 +24,7 @@ def make_server(**changes: object) -> VpnServer:
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class VpnDevice:
     """A device with a key and a certificate."""
 
     name: str
@@ -67,15 +67,15 @@ class VpnAuthority:
             }
         )
 
-    def make_device(self, name: str, valid: timedelta = timedelta(days=1)) -> Device:
+    def make_device(self, name: str, valid: timedelta = timedelta(days=1)) -> VpnDevice:
         """Return a new device. Its certificate ends after ``valid``."""
         key = ec.generate_private_key(ec.SECP256R1())
         certificate = self._sign(name, key, ExtendedKeyUsageOID.CLIENT_AUTH, valid)
         fingerprint = certificate.fingerprint(hashes.SHA256()).hex()
         crypt_key = _run_genkey("tls-crypt-v2-client", self._crypt_key)
-        return Device(name, _pem(certificate), _key_pem(key), fingerprint, crypt_key)
+        return VpnDevice(name, _pem(certificate), _key_pem(key), fingerprint, crypt_key)
 
-    def render_profile(self, device: Device, address: str, protocol: VpnProtocol) -> str:
+    def render_profile(self, device: VpnDevice, address: str, protocol: VpnProtocol) -> str:
         """Return the configuration of a stock OpenVPN client."""
         transport = "udp" if protocol is VpnProtocol.UDP else "tcp-client"
         blocks = {

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from virtcloud.agent.bootstrap import sbf_client
 from virtcloud.agent.files import describe_os_error
+from virtcloud.agent.gateway.vpn_checks import list_vpn_checks
 from virtcloud.agent.guests.containment_checks import (
     check_control_groups,
     check_ids,
@@ -256,8 +257,12 @@ def _sbf(settings: AgentSettings, *, checks_uplinks: bool) -> Iterator[HostCheck
         if not answer.ok:
             return
         yield _attempt("sbf", "clock", lambda: _clock(sbf), "synchronize both clocks: timedatectl set-ntp true")
+        wanted = sbf.wanted(str(settings.element)).wanted
+        if wanted.vpn is not None:
+            for name, check in list_vpn_checks(wanted.vpn, settings.state / "vpn").items():
+                yield _attempt("vpn", name, check)
         if checks_uplinks:
-            ports = sorted({segment.port for segment in sbf.wanted(str(settings.element)).wanted.segments})
+            ports = sorted({segment.port for segment in wanted.segments})
             yield from (_attempt("uplinks", port, _check_uplink(port)) for port in ports)
 
 

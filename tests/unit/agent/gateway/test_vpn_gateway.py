@@ -5,11 +5,9 @@ This kernel may lack 802.1Q interfaces. Therefore these tests read and write tag
 
 import errno
 import os
-import shutil
 import signal
 import socket
 import struct
-import subprocess
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -19,113 +17,25 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from vpn_documents import PORTS, Device, VpnAuthority, make_server
+from openvpn_world import LIMIT_S, OPENVPN, TCP, TEST_FRAME, UDP, GatewayWorld, StockClient
+from vpn_documents import PORTS, VpnAuthority, make_server
 
 from virtcloud.agent.gateway import openvpn_processes, vpn_gateway
-from virtcloud.agent.gateway.device_control import SharedGrants
 from virtcloud.agent.gateway.openvpn_config import DEVICES, MAX_MACS
-from virtcloud.agent.gateway.openvpn_processes import VpnServerRecord
 from virtcloud.agent.gateway.vpn_difference import EndVpnSessions
-from virtcloud.agent.gateway.vpn_gateway import VpnGateway
 from virtcloud.agent.network.kernel import NetlinkKernel
 from virtcloud.agent.own_processes import list_own_processes, open_processes, read_start_time
 from virtcloud.model.errors import Refused, Unsafe
-from virtcloud.model.vpn import VpnGrant, VpnProtocol
-from virtcloud.model.wanted import HostWanted, Segment
+from virtcloud.model.vpn import VpnProtocol
 
 Run = Callable[[Callable[[], object]], object]
 
-OPENVPN = shutil.which("openvpn") or ""
 pytestmark = pytest.mark.skipif(not OPENVPN, reason="NOT TESTED: openvpn is not installed")
 
-UDP, TCP = VpnProtocol.UDP, VpnProtocol.TCP
-LIMIT_S = 20.0
-TEST_FRAME, SOURCE = b"\x88\xb5", b"\x02\x00\x00\x00\x00\x01"  # an EtherType for local experiments (IEEE 802)
 SOL_PACKET, PACKET_AUXDATA, TP_STATUS_VLAN_VALID = 263, 8, 1 << 4  # linux/if_packet.h
 
 
-class Client:
-    """A stock OpenVPN client in a network namespace of its own, as on a laptop."""
-
-    def __init__(self, device: Device, authority: VpnAuthority, folder: Path, protocol: VpnProtocol = UDP) -> None:
-        self.log = folder / f"client-{time.monotonic_ns()}.log"
-        self.profile = folder / f"{self.log.stem}.ovpn"
-        self.profile.write_text(authority.render_profile(device, "127.0.0.1", protocol))
-        self.device = f"c{time.monotonic_ns() % 10**8}"
-        with self.log.open("w") as log:
-            self.process = subprocess.Popen(  # noqa: S603 - OpenVPN
-                (OPENVPN, "--config", str(self.profile), "--dev", self.device), stdout=log
-            )
-
-    def wait_for(self, text: str) -> str:
-        """Wait until the client prints a text. Return all output."""
-        deadline = time.monotonic() + LIMIT_S
-        while text not in (output := self.log.read_text()):
-            assert time.monotonic() < deadline, output
-            time.sleep(0.02)
-        return output
-
-    def wait_until_connected(self) -> str:
-        return self.wait_for("Initialization Sequence Completed")
-
-    def send(self, frame_type: bytes, payload: bytes = bytes(46), source: bytes = SOURCE) -> None:
-        """Send a frame to the network, as the laptop's kernel would."""
-        with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as connection:
-            connection.bind((self.device, 0))
-            connection.send(b"\xff" * 6 + source + frame_type + payload)
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
-
-class World:
-    """A gateway in a new network namespace, with an authority."""
-
-    def __init__(self, kernel: NetlinkKernel, folder: Path, authority: VpnAuthority) -> None:
-        self.kernel, self.folder, self.authority = kernel, folder, authority
-        self.now: datetime | None = None
-        self.clients: list[Client] = []
-        self.gateway = self.make_gateway()
-        self.segments: tuple[Segment, ...] = ()
-
-    def make_gateway(self) -> VpnGateway:
-        shared = SharedGrants(clock=lambda: self.now or datetime.now(UTC))
-        return VpnGateway(self.kernel, self.folder / "vpn", shared=shared)
-
-    def grant(self, *grants: VpnGrant, vlan: int = 100) -> None:
-        """Replace all grants."""
-        segment = Segment.model_validate(
-            {"id": f"c{vlan}", "key": "demo", "vlan": vlan, "port": "eth0", "grants": grants}
-        )
-        self.segments = (segment,)
-        self.gateway.receive(HostWanted(segments=self.segments, vpn=self.authority.server), self.segments)
-
-    def connect(self, device: Device, protocol: VpnProtocol = UDP) -> Client:
-        client = Client(device, self.authority, self.folder, protocol)
-        self.clients.append(client)
-        return client
-
-    def pid(self) -> int:
-        """Return the process ID in the record of the server for UDP."""
-        return VpnServerRecord.model_validate_json((self.folder / "vpn/udp/record.json").read_bytes()).pid
-
-    def wait_for_profiles(self, *profiles: str) -> None:
-        """Wait until exactly these profiles are connected."""
-        deadline = time.monotonic() + LIMIT_S
-        while sorted(connection.profile for connection in self.gateway.connections) != sorted(profiles):
-            assert time.monotonic() < deadline, self.gateway.connections
-            time.sleep(0.02)
-
-    def close(self) -> None:
-        for client in self.clients:
-            client.close()
-        for protocol in VpnProtocol:
-            self.gateway.ensure_no_server(protocol)
-        self.gateway.close()
-
-
-def read_tag(world: World, client: Client, protocol: VpnProtocol = UDP) -> int | None:
+def read_tag(world: GatewayWorld, client: StockClient, protocol: VpnProtocol = UDP) -> int | None:
     """Send a frame from a client. Return the VLAN ID with which it arrives at the server's tap."""
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)) as tap:
         tap.bind((DEVICES[protocol], 3))
@@ -149,11 +59,11 @@ def authority() -> VpnAuthority:
 def in_world(in_namespace: Run, authority: VpnAuthority) -> Callable[..., Any]:
     """Return a function that runs code with a gateway whose server for UDP is running."""
 
-    def run(work: Callable[[World], object], *protocols: VpnProtocol) -> object:
+    def run(work: Callable[[GatewayWorld], object], *protocols: VpnProtocol) -> object:
         def run_opened() -> object:
             with TemporaryDirectory(prefix="vpn-") as temporary, closing(NetlinkKernel()) as kernel:
                 kernel.change(kernel._index("lo"), up=True)
-                world = World(kernel, Path(temporary), authority)
+                world = GatewayWorld(kernel, Path(temporary), authority)
                 try:
                     for protocol in protocols or (UDP,):
                         world.gateway.ensure_server(protocol, authority.server)
@@ -169,7 +79,7 @@ def in_world(in_namespace: Run, authority: VpnAuthority) -> Callable[..., Any]:
 def test_a_device_with_a_grant_joins_its_vlan(in_world: Callable[..., Any], authority: VpnAuthority) -> None:
     device = authority.make_device("laptop")
 
-    def work(world: World) -> object:
+    def work(world: GatewayWorld) -> object:
         world.grant(device.grant("10.0.0.200/24", "fd00::c8/64"), vlan=100)
         client = world.connect(device)
         pushed = client.wait_until_connected()
@@ -184,7 +94,7 @@ def test_a_device_without_grant_is_refused_with_the_reason(
 ) -> None:
     device, other = authority.make_device("laptop"), authority.make_device("other")
 
-    def work(world: World) -> object:
+    def work(world: GatewayWorld) -> object:
         world.grant(other.grant("10.0.0.200/24"))
         return world.connect(device).wait_for("AUTH_FAILED,")
 
@@ -196,7 +106,7 @@ def test_a_removed_grant_ends_the_connection_within_a_second(
 ) -> None:
     device = authority.make_device("laptop")
 
-    def work(world: World) -> object:
+    def work(world: GatewayWorld) -> object:
         world.grant(device.grant("10.0.0.200/24"))
         client = world.connect(device)
         client.wait_until_connected()
@@ -216,7 +126,7 @@ def test_a_connection_ends_with_the_lease_by_the_agents_clock(
 ) -> None:
     device = authority.make_device("laptop")
 
-    def work(world: World) -> object:
+    def work(world: GatewayWorld) -> object:
         world.grant(device.grant("10.0.0.200/24", ends_in=timedelta(hours=1)))
         client = world.connect(device)
         client.wait_until_connected()
@@ -230,7 +140,7 @@ def test_a_connection_ends_with_the_lease_by_the_agents_clock(
 def test_an_expired_grant_admits_nobody(in_world: Callable[..., Any], authority: VpnAuthority) -> None:
     device = authority.make_device("laptop")
 
-    def work(world: World) -> object:
+    def work(world: GatewayWorld) -> object:
         world.grant(device.grant("10.0.0.200/24", ends_in=-timedelta(seconds=1)))
         return world.connect(device).wait_for("AUTH_FAILED,")
 
@@ -242,7 +152,7 @@ def test_the_same_profile_twice_ends_the_older_connection(
 ) -> None:
     device = authority.make_device("laptop")
 
-    def work(world: World) -> object:
+    def work(world: GatewayWorld) -> object:
         world.grant(device.grant("10.0.0.200/24"))
         older = world.connect(device)
         older.wait_until_connected()
@@ -257,7 +167,7 @@ def test_the_same_profile_twice_ends_the_older_connection(
 def test_a_new_agent_takes_over_the_connections(in_world: Callable[..., Any], authority: VpnAuthority) -> None:
     device = authority.make_device("laptop")
 
-    def work(world: World) -> object:
+    def work(world: GatewayWorld) -> object:
         world.grant(device.grant("10.0.0.200/24"))
         client = world.connect(device)
         client.wait_until_connected()
@@ -280,7 +190,7 @@ def test_a_connection_that_was_not_recorded_starts_again_at_the_new_agent(
 ) -> None:
     device = authority.make_device("laptop")
 
-    def work(world: World) -> object:
+    def work(world: GatewayWorld) -> object:
         world.grant(device.grant("10.0.0.200/24"))
         client = world.connect(device)
         client.wait_until_connected()
@@ -300,7 +210,7 @@ def test_a_device_waits_until_the_new_agent_has_a_wanted_document(
 ) -> None:
     device = authority.make_device("laptop")
 
-    def work(world: World) -> object:
+    def work(world: GatewayWorld) -> object:
         client = world.connect(device)
         client.wait_for("Peer Connection Initiated")
         before = "Initialization Sequence Completed" in client.log.read_text()
@@ -314,7 +224,7 @@ def test_a_device_waits_until_the_new_agent_has_a_wanted_document(
 def test_a_device_sends_no_tags_and_few_mac_addresses(in_world: Callable[..., Any], authority: VpnAuthority) -> None:
     device = authority.make_device("laptop")
 
-    def work(world: World) -> object:
+    def work(world: GatewayWorld) -> object:
         world.grant(device.grant("10.0.0.200/24"))
         client = world.connect(device)
         client.wait_until_connected()
@@ -334,7 +244,7 @@ def test_a_device_sends_no_tags_and_few_mac_addresses(in_world: Callable[..., An
 
 
 def test_openvpn_runs_without_privileges(in_world: Callable[..., Any]) -> None:
-    def work(world: World) -> object:
+    def work(world: GatewayWorld) -> object:
         status = Path(f"/proc/{world.pid()}/status").read_text()
         return dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
 
@@ -345,7 +255,7 @@ def test_openvpn_runs_without_privileges(in_world: Callable[..., Any]) -> None:
 
 
 def test_private_keys_are_in_no_file(in_world: Callable[..., Any], authority: VpnAuthority) -> None:
-    def work(world: World) -> object:
+    def work(world: GatewayWorld) -> object:
         files = [path for path in (world.folder / "vpn").rglob("*") if path.is_file()]
         key = authority.server.private_key.get_secret_value().splitlines()[1]
         command = Path(f"/proc/{world.pid()}/cmdline").read_text()
@@ -359,7 +269,7 @@ def test_a_killed_server_has_no_connections_and_starts_again(
 ) -> None:
     device = authority.make_device("laptop")
 
-    def work(world: World) -> object:
+    def work(world: GatewayWorld) -> object:
         world.grant(device.grant("10.0.0.200/24"))
         client = world.connect(device)
         client.wait_until_connected()
@@ -379,7 +289,7 @@ def test_a_server_that_hangs_is_killed_when_a_grant_ends(
     monkeypatch.setattr(vpn_gateway, "END_S", 0.5)
     device = authority.make_device("laptop")
 
-    def work(world: World) -> object:
+    def work(world: GatewayWorld) -> object:
         world.grant(device.grant("10.0.0.200/24"))
         world.connect(device).wait_until_connected()
         (session,) = world.gateway.read(world.kernel.list_interfaces()).servers[0].sessions
@@ -394,7 +304,7 @@ def test_a_server_that_hangs_is_killed_when_a_grant_ends(
 
 
 def test_a_port_in_use_is_refused_with_openvpns_reason(in_world: Callable[..., Any], authority: VpnAuthority) -> None:
-    def work(world: World) -> object:
+    def work(world: GatewayWorld) -> object:
         world.gateway.ensure_no_server(TCP)
         with socket.create_server(("", PORTS[TCP])), pytest.raises(Refused) as refused:
             world.gateway.ensure_server(TCP, authority.server)
@@ -407,7 +317,7 @@ def test_a_port_in_use_is_refused_with_openvpns_reason(in_world: Callable[..., A
 
 
 def test_a_bad_key_is_refused_with_openvpns_reason(in_world: Callable[..., Any]) -> None:
-    def work(world: World) -> object:
+    def work(world: GatewayWorld) -> object:
         with pytest.raises(Refused) as refused:
             world.gateway.ensure_server(TCP, make_server())
         return str(refused.value)
@@ -418,7 +328,7 @@ def test_a_bad_key_is_refused_with_openvpns_reason(in_world: Callable[..., Any])
 def test_a_missing_program_is_named_with_the_remedy(
     in_world: Callable[..., Any], authority: VpnAuthority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def work(world: World) -> object:
+    def work(world: GatewayWorld) -> object:
         monkeypatch.setattr(openvpn_processes, "SEARCH_PATH", "/nonexistent")
         with pytest.raises(Refused) as refused:
             world.gateway.ensure_server(TCP, authority.server)
@@ -433,7 +343,7 @@ def test_a_full_disk_starts_no_server_and_leaves_no_process(
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    def work(world: World) -> object:
+    def work(world: GatewayWorld) -> object:
         monkeypatch.setattr(vpn_gateway, "write_durably", refuse)
         with pytest.raises(Refused, match="No space left on device"):
             world.gateway.ensure_server(TCP, authority.server)
@@ -448,7 +358,7 @@ def test_devices_connect_although_their_record_cannot_be_written(
 ) -> None:
     device = authority.make_device("laptop")
 
-    def work(world: World) -> object:
+    def work(world: GatewayWorld) -> object:
         (world.folder / "vpn/udp/sessions.new").mkdir()
         world.grant(device.grant("10.0.0.200/24"))
         world.connect(device).wait_until_connected()
@@ -458,7 +368,7 @@ def test_devices_connect_although_their_record_cannot_be_written(
 
 
 def test_a_foreign_interface_with_the_taps_name_stays(in_world: Callable[..., Any], authority: VpnAuthority) -> None:
-    def work(world: World) -> object:
+    def work(world: GatewayWorld) -> object:
         world.kernel.add_bridge("vpn-tcp")
         with pytest.raises(Unsafe, match="did not create the interface vpn-tcp"):
             world.gateway.ensure_server(TCP, authority.server)
@@ -469,7 +379,7 @@ def test_a_foreign_interface_with_the_taps_name_stays(in_world: Callable[..., An
 
 
 def test_a_removed_server_leaves_nothing(in_world: Callable[..., Any]) -> None:
-    def work(world: World) -> object:
+    def work(world: GatewayWorld) -> object:
         pid = world.pid()
         world.gateway.ensure_no_server(UDP)
         world.gateway.ensure_no_server(UDP)
