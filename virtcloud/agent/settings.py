@@ -28,7 +28,7 @@ class GuestKeys(Document):
         description="`strict` drops frames with a foreign source address or a VLAN tag, frames of link-local protocols "
         "such as spanning tree, answers of DHCP servers, router advertisements, and broadcast storms. "
         "`off` lets guests send any frame to the site's switches, for "
-        "example from nested bridges.",
+        "example from nested bridges. A gateway with `off` admits no devices to its VPN.",
     )
     open_filters: bool = Field(
         default=False,
@@ -136,7 +136,8 @@ class AgentSettings(Document):
     state: Path = Field(
         Path("/var/lib/virtcloud/agent"),
         description="Folder for the agent's lock file, the job records, the guests' disks and console logs, images "
-        "of SBF's catalogue, the former configuration of the host's uplinks, and the host's last boot.",
+        "of SBF's catalogue, the former configuration of the host's uplinks, the records of OpenVPN servers, and the "
+        "host's last boot.",
     )
     socket: Path = Field(
         Path("/run/virtcloud/agent.sock"),
