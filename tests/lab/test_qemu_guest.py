@@ -1,28 +1,143 @@
-"""A QEMU guest and a container on the same segment, at two sites."""
+"""QEMU guests: an ordinary disk of the catalogue with cloud-init, a disk of its own, and a container for company.
 
+The first cluster's machine boots once for all tests that only look at it.
+"""
+
+import hashlib
+import shutil
+import subprocess
 import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from lab_jobs import ask
 
 from virtcloud.client.sbf import SbfClient
-from virtcloud.lab import Lab
+from virtcloud.lab import Lab, LabImpossible
 from virtcloud.lab.demo.context import ENTER_CONTAINER
-from virtcloud.lab.snapshot import read_guests, read_interfaces, run_checked, take_snapshot
+from virtcloud.lab.small_disk import ensure_small_disk
+from virtcloud.lab.snapshot import Snapshot, read_guests, read_interfaces, run_checked, take_snapshot
 from virtcloud.model.cluster import ClusterRequest, ClusterSpec, ClusterState
+from virtcloud.model.image import ImageContent
+from virtcloud.model.known_hosts import render_known_hosts
 from virtcloud.model.views import ClusterView, PlacementProgress
 
 pytestmark = pytest.mark.lab
 
-SPEC = {
-    "owner": "alice",
-    "deadline_s": 120,
-    "guests": [
-        {"name": "machine", "host": "brno-h1", "image": "busybox-qemu", "memory_mb": 128, "addresses": ["10.0.0.1/24"]},
-        {"name": "container", "host": "praha-h1", "image": "busybox", "memory_mb": 32, "addresses": ["10.0.0.2/24"]},
-    ],
-}
 BOOT_S = 90
+LOGIN_S = 120.0
+FOLDER = "/run/qemu-test"
+"""A folder of the container's host, with the user's private key and the known hosts."""
+ENTER_NETWORK = ENTER_CONTAINER.replace(" -n -m -u ", " -n ")
+COMMANDS = {
+    "account": "id -un; hostname; uname -r",
+    "addresses": "ip -o -4 addr show dev eth0",
+    "peers": "cat /etc/hosts /etc/virtcloud/hostfile",
+    "names": "busybox nslookup container.seeded.internal",
+    "ping": "sudo busybox ping -c 2 10.0.0.2",
+}
+"""Commands that the user runs in the machine after the login."""
+
+
+def make_spec(authorized_key: str) -> ClusterSpec:
+    """Return a cluster whose hosts offer DHCP and DNS. DHCP assigns only the first address of each guest."""
+    machine = {
+        "name": "machine",
+        "host": "brno-h1",
+        "image": "small",
+        "memory_mb": 256,
+        "addresses": ["10.0.0.1/24", "10.1.0.1/24"],
+    }
+    container = {"name": "container", "host": "praha-h1", "image": "busybox", "memory_mb": 32}
+    return ClusterSpec.model_validate(
+        {
+            "owner": "alice",
+            "deadline_s": 120,
+            "authorized_keys": [authorized_key],
+            "host_services": ["dhcp", "dns"],
+            "guests": [machine, {**container, "addresses": ["10.0.0.2/24"]}],
+        }
+    )
+
+
+@dataclass(frozen=True)
+class BootedMachine:
+    """The machine's domain, the messages of the wait for it, and the outputs of `COMMANDS`."""
+
+    domain: str
+    messages: list[str]
+    outputs: dict[str, str]
+    before: Snapshot
+
+
+@pytest.fixture(scope="module")
+def user_key(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("keys") / "id"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True)  # noqa: S603, S607
+    return path
+
+
+@pytest.fixture(scope="module")
+def client(mixed: Lab) -> Iterator[SbfClient]:
+    with SbfClient(f"unix://{mixed.sbf_socket}", timeout=60) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def booted(mixed: Lab, client: SbfClient, user_key: Path) -> BootedMachine:
+    """Boot a disk of the catalogue, wait for the machine as a job does, and log in once."""
+    before = take_snapshot(mixed, mixed.topology)
+    add_disk(mixed, client)
+    job = {"cluster": "seeded", "attempt": 1}
+    ask(mixed, "praha-h1", {"do": "up", **job})
+    spec = make_spec(user_key.with_suffix(".pub").read_text().strip())
+    view = client.put_cluster("seeded", ClusterRequest(spec=spec, attempt=1))
+    messages = wait_for_barrier(mixed, job)
+    assert client.cluster("seeded").state is ClusterState.ACTIVE
+    known_hosts = render_known_hosts(client.peers(view.key, view.id).peers)
+    for name, text in (("id", user_key.read_text()), ("known_hosts", known_hosts)):
+        script = f"umask 077; mkdir -p {FOLDER}; cat >{FOLDER}/{name}"
+        mixed.run("praha-h1", ("sh", "-c", script), stdin=text, check=True)
+    (domain,) = read_guests(mixed, "brno-h1")
+    mark = "===\n"
+    texts = log_in(mixed, "; echo ===; ".join(COMMANDS.values())).split(mark)
+    return BootedMachine(domain, messages, dict(zip(COMMANDS, texts, strict=True)), before)
+
+
+def add_disk(lab: Lab, client: SbfClient) -> None:
+    """Add the small disk to the catalogue, under the name ``small``, for all users. Hosts have the file already."""
+    try:
+        disk = ensure_small_disk(lambda _: None)
+    except LabImpossible as error:
+        pytest.skip(f"NO LAB: {error}")
+    file = lab.state.folder / "images/files/small.qcow2"
+    file.parent.mkdir()
+    shutil.copyfile(disk, file)
+    with file.open("rb") as data:
+        checksum = hashlib.file_digest(data, "sha256").hexdigest()
+    content = {"sha256": checksum, "size": file.stat().st_size, "format": "qcow2", "architecture": "x86_64"}
+    client.add_image("small", ImageContent.model_validate(content), file="files/small.qcow2")
+    client.share_image("small", everybody=True)
+
+
+def log_in(lab: Lab, command: str) -> str:
+    """Run a command in the machine with this computer's ssh, which asks no question and trusts the known host key only.
+
+    ssh runs in the network of the container.
+    """
+    (container,) = read_guests(lab, "praha-h1")
+    known = f"UserKnownHostsFile={FOLDER}/known_hosts"
+    options = ("BatchMode=yes", "StrictHostKeyChecking=yes", known, "ConnectTimeout=10")
+    ssh = ("ssh", "-F", "none", "-i", f"{FOLDER}/id", *(word for option in options for word in ("-o", option)))
+    deadline = time.monotonic() + LOGIN_S
+    while True:
+        result = lab.run("praha-h1", ("sh", "-c", ENTER_NETWORK, container, *ssh, "alice@10.0.0.1", command))
+        if result.returncode == 0 or time.monotonic() > deadline:
+            assert result.returncode == 0, result.stderr
+            return result.stdout
+        time.sleep(1)
 
 
 def wait_for_state(client: SbfClient, view: ClusterView, state: ClusterState) -> ClusterView:
@@ -49,33 +164,51 @@ def run_in_container(lab: Lab, *argv: str, given: str = "") -> str:
     return lab.run("praha-h1", ("sh", "-c", ENTER_CONTAINER, domain, *argv), stdin=given).stdout
 
 
-def test_a_qemu_guest_and_a_container_ping_each_other(mixed: Lab) -> None:
-    before = take_snapshot(mixed, mixed.topology)
-    with SbfClient(f"unix://{mixed.sbf_socket}") as client:
-        job = {"cluster": "mixed", "attempt": 1}
-        ask(mixed, "praha-h1", {"do": "up", **job})
-        client.put_cluster("mixed", ClusterRequest(spec=ClusterSpec.model_validate(SPEC), attempt=1))
-        messages = wait_for_barrier(mixed, job)
-        assert "guest machine does not answer at 10.0.0.1" in messages, "expected a wait while the guest boots"
-        assert client.cluster("mixed").state is ClusterState.ACTIVE
-        (machine,) = read_guests(mixed, "brno-h1")
-        assert "<domain type='qemu'" in run_checked(
-            mixed, "brno-h1", "virsh", "-c", "qemu:///system", "dumpxml", machine
-        )
+def test_a_job_waits_until_its_machine_has_booted(booted: BootedMachine) -> None:
+    assert "guest machine does not answer at 10.0.0.1 or 10.1.0.1" in booted.messages
 
-        up = f"/bin/ping -c 1 -W 1 10.0.0.1 && /bin/nc -w {BOOT_S} 10.0.0.1 23"
-        output = run_in_container(
-            mixed, "/bin/timeout", str(BOOT_S), "/bin/sh", "-c", up, given="ping -c 2 10.0.0.2; uname -r\n"
-        )
-        assert "bytes from 10.0.0.1" in output
-        assert "2 packets transmitted, 2 packets received" in output
-        assert "cloud-amd64" in output, "expected the kernel of the QEMU guest"
-        console = f"/run/virtcloud/agent/guests/{machine}/console.log"
-        assert "machine: up" in run_checked(mixed, "brno-h1", "cat", console), "a machine has its guest's name"
-        assert run_in_container(mixed, "hostname") == "container\n", "a container has its guest's name"
 
-        wait_for_state(client, client.delete_cluster("mixed"), ClusterState.RELEASED)
-    assert take_snapshot(mixed, mixed.topology) == before
+def test_a_user_logs_in_to_a_qemu_guest(booted: BootedMachine) -> None:
+    user, host, kernel = booted.outputs["account"].split()
+    assert (user, host) == ("alice", "machine")
+    assert kernel.endswith("cloud-amd64"), "expected the kernel of the QEMU guest"
+
+
+def test_a_qemu_guest_has_addresses_of_dhcp_and_seed(booted: BootedMachine) -> None:
+    """The seed lists only the second address. An address of DHCP has a lifetime (``dynamic``)."""
+    lines = booted.outputs["addresses"].splitlines()
+    assert [(line.split()[3], "dynamic" in line) for line in lines] == [("10.0.0.1/24", True), ("10.1.0.1/24", False)]
+
+
+def test_a_qemu_guest_finds_names_by_dns(booted: BootedMachine) -> None:
+    output = booted.outputs["names"]
+    assert "169.254.169.254" in output, "the server of the host, which the guest knows by DHCP"
+    assert "10.0.0.2" in output
+
+
+def test_a_qemu_guest_knows_the_other_guests(booted: BootedMachine) -> None:
+    lines = booted.outputs["peers"].splitlines()
+    assert [line for line in lines if line.startswith("10.0.0.2 ")] == ["10.0.0.2 container.seeded.internal container"]
+    assert lines[-2:] == ["machine slots=1", "container slots=1"]
+
+
+def test_a_qemu_guest_and_a_container_ping_each_other(mixed: Lab, booted: BootedMachine) -> None:
+    xml = run_checked(mixed, "brno-h1", "virsh", "-c", "qemu:///system", "dumpxml", booted.domain)
+    assert "<domain type='qemu'" in xml
+    assert "2 packets transmitted, 2 packets received" in booted.outputs["ping"]
+    assert "bytes from 10.0.0.1" in run_in_container(mixed, "/bin/ping", "-c", "1", "-W", "5", "10.0.0.1")
+
+
+def test_the_console_of_a_machine_has_its_name(mixed: Lab, booted: BootedMachine) -> None:
+    console = f"/run/virtcloud/agent/guests/{booted.domain}/console.log"
+    assert "machine: up" in run_checked(mixed, "brno-h1", "cat", console)
+    assert run_in_container(mixed, "hostname") == "container\n"
+
+
+def test_nothing_remains_of_a_removed_qemu_guest(mixed: Lab, client: SbfClient, booted: BootedMachine) -> None:
+    wait_for_state(client, client.delete_cluster("seeded"), ClusterState.RELEASED)
+    client.remove_image("small")
+    assert take_snapshot(mixed, mixed.topology) == booted.before
     assert mixed.run("brno-h1", ("pgrep", "qemu")).returncode == 1
     assert run_checked(mixed, "brno-h1", "ls", "/run/virtcloud/agent/guests") == ""
 

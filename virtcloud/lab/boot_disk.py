@@ -41,21 +41,24 @@ OLD_EXT4 = "^metadata_csum_seed,^orphan_file"
 """Features of ext4 that GRUB 2.06 cannot read."""
 
 
-def make_boot_disk(root: Path, target: Path, size_mib: int = SIZE_MIB) -> None:
+def make_boot_disk(root: Path, target: Path, size_mib: int = SIZE_MIB, *, compressed: bool = False) -> None:
     """Write a disk with the root file system ``root``, which contains a kernel and GRUB's programs.
 
-    The function adds the configuration of GRUB and the file /etc/fstab to ``root``. Raise OSError or CalledProcessError
-    if the disk cannot be made.
+    The function adds the file /etc/fstab to ``root``, and the configuration of GRUB if there is none. Raise OSError or
+    CalledProcessError if the disk cannot be made.
     """
     (root / GRUB_FOLDER[1:]).mkdir(parents=True, exist_ok=True)
-    (root / GRUB_FOLDER[1:] / "grub.cfg").write_text(GRUB_CONFIG)
+    config = root / GRUB_FOLDER[1:] / "grub.cfg"
+    if not config.exists():
+        config.write_text(GRUB_CONFIG)
     (root / "etc/fstab").write_text(FSTAB)
     raw = target.with_suffix(".raw")
     with raw.open("wb") as disk:
         disk.truncate(size_mib << 20)
         disk.write(_first_sectors(root, size_mib))
     _write_file_system(root, raw, size_mib)
-    run_program(["qemu-img", "convert", "-O", "qcow2", str(raw), str(target)])
+    compression = ["-c", "-o", "compression_type=zstd"] if compressed else []
+    run_program(["qemu-img", "convert", *compression, "-O", "qcow2", str(raw), str(target)])
     raw.unlink()
 
 

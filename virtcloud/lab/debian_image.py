@@ -127,7 +127,7 @@ def ensure_debian_root(recipe: DebianRecipe, watch: Watcher) -> Path:
 
     Raise LabImpossible if the image cannot be built.
     """
-    folder = _ensure_built(recipe, lambda new, lock: _install_packages(recipe, new / "rootfs", lock), watch)
+    folder = ensure_built(recipe, lambda new, lock: install_packages(recipe, new / "rootfs", lock), watch)
     return folder / "rootfs"
 
 
@@ -136,7 +136,7 @@ def ensure_debian_disk(watch: Watcher) -> Path:
 
     Raise LabImpossible if the image cannot be built.
     """
-    return _ensure_built(DISK, _build_disk, watch) / "disk.qcow2"
+    return ensure_built(DISK, _build_disk, watch) / "disk.qcow2"
 
 
 def write_image(target: Path, watch: Watcher) -> None:
@@ -164,12 +164,12 @@ def write_image(target: Path, watch: Watcher) -> None:
 
 def _build_disk(folder: Path, lock: IO[str]) -> None:
     tree = folder / "tree"
-    _install_packages(DISK, tree, lock)
+    install_packages(DISK, tree, lock)
     boot_disk.make_boot_disk(tree, folder / "disk.qcow2")
     shutil.rmtree(tree)
 
 
-def _ensure_built(recipe: DebianRecipe, build: Callable[[Path, IO[str]], None], watch: Watcher) -> Path:
+def ensure_built(recipe: DebianRecipe, build: Callable[[Path, IO[str]], None], watch: Watcher) -> Path:
     """Return the folder of an image. If the folder is missing, create it with ``build``, atomically."""
     folder = recipe.folder(apt_sources.release())
     if folder.exists():
@@ -222,7 +222,7 @@ def _reason(error: Exception) -> str:
     return str(error)
 
 
-def _install_packages(recipe: DebianRecipe, target: Path, lock: IO[str]) -> None:
+def install_packages(recipe: DebianRecipe, target: Path, lock: IO[str]) -> None:
     """Install a recipe's packages in the folder ``target``. Raise LabImpossible with the end of mmdebstrap's output."""
     _check_buildable()
     argv = ["mmdebstrap", "--mode=root", "--variant=minbase", "--format=directory", f"--hook-dir={MERGED_USR}"]

@@ -27,14 +27,14 @@ MODULES = (
     "net_failover",
     "virtio_net",
     "virtio_blk",
+    "cdrom",
+    "isofs",
 )
-"""The modules for a guest's network card and disk, in loading order. Some kernels contain these modules built in."""
+"""The modules for a guest's network card, disk and seed, in loading order. Some kernels contain modules built in."""
 SUFFIXES = (".ko", ".ko.xz")
 BOOT = Path("/boot")
 MODULE_TREE = Path("/lib/modules")
-FETCHED = Path(
-    CACHE, "guest-kernel-with-disk"
-)  # an earlier version of virtcloud stored the kernel without the disk module
+FETCHED = Path(CACHE, "guest-kernel-with-isofs")  # earlier versions of virtcloud stored fewer modules
 STEP = "guest kernel"
 
 

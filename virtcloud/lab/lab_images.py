@@ -5,16 +5,15 @@ a login as any of the lab's users, and as root.
 """
 
 import gzip
-import lzma
 import re
 import shutil
-import stat
 import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from virtcloud.lab import addressing
 from virtcloud.lab.guest_kernel import GuestKernel
+from virtcloud.lab.initial_file_systems import cpio_archive, store_modules, write_program
 
 BUSYBOX = Path("/bin/busybox")
 APPLETS = ("sh", "ip", "ping", "arping", "sleep", "cat", "ls", "nc", "wget", "httpd", "hostname", "mount", "kill", "ps")
@@ -79,19 +78,12 @@ def install_busybox(root: Path) -> None:
         (root / "bin" / applet).symlink_to("busybox")
 
 
-def write_program(path: Path, text: str) -> None:
-    """Write an executable file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    path.chmod(0o755)
-
-
 def make_qemu_image(folder: Path, kernel: GuestKernel) -> None:
     """Create the image ``busybox-qemu`` (kind qemu) in ``folder``."""
     image = folder / "busybox-qemu"
     image.mkdir()
     shutil.copy(kernel.image, image / "vmlinuz")
-    (image / "initrd").write_bytes(gzip.compress(_cpio_archive(_qemu_tree(image, kernel.modules)), compresslevel=1))
+    (image / "initrd").write_bytes(gzip.compress(cpio_archive(_qemu_tree(image, kernel.modules)), compresslevel=1))
     shutil.rmtree(image / "tree")
     (image / "image.yaml").write_text(
         "kind: qemu\nkernel: vmlinuz\ninitrd: initrd\ncmdline: console=ttyS0 quiet panic=-1\n"
@@ -111,40 +103,12 @@ def make_disk_image(folder: Path) -> None:
 
 def _qemu_tree(image: Path, modules: Sequence[Path]) -> Path:
     tree = image / "tree"
-    for name in ("bin", "proc", "sys", "dev", "modules"):
+    for name in ("bin", "proc", "sys", "dev"):
         (tree / name).mkdir(parents=True)
     install_busybox(tree)
     write_program(tree / "init", QEMU_INIT)
-    for number, source in enumerate(modules):
-        content = source.read_bytes()
-        plain = lzma.decompress(content) if source.suffix == ".xz" else content
-        (tree / f"modules/{number}-{source.name.removesuffix('.xz')}").write_bytes(plain)
+    store_modules(tree, modules)
     return tree
-
-
-def _cpio_archive(tree: Path) -> bytes:
-    """Return a tree as an archive for an initial file system (cpio, newc); root owns every file."""
-    entries = [
-        _cpio_entry(path, str(path.relative_to(tree)), number) for number, path in enumerate(sorted(tree.rglob("*")), 1)
-    ]
-    return b"".join(entries) + _cpio_record("TRAILER!!!", 0, 0, b"")
-
-
-def _cpio_entry(path: Path, name: str, number: int) -> bytes:
-    mode = path.lstat().st_mode
-    if stat.S_ISLNK(mode):
-        return _cpio_record(name, number, mode, str(path.readlink()).encode())
-    return _cpio_record(name, number, mode, path.read_bytes() if path.is_file() else b"")
-
-
-def _cpio_record(name: str, number: int, mode: int, data: bytes) -> bytes:
-    fields = (number, mode, 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(name) + 1, 0)
-    head = b"070701" + b"".join(b"%08x" % field for field in fields) + name.encode() + b"\0"
-    return _cpio_pad(head) + _cpio_pad(data)
-
-
-def _cpio_pad(data: bytes) -> bytes:
-    return data + b"\0" * (-len(data) % 4)
 
 
 SSH_PROGRAMS = tuple(

@@ -93,7 +93,7 @@ def test_a_full_disk_is_named(tmp_path: Path, cache: Path, monkeypatch: pytest.M
         raise OSError(28, "No space left on device", "tree")
 
     install_mmdebstrap(tmp_path, monkeypatch)
-    monkeypatch.setattr(debian_image, "_install_packages", fill)
+    monkeypatch.setattr(debian_image, "install_packages", fill)
     with pytest.raises(LabImpossible, match=r"could not be built in .*No space left on device"):
         debian_image.ensure_debian_root(debian_image.LIGHT, lambda _: None)
 
