@@ -4,8 +4,8 @@ The paths are those of two data sources of cloud-init, which many other programs
 
 * NoCloud with the seed ``http://169.254.169.254/``: ``meta-data``, ``user-data``, ``network-config``, ``vendor-data``,
   as the seed's disk has them
-* EC2, in the versions ``2009-04-04`` and ``latest``: ``/latest/user-data``, and a tree of folders and values below
-  ``/latest/meta-data``. The text of a folder lists its items.
+* EC2: ``/latest/user-data``, and a tree of folders and values below ``/latest/meta-data``. The text of a folder lists
+  its items. The server also answers for other versions and for ``/latest/user-data``, from the same documents.
 
 Sources: https://docs.cloud-init.io/en/latest/reference/datasources/ (nocloud, ec2); Amazon EC2 User Guide, "Instance
 metadata categories".
@@ -29,11 +29,11 @@ from virtcloud.agent.guests.seeds import (
     render_nocloud,
 )
 from virtcloud.agent.host_services.guest_identity import find_guests
+from virtcloud.agent.host_services.metadata_program import LATEST, VERSIONS
 from virtcloud.model.errors import Refused
 from virtcloud.model.guest_seed import WITH_SECRETS
 from virtcloud.model.wanted import GuestWanted, Segment
 
-VERSIONS: Final = ("2009-04-04", "latest")
 VENDOR_DATA: Final = "vendor-data"
 FORM: Final = 1
 """The version of the documents' form. An agent that renders other documents restarts the servers of an older agent."""
@@ -83,11 +83,12 @@ def _render_guest(segment: Segment, guest: GuestWanted) -> Documents:
         nocloud = _render_nocloud(segment, guest)
     except Refused:
         return {}
-    documents = {f"/{name}": text for name, text in nocloud.items()} | {"/": _list_items(VERSIONS)}
-    for version in VERSIONS:
-        tree = {"meta-data": _ec2_tree(segment, guest), "user-data": nocloud[USER_DATA]}
-        documents |= _flatten(f"/{version}", tree)
-    return documents
+    return {
+        **{f"/{name}": text for name, text in nocloud.items()},
+        "/": _list_items(VERSIONS),
+        f"/{LATEST}": _list_items(("meta-data/", USER_DATA)),
+        **dict(_flatten(f"/{LATEST}/meta-data", _ec2_tree(segment, guest))),
+    }
 
 
 def _render_nocloud(segment: Segment, guest: GuestWanted) -> Documents:

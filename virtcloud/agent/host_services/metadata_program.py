@@ -41,6 +41,10 @@ CONNECTIONS, ALL_CONNECTIONS = 4, 128
 STACK_BYTES = 256 << 10
 PAUSE_S = 0.1
 """The pause after an error of the listening socket, for example if memory is short."""
+LATEST = "latest"
+VERSIONS = ("2009-04-04", LATEST)
+"""The versions of the data source EC2, which have the same documents."""
+USER_DATA = "user-data"
 METHODS = ("GET", "HEAD")
 END_OF_HEAD = b"\r\n\r\n"
 Documents = Mapping[str, str]
@@ -159,8 +163,10 @@ def _render(status: HTTPStatus, text: str | None = None, *, with_body: bool = Tr
 
 
 def _find_path(target: str) -> str:
-    """Return the path of a request's target, without a query, repeated slashes, and a slash at the end."""
+    """Return the path of the document at a request's target, which may have a query, and slashes to be ignored."""
     parts = [part for part in target.partition("?")[0].split("/") if part]
+    if parts and parts[0] in VERSIONS:
+        parts = parts[1:] if parts[1:] == [USER_DATA] else [LATEST, *parts[1:]]
     return "/" + "/".join(parts)
 
 

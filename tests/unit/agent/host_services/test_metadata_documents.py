@@ -23,6 +23,11 @@ def documents(guest: GuestWanted) -> Documents:
     return render_metadata(served(guest)).guests[0]
 
 
+def read(found: Documents, path: str) -> str:
+    """Return the body of the answer to a request."""
+    return make_answer(f"GET {path} HTTP/1.1\r\n\r\n".encode(), found).partition(b"\r\n\r\n")[2].decode()
+
+
 def test_nocloud_documents_are_those_of_the_seeds_disk() -> None:
     guest = seeded_guest()
     segment = served(guest)
@@ -38,7 +43,7 @@ def test_ec2_documents_have_the_guests_name_addresses_and_keys() -> None:
     listing = ["hostname", "instance-id", "ipv6", "local-hostname", "local-ipv4", "mac", "public-keys/"]
     assert found["/latest/meta-data"].split("\n") == listing
     paths = ("hostname", "local-ipv4", "ipv6", "public-keys", "public-keys/0", "public-keys/0/openssh-key")
-    assert [found[f"/2009-04-04/meta-data/{path}"] for path in paths] == [
+    assert [found[f"/latest/meta-data/{path}"] for path in paths] == [
         *("n1.demo.internal", "10.0.0.1", "fd00::1", "0=key-0", "openssh-key", f"{PUBLIC_KEY} alice@home"),
     ]
 
@@ -46,8 +51,16 @@ def test_ec2_documents_have_the_guests_name_addresses_and_keys() -> None:
 def test_both_data_sources_have_the_same_instance_and_user_data() -> None:
     found = documents(seeded_guest())
     assert yaml.safe_load(found["/meta-data"])["instance-id"] == found["/latest/meta-data/instance-id"]
-    assert HOST_KEY in yaml.safe_load(found["/latest/user-data"])["ssh_keys"]["ed25519_private"]
-    assert found["/latest/user-data"] == found["/user-data"]
+    answers = [read(found, path) for path in ("/user-data", "/latest/user-data", "/2009-04-04/user-data/")]
+    assert yaml.safe_load(answers[0])["ssh_keys"]["ed25519_private"] == HOST_KEY
+    assert len(set(answers)) == 1
+
+
+def test_both_versions_of_ec2_have_the_same_documents() -> None:
+    found = documents(seeded_guest())
+    assert read(found, "/") == "2009-04-04\nlatest"
+    assert read(found, "/2009-04-04/") == "meta-data/\nuser-data"
+    assert read(found, "/2009-04-04/meta-data/mac") == read(found, "/latest/meta-data/mac") == "12:00:00:00:00:01"
 
 
 def test_a_guest_without_a_seed_learns_its_name() -> None:
