@@ -28,6 +28,7 @@ from virtcloud.agent.host_services.server_difference import (
 )
 from virtcloud.agent.network import names
 from virtcloud.agent.network.guest_filters import DevicePort, FilteredPort, GuestPort, ObservedFilters, list_elements
+from virtcloud.model.cluster import HOST_SERVICE_MAC
 from virtcloud.model.errors import VirtcloudError, count_of
 from virtcloud.model.wanted import GuestWanted, HostWanted, Segment
 
@@ -266,7 +267,12 @@ def _device_ports(segment: Segment, wanted: HostWanted) -> Iterator[DevicePort]:
     granted = tuple(sorted({address for grant in segment.grants for address in grant.addresses}))
     for port, cluster in list_vpn_ports(wanted).items():
         if cluster == segment.id:
-            yield DevicePort(port, segment.guest_macs, granted if segment.filters == "addresses" else None)
+            yield DevicePort(
+                port,
+                (*segment.guest_macs, *((HOST_SERVICE_MAC,) if segment.host_services else ())),
+                granted if segment.filters == "addresses" else None,
+                served=bool(segment.host_services),
+            )
 
 
 def _guest_ports(segment: Segment) -> set[GuestPort]:
@@ -276,6 +282,7 @@ def _guest_ports(segment: Segment) -> set[GuestPort]:
             None if segment.filters == "open" else guest.mac,
             guest.addresses if segment.filters == "addresses" else None,
             segment.serves,
+            served=bool(segment.host_services),
         )
         for guest in segment.guests
     }

@@ -55,6 +55,10 @@ def check_transition(state: ClusterState, to: ClusterState) -> ClusterState:
     return to
 
 
+HOST_SERVICE_MAC: Final = Mac("02:76:63:00:00:fe")
+"""The MAC address of the servers that hosts run for guests. A guest with this address could answer in their place."""
+
+
 class Guest(Document):
     """A virtual machine of a cluster on a host.
 
@@ -83,6 +87,12 @@ class Guest(Document):
     """Mbit/s that the guest may send, and that it may receive; null: no limit."""
     user_data: str | None = None
     """The user's cloud-config, at most 16 KiB. It is no place for secrets: whoever may read the cluster can read it."""
+
+    @model_validator(mode="after")
+    def _check_mac(self) -> Self:
+        if self.mac == HOST_SERVICE_MAC:
+            raise BadInput(f"guest {self.name}: expected a MAC address other than that of the hosts' servers", ("mac",))
+        return self
 
     @model_validator(mode="after")
     def _check_user_data(self) -> Self:

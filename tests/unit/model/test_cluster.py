@@ -40,6 +40,11 @@ def test_a_multicast_mac_is_refused() -> None:
     assert "expected a unicast MAC address" in refusal(text)
 
 
+def test_no_guest_has_the_mac_address_of_hosts_servers() -> None:
+    text = "owner: alice\nguests:\n- {name: a, host: h1, image: x, mac: '02:76:63:00:00:fe'}\n"
+    assert "expected a MAC address other than that of the hosts' servers" in refusal(text)
+
+
 @pytest.mark.parametrize("key", ["filters: open", "serves: [dhcp]", "host_services: [dhcp]"])
 def test_only_a_new_network_chooses_its_filters(key: str) -> None:
     assert "expected only a new network to have" in refusal(f"owner: alice\nhosts: [h1]\njoins: n\n{key}\n")

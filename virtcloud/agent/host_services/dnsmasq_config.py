@@ -23,16 +23,18 @@ from typing import Final
 
 from virtcloud.agent.guests import peer_files
 from virtcloud.agent.host_services.guest_identity import list_neighbours
+from virtcloud.agent.network.guest_filters import SERVER4, SERVER6
+from virtcloud.model.cluster import HOST_SERVICE_MAC
 from virtcloud.model.guest_seed import Peer
 from virtcloud.model.wanted import GuestWanted, Segment
 
 DEVICE: Final = "svc0"
 """The server's interface, in a network namespace of its own."""
-ADDRESS: Final = "169.254.169.254"
+ADDRESS: Final = SERVER4
 """The server's IPv4 address (RFC 3927). Several clouds use this address for DNS and metadata."""
-ADDRESS6: Final = "fe80::a9fe:a9fe"
+ADDRESS6: Final = SERVER6
 """The link-local IPv6 address of the metadata service, as other clouds derive it from the IPv4 address."""
-MAC: Final = "02:76:63:00:00:fe"
+MAC: Final = HOST_SERVICE_MAC
 """The MAC address of the server's interface on every host, so that a guest that moved finds the server again."""
 CONFIG, NAMES = "dnsmasq.conf", "names"
 FILE_OPTIONS: Final = {CONFIG: "--conf-file", NAMES: "--addn-hosts"}

@@ -16,6 +16,8 @@ broadcasts and multicasts      a storm fills the links that the cluster shares w
 above a rate
 answers of DHCP servers,       a guest by which others configure themselves can read and change their frames
 router advertisements
+claims to have the address of  a guest could send other guests a seed, and answer their queries. Only in clusters with
+the host's server (ARP, ND)    ``host_services``
 other IP addresses             only in clusters whose spec has ``filters: addresses``
 =============================  ==============================================================================
 
@@ -53,6 +55,8 @@ MULTICASTS_PER_S = 10_000
 """Frames per second that a guest may send to groups, including broadcasts."""
 INGRESS, GUEST, ADDRESSES, IPV4, IPV6 = "ingress", "guest", "addresses", "ipv4", "ipv6"
 DEVICE, DEVICE_ADDRESSES = "vpn", "vpn_addresses"
+SERVER4, SERVER6 = "169.254.169.254", "fe80::a9fe:a9fe"
+"""The addresses of the host's server for guests (``host_services``)."""
 _INGRESS_HOOK = "type filter hook prerouting priority -300; policy accept;"
 _TO_GROUP = "ether daddr & 01:00:00:00:00:00"
 _NO_DHCP_ANSWER = "udp sport != { 67, 547 } udp dport != { 68, 546 }"
@@ -72,6 +76,7 @@ _LINK_RULES = (
     f"ether daddr ff:ff:ff:ff:ff:ff update @broadcasts {{ iifname {_limit(BROADCASTS_PER_S)} }} drop",
     f"{_TO_GROUP} != 0 update @multicasts {{ iifname {_limit(MULTICASTS_PER_S)} }} drop",
 )
+_SERVER_RULE = f"arp saddr ip {SERVER4} iifname @served drop"
 RULES: Mapping[str, tuple[str, ...]] = {
     INGRESS: (f'iifname "{GUEST_PORTS}" jump {GUEST}', f'iifname "{DEVICE_PORTS}" jump {DEVICE}'),
     GUEST: (
@@ -79,6 +84,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
         f"iifname . ether saddr @free {_NO_DHCP_ANSWER} {_TO_GROUP} == 0 accept",
         "iifname @ports iifname . ether saddr != @guests drop",
         *_LINK_RULES,
+        _SERVER_RULE,
         f"iifname @addressed jump {ADDRESSES}",
         f"ether type ip goto {IPV4}",
         f"ether type ip6 goto {IPV6}",
@@ -86,6 +92,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
     DEVICE: (
         "iifname . ether saddr @guest_macs drop",
         *_LINK_RULES,
+        _SERVER_RULE,
         "ip6 saddr :: drop",
         f"iifname @addressed jump {DEVICE_ADDRESSES}",
         f"ether type ip goto {IPV4}",
@@ -116,6 +123,8 @@ RULES: Mapping[str, tuple[str, ...]] = {
     IPV6: (
         "frag nexthdr { 0, 43, 44, 51, 60, 135, 139, 140 } drop",
         "meta l4proto != { udp, icmpv6 } accept",
+        f"ip6 saddr {SERVER6} iifname @served drop",
+        f"icmpv6 type 136 @th,64,128 {int(IPv6Address(SERVER6)):#x} iifname @served drop",
         "frag frag-off != 0 accept",
         "frag nexthdr icmpv6 icmpv6 type 133-137 drop",
         "icmpv6 type != { 134, 137 } accept",
@@ -138,6 +147,7 @@ SETS: Mapping[str, str] = {
     "targets": "typeof iifname . @th,64,128",
     "dhcp_servers": "type ifname",
     "routers": "type ifname",
+    "served": "type ifname",
 }
 """The sets of guests, with the types of their elements.
 
@@ -155,6 +165,7 @@ set               elements
 ``targets``       those ports with the IPv6 addresses of which the guest may advertise itself
 ``dhcp_servers``  ports of guests that may answer as DHCP servers
 ``routers``       ports of guests that may send router advertisements and redirects
+``served``        ports in networks in which the host's server has the addresses `SERVER4` and `SERVER6`
 ================  ==============================================================================
 """
 _RATE_SETS = ("broadcasts", "multicasts")
@@ -167,25 +178,27 @@ class GuestPort(NamedTuple):
 
     ``mac`` is the only allowed source MAC address. ``addresses`` are the only allowed IP addresses (with prefix
     lengths), besides the link-local IPv6 address of ``mac``, or None if all are allowed. If ``mac`` is None, the guest
-    may use all addresses and offer all services.
+    may use all addresses and offer all services. If ``served``, the guest must not claim the host's server's addresses.
     """
 
     port: str
     mac: str | None
     addresses: tuple[str, ...] | None = None
     serves: tuple[GuestService, ...] = ()
+    served: bool = False
 
 
 class DevicePort(NamedTuple):
     """The bridge port of a network's devices, and the frames that they may send there.
 
     ``guest_macs`` are the MAC addresses that devices must not use. ``addresses`` are the only allowed IP addresses,
-    besides link-local IPv6 addresses, or None if all are allowed.
+    besides link-local IPv6 addresses, or None if all are allowed. ``served`` has the meaning as in `GuestPort`.
     """
 
     port: str
     guest_macs: tuple[str, ...] = ()
     addresses: tuple[str, ...] | None = None
+    served: bool = False
 
 
 FilteredPort = GuestPort | DevicePort
@@ -250,11 +263,15 @@ def _list_port_elements(port: GuestPort) -> Iterator[SetElement]:
         yield "dhcp_servers", port.port
     if "ra" in port.serves or port.mac is None:
         yield "routers", port.port
+    if port.served:
+        yield "served", port.port
 
 
 def _list_device_elements(port: DevicePort) -> Iterator[SetElement]:
     yield "vpn_ports", port.port
     yield from (("guest_macs", port.port, mac) for mac in port.guest_macs)
+    if port.served:
+        yield "served", port.port
     if port.addresses is not None:
         yield "addressed", port.port
         yield from _list_own_addresses(port.port, [ip_interface(address).ip for address in port.addresses])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from vpn_documents import make_server
 
-from virtcloud.agent.difference import ObservedHost, ObservedSegment, compute_difference
+from virtcloud.agent.difference import FilterGuests, ObservedHost, ObservedSegment, compute_difference
 from virtcloud.agent.gateway.admission import DeviceSession
 from virtcloud.agent.gateway.vpn_difference import (
     ObservedVpn,
@@ -18,6 +18,7 @@ from virtcloud.agent.gateway.vpn_difference import (
 )
 from virtcloud.agent.network.guest_filters import DevicePort, ObservedFilters, list_elements
 from virtcloud.agent.network.interfaces import KernelInterface
+from virtcloud.model.cluster import HOST_SERVICE_MAC
 from virtcloud.model.vpn import VpnProtocol
 from virtcloud.model.wanted import HostWanted, Segment
 
@@ -83,6 +84,15 @@ def test_a_new_gateway_starts_its_servers_and_connects_the_network() -> None:
 
 def test_a_complete_gateway_is_left_alone() -> None:
     assert steps(GRANTED, COMPLETE) == []
+
+
+def test_devices_cannot_answer_in_place_of_the_hosts_servers() -> None:
+    network = make_network(GRANT, host_services=("dhcp",))
+    observed = ObservedHost(filters=ObservedFilters(), vpn=COMPLETE)
+    wanted = HostWanted(segments=(network,), vpn=make_server())
+    (step,) = (step for step in compute_difference(wanted, observed) if isinstance(step, FilterGuests))
+    expected = ("02:00:00:00:00:01", HOST_SERVICE_MAC)
+    assert {(port.guest_macs, port.served) for port in step.ports if isinstance(port, DevicePort)} == {(expected, True)}
 
 
 def test_a_network_without_grants_has_no_port() -> None:

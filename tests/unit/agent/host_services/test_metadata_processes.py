@@ -20,7 +20,9 @@ import pytest
 from pyroute2 import IPRoute
 from scapy.layers.dhcp import BOOTP, DHCP
 from scapy.layers.inet import IP, TCP, UDP
+from scapy.layers.inet6 import ICMPv6ND_NA, ICMPv6ND_NS, ICMPv6NDOptDstLLAddr, IPv6
 from scapy.layers.l2 import ARP, Ether
+from scapy.packet import Packet
 from seed_documents import SEED, seeded_guest, seeded_segment
 
 from virtcloud.agent.difference import FilterGuests, ObservedHost, compute_difference
@@ -41,6 +43,7 @@ pytestmark = pytest.mark.skipif(shutil.which("dnsmasq") is None, reason="NOT TES
 Answer = tuple[int, str]
 NO_ANSWER: Answer = (0, "")
 LIMIT_S, SHORT_S = 5.0, 0.4
+TEST_FRAME = 0x88B5  # for local experiments (IEEE 802)
 FIRST, SECOND = "10.0.0.1", "10.0.0.2"
 NOBODY = "0.0.0.0"  # noqa: S104 - a source address
 
@@ -212,7 +215,7 @@ def test_the_address_of_another_guest_gets_no_answer(in_world: Callable[..., Any
         received: socket.socket = first.run(open_capture)
         with received:
             answers = [second.fetch("/user-data", source=source, limit_s=SHORT_S) for source in (FIRST, "10.0.0.77")]
-            frames = list_tcp_frames(received)
+            frames = [frame for frame in list_frames(received) if frame.src == MAC and TCP in frame]
         return answers, frames, second.host_key()
 
     assert in_world(work) == ([NO_ANSWER] * 2, [], "key of n2 in c1")
@@ -224,13 +227,13 @@ def open_capture() -> socket.socket:
     return capture
 
 
-def list_tcp_frames(capture: socket.socket) -> list[bytes]:
-    """Return the captured TCP packets of the server."""
+def list_frames(capture: socket.socket) -> list[Packet]:
+    """Return the captured frames."""
     frames = []
     with suppress(BlockingIOError):
         while True:
-            frames.append(capture.recv(2048, socket.MSG_DONTWAIT))
-    return [frame for frame in frames if Ether(frame).src == MAC and TCP in Ether(frame)]
+            frames.append(Ether(capture.recv(2048, socket.MSG_DONTWAIT)))
+    return frames
 
 
 def test_arp_does_not_redirect_answers_to_another_guest(in_world: Callable[..., Any]) -> None:
@@ -257,6 +260,46 @@ def send_frame(frame: Ether) -> None:
         sender.bind(("eth0", 0))
         for _ in range(5):
             sender.send(bytes(frame))
+
+
+def test_a_guest_cannot_answer_in_place_of_the_server(in_world: Callable[..., Any]) -> None:
+    """A guest that did so could send other guests a seed, and become their administrator."""
+
+    def work(world: World) -> object:
+        first, second = world.guests
+        own = "02:00:00:00:00:02"
+        received: socket.socket = first.run(open_capture)
+        lies = (
+            Ether(src=own, dst="ff:ff:ff:ff:ff:ff") / ARP(op=1, hwsrc=own, psrc=ADDRESS, pdst=ADDRESS),
+            Ether(src=own, dst="02:00:00:00:00:01") / ARP(op=2, hwsrc=own, psrc=ADDRESS, pdst=FIRST),
+            advertise(own, "fe80::ff:fe00:2"),
+            Ether(src=own, dst="33:33:ff:00:00:01")
+            / IPv6(src=ADDRESS6, dst="ff02::1:ff00:1")
+            / ICMPv6ND_NS(tgt="fd00::1"),
+            Ether(src=own, dst="33:33:00:00:00:01", type=TEST_FRAME) / b"last",
+        )
+        for lie in lies:
+            second.run(lambda lie=lie: send_frame(lie))
+        with received:
+            frames = [frame for frame in list_frames(received) if frame.src == own]
+        arrived = [frame for frame in frames if frame.type == TEST_FRAME or claims_server(frame)]
+        return {frame.type for frame in arrived}, first.host_key()
+
+    assert in_world(work) == ({TEST_FRAME}, "key of n1 in c1")
+
+
+def claims_server(frame: Packet) -> bool:
+    if ARP in frame:
+        return bool(frame[ARP].psrc == ADDRESS)
+    claimed = frame[ICMPv6ND_NA].tgt if ICMPv6ND_NA in frame else frame[IPv6].src
+    return bool(claimed == ADDRESS6)
+
+
+def advertise(mac: str, source: str) -> Packet:
+    """Return an advertisement of the server's IPv6 address."""
+    header = Ether(src=mac, dst="33:33:00:00:00:01") / IPv6(src=source, dst="ff02::1")
+    advertisement: Packet = header / ICMPv6ND_NA(tgt=ADDRESS6, O=1, R=0, S=0) / ICMPv6NDOptDstLLAddr(lladdr=mac)
+    return advertisement
 
 
 def test_a_foreign_mac_address_gets_no_answer(in_world: Callable[..., Any]) -> None:
