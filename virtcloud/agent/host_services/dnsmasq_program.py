@@ -26,7 +26,7 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from virtcloud.agent.host_services.server_isolation import (
@@ -46,6 +46,7 @@ IFF_UP, RTF_UP = 1, 1
 SEARCH_PATH = "/usr/sbin:/sbin:/usr/bin:/bin"
 IPV4 = 4
 KEPT_CAPABILITIES = (NET_BIND_SERVICE, NET_ADMIN, NET_RAW)
+PORT = "svc0port"
 NFTABLES = "libnftables.so.1"
 SYSCTL = Path("/proc/sys/net")
 
@@ -83,6 +84,8 @@ def _start() -> None:
     create_network_namespace()
     fork_from_agent()
     spec = read_specification()
+    if spec["neighbours"]:
+        _add_bridge(spec["device"])
     _configure_interface(spec["device"], spec["addresses"])
     if spec["neighbours"]:
         _set_neighbours(spec["device"], spec["neighbours"])
@@ -96,9 +99,7 @@ def _start() -> None:
 
 def _configure_interface(device: str, addresses: list[str]) -> None:
     """Set the addresses, the interface up, and a default route, by which all guests of the segment are reached."""
-    for name, value in _namespace_sysctls(device).items():
-        if (SYSCTL / name).exists():  # on a kernel without IPv6, the file is missing
-            (SYSCTL / name).write_text(value)
+    _write_sysctls(_namespace_sysctls(device))
     index = socket.if_nametoindex(device)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
         for interface in map(ipaddress.ip_interface, addresses):
@@ -115,6 +116,12 @@ def _configure_interface(device: str, addresses: list[str]) -> None:
                 fcntl.ioctl(control, SIOCSIFADDR, request)
 
 
+def _write_sysctls(values: Mapping[str, str]) -> None:
+    for name, value in values.items():
+        if (SYSCTL / name).exists():  # on a kernel without IPv6, the file is missing
+            (SYSCTL / name).write_text(value)
+
+
 def _namespace_sysctls(device: str) -> dict[str, str]:
     """Return the sysctls of the namespace, which may inherit the host's sysctls.
 
@@ -124,6 +131,7 @@ def _namespace_sysctls(device: str) -> dict[str, str]:
         "ipv4/conf/all/forwarding": "0",
         "ipv6/conf/all/forwarding": "0",
         "ipv4/conf/all/rp_filter": "0",
+        "ipv4/conf/all/accept_redirects": "0",
         f"ipv4/conf/{device}/rp_filter": "0",
         f"ipv4/conf/{device}/accept_redirects": "0",
         f"ipv6/conf/{device}/disable_ipv6": "0",
@@ -142,17 +150,36 @@ def _default_route(device: bytes) -> RouteEntry:
     return RouteEntry(destination=any_address, mask=any_address, flags=RTF_UP, device=device)
 
 
+def _add_bridge(device: str) -> None:
+    """Replace an interface by a bridge of the same name, of which it becomes a port, so that rules see its frames.
+
+    The rules have the family ``bridge``, which every host with filters of guests has. The bridge has neither spanning
+    tree nor multicast snooping, as the bridges of clusters.
+    """
+    _write_sysctls({f"ipv6/conf/{device}/disable_ipv6": "1"})
+    _run_ip(
+        (
+            f"link set dev {device} name {PORT}",
+            f"link add name {device} type bridge stp_state 0 mcast_snooping 0",
+            f"link set dev {PORT} master {device} up",
+        )
+    )
+
+
 def _set_neighbours(device: str, neighbours: Iterable[tuple[str, str]]) -> None:
     """Assign addresses to MAC addresses for ever, so that no guest can redirect the answers to another guest."""
-    lines = "".join(
-        f"neighbour replace {address} lladdr {mac} dev {device} nud permanent\n" for address, mac in neighbours
-    )
+    _run_ip(f"neighbour replace {address} lladdr {mac} dev {device} nud permanent" for address, mac in neighbours)
+
+
+def _run_ip(commands: Iterable[str]) -> None:
+    """Run commands of ip(8). Raise OSError if a command fails."""
     program = shutil.which("ip", path=SEARCH_PATH)
     if program is None:
         raise OSError(f"the program ip (iproute2) is not in {SEARCH_PATH}: install the package iproute2")
+    lines = "".join(f"{command}\n" for command in commands)
     done = subprocess.run([program, "-batch", "-"], input=lines, capture_output=True, text=True, check=False)  # noqa: S603 - a program of the host
     if done.returncode:
-        raise OSError(f"cannot set the neighbours: {done.stderr.strip()}")
+        raise OSError(f"cannot set the server's interface or its neighbours: {done.stderr.strip()}")
 
 
 def _set_rules(rules: str) -> None:

@@ -9,6 +9,7 @@ network namespace assigns each IP address to the MAC address of one guest, in bo
   answers by ARP or neighbor discovery.
 
 The rules also limit the connections of each guest, so that a guest that floods the server does not delay the others.
+They drop fragments, in which a guest could hide the flags of a connection's first packet.
 Sources: nft(8), RFC 4291 (link-local addresses).
 """
 
@@ -48,16 +49,19 @@ def render_rules(neighbours: tuple[tuple[str, str], ...]) -> str:
     pairs6 = [f"{mac} . {address}" for address, mac in neighbours if ip_address(address).version != _IPV4]
     limit = f"limit rate over {CONNECTIONS_PER_S}/second burst {BURST} packets"
     return f"""\
-table inet metadata {{
+table bridge metadata {{
  set guests4 {{ type ether_addr . ipv4_addr; {_elements(pairs4)} }}
  set guests6 {{ type ether_addr . ipv6_addr; {_elements(pairs6)} }}
  set connections {{ type ether_addr; size 65535; flags dynamic; }}
  chain identified {{
+  ip frag-off & 0x3fff != 0 drop
+  exthdr frag exists drop
   tcp flags & (syn | ack) == syn update @connections {{ ether saddr {limit} }} drop
   accept
  }}
  chain input {{
   type filter hook input priority 0; policy accept;
+  ether type != {{ ip, ip6 }} accept
   meta l4proto != tcp accept
   tcp dport != {PORT} accept
   ether saddr . ip saddr @guests4 goto identified

@@ -19,7 +19,7 @@ import kernel_links
 import pytest
 from pyroute2 import IPRoute
 from scapy.layers.dhcp import BOOTP, DHCP
-from scapy.layers.inet import IP, TCP, UDP
+from scapy.layers.inet import IP, TCP, UDP, fragment
 from scapy.layers.inet6 import ICMPv6ND_NA, ICMPv6ND_NS, ICMPv6NDOptDstLLAddr, IPv6
 from scapy.layers.l2 import ARP, Ether
 from scapy.packet import Packet
@@ -213,6 +213,7 @@ def test_the_address_of_another_guest_gets_no_answer(in_world: Callable[..., Any
         second.run(lambda: add_address(f"{FIRST}/32"))
         second.run(lambda: add_address("10.0.0.77/32"))
         received: socket.socket = first.run(open_capture)
+        time.sleep(SHORT_S)
         with received:
             answers = [second.fetch("/user-data", source=source, limit_s=SHORT_S) for source in (FIRST, "10.0.0.77")]
             frames = [frame for frame in list_frames(received) if frame.src == MAC and TCP in frame]
@@ -255,10 +256,10 @@ def discover() -> Ether:
     return header / UDP(sport=68, dport=67) / bootp / DHCP(options=[("message-type", "discover"), "end"])
 
 
-def send_frame(frame: Ether) -> None:
+def send_frame(frame: Ether, times: int = 5) -> None:
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as sender:
         sender.bind(("eth0", 0))
-        for _ in range(5):
+        for _ in range(times):
             sender.send(bytes(frame))
 
 
@@ -335,6 +336,23 @@ def test_a_flood_of_connections_does_not_stop_others(in_world: Callable[..., Any
         return BURST <= accepted < 2 * BURST, second.host_key()
 
     assert in_world(work) == (True, "key of n2 in c1")
+
+
+def test_fragments_cannot_pass_the_limit_of_connections(in_world: Callable[..., Any]) -> None:
+    """The flags by which the rules recognize a new connection would be in the second fragment."""
+
+    def work(world: World) -> object:
+        first = world.guests[0]
+        whole, parts = (IP(src=FIRST, dst=ADDRESS) / TCP(sport=port, dport=80, flags="S") for port in (4000, 4001))
+        received: socket.socket = first.run(open_capture)
+        for packet in (*fragment(parts, 8), whole):
+            first.run(lambda packet=packet: send_frame(Ether(src="02:00:00:00:00:01", dst=MAC) / packet, 1))
+        time.sleep(SHORT_S)
+        with received:
+            answers = {frame[TCP].dport for frame in list_frames(received) if frame.src == MAC and TCP in frame}
+        return answers & {4000, 4001}
+
+    assert in_world(work) == {4000}
 
 
 def count_accepted(attempts: int) -> int:
