@@ -104,6 +104,7 @@ class DeviceControl:
         self._ending: dict[int, float | None] = {}
         self._asked: tuple[float, frozenset[int]] | None = None
         self._next_status = 0.0
+        self._is_changed = False
         self._stopping = threading.Event()
         self._ended: str | None = None
         self._last_check = time.monotonic()
@@ -166,6 +167,7 @@ class DeviceControl:
             while not self._stopping.is_set():
                 self._last_check = time.monotonic()
                 self._enforce()
+                self._record_changes()
                 self._ask_for_status()
                 self._handle(self._connection.receive(self._pause()))
         except Unreachable as error:
@@ -225,8 +227,7 @@ class DeviceControl:
             session = admit(request, granted, now)
             self._sessions[request.client] = session
             self._shared.note(self._protocol, session)
-            self._records.write(self.sessions)
-            self._changed()
+            self._is_changed = True
             log.info("vpn_device_admitted", profile=session.profile, vlan=session.vlan, remote=session.remote)
         self._connection.send(render_admission(request, list_options(granted)))
 
@@ -253,8 +254,14 @@ class DeviceControl:
             self._ending.pop(client, None)
             self._counters.pop(client, None)
             if self._sessions.pop(client, None) is not None:
-                self._records.write(self.sessions)
-                self._changed()
+                self._is_changed = True
+
+    def _record_changes(self) -> None:
+        """Record all changes since the last call together: after a start of the server, many devices connect."""
+        if self._is_changed:
+            self._is_changed = False
+            self._records.write(self.sessions)
+            self._changed()
 
     def _ask_for_status(self) -> None:
         """Read the counters from time to time. Raise Unreachable if the server has not answered the last question."""
