@@ -20,6 +20,7 @@ the overlay: only owners and modes are copied, because the overlay has the optio
 The layers are kept when a guest or the host restarts. They are created again if the image or the size differs.
 """
 
+import contextlib
 import errno
 import os
 import subprocess
@@ -81,6 +82,7 @@ class GuestRoots:
         """Allocate user IDs from ``first_id`` on."""
         self._folder = folder
         self._ids = IdRanges(folder, first_id)
+        self._devices_without_shift: set[int] = set()
 
     def find(self, domain: str) -> GuestRoot | None:
         """Return a guest's root. Return None if the guest has no root, or if the root is not mounted."""
@@ -107,7 +109,7 @@ class GuestRoots:
                 if record is not None:
                     log.info("guest_root_replaced", domain=domain, image=image)
                 self.ensure_none(domain)
-                shifted = _create_root(path, image, shift, size_mb)
+                shifted = self._create_root(path, image, shift, size_mb)
                 if size_mb is not None:
                     mounts.sync_file_system(path / LAYERS)  # after a power failure, layers with a record are complete
                 record = RootRecord(image=source, size_mb=size_mb, shifted=shifted)
@@ -125,29 +127,39 @@ class GuestRoots:
         for name in (ROOT, IMAGE, LAYERS):
             _remove_tree(path / name)
 
+    def _create_root(self, path: Path, image: Path, shift: int, size_mb: int | None) -> Literal["mount", "files"]:
+        """Create empty layers, and mount the root. Return where the owners are shifted.
 
-def _create_root(path: Path, image: Path, shift: int, size_mb: int | None) -> Literal["mount", "files"]:
-    """Create empty layers, and mount the root. Return where the owners are shifted."""
+        A file system that has refused an idmapped mount is not asked again, because this takes two processes.
+        """
+        status = image.stat()
+        _create_layers(path, status, shift, size_mb)
+        if status.st_dev not in self._devices_without_shift:
+            try:
+                _mount_root(path, image, shift, "mount")
+            except OSError as error:
+                if error.errno not in {errno.EINVAL, errno.ENOSYS, errno.EPERM}:
+                    raise
+                self._devices_without_shift.add(status.st_dev)
+            else:
+                return "mount"
+        _mount_root(path, image, shift, "files")
+        shift_owners(path / ROOT, shift, IDS_PER_GUEST)
+        return "files"
+
+
+def _create_layers(path: Path, image: os.stat_result, shift: int, size_mb: int | None) -> None:
+    """Create empty layers for an image whose root folder has the status ``image``."""
     for name in (LAYERS, IMAGE, ROOT):
         (path / name).mkdir(mode=0o700)
     if size_mb is not None:
         mounts.create_file_system(path / LAYERS_FILE, size_mb)
     _mount_layers(path, size_mb)
-    upper, status = path / LAYERS / "upper", image.stat()
+    upper = path / LAYERS / "upper"
     for folder in (upper, path / LAYERS / "work"):
         folder.mkdir()
-    os.chown(upper, status.st_uid + shift, status.st_gid + shift)
-    upper.chmod(status.st_mode & 0o7777)
-    try:
-        _mount_root(path, image, shift, "mount")
-    except OSError as error:
-        if error.errno not in {errno.EINVAL, errno.ENOSYS, errno.EPERM}:
-            raise
-    else:
-        return "mount"
-    _mount_root(path, image, shift, "files")
-    shift_owners(path / ROOT, shift, IDS_PER_GUEST)
-    return "files"
+    os.chown(upper, image.st_uid + shift, image.st_gid + shift)
+    upper.chmod(image.st_mode & 0o7777)
 
 
 def _mount_layers(path: Path, size_mb: int | None) -> None:
@@ -184,6 +196,8 @@ def _read_record(path: Path) -> RootRecord | None:
 
 def _remove_tree(folder: Path) -> None:
     """Remove a folder in which a guest may write. rm(1) follows no symbolic link and removes trees of any depth."""
+    with contextlib.suppress(OSError):
+        folder.rmdir()  # mount points are usually empty, and the start of a program takes longer
     if not folder.exists():
         return
     argv = ["rm", "-rf", "--one-file-system", "--", str(folder)]

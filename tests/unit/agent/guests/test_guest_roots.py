@@ -92,6 +92,25 @@ def test_two_guests_have_different_ids(roots: GuestRoots, image: Path, with_moun
     with_mounts(check)
 
 
+def test_a_file_system_without_idmapped_mounts_is_tried_once(
+    roots: GuestRoots, image: Path, with_mounts: Run[None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = []
+
+    def refuse(source: Path, *_: object) -> None:
+        tried.append(source)
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(mounts, "mounted_with_shifted_owners", refuse)
+
+    def work() -> None:
+        for guest in ("g1", "g2"):
+            roots.ensure(guest, image)
+        assert tried == [image]
+
+    with_mounts(work)
+
+
 def test_a_guest_changes_neither_image_nor_other_guests(
     roots: GuestRoots, image: Path, shifted: str, with_mounts: Run[None]
 ) -> None:
