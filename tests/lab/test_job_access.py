@@ -21,8 +21,8 @@ GUESTS = [
     {"name": "g1", "host": HEAD, "image": "busybox-ssh", "addresses": ["10.0.0.1/24"], "cpus": 2},
     {"name": "g2", "host": OTHER, "image": "busybox-ssh", "addresses": ["10.0.0.2/24"]},
 ]
-AWAIT_RELAYS = """for _ in $(seq 50); do
-  [ "$(pgrep -fc relay_progra[m])" = $0 ] && exit 0; sleep 0.1
+AWAIT_RELAYS = """for _ in $(seq 10); do
+  [ "$(pgrep -fc relay_progra[m])" = $0 ] && exit 0; sleep 0.5
 done; exit 1"""
 SPEC = ClusterSpec.model_validate({"owner": "alice", "guests": GUESTS})
 
