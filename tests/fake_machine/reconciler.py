@@ -18,7 +18,6 @@ from virtcloud.agent.difference import (
 )
 from virtcloud.agent.network.guest_filters import ObservedFilters, list_elements
 from virtcloud.model.errors import Refused, VirtcloudError
-from virtcloud.model.vpn import VpnConnection
 from virtcloud.model.wanted import HostWanted, Segment, WantedDocument
 
 
@@ -105,9 +104,8 @@ class FakeManagedHost:
     def receive(self, _wanted: HostWanted) -> None:
         """Do nothing: this host admits no devices."""
 
-    def vpn_connections(self) -> tuple[VpnConnection, ...]:
-        """Return no connections."""
-        return ()
+    def vpn_connections(self) -> None:
+        """Return None: no OpenVPN server runs."""
 
     def notice_vpn_changes(self, _notice: object) -> None:
         """Do nothing: this host has no connections."""

@@ -87,9 +87,9 @@ class LocalHost:
             unsupported = unsupported_segments(wanted.segments)
             self._vpn.receive(wanted, [segment for segment in wanted.segments if segment.id not in unsupported])
 
-    def vpn_connections(self) -> tuple[VpnConnection, ...]:
-        """Return the devices that are connected to this gateway. Any thread may call this method."""
-        return self._vpn.connections if self._vpn else ()
+    def vpn_connections(self) -> tuple[VpnConnection, ...] | None:
+        """Return the devices that are connected to this gateway, or None if no OpenVPN server runs. Thread-safe."""
+        return self._vpn.connections if self._vpn and self._vpn.is_serving else None
 
     def notice_vpn_changes(self, notice: Callable[[], object]) -> None:
         """Call ``notice`` after each change of the connected devices."""

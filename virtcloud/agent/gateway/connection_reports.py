@@ -26,23 +26,23 @@ class ConnectionsApi(Protocol):
 
 
 class ConnectionReporter:
-    """Reports the connections of one gateway. A host without connections sends no reports."""
+    """Reports the connections of one gateway. A host without OpenVPN servers sends no reports."""
 
     def __init__(
         self,
         gateway: Name,
         sbf: ConnectionsApi,
-        read: Callable[[], tuple[VpnConnection, ...]],
+        read: Callable[[], tuple[VpnConnection, ...] | None],
         interval_s: float = INTERVAL_S,
     ) -> None:
-        """Report the connections that ``read`` returns."""
+        """Report the connections that ``read`` returns, or None on a host without OpenVPN servers."""
         self._gateway = gateway
         self._sbf = sbf
         self._read = read
         self._interval_s = interval_s
         self._changed = threading.Event()
         self._stopping = threading.Event()
-        self._reported: tuple[VpnConnection, ...] = ()
+        self._reported: tuple[VpnConnection, ...] | None = None
 
     def start(self, start: StartSupervisedThread) -> None:
         """Start the thread that reports."""
@@ -58,9 +58,13 @@ class ConnectionReporter:
         self._changed.set()
 
     def report(self) -> bool:
-        """Report the connections, unless there are none as before. Return whether SBF knows them. Log errors."""
-        connections = self._read()
-        if not connections and not self._reported:
+        """Report the connections, unless there are none as before. Return whether SBF knows them. Log errors.
+
+        The first report is sent even without connections, because they may have ended while no agent ran.
+        """
+        read = self._read()
+        connections = read or ()
+        if not connections and self._reported in {(), None if read is None else ()}:
             return True
         try:
             self._sbf.report_connections(self._gateway, VpnConnections(connections=connections))

@@ -93,6 +93,11 @@ class VpnGateway:
         self._children: set[int] = set()
 
     @property
+    def is_serving(self) -> bool:
+        """Whether an OpenVPN server of this gateway runs under the agent's control."""
+        return bool(self._controls)
+
+    @property
     def connections(self) -> tuple[VpnConnection, ...]:
         """All connected devices. Any thread may read them."""
         return tuple(connection for control in tuple(self._controls.values()) for connection in control.connections)
@@ -275,6 +280,7 @@ class VpnGateway:
 
     def _run(self, protocol: VpnProtocol, control: DeviceControl) -> None:
         self._controls[protocol] = control
+        self.changed()
         threading.Thread(target=control.run, name=f"devices at OpenVPN {protocol}", daemon=True).start()
 
     def _stop(self, protocol: VpnProtocol) -> None:

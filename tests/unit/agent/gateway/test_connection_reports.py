@@ -32,10 +32,25 @@ class FakeVpnApi:
         self.reported.set()
 
 
-def test_a_gateway_without_connections_reports_nothing() -> None:
+def test_a_host_without_openvpn_reports_nothing() -> None:
     api = FakeVpnApi()
-    assert ConnectionReporter(Name("gw"), api, lambda: ()).report()
+    assert ConnectionReporter(Name("gw"), api, lambda: None).report()
     assert api.reports == []
+
+
+def test_a_new_agent_reports_once_that_no_device_is_connected() -> None:
+    """The devices may have left while no agent was running."""
+    api = FakeVpnApi()
+    reporter = ConnectionReporter(Name("gw"), api, lambda: ())
+    assert (reporter.report(), reporter.report()) == (True, True)
+    assert api.reports == [0]
+
+
+def test_the_last_report_of_stopped_servers_has_no_connections() -> None:
+    api, connections = FakeVpnApi(), [(CONNECTION,), None, None]
+    reporter = ConnectionReporter(Name("gw"), api, lambda: connections.pop(0))
+    assert (reporter.report(), reporter.report(), reporter.report()) == (True, True, True)
+    assert api.reports == [1, 0]
 
 
 def test_the_last_connections_end_is_reported() -> None:
@@ -55,8 +70,8 @@ def test_a_failed_report_of_the_end_is_repeated() -> None:
 
 
 def test_a_change_is_reported_without_waiting_for_the_interval() -> None:
-    api, connections = FakeVpnApi(), [(), (CONNECTION,)]
-    reporter = ConnectionReporter(Name("gw"), api, lambda: connections.pop(0) if connections else (), interval_s=3600)
+    api, connections = FakeVpnApi(), [None, (CONNECTION,)]
+    reporter = ConnectionReporter(Name("gw"), api, lambda: connections.pop(0) if connections else None, interval_s=3600)
     reporter.start(start_unsupervised)
     reporter.notice_change()
     assert api.reported.wait(LIMIT_S)
