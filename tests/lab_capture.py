@@ -35,9 +35,13 @@ class Capture:
 
 
 @contextmanager
-def capturing(lab: Lab, node: str, interface: str, expression: str) -> Iterator[Capture]:
-    """Capture the frames that match a filter of ``tcpdump``, during the context."""
-    started = lab.run(node, ["sh", "-c", START, "sh", interface, *expression.split()], check=True)
+def capturing(lab: Lab, node: str, interface: str, expression: str, *, namespace: str = "") -> Iterator[Capture]:
+    """Capture the frames that match a filter of ``tcpdump``, during the context.
+
+    The interface may be in a named network namespace of the node.
+    """
+    enter = ["ip", "netns", "exec", namespace] if namespace else []
+    started = lab.run(node, [*enter, "sh", "-c", START, "sh", interface, *expression.split()], check=True)
     capture = Capture()
     try:
         yield capture

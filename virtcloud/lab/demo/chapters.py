@@ -11,6 +11,7 @@ from virtcloud.client.sbf import SbfClient
 from virtcloud.lab.demo.context import ABSENT_ADDRESS, NETWORK, DemoContext, capture_frames, ping_from_guest
 from virtcloud.lab.demo.mpi_chapters import run_mpi_program
 from virtcloud.lab.demo.report import DemoReport
+from virtcloud.lab.demo.vpn_chapter import join_from_laptop
 from virtcloud.lab.lab import Lab
 from virtcloud.lab.snapshot import Snapshot, read_switch_vlans, switch_names, take_snapshot
 from virtcloud.lab.state import find_remains
@@ -232,6 +233,7 @@ CHAPTERS = (
     check_isolation,
     check_failed_creation,
     run_mpi_program,
+    join_from_laptop,
     remove_clusters,
 )
 

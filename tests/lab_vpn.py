@@ -1,0 +1,56 @@
+"""Devices that join clusters of a lab through its gateway: profiles of the command line, and clients on the laptop."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from click.testing import CliRunner
+from lab_clusters import create, remove
+
+from virtcloud.cli import main
+from virtcloud.client.sbf import SbfClient
+from virtcloud.lab import Lab
+from virtcloud.lab.laptop import CONNECTED, LaptopVpn
+from virtcloud.model.cluster import ClusterSpec, Guest
+from virtcloud.model.views import ClusterView
+
+GATEWAY, HOST = "brno-gw1", "brno-h1"
+GUEST, GUEST6, GUEST_MAC = "10.0.0.1", "fd00::1", "02:00:00:00:00:a1"
+
+
+def access(lab: Lab, *argv: str) -> str:
+    """Run ``virtcloud access`` and return its output."""
+    done = CliRunner().invoke(main, ["--url", f"unix://{lab.sbf_socket}", "access", *argv], catch_exceptions=False)
+    assert done.exit_code == 0, done.output + done.stderr
+    return done.stdout
+
+
+def make_profile(lab: Lab, key: str, device: str) -> str:
+    """Make a profile for a device. The command returns when the gateway has confirmed the profile."""
+    return access(lab, "profile", key, "--device", device)
+
+
+def find_addresses(lab: Lab, key: str, device: str) -> list[str]:
+    """Return the addresses of a device, each with its prefix length."""
+    found = json.loads(access(lab, "list", key, "--json"))
+    return [address for one in found if one["device"] == device for address in one["addresses"]]
+
+
+@contextmanager
+def two_clusters(client: SbfClient, *keys: str) -> Iterator[dict[str, ClusterView]]:
+    """Create clusters with a guest each, and remove them at the end. The guests have the same addresses."""
+    addresses = (f"{GUEST}/24", f"{GUEST6}/64")
+    guest = Guest(name="g1", host=HOST, image="busybox-ssh", memory_mb=64, mac=GUEST_MAC, addresses=addresses)
+    yield {key: create(client, key, ClusterSpec(owner="alice", guests=(guest,), vpn=True)) for key in keys}
+    remove(client, *keys)
+
+
+@contextmanager
+def connected(lab: Lab, key: str, name: str) -> Iterator[LaptopVpn]:
+    """Connect a device with a cluster. The interface of each device is in a namespace of its own."""
+    device = LaptopVpn(lab, name, namespace=True)
+    device.connect(make_profile(lab, key, name))
+    assert device.logs(CONNECTED), device.log
+    device.move_interface(*find_addresses(lab, key, name))
+    yield device
+    device.disconnect()
