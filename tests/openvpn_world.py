@@ -32,7 +32,8 @@ class StockClient:
         self.device = f"c{time.monotonic_ns() % 10**8}"
         with self.log.open("w") as log:
             self.process = subprocess.Popen(  # noqa: S603 - OpenVPN
-                (OPENVPN, "--config", str(self.profile), "--dev", self.device), stdout=log
+                (OPENVPN, "--config", str(self.profile), "--dev", self.device, "--dev-type", "tap", "--verb", "3"),
+                stdout=log,
             )
 
     def wait_for(self, text: str) -> str:
@@ -71,10 +72,10 @@ class GatewayWorld:
         shared = SharedGrants(clock=lambda: self.now or datetime.now(UTC))
         return VpnGateway(self.kernel, self.folder / "vpn", shared=shared)
 
-    def grant(self, *grants: VpnGrant, vlan: int = 100) -> None:
+    def grant(self, *grants: VpnGrant, vlan: int = 100, mtu: int | None = None) -> None:
         """Replace all grants."""
         segment = Segment.model_validate(
-            {"id": f"c{vlan}", "key": "demo", "vlan": vlan, "port": "eth0", "grants": grants}
+            {"id": f"c{vlan}", "key": "demo", "vlan": vlan, "port": "eth0", "grants": grants, "mtu": mtu}
         )
         self.segments = (segment,)
         self.gateway.receive(HostWanted(segments=self.segments, vpn=self.authority.server), self.segments)

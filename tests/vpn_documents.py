@@ -11,8 +11,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from pydantic import SecretStr
 
-from virtcloud.model.vpn import VpnGrant, VpnProtocol, VpnServer
+from virtcloud.client.vpn_profile import render_profile
+from virtcloud.model.vpn import NewVpnProfile, VpnGrant, VpnProtocol, VpnServer
 
 PORTS = {VpnProtocol.UDP: 1194, VpnProtocol.TCP: 443}
 
@@ -76,19 +78,31 @@ class VpnAuthority:
         return VpnDevice(name, _pem(certificate), _key_pem(key), fingerprint, crypt_key)
 
     def render_profile(self, device: VpnDevice, address: str, protocol: VpnProtocol) -> str:
-        """Return the configuration of a stock OpenVPN client."""
-        transport = "udp" if protocol is VpnProtocol.UDP else "tcp-client"
-        blocks = {
-            "ca": self.server.authority,
-            "cert": device.certificate,
-            "key": device.key,
-            "tls-crypt-v2": device.tls_crypt_key,
+        """Return the profile of a device for one server, as `virtcloud access profile` writes it."""
+        remote = {
+            "gateway": "brno-gw",
+            "address": address,
+            "port": PORTS[protocol],
+            "protocol": protocol,
+            "tls_crypt_key": device.tls_crypt_key,
         }
-        inline = "".join(f"<{name}>\n{text}</{name}>\n" for name, text in blocks.items())
-        return (
-            f"client\ndev-type tap\nproto {transport}\nremote {address} {PORTS[protocol]}\nnobind\n"
-            f"remote-cert-tls server\nverb 3\nconnect-retry 1\n{inline}"
-        )
+        now = datetime.now(UTC)
+        profile = {
+            "id": device.name,
+            "cluster": "demo",
+            "user": "alice",
+            "device": device.name,
+            "fingerprint": device.fingerprint,
+            "gateways": ("brno-gw",),
+            "created_at": now,
+            "created_by": "alice",
+            "expires_at": now,
+            "lease_ends": now,
+            "authority": self.server.authority,
+            "certificate": device.certificate,
+            "remotes": (remote,),
+        }
+        return render_profile(NewVpnProfile.model_validate(profile), SecretStr(device.key))
 
     def _sign(
         self,

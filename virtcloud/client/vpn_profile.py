@@ -32,6 +32,10 @@ OPTIONS: Final = (
 """The options of each profile."""
 REFUSED_OPTIONS: Final = ("route", "redirect-", "dhcp-option", "dns", "block-outside-dns", "setenv", "register-dns")
 """Prefixes of options that a gateway must not set: a profile changes neither routes nor the DNS of the computer."""
+SERVER_MTU: Final = "tun-mtu 1500"
+"""The MTU of OpenVPN's server, which clients ignore. OpenVPN 2.6 pushes it behind the MTU of the network, which a
+gateway pushes if it is smaller.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +63,7 @@ def _list_lines(profile: NewVpnProfile, private_key: SecretStr) -> Iterator[str]
     yield f"# virtcloud: cluster {profile.cluster}, device {profile.device} of {profile.user}"
     yield f"# valid until {format_utc(profile.expires_at)}, unless it is revoked before; keep this file secret"
     yield from OPTIONS
-    yield from (f'pull-filter ignore "{prefix}"' for prefix in REFUSED_OPTIONS)
+    yield from (f'pull-filter ignore "{prefix}"' for prefix in (*REFUSED_OPTIONS, SERVER_MTU))
     for remote in profile.remotes:
         yield from _list_connection_lines(remote)
     yield from _embed("ca", profile.authority)

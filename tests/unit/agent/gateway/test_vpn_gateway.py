@@ -89,6 +89,19 @@ def test_a_device_with_a_grant_joins_its_vlan(in_world: Callable[..., Any], auth
     assert in_world(work) == (True, 100)
 
 
+@pytest.mark.parametrize("mtu", [1400, 9000])
+def test_a_device_gets_the_mtu_of_its_network(in_world: Callable[..., Any], authority: VpnAuthority, mtu: int) -> None:
+    device = authority.make_device("laptop")
+
+    def work(world: GatewayWorld) -> object:
+        world.grant(device.grant("10.0.0.200/24"), mtu=mtu)
+        client = world.connect(device)
+        client.wait_until_connected()
+        return [one.mtu for one in world.kernel.list_interfaces() if one.name == client.device]
+
+    assert in_world(work) == [min(mtu, 1500)]
+
+
 def test_a_device_without_grant_is_refused_with_the_reason(
     in_world: Callable[..., Any], authority: VpnAuthority
 ) -> None:
