@@ -124,19 +124,25 @@ def _protect_stdout() -> None:
 
 
 def _wait(client: Client, created: VpnProfileView) -> None:
-    """Wait until all elements have confirmed the profile, and print for what the command waits."""
+    """Wait until a gateway and all other elements have confirmed the profile, and print for what the command waits."""
     progress, view, deadline = ProgressLines(_describe_pending), created, time.monotonic() + WAIT_S
-    while view.pending and time.monotonic() < deadline:
+    while view.revoked_at is None and not find_ready_gateways(view) and time.monotonic() < deadline:
         progress(view)
         time.sleep(POLL_S)
         view = client.sbf.profile(view.cluster, view.id)
     if view.revoked_at is not None:
         click.echo(f"virtcloud: the profile was revoked at {format_utc(view.revoked_at)}", err=True)
-    elif view.pending:
+    elif ready := find_ready_gateways(view):
+        click.echo(f"ready: connect with 'openvpn --config FILE' through {' or '.join(ready)}", err=True)
+    else:
         names = ", ".join(element.element for element in view.pending)
         click.echo(f"virtcloud: {names} did not confirm the profile within {WAIT_S:.0f} s; it may work later", err=True)
-    else:
-        click.echo(f"ready: connect with 'openvpn --config FILE' through {' or '.join(view.gateways)}", err=True)
+
+
+def find_ready_gateways(view: VpnProfileView) -> list[Name]:
+    """Return the gateways that have confirmed a profile; none while another element has not confirmed the cluster."""
+    pending = {element.element for element in view.pending}
+    return [] if pending - set(view.gateways) else [name for name in view.gateways if name not in pending]
 
 
 def _describe_pending(view: VpnProfileView) -> Iterator[tuple[str, str]]:

@@ -18,6 +18,7 @@ from sbf_fakes.world import World, make_world, spec
 
 from sbf_service.server import make_server_config
 from virtcloud.cli import main
+from virtcloud.cli.vpn import derive_device_name
 from virtcloud.model.access import Role
 from virtcloud.model.vpn import VpnServer
 
@@ -85,6 +86,50 @@ def test_a_profile_is_written_for_its_owner_only(served: Served) -> None:
     assert "ready: connect with" in result.stderr
     assert grants_of(served.world, "brno-gw")[0].device == "laptop"
     assert "PRIVATE KEY" not in str([row.why for row in served.world.audit()])
+
+
+def test_a_profile_is_ready_when_one_gateway_confirmed(served: Served) -> None:
+    served.world.dead_hosts.add("brno-gw")
+    result = served.run("profile", "demo", "--device", "laptop")
+    assert (result.exit_code, "through brno-gw2\n" in result.stderr) == (0, True), result.output
+
+
+def test_stdout_is_nothing_but_the_profile(served: Served) -> None:
+    result = served.run("profile", "demo", "--device", "laptop", "--no-wait")
+    assert (result.stdout[:11], result.stdout[-7:]) == ("# virtcloud", "</key>\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--device", "X"), "--device: expected a name"),
+        (("--output", "/nowhere/my.ovpn"), "--output: expected a file in a folder that you can write"),
+        (("--json",), "expected --output FILE with --json"),
+    ],
+)
+def test_bad_input_creates_no_profile(served: Served, arguments: tuple[str, ...], message: str) -> None:
+    result = served.run("profile", "demo", *arguments)
+    assert (result.exit_code, message in result.stderr) == (2, True), result.output
+    assert served.world.audit("vpn_profile_created") == []
+
+
+def test_a_device_of_two_users_is_revoked_by_its_user(served: Served) -> None:
+    served.run("invite", "demo", "bob")
+    for user in ("alice", "bob"):
+        served.run("profile", "demo", "--device", "laptop", "--no-wait", user=user)
+    refused = served.run("revoke", "demo", "laptop")
+    assert (refused.exit_code, "got devices of alice, bob: add --user USER" in refused.stderr) == (2, True)
+    assert served.run("revoke", "demo", "laptop", "--user", "bob").exit_code == 0
+    assert [grant.user for grant in grants_of(served.world, "brno-gw")] == ["alice"]
+    assert "devices with profiles: laptop of alice" in served.run("revoke", "demo", "phone").stderr
+
+
+@pytest.mark.parametrize(
+    ("hostname", "device"),
+    [("laptop.example.org", "laptop"), ("Eva's Laptop.local", "eva-s-laptop"), ("42", "device-42"), ("ř", "device")],
+)
+def test_the_host_name_is_the_name_of_the_device(hostname: str, device: str) -> None:
+    assert derive_device_name(hostname) == device
 
 
 @needs_openvpn
