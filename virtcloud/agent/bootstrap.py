@@ -4,6 +4,7 @@ Importing this module imports neither pyroute2 nor libvirt. `virtcloud.agent.loc
 """
 
 import fcntl
+import gc
 import sys
 import threading
 from argparse import ArgumentParser
@@ -44,7 +45,6 @@ from virtcloud.client.credentials import token_source
 from virtcloud.client.sbf import SbfClient
 from virtcloud.model.errors import BadInput, Unauthenticated, VirtcloudError
 from virtcloud.model.values import Name
-from virtcloud.scheduler.reconciliation_threads import run_reconciliation
 
 JOB_SOCKET_SBF_TIMEOUT_S = 3.0
 """Time limit in seconds of a call to SBF for a request of a hook, because the hook waits. A failed call is retried."""
@@ -186,6 +186,7 @@ def _reconcile(element: Name, settings: AgentSettings, stop: StopSignal, supervi
         connect = adapters.make_guest_connector(element, settings, host, relays, session_sbf)
         sessions = SessionListener(element, session_sbf, connect, adapters.open_bridge)
         socket_adapters = JobSocketAdapters(relays)
+        gc.freeze()  # collections skip the modules
         with serve_job_socket(element, settings, job_sbf, reconciler.wake, socket_adapters, supervisor.start):
             sessions.start(supervisor.start)
             reporter.start(supervisor.start)
@@ -214,6 +215,8 @@ def _scheduler_role(settings: AgentSettings, supervisor: ThreadSupervisor) -> It
     if scheduler is None:
         yield
         return
+    from virtcloud.scheduler.reconciliation_threads import run_reconciliation  # noqa: PLC0415 - few hosts need it
+
     with (
         sbf_client(settings, scheduler.token_file or settings.token_file) as sbf,
         run_reconciliation(scheduler, sbf, settings.sbf, log, supervisor.start),

@@ -279,7 +279,7 @@ class _UnixTransport(httpx.HTTPTransport):
     """
 
     def __init__(self, path: str) -> None:
-        super().__init__(uds=path)
+        super().__init__(uds=path, verify=False)  # a Unix socket has no TLS; no list of authorities is loaded
         self._path = path
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:

@@ -35,6 +35,12 @@ def test_a_program_imports_no_library_in_vain(module: str, unneeded: set[str]) -
     assert list_imports(f"import {module}") & unneeded == set()
 
 
+def test_an_agent_without_a_scheduler_imports_no_scheduler() -> None:
+    code = "import sys, virtcloud.agent.bootstrap; print(*(name for name in sys.modules if 'torque' in name))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)  # noqa: S603 - our own
+    assert done.stdout.strip() == ""
+
+
 def test_a_migrated_database_is_opened_without_alembic(tmp_path: Path) -> None:
     database = f"sqlite:///{tmp_path / 'sbf.db'}"
     create_sqlite(database)

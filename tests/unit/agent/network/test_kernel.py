@@ -1,5 +1,6 @@
 """Tests of the netlink adapter on the real kernel, in a separate network namespace."""
 
+import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -7,8 +8,10 @@ from pathlib import Path
 import kernel_links
 import pytest
 from fake_machine import FakeUplinkRecords
+from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
 
 from virtcloud.agent.difference import ObservedSegment
+from virtcloud.agent.network import kernel as kernel_module
 from virtcloud.agent.network.interfaces import KernelInterface
 from virtcloud.agent.network.kernel import NetlinkKernel
 from virtcloud.agent.network.segments import SegmentInterfaces
@@ -157,6 +160,21 @@ def test_a_foreign_bridge_of_the_real_kernel_stays_unchanged(
             return remaining and (remaining.index == foreign, remaining.up, remaining.alias)
 
     assert in_namespace(work) == (True, False, None)
+
+
+def test_a_large_reading_leaves_no_messages_in_memory(in_namespace: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel_module, "MANY_INTERFACES", 1)
+
+    def work() -> object:
+        with netlink() as kernel:
+            gc.disable()
+            try:
+                kernel.list_interfaces()
+                return [one for one in gc.get_objects() if isinstance(one, ifinfmsg)]
+            finally:
+                gc.enable()
+
+    assert in_namespace(work) == []
 
 
 def test_the_packet_filter_of_bridges_is_detected(in_namespace: Run) -> None:
