@@ -176,12 +176,12 @@ class DeviceControl:
             self._lose(str(log.internal_error(error, protocol=self._protocol)))
         finally:
             self._connection.close()
+            self._record_changes()
 
     def _lose(self, reason: str) -> None:
         """Record that the server ended or is not controlled any more. The reconciler starts the server again."""
         self._ended = reason
-        self._sessions = {}
-        self._changed()
+        self._sessions, self._is_changed = {}, True
         log.warning("vpn_server_lost", protocol=self._protocol, reason=reason)
 
     def _pause(self) -> float:

@@ -42,6 +42,8 @@ from virtcloud.model.wanted import HostWanted, Segment
 
 END_S: Final = 5.0
 """Longest time in seconds until the connections of a removed grant have ended."""
+STOP_S: Final = 1.0
+"""Longest time in seconds until a thread has recorded its connections and ended."""
 TAKE_OVER_S: Final = 2.0
 """Longest time in seconds until a running server accepts the agent's connection."""
 IPV6: Final = Path("/proc/net/if_inet6")
@@ -90,6 +92,7 @@ class VpnGateway:
         self._shared = shared or SharedGrants()
         self._controls: dict[VpnProtocol, DeviceControl] = {}
         self._wanted: VpnServer | None = None
+        self._threads: dict[VpnProtocol, threading.Thread] = {}
         self._children: set[int] = set()
 
     @property
@@ -132,9 +135,11 @@ class VpnGateway:
                 self.ensure_no_port(cluster, name)
 
     def close(self) -> None:
-        """Stop to control the servers, which continue."""
+        """Stop to control the servers, which continue, after the threads have recorded the connections."""
         for control in self._controls.values():
             control.stop()
+        for thread in self._threads.values():
+            thread.join(STOP_S)
 
     def ensure_server(self, protocol: VpnProtocol, server: VpnServer) -> None:
         """Start a server. Stop a former server first. Raise Refused, with OpenVPN's reason, if it cannot start."""
@@ -281,7 +286,9 @@ class VpnGateway:
     def _run(self, protocol: VpnProtocol, control: DeviceControl) -> None:
         self._controls[protocol] = control
         self.changed()
-        threading.Thread(target=control.run, name=f"devices at OpenVPN {protocol}", daemon=True).start()
+        thread = threading.Thread(target=control.run, name=f"devices at OpenVPN {protocol}", daemon=True)
+        self._threads[protocol] = thread
+        thread.start()
 
     def _stop(self, protocol: VpnProtocol) -> None:
         """Stop the control and the processes of a server. Its devices are disconnected."""
