@@ -20,6 +20,7 @@ ALL = (
     "agent_memory",
     "guest_filters",
     "guest_streams",
+    "vpn_gateway",
     "side_by_side",
 )
 
