@@ -8,6 +8,7 @@ import httpx
 import pytest
 from sbf_fakes.http_calls import ask, body, problem
 from sbf_fakes.openapi_document import openapi_document
+from sbf_fakes.vpn_world import CSR
 from sbf_fakes.world import World, make_world, spec, three_sites
 
 from sbf_service.http.app import create_app
@@ -383,6 +384,8 @@ BODIES: dict[str, object] = {
     "put_guest_power": {"power": "off"},
     "add_image": IMAGE_CONTENT | {"url": "http://127.0.0.1/image"},
     "share_image": {"everybody": True},
+    "create_vpn_profile": {"device": "laptop", "csr": CSR},
+    "report_vpn_connections": {"connections": []},
 }
 QUERIES = {
     "list_asked_jobs": "?server=torque",
@@ -395,6 +398,7 @@ PATH_VALUES = {"key": "demo", "name": "brno-h1", "vlan": "100", "id": "aaaaaaaa"
     "session": "aaaaaaaa",
     "fingerprint": f"SHA256:{'a' * 43}",
     "site": "brno",
+    "profile": "aaaaaaaa",
 }
 
 
