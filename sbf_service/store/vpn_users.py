@@ -1,9 +1,12 @@
 """Users of VPN access: invitations to clusters, and the connections that gateways report."""
 
 from collections.abc import Sequence
+from itertools import chain
+from typing import Final
 
 from sqlalchemy import delete, select
 
+from sbf_service.store.cluster_queries import split_ids
 from sbf_service.store.clusters import require_cluster
 from sbf_service.store.revisions import require_element
 from sbf_service.store.tables import ClusterRow
@@ -11,9 +14,12 @@ from sbf_service.store.unit_of_work import Unit, record_audit
 from sbf_service.store.vpn_profiles import find_profiles, make_profile_views, require_live_cluster, revoke_profiles
 from sbf_service.store.vpn_tables import ClusterGatewayRow, VpnConnectionRow, VpnInvitationRow, VpnProfileRow
 from virtcloud.model.element import ElementKind
-from virtcloud.model.errors import Conflict
+from virtcloud.model.errors import Conflict, printable
 from virtcloud.model.values import ClusterKey, Name, UserName
 from virtcloud.model.vpn import VpnConnections, VpnConnectionView, VpnInvitation, VpnProfileView, VpnProtocol
+
+MAX_REMOTE: Final = 100
+"""The longest address of a device that is stored, in characters."""
 
 
 def invite_user(unit: Unit, key: str, user: UserName, cluster_id: str | None = None) -> VpnInvitation:
@@ -75,7 +81,7 @@ def record_connections(unit: Unit, gateway: str, report: VpnConnections) -> None
     known = _find_known_profiles(unit, gateway, [connection.profile for connection in report.connections])
     for connection in {connection.profile: connection for connection in report.connections}.values():
         if connection.profile in known:
-            values = connection.model_dump(exclude={"profile"})
+            values = connection.model_dump(exclude={"profile"}) | {"remote": printable(connection.remote)[:MAX_REMOTE]}
             row = VpnConnectionRow(gateway=gateway, profile_id=connection.profile, reported_at=unit.now, **values)
             unit.session.add(row)
     unit.session.flush()
@@ -83,8 +89,14 @@ def record_connections(unit: Unit, gateway: str, report: VpnConnections) -> None
 
 def _find_known_profiles(unit: Unit, gateway: str, profiles: Sequence[str]) -> frozenset[str]:
     here = select(ClusterGatewayRow.cluster_id).where(ClusterGatewayRow.gateway == gateway)
-    found = select(VpnProfileRow.id).where(VpnProfileRow.id.in_(profiles), VpnProfileRow.cluster_id.in_(here))
-    return frozenset(unit.session.scalars(found))
+    ids = (profile for profile in profiles if profile.isalnum())  # PostgreSQL accepts no NUL, even in a comparison
+    found = [
+        unit.session.scalars(
+            select(VpnProfileRow.id).where(VpnProfileRow.id.in_(group), VpnProfileRow.cluster_id.in_(here))
+        )
+        for group in split_ids(ids)
+    ]
+    return frozenset(chain(*found))
 
 
 def list_connections(

@@ -16,6 +16,7 @@ from virtcloud.model.errors import BadInput
 from virtcloud.model.guest_seed import Secret
 from virtcloud.model.values import Address, ClusterKey, Name, PatternText, UserName
 
+ByteCount = Annotated[int, Field(ge=0, lt=1 << 63)]
 PortNumber = Annotated[int, Field(ge=1, le=65535)]
 VPN: Final = "vpn"
 """The requirement of segments with ``grants``. An agent that ignores this key would admit nobody."""
@@ -181,9 +182,9 @@ class VpnConnection(Document):
     """The device's outer address and port."""
     connected_at: datetime
     """When the device connected."""
-    received_bytes: int = 0
+    received_bytes: ByteCount = 0
     """Bytes that the gateway received from the device."""
-    sent_bytes: int = 0
+    sent_bytes: ByteCount = 0
     """Bytes that the gateway sent to the device."""
 
 

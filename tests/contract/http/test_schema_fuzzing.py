@@ -74,6 +74,7 @@ def existing_name(path: str, name: str) -> str:
         "id": "aaaaaaaa",
         "guest": "g1",
         "session": "aaaaaaaa",
+        "profile": "aaaaaaaa",
         "site": "brno",
         "fingerprint": f"SHA256:{'a' * 43}",
     }

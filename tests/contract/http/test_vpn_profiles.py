@@ -560,6 +560,17 @@ def test_a_gateway_reports_only_for_its_own_clusters(world: World, alice: str) -
     assert connections(world, alice) == []
 
 
+def test_a_gateways_report_cannot_change_a_terminal(world: World, alice: str) -> None:
+    put(world)
+    laptop = make_profile(world, alice).json()["id"]
+    entry = {"profile": laptop, "protocol": "udp", "remote": "\x1b[2J\x00x", "connected_at": "2026-01-01T00:00:00Z"}
+    body = {"connections": [entry, entry | {"profile": "\x00"}]}
+    agent = world.token(Role.AGENT, "brno-gw")
+    assert ask(world, "PUT", "/v1/elements/brno-gw/vpn/connections", body, token=agent).status_code == 204
+    (view,) = ask(world, "GET", "/v1/clusters/demo/vpn/connections", token=alice).json()
+    assert view["remote"] == "\ufffd[2J\ufffdx"
+
+
 def test_a_host_has_no_vpn_connections(world: World) -> None:
     failed = report(world, world.token(Role.AGENT, "brno-h1"), gateway="brno-h1")
     assert problem(failed) == (
