@@ -231,8 +231,8 @@ class VpnGateway:
             boot=BOOT_ID.read_text().strip(),
             tap=tap,
         )
-        self._write_record(record)
         self._children.add(launch.pid)
+        self._write_record(record)
         launch.configure(config)
         with _name_error(launch):
             connection = UnixManagementSocket(self._path(protocol) / SOCKET, has_ended=launch.has_ended)
@@ -298,9 +298,9 @@ class VpnGateway:
         record = self._read_record(protocol)
         recorded = {record.pid} if record is not None and record.is_running else set()
         kill_processes(str(self._path(protocol) / SOCKET), recorded | list_own_processes())
-        if record is not None and record.pid in self._children:
-            self._children.discard(record.pid)
-            reap(record.pid)
+        for pid in [pid for pid in self._children if read_start_time(pid) is None]:
+            reap(pid)
+            self._children.discard(pid)
 
     def _wait_for_end(self, step: EndVpnSessions) -> None:
         """Wait until connections have ended. Raise Refused if they do not end; then the server must be stopped."""
