@@ -1,39 +1,68 @@
-"""From the request of a cluster to a login by ``ssh``: one LXC guest with OpenSSH at one site of the lab.
+"""From the request of a cluster to a login by ``ssh``: an LXC guest and a QEMU guest at one site of the lab.
 
 The parts follow each other. The switch and the host work at the same time, so only the later of them delays the
 cluster. ``ssh`` connects through SBF and the guest's agent, as from anywhere (``virtcloud cluster ssh``). The values
 are the parts of the fastest of several runs, because other programs on the machine only lengthen them. The lab's hosts
-share one processor where the lab needs a kernel of its own. QEMU guests are not measured: the lab's small QEMU image
-has no OpenSSH, and without KVM the boot of a cloud image takes longer than all other parts together.
+share one processor where the lab needs a kernel of its own.
+
+The LXC guest is busybox with OpenSSH. The QEMU guest boots an ordinary small disk with GRUB, Debian's kernel and
+cloud-init from a processor that QEMU emulates (TCG). With KVM, the parts inside the guest are several times faster. The
+hosts have fetched the disk before. Its values are of the second of two runs.
 """
 
+import hashlib
+import os
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.measurement import Measurement
 from virtcloud.client.sbf import SbfClient
 from virtcloud.lab import Lab, read_lab_file
+from virtcloud.lab.small_disk import BOOT_TIMES, ensure_small_disk
 from virtcloud.lab.state import LabState
 from virtcloud.model.cluster import ENDED_STATES, ClusterRequest, ClusterSpec, ClusterState
 from virtcloud.model.element import ElementKind
 from virtcloud.model.errors import VirtcloudError
 from virtcloud.model.guest_sessions import SessionRequest
+from virtcloud.model.image import ImageContent
 from virtcloud.model.views import ClusterView, PlacementProgress
 
-HOST, IMAGE, RUNS, TIMEOUT_S = "brno-h1", "busybox-ssh", 4, 120
-GUEST = {"name": "n1", "host": HOST, "image": IMAGE, "memory_mb": 64, "addresses": ["10.0.0.1/24"]}
+HOST, TIMEOUT_S = "brno-h1", 180
+DISK = "small"
+TOPOLOGY = Path(__file__).parent.parent / "tests/lab/topologies/mixed.yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredGuest:
+    """A guest that is started ``runs`` times, and the user who logs in. The first run is not measured.
+
+    A try to reach OpenSSH costs processor time, so the pause between two tries depends on the time of the boot.
+    """
+
+    kind: str
+    user: str
+    image: str
+    memory_mb: int
+    runs: int
+    pause_s: float
+
+
+GUESTS = (MeasuredGuest("LXC", "root", "busybox-ssh", 64, 4, 0.05), MeasuredGuest("QEMU", "alice", DISK, 256, 2, 1.0))
 SSH_PORT = 22
 Parts = dict[str, float]
 
 
 def run() -> Iterator[Measurement]:
-    """Measure in the default lab."""
+    """Measure in the lab of the tests of QEMU guests, which has two sites."""
+    yield Measurement("load average of the machine before: processes that other programs run", os.getloadavg()[0])
     with TemporaryDirectory(prefix="vc") as folder:
-        lab = Lab.up(read_lab_file(), state=LabState(Path(folder) / "lab"))
+        lab = Lab.up(read_lab_file(TOPOLOGY), state=LabState(Path(folder) / "lab"))
         try:
             yield from measure(f"unix://{lab.sbf_socket}", Path(folder) / "lab/keys/user")
         finally:
@@ -43,33 +72,71 @@ def run() -> Iterator[Measurement]:
 def measure(url: str, identity: Path) -> Iterator[Measurement]:
     """Measure in a running lab. ``identity`` is the file of the user's private key."""
     with SbfClient(url, timeout=60) as client:
-        runs = [_measure_once(client, url, identity, f"login{number}") for number in range(RUNS)]
-    fastest = min(runs[1:], key=lambda parts: sum(parts.values()))  # the first run loads libraries
-    total = sum(fastest.values())
-    for part, seconds in fastest.items():
-        yield Measurement(f"{part} ({seconds / total:.0%})", seconds, "s")
-    yield Measurement("in total", total, "s")
+        _upload_disk(client)
+        for guest in GUESTS:
+            runs = [_measure_once(client, url, identity, guest, f"login{number}") for number in range(guest.runs)]
+            fastest = min(runs[1:], key=lambda parts: sum(parts.values()))  # the first run loads libraries
+            total = sum(fastest.values())
+            for part, seconds in fastest.items():
+                yield Measurement(f"{guest.kind}: {part} ({seconds / total:.0%})", seconds, "s")
+            yield Measurement(f"{guest.kind}: in total", total, "s")
 
 
-def _measure_once(client: SbfClient, url: str, identity: Path, key: str) -> Parts:
-    spec = ClusterSpec.model_validate({"owner": "root", "deadline_s": TIMEOUT_S, "guests": [GUEST]})
+def _upload_disk(client: SbfClient) -> None:
+    data = ensure_small_disk(lambda _: None).read_bytes()
+    content = {"size": len(data), "format": "qcow2", "architecture": "x86_64"}
+    checksum = hashlib.sha256(data).hexdigest()
+    client.upload_image(DISK, ImageContent.model_validate({"sha256": checksum, **content}), [data])
+    client.share_image(DISK, everybody=True)
+
+
+def _measure_once(client: SbfClient, url: str, identity: Path, guest: MeasuredGuest, key: str) -> Parts:
     times = [time.monotonic()]
-    view = client.put_cluster(key, ClusterRequest(spec=spec))
+    view = client.put_cluster(key, ClusterRequest(spec=_spec(guest, identity)))
     times.append(time.monotonic())
     for kind in (ElementKind.SWITCH, ElementKind.HOST):
         view = _wait(client, view, kind)
         times.append(time.monotonic())
-    _wait_for_sshd(client, key)
+    _wait_for_sshd(client, key, guest.pause_s)
     times.append(time.monotonic())
-    argv = [sys.executable, "-m", "virtcloud.cli", "--url", url, "cluster", "ssh", key, "n1", "-l", "root"]
-    subprocess.run([*argv, "-i", str(identity), "--", "true"], check=True, timeout=TIMEOUT_S)  # noqa: S603 - no input
+    argv = [sys.executable, "-m", "virtcloud.cli", "--url", url, "cluster", "ssh", key, "n1", "-l", guest.user]
+    command = [*argv, "-i", str(identity), "--", f"cat {BOOT_TIMES} || true"]
+    output = subprocess.run(command, check=True, timeout=TIMEOUT_S, capture_output=True, text=True).stdout  # noqa: S603 - no input
     times.append(time.monotonic())
     client.delete_cluster(key)
     while view.state not in ENDED_STATES:
         view = client.cluster(key, after=view.version, wait=5)
-    names = ("SBF answers the request", "the switch is ready", "then the host is ready: bridge and guest's start",
-             "then OpenSSH in the guest answers", "then ssh logs in, with the start of the command")  # fmt: skip
-    return {name: end - start for name, start, end in zip(names, times, times[1:], strict=False)}
+    request, switch, host, boot, login = (end - start for start, end in pairwise(times))
+    return {
+        "SBF answers the request": request,
+        "the switch is ready": switch,
+        "then the host is ready: bridge and guest's start": host,
+        **_divide_boot(boot, [float(word) for word in output.split()]),
+        "then ssh logs in, with the start of the command": login,
+    }
+
+
+def _spec(guest: MeasuredGuest, identity: Path) -> ClusterSpec:
+    place = {"name": "n1", "host": HOST, "image": guest.image, "addresses": ["10.0.0.1/24"]}
+    return ClusterSpec.model_validate(
+        {
+            "owner": guest.user,
+            "deadline_s": TIMEOUT_S,
+            "authorized_keys": [identity.with_suffix(".pub").read_text().strip()],
+            "guests": [{**place, "memory_mb": guest.memory_mb}],
+        }
+    )
+
+
+def _divide_boot(seconds: float, uptimes: list[float]) -> Parts:
+    """Return the parts of a boot. ``uptimes``: the guest's uptime before and after cloud-init, or an empty list."""
+    if not uptimes:
+        return {"then OpenSSH in the guest answers": seconds}
+    begin, end = uptimes
+    return {
+        "then boot loader, kernel and OpenSSH in the guest": seconds - (end - begin),
+        "and cloud-init with the network's configuration": end - begin,
+    }
 
 
 def _wait(client: SbfClient, view: ClusterView, kind: ElementKind) -> ClusterView:
@@ -81,7 +148,7 @@ def _wait(client: SbfClient, view: ClusterView, kind: ElementKind) -> ClusterVie
     return view
 
 
-def _wait_for_sshd(client: SbfClient, key: str) -> None:
+def _wait_for_sshd(client: SbfClient, key: str, pause_s: float) -> None:
     deadline = time.monotonic() + TIMEOUT_S
     while time.monotonic() < deadline:
         try:
@@ -91,5 +158,5 @@ def _wait_for_sshd(client: SbfClient, key: str) -> None:
                 if session.receive().startswith(b"SSH-"):
                     return
         except VirtcloudError:
-            time.sleep(0.05)
+            time.sleep(pause_s)
     raise TimeoutError("OpenSSH in the guest does not answer")
