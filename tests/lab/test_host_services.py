@@ -1,4 +1,4 @@
-"""DHCP and DNS of hosts in the lab: two identical clusters on the same hosts, each with its own servers."""
+"""DHCP, DNS and metadata of hosts in the lab: two identical clusters on the same hosts, each with its own servers."""
 
 import json
 import shutil
@@ -65,7 +65,7 @@ def twins(client: SbfClient) -> Iterator[tuple[ClusterView, ClusterView]]:
         )
         for i, host in enumerate(HOSTS, 1)
     )
-    spec = ClusterSpec(owner="eva", guests=guests, host_services=("dhcp", "dns"), filters="addresses")
+    spec = ClusterSpec(owner="eva", guests=guests, host_services=("dhcp", "dns", "metadata"), filters="addresses")
     yield create(client, "first", spec), create(client, "second", spec)
     remove(client, "first", "second")
 
@@ -82,9 +82,9 @@ def find_addresses(lab: Lab, cluster: ClusterView, name: str) -> list[str]:
     return [line.split()[1] for line in output.splitlines() if line.startswith("Address") and ADDRESS not in line]
 
 
-def read_record(lab: Lab, cluster: ClusterView) -> dict[str, Any]:
+def read_record(lab: Lab, cluster: ClusterView, name: str = "record") -> dict[str, Any]:
     """Return the record of a cluster's server on the first host, or an empty record."""
-    text = lab.run(HOSTS[0], ("cat", f"{AGENT_STATE}/servers/{cluster.id}/record.json")).stdout
+    text = lab.run(HOSTS[0], ("cat", f"{AGENT_STATE}/servers/{cluster.id}/{name}.json")).stdout
     record: dict[str, Any] = json.loads(text or "{}")
     return record
 
@@ -117,6 +117,18 @@ def test_another_cluster_does_not_reach_the_server(lab: Lab, twins: tuple[Cluste
 
 
 @pytest.mark.usefixtures("leases")
+def test_guests_of_identical_clusters_read_their_own_seeds(lab: Lab, twins: tuple[ClusterView, ClusterView]) -> None:
+    """Both guests have the same name and addresses. The ID of the instance contains the ID of its cluster."""
+    url = f"http://{ADDRESS}/latest"
+    script = f"busybox wget -q -O - {url}/meta-data/instance-id; busybox wget -q -O - {url}/user-data"
+    found = [in_guest(lab, cluster, script) for cluster in twins]
+    assert [text.partition("#")[0] for text in found] == [f"{cluster.id}-n1" for cluster in twins]
+    keys = [text.partition("ed25519_private:")[2].partition("END")[0] for text in found]
+    assert "OPENSSH PRIVATE KEY" in keys[0]
+    assert keys[0] != keys[1]
+
+
+@pytest.mark.usefixtures("leases")
 def test_running_servers_learn_the_names_of_new_members(
     lab: Lab, client: SbfClient, twins: tuple[ClusterView, ClusterView]
 ) -> None:
@@ -146,8 +158,9 @@ def test_a_killed_server_is_started_again(lab: Lab, twins: tuple[ClusterView, Cl
 
 def test_nothing_of_a_server_remains_after_its_cluster(lab: Lab, client: SbfClient) -> None:
     guest = Guest(name="g1", host=HOSTS[0], image="busybox", memory_mb=32)
-    cluster = create(client, "short", ClusterSpec(owner="eva", guests=(guest,), host_services=("dhcp",)))
-    record = read_record(lab, cluster)
+    cluster = create(client, "short", ClusterSpec(owner="eva", guests=(guest,), host_services=("dhcp", "metadata")))
+    record, metadata = read_record(lab, cluster), read_record(lab, cluster, "metadata")
     remove(client, "short")
-    remaining = f"ls -d /proc/{record['pid']}/exe {AGENT_STATE}/servers/{cluster.id} /sys/class/net/vs{record['vlan']}"
+    processes = f"/proc/{record['pid']}/exe /proc/{metadata['pid']}/exe"
+    remaining = f"ls -d {processes} {AGENT_STATE}/servers/{cluster.id} /sys/class/net/vs{record['vlan']}"
     assert lab.run(HOSTS[0], ("sh", "-c", remaining)).stdout == ""
