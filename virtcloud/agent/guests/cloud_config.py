@@ -69,11 +69,11 @@ def _merge_keys(generated: yaml.MappingNode, users: yaml.Node, path: str) -> lis
     return [*merged, *added.values()]
 
 
-class _Dumper(yaml.SafeDumper):
+class _Dumper(yaml.CSafeDumper):
     """Writes values such as `Name` as strings, and texts of several lines in literal style."""
 
 
-def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+def _represent_text(dumper: yaml.CSafeDumper, text: str) -> yaml.ScalarNode:
     return dumper.represent_scalar("tag:yaml.org,2002:str", str(text), style="|" if "\n" in text else None)
 
 
