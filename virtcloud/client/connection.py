@@ -1,10 +1,5 @@
-"""A connection to SBF: addresses, TLS, timeouts, and the translation of errors into the model's exceptions.
+"""A connection to SBF: addresses, TLS and timeouts. Only this module and `http_errors` import httpx."""
 
-This is the only module that imports httpx.
-"""
-
-import json
-import re
 import socket
 import ssl
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,21 +13,12 @@ from pydantic import ValidationError
 
 from virtcloud import __version__
 from virtcloud.client.credentials import TokenSource, no_token
+from virtcloud.client.http_errors import error_of_answer, error_of_response, explain_request_error
 from virtcloud.client.session_stream import HandshakeRefusedError, SessionStream, open_stream
 from virtcloud.model.document import Document
 from virtcloud.model.errors import (
     BadInput,
-    Conflict,
-    ElementError,
-    Forbidden,
-    Gone,
-    NotFound,
     ServiceUnreachable,
-    StorageFull,
-    TooManyRequests,
-    Unauthenticated,
-    Unreachable,
-    VirtcloudError,
 )
 
 LONGEST_WAIT_S = 60.0
@@ -40,28 +26,8 @@ TRANSFER_S = 60.0
 """Timeout in seconds of each part of a file that is sent or received."""
 PARTIAL_CONTENT = 206
 CONNECT_S = 5.0
-PROBLEM = "urn:virtcloud:problem:"
 USER_AGENT = f"virtcloud/{__version__}"
 """This client's User-Agent (RFC 9110, 10.1.5). SBF treats a caller with httpx's default as a client of version 0.1."""
-ERRORS_BY_STATUS: Mapping[int, type[VirtcloudError]] = {
-    401: Unauthenticated,
-    403: Forbidden,
-    404: NotFound,
-    409: Conflict,
-    410: Gone,
-    413: BadInput,
-    422: BadInput,
-    429: TooManyRequests,
-    502: ElementError,
-    503: ServiceUnreachable,
-    504: Unreachable,
-    507: StorageFull,
-}
-"""The exceptions by HTTP status, for problem types that this client does not know. A later SBF may send such types."""
-NO_SUCH_CALL = ("no-such-route", "no-such-method")
-UNTRUSTED_CERTIFICATE = "CERTIFICATE_VERIFY_FAILED"
-NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
-"""OpenSSL's error reasons if the peer does not use TLS. OpenSSL 3.2 and later report the second reason."""
 R = TypeVar("R")
 
 
@@ -144,9 +110,9 @@ class Connection:
         try:
             answer = self._http.request(method, path, content=content, headers=headers, params=params, timeout=timeout)
         except httpx.RequestError as error:
-            raise ServiceUnreachable(_explain_request_error(self.url, error)) from error
+            raise ServiceUnreachable(explain_request_error(self.url, error)) from error
         if not answer.is_success:
-            raise _error_of_response(self.url, answer)
+            raise error_of_response(self.url, answer)
         return SbfResponse(self.url, path, answer.content, answer.headers.get("etag"), answer.headers.get("date"))
 
     def upload(
@@ -167,9 +133,9 @@ class Connection:
             with self._open_http(url) as http:
                 answer = http.put(path, content=content, headers=headers, params=dict(query), timeout=timeout)
         except httpx.RequestError as error:
-            raise ServiceUnreachable(_explain_request_error(self.url, error)) from error
+            raise ServiceUnreachable(explain_request_error(self.url, error)) from error
         if not answer.is_success:
-            raise _error_of_response(self.url, answer)
+            raise error_of_response(self.url, answer)
         return SbfResponse(self.url, path, answer.content)
 
     @contextmanager
@@ -186,11 +152,11 @@ class Connection:
             with self._http.stream("GET", path, headers=headers, timeout=timeout) as answer:
                 if not answer.is_success:
                     answer.read()
-                    raise _error_of_response(self.url, answer)
+                    raise error_of_response(self.url, answer)
                 start = offset if answer.status_code == PARTIAL_CONTENT else 0
                 yield FileTransfer(start, answer.headers.get("etag"), answer.iter_raw())
         except httpx.RequestError as error:
-            raise ServiceUnreachable(_explain_request_error(self.url, error)) from error
+            raise ServiceUnreachable(explain_request_error(self.url, error)) from error
 
     def _headers(self) -> dict[str, str]:
         token = self.token()
@@ -213,7 +179,7 @@ class Connection:
         try:
             return open_stream(address, path, params, headers, USER_AGENT, tls, timeout=self._timeout + wait)
         except HandshakeRefusedError as error:
-            raise _error_of_answer(address, error.status, error.content, path) from error
+            raise error_of_answer(address, error.status, error.content, path) from error
 
     def _check_encryption(self, address: str) -> None:
         if self.url.startswith("https:") and not address.startswith("https:"):
@@ -289,69 +255,3 @@ class _UnixTransport(httpx.HTTPTransport):
         except OSError as error:
             raise httpx.ConnectError(str(error), request=request) from error
         return super().handle_request(request)
-
-
-def _explain_request_error(url: str, error: httpx.RequestError) -> str:
-    reason = (
-        "it timed out"
-        if isinstance(error, httpx.TimeoutException)
-        else re.sub(r"^\[Errno \d+\] ", "", str(error)) or type(error).__name__
-    )
-    if isinstance(error, httpx.RemoteProtocolError) and url.startswith("http:"):
-        return (
-            f"the server at {url} closed the connection without an answer: the service stopped during the "
-            f"call, or it expects TLS (--url https{url.removeprefix('http')} or VIRTCLOUD_URL)"
-        )
-    if _is_denied(error):
-        return (
-            f"you may not open SBF's socket at {url}: {reason}; SBF itself may be running. Become a member of the "
-            "socket's group, or use SBF's TCP address with a token (--url or VIRTCLOUD_URL)"
-        )
-    if UNTRUSTED_CERTIFICATE in reason:
-        return (
-            f"the certificate of SBF at {url} is not trusted: {reason.rpartition(': ')[2]}; nothing was sent. Pass the "
-            "file of its certificate authority with --ca-file or VIRTCLOUD_CA_FILE"
-        )
-    if any(tls_error in reason for tls_error in NO_TLS):
-        return (
-            f"the server at {url} does not use TLS: if this SBF listens without TLS, use --url "
-            f"http{url.removeprefix('https')} or VIRTCLOUD_URL, and send no token over a network without TLS"
-        )
-    return (
-        f"SBF does not answer at {url}: {reason}; check that SBF runs (systemctl status virtcloud-sbf) and that the "
-        "address is correct (--url or VIRTCLOUD_URL). Running clusters are not affected"
-    )
-
-
-def _is_denied(error: BaseException) -> bool:
-    """Return whether ``error`` or one of its causes is a PermissionError."""
-    causes = (error.__cause__, error.__context__)
-    return isinstance(error, PermissionError) or any(_is_denied(cause) for cause in causes if cause is not None)
-
-
-def _error_of_response(url: str, answer: httpx.Response) -> VirtcloudError:
-    return _error_of_answer(url, answer.status_code, answer.content, answer.request.url.path)
-
-
-def _error_of_answer(url: str, status: int, content: bytes, path: str) -> VirtcloudError:
-    """Return the exception for the problem document in SBF's response."""
-    try:
-        problem = json.loads(content)
-        slug, detail = str(problem["type"]).removeprefix(PROBLEM), str(problem["detail"])
-    except (ValueError, KeyError, TypeError):
-        return ServiceUnreachable(
-            f"the server at {url} is not SBF: HTTP {status} for {path}; check the address (--url or VIRTCLOUD_URL)"
-        )
-    if slug in NO_SUCH_CALL:
-        return VirtcloudError(
-            f"SBF at {url} does not have this call ({detail}): it is older than this client, virtcloud {__version__}; "
-            "upgrade SBF first"
-        )
-    return _errors_by_slug(VirtcloudError).get(slug, ERRORS_BY_STATUS.get(status, VirtcloudError))(detail)
-
-
-def _errors_by_slug(root: type[VirtcloudError]) -> dict[str, type[VirtcloudError]]:
-    errors = {root.slug: root}
-    for kind in root.__subclasses__():
-        errors |= _errors_by_slug(kind)
-    return errors

@@ -1,0 +1,112 @@
+"""Errors of calls to SBF: failed connections and problem documents become exceptions of the model (RFC 9457)."""
+
+import json
+import re
+from collections.abc import Mapping
+
+import httpx
+
+from virtcloud import __version__
+from virtcloud.model.errors import (
+    BadInput,
+    Conflict,
+    ElementError,
+    Forbidden,
+    Gone,
+    NotFound,
+    ServiceUnreachable,
+    StorageFull,
+    TooManyRequests,
+    Unauthenticated,
+    Unreachable,
+    VirtcloudError,
+)
+
+PROBLEM = "urn:virtcloud:problem:"
+ERRORS_BY_STATUS: Mapping[int, type[VirtcloudError]] = {
+    401: Unauthenticated,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    410: Gone,
+    413: BadInput,
+    422: BadInput,
+    429: TooManyRequests,
+    502: ElementError,
+    503: ServiceUnreachable,
+    504: Unreachable,
+    507: StorageFull,
+}
+"""The exceptions by HTTP status, for problem types that this client does not know. A later SBF may send such types."""
+NO_SUCH_CALL = ("no-such-route", "no-such-method")
+UNTRUSTED_CERTIFICATE = "CERTIFICATE_VERIFY_FAILED"
+NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
+"""OpenSSL's error reasons if the peer does not use TLS. OpenSSL 3.2 and later report the second reason."""
+
+
+def explain_request_error(url: str, error: httpx.RequestError) -> str:
+    """Return why a call to SBF at ``url`` failed without an answer, and what to do."""
+    reason = (
+        "it timed out"
+        if isinstance(error, httpx.TimeoutException)
+        else re.sub(r"^\[Errno \d+\] ", "", str(error)) or type(error).__name__
+    )
+    if isinstance(error, httpx.RemoteProtocolError) and url.startswith("http:"):
+        return (
+            f"the server at {url} closed the connection without an answer: the service stopped during the "
+            f"call, or it expects TLS (--url https{url.removeprefix('http')} or VIRTCLOUD_URL)"
+        )
+    if _is_denied(error):
+        return (
+            f"you may not open SBF's socket at {url}: {reason}; SBF itself may be running. Become a member of the "
+            "socket's group, or use SBF's TCP address with a token (--url or VIRTCLOUD_URL)"
+        )
+    if UNTRUSTED_CERTIFICATE in reason:
+        return (
+            f"the certificate of SBF at {url} is not trusted: {reason.rpartition(': ')[2]}; nothing was sent. Pass the "
+            "file of its certificate authority with --ca-file or VIRTCLOUD_CA_FILE"
+        )
+    if any(tls_error in reason for tls_error in NO_TLS):
+        return (
+            f"the server at {url} does not use TLS: if this SBF listens without TLS, use --url "
+            f"http{url.removeprefix('https')} or VIRTCLOUD_URL, and send no token over a network without TLS"
+        )
+    return (
+        f"SBF does not answer at {url}: {reason}; check that SBF runs (systemctl status virtcloud-sbf) and that the "
+        "address is correct (--url or VIRTCLOUD_URL). Running clusters are not affected"
+    )
+
+
+def _is_denied(error: BaseException) -> bool:
+    """Return whether ``error`` or one of its causes is a PermissionError."""
+    causes = (error.__cause__, error.__context__)
+    return isinstance(error, PermissionError) or any(_is_denied(cause) for cause in causes if cause is not None)
+
+
+def error_of_response(url: str, answer: httpx.Response) -> VirtcloudError:
+    """Return the exception for an answer with an error status, as `error_of_answer` does."""
+    return error_of_answer(url, answer.status_code, answer.content, answer.request.url.path)
+
+
+def error_of_answer(url: str, status: int, content: bytes, path: str) -> VirtcloudError:
+    """Return the exception for the problem document in SBF's response."""
+    try:
+        problem = json.loads(content)
+        slug, detail = str(problem["type"]).removeprefix(PROBLEM), str(problem["detail"])
+    except (ValueError, KeyError, TypeError):
+        return ServiceUnreachable(
+            f"the server at {url} is not SBF: HTTP {status} for {path}; check the address (--url or VIRTCLOUD_URL)"
+        )
+    if slug in NO_SUCH_CALL:
+        return VirtcloudError(
+            f"SBF at {url} does not have this call ({detail}): it is older than this client, virtcloud {__version__}; "
+            "upgrade SBF first"
+        )
+    return _errors_by_slug(VirtcloudError).get(slug, ERRORS_BY_STATUS.get(status, VirtcloudError))(detail)
+
+
+def _errors_by_slug(root: type[VirtcloudError]) -> dict[str, type[VirtcloudError]]:
+    errors = {root.slug: root}
+    for kind in root.__subclasses__():
+        errors |= _errors_by_slug(kind)
+    return errors
