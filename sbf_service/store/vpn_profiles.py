@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import bindparam, delete, func, select
@@ -75,32 +75,47 @@ def create_profile(
     if former is None:
         _check_limit(unit, row, limits)
     gateways = _prefer_alive(unit, connect_gateways(unit, row))
-    addresses = () if former is None else _revoke(unit, former)
     if former is None:
         addresses = choose_device_addresses(read_network_addresses(unit, network))
+    else:
+        addresses = _revoke(unit, former)
     secret = read_vpn_secret(unit)
     certificate = make_device_certificate(secret, device.profile, device.key, unit.now, ends)
-    created = VpnProfileRow(
-        id=device.profile,
-        cluster_id=row.id,
-        network_id=network.id,
-        user=device.user,
-        device=device.name,
-        fingerprint=certificate.fingerprint,
-        created_at=unit.now,
-        created_by=unit.who,
-        expires_at=ends.replace(microsecond=0),
-    )
+    created = _make_row(unit, row, network.id, device, certificate.fingerprint, ends)
     _insert(unit, created, gateways, addresses)
     _record_revisions(unit, created, *([former] if former else []))
     replaced = "" if former is None else f", replaces profile {former.id}"
     record_audit(unit, "vpn_profile_created", why=f"{_describe(created)}{replaced}", cluster_id=row.id)
+    return _show_new(unit, row, created, gateways, certificate.text)
+
+
+def _make_row(  # noqa: PLR0913, PLR0917 - the columns
+    unit: Unit, row: ClusterRow, network: str, device: NewDevice, fingerprint: str, ends: datetime
+) -> VpnProfileRow:
+    return VpnProfileRow(
+        id=device.profile,
+        cluster_id=row.id,
+        network_id=network,
+        user=device.user,
+        device=device.name,
+        fingerprint=fingerprint,
+        created_at=unit.now,
+        created_by=unit.who,
+        expires_at=ends.replace(microsecond=0),
+    )
+
+
+def _show_new(
+    unit: Unit, row: ClusterRow, created: VpnProfileRow, gateways: Sequence[Name], certificate: str
+) -> NewVpnProfile:
+    """Return a new profile with its certificate, and with its client keys for tls-crypt-v2, which are not stored."""
     (view,) = make_profile_views(unit, row, [created])
-    topology, keys = read_topology(unit), {name: make_client_key(secret, name, created.id) for name in gateways}
+    topology, secret = read_topology(unit), read_vpn_secret(unit)
+    keys = {name: make_client_key(secret, name, created.id) for name in gateways}
     return NewVpnProfile(
         **view.model_dump(),
         authority=make_authority_certificate(secret),
-        certificate=certificate.text,
+        certificate=certificate,
         remotes=list_remotes([topology.gateways[name] for name in gateways], keys),
     )
 

@@ -64,8 +64,8 @@ def start_and_read_error(tmp_path: Path, text: str) -> str:
         ("name: a\n", "name: a-site-name-long\n", "lab.yaml:5: sites.0.attachments.0: site a-site-name-long as port"),
         (
             "h, ports",
-            "user, ports",
-            "lab.yaml:8: sites.0.hosts.0.name: user: expected another name, because the lab uses this name",
+            "laptop, ports",
+            "lab.yaml:8: sites.0.hosts.0.name: laptop: expected another name, because the lab uses this name",
         ),
         ("name: h,", f"name: {'h' * 33},", "lab.yaml:8: sites.0.hosts.0.name: expected a name: lower case"),
     ],
@@ -74,7 +74,7 @@ def test_a_malformed_lab_file_is_refused(tmp_path: Path, old: str, new: str, wor
     """The message contains the file, the line, the key, and the expected value."""
     text = VALID_LAB.replace(old, new, 1)
     if old == "h, ports":
-        text = text.replace("h:eth0", "user:eth0")
+        text = text.replace("h:eth0", "laptop:eth0")
     if old == "name: a\n":
         text = text.replace('{a: "100', '{a-site-name-long: "100')
     assert text != VALID_LAB
@@ -145,7 +145,7 @@ def test_a_machine_without_suitable_kernel_is_refused(tmp_path: Path, monkeypatc
 
 
 def test_missing_programs_are_named_with_their_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for program in prerequisites.REQUIRED_PROGRAMS:
+    for program in (*prerequisites.REQUIRED_PROGRAMS, *prerequisites.VPN_PROGRAMS):
         if program not in {"tcpdump", "bridge", "tc"}:
             (tmp_path / program).touch(mode=0o755)
     monkeypatch.setattr(prerequisites, "PROGRAM_PATH", str(tmp_path))
@@ -190,7 +190,7 @@ def test_a_second_start_does_not_change_a_running_lab(bare: Lab) -> None:
             2,
             "virtcloud: node brno-h1 has no service sshd; its services are: libv",
         ),
-        (("service", "user", "sshd", "kill"), 2, "virtcloud: node user has no service sshd; its services are: none"),
+        (("service", "laptop", "sshd", "kill"), 2, "virtcloud: node laptop has no service sshd; its services are: none"),
         (("exec", "brno-h1", "no-such-program", "-x"), 127, "brno-h1: no-such-program: not found\n"),
         (("exec", "brno-h1", "--", "no-such-program", "-x"), 127, "brno-h1: no-such-program: not found\n"),
         (("exec", "station", "no-such-program"), 127, "station: no-such-program: not found\n"),
