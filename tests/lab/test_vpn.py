@@ -25,8 +25,8 @@ from virtcloud.model.views import ClusterView
 
 pytestmark = pytest.mark.lab
 
-OFF_S = 1.0
-"""A revoked device is off within this time."""
+OFF_S = 5.0
+"""Without the gateway's action, a device would notice after 60 s (``keepalive``). On a quiet machine it takes 1 s."""
 LAST_REPLY = re.compile(r"^\[([0-9.]+)\] .*icmp_seq", re.MULTILINE)
 
 
@@ -123,7 +123,7 @@ def test_a_guest_reaches_no_service_of_the_gateway(
         assert (lab.run(HOST, ("sh", "-c", ENTER_CONTAINER, domain, *arping)).returncode == 0) is answers, address
 
 
-def test_a_revoked_device_is_off_within_a_second(lab: Lab, second: LaptopVpn) -> None:
+def test_a_revoked_device_is_cut_off_at_once(lab: Lab, second: LaptopVpn) -> None:
     with ThreadPoolExecutor(1) as pool:
         series = pool.submit(second.run, "ping", "-D", "-i", "0.1", "-w", "8", GUEST)
         time.sleep(2)
