@@ -190,7 +190,11 @@ def test_a_second_start_does_not_change_a_running_lab(bare: Lab) -> None:
             2,
             "virtcloud: node brno-h1 has no service sshd; its services are: libv",
         ),
-        (("service", "laptop", "sshd", "kill"), 2, "virtcloud: node laptop has no service sshd; its services are: none"),
+        (
+            ("service", "laptop", "sshd", "kill"),
+            2,
+            "virtcloud: node laptop has no service sshd; its services are: none",
+        ),
         (("exec", "brno-h1", "no-such-program", "-x"), 127, "brno-h1: no-such-program: not found\n"),
         (("exec", "brno-h1", "--", "no-such-program", "-x"), 127, "brno-h1: no-such-program: not found\n"),
         (("exec", "station", "no-such-program"), 127, "station: no-such-program: not found\n"),
