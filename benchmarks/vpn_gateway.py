@@ -29,6 +29,7 @@ from virtcloud.lab.laptop import CONNECTED, LaptopVpn
 from virtcloud.lab.snapshot import read_guests
 from virtcloud.lab.state import LabState
 from virtcloud.model.cluster import ClusterRequest, ClusterSpec, ClusterState, Guest
+from virtcloud.model.errors import TooManyRequests
 from virtcloud.model.views import ClusterView
 from virtcloud.model.vpn import NewVpnProfile, VpnProfileRequest, VpnProtocol
 
@@ -50,6 +51,7 @@ LAB = {
     "pools": {SITE: "100-199"},
 }
 ROUNDS, SECONDS = 7, 2.0
+LIMIT_PAUSE_S = 5.0
 CLUSTERS, DEVICES = 50, 4
 PLAIN_PORT, PLAIN, PLAIN_PID = 1195, "plain0", "/run/plain.pid"
 STOP_PLAIN = f"kill $(cat {PLAIN_PID}); while [ -e /sys/class/net/{PLAIN} ]; do sleep 0.1; done"
@@ -104,7 +106,13 @@ def _create(client: SbfClient, key: str, spec: ClusterSpec) -> ClusterView:
 
 def _make_profile(client: SbfClient, key: str, device: str) -> tuple[NewVpnProfile, str]:
     device_key = make_device_key()
-    profile = client.create_profile(key, VpnProfileRequest(device=device, csr=device_key.csr))
+    request = VpnProfileRequest(device=device, csr=device_key.csr)
+    while True:
+        try:
+            profile = client.create_profile(key, request)
+            break
+        except TooManyRequests:  # SBF limits the profiles that a user creates in a minute
+            time.sleep(LIMIT_PAUSE_S)
     return profile, render_profile(profile, device_key.private)
 
 
