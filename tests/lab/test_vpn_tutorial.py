@@ -52,26 +52,36 @@ def test_each_command_of_the_tutorial_prints_what_the_page_shows(lab: Lab, tmp_p
     ]
     (connect,) = (command for command, _ in commands if command.startswith(SECOND_TERMINAL))
     log, terminal = tmp_path / "log", None
-    for command, output in commands:
-        if command == connect:
-            terminal = open_terminal(command, environment, log)
-            printed = log.read_text()
-        else:
-            done = subprocess.run(  # noqa: S603 - a command of the page
-                ["/bin/sh", "-c", command],
-                env=environment,
-                cwd=tmp_path,
-                capture_output=True,
-                text=True,
-                timeout=LIMIT_S,
-                check=False,
-            )
-            assert done.returncode == 0, (command, done.stderr)
-            printed = done.stdout + done.stderr
-        assert expected_output(output).search(printed), (command, printed)
-    assert terminal is not None
-    assert terminal.wait(LIMIT_S) == 0
+    try:
+        for command, output in commands:
+            if command == connect:
+                terminal = open_terminal(command, environment, log)
+                printed = log.read_text()
+            else:
+                printed = type_command(command, environment, tmp_path)
+            assert expected_output(output).search(printed), (command, printed)
+        assert terminal is not None
+        assert terminal.wait(LIMIT_S) == 0
+    finally:
+        if terminal is not None:
+            terminal.kill()
+            terminal.wait()
     assert "this profile gives no access: it was revoked" in log.read_text()
+
+
+def type_command(command: str, environment: dict[str, str], folder: Path) -> str:
+    """Return what a command of the page prints. It must succeed."""
+    done = subprocess.run(  # noqa: S603 - a command of the page
+        ["/bin/sh", "-c", command],
+        env=environment,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    assert done.returncode == 0, (command, done.stderr)
+    return done.stdout + done.stderr
 
 
 def open_terminal(command: str, environment: dict[str, str], log: Path) -> subprocess.Popen[bytes]:
