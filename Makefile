@@ -4,9 +4,11 @@
 BIN := .venv/bin
 PYTEST = $(BIN)/python -m compileall -q virtcloud pbs_hooks sbf_service sbf_command && PYTHONDONTWRITEBYTECODE= $(BIN)/pytest
 # The tests start hundreds of Python processes, which would compile the sources again without compiled modules.
+SIDE_BY_SIDE = $(MAKE) --no-print-directory --jobs 2 --output-sync=target
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-quick test-durations test-pbs bench check format docs lock clean
+.PHONY: help setup demo test test-quick test-durations test-pbs bench check check-types check-rest compile-tests \
+	format docs lock clean
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -17,7 +19,8 @@ setup: ## install the Debian packages and the .venv for the lab and the tests
 demo: setup ## create virtual clusters across three sites on this machine, and run an MPI program
 	@$(BIN)/virtcloud lab demo
 
-test: setup check ## run every check and every test
+test: setup ## run every check and every test
+	@$(SIDE_BY_SIDE) check-types check-rest compile-tests
 	@$(PYTEST) -n auto
 
 test-quick: setup ## run the fast tests that start no lab (less than a minute)
@@ -35,11 +38,19 @@ bench: setup ## measure speed and compare it with the targets (ten minutes)
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks
 
 check: setup ## check format, lint, types, layers of imports and generated pages
+	@$(SIDE_BY_SIDE) check-types check-rest
+
+check-types:
+	@$(BIN)/mypy
+
+check-rest:
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
-	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/python docs/generate.py --check
+
+compile-tests: # once, because the workers of `make test` start together, and each of them would compile all test modules
+	@$(PYTEST) --collect-only -q >/dev/null || true # the run itself shows what is wrong with a module
 
 format: setup ## format the code and apply ruff's automatic corrections
 	@$(BIN)/ruff format .
