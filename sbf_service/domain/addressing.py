@@ -59,6 +59,8 @@ class NetworkAddresses:
     guests: tuple[Guest, ...]
     devices: tuple[str, ...] = ()
     """The addresses of devices with valid VPN profiles, without prefix length."""
+    gateways: tuple[str, ...] = ()
+    """The addresses of gateways, without prefix length."""
 
     @property
     def subnets(self) -> tuple[Address, ...]:
@@ -68,8 +70,8 @@ class NetworkAddresses:
         return find_subnets(self.guests) if self.guests else make_subnets(self.identity, 0)
 
     def list_used(self) -> dict[str, None]:
-        """Return the addresses of guests and devices without prefix length."""
-        return _list_used(self.guests) | dict.fromkeys(self.devices)
+        """Return the addresses of guests, devices and gateways without prefix length."""
+        return _list_used(self.guests) | dict.fromkeys((*self.devices, *self.gateways))
 
 
 def plan_network(spec: ClusterSpec, identity: NetworkIdentity, *, batch: bool) -> ClusterSpec:
@@ -109,8 +111,8 @@ def plan_member(spec: ClusterSpec, network: NetworkAddresses, *, batch: bool) ->
     return _assign(spec, found)
 
 
-def choose_device_addresses(network: NetworkAddresses) -> tuple[Address, ...]:
-    """Return one free address of each subnet for a device, from the end of the subnet downwards.
+def choose_device_addresses(network: NetworkAddresses, user: str = "the device") -> tuple[Address, ...]:
+    """Return one free address of each subnet for a device or gateway, from the end of the subnet downwards.
 
     Return no addresses for a network without subnets. Raise NoAddressFree if a subnet has no free address.
     """
@@ -119,8 +121,9 @@ def choose_device_addresses(network: NetworkAddresses) -> tuple[Address, ...]:
     for subnet, free in zip(network.subnets, found, strict=True):
         if not free:
             raise NoAddressFree(
-                f"expected 1 free address in subnet {subnet} for the device, got 0: the subnet is used by "
-                f"{count_of(len(network.guests), 'guest')} and {count_of(len(network.devices), 'address')} of devices; "
+                f"expected 1 free address in subnet {subnet} for {user}, got 0: the subnet is used by "
+                f"{count_of(len(network.guests), 'guest')} and {count_of(len(network.devices), 'address')} of devices"
+                f"{f' and {len(network.gateways)} of gateways' if network.gateways else ''}; "
                 "revoke VPN profiles with 'virtcloud access revoke', or create a cluster with a larger subnet"
             )
     return tuple(address for free in found for address in free)

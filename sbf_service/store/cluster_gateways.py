@@ -10,6 +10,7 @@ from typing import Final
 from sqlalchemy import bindparam, delete, insert, or_, select, update
 
 from sbf_service.store.columns import NAME_TYPE
+from sbf_service.store.gateway_tables import GatewayAddressRow
 from sbf_service.store.tables import Base, ClusterRow, ElementRow
 from sbf_service.store.unit_of_work import Unit
 from sbf_service.store.vpn_tables import (
@@ -52,6 +53,7 @@ _DELETE_ADDRESSES = delete(VpnAddressRow).where(VpnAddressRow.profile_id.in_(_PR
 _DELETE_CONNECTIONS = delete(VpnConnectionRow).where(VpnConnectionRow.profile_id.in_(_PROFILES))
 _DELETE_INVITATIONS = delete(VpnInvitationRow).where(VpnInvitationRow.cluster_id == bindparam("ended"))
 _DELETE_GATEWAYS = delete(ClusterGatewayRow).where(ClusterGatewayRow.cluster_id == bindparam("ended"))
+_DELETE_INTERFACES = delete(GatewayAddressRow).where(GatewayAddressRow.network_id == bindparam("ended"))
 _UNSYNCHRONIZED: Final = {"synchronize_session": False}
 
 
@@ -95,8 +97,9 @@ def revoke_profiles_of(unit: Unit, cluster_id: str) -> None:
 
 
 def delete_vpn_access(unit: Unit, cluster_id: str) -> None:
-    """Delete the gateways, invitations and connections of a cluster that has ended."""
-    unit.session.execute(_DELETE_INVITATIONS, {"ended": cluster_id}, execution_options=_UNSYNCHRONIZED)
+    """Delete the gateways, invitations and connections of a cluster that has ended, and gateways' addresses there."""
+    for statement in (_DELETE_INVITATIONS, _DELETE_INTERFACES):
+        unit.session.execute(statement, {"ended": cluster_id}, execution_options=_UNSYNCHRONIZED)
     if not _has_gateways(unit, cluster_id):
         return
     for statement in (_DELETE_CONNECTIONS, _DELETE_GATEWAYS):

@@ -24,6 +24,7 @@ from sbf_service.store.cluster_queries import (
     make_live_clusters,
     read_live_clusters,
 )
+from sbf_service.store.gateway_addresses import add_gateway_interfaces
 from sbf_service.store.guest_power import read_guest_powers
 from sbf_service.store.guest_seeds import add_network_seeds
 from sbf_service.store.observed_state import parse_observed_circuits, parse_observed_ports, record_saved
@@ -249,7 +250,7 @@ def make_wanted_document(unit: Unit, name: str) -> WantedDocument:
     read, row = read_wanted_revision(unit, name), require_element(unit, name)
     if not isinstance(read.wanted, HostWanted):
         raise Conflict(f"{row.kind} {name} has no agent: SBF configures it")
-    wanted = add_vpn(unit, name, add_network_seeds(unit, read.wanted))
+    wanted = add_gateway_interfaces(unit, name, add_vpn(unit, name, add_network_seeds(unit, read.wanted)))
     return WantedDocument(
         element=Name(name),
         revision=read.revision,

@@ -30,6 +30,7 @@ from sbf_service.store.cluster_queries import (
     parse_current_spec,
     read_networks,
 )
+from sbf_service.store.gateway_tables import GatewayAddressRow
 from sbf_service.store.service_ids import choose_service_id
 from sbf_service.store.tables import ClusterRow
 from sbf_service.store.unit_of_work import Unit
@@ -45,6 +46,11 @@ _READ_DEVICES = (
     .join(VpnProfileRow, VpnProfileRow.id == VpnAddressRow.profile_id)
     .where(VpnAddressRow.network_id == bindparam("network"))
     .order_by(VpnAddressRow.address)
+)
+_READ_GATEWAYS = (
+    select(GatewayAddressRow.address, GatewayAddressRow.gateway)
+    .where(GatewayAddressRow.network_id == bindparam("network"))
+    .order_by(GatewayAddressRow.address)
 )
 
 
@@ -75,7 +81,8 @@ def find_joinable_network(unit: Unit, spec: ClusterSpec) -> ClusterRow:
 
 
 def check_guests_distinct(unit: Unit, network: ClusterRow, spec: ClusterSpec) -> None:
-    """Raise GuestTaken if a guest has the name or an address of another guest, or the address of a device."""
+    """Raise GuestTaken if a guest has the name or an address of another guest, or the address of another computer."""
+    gateways = {f"address {address}": name for address, name in _read_gateway_addresses(unit, network).items()}
     devices = {f"address {address}": text for address, text in _read_device_addresses(unit, network).items()}
     taken = {identity: row for row, guest in _read_guests(unit, network) for identity in list_guest_identities(guest)}
     for guest in spec.guests:
@@ -87,13 +94,30 @@ def check_guests_distinct(unit: Unit, network: ClusterRow, spec: ClusterSpec) ->
                     f"guest {guest.name} has the {identity}, which {devices[identity]} has in the same network: choose "
                     "another, or revoke the device's profile with 'virtcloud access revoke'"
                 )
+            if identity in gateways:
+                raise GuestTaken(
+                    f"guest {guest.name} has the {identity}, which gateway {gateways[identity]} has in the same "
+                    "network: choose another"
+                )
 
 
 def read_network_addresses(unit: Unit, network: ClusterRow) -> NetworkAddresses:
     """Return the addresses of a network. The addresses of clusters that have ended are free."""
     identity = NetworkIdentity(network.owner, network.key, network.attempt)
     guests = tuple(guest for _, guest in _read_guests(unit, network))
-    return NetworkAddresses(identity, parse_current_spec(network), guests, tuple(_read_device_addresses(unit, network)))
+    return NetworkAddresses(
+        identity,
+        parse_current_spec(network),
+        guests,
+        tuple(_read_device_addresses(unit, network)),
+        tuple(_read_gateway_addresses(unit, network)),
+    )
+
+
+def _read_gateway_addresses(unit: Unit, network: ClusterRow) -> dict[str, str]:
+    """Return the gateways that have an interface in a network, by address."""
+    rows = unit.connection.execute(_READ_GATEWAYS, {"network": network.id})
+    return {row.address: row.gateway for row in rows}
 
 
 def _read_device_addresses(unit: Unit, network: ClusterRow) -> dict[str, str]:

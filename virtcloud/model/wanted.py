@@ -257,6 +257,8 @@ class Segment(Document):
     """The devices that may join the network through this gateway."""
     guest_macs: Annotated[tuple[Mac, ...], OMIT_EMPTY] = ()
     """The MAC addresses of all guests of the network, if the segment has grants. Devices must not use them."""
+    gateway_addresses: Annotated[tuple[Address, ...], OMIT_EMPTY] = ()
+    """The gateway's own addresses in the network. `[]`: the gateway has no interface in the network."""
 
 
 class HostWanted(Document):

@@ -1,0 +1,67 @@
+"""Gateways' own addresses in networks. A gateway with addresses has an interface in the network.
+
+A gateway gets addresses when the network first needs the gateway as router, as relay of SSH sessions or as server. The
+addresses stay with the gateway until the network ends.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from sqlalchemy import bindparam, insert, select
+
+from sbf_service.domain.addressing import choose_device_addresses
+from sbf_service.domain.gateway_access import add_gateway_addresses
+from sbf_service.store.columns import NAME_TYPE
+from sbf_service.store.gateway_tables import GatewayAddressRow
+from sbf_service.store.networks import read_network_addresses
+from sbf_service.store.revisions import increment_revisions
+from sbf_service.store.tables import ClusterRow
+from sbf_service.store.unit_of_work import Unit, read_topology, record_audit
+from virtcloud.model.values import Address, Name
+from virtcloud.model.wanted import HostWanted
+
+_READ = select(GatewayAddressRow.network_id, GatewayAddressRow.address, GatewayAddressRow.prefix_length).where(
+    GatewayAddressRow.gateway == bindparam("gateway"),
+    GatewayAddressRow.network_id.in_(bindparam("networks", type_=NAME_TYPE, expanding=True)),
+)
+
+
+def ensure_gateway_addresses(unit: Unit, network: ClusterRow, gateway: Name) -> tuple[Address, ...]:
+    """Return the addresses of a gateway in a network: one of each subnet. Assign them if the gateway has none.
+
+    ``network`` is the cluster that created the network. The gateway must be a gateway of one of the network's clusters.
+    If addresses are assigned, the gateway's revision is incremented. Raise NoAddressFree if a subnet has no free
+    address.
+    """
+    found = read_gateway_addresses(unit, gateway, [network.id])
+    if network.id in found:
+        return found[network.id]
+    addresses = choose_device_addresses(read_network_addresses(unit, network), f"gateway {gateway}")
+    rows = [_make_values(network.id, gateway, address) for address in addresses]
+    if rows:
+        unit.connection.execute(insert(GatewayAddressRow), rows)
+        increment_revisions(unit, [gateway])
+        why = f"{gateway} has {' and '.join(addresses)}"
+        record_audit(unit, "gateway_addressed", element=gateway, why=why, cluster_id=network.id)
+    return addresses
+
+
+def read_gateway_addresses(unit: Unit, gateway: Name, networks: Iterable[str]) -> Mapping[str, tuple[Address, ...]]:
+    """Return the addresses of a gateway by network: IPv4 first. ``networks`` are IDs of networks."""
+    found: dict[str, list[Address]] = defaultdict(list)
+    for network, address, length in unit.connection.execute(_READ, {"gateway": gateway, "networks": list(networks)}):
+        found[network].append(Address(f"{address}/{length}"))
+    return {network: tuple(sorted(addresses, key=lambda text: ":" in text)) for network, addresses in found.items()}
+
+
+def add_gateway_interfaces(unit: Unit, name: str, wanted: HostWanted) -> HostWanted:
+    """Return the wanted state of a gateway with its addresses in networks. Other elements are not changed."""
+    if name not in read_topology(unit).gateways or not wanted.segments:
+        return wanted
+    networks = [segment.id for segment in wanted.segments]
+    return add_gateway_addresses(wanted, read_gateway_addresses(unit, Name(name), networks))
+
+
+def _make_values(network: str, gateway: Name, address: Address) -> dict[str, object]:
+    text, _, length = address.partition("/")
+    return {"network_id": network, "address": text, "prefix_length": int(length), "gateway": gateway}
