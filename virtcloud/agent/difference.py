@@ -10,6 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 
+from virtcloud.agent.gateway.namespace_config import derive_gateway_mac
+from virtcloud.agent.gateway.namespace_difference import (
+    NamespaceStep,
+    ObservedNamespace,
+    find_namespace_changes,
+    find_unwanted_namespaces,
+)
 from virtcloud.agent.gateway.vpn_difference import (
     ObservedVpn,
     VpnStep,
@@ -89,6 +96,7 @@ class ObservedHost:
     filters: ObservedFilters | None = None
     servers: tuple[ObservedServer, ...] = ()
     vpn: ObservedVpn = field(default_factory=ObservedVpn)
+    namespaces: tuple[ObservedNamespace, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +209,7 @@ Step = (
     | RemoveSegment
     | BuildSegment
     | FilterGuests
+    | NamespaceStep
     | ServeGuests
     | StartGuest
     | StopServing
@@ -214,8 +223,9 @@ def compute_difference(wanted: HostWanted, observed: ObservedHost) -> list[Step]
     filters = [] if observed.filters is None else _filter_changes(wanted, observed.filters)
     servers = find_unwanted_servers(wanted.segments, observed.servers)
     vpn = find_vpn_removals(wanted, observed.vpn)
+    namespaces = find_unwanted_namespaces(wanted.segments, observed.namespaces)
     starts = find_server_starts(wanted, observed.vpn)
-    return [*vpn, *servers, *_removals(wanted, observed), *filters, *starts, *_creations(wanted, observed)]
+    return [*vpn, *namespaces, *servers, *_removals(wanted, observed), *filters, *starts, *_creations(wanted, observed)]
 
 
 def digest(segment: Segment, guest: GuestWanted) -> str:
@@ -269,10 +279,18 @@ def _device_ports(segment: Segment, wanted: HostWanted) -> Iterator[DevicePort]:
         if cluster == segment.id:
             yield DevicePort(
                 port,
-                (*segment.guest_macs, *((HOST_SERVICE_MAC,) if segment.host_services else ())),
+                (*segment.guest_macs, *_list_server_macs(segment)),
                 granted if segment.filters == "addresses" else None,
                 served=bool(segment.host_services),
             )
+
+
+def _list_server_macs(segment: Segment) -> Iterator[str]:
+    """Yield the MAC addresses of the hosts' server and of this gateway in a network."""
+    if segment.host_services:
+        yield HOST_SERVICE_MAC
+    if segment.gateway_addresses:
+        yield derive_gateway_mac(segment)
 
 
 def _guest_ports(segment: Segment) -> set[GuestPort]:
@@ -305,6 +323,7 @@ def _creations(wanted: HostWanted, observed: ObservedHost) -> Iterator[Step]:
             yield BuildSegment(segment, (*faults.get((segment.id, segment.vlan), ()), *mtu_faults))
         yield from find_server_changes(segment, observed.servers)
         yield from find_port_changes(segment, wanted, observed.vpn)
+        yield from find_namespace_changes(segment, observed.namespaces)
         for guest in segment.guests:
             if (segment.id, guest.name) not in running and guest.power is None:
                 yield StartGuest(segment, guest)

@@ -18,6 +18,8 @@ from virtcloud.agent.difference import (
     StopGuests,
     WritePeerFiles,
 )
+from virtcloud.agent.gateway.cluster_namespaces import ClusterNamespaces
+from virtcloud.agent.gateway.namespace_difference import BuildNamespace, NamespaceStep, RemoveNamespace
 from virtcloud.agent.gateway.vpn_difference import AddVpnPort, ObservedVpn, VpnStep
 from virtcloud.agent.gateway.vpn_gateway import VpnGateway
 from virtcloud.agent.guest_access.guest_channels import GuestChannel, LogChannel, open_console, open_tcp
@@ -64,17 +66,20 @@ class LocalHost:
         consoles: GuestConsoles | None = None,
         servers: DnsmasqServers | None = None,
         vpn: VpnGateway | None = None,
+        namespaces: ClusterNamespaces | None = None,
     ) -> None:
-        """Reconcile ``segments``, ``guests``, ``filters``, ``servers`` and ``vpn``.
+        """Reconcile ``segments``, ``guests``, ``filters``, ``servers``, ``vpn`` and ``namespaces``.
 
         Without ``filters``, guests may send any frame. Without ``servers``, no guest gets DHCP and DNS from the host.
-        Without ``vpn``, no device joins a network through this host.
+        Without ``vpn``, no device joins a network through this host. Without ``namespaces``, this host has no addresses
+        in networks.
         """
         self._segments = segments
         self._guests = guests
         self._filters = filters
         self._servers = servers
         self._vpn = vpn
+        self._namespaces = namespaces
         self.consoles = consoles or GuestConsoles()
         self.root_reservations = guests.root_reservations
         self._orphans_removed_for: HostWanted | None = None
@@ -106,7 +111,9 @@ class LocalHost:
         self._interfaces = self._segments.list_interfaces()
         servers = self._servers.read(self._interfaces) if self._servers else ()
         vpn = self._vpn.read(self._interfaces) if self._vpn else ObservedVpn()
-        return ObservedHost(self._segments.read(self._interfaces), guests, hypervisor_errors, filters, servers, vpn)
+        namespaces = self._namespaces.read(self._interfaces) if self._namespaces else ()
+        segments = self._segments.read(self._interfaces)
+        return ObservedHost(segments, guests, hypervisor_errors, filters, servers, vpn, namespaces)
 
     def remove_orphaned_files(self, wanted: HostWanted) -> None:
         """Remove the files of guests that are not wanted and have no domain, once for each wanted state.
@@ -128,7 +135,9 @@ class LocalHost:
         Raise Refused if the kernel or a hypervisor refuses the step. Raise Unsafe if the step would change a foreign
         object. Raise Unreachable if a hypervisor does not answer.
         """
-        if isinstance(step, StopGuests | RemoveSegment | ServeGuests | StartGuest | StopServing | VpnStep):
+        if isinstance(
+            step, StopGuests | RemoveSegment | ServeGuests | StartGuest | StopServing | VpnStep | NamespaceStep
+        ):
             self._interfaces = None
         try:
             match step:
@@ -149,7 +158,7 @@ class LocalHost:
             self._orphans_removed_for = None  # the removal of files may have failed: try again at the next reading
             raise
 
-    def _apply_service(self, step: FilterGuests | ServeGuests | StopServing | VpnStep) -> None:
+    def _apply_service(self, step: FilterGuests | ServeGuests | StopServing | VpnStep | NamespaceStep) -> None:
         match step:
             case FilterGuests(_, ports):
                 if self._filters:
@@ -157,6 +166,9 @@ class LocalHost:
             case ServeGuests() | StopServing():
                 if self._servers:
                     self._servers.apply(step)
+            case BuildNamespace() | RemoveNamespace():
+                if self._namespaces:
+                    self._namespaces.apply(step)
             case AddVpnPort() if self._filters is None:
                 raise Refused(
                     'the filters of this gateway are off, but devices must be filtered: set filters = "strict" under '
@@ -211,7 +223,8 @@ def open_host(
         filters = _open_filters(settings)
         guests = LocalGuests(hypervisors, _guest_settings(settings), pause, cache=cache, consoles=consoles)
         servers = DnsmasqServers(kernel, settings.state / "servers", has_filters=filters is not None)
-        yield LocalHost(segments, guests, filters, consoles, servers, vpn)
+        namespaces = ClusterNamespaces(kernel, settings.namespaces)
+        yield LocalHost(segments, guests, filters, consoles, servers, vpn, namespaces)
     finally:
         vpn.close()
         consoles.close()

@@ -145,6 +145,11 @@ class AgentSettings(Document):
     )
     socket_uids: tuple[int, ...] = Field((), description="User IDs that may use the job socket, besides root.")
     jobs: Path = Field(Path("/run/virtcloud/jobs"), description="Parent folder of the folders with jobs' files.")
+    namespaces: Path = Field(
+        Path("/run/virtcloud/namespaces"),
+        description="Folder of a gateway's network namespaces. Each file is the namespace of the gateway in one "
+        "network: `nsenter --net=FILE ip address`.",
+    )
     hypervisors: dict[Hypervisor, str] = Field(
         default_factory=dict,
         description="Address of libvirt for each kind of hypervisor: "

@@ -128,5 +128,6 @@ def list_uplink_ports(bridge: KernelInterface, interfaces: Iterable[KernelInterf
         and names.vlan_of_job_port(interface.name) is None
         and names.vlan_of_server_port(interface.name) is None
         and names.vlan_of_vpn_port(interface.name) is None
+        and names.vlan_of_gateway_port(interface.name) is None
         and (interface.name == uplink or (uplink is None and names.cluster_of_alias(interface.alias) == cluster))
     ]

@@ -76,6 +76,16 @@ class NetlinkKernel:
             self._socket.link("add", ifname=name, kind="veth", mtu=mtu, peer=peer_attributes)
             return self._index(name)
 
+    def add_namespace_veth(self, name: str, peer: str, descriptor: int, mtu: int, mac: str) -> int:
+        """Create a veth pair in the state down, with ``peer`` in an open network namespace.
+
+        ``mac`` is the MAC address of ``peer``. Return the index of the interface ``name``.
+        """
+        with _translate_errors(f"create the interfaces {name} and {peer}"):
+            peer_attributes = {"ifname": peer, "net_ns_fd": descriptor, "mtu": mtu, "address": mac}
+            self._socket.link("add", ifname=name, kind="veth", mtu=mtu, peer=peer_attributes)
+            return self._index(name)
+
     def change(self, index: int, **values: Any) -> None:  # noqa: ANN401 - netlink's attributes
         """Change ``name``, ``alias``, ``mtu``, ``master`` or ``up`` of an interface, in one netlink message."""
         attribute_names = {"name": "ifname", "alias": "ifalias"}

@@ -13,8 +13,9 @@ the bridge port of the      ``vs<vlan>``                                    ``vs
 DHCP and DNS server
 tap of an OpenVPN server    ``vpn-udp`` or ``vpn-tcp``                      ``vpn-udp``
 the VPN's bridge port       ``<tap>.<vlan>``                                ``vpn-udp.100``
+a gateway's own port        ``vg<vlan>``                                    ``vg100``
 interface without alias     ``vcnew-``, ``vcnewb-``, ``vcnewj-<vlan>``,     ``vcnew-100``
-                            ``vcnews-<vlan>`` or ``vcnewv-<vlan>``
+                            ``vcnews-``, ``vcnewv-`` or ``vcnewg-<vlan>``
 libvirt domain              ``vc-<cluster id>-<guest>``                     ``vc-4c1f-g1``
 a job's files               ``<key>``                                       ``12.pbs``
 a job's files, if that      ``<46 of the key>~<16 hex>``
@@ -40,6 +41,7 @@ ALIAS_PREFIX = "virtcloud:"
 _BRIDGE = re.compile(r"br([1-9][0-9]{0,3})")
 _JOB_PORT = re.compile(r"vj([1-9][0-9]{0,3})-[0-9a-f]{8}")
 _SERVER_PORT = re.compile(r"vs([1-9][0-9]{0,3})")
+_GATEWAY_PORT = re.compile(r"vg([1-9][0-9]{0,3})")
 _VPN_PORT = re.compile(r"vpn-(?:udp|tcp)\.([1-9][0-9]{0,3})")
 VPN_ALIAS = "virtcloud-vpn"
 """The ownership alias of the taps of OpenVPN servers."""
@@ -94,6 +96,22 @@ def vlan_of_server_port(name: str) -> int | None:
     """Parse the VLAN ID from the name of a server's port. Return None for another name."""
     match = _SERVER_PORT.fullmatch(name)
     return int(match.group(1)) if match else None
+
+
+def gateway_port_name(vlan: int) -> str:
+    """Return the name of the port of a gateway's network namespace on the cluster's bridge."""
+    return f"vg{vlan}"
+
+
+def vlan_of_gateway_port(name: str) -> int | None:
+    """Parse the VLAN ID from the name of a gateway's own port. Return None for another name."""
+    match = _GATEWAY_PORT.fullmatch(name)
+    return int(match.group(1)) if match else None
+
+
+def temporary_gateway_port_name(vlan: int) -> str:
+    """Return the name that a gateway's own port has until its ownership alias is set."""
+    return f"vcnewg-{vlan}"
 
 
 def vpn_port_name(tap: str, vlan: int) -> str:

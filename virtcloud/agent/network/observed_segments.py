@@ -103,5 +103,6 @@ def is_job_port(interface: KernelInterface, cluster: str | None, vlan: int) -> b
 def _vlan_ids(interface: KernelInterface) -> set[int]:
     """Return the VLAN ID of a tagged interface, a bridge, or a port of a job or server. Otherwise, return no ID."""
     name = interface.name
-    vlan_in_name = names.vlan_of_bridge(name) or names.vlan_of_job_port(name) or names.vlan_of_server_port(name)
-    return {interface.vlan if interface.kind == "vlan" else vlan_in_name} - {None}  # type: ignore[return-value]
+    parsers = (names.vlan_of_bridge, names.vlan_of_job_port, names.vlan_of_server_port, names.vlan_of_gateway_port)
+    in_name = next((vlan for parse in parsers if (vlan := parse(name)) is not None), None)
+    return {interface.vlan if interface.kind == "vlan" else in_name} - {None}  # type: ignore[return-value]

@@ -1,0 +1,239 @@
+"""Tests of a gateway's namespaces on the real kernel: what guests reach, and faults."""
+
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import kernel_links
+import pytest
+
+from virtcloud.agent.gateway.cluster_namespaces import ClusterNamespaces
+from virtcloud.agent.gateway.namespace_difference import find_namespace_changes, find_unwanted_namespaces
+from virtcloud.agent.network import names
+from virtcloud.agent.network.kernel import NetlinkKernel
+from virtcloud.model.errors import NotFound
+from virtcloud.model.wanted import Segment
+
+Run = Callable[[Callable[[], object]], object]
+GATEWAY4, GATEWAY6 = "10.0.0.246", "fd00::246"
+
+
+def make_segment(vlan: int = 100) -> Segment:
+    """Return a segment. All clusters have the same addresses."""
+    addresses = (f"{GATEWAY4}/24", f"{GATEWAY6}/64")
+    return Segment.model_validate(
+        {"id": f"c{vlan}", "key": "demo", "vlan": vlan, "port": "eth0", "gateway_addresses": addresses}
+    )
+
+
+def ip(command: str) -> None:
+    subprocess.run([shutil.which("ip") or "ip", *command.split()], check=True)  # noqa: S603 - iproute2
+
+
+class Gateway:
+    """A gateway whose clusters have a bridge and one guest each: the interface ``guest<vlan>``."""
+
+    def __init__(self, kernel: NetlinkKernel, folder: Path, *vlans: int) -> None:
+        self.kernel, self.folder = kernel, folder / "namespaces"
+        self.segments = tuple(make_segment(vlan) for vlan in vlans or (100,))
+        self.namespaces = ClusterNamespaces(kernel, self.folder)
+        for segment in self.segments:
+            self._add_network(segment.vlan)
+
+    def _add_network(self, vlan: int) -> None:
+        bridge = self.kernel.add_bridge(f"br{vlan}")
+        self.kernel.change(bridge, alias=names.ownership_alias(f"c{vlan}"), mtu=1400, up=True)
+        kernel_links.link("add", ifname=f"port{vlan}", kind="veth", peer=f"guest{vlan}")
+        self.kernel.change(self.kernel._index(f"port{vlan}"), master=bridge, up=True)
+        Path(f"/proc/sys/net/ipv6/conf/guest{vlan}/accept_dad").write_text("0")
+        self.kernel.change(self.kernel._index(f"guest{vlan}"), up=True)
+        for address in ("10.0.0.5/24", "fd00::5/64"):
+            ip(f"address add {address} dev guest{vlan}")
+
+    def find_steps(self) -> list[str]:
+        return [str(step) for step in self._find_steps()]
+
+    def _find_steps(self) -> Iterator[object]:
+        observed = self.namespaces.read(self.kernel.list_interfaces())
+        yield from find_unwanted_namespaces(self.segments, observed)
+        for segment in self.segments:
+            yield from find_namespace_changes(segment, observed)
+
+    def reconcile(self) -> list[str]:
+        """Apply the steps. Return the steps that remain."""
+        for step in list(self._find_steps()):
+            self.namespaces.apply(step)  # type: ignore[arg-type] # all steps are those of namespaces
+        return self.find_steps()
+
+    def run(self, *command: str) -> str:
+        """Run a program in the namespace of the first network."""
+        enter = [shutil.which("nsenter") or "nsenter", f"--net={self.folder / 'c100'}", *command]
+        return subprocess.run(enter, check=True, capture_output=True, text=True).stdout  # noqa: S603 - tests' commands
+
+    def ping(self, address: str = GATEWAY4, vlan: int = 100) -> bool:
+        command = [shutil.which("ping") or "ping", "-c1", "-W2", "-I", f"guest{vlan}", address]
+        return subprocess.run(command, check=False, capture_output=True).returncode == 0  # noqa: S603 - iputils
+
+    def close(self) -> None:
+        for path in self.folder.glob("*"):
+            self.namespaces.ensure_no_namespace(path.name)
+
+
+@pytest.fixture
+def with_gateway(in_namespace: Run) -> Callable[..., object]:
+    """Return a function that runs code with a gateway, in a new network namespace of the real kernel."""
+
+    def run(work: Callable[[Gateway], object], *vlans: int) -> object:
+        def run_opened() -> object:
+            with TemporaryDirectory(prefix="gateway-") as folder, closing(NetlinkKernel()) as kernel:
+                gateway = Gateway(kernel, Path(folder), *vlans)
+                try:
+                    gateway.reconcile()
+                    return work(gateway)
+                finally:
+                    gateway.close()
+
+        return in_namespace(run_opened)
+
+    return run
+
+
+@contextmanager
+def listening(gateway: Gateway) -> Iterator[None]:
+    """Run a program that accepts TCP connections to port 7000 in the namespace."""
+    code = "import socket; s = socket.create_server(('', 7000)); print('ready', flush=True); s.accept()"
+    enter = [shutil.which("nsenter") or "nsenter", f"--net={gateway.folder / 'c100'}", sys.executable, "-c", code]
+    with subprocess.Popen(enter, stdout=subprocess.PIPE) as server:  # noqa: S603 - the program above
+        assert server.stdout is not None
+        server.stdout.readline()
+        try:
+            yield
+        finally:
+            server.kill()
+
+
+def connect(address: str = GATEWAY4) -> str:
+    with socket.socket() as client:
+        client.settimeout(0.5)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"guest100")
+        try:
+            client.connect((address, 7000))
+        except OSError as error:
+            return str(error)
+        return "connected"
+
+
+def test_a_guest_can_ping_the_gateway(with_gateway: Callable[..., object]) -> None:
+    assert with_gateway(lambda gateway: (gateway.ping(), gateway.ping(GATEWAY6))) == (True, True)
+
+
+def test_identical_networks_have_namespaces_of_their_own(with_gateway: Callable[..., object]) -> None:
+    def work(gateway: Gateway) -> object:
+        gateway.run("ip", "link", "set", "eth0", "down")
+        return gateway.ping(vlan=100), gateway.ping(vlan=200)
+
+    assert with_gateway(work, 100, 200) == (False, True)
+
+
+def test_a_program_in_the_namespace_accepts_no_connections(with_gateway: Callable[..., object]) -> None:
+    def work(gateway: Gateway) -> object:
+        with listening(gateway):
+            return connect()
+
+    assert with_gateway(work) == "timed out"
+
+
+DRIFT = {
+    "address": "ip address delete 10.0.0.246/24 dev eth0",
+    "other address": "ip address add 10.0.0.9/24 dev eth0",
+    "down": "ip link set eth0 down",
+    "flush": "nft flush ruleset",
+    "policy": "nft 'add chain inet virtcloud input { policy accept; }'",
+    "dormant": "nft 'add table inet virtcloud { flags dormant; }'",
+    "hook": "nft delete chain inet virtcloud forward",
+    "sysctl": "sh -c 'echo 1 > /proc/sys/net/ipv4/ip_forward'",
+    "device": "ip link delete eth0",
+}
+
+
+def test_drift_in_a_namespace_is_corrected(with_gateway: Callable[..., object]) -> None:
+    def drift(gateway: Gateway, command: str) -> object:
+        gateway.run("sh", "-c", command)
+        return len(gateway.find_steps()), gateway.reconcile()
+
+    def work(gateway: Gateway) -> object:
+        return gateway.find_steps(), {name: drift(gateway, command) for name, command in DRIFT.items()}, gateway.ping()
+
+    assert with_gateway(work) == ([], dict.fromkeys(DRIFT, (1, [])), True)
+
+
+PORT_DRIFT = {
+    "port": "ip link delete vg100",
+    "port down": "ip link set vg100 down",
+    "bridge": "ip link set vg100 nomaster",
+    "mtu": "ip link set vg100 mtu 1300",
+    "file": "umount FOLDER/c100",
+}
+
+
+def test_drift_of_a_port_is_corrected(with_gateway: Callable[..., object]) -> None:
+    def drift(gateway: Gateway, command: str) -> object:
+        subprocess.run(command.replace("FOLDER", str(gateway.folder)).split(), check=True)  # noqa: S603 - see above
+        return len(gateway.find_steps()), gateway.reconcile()
+
+    def work(gateway: Gateway) -> object:
+        return {name: drift(gateway, command) for name, command in PORT_DRIFT.items()}, gateway.ping()
+
+    assert with_gateway(work) == (dict.fromkeys(PORT_DRIFT, (1, [])), True)
+
+
+def test_the_next_agent_finds_the_namespace_unchanged(with_gateway: Callable[..., object]) -> None:
+    def work(gateway: Gateway) -> object:
+        gateway.namespaces = ClusterNamespaces(gateway.kernel, gateway.folder)
+        return gateway.find_steps()
+
+    assert with_gateway(work) == []
+
+
+def test_the_gateway_keeps_its_mac_address(with_gateway: Callable[..., object]) -> None:
+    def work(gateway: Gateway) -> object:
+        before = gateway.run("ip", "-br", "link")
+        ip("link delete vg100")
+        gateway.reconcile()
+        after = gateway.run("ip", "-br", "link")
+        return len({text.split("eth0")[1].split()[1] for text in (before, after)})
+
+    assert with_gateway(work) == 1
+
+
+def test_a_leftover_port_is_replaced(with_gateway: Callable[..., object]) -> None:
+    """The agent was killed before the port had its alias."""
+
+    def work(gateway: Gateway) -> object:
+        ip("link set vg100 down")
+        ip("link set vg100 name vcnewg-100")
+        return gateway.reconcile(), gateway.ping()
+
+    assert with_gateway(work) == ([], True)
+
+
+def test_a_network_without_gateway_addresses_leaves_nothing(with_gateway: Callable[..., object]) -> None:
+    def work(gateway: Gateway) -> object:
+        gateway.segments = ()
+        steps = gateway.reconcile()
+        ports = [interface.name for interface in gateway.kernel.list_interfaces() if interface.name.startswith("vg")]
+        mounts = Path("/proc/self/mounts").read_text().count(str(gateway.folder))
+        return steps, ports, mounts, list(gateway.folder.iterdir())
+
+    assert with_gateway(work) == ([], [], 0, [])
+
+
+def test_an_unknown_network_has_no_namespace(tmp_path: Path) -> None:
+    namespaces = ClusterNamespaces(None, tmp_path)  # type: ignore[arg-type] # no operation of the kernel is needed
+    with pytest.raises(NotFound, match="no network namespace of cluster c300"), namespaces.open_namespace("c300"):
+        pytest.fail("opened")

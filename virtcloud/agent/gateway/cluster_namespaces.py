@@ -1,0 +1,219 @@
+"""The network namespaces of a gateway: one for each network in which the gateway has addresses.
+
+A namespace is bound to the file ``<folder>/<cluster id>``, as ip-netns(8) does. So it stays when the agent ends, and an
+administrator enters it with ``nsenter --net=FILE``. A reboot removes all namespaces. A veth pair connects the namespace
+to the network's bridge; the port on the bridge has the cluster's ownership alias.
+"""
+
+import ctypes
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from virtcloud.agent import log
+from virtcloud.agent.files import refuse_os_errors
+from virtcloud.agent.gateway import namespace_program
+from virtcloud.agent.gateway.namespace_config import DEVICE, SYSCTLS, derive_gateway_mac, make_namespace_config
+from virtcloud.agent.gateway.namespace_difference import (
+    BuildNamespace,
+    NamespaceStep,
+    ObservedNamespace,
+    find_gateway_ports,
+)
+from virtcloud.agent.host_services.server_processes import PACKAGE_ROOT
+from virtcloud.agent.network import names
+from virtcloud.agent.network.interfaces import KernelInterface
+from virtcloud.model.errors import NotFound, Refused
+from virtcloud.model.wanted import Segment
+
+NS_GET_NSTYPE: Final = 0xB703  # linux/nsfs.h, ioctl_ns(2)
+CLONE_NEWNET: Final = 0x40000000
+MNT_DETACH: Final = 2  # umount2(2)
+LIMIT_S: Final = 30.0
+"""Time limit in seconds of the program that reads or configures namespaces."""
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
+
+
+class NamespaceKernel(Protocol):
+    """The operations of the kernel that the ports of namespaces need."""
+
+    def list_interfaces(self) -> list[KernelInterface]:
+        """Return all interfaces."""
+
+    def add_namespace_veth(self, name: str, peer: str, descriptor: int, mtu: int, mac: str) -> int:
+        """Create a veth pair with ``peer`` in an open network namespace. Return the index of ``name``."""
+
+    def change(self, index: int, **values: Any) -> None:  # noqa: ANN401 - netlink's attributes
+        """Change ``name``, ``alias``, ``mtu``, ``master`` or ``up`` of an interface."""
+
+    def disable_host_ip(self, index: int, name: str) -> None:
+        """Stop the host's IP stack from using an interface."""
+
+    def delete(self, index: int) -> None:
+        """Delete an interface. An absent interface is success."""
+
+
+class ClusterNamespaces:
+    """The namespaces of all networks of this gateway. All operations are idempotent."""
+
+    def __init__(self, kernel: NamespaceKernel, folder: Path) -> None:
+        """Bind namespaces to files in ``folder``, which the first namespace creates."""
+        self._kernel = kernel
+        self._folder = folder
+
+    @contextmanager
+    def open_namespace(self, cluster: str) -> Iterator[int]:
+        """Open the namespace of a network, for setns(2) in a child process. Any thread may call this method.
+
+        Raise NotFound if this gateway has no namespace in the network.
+        """
+        descriptor = self._open(cluster)
+        if descriptor is None:
+            raise NotFound(f"this gateway has no network namespace of cluster {cluster}")
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def read(self, interfaces: Sequence[KernelInterface]) -> tuple[ObservedNamespace, ...]:
+        """Return the namespaces that have a file, or a port among the gateway's interfaces."""
+        ports = find_gateway_ports(interfaces)
+        with refuse_os_errors(f"read the network namespaces in {self._folder}"):
+            files = {path.name for path in self._folder.iterdir()} if self._folder.exists() else set()
+        states: dict[str, Any] = {}
+        with ExitStack() as stack:
+            opened = {}
+            for cluster in sorted(files):
+                with suppress(NotFound):
+                    opened[cluster] = stack.enter_context(self.open_namespace(cluster))
+            states = _read_states(opened) if opened else {}
+        return tuple(
+            ObservedNamespace(cluster, states.get(cluster), ports.get(cluster, {}))
+            for cluster in sorted(files | ports.keys())
+        )
+
+    def apply(self, step: NamespaceStep) -> None:
+        """Apply one step. Raise Refused if the kernel refuses it."""
+        if isinstance(step, BuildNamespace):
+            self.ensure_namespace(step.segment)
+        else:
+            self.ensure_no_namespace(step.cluster)
+
+    def ensure_namespace(self, segment: Segment) -> None:
+        """Create the namespace of a network, or correct its faults. Raise Refused if the bridge is missing."""
+        interfaces = {interface.name: interface for interface in self._kernel.list_interfaces()}
+        bridge = interfaces.get(names.bridge_name(segment.vlan))
+        if bridge is None or names.cluster_of_alias(bridge.alias) != segment.id:
+            raise Refused(f"expected bridge {names.bridge_name(segment.vlan)} of cluster {segment.key}, found none")
+        self._ensure_file(segment.id)
+        with self.open_namespace(segment.id) as descriptor:
+            port = self._ensure_port(segment, bridge, interfaces, descriptor)
+            specification = make_namespace_config(segment).as_specification()
+            (answer,) = _run_program([{**specification, "descriptor": descriptor, "mtu": bridge.mtu}])
+            if "error" in answer:
+                raise Refused(f"cannot configure the network namespace of cluster {segment.key}: {answer['error']}")
+            self._kernel.change(port, up=True)
+
+    def ensure_no_namespace(self, cluster: str) -> None:
+        """Remove a network's namespace and its port. An absent namespace is success."""
+        for interface in self._kernel.list_interfaces():
+            is_port = names.vlan_of_gateway_port(interface.name) is not None
+            if is_port and names.cluster_of_alias(interface.alias) == cluster:
+                self._kernel.delete(interface.index)
+        path = self._folder / cluster
+        with refuse_os_errors(f"remove the network namespace {path}"), suppress(FileNotFoundError):
+            while _LIBC.umount2(os.fsencode(path), MNT_DETACH) == 0:
+                pass
+            path.unlink()
+
+    def _open(self, cluster: str) -> int | None:
+        try:
+            descriptor = os.open(self._folder / cluster, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        with suppress(OSError):  # a file to which no namespace is bound
+            if fcntl.ioctl(descriptor, NS_GET_NSTYPE) == CLONE_NEWNET:
+                return descriptor
+        os.close(descriptor)
+        return None
+
+    def _ensure_file(self, cluster: str) -> None:
+        """Create a namespace and bind it to its file, unless the file has a namespace."""
+        descriptor = self._open(cluster)
+        if descriptor is not None:
+            os.close(descriptor)
+            return
+        path = self._folder / cluster
+        with refuse_os_errors(f"create the network namespace {path}"):
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            path.touch(mode=0o600)
+        unshare = shutil.which("unshare", path=namespace_program.SEARCH_PATH)
+        if unshare is None:
+            raise Refused("the program unshare is missing: install the package util-linux")
+        command = [unshare, f"--net={path}", sys.executable, "-I", "-S", "-c", ""]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - util-linux
+        if done.returncode:
+            raise Refused(f"cannot create the network namespace {path}: {done.stderr.strip()}")
+        log.info("namespace_created", cluster=cluster)
+
+    def _ensure_port(
+        self, segment: Segment, bridge: KernelInterface, interfaces: dict[str, KernelInterface], descriptor: int
+    ) -> int:
+        """Return the index of the port. Create the veth pair unless its other end is in the namespace.
+
+        The port has an ownership alias before it is attached to the bridge, and is set up last.
+        """
+        name, temporary = names.gateway_port_name(segment.vlan), names.temporary_gateway_port_name(segment.vlan)
+        port = interfaces.get(name)
+        (state,) = _run_program([{"descriptor": descriptor, "sysctls": []}])
+        is_owned = port is not None and names.cluster_of_alias(port.alias) == segment.id
+        if port is None or not is_owned or DEVICE not in state.get("interfaces", {}):
+            for former in (port, interfaces.get(temporary)):
+                if former is not None:
+                    self._kernel.delete(former.index)
+            mac = derive_gateway_mac(segment)
+            index = self._kernel.add_namespace_veth(temporary, DEVICE, descriptor, bridge.mtu, mac)
+            self._kernel.change(index, name=name, alias=names.ownership_alias(segment.id))
+        else:
+            index = port.index
+        self._kernel.disable_host_ip(index, name)
+        self._kernel.change(index, master=bridge.index, mtu=bridge.mtu)
+        return index
+
+
+def _read_states(opened: Mapping[str, int]) -> dict[str, Any]:
+    """Return the states of open namespaces by cluster ID. If the program fails, all of them have this error."""
+    try:
+        answers = _run_program([{"descriptor": descriptor, "sysctls": SYSCTLS} for descriptor in opened.values()])
+    except Refused as error:
+        return {cluster: {"error": str(error)} for cluster in opened}
+    return dict(zip(opened, answers, strict=True))
+
+
+def _run_program(requests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Run `namespace_program` with open namespaces. Return its answers. Raise Refused if it fails."""
+    module = namespace_program.__name__
+    code = f"import sys; sys.path.append({str(PACKAGE_ROOT)!r}); from {module} import main; main()"
+    try:
+        done = subprocess.run(  # noqa: S603 - a module of this package
+            [sys.executable, "-I", "-S", "-c", code],
+            input=json.dumps(requests),
+            capture_output=True,
+            text=True,
+            pass_fds=[request["descriptor"] for request in requests],
+            timeout=LIMIT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise Refused(f"cannot read or configure network namespaces: {error}") from error
+    if done.returncode:
+        raise Refused(f"cannot read or configure network namespaces: {done.stderr.strip()[-300:]}")
+    answers: list[dict[str, Any]] = json.loads(done.stdout)
+    return answers

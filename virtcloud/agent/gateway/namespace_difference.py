@@ -1,0 +1,129 @@
+"""PURE. The observed namespaces of a gateway, and the steps that turn them into the wanted namespaces."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from ipaddress import ip_interface
+from typing import Any
+
+from virtcloud.agent.gateway.namespace_config import DEVICE, NamespaceConfig, make_namespace_config
+from virtcloud.agent.network import names
+from virtcloud.agent.network.interfaces import KernelInterface
+from virtcloud.model.wanted import Segment
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedNamespace:
+    """A gateway's namespace in a network.
+
+    ``state`` is what `namespace_program` read in the namespace, or None if there is no namespace. ``ports`` are the
+    faults of the network's ports, by VLAN ID.
+    """
+
+    cluster: str
+    state: Mapping[str, Any] | None = None
+    ports: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class BuildNamespace:
+    """Create a gateway's namespace in a network, or correct its faults."""
+
+    segment: Segment
+    faults: tuple[str, ...] = ()
+
+    @property
+    def cluster(self) -> str:
+        """The cluster's id."""
+        return self.segment.id
+
+    def __str__(self) -> str:
+        """Describe the step for logs and error messages."""
+        faults = f" ({', '.join(self.faults)})" if self.faults else ""
+        return f"offer {' and '.join(self.segment.gateway_addresses)} in VLAN {self.segment.vlan}{faults}"
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveNamespace:
+    """Remove a gateway's namespace in a network, and its port."""
+
+    cluster: str
+
+    def __str__(self) -> str:
+        """Describe the step for logs and error messages."""
+        return "remove the gateway's network namespace"
+
+
+NamespaceStep = BuildNamespace | RemoveNamespace
+
+
+def find_unwanted_namespaces(
+    segments: Iterable[Segment], observed: Iterable[ObservedNamespace]
+) -> Iterator[RemoveNamespace]:
+    """Yield the removals of namespaces whose network needs none."""
+    wanted = {segment.id for segment in segments if segment.gateway_addresses}
+    for namespace in observed:
+        if namespace.cluster not in wanted:
+            yield RemoveNamespace(namespace.cluster)
+
+
+def find_namespace_changes(segment: Segment, observed: Iterable[ObservedNamespace]) -> Iterator[BuildNamespace]:
+    """Yield the step that creates or corrects a network's namespace, if a step is necessary."""
+    if not segment.gateway_addresses:
+        return
+    namespace = next((one for one in observed if one.cluster == segment.id), None)
+    if namespace is None:
+        yield BuildNamespace(segment)
+    elif faults := tuple(_find_faults(segment, namespace)):
+        yield BuildNamespace(segment, faults)
+
+
+def _find_faults(segment: Segment, observed: ObservedNamespace) -> Iterator[str]:
+    port = names.gateway_port_name(segment.vlan)
+    yield from observed.ports.get(segment.vlan, (f"{port} is missing",))
+    if observed.state is None:
+        yield "the namespace is missing"
+    elif error := observed.state.get("error"):
+        yield str(error)
+    else:
+        yield from _find_state_faults(make_namespace_config(segment), observed.state)
+
+
+def _find_state_faults(config: NamespaceConfig, state: Mapping[str, Any]) -> Iterator[str]:
+    device = state["interfaces"].get(DEVICE)
+    if device is None:
+        yield f"{DEVICE} is missing"
+        return
+    if not device["up"]:
+        yield f"{DEVICE} is down"
+    wanted, found = ({ip_interface(text) for text in texts} for texts in (config.addresses, device["addresses"]))
+    if wanted != found:
+        yield f"{DEVICE} has the addresses {', '.join(device['addresses']) or 'none'}"
+    for name, value in config.sysctls.items():
+        if state["sysctls"].get(name, value) != value:  # a kernel without IPv6 lacks some
+            yield f"{name} is {state['sysctls'][name]}"
+    yield from config.table.find_faults(state["rules"])
+
+
+def find_gateway_ports(interfaces: Iterable[KernelInterface]) -> dict[str, dict[int, tuple[str, ...]]]:
+    """Return the faults of gateways' ports on bridges, by cluster ID and VLAN ID."""
+    listed = list(interfaces)
+    found: dict[str, dict[int, tuple[str, ...]]] = {}
+    for port in listed:
+        vlan, cluster = names.vlan_of_gateway_port(port.name), names.cluster_of_alias(port.alias)
+        if vlan is not None and cluster is not None:
+            found.setdefault(cluster, {})[vlan] = tuple(_find_port_faults(port, vlan, cluster, listed))
+    return found
+
+
+def _find_port_faults(
+    port: KernelInterface, vlan: int, cluster: str, interfaces: Iterable[KernelInterface]
+) -> Iterator[str]:
+    bridge = next((one for one in interfaces if one.name == names.bridge_name(vlan)), None)
+    if bridge is None or port.master != bridge.index or names.cluster_of_alias(bridge.alias) != cluster:
+        yield f"{port.name} is not on {names.bridge_name(vlan)}"
+    elif port.mtu != bridge.mtu:
+        yield f"{port.name} has MTU {port.mtu}, expected {bridge.mtu}"
+    if not port.up:
+        yield f"{port.name} is down"
+    if not port.host_ip_disabled:
+        yield f"the host's IP stack uses {port.name}"

@@ -1,0 +1,89 @@
+"""PURE. Tables of nftables that the agent owns: their commands, and the differences of a listed table.
+
+Each rule has a comment with a digest of its text, by which the agent recognizes the rules of its version. A table is
+replaced in one transaction. Named counters keep their values, because `flush table` removes only rules (nft(8)).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any
+
+NO_TABLE = "the table is missing"
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedChain:
+    """A chain. ``hook`` is the declaration of a base chain, such as ``filter hook input priority 0; policy drop``."""
+
+    rules: tuple[str, ...]
+    hook: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedTable:
+    """A table with its chains by name, and with the names of its counters."""
+
+    family: str
+    name: str
+    chains: Mapping[str, OwnedChain]
+    counters: tuple[str, ...] = field(default=())
+
+    def render(self) -> str:
+        """Return commands that replace the rules of the table in one transaction, and keep its counters."""
+        counters = "".join(f" counter {name} {{ }}\n" for name in self.counters)
+        hooks = "".join(f" chain {name} {{ {_declare(chain.hook)} }}\n" for name, chain in self.chains.items())
+        rules = "".join(_render_chain(name, chain) for name, chain in self.chains.items())
+        table = f"table {self.family} {self.name}"
+        return f"{table} {{\n{counters}{hooks}}}\nflush {table}\n{table} {{\n{rules}}}\n"
+
+    def render_removal(self) -> str:
+        """Return commands that delete the table. An absent table is success."""
+        return f"table {self.family} {self.name} {{ }}\ndelete table {self.family} {self.name}\n"
+
+    def find_faults(self, listing: Mapping[str, Any] | None) -> Iterator[str]:
+        """Yield the differences of a table as ``nft --json list table`` prints it. None: there is no such table."""
+        if listing is None:
+            yield NO_TABLE
+            return
+        found = [next(iter(item.items())) for item in listing["nftables"]]
+        if any("flags" in one for kind, one in found if kind == "table"):
+            yield "the table has flags, for example dormant"
+        hooks = {one["name"]: _describe_hook(one) for kind, one in found if kind == "chain"}
+        for name, chain in self.chains.items():
+            observed = [one.get("comment") for kind, one in found if kind == "rule" and one["chain"] == name]
+            if observed != [digest_rule(rule) for rule in chain.rules]:
+                yield f"the rules of chain {name} were changed"
+            elif hooks.get(name) != _describe_wanted_hook(chain.hook):
+                yield f"the hook of chain {name} was changed"
+        if extra := hooks.keys() - self.chains.keys():
+            yield f"the chains {', '.join(sorted(extra))} are not wanted"
+
+
+def digest_rule(rule: str) -> str:
+    """Return the comment of a rule."""
+    return sha256(rule.encode()).hexdigest()[:12]
+
+
+def _declare(hook: str) -> str:
+    return f"type {hook};" if hook else ""
+
+
+def _render_chain(name: str, chain: OwnedChain) -> str:
+    return f" chain {name} {{\n{''.join(_render_rules(chain.rules))} }}\n"
+
+
+def _render_rules(rules: Sequence[str]) -> Iterator[str]:
+    return (f'  {rule} comment "{digest_rule(rule)}"\n' for rule in rules)
+
+
+def _describe_hook(chain: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(chain.get(key) for key in ("type", "hook", "policy"))
+
+
+def _describe_wanted_hook(hook: str) -> tuple[str | None, ...]:
+    """Return type, hook and policy of ``TYPE hook HOOK priority NUMBER; policy POLICY``."""
+    if not hook:
+        return None, None, None
+    kind, _, name, *_, policy = hook.replace(";", "").split()
+    return kind, name, policy
