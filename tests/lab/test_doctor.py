@@ -45,7 +45,7 @@ def test_the_exit_code_shows_whether_a_lab_can_run(monkeypatch: pytest.MonkeyPat
     result = CliRunner().invoke(main, ["doctor", "--json"])
     assert (result.exit_code, json.loads(result.output)["healthy"]) == (0, True)
     monkeypatch.setattr(lab_kernel, "has_feature", lambda _: False)
-    monkeypatch.setattr(lab_kernel, "UML", "/nowhere/linux.uml")
+    monkeypatch.setattr(lab_kernel, "find_uml_kernel", lambda: None)
     result = CliRunner().invoke(main, ["doctor"])
     assert (result.exit_code, "no lab can run here" in result.output) == (1, True)
 

@@ -133,7 +133,7 @@ def run_without_change(tmp_path: Path, *argv: str) -> tuple[int, str]:
 
 def test_a_machine_without_suitable_kernel_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lab_kernel, "has_feature", lambda feature: feature.name != "802.1ad bridges")
-    monkeypatch.setattr(lab_kernel, "UML", "/nowhere/linux.uml")
+    monkeypatch.setattr(lab_kernel, "find_uml_kernel", lambda: None)
     code, message = run_without_change(tmp_path, "up")
     assert (code, message) == (
         2,

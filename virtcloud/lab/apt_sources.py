@@ -1,6 +1,7 @@
 """The Debian sources of this machine's APT, and APT's options for transfers, for building images.
 
 Images contain packages of the same Debian release as this machine, from the same mirrors and through the same proxies.
+The lab's kernel may come from a newer release, from the same mirror.
 """
 
 import platform
@@ -53,6 +54,29 @@ def format_sources(targets: str, codename: str, keyring: Path) -> str:
         if origin == "Debian" and suite in releases:
             key = signed_by if signed_by.startswith("/") else keyring
             lines.append(f"deb [signed-by={key}] {site} {suite} {component}\n")
+    return "".join(dict.fromkeys(lines))
+
+
+def newer_source(suite: str) -> str:
+    """Return the Debian sources of another release, from the mirrors of this machine's release.
+
+    Raise LabImpossible if APT has no sources of this machine's Debian release.
+    """
+    codename = release()
+    sources = format_newer_source(_list_targets(), codename, suite, KEYRING)
+    if not sources:
+        raise LabImpossible(f"APT has no Debian source with release {codename}, whose mirror has {suite}, too")
+    return sources
+
+
+def format_newer_source(targets: str, codename: str, suite: str, keyring: Path) -> str:
+    """Return the sources of ``suite`` from the mirrors of ``codename``. Only the lists of packages are read."""
+    sources = (line.split() for line in format_sources(targets, codename, keyring).splitlines())
+    lines = [
+        f"deb {signed_by[:-1]} lang=none target=Packages] {site} {suite} main\n"
+        for _, signed_by, site, name, component in sources
+        if (name, component) == (codename, "main")
+    ]
     return "".join(dict.fromkeys(lines))
 
 

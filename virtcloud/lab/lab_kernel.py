@@ -13,10 +13,11 @@ from pathlib import Path
 
 from virtcloud.lab.addressing import FABRIC_ADDRESS, FABRIC_PORT
 from virtcloud.lab.errors import LabImpossible
+from virtcloud.lab.uml_kernel import PROGRAM, UmlKernel, find_uml_kernel
 
-UML = "/usr/bin/linux.uml"
 MEMORY = "3G"
 XSTATE_LIMIT = 2696  # bytes of extended processor state that User-mode Linux 6.1 can save
+MISSING = "User-mode Linux is missing: apt-get install user-mode-linux"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +60,24 @@ def find_uml_obstacles() -> list[str]:
     """Return the reasons why User-mode Linux cannot run on this machine, or an empty list."""
     if platform.machine() != "x86_64":
         return [f"User-mode Linux runs on x86_64 only, but this machine is {platform.machine()}"]
-    obstacles = []
-    if not Path(UML).exists():
-        obstacles.append("User-mode Linux is missing: apt-get install user-mode-linux")
+    obstacles, kernel = [], find_uml_kernel()
+    if kernel is None:
+        obstacles.append(MISSING)
     if not Path("/bin/busybox").exists():
         obstacles.append("busybox is missing: apt-get install busybox-static")
     if not Path("/dev/net/tun").exists():
         obstacles.append("/dev/net/tun is missing: modprobe tun")
-    if needs_preload() and find_compiler() is None:
+    if kernel is not None and needs_preload(kernel) and find_compiler() is None:
         obstacles.append("User-mode Linux needs a C compiler for this processor: apt-get install gcc")
     return obstacles
+
+
+def require_uml_kernel() -> UmlKernel:
+    """Return the User-mode Linux kernel of a lab. Raise LabImpossible if this machine has none."""
+    kernel = find_uml_kernel()
+    if kernel is None:
+        raise LabImpossible(f"no lab can run here: {MISSING}")
+    return kernel
 
 
 def choose_kernel(requested: str | None = None) -> str:
@@ -84,10 +93,10 @@ def choose_kernel(requested: str | None = None) -> str:
     raise LabImpossible(f"no lab can run here: {lacks}{'; '.join(obstacles)}")
 
 
-def needs_preload() -> bool:
-    """Return whether the processor's extended state is larger than User-mode Linux supports (for example AMX)."""
+def needs_preload(kernel: UmlKernel) -> bool:
+    """Return whether the processor's extended state is larger than ``kernel`` supports (for example AMX)."""
     flags = Path("/proc/cpuinfo").read_text().partition("flags")[2].partition("\n")[0]
-    return "amx_tile" in flags.split()
+    return not kernel.uses_seccomp and "amx_tile" in flags.split()
 
 
 def find_compiler() -> str | None:
@@ -95,12 +104,14 @@ def find_compiler() -> str | None:
     return shutil.which("gcc") or shutil.which("cc")
 
 
-def preload_library(folder: Path) -> str:
-    """Build the library that saves User-mode Linux most reads and writes of the extended processor state.
+def preload_library(kernel: UmlKernel, folder: Path) -> str:
+    """Build the library that saves a kernel without seccomp most reads and writes of the extended processor state.
 
-    Return the path of the library, or "" if the library cannot be built. Raise LabImpossible in that case if User-mode
-    Linux cannot run without the library.
+    Return the path of the library, or "" if the kernel uses seccomp or the library cannot be built. Raise LabImpossible
+    if the library cannot be built and the kernel cannot run without it.
     """
+    if kernel.uses_seccomp:
+        return ""
     source = resources.files("virtcloud.lab.fabric").joinpath("xstate.c").read_text(encoding="utf-8")
     library = folder / "xstate.so"
     command = [find_compiler() or "gcc", "-O3", "-fPIC", "-shared", "-nostdlib", "-fno-builtin"]
@@ -108,14 +119,14 @@ def preload_library(folder: Path) -> str:
     try:
         subprocess.run(command, input=source, text=True, capture_output=True, check=True)  # noqa: S603
     except (OSError, subprocess.CalledProcessError) as error:
-        if needs_preload():
+        if needs_preload(kernel):
             reason = error.stderr.strip() if isinstance(error, subprocess.CalledProcessError) else error
             raise LabImpossible(f"could not build {library.name} for User-mode Linux: {reason}") from error
         return ""
     return str(library)
 
 
-def uml_command(state: Path, init: Path) -> tuple[str, ...]:
+def uml_command(kernel: UmlKernel, state: Path, init: Path) -> tuple[str, ...]:
     """Return the command that boots User-mode Linux on the machine's own file tree, bound to one processor.
 
     User-mode Linux never runs on two processors at the same time, because each system call of a program inside it
@@ -125,7 +136,8 @@ def uml_command(state: Path, init: Path) -> tuple[str, ...]:
     processor = choose_processor(os.sched_getaffinity(0), _bound_processors())
     return (
         *("taskset", "-c", str(processor)),
-        UML,
+        str(kernel.program),
+        *(("seccomp=auto",) if kernel.uses_seccomp else ()),
         f"mem={MEMORY}",
         "root=/dev/root",
         "rootfstype=hostfs",
@@ -151,7 +163,7 @@ def _bound_processors() -> Iterator[int]:
     """Yield the processors to which processes of other labs' User-mode Linux are bound."""
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # the process has ended
-            if (folder / "comm").read_text().strip() == Path(UML).name:
+            if (folder / "comm").read_text().strip() == PROGRAM.name:
                 bound = os.sched_getaffinity(int(folder.name))
                 if len(bound) == 1:
                     yield from bound
@@ -159,9 +171,7 @@ def _bound_processors() -> Iterator[int]:
 
 def init_text(python: str, settings: Path, visible_folders: Sequence[str], paths: Sequence[str]) -> str:
     """Return the text of User-mode Linux's first program: a script that executes the fabric."""
-    command = " ".join(
-        f"'{word}'" for word in (python, "-m", "virtcloud.lab.fabric", settings, "--uml", *visible_folders)
-    )
+    command = " ".join(f"'{word}'" for word in (python, "-m", "virtcloud.lab.fabric", settings, *visible_folders))
     search_path = os.pathsep.join(paths)
     return (
         "#!/bin/busybox sh\nexport PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n"

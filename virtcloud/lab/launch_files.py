@@ -111,13 +111,14 @@ def _write_plans(state: LabState, visible_folders: tuple[str, ...], station: Fab
     if state.metadata["kernel"] == "direct":
         _write_plan(state, "station", station_settings, join_plans(station, nodes))
         return
-    folder, relay = state.folder, lab_kernel.relay_address()
-    boot_command = lab_kernel.uml_command(folder, folder / "init")
+    folder, relay, kernel = state.folder, lab_kernel.relay_address(), lab_kernel.require_uml_kernel()
+    boot_command = lab_kernel.uml_command(kernel, folder, folder / "init")
     with_kernel = replace(
-        station_settings, relay=relay, kernel=boot_command, preload=lab_kernel.preload_library(folder)
+        station_settings, relay=relay, kernel=boot_command, preload=lab_kernel.preload_library(kernel, folder)
     )
     _write_plan(state, "station", with_kernel, station)
-    _write_plan(state, "fabric", replace(_fabric_settings(state, "fabric", f"tcp:{relay}"), in_uml=True), nodes)
+    fabric_settings = _fabric_settings(state, "fabric", f"tcp:{relay}")
+    _write_plan(state, "fabric", replace(fabric_settings, in_uml=True, modules=str(kernel.modules)), nodes)
     init = folder / "init"
     init.write_text(lab_kernel.init_text(sys.executable, folder / "fabric.json", visible_folders, python_path()))
     init.chmod(0o755)

@@ -25,9 +25,9 @@ def main(argv: list[str]) -> int:
     path = Path(argv[0])
     if os.getpid() == 1 and not Path("/proc/self").exists():
         syscalls.mount("proc", "/proc", "proc")
-    if "--uml" in argv:
-        uml.mount_file_systems(argv[0].rpartition("/")[0], tuple(argv[2:]))
     settings = plan.read_settings(path)
+    if settings.in_uml:
+        uml.mount_file_systems(settings.state, settings.modules, tuple(argv[1:]))
     events = EventLog(Path(settings.events))
     try:
         _run(settings, events)

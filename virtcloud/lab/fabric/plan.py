@@ -11,9 +11,9 @@ class FabricSettings:
     """The settings of a fabric process.
 
     ``listen`` is ``unix:PATH`` or ``tcp:ADDRESS:PORT``. ``relay`` is the ADDRESS:PORT of the control server in
-    User-mode Linux, or "". ``in_uml`` is true for the first process of a User-mode Linux kernel. ``kernel`` is the
-    command with which the station boots User-mode Linux, or empty. ``preload`` is a library that is loaded into the
-    process of this kernel.
+    User-mode Linux, or "". ``in_uml`` is true for the first process of a User-mode Linux kernel. ``modules`` is the
+    folder with the modules of this kernel, or "". ``kernel`` is the command with which the station boots User-mode
+    Linux, or empty. ``preload`` is a library that is loaded into the process of this kernel.
     """
 
     state: str
@@ -23,6 +23,7 @@ class FabricSettings:
     listen: str
     relay: str = ""
     in_uml: bool = False
+    modules: str = ""
     kernel: tuple[str, ...] = ()
     preload: str = ""
 

@@ -23,12 +23,15 @@ MODPROBE = Path("/run/modprobe")
 # The kernel itself also calls this script to load modules. busybox is static, so busybox does not need /usr/lib.
 MODPROBE_TEXT = """#!/bin/busybox sh
 exec /bin/busybox unshare -m /bin/busybox sh -c \
-'/bin/busybox mount --bind /usr/lib/uml /usr/lib && exec /bin/busybox modprobe "$@"' modprobe "$@"
+'/bin/busybox mount --bind {modules} /usr/lib && exec /bin/busybox modprobe "$@"' modprobe "$@"
 """
 
 
-def mount_file_systems(state: str, visible_folders: tuple[str, ...]) -> None:
-    """Mount the file systems that programs need. ``state`` and ``visible_folders`` remain the machine's folders."""
+def mount_file_systems(state: str, modules: str, visible_folders: tuple[str, ...]) -> None:
+    """Mount the file systems that programs need. ``state`` and ``visible_folders`` remain the machine's folders.
+
+    ``modules`` is the folder that contains ``modules/RELEASE`` of this kernel.
+    """
     open_folders = [(os.open(folder, os.O_PATH), folder) for folder in visible_folders]
     for folder in (folder for folder in COVERED if Path(folder).is_dir()):
         syscalls.mount("tmpfs", folder, "tmpfs", 0, "mode=1777" if folder.endswith("tmp") else "mode=755")
@@ -42,7 +45,7 @@ def mount_file_systems(state: str, visible_folders: tuple[str, ...]) -> None:
     syscalls.mount("sysfs", "/sys", "sysfs")
     syscalls.mount("cgroup2", "/sys/fs/cgroup", "cgroup2")
     _mount_devices()
-    _load_modules()
+    _load_modules(modules)
     socket.sethostname("fabric")
 
 
@@ -55,8 +58,8 @@ def _mount_devices() -> None:
     syscalls.mount("tmpfs", "/dev/shm", "tmpfs", 0, "mode=1777")  # noqa: S108 - a mount point
 
 
-def _load_modules() -> None:
-    MODPROBE.write_text(MODPROBE_TEXT)
+def _load_modules(modules: str) -> None:
+    MODPROBE.write_text(MODPROBE_TEXT.format(modules=modules))
     MODPROBE.chmod(0o755)
     Path("/proc/sys/kernel/modprobe").write_text(str(MODPROBE))
     subprocess.run([MODPROBE, "-a", *MODULES], check=True, capture_output=True)  # noqa: S603 - the script that this function wrote

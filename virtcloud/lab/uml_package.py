@@ -1,0 +1,124 @@
+"""The download of a newer User-mode Linux from a newer release of Debian. The package is unpacked and not installed.
+
+``make setup`` runs this module. APT verifies the package with the keys of the package debian-archive-keyring. The lists
+of the newer release do not become lists of this machine's APT.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from virtcloud.lab import apt_sources, glibc_names, lab_kernel, uml_kernel
+from virtcloud.lab.errors import LabImpossible
+
+PACKAGE = "user-mode-linux"
+SUITE = "forky"
+PREFERRED = "7.2um1"
+"""The version with which the lab was tested. If the suite contains another version, that version is used."""
+UPDATE_S, DOWNLOAD_S = 180.0, 600.0
+TRANSFER = ("Acquire::Retries=1", "Acquire::http::Timeout=20", "Acquire::https::Timeout=20")
+
+
+@dataclass(frozen=True, slots=True)
+class DownloadedPackage:
+    """A package file and the package's version."""
+
+    file: Path
+    version: str
+
+
+def main() -> int:
+    """Download User-mode Linux if a lab on this machine would use an older kernel. A failure is only a warning."""
+    if os.geteuid() == 0 and not lab_kernel.missing_features():
+        return 0
+    kernel = uml_kernel.find_uml_kernel()
+    if kernel is not None and kernel.uses_seccomp:
+        print(f"setup: labs use User-mode Linux {kernel.release} ({kernel.program})")  # noqa: T201 - a command's output
+        return 0
+    print(f"setup: downloading {PACKAGE} {PREFERRED} from Debian {SUITE} (50 MB)", flush=True)  # noqa: T201
+    try:
+        kernel = fetch_package()
+    except (LabImpossible, OSError) as error:
+        slower = "labs use the installed User-mode Linux, which takes twice as much processor time"
+        print(f"setup: warning: {slower}: {error}", file=sys.stderr)  # noqa: T201
+        return 0
+    print(f"setup: labs use User-mode Linux {kernel.release}, unpacked into {kernel.root}, not installed")  # noqa: T201
+    return 0
+
+
+def fetch_package() -> uml_kernel.UmlKernel:
+    """Download the package, and unpack the kernel and its modules into the folder of all labs of this machine.
+
+    Raise LabImpossible if this is impossible.
+    """
+    uml_kernel.UNPACKED.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        package = _download(Path(folder))
+        root = uml_kernel.UNPACKED / package.version
+        store_package(package.file, root)
+    kernel = uml_kernel.read_kernel(root)
+    if kernel is None:
+        raise LabImpossible(f"{root / uml_kernel.PROGRAM} does not run on this machine")
+    return kernel
+
+
+def _download(folder: Path) -> DownloadedPackage:
+    """Download the preferred version, else the version of the suite."""
+    for name in ("lists/partial", "cache/archives/partial"):
+        (folder / name).mkdir(parents=True)
+    (folder / "sources.list").write_text(apt_sources.newer_source(SUITE))
+    update = _apt(folder, UPDATE_S, "update")
+    for name in (f"{PACKAGE}={PREFERRED}", PACKAGE):
+        _apt(folder, DOWNLOAD_S, "download", name)
+        for file in folder.glob("*.deb"):
+            return DownloadedPackage(file, file.name.split("_")[1])
+    raise LabImpossible(f"{PACKAGE} could not be downloaded from Debian {SUITE}: {update or 'the suite lacks it'}")
+
+
+def _apt(folder: Path, seconds: float, *command: str) -> str:
+    """Run apt-get with its own sources and lists, and return its error messages."""
+    own = ("State::Lists=lists", "Cache=cache", "Etc::SourceList=sources.list", "Etc::SourceParts=none")
+    options = [f"Dir::{name}={folder / path}" for name, path in (option.split("=") for option in own)]
+    arguments = [
+        f"-o{option}" for option in (*options, *TRANSFER, "APT::Sandbox::User=root", "Dir::State::status=/dev/null")
+    ]
+    try:
+        done = subprocess.run(  # noqa: S603 - a fixed program
+            ["apt-get", "-q", *arguments, *command],  # noqa: S607
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=seconds,
+        )
+    except subprocess.TimeoutExpired:
+        return f"apt-get {command[0]} took longer than {seconds:.0f} s"
+    return done.stderr.strip()
+
+
+def store_package(package: Path, target: Path) -> None:
+    """Unpack the kernel and its modules into ``target``, atomically. The kernel is adapted to this machine's glibc."""
+    unpacked = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        subprocess.run(["dpkg-deb", "-x", package, unpacked], check=True, capture_output=True)  # noqa: S603, S607
+        shutil.rmtree(unpacked / "usr/share", ignore_errors=True)
+        program = unpacked / uml_kernel.PROGRAM
+        program.write_bytes(glibc_names.use_older_names(program.read_bytes()))
+        unpacked.chmod(0o755)
+        unpacked.rename(target)
+    except (ValueError, subprocess.CalledProcessError) as error:
+        raise LabImpossible(f"{package.name} could not be unpacked: {error}") from error
+    except OSError:
+        if not target.exists():  # another installation stored the same package first
+            raise
+    finally:
+        shutil.rmtree(unpacked, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
