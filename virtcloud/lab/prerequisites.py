@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from virtcloud.lab import guest_kernel, lab_kernel, openvswitch
+from virtcloud.lab import guest_kernel, lab_kernel, openvswitch, uml_kernel
 from virtcloud.lab.errors import LabImpossible
 from virtcloud.lab.frr import FRR_PROGRAMS
 from virtcloud.lab.lab_file import LabFile
@@ -137,6 +137,14 @@ def _kernel(features: dict[str, bool], uml_obstacles: list[str], kernel: str | N
         yield Prerequisite("kernel", name, is_present, needed=kernel is None, remedy=remedy)
     yield Prerequisite(
         "kernel", "User-mode Linux", not uml_obstacles, needed=kernel is None, remedy="; ".join(uml_obstacles)
+    )
+    uml = uml_kernel.find_uml_kernel()
+    yield Prerequisite(
+        "kernel",
+        "User-mode Linux with seccomp",
+        uml is not None and uml.uses_seccomp,
+        needed=False,
+        remedy="make setup downloads it: labs then take half of the processor time",
     )
 
 

@@ -9,11 +9,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TextIO
 
 from virtcloud.lab import apt_sources, glibc_names, lab_kernel, uml_kernel
 from virtcloud.lab.errors import LabImpossible
+from virtcloud.lab.uml_kernel import UmlKernel
 
 PACKAGE = "user-mode-linux"
 SUITE = "forky"
@@ -36,21 +38,23 @@ def main() -> int:
     if os.geteuid() == 0 and not lab_kernel.missing_features():
         return 0
     kernel = uml_kernel.find_uml_kernel()
-    if kernel is not None and kernel.uses_seccomp:
-        print(f"setup: labs use User-mode Linux {kernel.release} ({kernel.program})")  # noqa: T201 - a command's output
-        return 0
-    print(f"setup: downloading {PACKAGE} {PREFERRED} from Debian {SUITE} (50 MB)", flush=True)  # noqa: T201
-    try:
-        kernel = fetch_package()
-    except (LabImpossible, OSError) as error:
-        slower = "labs use the installed User-mode Linux, which takes twice as much processor time"
-        print(f"setup: warning: {slower}: {error}", file=sys.stderr)  # noqa: T201
-        return 0
-    print(f"setup: labs use User-mode Linux {kernel.release}, unpacked into {kernel.root}, not installed")  # noqa: T201
+    if kernel is None or not kernel.uses_seccomp:
+        _print(f"downloading {PACKAGE} {PREFERRED} from Debian {SUITE} (50 MB)")
+        try:
+            kernel = fetch_package()
+        except (LabImpossible, OSError) as error:
+            slower = "warning: labs use the installed User-mode Linux, which takes twice as much processor time"
+            _print(f"{slower}: {error}", sys.stderr)
+            return 0
+    _print(f"labs use User-mode Linux {kernel.release} ({kernel.program})")
     return 0
 
 
-def fetch_package() -> uml_kernel.UmlKernel:
+def _print(text: str, file: TextIO | None = None) -> None:
+    print(f"setup: {text}", file=file, flush=True)
+
+
+def fetch_package() -> UmlKernel:
     """Download the package, and unpack the kernel and its modules into the folder of all labs of this machine.
 
     Raise LabImpossible if this is impossible.
@@ -58,12 +62,9 @@ def fetch_package() -> uml_kernel.UmlKernel:
     uml_kernel.UNPACKED.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         package = _download(Path(folder))
-        root = uml_kernel.UNPACKED / package.version
-        store_package(package.file, root)
-    kernel = uml_kernel.read_kernel(root)
-    if kernel is None:
-        raise LabImpossible(f"{root / uml_kernel.PROGRAM} does not run on this machine")
-    return kernel
+        if package.version != PREFERRED:
+            _print(f"Debian {SUITE} has {package.version} instead of {PREFERRED}, with which the lab was tested")
+        return store_package(package.file, uml_kernel.UNPACKED / package.version)
 
 
 def _download(folder: Path) -> DownloadedPackage:
@@ -101,23 +102,45 @@ def _apt(folder: Path, seconds: float, *command: str) -> str:
     return done.stderr.strip()
 
 
-def store_package(package: Path, target: Path) -> None:
-    """Unpack the kernel and its modules into ``target``, atomically. The kernel is adapted to this machine's glibc."""
+def store_package(package: Path, target: Path) -> UmlKernel:
+    """Unpack the kernel and its modules into ``target``, atomically, and return the kernel.
+
+    If necessary, the kernel is adapted to this machine's glibc. Raise LabImpossible if the kernel does not run here.
+    """
     unpacked = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
-        subprocess.run(["dpkg-deb", "-x", package, unpacked], check=True, capture_output=True)  # noqa: S603, S607
-        shutil.rmtree(unpacked / "usr/share", ignore_errors=True)
-        program = unpacked / uml_kernel.PROGRAM
-        program.write_bytes(glibc_names.use_older_names(program.read_bytes()))
-        unpacked.chmod(0o755)
+        _unpack(package, unpacked)
+        kernel = uml_kernel.read_kernel(unpacked) or _adapt(unpacked)
         unpacked.rename(target)
-    except (ValueError, subprocess.CalledProcessError) as error:
-        raise LabImpossible(f"{package.name} could not be unpacked: {error}") from error
+        return replace(kernel, root=target)
+    except subprocess.CalledProcessError as error:
+        raise LabImpossible(f"{package.name} could not be unpacked: {error.stderr.strip()}") from error
     except OSError:
-        if not target.exists():  # another installation stored the same package first
+        kernel = uml_kernel.read_kernel(target)
+        if kernel is None:
             raise
+        return kernel  # another installation stored the same package first
     finally:
         shutil.rmtree(unpacked, ignore_errors=True)
+
+
+def _unpack(package: Path, folder: Path) -> None:
+    subprocess.run(["dpkg-deb", "-x", package, folder], check=True, capture_output=True, text=True)  # noqa: S603, S607
+    shutil.rmtree(folder / "usr/share", ignore_errors=True)
+    folder.chmod(0o755)
+
+
+def _adapt(root: Path) -> UmlKernel:
+    """Adapt the kernel below ``root`` to this machine's glibc."""
+    program, reason = root / uml_kernel.PROGRAM, ""
+    try:
+        program.write_bytes(glibc_names.use_older_names(program.read_bytes()))
+    except ValueError as error:
+        reason = f": {error}"
+    kernel = uml_kernel.read_kernel(root)
+    if kernel is None:
+        raise LabImpossible(f"{PACKAGE}: its {program.name} does not run on this machine{reason}")
+    return kernel
 
 
 if __name__ == "__main__":

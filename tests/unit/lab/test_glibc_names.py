@@ -1,0 +1,60 @@
+"""Adapting programs of a newer glibc, with programs that are linked with a substitute for this glibc."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from virtcloud.lab.glibc_names import use_older_names
+
+LIBRARY = """
+long __isoc23_strtol(const char *text, char **end, int base) { return 0; }
+void newer_function(void) {}
+unsigned long strlen(const char *text) { return 0; }
+int __libc_start_main(void) { return 0; }
+"""
+VERSIONS = """
+GLIBC_2.2.5 { global: strlen; local: *; };
+GLIBC_2.34 { global: __libc_start_main; };
+GLIBC_2.38 { global: __isoc23_strtol; newer_function; };
+"""
+PROGRAM = """
+long __isoc23_strtol(const char *text, char **end, int base);
+void newer_function(void);
+unsigned long strlen(const char *text);
+int main(int argc, char **argv) { if (argc > 3) CALL; return __isoc23_strtol(argv[1], 0, 10) + strlen(argv[2]); }
+"""
+
+
+def link_program(folder: Path, call: str) -> Path:
+    """Link a program with a library that has the name of the C library and versions of glibc 2.38."""
+    for name, text in (("libc.c", LIBRARY), ("versions", VERSIONS), ("program.c", PROGRAM.replace("CALL", call))):
+        (folder / name).write_text(text)
+    options = ["-shared", "-nostdlib", "-fno-builtin", "-w", "-Wl,-soname,libc.so.6", "-Wl,--version-script,versions"]
+    run_compiler(folder, *options, "-o", "newer.so", "libc.c")
+    run_compiler(folder, "-fno-builtin", "-nodefaultlibs", "-o", "program", "program.c", "./newer.so")
+    return folder / "program"
+
+
+def run_compiler(folder: Path, *argv: str) -> None:
+    subprocess.run(["gcc", *argv], cwd=folder, check=True)  # noqa: S603, S607 - constant arguments
+
+
+def test_a_program_that_needs_only_new_names_runs_with_this_glibc(tmp_path: Path) -> None:
+    program = link_program(tmp_path, "strlen(argv[3])")
+    newer = program.read_bytes()
+    older = use_older_names(newer)
+    assert (b"GLIBC_2.38" in older, len(older), use_older_names(older)) == (True, len(newer), older)
+    program.write_bytes(older)
+    assert subprocess.run([program, "30", "four"], check=False).returncode == 34  # noqa: S603 - the linked program
+
+
+def test_a_program_that_needs_another_new_function_is_unchanged(tmp_path: Path) -> None:
+    newer = link_program(tmp_path, "newer_function()").read_bytes()
+    assert use_older_names(newer) == newer
+
+
+@pytest.mark.parametrize("program", [b"", b"#!/bin/sh\n", b"\x7fELF" + bytes(100)], ids=["empty", "script", "zeros"])
+def test_other_formats_are_refused(program: bytes) -> None:
+    with pytest.raises(ValueError, match="no dynamic ELF program"):
+        use_older_names(program)
