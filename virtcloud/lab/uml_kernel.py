@@ -76,7 +76,7 @@ def read_kernel(root: Path) -> UmlKernel | None:
 def _read_release(program: Path, _modified: int) -> str:
     """Return the release that a kernel prints, or "none" if the kernel does not run on this machine."""
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        command = [program, "--version"]
+        command = [str(program), "--version"]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=VERSION_S)  # noqa: S603
         if done.returncode == 0 and VERSION.match(done.stdout):
             return done.stdout.strip()

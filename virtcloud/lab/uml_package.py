@@ -116,10 +116,10 @@ def store_package(package: Path, target: Path) -> UmlKernel:
     except subprocess.CalledProcessError as error:
         raise LabImpossible(f"{package.name} could not be unpacked: {error.stderr.strip()}") from error
     except OSError:
-        kernel = uml_kernel.read_kernel(target)
-        if kernel is None:
+        stored = uml_kernel.read_kernel(target)  # another installation may have stored the same package first
+        if stored is None:
             raise
-        return kernel  # another installation stored the same package first
+        return stored
     finally:
         shutil.rmtree(unpacked, ignore_errors=True)
 
