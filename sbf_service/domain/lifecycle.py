@@ -103,7 +103,8 @@ class PlacementStatus:
         if self.removed is None:
             is_set_up = self.confirmed >= self.added and not self.blocked
             return PlacementProgress.CONFIRMED if is_set_up else PlacementProgress.ADDING
-        return PlacementProgress.REMOVED if self.confirmed >= self.removed else PlacementProgress.REMOVING
+        is_removed = self.confirmed >= self.removed and not self.blocked
+        return PlacementProgress.REMOVED if is_removed else PlacementProgress.REMOVING
 
     @property
     def is_complete(self) -> bool:

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sqlalchemy import select
+from sqlalchemy import or_, select
 
 from sbf_service.domain.admission import find_origin
 from sbf_service.domain.dry_run import compute_edge_change, compute_switch_change, plan_segments
@@ -47,7 +47,11 @@ _READ_LEAVING = (
     select(PlacementRow.element, ClusterRow.key)
     .join(ClusterRow, ClusterRow.id == PlacementRow.cluster_id)
     .join(ElementRow, ElementRow.name == PlacementRow.element)
-    .where(UNSETTLED, PlacementRow.removed_revision > ElementRow.confirmed_revision)
+    .where(
+        UNSETTLED,
+        PlacementRow.removed_revision.is_not(None),
+        or_(PlacementRow.removed_revision > ElementRow.confirmed_revision, PlacementRow.blocked),
+    )
 )
 
 

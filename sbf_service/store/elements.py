@@ -5,11 +5,11 @@ reports only the number of the confirmed revision. SBF computes the change on th
 this change together with the confirmation.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from sqlalchemy import ColumnElement, and_, bindparam, func, or_, select, true, update
+from sqlalchemy import ColumnElement, and_, bindparam, func, or_, select, update
 
 from sbf_service.domain.dry_run import plan_segments
 from sbf_service.domain.error_report import NO_CLUSTER_ERRORS, format_cluster_errors
@@ -17,12 +17,13 @@ from sbf_service.domain.guest_power import apply_guest_powers, list_cluster_ids
 from sbf_service.domain.wanted import WantedState, compute_wanted
 from sbf_service.store.capacity import make_capacity
 from sbf_service.store.cluster_queries import (
-    MAX_PARAMETERS,
+    UNSETTLED,
     find_clusters,
     has_placement,
     has_placement_on,
     make_live_clusters,
     read_live_clusters,
+    split_ids,
 )
 from sbf_service.store.gateway_addresses import add_gateway_interfaces
 from sbf_service.store.guest_power import read_guest_powers
@@ -42,16 +43,20 @@ from virtcloud.model.views import ElementView
 from virtcloud.model.wanted import HostWanted, WantedDocument
 
 
-def compute_confirmed_change(unit: Unit, host: str, before: int, highest: int, revision: int) -> HostDifference | None:
+def compute_confirmed_change(  # noqa: PLR0913, PLR0917 - the revisions before and after the confirmation
+    unit: Unit, host: str, before: int, highest: int, revision: int, marked: Collection[str] = ()
+) -> HostDifference | None:
     """Return the clusters that a host set up and the clusters that it removed when it confirmed ``revision``.
 
     Return None if there are no such clusters. ``before`` is the revision that was confirmed until now. ``before`` is 0
     after a reset, because the host then sets up all its clusters again. ``highest`` is the highest revision that the
-    host ever confirmed. Removals up to ``highest`` are already recorded.
+    host ever confirmed. Removals up to ``highest`` are already recorded, except those of the ``marked`` clusters, whose
+    mark `blocked` has just changed.
     """
     added_at, removed_at = PlacementRow.added_revision, PlacementRow.removed_revision
     is_added = and_(added_at > before, added_at <= revision, removed_at.is_(None))
-    is_removed = and_(removed_at > highest, removed_at <= revision)
+    is_new = or_(removed_at > highest, PlacementRow.cluster_id.in_(marked)) if marked else removed_at > highest
+    is_removed = and_(is_new, removed_at <= revision, PlacementRow.blocked.is_(False))
     here = select(PlacementRow.cluster_id).where(PlacementRow.element == host)
     added = make_live_clusters(unit, find_clusters(unit, ClusterRow.id.in_(here.where(is_added))))
     removed = find_clusters(unit, ClusterRow.id.in_(here.where(is_removed)))
@@ -70,11 +75,13 @@ class ElementClusterErrors:
     """Errors on an element that each concern a single cluster.
 
     ``clusters`` maps cluster IDs to errors. ``blocked`` has the IDs of networks that the element carries only in part.
+    ``remaining`` has the IDs of clusters that the element could not remove.
     """
 
     message: str
     clusters: Mapping[str, str] = field(default_factory=dict)
     blocked: frozenset[str] = frozenset()
+    remaining: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +133,9 @@ def confirm_revision(  # noqa: PLR0913, PLR0917 - the confirmed revision and the
 
     A revision lower than the confirmed revision changes nothing. ``carried`` is the observed and saved state of a
     device. ``errors`` has errors of single clusters. The clusters of the networks in ``errors.blocked`` are not
-    confirmed; all other clusters are confirmed. An agent's errors are what these clusters still wait for. Raise
-    Conflict for a revision that does not exist.
+    confirmed; all other clusters are confirmed. An agent's errors are what these clusters still wait for. The clusters
+    in ``errors.remaining`` do not count as removed, so their VLAN IDs stay claimed. Raise Conflict for a revision that
+    does not exist.
     """
     row = require_element(unit, name)
     if revision > row.wanted_revision:
@@ -137,19 +145,19 @@ def confirm_revision(  # noqa: PLR0913, PLR0917 - the confirmed revision and the
         return
     unit.changed.add(confirmation_topic(name))
     former = _record_confirmation(row, revision, errors)
-    is_marked = _mark_blocked(unit, name, errors.blocked if errors else frozenset())
-    is_unchanged = not is_marked and former.reachable and former.trouble == row.trouble
+    marked = _mark_blocked(unit, name, errors or ElementClusterErrors(""))
+    is_unchanged = not marked and former.reachable and former.trouble == row.trouble
     if former.confirmed == revision and is_unchanged:
         return
     unit.session.flush()
     is_agents = row.kind not in DEVICE_KINDS
-    if is_agents and former.confirmed == revision and former.reachable and errors is not None and not is_marked:
+    if is_agents and former.confirmed == revision and former.reachable and errors is not None and not marked:
         increment_versions(unit, has_placement_on(name))  # an agent reports progress
         return
     if not is_agents and row.trouble not in {None, former.trouble}:
         record_audit(unit, "element_trouble", element=name, why=row.trouble)
     before = former.confirmed if former.reachable else 0
-    change = compute_confirmed_change(unit, name, before, former.highest, revision) if is_agents else None
+    change = compute_confirmed_change(unit, name, before, former.highest, revision, marked) if is_agents else None
     record_audit(unit, "element_confirmed", element=name, why=f"revision {revision}", difference=change)
     is_completed = _is_completed_by(name, former.confirmed, revision)
     increment_versions(unit, is_completed if is_unchanged else has_placement_on(name))
@@ -176,15 +184,29 @@ def _record_confirmation(row: ElementRow, revision: int, errors: ElementClusterE
     return former
 
 
-def describe_incomplete(unit: Unit, name: str, incomplete: Mapping[str, str] | None) -> ElementClusterErrors | None:
-    """Return what clusters on a host still wait for, by cluster ID, as the report of the host; None for no clusters."""
-    if not incomplete:
+def describe_exceptions(
+    unit: Unit, name: str, incomplete: Mapping[str, str] | None, remaining: Mapping[str, str] | None
+) -> ElementClusterErrors | None:
+    """Return the exceptions from a host's confirmation as the report of the host; None for no exceptions.
+
+    ``incomplete`` maps cluster IDs to what the clusters still wait for, and ``remaining`` to errors of their removal.
+    """
+    texts = {**(incomplete or {}), **(remaining or {})}
+    if not texts:
         return None
-    ids = ClusterRow.id.in_(list(incomplete)[:MAX_PARAMETERS])
-    keys = {row.id: row.key for row in find_clusters(unit, ids, has_placement_on(name))}
-    clusters = {cluster: text for cluster, text in incomplete.items() if cluster in keys}
-    message = "; ".join(f"cluster {keys[cluster]}: {text}" for cluster, text in clusters.items())
-    return ElementClusterErrors(message[:MAX_ERROR_CHARACTERS], clusters, frozenset(clusters))
+    keys = {
+        row.id: row.key
+        for ids in split_ids(texts)
+        for row in find_clusters(unit, ClusterRow.id.in_(ids), UNSETTLED, has_placement_on(name))
+    }
+    clusters = {cluster: text for cluster, text in texts.items() if cluster in keys}
+    message = "; ".join(f"cluster {keys.get(cluster, cluster)}: {text}" for cluster, text in texts.items())
+    return ElementClusterErrors(
+        message[:MAX_ERROR_CHARACTERS],
+        clusters,
+        blocked=frozenset(clusters.keys() & (incomplete or {}).keys()),
+        remaining=frozenset(clusters.keys() & (remaining or {}).keys()),
+    )
 
 
 def record_error(  # noqa: PLR0913 - the parts of an error report
@@ -262,8 +284,7 @@ def make_wanted_document(unit: Unit, name: str) -> WantedDocument:
 
 _READ_BLOCKED = (
     select(PlacementRow.cluster_id)
-    .where(PlacementRow.element == bindparam("element"))
-    .where(PlacementRow.removed_revision.is_(None), PlacementRow.blocked)
+    .where(PlacementRow.element == bindparam("element"), PlacementRow.blocked)
     .order_by(PlacementRow.cluster_id)
 )
 
@@ -303,21 +324,24 @@ def _record_reading(unit: Unit, row: ElementRow, carried: DeviceObserved | None)
         record_saved(unit, row, carried)
 
 
-def _mark_blocked(unit: Unit, name: str, networks: frozenset[str]) -> bool:
-    """Mark the placements of the given networks on an element as blocked, and all other placements as not blocked.
+def _mark_blocked(unit: Unit, name: str, errors: ElementClusterErrors) -> frozenset[str]:
+    """Mark the placements that an element confirmed neither as complete nor as removed; unmark all others.
 
-    Return whether a mark changed.
+    These are the placements of the networks in ``errors.blocked`` and, of clusters that are not wanted, the placements
+    of ``errors.remaining``. Return the IDs of the clusters whose mark changed.
     """
-    if not networks and unit.connection.execute(_READ_BLOCKED, {"element": name}).first() is None:
-        return False  # the usual case, which is fifteen times faster with a constant statement
-    here = PlacementRow.element == name, PlacementRow.removed_revision.is_(None)
+    networks, remaining = errors.blocked, errors.remaining
+    if not (networks or remaining) and unit.connection.execute(_READ_BLOCKED, {"element": name}).first() is None:
+        return frozenset()  # the usual case, which is fifteen times faster with a constant statement
+    stays = PlacementRow.removed_revision.is_(None)
     clusters = select(ClusterRow.id).where(or_(ClusterRow.id.in_(networks), ClusterRow.network.in_(networks)))
-    wrong = (
-        PlacementRow.blocked != PlacementRow.cluster_id.in_(clusters) if networks else PlacementRow.blocked == true()
+    is_blocked = or_(
+        and_(stays, PlacementRow.cluster_id.in_(clusters)), and_(~stays, PlacementRow.cluster_id.in_(remaining))
     )
-    marked = update(PlacementRow).where(*here, wrong).values(blocked=~PlacementRow.blocked)
-    marked = marked.returning(PlacementRow.cluster_id).execution_options(synchronize_session=False)
-    return bool(unit.session.scalars(marked).all())
+    concerned = or_(stays, PlacementRow.blocked, PlacementRow.cluster_id.in_(remaining))
+    marked = update(PlacementRow).where(PlacementRow.element == name, concerned, PlacementRow.blocked != is_blocked)
+    marked = marked.values(blocked=~PlacementRow.blocked).returning(PlacementRow.cluster_id)
+    return frozenset(unit.session.scalars(marked.execution_options(synchronize_session=False)).all())
 
 
 def _is_placed_on(element: str) -> ColumnElement[bool]:

@@ -67,7 +67,9 @@ _BLOCKED = (
     .where(PlacementRow.removed_revision.is_(None), PlacementRow.blocked == true(), _IS_AWAITED)
 )
 _IS_CARRIED = or_(
-    PlacementRow.removed_revision.is_(None), ElementRow.confirmed_revision < PlacementRow.removed_revision
+    PlacementRow.removed_revision.is_(None),
+    ElementRow.confirmed_revision < PlacementRow.removed_revision,
+    PlacementRow.blocked,
 )
 _CARRIED = exists().where(PlacementRow.cluster_id == ClusterRow.id, _OF_PLACEMENT, _IS_CARRIED)
 _MEMBER = aliased(ClusterRow)

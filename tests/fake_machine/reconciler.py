@@ -17,7 +17,7 @@ from virtcloud.agent.difference import (
     digest,
 )
 from virtcloud.agent.network.guest_filters import ObservedFilters, list_elements
-from virtcloud.model.errors import Refused, VirtcloudError
+from virtcloud.model.errors import BadInput, Refused, VirtcloudError
 from virtcloud.model.wanted import HostWanted, Segment, WantedDocument
 
 
@@ -32,6 +32,8 @@ class FakeElementApi:
         self.refused: list[dict[str, str]] = []
         self.errors_by_cluster: list[dict[str, str]] = []
         self.incomplete: list[dict[str, str]] = []
+        self.remaining: list[dict[str, str]] = []
+        self.is_former_version = False
         self.polls: list[tuple[int | None, float]] = []
         self.error: VirtcloudError | None = None
 
@@ -48,11 +50,20 @@ class FakeElementApi:
             raise self.error
         return self.document
 
-    def confirm(self, element: str, revision: int, incomplete: Mapping[str, str] | None = None) -> None:
-        """Record the confirmation."""
+    def confirm(
+        self,
+        element: str,
+        revision: int,
+        incomplete: Mapping[str, str] | None = None,
+        remaining: Mapping[str, str] | None = None,
+    ) -> None:
+        """Record the confirmation. A former SBF refuses failed removals."""
+        if remaining and self.is_former_version:
+            raise BadInput("remaining: unknown key")
         self._record_report("confirmed", element, revision)
         self.incomplete.append(dict(incomplete or {}))
-        update = {"confirmed_revision": revision, "incomplete": tuple(incomplete or ())}
+        self.remaining.append(dict(remaining or {}))
+        update = {"confirmed_revision": revision, "incomplete": (*(incomplete or ()), *(remaining or ()))}
         self.document = self.document.model_copy(update=update)
 
     def report_error(

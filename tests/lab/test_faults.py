@@ -202,6 +202,28 @@ def test_an_unreachable_switch_quarantines_the_vlan_id_until_it_confirms(
     assert take_snapshot(lab, topology) == before
 
 
+def test_a_failed_removal_at_a_host_delays_no_new_cluster(
+    lab: Lab, client: SbfClient, topology: Topology, before: Snapshot
+) -> None:
+    old = client.put_cluster("old", ClusterRequest(spec=spec()))
+    old = until(client, "old", lambda seen: seen.state is ClusterState.ACTIVE)
+    bridge = f"br{old.vlans['brno']}"
+    lab.run("brno-h1", ["ip", "link", "add", "foreign0", "master", bridge, "type", "dummy"], check=True)
+    try:
+        client.delete_cluster("old")
+        client.put_cluster("new", ClusterRequest(spec=spec(owner="bob")))
+        new = until(client, "new", lambda seen: seen.state not in {ClusterState.REQUESTED, ClusterState.CONFIGURING})
+        (trouble,) = (part.trouble for part in client.cluster("old").placements if part.element == "brno-h1")
+        assert (new.state, client.cluster("old").state) == (ClusterState.ACTIVE, ClusterState.DRAINING)
+        assert trouble and "foreign0" in trouble
+        assert set(old.vlans.values()).isdisjoint(new.vlans.values())
+    finally:
+        lab.run("brno-h1", ["ip", "link", "delete", "foreign0"], check=True)
+    until(client, "old", ended)
+    remove(client, "new")
+    assert take_snapshot(lab, topology) == before
+
+
 def test_a_repeated_call_is_idempotent_and_another_spec_conflicts(client: SbfClient, before: Snapshot) -> None:
     first = client.put_cluster("same", ClusterRequest(spec=spec()))
     until(client, "same", lambda seen: seen.state is ClusterState.ACTIVE)

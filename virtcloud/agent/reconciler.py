@@ -9,6 +9,8 @@ SBF does not answer             the host is not changed; the request is retried 
 a step fails                    the steps of other clusters are applied; SBF receives an error report; all
                                 steps are retried with growing pauses, or immediately when the wanted state
                                 changes or a job waits for its cluster
+only removals of clusters fail  the revision is confirmed, except the removal of these clusters; the removals are
+                                retried with growing pauses
 a hypervisor does not answer    segments are reconciled nevertheless, even if guests of a removed cluster
                                 are still running; no revision is confirmed until every hypervisor was read
 the host refuses a cluster      SBF receives the refusal, so the cluster fails before its deadline
@@ -35,7 +37,7 @@ from virtcloud.agent.difference import ObservedHost, StartGuest, Step, compute_d
 from virtcloud.agent.host_boot import HostBoot
 from virtcloud.agent.step_application import ClusterErrors, ManagedHost, StepApplication, unsupported_segments
 from virtcloud.agent.supervision import StopRequested, StopSignal
-from virtcloud.model.errors import ServiceUnreachable, VirtcloudError
+from virtcloud.model.errors import BadInput, ServiceUnreachable, VirtcloudError
 from virtcloud.model.values import ClusterKey
 from virtcloud.model.wanted import HostWanted, WantedDocument
 
@@ -56,8 +58,18 @@ class ElementApi(Protocol):
     def wanted(self, element: str, after: int | None = None, wait: float = 0) -> WantedDocument:
         """Wait at most ``wait`` seconds for a revision later than ``after``. Return the wanted document."""
 
-    def confirm(self, element: str, revision: int, incomplete: Mapping[str, str] | None = None) -> None:
-        """Confirm that the element carries ``revision``. ``incomplete`` clusters still wait for something, by ID."""
+    def confirm(
+        self,
+        element: str,
+        revision: int,
+        incomplete: Mapping[str, str] | None = None,
+        remaining: Mapping[str, str] | None = None,
+    ) -> None:
+        """Confirm that the element carries ``revision``, with exceptions by cluster ID.
+
+        ``incomplete`` clusters still wait for something. ``remaining`` clusters could not be removed. Raise BadInput if
+        SBF does not know an exception.
+        """
 
     def report_error(
         self,
@@ -119,6 +131,7 @@ class HostReconciler:
         self._refusals: dict[str, int] = {}
         self._pending: ClusterErrors = {}
         self._reported: ClusterErrors = {}
+        """The exceptions of the latest confirmation: pending clusters, and clusters that could not be removed."""
         self._woken = woken or threading.Event()
         self._progress = progress
         self._report_capacity = report_capacity
@@ -170,10 +183,12 @@ class HostReconciler:
         return min(self._timing.retry_first_s * 2.0 ** min(self._failed_rounds - 1, 30), self._timing.retry_most_s)
 
     def _reconcile_and_report(self, document: WantedDocument) -> None:
-        errors = self._reconcile(document)
+        errors, drifted = self._reconcile(document)
+        remaining = _list_failed_removals(document.wanted, errors)
+        is_confirmed = remaining == errors and self._confirm(document, remaining, drifted=drifted)
         self._failed_rounds = self._failed_rounds + 1 if errors else PENDING_ROUNDS if self._pending else 0
         self._last_revision = document.revision
-        if errors:
+        if not is_confirmed:
             self._report(document, errors)
 
     def _report(self, document: WantedDocument, errors: ClusterErrors) -> None:
@@ -194,51 +209,58 @@ class HostReconciler:
             if cluster in wanted and self._refusals.get(cluster, 0) >= MAX_REFUSALS
         }
 
-    def _reconcile(self, document: WantedDocument) -> ClusterErrors:
-        """Apply the difference, read the host back, and confirm the revision. Return the errors."""
-        self._pending = {}
+    def _reconcile(self, document: WantedDocument) -> tuple[ClusterErrors, bool]:
+        """Apply the difference, and read the host back. Return the errors, and whether the host had drifted."""
+        self._pending, drifted = {}, False
         try:
             self._host.remove_orphaned_files(document.wanted)
             observed = self._host.read()
             steps = compute_difference(document.wanted, observed)
-            drifted = _has_drifted(_certain_steps(steps, observed), document, rebooted=self._is_rebooted())
+            certain = _certain_steps(steps, observed)
+            drifted = _has_drifted(certain, document, self._reported, rebooted=self._is_rebooted())
             if drifted:
                 log.warning("drifted", element=self._element, revision=document.revision, steps=_format_steps(steps))
                 self._sbf.report_drift(self._element, document.revision)
             if self._boot and (drifted or not observed.hypervisor_errors):
                 self._boot.record_report()
             errors = self._apply(steps, document) if steps else {}
-            if not errors and steps:
-                errors, observed = self._read_back(document)
+            if steps and _list_failed_removals(document.wanted, errors) == errors:
+                remaining, observed = self._read_back(document)
+                errors = {**remaining, **errors}
             errors = {**unsupported_segments(document.wanted.segments), **errors}
             if observed.hypervisor_errors:
                 errors[""] = "; ".join(observed.hypervisor_errors)
         except ServiceUnreachable:
             raise
         except VirtcloudError as error:
-            return {"": str(error)}
+            return {"": str(error)}, drifted
         except Exception as error:  # noqa: BLE001 - reported and retried like any other error
-            return {"": str(log.internal_error(error, element=self._element, revision=document.revision))}
-        if not errors:
-            self._confirm(document, drifted=drifted)
-        return errors
+            return {"": str(log.internal_error(error, element=self._element, revision=document.revision))}, drifted
+        return errors, drifted
 
     def _is_rebooted(self) -> bool:
         return self._boot is not None and self._boot.is_unreported
 
-    def _confirm(self, document: WantedDocument, *, drifted: bool) -> None:
-        """Confirm the revision, except pending clusters. Confirm again if a pending cluster made progress."""
+    def _confirm(self, document: WantedDocument, remaining: ClusterErrors, *, drifted: bool) -> bool:
+        """Confirm the revision, except pending clusters and failed removals. Confirm again if the exceptions changed.
+
+        Return False if SBF is a former version that does not know failed removals: it would regard them as removed.
+        """
+        exceptions = {**self._pending, **remaining}
         is_complete = document.confirmed_revision >= document.revision and not drifted
-        if is_complete and not document.incomplete and not self._pending:
-            return
-        if self._pending:
-            if is_complete and self._pending == self._reported and set(self._pending) <= set(document.incomplete):
-                return
-            self._sbf.confirm(self._element, document.revision, self._pending)
-        else:
-            self._sbf.confirm(self._element, document.revision)
-        self._reported = dict(self._pending)
-        log.info("confirmed", element=self._element, revision=document.revision, **_log_pending(self._pending))
+        is_recorded = set(self._pending) <= set(document.incomplete) and bool(exceptions) >= bool(document.incomplete)
+        if is_complete and is_recorded and exceptions == self._reported:
+            return True
+        try:
+            self._sbf.confirm(self._element, document.revision, self._pending, remaining)
+        except BadInput as error:
+            if not remaining:
+                raise
+            log.warning("failed_removals_unknown_to_sbf", element=self._element, error=error)
+            return False
+        self._reported = exceptions
+        log.info("confirmed", element=self._element, revision=document.revision, **_log_exceptions(exceptions))
+        return True
 
     def _apply(self, steps: Iterable[Step], document: WantedDocument) -> ClusterErrors:
         """Apply the steps. Count the refusals of each cluster. Return the errors."""
@@ -260,18 +282,27 @@ class HostReconciler:
         return {cluster: describe(", ".join(steps)) for cluster, steps in remaining.items()}, observed
 
 
-def _has_drifted(steps: Iterable[Step], document: WantedDocument, *, rebooted: bool) -> bool:
+def _has_drifted(steps: Iterable[Step], document: WantedDocument, reported: Container[str], *, rebooted: bool) -> bool:
     """Return whether the host differs from the revision that it confirmed, except clusters that were not complete.
 
-    If the wanted state has changed since that revision, the difference is no drift, unless the host was ``rebooted``:
-    then the host has also lost what it confirmed.
+    These exceptions are in the document, or were ``reported`` with the confirmation. If the wanted state has changed
+    since that revision, the difference is no drift, unless the host was ``rebooted``: then the host has also lost what
+    it confirmed.
     """
     is_confirmed = rebooted or document.confirmed_revision >= document.revision
-    return is_confirmed and any(step.cluster not in document.incomplete for step in steps)
+    return is_confirmed and any(
+        step.cluster not in document.incomplete and step.cluster not in reported for step in steps
+    )
 
 
-def _log_pending(pending: ClusterErrors) -> dict[str, str]:
-    return {"waiting": "; ".join(pending.values())} if pending else {}
+def _list_failed_removals(wanted: HostWanted, errors: ClusterErrors) -> ClusterErrors:
+    """Return the errors of clusters that are not wanted. Each of them is the error of a removal."""
+    keys = _cluster_keys(wanted)
+    return {cluster: text for cluster, text in errors.items() if cluster and cluster not in keys}
+
+
+def _log_exceptions(exceptions: ClusterErrors) -> dict[str, str]:
+    return {"except_clusters": "; ".join(exceptions.values())} if exceptions else {}
 
 
 def _certain_steps(steps: Iterable[Step], observed: ObservedHost) -> list[Step]:

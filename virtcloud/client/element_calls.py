@@ -68,13 +68,25 @@ class ElementCalls(SbfCalls):
         path = f"/v1/elements/{Name(element)}/wanted"
         return self._document(WantedDocument, self._connection.poll(path, after, wait))
 
-    def confirm(self, element: str, revision: int, incomplete: Mapping[str, str] | None = None) -> None:
+    def confirm(
+        self,
+        element: str,
+        revision: int,
+        incomplete: Mapping[str, str] | None = None,
+        remaining: Mapping[str, str] | None = None,
+    ) -> None:
         """Report that an element's state is exactly the wanted state of ``revision``. Idempotent.
 
-        ``incomplete`` maps the id of each cluster that is not complete yet to what the cluster waits for.
+        ``incomplete`` maps the id of each cluster that is not complete yet to what the cluster waits for. ``remaining``
+        maps the id of each cluster that the element could not remove to the error. An earlier SBF refuses each of these
+        keys with BadInput.
         """
-        # an earlier SBF refuses the key `incomplete`, and wants nothing for which an agent has to wait
-        confirmation = Confirmation(revision=revision, incomplete=dict(incomplete) if incomplete else None)
+        # an SBF that refuses the key `incomplete` wants nothing for which an agent has to wait
+        confirmation = Confirmation(
+            revision=revision,
+            incomplete=dict(incomplete) if incomplete else None,
+            remaining=dict(remaining) if remaining else None,
+        )
         self._connection.send("POST", f"/v1/elements/{Name(element)}/confirmed", confirmation)
 
     def report_error(

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field
 
 from virtcloud.model.cluster import ClusterSpec, ClusterState
-from virtcloud.model.document import Document
+from virtcloud.model.document import OMIT_NONE, Document
 from virtcloud.model.edge import Circuit
 from virtcloud.model.element import ElementKind
 from virtcloud.model.errors import CONTROL_CHARACTERS, printable
@@ -216,12 +216,17 @@ class SiteView(Document):
 
 
 class Confirmation(Document):
-    """An element's statement that its state is exactly the wanted state of ``revision``, except ``incomplete``."""
+    """An element's statement that its state is exactly the wanted state of ``revision``, with two exceptions.
+
+    The exceptions are the wanted clusters in ``incomplete`` and the unwanted clusters in ``remaining``.
+    """
 
     revision: int
     """The revision of the wanted document."""
     incomplete: dict[str, ElementMessage] | None = None
     """What each cluster still waits for on this element, by cluster id. All other clusters are complete."""
+    remaining: Annotated[dict[str, ElementMessage] | None, OMIT_NONE] = None
+    """Why the element could not remove a cluster, by cluster id. All other unwanted clusters are removed."""
 
 
 class ElementErrorReport(Document):

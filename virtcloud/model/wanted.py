@@ -279,6 +279,9 @@ class WantedDocument(Document):
     confirmed_revision: int
     """The latest revision that the element confirmed."""
     incomplete: tuple[str, ...] = ()
-    """Ids of clusters that wait for something, such as an image, although the element confirmed the revision."""
+    """Ids of clusters that are not complete, or not removed, although the element confirmed the revision.
+
+    Such a cluster waits for something, for example an image, or the element could not remove the cluster.
+    """
     wanted: HostWanted
     """The wanted state of the element."""

@@ -87,9 +87,12 @@ async def get_wanted(
 
 @router.post("/{name}/confirmed", status_code=HTTPStatus.NO_CONTENT, responses=AGENT_PROBLEMS)
 def confirm_element(name: Name, confirmation: Confirmation, caller: CurrentCaller, service: CurrentService) -> None:
-    """Confirm that a host or gateway carries exactly the wanted state of a revision, except incomplete clusters."""
+    """Confirm that a host or gateway carries exactly the wanted state of a revision.
+
+    Incomplete clusters, and clusters that could not be removed, are excepted.
+    """
     with _change_by_agent(service, caller, name) as unit:
-        errors = elements.describe_incomplete(unit, name, confirmation.incomplete)
+        errors = elements.describe_exceptions(unit, name, confirmation.incomplete, confirmation.remaining)
         elements.confirm_revision(unit, name, confirmation.revision, service.settings.timing.drain, errors=errors)
 
 

@@ -1,0 +1,107 @@
+"""Tests of confirmations by a host that could not remove a cluster."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sbf_fakes.http_calls import ask
+from sbf_fakes.world import World, make_world, spec
+
+from virtcloud.model.cluster import ClusterState
+
+FAILED = "could not remove VLAN 100: tap7 is a port of br100"
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    """Return a world with an active cluster `old`. Its host's agent confirms nothing by itself.
+
+    SQLite suffices, because these tests do not depend on the kind of database.
+    """
+    installation = make_world(tmp_path)
+    installation.furnish(pool="100-101")
+    installation.put("old", spec("brno-h1"))
+    installation.settle()
+    installation.dead_hosts = {"brno-h1"}
+    yield installation
+    installation.close()
+
+
+def confirm(world: World, **exceptions: dict[str, str]) -> None:
+    revision = ask(world, "GET", "/v1/elements/brno-h1").json()["wanted_revision"]
+    body = {"revision": revision, **exceptions}
+    assert ask(world, "POST", "/v1/elements/brno-h1/confirmed", body).status_code == 204
+    world.settle()
+
+
+def end_with_failed_removal(world: World) -> str:
+    """End the cluster `old`, which its host cannot remove. Return the cluster's ID."""
+    world.delete("old")
+    cluster = world.view("old").id
+    confirm(world, remaining={cluster: FAILED})
+    return cluster
+
+
+def test_a_failed_removal_delays_no_new_cluster(world: World) -> None:
+    end_with_failed_removal(world)
+    world.put("new", spec("brno-h1", owner="bob"))
+    confirm(world, remaining={world.view("old").id: FAILED})
+    assert world.view("new").state is ClusterState.ACTIVE
+
+
+def test_the_vlan_of_a_failed_removal_is_not_free(world: World) -> None:
+    vlan = world.view("old").vlans["brno"]
+    end_with_failed_removal(world)
+    world.put("new", spec("brno-h1", owner="bob"))
+    assert vlan in world.site("brno").claimed
+    assert world.view("new").vlans["brno"] != vlan
+
+
+def test_the_owner_sees_why_a_removal_failed(world: World) -> None:
+    end_with_failed_removal(world)
+    old = world.view("old")
+    parts = [(part.progress, part.trouble) for part in old.placements if part.element == "brno-h1"]
+    assert (old.state, parts) == (ClusterState.DRAINING, [("removing", FAILED)])
+
+
+def test_a_failed_removal_is_quarantined_at_its_deadline(world: World) -> None:
+    end_with_failed_removal(world)
+    world.clock.advance(61)
+    confirm(world, remaining={world.view("old").id: FAILED})
+    assert [entry.vlan for entry in world.site("brno").quarantine] == [world.view("old").vlans["brno"]]
+
+
+def test_a_later_removal_frees_the_vlan(world: World) -> None:
+    end_with_failed_removal(world)
+    confirm(world)
+    assert world.view("old").state is ClusterState.RELEASED
+    assert not world.site("brno").claimed
+
+
+def test_the_audit_records_a_removal_when_it_succeeds(world: World) -> None:
+    end_with_failed_removal(world)
+    confirm(world)
+    rows = [row.difference for row in world.audit("element_confirmed") if row.element == "brno-h1"]
+    assert [row and '"remove":["old"]' in row.replace(" ", "") for row in rows[-2:]] == [None, True]
+
+
+def test_the_agent_learns_which_removals_are_not_confirmed(world: World) -> None:
+    cluster = end_with_failed_removal(world)
+    assert ask(world, "GET", "/v1/elements/brno-h1/wanted").json()["incomplete"] == [cluster]
+
+
+def test_a_wanted_cluster_is_never_a_failed_removal(world: World) -> None:
+    confirm(world, remaining={world.view("old").id: FAILED})
+    assert world.view("old").state is ClusterState.ACTIVE
+
+
+def test_a_cluster_that_waited_when_it_ended_is_removed(world: World) -> None:
+    confirm(world, incomplete={world.view("old").id: "fetching image disk: 40 %"})
+    world.delete("old")
+    confirm(world)
+    assert world.view("old").state is ClusterState.RELEASED
+
+
+def test_an_unknown_remaining_cluster_is_shown_by_its_id(world: World) -> None:
+    confirm(world, remaining={"c-unknown": FAILED})
+    assert ask(world, "GET", "/v1/elements/brno-h1").json()["trouble"] == f"cluster c-unknown: {FAILED}"
