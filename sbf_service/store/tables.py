@@ -196,8 +196,8 @@ _BLOCKED = text("blocked")
 class PlacementRow(Base):
     """A cluster on an element, from the revision that added the cluster to the revision that removed the cluster.
 
-    ``blocked`` is true if the element confirmed its other clusters, but not this cluster: the VLAN ID of this cluster is
-    in other use on the element, a guest waits for its image, or the element could not remove the cluster.
+    ``blocked`` is true if the element confirmed its other clusters, but not this cluster: the VLAN ID of this cluster
+    is in other use on the element, a guest waits for its image, or the element could not remove the cluster.
     """
 
     __tablename__ = "placements"
