@@ -36,7 +36,10 @@ from virtcloud.lab.lab_images import make_container_image
 
 CLUSTERS, RUNNING, READINGS = 200, 12, 3
 CHECK_S, TIMEOUT_S = 2, 400
-IMPORTS = ("ssl", "httpx", "pydantic", "virtcloud.agent.bootstrap", "libvirt", "pyroute2", "virtcloud.agent.local_host")
+IMPORTS = (
+    *("ssl", "virtcloud.cli", "httpx", "pydantic", "virtcloud.agent.bootstrap"),
+    *("libvirt", "pyroute2", "virtcloud.agent.local_host"),
+)
 SHARES = """
 import importlib, json, os, sys
 def read(): return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
@@ -47,7 +50,7 @@ for name in sys.argv[1:]:
     shares[name] = read() - before
 print(json.dumps(shares))
 """
-AGENT = "import sys; from virtcloud.agent.bootstrap import main; sys.exit(main(sys.argv[1:]))"
+AGENT = "from virtcloud.cli import main; main()"
 
 
 def run() -> Iterator[Measurement]:
@@ -177,7 +180,7 @@ def _agent(folder: Path) -> Iterator[int]:
         f"[timing]\ncheck = {CHECK_S}\n"
     )
     log = (folder / "agent.log").open("w")
-    argv = [sys.executable, "-c", AGENT, "--config", str(settings)]
+    argv = [sys.executable, "-c", AGENT, "agent", "--config", str(settings)]
     with log, subprocess.Popen(argv, stderr=log) as process:  # noqa: S603 - no input
         try:
             yield process.pid

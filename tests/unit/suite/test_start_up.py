@@ -11,11 +11,13 @@ DEVICE_LIBRARIES = {"lxml", "napalm", "ncclient", "netmiko", "paramiko", "pyeapi
 MIGRATION_LIBRARIES = {"alembic", "mako"}
 SERVICE_LIBRARIES = {"fastapi", "limits", "prometheus_client", "sqlalchemy", "starlette", "uvicorn"}
 HOST_LIBRARIES = {"libvirt", "pyroute2"}
+TERMINAL_LIBRARIES = {"pygments", "rich"}
 
 
 def list_imports(code: str, *arguments: str) -> set[str]:
     """Run a program and return the names of all top-level modules that the program imported."""
-    ends = f"import atexit, sys; atexit.register(lambda: print(*sys.modules)); {code}"
+    imported = "[name for name, module in sys.modules.items() if module]"  # None: must not be imported
+    ends = f"import atexit, sys; atexit.register(lambda: print(*{imported})); {code}"
     done = subprocess.run([sys.executable, "-c", ends, *arguments], capture_output=True, text=True, check=True)  # noqa: S603 - our own
     return {name.partition(".")[0] for name in done.stdout.splitlines()[-1].split()}
 
@@ -26,6 +28,7 @@ def list_imports(code: str, *arguments: str) -> set[str]:
         ("sbf_service.server", DEVICE_LIBRARIES | MIGRATION_LIBRARIES | HOST_LIBRARIES),
         ("sbf_service.trial", DEVICE_LIBRARIES | MIGRATION_LIBRARIES | SERVICE_LIBRARIES),
         ("virtcloud.agent.bootstrap", DEVICE_LIBRARIES | MIGRATION_LIBRARIES | SERVICE_LIBRARIES | HOST_LIBRARIES),
+        ("virtcloud.cli.host, virtcloud.agent.local_host", TERMINAL_LIBRARIES),
         ("virtcloud.cli.cluster", DEVICE_LIBRARIES | MIGRATION_LIBRARIES | SERVICE_LIBRARIES | HOST_LIBRARIES),
         ("virtcloud.cli.element", {"httpx", "rich", *DEVICE_LIBRARIES, *MIGRATION_LIBRARIES, *SERVICE_LIBRARIES}),
         ("sbf_command", {"httpx", "pydantic", "sbf_service"}),

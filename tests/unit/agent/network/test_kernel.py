@@ -162,19 +162,22 @@ def test_a_foreign_bridge_of_the_real_kernel_stays_unchanged(
     assert in_namespace(work) == (True, False, None)
 
 
-def test_a_large_reading_leaves_no_messages_in_memory(in_namespace: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel_module, "MANY_INTERFACES", 1)
+def test_a_large_reading_has_few_messages_in_memory(in_namespace: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel_module, "MESSAGES_IN_MEMORY", 5)
 
     def work() -> object:
+        for number in range(60):
+            kernel_links.link("add", ifname=f"br{number}", kind="bridge")
         with netlink() as kernel:
+            gc.collect()
             gc.disable()
             try:
                 kernel.list_interfaces()
-                return [one for one in gc.get_objects() if isinstance(one, ifinfmsg)]
+                return sum(isinstance(one, ifinfmsg) for one in gc.get_objects())
             finally:
                 gc.enable()
 
-    assert in_namespace(work) == []
+    assert in_namespace(work) < 30  # the kernel sends about 20 interfaces at once
 
 
 def test_the_packet_filter_of_bridges_is_detected(in_namespace: Run) -> None:
