@@ -70,8 +70,8 @@ class NetworkAddresses:
         return find_subnets(self.guests) if self.guests else make_subnets(self.identity, 0)
 
     def list_used(self) -> dict[str, None]:
-        """Return the addresses of guests, devices and gateways without prefix length."""
-        return _list_used(self.guests) | dict.fromkeys((*self.devices, *self.gateways))
+        """Return the addresses of guests, devices, gateways and the router, without prefix length."""
+        return _list_used(self.guests) | dict.fromkeys((*self.devices, *self.gateways, *list_router(self.root)))
 
 
 def plan_network(spec: ClusterSpec, identity: NetworkIdentity, *, batch: bool) -> ClusterSpec:
@@ -80,15 +80,54 @@ def plan_network(spec: ClusterSpec, identity: NetworkIdentity, *, batch: bool) -
     Raise BadInput if a subnet has too few addresses.
     """
     if spec.subnets is None and (batch or not spec.guests or _has_addresses(spec)):
-        return spec
+        return _plan_router(spec, find_subnets(spec.guests) if spec.guests else make_subnets(identity, 0))
     subnets = make_subnets(identity, len(spec.guests)) if spec.subnets is None else spec.subnets
-    used = _list_used(spec.guests)
+    spec = _plan_router(spec, subnets)
+    used = _list_used(spec.guests) | dict.fromkeys(list_router(spec))
     count = _count_unaddressed(spec)
     found = [_take(subnet, _Subnet.of(subnet).from_start(), used, count) for subnet in subnets]
     for subnet, free in zip(subnets, found, strict=True):
         if len(free) < count:
             raise BadInput(f"spec.subnets: {_describe_shortage(subnet, len(free), count)}")
     return _assign(spec.model_copy(update={"subnets": subnets}), found)
+
+
+def list_router(spec: ClusterSpec) -> list[str]:
+    """Return the addresses of a network's router without prefix length."""
+    return [address.partition("/")[0] for address in spec.router_addresses or ()]
+
+
+def _plan_router(spec: ClusterSpec, subnets: Sequence[Address]) -> ClusterSpec:
+    """Return the spec of a new network with the addresses of its router, from the ends of the subnets.
+
+    Raise BadInput if the network has no subnet, if a subnet is full, or if a guest has an address of the router.
+    """
+    if spec.outside:
+        spec = spec.model_copy(update={"router": "gateway"})
+    if spec.router is None:
+        return spec
+    if spec.router_addresses is not None:
+        _check_router_addresses(spec, subnets)
+        return spec
+    used = _list_used(spec.guests)
+    found = [_take(subnet, _Subnet.of(subnet).from_end(), used, 1) for subnet in subnets]
+    if not all(found) or not found:
+        texts = ", ".join(subnets) or "none"
+        raise BadInput(f"spec.router: expected a free address of each subnet for the router, got subnets: {texts}")
+    return spec.model_copy(update={"router_addresses": tuple(address for free in found for address in free)})
+
+
+def _check_router_addresses(spec: ClusterSpec, subnets: Sequence[Address]) -> None:
+    networks = {ip_interface(subnet).network for subnet in subnets}
+    used = _list_used(spec.guests)
+    for address in spec.router_addresses or ():
+        if address.partition("/")[0] in used:
+            raise BadInput(f"spec.router_addresses: expected an address that no guest has, got {address}")
+        if ip_interface(address).network not in networks:
+            texts = ", ".join(map(str, networks)) or "none"
+            raise BadInput(
+                f"spec.router_addresses: expected an address in a subnet of the network ({texts}), got {address}"
+            )
 
 
 def plan_member(spec: ClusterSpec, network: NetworkAddresses, *, batch: bool) -> ClusterSpec:

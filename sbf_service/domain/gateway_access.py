@@ -1,10 +1,72 @@
-"""Gateways' own interfaces in networks, in the wanted documents of gateways. Pure."""
+"""The roles of gateways, and gateways' own interfaces in networks, in the wanted documents of gateways. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
 
-from virtcloud.model.gateway_access import GATEWAY_ADDRESSES
-from virtcloud.model.values import Address
+from virtcloud.model.cluster import ClusterSpec
+from virtcloud.model.element import Gateway
+from virtcloud.model.errors import NotFound
+from virtcloud.model.gateway_access import (
+    GATEWAY_ADDRESSES,
+    GATEWAY_ROUTER,
+    Destination,
+    GatewayRouter,
+    OutsideLink,
+)
+from virtcloud.model.topology import Topology
+from virtcloud.model.values import Address, Name
 from virtcloud.model.wanted import HostWanted, Segment
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayRole:
+    """A task of gateways. ``description`` is what a gateway of this role has, for messages."""
+
+    description: str
+    fits: Callable[[Gateway], bool]
+
+    def has(self, topology: Topology, gateway: Name) -> bool:
+        """Return whether the topology contains this gateway, in this role."""
+        found = topology.gateways.get(gateway)
+        return found is not None and self.fits(found)
+
+
+VPN_SERVER: Final = GatewayRole("an OpenVPN server", lambda gateway: gateway.vpn is not None)
+OUTSIDE_LINK: Final = GatewayRole("a link to the outside", lambda gateway: gateway.outside is not None)
+
+
+def list_roles(spec: ClusterSpec) -> tuple[GatewayRole, ...]:
+    """Return the roles of gateways that a cluster needs from its creation."""
+    return (*((VPN_SERVER,) if spec.vpn else ()), *((OUTSIDE_LINK,) if spec.router == "gateway" else ()))
+
+
+def check_destinations(topology: Topology, spec: ClusterSpec, sites: Iterable[Name]) -> None:
+    """Raise NotFound if a spec names a destination that no site of the cluster has."""
+    known = {destination.name for site in sites for destination in topology.site(site).destinations}
+    for name in spec.outside:
+        if name not in known:
+            texts = ", ".join(sorted(known)) or "none"
+            raise NotFound(f"destination {name} is not known at the sites of the cluster; known destinations: {texts}")
+
+
+def make_router(spec: ClusterSpec, link: OutsideLink, destinations: Iterable[Destination]) -> GatewayRouter:
+    """Return what a gateway needs as router of a network. ``destinations`` are those of the gateway's site."""
+    allowed = tuple(destination for destination in destinations if destination.name in spec.outside)
+    return GatewayRouter(addresses=spec.router_addresses or (), link=link, destinations=allowed)
+
+
+def add_routers(wanted: HostWanted, routers: Mapping[str, GatewayRouter]) -> HostWanted:
+    """Return the wanted state of a gateway with the networks whose router it is. ``routers`` are by network."""
+    segments = tuple(
+        segment.model_copy(
+            update={"router": routers[segment.id], "requires": (*segment.requires, GATEWAY_ROUTER)}
+            if segment.id in routers
+            else {}
+        )
+        for segment in wanted.segments
+    )
+    return wanted.model_copy(update={"segments": segments})
 
 
 def add_gateway_addresses(wanted: HostWanted, addresses: Mapping[str, tuple[Address, ...]]) -> HostWanted:

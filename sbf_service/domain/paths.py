@@ -90,17 +90,16 @@ class NetworkEndpoints(NamedTuple):
 def find_cluster_ports(topology: Topology, cluster: LiveCluster) -> frozenset[PortRef]:
     """Return the ports that must carry a cluster. Raise the errors of :func:`find_path_ports`.
 
-    The gateways of a cluster that have no OpenVPN server in ``topology`` do not carry the cluster.
+    The gateways of a cluster that have no role in ``topology``, such as an OpenVPN server, do not carry the cluster.
     """
     joined = None if cluster.joined is None else cluster.joined.spec
-    gateways = [name for name in cluster.gateways if has_vpn(topology, name)]
+    gateways = [name for name in cluster.gateways if _has_role(topology, name)]
     return find_path_ports(topology, cluster.spec, cluster.transport, joined, gateways)
 
 
-def has_vpn(topology: Topology, gateway: Name) -> bool:
-    """Return whether the topology contains this gateway with an OpenVPN server."""
+def _has_role(topology: Topology, gateway: Name) -> bool:
     found = topology.gateways.get(gateway)
-    return found is not None and found.vpn is not None
+    return found is not None and (found.vpn is not None or found.outside is not None)
 
 
 def find_pair_ports(topology: Topology, cluster: LiveCluster, hosts: tuple[Name, Name]) -> frozenset[PortRef]:

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from sbf_service.domain.paths import LiveCluster, find_cluster_ports, has_vpn
+from sbf_service.domain.gateway_access import VPN_SERVER, GatewayRole
+from sbf_service.domain.paths import LiveCluster, find_cluster_ports
 from virtcloud.model.element import Gateway
 from virtcloud.model.errors import Conflict, NoGateway
 from virtcloud.model.topology import Topology
@@ -39,26 +40,28 @@ class GrantedProfile:
     ends: datetime
 
 
-def choose_gateways(topology: Topology, cluster: LiveCluster, alive: Collection[Name]) -> tuple[Name, ...]:
-    """Return the gateways that a cluster should have: its gateways, and further gateways at the cluster's sites.
+def choose_gateways(
+    topology: Topology, cluster: LiveCluster, alive: Collection[Name], role: GatewayRole = VPN_SERVER
+) -> tuple[Name, ...]:
+    """Return the gateways that a cluster should have in a role: its gateways, and further gateways at its sites.
 
     At most :data:`MAX_GATEWAYS` of the gateways are alive. Gateways are preferred in the topology's order. Raise
     NoGateway if there is no gateway.
     """
-    kept = tuple(name for name in cluster.gateways if has_vpn(topology, name))
+    kept = tuple(name for name in cluster.gateways if role.has(topology, name))
     free = MAX_GATEWAYS - len(set(kept) & set(alive))
-    candidates = [name for name in _list_candidates(topology, cluster) if name not in kept and name in alive]
+    candidates = [name for name in _list_candidates(topology, cluster, role) if name not in kept and name in alive]
     reachable = [name for name in candidates if _is_linked(topology, cluster, name)]
     chosen = (*kept, *reachable[: max(0, free)])
     if not chosen:
-        raise NoGateway(_describe_missing(topology, cluster))
+        raise NoGateway(_describe_missing(topology, cluster, role))
     return chosen
 
 
-def _list_candidates(topology: Topology, cluster: LiveCluster) -> Iterator[Name]:
-    """Yield the gateways with an OpenVPN server at the sites of a cluster, in the topology's order."""
+def _list_candidates(topology: Topology, cluster: LiveCluster, role: GatewayRole) -> Iterator[Name]:
+    """Yield the gateways with a role at the sites of a cluster, in the topology's order."""
     for name in topology.gateways:
-        if has_vpn(topology, name) and topology.site_of[name].name in cluster.vlans:
+        if role.has(topology, name) and topology.site_of[name].name in cluster.vlans:
             yield name
 
 
@@ -71,13 +74,13 @@ def _is_linked(topology: Topology, cluster: LiveCluster, gateway: Name) -> bool:
     return True
 
 
-def _describe_missing(topology: Topology, cluster: LiveCluster) -> str:
+def _describe_missing(topology: Topology, cluster: LiveCluster, role: GatewayRole) -> str:
     sites = ", ".join(site.name for site in topology.sites if site.name in cluster.vlans)
-    wanted = f"cluster {cluster.key}: expected a gateway with an OpenVPN server at {sites}"
-    here = ", ".join(_list_candidates(topology, cluster))
+    wanted = f"cluster {cluster.key}: expected a gateway with {role.description} at {sites}"
+    here = ", ".join(_list_candidates(topology, cluster, role))
     if here:
         return f"{wanted}; {here} does not answer, or no switch links it to the cluster: ask its administrator"
-    known = [name for name in topology.gateways if has_vpn(topology, name)]
+    known = [name for name in topology.gateways if role.has(topology, name)]
     others = ", ".join(f"{name} at {topology.site_of[name].name}" for name in known) or "none"
     return (
         f"{wanted}, got none; known gateways: {others}. Create the cluster with a host at the site of a gateway, or "

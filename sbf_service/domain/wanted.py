@@ -156,6 +156,7 @@ def _segment(topology: Topology, end: PortRef, clusters: Sequence[LiveCluster]) 
         serves=network.spec.serves,
         host_services=network.spec.host_services,
         mtu=_find_mtu(topology, clusters),
+        router_addresses=network.spec.router_addresses or (),
     )
 
 

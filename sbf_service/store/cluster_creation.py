@@ -44,6 +44,7 @@ from sbf_service.store.cluster_queries import (
 from sbf_service.store.clusters import make_cluster_view
 from sbf_service.store.guest_seeds import find_network_hosts, record_login
 from sbf_service.store.job_proofs import check_job_proof
+from sbf_service.store.network_routers import start_router
 from sbf_service.store.quotas import NO_LIMITS, check_new_cluster
 from sbf_service.store.revisions import NewRevision, increment_revisions
 from sbf_service.store.service_ids import claim_service_id
@@ -158,6 +159,7 @@ def _create(unit: Unit, new: NewCluster, reserved: ReservedVlans) -> ClusterView
         _extend_network(unit, planned.joined, planned.ids)
     why = f"requested by {new.spec.owner}: {_describe_ids(planned)}{_describe_placement(new)}"
     record_audit(unit, "cluster_created", why=why, cluster_id=new.id)
+    start_router(unit, row, planned.cluster.gateways)
     revisions = _increment_revisions(unit, topology, planned)
     _insert_placements(unit, new.id, revisions)
     unit.changed.add(f"cluster:{new.key}")

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from sbf_service.domain.addressing import NetworkIdentity, check_guests_differ, plan_member, plan_network
 from sbf_service.domain.admission import check_admitted, check_filters, find_origin
+from sbf_service.domain.gateway_access import check_destinations, list_roles
 from sbf_service.domain.network_conflicts import check_ports_exclusive, find_access_ports
 from sbf_service.domain.paths import ClusterNetwork, LiveCluster
 from sbf_service.store.allocation import (
@@ -76,9 +77,12 @@ def plan_cluster(unit: Unit, topology: Topology, new: NewCluster, reserved: Rese
     _check_name_free(unit, new.key, new.spec.name)
     plan = _plan_network if new.spec.joins is None else _plan_member
     planned = plan(unit, topology, replace(new, images=find_usable_sources(unit, new.spec)), reserved)
-    if new.spec.vpn:
-        gateways = choose_cluster_gateways(unit, topology, planned.cluster)
-        planned = replace(planned, cluster=replace(planned.cluster, gateways=gateways))
+    check_destinations(topology, new.spec, planned.cluster.vlans)
+    for role in list_roles(planned.cluster.spec):
+        former = planned.cluster.gateways
+        chosen = choose_cluster_gateways(unit, topology, planned.cluster, role)
+        added = tuple(name for name in chosen if name not in former)
+        planned = replace(planned, cluster=replace(planned.cluster, gateways=(*former, *added)))
     check_filters(topology, planned.cluster.spec, planned.cluster.network.spec)
     if topology.access_ports and find_access_ports(topology, planned.cluster):
         check_ports_exclusive(topology, [*read_unsettled_clusters(unit), planned.cluster])

@@ -28,6 +28,7 @@ from sbf_service.store.cluster_queries import (
 from sbf_service.store.gateway_addresses import add_gateway_interfaces
 from sbf_service.store.guest_power import read_guest_powers
 from sbf_service.store.guest_seeds import add_network_seeds
+from sbf_service.store.network_routers import add_network_routers, replace_routers
 from sbf_service.store.observed_state import parse_observed_circuits, parse_observed_ports, record_saved
 from sbf_service.store.revisions import require_element
 from sbf_service.store.tables import IS_RECONCILED, ClusterRow, ElementRow, PlacementRow
@@ -229,6 +230,8 @@ def record_error(  # noqa: PLR0913 - the parts of an error report
         return False
     row.trouble, row.troubles, row.reachable = text, of_clusters, reachable
     unit.session.flush()
+    if not reachable and row.kind == ElementKind.GATEWAY:
+        replace_routers(unit, Name(name))
     record_audit(unit, "element_trouble", element=name, why=text)
     increment_versions(unit, has_placement_on(name))
     apply_due_transitions(unit, drain_deadline, has_placement_on(name))
@@ -272,7 +275,9 @@ def make_wanted_document(unit: Unit, name: str) -> WantedDocument:
     read, row = read_wanted_revision(unit, name), require_element(unit, name)
     if not isinstance(read.wanted, HostWanted):
         raise Conflict(f"{row.kind} {name} has no agent: SBF configures it")
-    wanted = add_gateway_interfaces(unit, name, add_vpn(unit, name, add_network_seeds(unit, read.wanted)))
+    wanted = add_network_seeds(unit, read.wanted)
+    for add in (add_vpn, add_gateway_interfaces, add_network_routers):
+        wanted = add(unit, name, wanted)
     return WantedDocument(
         element=Name(name),
         revision=read.revision,

@@ -1,4 +1,4 @@
-"""The table of gateways' own addresses in networks."""
+"""The tables of gateways in networks: their own addresses, and the gateways that are routers."""
 
 from sqlalchemy import ForeignKey, String
 from sqlalchemy.orm import Mapped, mapped_column
@@ -18,4 +18,13 @@ class GatewayAddressRow(Base):
     network_id: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("clusters.id"), primary_key=True)
     address: Mapped[str] = mapped_column(String(39), primary_key=True)
     prefix_length: Mapped[int]
+    gateway: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("elements.name"), index=True)
+
+
+class NetworkRouterRow(Base):
+    """The gateway that is the router of a network. The network's other gateways replace it if it does not answer."""
+
+    __tablename__ = "network_routers"
+
+    network_id: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("clusters.id"), primary_key=True)
     gateway: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("elements.name"), index=True)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from sqlalchemy import bindparam, select
 
-from sbf_service.domain.addressing import NetworkAddresses, NetworkIdentity, list_guest_identities
+from sbf_service.domain.addressing import NetworkAddresses, NetworkIdentity, list_guest_identities, list_router
 from sbf_service.domain.network_conflicts import (
     check_paths_unchanged,
     check_ports_exclusive,
@@ -82,7 +82,10 @@ def find_joinable_network(unit: Unit, spec: ClusterSpec) -> ClusterRow:
 
 def check_guests_distinct(unit: Unit, network: ClusterRow, spec: ClusterSpec) -> None:
     """Raise GuestTaken if a guest has the name or an address of another guest, or the address of another computer."""
-    gateways = {f"address {address}": name for address, name in _read_gateway_addresses(unit, network).items()}
+    others = {
+        f"address {address}": f"gateway {name}" for address, name in _read_gateway_addresses(unit, network).items()
+    }
+    others |= {f"address {address}": "the router" for address in list_router(parse_current_spec(network))}
     devices = {f"address {address}": text for address, text in _read_device_addresses(unit, network).items()}
     taken = {identity: row for row, guest in _read_guests(unit, network) for identity in list_guest_identities(guest)}
     for guest in spec.guests:
@@ -94,10 +97,10 @@ def check_guests_distinct(unit: Unit, network: ClusterRow, spec: ClusterSpec) ->
                     f"guest {guest.name} has the {identity}, which {devices[identity]} has in the same network: choose "
                     "another, or revoke the device's profile with 'virtcloud access revoke'"
                 )
-            if identity in gateways:
+            if identity in others:
                 raise GuestTaken(
-                    f"guest {guest.name} has the {identity}, which gateway {gateways[identity]} has in the same "
-                    "network: choose another"
+                    f"guest {guest.name} has the {identity}, which {others[identity]} has in the same network: choose "
+                    "another"
                 )
 
 

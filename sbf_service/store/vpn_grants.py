@@ -8,6 +8,7 @@ from pydantic import SecretBytes
 from sqlalchemy import bindparam, select
 from sqlalchemy.orm import aliased
 
+from sbf_service.domain.gateway_access import VPN_SERVER, GatewayRole
 from sbf_service.domain.network_conflicts import check_ports_exclusive
 from sbf_service.domain.paths import LiveCluster, find_cluster_ports, list_elements
 from sbf_service.domain.vpn_access import GrantedProfile, add_grants, choose_gateways
@@ -96,20 +97,22 @@ def read_device_addresses(unit: Unit, profiles: Iterable[str]) -> Mapping[str, t
     return {profile: tuple(sorted(addresses, key=lambda text: ":" in text)) for profile, addresses in found.items()}
 
 
-def choose_cluster_gateways(unit: Unit, topology: Topology, cluster: LiveCluster) -> tuple[Name, ...]:
-    """Return the gateways that a cluster should have; change nothing. Raise NoGateway if there is no gateway."""
-    return choose_gateways(topology, cluster, find_alive_gateways(unit))
+def choose_cluster_gateways(
+    unit: Unit, topology: Topology, cluster: LiveCluster, role: GatewayRole = VPN_SERVER
+) -> tuple[Name, ...]:
+    """Return the gateways that a cluster should have in a role; change nothing. Raise NoGateway if there is none."""
+    return choose_gateways(topology, cluster, find_alive_gateways(unit), role)
 
 
-def connect_gateways(unit: Unit, row: ClusterRow) -> tuple[Name, ...]:
-    """Connect a running cluster to gateways, and return all gateways of the cluster.
+def connect_gateways(unit: Unit, row: ClusterRow, role: GatewayRole = VPN_SERVER) -> tuple[Name, ...]:
+    """Connect a running cluster to gateways with a role, and return its gateways with this role.
 
     The elements of new paths must confirm the cluster again. Raise NoGateway if there is no gateway. Raise Conflict if
     another cluster uses an access port of the path.
     """
     topology = read_topology(unit)
     (cluster,) = make_live_clusters(unit, [row])
-    chosen = choose_cluster_gateways(unit, topology, cluster)
+    chosen = choose_cluster_gateways(unit, topology, cluster, role)
     new = [name for name in chosen if name not in cluster.gateways]
     if not new:
         return chosen

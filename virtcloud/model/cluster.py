@@ -3,12 +3,11 @@
 from collections import Counter
 from enum import StrEnum
 from ipaddress import ip_interface
-from operator import not_
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
-from virtcloud.model.document import OMIT_NONE, Document
+from virtcloud.model.document import OMIT_EMPTY, OMIT_NONE, Document
 from virtcloud.model.errors import BadInput, IllegalTransition
 from virtcloud.model.guest_limits import BandwidthMbit, DiskMb, GuestDisk, Pids, check_disk_names
 from virtcloud.model.ssh_keys import UserKey
@@ -117,8 +116,6 @@ GuestFilters = Literal["addresses", "open"]
 """
 GuestService = Literal["dhcp", "ra"]
 """A service that guests offer to other guests of their network: DHCP, or IPv6 router advertisements."""
-OMIT_EMPTY: Final = Field(exclude_if=not_)
-"""An empty list is left out of documents, because an older SBF refuses a spec with a key that it does not know."""
 HostService = Literal["dhcp", "dns", "metadata"]
 """A service that each host of a network offers to its own guests.
 
@@ -126,7 +123,21 @@ HostService = Literal["dhcp", "dns", "metadata"]
 - ``dns``: the names of all guests of the network
 - ``metadata``: the guest's seed by HTTP, as cloud-init reads it
 """
-NETWORK_KEYS: Final = ("name", "vlan", "subnets", "shares_with", "sites", "filters", "serves", "host_services")
+RouterKind = Literal["gateway", "device"]
+"""Who is the router of a network: a gateway, or a user's device that joins the network with a VPN profile."""
+NETWORK_KEYS: Final = (
+    "name",
+    "vlan",
+    "subnets",
+    "shares_with",
+    "sites",
+    "filters",
+    "serves",
+    "host_services",
+    "router",
+    "router_addresses",
+    "outside",
+)
 """The keys of a spec that only a new network has."""
 
 
@@ -219,6 +230,13 @@ class ClusterSpec(Document):
     the way to the server. `metadata` identifies guests by their addresses, so open `filters` are refused."""
     vpn: Annotated[bool, OMIT_EMPTY] = False
     """Whether SBF connects the cluster to gateways at its creation. Otherwise, the first VPN profile does so."""
+    router: Annotated[RouterKind | None, OMIT_NONE] = None
+    """The router of the network, to which guests send packets for other networks: `gateway`, or `device` for a device
+    of a user ('virtcloud access router'). Null: guests have no default route."""
+    router_addresses: Annotated[tuple[Address, ...] | None, OMIT_NONE] = None
+    """The addresses of the router: at most one of each IP version. Null: SBF assigns an address of each subnet."""
+    outside: Annotated[tuple[Name, ...], Field(max_length=64), OMIT_EMPTY] = ()
+    """Destinations of the sites that guests may reach, by name. A gateway is the router then."""
     spread: GuestSpread | None = None
     """Further virtual machines, for which SBF chooses the hosts. The cluster's view lists them in `guests`."""
     lease_s: LeaseSeconds = 4 * 3600
@@ -255,6 +273,18 @@ class ClusterSpec(Document):
         versions = [ip_interface(subnet).version for subnet in self.subnets or ()]
         if len(set(versions)) < len(versions):
             raise BadInput(f"expected at most one subnet of IPv{versions[0]}, got {len(versions)}", ("subnets",))
+        return self
+
+    @model_validator(mode="after")
+    def _check_router(self) -> Self:
+        versions = [ip_interface(address).version for address in self.router_addresses or ()]
+        path = ("router_addresses",)
+        if len(set(versions)) < len(versions):
+            raise BadInput(f"expected at most one IPv{versions[0]} address of the router, got {len(versions)}", path)
+        if versions and self.router is None and not self.outside:
+            raise BadInput("expected router: gateway or router: device with router_addresses, got neither", path)
+        if self.outside and self.router == "device":
+            raise BadInput("expected router: gateway with outside, got router: device", ("router",))
         return self
 
     @model_validator(mode="after")

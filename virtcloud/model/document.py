@@ -9,6 +9,7 @@ import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import pairwise
+from operator import not_
 from textwrap import dedent
 from typing import Any, Final, TypeVar
 
@@ -19,6 +20,8 @@ from pydantic_core import CoreSchema, ErrorDetails
 
 from virtcloud.model.errors import BadDocument, BadInput
 
+OMIT_EMPTY: Final = Field(exclude_if=not_)
+"""An empty value is left out of documents, because an older version refuses a key that it does not know."""
 OMIT_NONE: Final = Field(exclude_if=lambda value: value is None)
 """An absent value is left out of documents, because an earlier version refuses a key that it does not know."""
 

@@ -10,6 +10,7 @@ from pydantic import Field, IPvAnyAddress, model_validator
 from virtcloud.model.access import AdmissionRule
 from virtcloud.model.document import OMIT_NONE, Document
 from virtcloud.model.errors import BadInput
+from virtcloud.model.gateway_access import OutsideLink
 from virtcloud.model.values import DeviceAddress, Name, PortName
 from virtcloud.model.vpn import VpnListener
 
@@ -111,6 +112,8 @@ class Gateway(Element):
 
     vpn: Annotated[VpnListener | None, OMIT_NONE] = None
     """The gateway's OpenVPN servers; null: none."""
+    outside: Annotated[OutsideLink | None, OMIT_NONE] = None
+    """The gateway's link to the outside, through which guests reach destinations; null: none."""
 
 
 ELEMENT_KINDS: tuple[tuple[type[Element], ElementKind], ...] = (

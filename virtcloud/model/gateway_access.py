@@ -1,6 +1,81 @@
-"""Gateways' own interfaces in networks, by which a gateway serves a network as router, relay or server."""
+"""Gateways' own interfaces in networks, by which a gateway serves a network as router, relay or server.
 
-from typing import Final
+Administrators describe a gateway's link to the outside and a site's destinations in the topology. A cluster names the
+destinations that its guests need. Nothing else outside the network is reachable.
+"""
+
+from ipaddress import ip_network
+from typing import Annotated, Final, Self
+
+from pydantic import Field, IPvAnyAddress, model_validator
+
+from virtcloud.model.document import Document
+from virtcloud.model.errors import BadInput
+from virtcloud.model.values import Address, Name, PatternText, PortName
 
 GATEWAY_ADDRESSES: Final = "gateway-addresses"
 """The requirement of segments with ``gateway_addresses``. An agent that ignores this key would offer none of them."""
+GATEWAY_ROUTER: Final = "gateway-router"
+"""The requirement of segments with ``router``. Guests would have no way out through an agent that ignores this key."""
+
+
+class OutsideNetwork(PatternText):
+    """An IPv4 or IPv6 network of a destination, such as ``192.0.2.0/24`` or ``2001:db8::/32``."""
+
+    __slots__ = ()
+    pattern = r"[0-9A-Fa-f.:]+(/[0-9]{1,3})?"
+    meaning = "a network such as 192.0.2.0/24, 192.0.2.10/32 or 2001:db8::/32"
+
+    def __new__(cls, value: str) -> Self:
+        """Check ``value`` and return its canonical form."""
+        text = super().__new__(cls, value)
+        try:
+            return super().__new__(cls, str(ip_network(text)))
+        except ValueError as error:
+            raise BadInput(f"expected {cls.meaning}, got {value!r}") from error
+
+
+class ServicePort(PatternText):
+    """The transport protocol and port of a service outside, such as ``tcp/443``."""
+
+    __slots__ = ()
+    pattern = r"(tcp|udp)/([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
+    meaning = "a protocol and a port such as tcp/443 or udp/53"
+
+
+class Destination(Document):
+    """Services outside that clusters may request by name."""
+
+    name: Name
+    networks: Annotated[tuple[OutsideNetwork, ...], Field(min_length=1, max_length=256)]
+    """The networks of the services' computers."""
+    ports: Annotated[tuple[ServicePort, ...], Field(min_length=1, max_length=64)]
+    """The ports of the services."""
+    description: str = ""
+    """A text for users."""
+
+
+class OutsideLink(Document):
+    """A gateway's link to computers outside of clusters."""
+
+    interface: PortName
+    """The gateway's interface by which packets leave. It is not one of the managed ports."""
+    addresses: Annotated[tuple[IPvAnyAddress, ...], Field(max_length=2)] = ()
+    """The source addresses of packets from clusters: at most one of each IP version; `[]`: those of the interface."""
+
+    @model_validator(mode="after")
+    def _check_addresses(self) -> Self:
+        if len({address.version for address in self.addresses}) < len(self.addresses):
+            raise BadInput("expected at most one address of each IP version", ("addresses",))
+        return self
+
+
+class GatewayRouter(Document):
+    """What a gateway needs to be the router of a network."""
+
+    addresses: tuple[Address, ...]
+    """The addresses of the router, besides the gateway's own addresses."""
+    link: OutsideLink
+    """The gateway's link to the outside."""
+    destinations: tuple[Destination, ...] = ()
+    """The destinations that guests may reach."""

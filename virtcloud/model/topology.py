@@ -11,9 +11,10 @@ from typing import Annotated, Self, TypeVar
 from pydantic import Field, model_validator
 
 from virtcloud.model.access import AdmissionRule
-from virtcloud.model.document import Document
+from virtcloud.model.document import OMIT_EMPTY, Document
 from virtcloud.model.element import Device, Edge, Element, ElementKind, Gateway, Host, Switch, find_duplicates, kind_of
 from virtcloud.model.errors import BadInput, NoSuchHost, NotFound
+from virtcloud.model.gateway_access import Destination
 from virtcloud.model.transport import Transport
 from virtcloud.model.values import Name, PortRef
 
@@ -60,6 +61,8 @@ class Site(Document):
     """The admission rule of the site's hosts; null: the hosts accept all clusters."""
     images: tuple[Name, ...] | None = None
     """Images that users may choose for guests of clusters outside batch jobs; null: any image."""
+    destinations: Annotated[tuple[Destination, ...], OMIT_EMPTY] = ()
+    """Services outside that clusters may reach through the site's gateways, if they request them by name."""
     open_filters: bool = False
     """Whether hosts run guests of clusters with open filters, which may use any MAC address."""
 
@@ -180,6 +183,14 @@ def _name_faults(topology: Topology) -> Iterator[BadInput]:
     names += [transport.name for transport in topology.transports]
     for name in find_duplicates(names):
         yield BadInput(f"expected each element and transport to have its own name, got {name} twice", ("sites",))
+    for index, site in enumerate(topology.sites):
+        for name in find_duplicates([destination.name for destination in site.destinations]):
+            message = f"site {site.name}: expected each destination to have its own name, got {name} twice"
+            yield BadInput(message, ("sites", index, "destinations"))
+        for gateway in site.gateways:
+            if gateway.outside is not None and gateway.outside.interface in gateway.ports:
+                message = f"gateway {gateway.name}: expected an interface outside of its managed ports as link to the "
+                yield BadInput(f"{message}outside, got {gateway.outside.interface}", ("sites", index, "gateways"))
     for name in find_duplicates([site.name for site in topology.sites]):
         yield BadInput(f"expected each site to have its own name, got {name} twice", ("sites",))
 

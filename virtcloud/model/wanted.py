@@ -8,9 +8,10 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import Field, model_validator
 
 from virtcloud.model.access import ClusterOrigin
-from virtcloud.model.cluster import OMIT_EMPTY, GuestFilters, GuestService, HostService
-from virtcloud.model.document import OMIT_NONE, Document
+from virtcloud.model.cluster import GuestFilters, GuestService, HostService
+from virtcloud.model.document import OMIT_EMPTY, OMIT_NONE, Document
 from virtcloud.model.errors import BadInput
+from virtcloud.model.gateway_access import GatewayRouter
 from virtcloud.model.guest_limits import GuestDisk, GuestLimits
 from virtcloud.model.guest_seed import GuestSeed, Peer
 from virtcloud.model.image import ImageSource
@@ -257,8 +258,12 @@ class Segment(Document):
     """The devices that may join the network through this gateway."""
     guest_macs: Annotated[tuple[Mac, ...], OMIT_EMPTY] = ()
     """The MAC addresses of all guests of the network, if the segment has grants. Devices must not use them."""
+    router_addresses: Annotated[tuple[Address, ...], OMIT_EMPTY] = ()
+    """The addresses of the network's router, which is the default gateway of the guests. `[]`: no router."""
     gateway_addresses: Annotated[tuple[Address, ...], OMIT_EMPTY] = ()
     """The gateway's own addresses in the network. `[]`: the gateway has no interface in the network."""
+    router: Annotated[GatewayRouter | None, OMIT_NONE] = None
+    """What the gateway needs as router of the network; null: the gateway is not the router."""
 
 
 class HostWanted(Document):

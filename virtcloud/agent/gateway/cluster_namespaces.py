@@ -20,7 +20,7 @@ from typing import Any, Final, Protocol
 from virtcloud.agent import log
 from virtcloud.agent.files import refuse_os_errors
 from virtcloud.agent.gateway import namespace_program
-from virtcloud.agent.gateway.namespace_config import DEVICE, SYSCTLS, derive_gateway_mac, make_namespace_config
+from virtcloud.agent.gateway.namespace_config import PORT, SYSCTLS, derive_gateway_mac, make_namespace_config
 from virtcloud.agent.gateway.namespace_difference import (
     BuildNamespace,
     NamespaceStep,
@@ -174,12 +174,12 @@ class ClusterNamespaces:
         port = interfaces.get(name)
         (state,) = _run_program([{"descriptor": descriptor, "sysctls": []}])
         is_owned = port is not None and names.cluster_of_alias(port.alias) == segment.id
-        if port is None or not is_owned or DEVICE not in state.get("interfaces", {}):
+        if port is None or not is_owned or PORT not in state.get("interfaces", {}):
             for former in (port, interfaces.get(temporary)):
                 if former is not None:
                     self._kernel.delete(former.index)
             mac = derive_gateway_mac(segment)
-            index = self._kernel.add_namespace_veth(temporary, DEVICE, descriptor, bridge.mtu, mac)
+            index = self._kernel.add_namespace_veth(temporary, PORT, descriptor, bridge.mtu, mac)
             self._kernel.change(index, name=name, alias=names.ownership_alias(segment.id))
         else:
             index = port.index

@@ -1,36 +1,34 @@
-"""PURE. The network namespace of a gateway in a network: its interface, its sysctls and its packet filter.
+"""PURE. The network namespace of a gateway in a network: its interfaces, its sysctls and its packet filters.
 
 Clusters have identical addresses. Therefore a gateway has a namespace for each network in which it has addresses. The
-interface `DEVICE` of the namespace is connected to the network's bridge. Guests and devices can ping the gateway's
-addresses. All other packets to these addresses are dropped, unless they answer a connection of a program in the
-namespace. The namespace forwards no packets.
+interface `DEVICE` of the namespace is a bridge, whose port is connected to the network's bridge. So the filter can have
+the family ``bridge``, which every kernel with filters of guests has.
+
+Guests and devices can ping the gateway's addresses. All other packets to these addresses are dropped, unless they
+belong to a TCP connection that a program in the namespace opened. The filter recognizes packets that open a connection
+by their flags (RFC 9293), and drops fragments, which could hide the flags. The namespace forwards no packets, unless
+the gateway is the router of the network (`outside_links`).
 """
 
 from dataclasses import dataclass
 from hashlib import sha256
+from ipaddress import ip_interface
 from typing import Any, Final
 
+from virtcloud.agent.gateway.outside_links import OUTSIDE, find_link_addresses, has_link, list_inner_rules
 from virtcloud.agent.network.owned_tables import OwnedChain, OwnedTable
 from virtcloud.model.values import Mac
 from virtcloud.model.wanted import Segment
 
 DEVICE: Final = "eth0"
 """The interface of a namespace in its network."""
+PORT: Final = "port0"
+"""The only port of `DEVICE`: the end of the veth pair."""
 PINGS_PER_S: Final = 100
-_TABLE: Final = "virtcloud"
-_NEIGHBOURS: Final = "nd-neighbor-solicit, nd-neighbor-advert"
-_INPUT: Final = (
-    'iifname "lo" accept',
-    "ct state established,related accept",
-    "ct state invalid drop",
-    f"icmpv6 type {{ {_NEIGHBOURS} }} ip6 hoplimit 255 accept",
-    f"icmp type echo-request limit rate {PINGS_PER_S}/second accept",
-    f"icmpv6 type echo-request limit rate {PINGS_PER_S}/second accept",
-)
-
-_SYSCTLS: Final = {
-    "ipv4/conf/all/forwarding": "0",
-    "ipv6/conf/all/forwarding": "0",
+FILTER: Final = ("bridge", "virtcloud")
+ROUTING: Final = ("inet", "virtcloud")
+"""The tables of a namespace. Only the namespaces of routers have the second table."""
+_BASE_SYSCTLS: Final = {
     "ipv4/conf/all/rp_filter": "1",
     "ipv4/conf/all/arp_ignore": "1",
     "ipv4/conf/all/accept_redirects": "0",
@@ -42,36 +40,49 @@ _SYSCTLS: Final = {
     f"ipv6/conf/{DEVICE}/accept_redirects": "0",
     f"ipv6/conf/{DEVICE}/accept_dad": "0",
     f"ipv6/conf/{DEVICE}/disable_ipv6": "0",
+    f"ipv6/conf/{PORT}/disable_ipv6": "1",
 }
-"""The sysctls in the order in which they are written: a change of ``forwarding`` resets others.
-
-Duplicate address detection is off, because SBF assigns no address twice.
-"""
-SYSCTLS: Final = tuple(_SYSCTLS)
+"""Duplicate address detection is off, because SBF assigns no address twice."""
+_FORWARDING: Final = ("ipv4/conf/all/forwarding", "ipv6/conf/all/forwarding")
+"""These sysctls are written first, because a change resets others."""
+SYSCTLS: Final = (*_FORWARDING, *_BASE_SYSCTLS)
 
 
 @dataclass(frozen=True, slots=True)
 class NamespaceConfig:
-    """What a namespace should have. ``addresses`` are those of `DEVICE`, ``sysctls`` are below ``/proc/sys/net``."""
+    """What a namespace should have: addresses by interface, sysctls below ``/proc/sys/net``, routes, and tables."""
 
-    addresses: tuple[str, ...]
+    addresses: dict[str, tuple[str, ...]]
     sysctls: dict[str, str]
-    table: OwnedTable
+    tables: tuple[OwnedTable, ...]
+    routers: tuple[str, ...] = ()
+    """The addresses of the next hops of default routes."""
 
     def as_specification(self) -> dict[str, Any]:
         """Return the specification for `namespace_program`."""
         return {
-            "device": DEVICE,
+            "bridge": {"name": DEVICE, "port": PORT},
             "addresses": self.addresses,
             "sysctls": self.sysctls,
-            "rules": self.table.render(),
-            "removal": self.table.render_removal(),
+            "tables": [(table.render_removal(), table.render()) for table in self.tables],
+            "unwanted": OwnedTable(*ROUTING, {}).render_removal() if len(self.tables) == 1 else "",
+            "routers": self.routers,
+            "outside": OUTSIDE,
         }
 
 
 def make_namespace_config(segment: Segment) -> NamespaceConfig:
     """Return the configuration of a gateway's namespace in a network."""
-    return NamespaceConfig(segment.gateway_addresses, _SYSCTLS, _make_table())
+    own = (*segment.gateway_addresses, *(segment.router.addresses if segment.router else ()))
+    if not has_link(segment):
+        return NamespaceConfig({DEVICE: own}, _make_sysctls("0"), (_make_filter(()),))
+    link = find_link_addresses(segment.vlan)
+    return NamespaceConfig(
+        {DEVICE: own, OUTSIDE: link.namespace},
+        _make_sysctls("1"),
+        (_make_filter(_list_routed(own)), _make_routing(segment, own)),
+        tuple(address.partition("/")[0] for address in link.gateway),
+    )
 
 
 def derive_gateway_mac(segment: Segment) -> Mac:
@@ -81,12 +92,55 @@ def derive_gateway_mac(segment: Segment) -> Mac:
     return Mac(octets.hex(":"))
 
 
-def _make_table() -> OwnedTable:
+def _make_sysctls(forwarding: str) -> dict[str, str]:
+    return {**dict.fromkeys(_FORWARDING, forwarding), **_BASE_SYSCTLS}
+
+
+def _make_filter(routed: tuple[str, ...]) -> OwnedTable:
+    """Return the filter of frames to the namespace. ``routed`` are rules for packets to other computers."""
+    rules = (
+        "ether type arp accept",
+        "icmpv6 type { 135, 136 } ip6 hoplimit 255 accept",
+        "ip frag-off & 0x3fff != 0 drop",
+        "exthdr frag exists drop",
+        *routed,
+        f"icmp type echo-request limit rate {PINGS_PER_S}/second accept",
+        f"icmpv6 type echo-request limit rate {PINGS_PER_S}/second accept",
+        "icmp type { echo-reply, destination-unreachable, time-exceeded } accept",
+        "icmpv6 type { 1, 2, 3, 129 } accept",
+        "meta l4proto tcp tcp flags & (syn | ack) != syn accept",
+    )
+    return OwnedTable(*FILTER, {"input": OwnedChain(rules, "filter hook input priority 0; policy drop")})
+
+
+def _list_routed(own: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the rules that pass packets to other computers on to the second table."""
+    addresses = [ip_interface(text).ip for text in own]
+    own4, own6 = (", ".join(str(one) for one in addresses if one.version == version) for version in (4, 6))
+    return (
+        f"meta pkttype host ether type ip {f'ip daddr != {{ {own4} }} ' if own4 else ''}accept",
+        f"meta pkttype host ether type ip6 {f'ip6 daddr != {{ {own6}, fe80::/10 }}' if own6 else ''} accept",
+    )
+
+
+def _make_routing(segment: Segment, own: tuple[str, ...]) -> OwnedTable:
+    """Return the filter of forwarded packets, and the translation of their source addresses."""
+    forward, postrouting = list_inner_rules(segment)
+    addresses = [ip_interface(text).ip for text in own]
+    local = (
+        'iifname "lo" accept',
+        "ct state established,related accept",
+        f'iifname "{DEVICE}" icmpv6 type {{ 133, 135, 136 }} accept',
+        *(
+            f'iifname "{DEVICE}" {"ip" if one.version == 4 else "ip6"} daddr {one} accept'  # noqa: PLR2004 - IPv4
+            for one in addresses
+        ),
+    )
     return OwnedTable(
-        "inet",
-        _TABLE,
+        *ROUTING,
         {
-            "input": OwnedChain(_INPUT, "filter hook input priority 0; policy drop"),
-            "forward": OwnedChain((), "filter hook forward priority 0; policy drop"),
+            "input": OwnedChain(local, "filter hook input priority 0; policy drop"),
+            "forward": OwnedChain(forward, "filter hook forward priority 0; policy drop"),
+            "postrouting": OwnedChain(postrouting, "nat hook postrouting priority 100; policy accept"),
         },
     )

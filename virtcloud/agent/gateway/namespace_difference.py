@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from ipaddress import ip_interface
 from typing import Any
 
-from virtcloud.agent.gateway.namespace_config import DEVICE, NamespaceConfig, make_namespace_config
+from virtcloud.agent.gateway.namespace_config import DEVICE, PORT, NamespaceConfig, make_namespace_config
 from virtcloud.agent.network import names
 from virtcloud.agent.network.interfaces import KernelInterface
 from virtcloud.model.wanted import Segment
@@ -89,19 +89,32 @@ def _find_faults(segment: Segment, observed: ObservedNamespace) -> Iterator[str]
 
 
 def _find_state_faults(config: NamespaceConfig, state: Mapping[str, Any]) -> Iterator[str]:
-    device = state["interfaces"].get(DEVICE)
-    if device is None:
-        yield f"{DEVICE} is missing"
-        return
-    if not device["up"]:
-        yield f"{DEVICE} is down"
-    wanted, found = ({ip_interface(text) for text in texts} for texts in (config.addresses, device["addresses"]))
-    if wanted != found:
-        yield f"{DEVICE} has the addresses {', '.join(device['addresses']) or 'none'}"
+    port = state["interfaces"].get(PORT)
+    if port is None:
+        yield f"{PORT} is missing"
+    elif port["master"] != DEVICE or not port["up"]:
+        yield f"{PORT} is down" if port["master"] == DEVICE else f"{PORT} is not on {DEVICE}"
+    for device, addresses in config.addresses.items():
+        yield from _find_interface_faults(device, addresses, state["interfaces"].get(device))
     for name, value in config.sysctls.items():
         if state["sysctls"].get(name, value) != value:  # a kernel without IPv6 lacks some
             yield f"{name} is {state['sysctls'][name]}"
-    yield from config.table.find_faults(state["rules"])
+    for table in config.tables:
+        yield from table.find_faults(state["tables"][table.family])
+    if len(config.tables) == 1 and state["tables"]["inet"] is not None:
+        yield "packets are forwarded"
+    if sorted(config.routers) != state["routes"]:
+        yield f"the default routes lead to {', '.join(state['routes']) or 'no router'}"
+
+
+def _find_interface_faults(device: str, addresses: Iterable[str], found: Mapping[str, Any] | None) -> Iterator[str]:
+    if found is None:
+        yield f"{device} is missing"
+        return
+    if not found["up"]:
+        yield f"{device} is down"
+    if {ip_interface(text) for text in addresses} != {ip_interface(text) for text in found["addresses"]}:
+        yield f"{device} has the addresses {', '.join(found['addresses']) or 'none'}"
 
 
 def find_gateway_ports(interfaces: Iterable[KernelInterface]) -> dict[str, dict[int, tuple[str, ...]]]:

@@ -2,7 +2,7 @@
 
 The program enters each namespace in turn, so that no thread of the agent ever leaves the host's namespace. It uses only
 the standard library (``python -I -S``). The input is a JSON array. Each element names an open namespace and is either a
-reading or, with ``rules``, a configuration. The output is a JSON array with one answer for each element: the state of
+reading or, with ``tables``, a configuration. The output is a JSON array with one answer for each element: the state of
 the namespace, or an error.
 """
 
@@ -10,9 +10,12 @@ import ctypes
 import ipaddress
 import json
 import shutil
+import socket
+import struct
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +26,9 @@ SEARCH_PATH = "/usr/sbin:/sbin:/usr/bin:/bin"
 NFTABLES = "libnftables.so.1"
 JSON_OUTPUT = 1 << 4
 """NFT_CTX_OUTPUT_JSON (nftables/libnftables.h)."""
-FAMILY, TABLE = "inet", "virtcloud"
+TABLES = {"bridge": "bridge virtcloud", "inet": "inet virtcloud"}
+"""The tables of a namespace, by family."""
+IPV6_VERSION = 6
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -35,7 +40,7 @@ def main() -> None:
 def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
     try:
         call("join a network namespace", _LIBC.setns(request["descriptor"], CLONE_NEWNET))
-        if "rules" in request:
+        if "tables" in request:
             _configure(request)
             return {}
         return _read(request["sysctls"])
@@ -44,33 +49,78 @@ def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _configure(wanted: Mapping[str, Any]) -> None:
-    """Set the packet filter first, and the interface up last, so that no packet passes unfiltered."""
-    try:
-        _run_nft(wanted["rules"])
-    except OSError:  # a hook was changed: only a new table can change it back
-        _run_nft(wanted["removal"])
-        _run_nft(wanted["rules"])
+    """Set the packet filters first, and the interfaces up last, so that no packet passes unfiltered."""
+    for removal, commands in wanted["tables"]:
+        try:
+            _run_nft(commands)
+        except OSError:  # a hook was changed: only a new table can change it back
+            _run_nft(removal + commands)
+    if wanted["unwanted"] and _read_table("inet") is not None:
+        _run_nft(wanted["unwanted"])
+    bridge, port, mtu = wanted["bridge"]["name"], wanted["bridge"]["port"], wanted["mtu"]
+    present = _read_interfaces()
+    if bridge not in present:
+        _run_ip((f"link add name {bridge} type bridge stp_state 0 mcast_snooping 0",))
     for name, value in wanted["sysctls"].items():
         if (SYSCTL / name).exists():  # on a kernel without IPv6, the file is missing
             (SYSCTL / name).write_text(value)
-    device = wanted["device"]
-    present = {ipaddress.ip_interface(text) for text in _read_interfaces().get(device, {}).get("addresses", ())}
-    addresses = [ipaddress.ip_interface(text) for text in wanted["addresses"]]
     _run_ip(
         (
             "link set dev lo up",
-            *(f"address delete {address} dev {device}" for address in present.difference(addresses)),
-            *(f"address replace {address} dev {device}" for address in addresses),
-            f"link set dev {device} mtu {wanted['mtu']} up",
+            f"link set dev {port} master {bridge} mtu {mtu} up",
+            f"link set dev {bridge} address {present[port]['mac']} mtu {mtu}",
+            *(command for device in wanted["addresses"] for command in _address_commands(device, wanted, present)),
+            *(_route_command("delete", router) for router in _read_routers() if router not in wanted["routers"]),
+            *(_route_command("replace", router) for router in wanted["routers"]),
         )
     )
+    _announce(bridge, present[port]["mac"], wanted["addresses"][bridge])
+
+
+def _route_command(action: str, router: str) -> str:
+    return f"-6 route {action} default via {router}" if ":" in router else f"route {action} default via {router}"
+
+
+def _address_commands(device: str, wanted: Mapping[str, Any], present: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the commands that set an interface up with exactly the wanted addresses."""
+    former = {ipaddress.ip_interface(text) for text in present.get(device, {}).get("addresses", ())}
+    addresses = [ipaddress.ip_interface(text) for text in wanted["addresses"][device]]
+    yield from (f"address delete {address} dev {device}" for address in former.difference(addresses))
+    yield from (f"address replace {address} dev {device}{_find_option(address)}" for address in addresses)
+    yield f"link set dev {device} up"
+
+
+def _find_option(address: Any) -> str:  # noqa: ANN401 - an interface's address of either version
+    """Return the option ``nodad`` for IPv6: SBF assigns no address twice, and guests could claim a new one."""
+    return " nodad" if address.version == IPV6_VERSION else ""
+
+
+def _announce(device: str, mac: str, addresses: Iterable[str]) -> None:
+    """Announce addresses, which another gateway may have had: by ARP (RFC 5227), and to all nodes (RFC 4861, 4.4)."""
+    octets = bytes.fromhex(mac.replace(":", ""))
+    for address in map(ipaddress.ip_interface, addresses):
+        packed = address.ip.packed
+        if address.version == IPV6_VERSION:
+            with socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6) as icmp:
+                icmp.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_HOPS, 255)
+                index = socket.if_nametoindex(device)
+                icmp.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, index)
+                message = struct.pack("!BBHI", 136, 0, 0, 0x20000000) + packed + b"\x02\x01" + octets
+                with suppress(OSError):  # the interface has no address yet; guests ask for the address then
+                    icmp.sendto(message, ("ff02::1", 0, 0, index))
+        else:
+            with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as link:
+                link.bind((device, 0))
+                request = struct.pack("!HHBBH", 1, 0x0800, 6, 4, 1) + octets + packed + bytes(6) + packed
+                link.send(b"\xff" * 6 + octets + b"\x08\x06" + request)
 
 
 def _read(sysctls: Iterable[str]) -> dict[str, Any]:
     return {
         "interfaces": _read_interfaces(),
         "sysctls": {name: (SYSCTL / name).read_text().strip() for name in sysctls if (SYSCTL / name).exists()},
-        "rules": _read_table(),
+        "tables": {family: _read_table(family) for family in TABLES},
+        "routes": _read_routers(),
     }
 
 
@@ -79,6 +129,8 @@ def _read_interfaces() -> dict[str, Any]:
     return {
         interface["ifname"]: {
             "up": "UP" in interface["flags"],
+            "mac": interface.get("address"),
+            "master": interface.get("master"),
             "addresses": [
                 f"{address['local']}/{address['prefixlen']}"
                 for address in interface["addr_info"]
@@ -90,11 +142,23 @@ def _read_interfaces() -> dict[str, Any]:
     }
 
 
-def _read_table() -> Any:  # noqa: ANN401 - JSON
-    tables = json.loads(_run_nft(f"list tables {FAMILY}", JSON_OUTPUT))["nftables"]
-    if not any(item["table"]["name"] == TABLE for item in tables if "table" in item):
+def _read_routers() -> list[str]:
+    """Return the next hops of default routes."""
+    options = ("-4", "-6")
+    listed = [
+        route for option in options for route in json.loads(_run((*_find_ip(), "-json", option, "route")) or "[]")
+    ]
+    return sorted(route["gateway"] for route in listed if route["dst"] == "default" and "gateway" in route)
+
+
+def _read_table(family: str) -> Any:  # noqa: ANN401 - JSON
+    try:
+        tables = json.loads(_run_nft(f"list tables {family}", JSON_OUTPUT))["nftables"]
+    except OSError:  # the kernel lacks this family
         return None
-    return json.loads(_run_nft(f"list table {FAMILY} {TABLE}", JSON_OUTPUT))
+    if not any(item["table"]["name"] == "virtcloud" for item in tables if "table" in item):
+        return None
+    return json.loads(_run_nft(f"list table {TABLES[family]}", JSON_OUTPUT))
 
 
 def _run_ip(commands: Iterable[str]) -> None:

@@ -28,6 +28,7 @@ from virtcloud.agent.guests.machine_devices import (
 from virtcloud.agent.guests.peer_folders import PEERS
 from virtcloud.agent.guests.seed_images import SEED
 from virtcloud.agent.guests.seeds import VIRTCLOUD_FOLDER
+from virtcloud.agent.host_services.dnsmasq_config import list_routers
 from virtcloud.agent.network import names
 from virtcloud.model.wanted import GuestWanted, Segment
 
@@ -179,6 +180,9 @@ def _add_container(
         _add(
             interface, "ip", address=str(parsed.ip), family=f"ipv{parsed.version}", prefix=str(parsed.network.prefixlen)
         )
+    for router in list_routers(segment, guest):
+        any_address, family = ("::", "ipv6") if ":" in router else ("0.0.0.0", "ipv4")  # noqa: S104 - a route
+        _add(interface, "route", family=family, address=any_address, prefix="0", gateway=router)
     _add(interface, "guest", dev="eth0")
     _add(interface, "link", state="up")
 

@@ -10,7 +10,7 @@ from typing import Final
 from virtcloud.agent.guests import peer_files
 from virtcloud.agent.guests.cloud_config import CloudConfig, render_cloud_config, render_yaml
 from virtcloud.agent.guests.peer_files import PeerFiles
-from virtcloud.agent.host_services.dnsmasq_config import list_assigned_addresses
+from virtcloud.agent.host_services.dnsmasq_config import list_assigned_addresses, list_routers
 from virtcloud.model.guest_seed import GuestSeed
 from virtcloud.model.wanted import GuestWanted, Segment
 
@@ -104,6 +104,9 @@ def render_network_config(segment: Segment, guest: GuestWanted) -> str:
     """Return the configuration of eth0. If the host offers DHCP, the seed lists only the addresses without DHCP."""
     assigned = list_assigned_addresses(segment, guest)
     versions = {ip_interface(address).version for address in assigned}
+    routers = [
+        router for router in list_routers(segment, guest) if ip_interface(router).version not in versions - {IPV6}
+    ]
     config = {
         "version": 2,
         "ethernets": {
@@ -114,7 +117,13 @@ def render_network_config(segment: Segment, guest: GuestWanted) -> str:
                 "dhcp6": IPV6 in versions,
                 "addresses": [address for address in guest.addresses if address not in assigned],
                 **({"mtu": segment.mtu} if segment.mtu else {}),
+                **({"routes": [_default_route(router) for router in routers]} if routers else {}),
             }
         },
     }
     return render_yaml(config)
+
+
+def _default_route(router: str) -> CloudConfig:
+    """Return a default route. Releases of cloud-init differ in whether they understand ``default``."""
+    return {"to": "::/0" if ":" in router else "0.0.0.0/0", "via": router}

@@ -120,7 +120,15 @@ def _list_assigned(guest: GuestWanted, subnets: Collection[_Subnet]) -> tuple[st
     return tuple(text for text in _first_addresses(guest.addresses) if ip_interface(text).network in subnets)
 
 
+def list_routers(segment: Segment, guest: GuestWanted) -> tuple[str, ...]:
+    """Return the addresses of the default gateways of a guest: those in subnets of the guest's addresses."""
+    subnets = {ip_interface(address).network for address in guest.addresses}
+    routers = map(ip_interface, segment.router_addresses)
+    return tuple(str(router.ip) for router in routers if router.network in subnets)
+
+
 def _dhcp_lines(segment: Segment, subnets: Collection[_Subnet]) -> Iterator[str]:
+    routers = [str(router.ip) for router in map(ip_interface, segment.router_addresses) if router.version != _IPV6]
     yield from (
         "dhcp-ignore=tag:!known",
         "dhcp-ignore-names",  # a guest could take the name of another guest
@@ -128,12 +136,13 @@ def _dhcp_lines(segment: Segment, subnets: Collection[_Subnet]) -> Iterator[str]
         "leasefile-ro",
         "no-ping",
         f"dhcp-duid=65535,{MAC}",
-        "dhcp-option=option:router",  # no router
+        f"dhcp-option=option:router{''.join(f',{address}' for address in routers)}",
     )
     if "dns" in segment.host_services:
         yield f"dhcp-option=option:dns-server,{ADDRESS}"
         yield "dhcp-option=option6:dns-server,[fe80::]"  # dnsmasq inserts the server's link-local address
-    yield f"dhcp-option-force=option:classless-static-route,{ADDRESS}/32,0.0.0.0"  # some clients do not request it
+    default = "".join(f",0.0.0.0/0,{address}" for address in routers)  # clients ignore the option router (RFC 3442)
+    yield f"dhcp-option-force=option:classless-static-route,{ADDRESS}/32,0.0.0.0{default}"  # some do not request it
     if segment.mtu is not None:
         yield f"dhcp-option=option:mtu,{segment.mtu}"
     for subnet in subnets:

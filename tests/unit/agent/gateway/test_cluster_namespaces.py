@@ -153,11 +153,14 @@ DRIFT = {
     "other address": "ip address add 10.0.0.9/24 dev eth0",
     "down": "ip link set eth0 down",
     "flush": "nft flush ruleset",
-    "policy": "nft 'add chain inet virtcloud input { policy accept; }'",
-    "dormant": "nft 'add table inet virtcloud { flags dormant; }'",
-    "hook": "nft delete chain inet virtcloud forward",
+    "policy": "nft 'add chain bridge virtcloud input { policy accept; }'",
+    "dormant": "nft 'add table bridge virtcloud { flags dormant; }'",
+    "hook": "nft delete chain bridge virtcloud input",
     "sysctl": "sh -c 'echo 1 > /proc/sys/net/ipv4/ip_forward'",
     "device": "ip link delete eth0",
+    "port": "ip link set port0 nomaster",
+    "veth": "ip link delete port0",
+    "route": "ip route add default via 10.0.0.5",
 }
 
 

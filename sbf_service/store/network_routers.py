@@ -1,0 +1,73 @@
+"""The gateways that are routers of networks: their choice, their replacement, and their wanted documents.
+
+One gateway of a network is the router. If its agent no longer answers, another gateway of the network replaces it.
+"""
+
+from collections.abc import Iterable
+
+from sqlalchemy import bindparam, insert, select, update
+
+from sbf_service.domain.gateway_access import OUTSIDE_LINK, add_routers, make_router
+from sbf_service.store.cluster_gateways import find_alive_gateways, read_cluster_gateways
+from sbf_service.store.cluster_queries import find_clusters, parse_current_spec
+from sbf_service.store.columns import NAME_TYPE
+from sbf_service.store.gateway_addresses import ensure_gateway_addresses
+from sbf_service.store.gateway_tables import NetworkRouterRow
+from sbf_service.store.revisions import increment_revisions
+from sbf_service.store.tables import ClusterRow
+from sbf_service.store.unit_of_work import Unit, read_topology, record_audit
+from virtcloud.model.cluster import WANTED_STATES
+from virtcloud.model.topology import Topology
+from virtcloud.model.values import Name
+from virtcloud.model.wanted import HostWanted
+
+_READ = select(NetworkRouterRow.network_id).where(NetworkRouterRow.gateway == bindparam("gateway"))
+_READ_OF = _READ.where(NetworkRouterRow.network_id.in_(bindparam("networks", type_=NAME_TYPE, expanding=True)))
+_REPLACE = (
+    update(NetworkRouterRow)
+    .where(NetworkRouterRow.network_id == bindparam("network"))
+    .values(gateway=bindparam("new_gateway"))
+)
+
+
+def start_router(unit: Unit, network: ClusterRow, gateways: Iterable[Name]) -> None:
+    """Make a gateway the router of a new network that asks for it. All possible routers get addresses of their own."""
+    if parse_current_spec(network).router != "gateway":
+        return
+    candidates = _list_candidates(read_topology(unit), gateways)
+    for gateway in candidates:
+        ensure_gateway_addresses(unit, network, gateway)
+    unit.connection.execute(insert(NetworkRouterRow), {"network_id": network.id, "gateway": candidates[0]})
+    increment_revisions(unit, candidates[:1])
+
+
+def replace_routers(unit: Unit, gateway: Name) -> None:
+    """Replace a gateway that no longer answers as the router of its networks, where another gateway answers."""
+    networks = unit.connection.execute(_READ, {"gateway": gateway}).scalars().all()
+    alive = find_alive_gateways(unit) - {gateway} if networks else frozenset()
+    for row in find_clusters(unit, ClusterRow.id.in_(networks), ClusterRow.state.in_(WANTED_STATES)) if alive else ():
+        gateways = read_cluster_gateways(unit, [[row.id]]).get(row.id, ())
+        others = [name for name in _list_candidates(read_topology(unit), gateways) if name in alive]
+        if others:
+            unit.connection.execute(_REPLACE, {"network": row.id, "new_gateway": others[0]})
+            increment_revisions(unit, [gateway, others[0]])
+            why = f"{others[0]} replaces {gateway}, which does not answer"
+            record_audit(unit, "router_replaced", element=gateway, why=why, cluster_id=row.id)
+
+
+def add_network_routers(unit: Unit, name: str, wanted: HostWanted) -> HostWanted:
+    """Return the wanted state of a gateway with the networks whose router it is. Other elements are not changed."""
+    topology = read_topology(unit)
+    gateway = topology.gateways.get(Name(name))
+    if gateway is None or gateway.outside is None or not wanted.segments:
+        return wanted
+    parameters = {"gateway": name, "networks": [segment.id for segment in wanted.segments]}
+    networks = unit.connection.execute(_READ_OF, parameters).scalars().all()
+    rows = find_clusters(unit, ClusterRow.id.in_(networks)) if networks else ()
+    destinations = topology.site_of[gateway.name].destinations
+    routers = {row.id: make_router(parse_current_spec(row), gateway.outside, destinations) for row in rows}
+    return add_routers(wanted, routers)
+
+
+def _list_candidates(topology: Topology, gateways: Iterable[Name]) -> list[Name]:
+    return [name for name in gateways if OUTSIDE_LINK.has(topology, name)]

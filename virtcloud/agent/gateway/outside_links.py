@@ -1,0 +1,158 @@
+"""PURE. The links between a gateway's namespaces and its own network stack, and the packet filter between them.
+
+The router of a network sends packets to allowed destinations through a veth pair: `OUTSIDE` in the namespace, and
+``vu<vlan>`` among the gateway's interfaces. Each end has an address of a range for such links. The namespace replaces
+the guests' addresses, which clusters share, by its own end's address. The gateway replaces this address by its own.
+
+====================================  ================================================================================
+packets from a cluster to             are dropped, because
+====================================  ================================================================================
+the gateway                           the chain ``input`` accepts none of them
+SBF, the management network           they would leave by another interface than that of the topology's ``outside``
+other clusters, link-local addresses  the chain ``forward`` drops them before it looks at the destinations
+anything else                         the chain ``forward`` accepts the destinations that the cluster requested
+====================================  ================================================================================
+
+From outside, only answers reach a cluster. Each new connection is a line in the kernel's log. Counters have the number
+of connections for each destination, and the octets of each network.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Interface, IPv6Interface, ip_network
+from typing import Final
+
+from virtcloud.agent.network.owned_tables import OwnedChain, OwnedTable
+from virtcloud.model.gateway_access import Destination, GatewayRouter
+from virtcloud.model.wanted import Segment
+
+OUTSIDE: Final = "out0"
+"""The interface of a namespace towards the gateway's network stack."""
+TABLE: Final = ("inet", "virtcloud_outside")
+LINKS: Final = "vu*"
+"""The names of the gateway's ends of links (see ``names``)."""
+LINKS4, LINKS6 = ip_network("100.64.0.0/19"), ip_network("fd76:6372:7463:6c64::/112")
+"""The ranges of links: two addresses for each VLAN ID. RFC 6598 reserves 100.64.0.0/10 for such networks."""
+FORBIDDEN4: Final = "0.0.0.0/8, 127.0.0.0/8, 169.254.0.0/16, 224.0.0.0/3"
+FORBIDDEN6: Final = "::/127, fe80::/10, fec0::/10, ff00::/8"
+LOGS_PER_S: Final = 20
+_IPV4: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class LinkAddresses:
+    """The addresses of a link with their prefix lengths: those of the gateway's end, and those of the namespace."""
+
+    gateway: tuple[str, ...]
+    namespace: tuple[str, ...]
+
+
+def find_link_addresses(vlan: int) -> LinkAddresses:
+    """Return the addresses of a network's link. Within a gateway, each VLAN ID has one network."""
+    first4, first6 = LINKS4.network_address + 2 * vlan, LINKS6.network_address + 2 * vlan
+    ends4 = [IPv4Interface((int(first4) + end, 31)) for end in (0, 1)]
+    ends6 = [IPv6Interface((int(first6) + end, 127)) for end in (0, 1)]
+    return LinkAddresses(*((str(one), str(other)) for one, other in zip(ends4, ends6, strict=True)))
+
+
+def has_link(segment: Segment) -> bool:
+    """Return whether a network has a link to the outside."""
+    return segment.router is not None and bool(segment.router.destinations)
+
+
+def list_destination_rules(router: GatewayRouter, prefix: str, suffix: str) -> Iterator[str]:
+    """Yield the rules that match packets to the allowed destinations, in the syntax of nft(8)."""
+    for destination in router.destinations:
+        for match in _match_networks(destination):
+            for protocol in ("tcp", "udp"):
+                ports = ", ".join(port.partition("/")[2] for port in destination.ports if port.startswith(protocol))
+                if ports:
+                    yield f"{prefix}{match} {protocol} dport {{ {ports} }} {suffix}".replace("NAME", destination.name)
+
+
+def _match_networks(destination: Destination) -> Iterator[str]:
+    networks = [ip_network(text) for text in destination.networks]
+    for version, family in ((4, "ip"), (6, "ip6")):
+        texts = ", ".join(str(network) for network in networks if network.version == version)
+        if texts:
+            yield f"{family} daddr {{ {texts} }}"
+
+
+def make_outside_table(segments: Sequence[Segment]) -> OwnedTable | None:
+    """Return the packet filter between a gateway's links and its other interfaces, or None without a link."""
+    linked = [segment for segment in segments if has_link(segment)]
+    routers = [segment.router for segment in linked if segment.router is not None]
+    if not routers:
+        return None
+    interfaces = ", ".join(f'"{name}"' for name in sorted({router.link.interface for router in routers}))
+    return OwnedTable(
+        *TABLE,
+        {
+            "input": OwnedChain((f'iifname "{LINKS}" drop',), "filter hook input priority 0; policy accept"),
+            "forward": OwnedChain(
+                (
+                    *(rule for segment in linked for rule in _counting_rules(segment)),
+                    f'iifname "{LINKS}" goto from_clusters',
+                    f'oifname "{LINKS}" ct state established,related accept',
+                    f'oifname "{LINKS}" drop',
+                    f"iifname {{ {interfaces} }} ct state new drop",
+                ),
+                "filter hook forward priority 0; policy accept",
+            ),
+            "from_clusters": OwnedChain((*_common_rules(), *_allowing_rules(linked), "drop")),
+            "postrouting": OwnedChain(
+                tuple(_source_rules(routers)), "nat hook postrouting priority 100; policy accept"
+            ),
+        },
+        tuple(name for segment in linked for name in _list_counters(segment)),
+    )
+
+
+def _common_rules() -> Iterator[str]:
+    yield "ct state established,related accept"
+    yield "ct state != new drop"
+    yield f'oifname "{LINKS}" drop'
+    yield f"ip daddr {{ {FORBIDDEN4}, {LINKS4} }} drop"
+    yield f"ip6 daddr {{ {FORBIDDEN6}, {LINKS6} }} drop"
+
+
+def _allowing_rules(linked: Iterable[Segment]) -> Iterator[str]:
+    for segment in linked:
+        if segment.router is not None:
+            link = f'iifname "vu{segment.vlan}" oifname "{segment.router.link.interface}" '
+            log = f'limit rate {LOGS_PER_S}/second log prefix "virtcloud {segment.key[:64]} NAME: "'
+            yield from list_destination_rules(segment.router, link, log)
+            yield from list_destination_rules(segment.router, link, f"counter name d{segment.vlan}_NAME accept")
+
+
+def _counting_rules(segment: Segment) -> Iterator[str]:
+    yield f'iifname "vu{segment.vlan}" counter name sent_{segment.vlan}'
+    yield f'oifname "vu{segment.vlan}" counter name received_{segment.vlan}'
+
+
+def _list_counters(segment: Segment) -> Iterator[str]:
+    yield f"sent_{segment.vlan}"
+    yield f"received_{segment.vlan}"
+    for destination in segment.router.destinations if segment.router else ():
+        yield f"d{segment.vlan}_{destination.name}"
+
+
+def _source_rules(routers: Iterable[GatewayRouter]) -> Iterator[str]:
+    for link in sorted(
+        {router.link.interface: router.link for router in routers}.values(), key=lambda one: one.interface
+    ):
+        addresses = {address.version: address for address in link.addresses}
+        for version, family, range_ in ((4, "ip", LINKS4), (6, "ip6", LINKS6)):
+            source = f"snat {family} to {addresses[version]}" if version in addresses else "masquerade"
+            yield f'oifname "{link.interface}" {family} saddr {range_} {source}'
+
+
+def list_inner_rules(segment: Segment) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the rules of the chains ``forward`` and ``postrouting`` in the namespace of a network with a link."""
+    if segment.router is None or not has_link(segment):
+        return (), ()
+    forward = (
+        "ct state established,related accept",
+        *list_destination_rules(segment.router, f'iifname "eth0" oifname "{OUTSIDE}" ct state new ', "accept"),
+    )
+    return forward, (f'oifname "{OUTSIDE}" masquerade',)
