@@ -7,8 +7,8 @@ elements must carry the profile's cluster.
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import Final
+from datetime import datetime, timedelta
+from typing import Final, NamedTuple
 
 from sbf_service.domain.gateway_access import VPN_SERVER, GatewayRole
 from sbf_service.domain.paths import LiveCluster, find_cluster_ports
@@ -38,6 +38,29 @@ class GrantedProfile:
     fingerprint: str
     addresses: tuple[Address, ...]
     ends: datetime
+    replaced: datetime | None = None
+    """When the gateway's connection of the profile began, if the profile connected to another gateway afterwards."""
+
+
+class ReportedConnection(NamedTuple):
+    """A connection of a profile: its beginning by the gateway's clock, and its first report by SBF's clock."""
+
+    connected_at: datetime
+    first_reported_at: datetime
+
+
+REPORT_DELAY: Final = timedelta(seconds=5)
+"""The longest usual time between a connection and its report."""
+
+
+def is_replaced(connection: ReportedConnection, other: ReportedConnection) -> bool:
+    """Return whether a profile connected to another gateway after its ``connection`` to this gateway.
+
+    Return False if the clocks of the gateways contradict the order of the reports by more than :data:`REPORT_DELAY`.
+    So a device that moves to a gateway with a wrong clock is not disconnected there.
+    """
+    is_reported_earlier = other.first_reported_at < connection.first_reported_at - REPORT_DELAY
+    return other.connected_at > connection.connected_at and not is_reported_earlier
 
 
 def choose_gateways(
@@ -125,6 +148,7 @@ def _make_grant(profile: GrantedProfile) -> VpnGrant:
         fingerprint=Fingerprint(profile.fingerprint),
         addresses=profile.addresses,
         expires_at=profile.ends,
+        replaced=profile.replaced,
     )
 
 

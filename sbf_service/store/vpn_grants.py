@@ -18,6 +18,7 @@ from sbf_service.store.cluster_queries import make_live_clusters, split_ids
 from sbf_service.store.columns import NAME_TYPE
 from sbf_service.store.guest_seeds import read_service_secret
 from sbf_service.store.networks import read_guest_macs, read_unsettled_clusters
+from sbf_service.store.replaced_connections import read_replaced_connections
 from sbf_service.store.revisions import increment_revisions
 from sbf_service.store.tables import ClusterRow, PlacementRow
 from sbf_service.store.topology import update_cluster_placements
@@ -73,6 +74,7 @@ def add_vpn(unit: Unit, name: str, wanted: HostWanted) -> HostWanted:
 def _read_granted_profiles(unit: Unit, gateway: Name) -> list[GrantedProfile]:
     rows = unit.connection.execute(_READ_PROFILES, {"gateway": gateway}).all()
     addresses = read_device_addresses(unit, [row.id for row in rows])
+    replaced = read_replaced_connections(unit, gateway)
     return [
         GrantedProfile(
             id=row.id,
@@ -83,6 +85,7 @@ def _read_granted_profiles(unit: Unit, gateway: Name) -> list[GrantedProfile]:
             fingerprint=row.fingerprint,
             addresses=addresses.get(row.id, ()),
             ends=min(row.lease_ends, row.network_ends),
+            replaced=replaced.get(row.id),
         )
         for row in rows
     ]

@@ -88,7 +88,10 @@ class VpnInvitationRow(Base):
 
 
 class VpnConnectionRow(Base):
-    """A connection in the latest report of a gateway."""
+    """A connection in the latest report of a gateway.
+
+    ``first_reported_at`` is null if a former version of SBF recorded the connection.
+    """
 
     __tablename__ = "vpn_connections"
     __table_args__ = (CheckConstraint(is_one_of("protocol", VpnProtocol), name="protocol"),)
@@ -101,3 +104,4 @@ class VpnConnectionRow(Base):
     received_bytes: Mapped[int] = mapped_column(BigInteger)
     sent_bytes: Mapped[int] = mapped_column(BigInteger)
     reported_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    first_reported_at: Mapped[datetime | None] = mapped_column(UtcDateTime)

@@ -1,6 +1,7 @@
 """Users of VPN access: invitations to clusters, and the connections that gateways report."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from itertools import chain
 from typing import Final
 
@@ -8,6 +9,7 @@ from sqlalchemy import delete, select
 
 from sbf_service.store.cluster_queries import split_ids
 from sbf_service.store.clusters import require_cluster
+from sbf_service.store.replaced_connections import notify_replaced_gateways
 from sbf_service.store.revisions import require_element
 from sbf_service.store.tables import ClusterRow
 from sbf_service.store.unit_of_work import Unit, record_audit
@@ -72,19 +74,37 @@ def _make_invitation(row: ClusterRow, invitation: VpnInvitationRow) -> VpnInvita
 def record_connections(unit: Unit, gateway: str, report: VpnConnections) -> None:
     """Replace the connections of a gateway; idempotent. Raise Conflict for an element that is not a gateway.
 
-    Connections of profiles whose cluster does not use the gateway are ignored.
+    Connections of profiles whose cluster does not use the gateway are ignored. Other gateways learn which of their
+    connections the new connections replace.
     """
     element = require_element(unit, gateway)
     if element.kind != ElementKind.GATEWAY:
         raise Conflict(f"{element.kind} {gateway} is not a gateway: only gateways have VPN connections")
+    former = _read_first_reports(unit, gateway)
     unit.session.execute(delete(VpnConnectionRow).where(VpnConnectionRow.gateway == gateway))
     known = _find_known_profiles(unit, gateway, [connection.profile for connection in report.connections])
-    for connection in {connection.profile: connection for connection in report.connections}.values():
-        if connection.profile in known:
-            values = connection.model_dump(exclude={"profile"}) | {"remote": printable(connection.remote)[:MAX_REMOTE]}
-            row = VpnConnectionRow(gateway=gateway, profile_id=connection.profile, reported_at=unit.now, **values)
-            unit.session.add(row)
+    reported = {connection.profile: connection for connection in report.connections if connection.profile in known}
+    for connection in reported.values():
+        values = connection.model_dump(exclude={"profile"}) | {"remote": printable(connection.remote)[:MAX_REMOTE]}
+        first = former.get((connection.profile, connection.connected_at)) or unit.now
+        row = VpnConnectionRow(
+            gateway=gateway,
+            profile_id=connection.profile,
+            reported_at=unit.now,
+            first_reported_at=first,
+            **values,
+        )
+        unit.session.add(row)
     unit.session.flush()
+    new = [profile for profile, connection in reported.items() if (profile, connection.connected_at) not in former]
+    notify_replaced_gateways(unit, gateway, new)
+
+
+def _read_first_reports(unit: Unit, gateway: str) -> dict[tuple[str, datetime], datetime | None]:
+    """Return when a gateway first reported its connections, by profile and by the beginning of the connection."""
+    columns = VpnConnectionRow.profile_id, VpnConnectionRow.connected_at, VpnConnectionRow.first_reported_at
+    rows = unit.session.execute(select(*columns).where(VpnConnectionRow.gateway == gateway))
+    return {(profile, connected_at): first for profile, connected_at, first in rows}
 
 
 def _find_known_profiles(unit: Unit, gateway: str, profiles: Sequence[str]) -> frozenset[str]:

@@ -11,7 +11,7 @@ from typing import Annotated, Final, Self
 
 from pydantic import Field, model_validator
 
-from virtcloud.model.document import Document
+from virtcloud.model.document import OMIT_NONE, Document
 from virtcloud.model.errors import BadInput
 from virtcloud.model.guest_seed import Secret
 from virtcloud.model.values import Address, ClusterKey, Name, PatternText, UserName
@@ -98,6 +98,10 @@ class VpnGrant(Document):
     """The addresses of the device: at most one of each IP version."""
     expires_at: datetime
     """The end of the cluster's lease."""
+    replaced: Annotated[datetime | None, OMIT_NONE] = None
+    """The device connected to another gateway after its connection to this gateway that began at this time. The gateway
+    ends connections that began at this time or earlier.
+    """
 
 
 class VpnProfileRequest(Document):

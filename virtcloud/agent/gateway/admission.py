@@ -19,6 +19,7 @@ ETHERNET_MTU: Final = 1500
 NO_GRANT: Final = "this profile gives no access: it was revoked or replaced, or its cluster has ended"
 LEASE_ENDED: Final = "the lease of this cluster has ended"
 REPLACED: Final = "the same profile connected from another device"
+REPLACED_ELSEWHERE: Final = "the same profile connected to another gateway"
 MOVED: Final = "the network of this cluster has changed"
 
 
@@ -142,6 +143,8 @@ def find_ended_sessions(
             yield EndedSession(session, NO_GRANT)
         elif (granted.grant.expires_at if granted else session.expires_at) <= now:
             yield EndedSession(session, LEASE_ENDED)
+        elif granted and granted.grant.replaced and session.connected_at <= granted.grant.replaced:
+            yield EndedSession(session, REPLACED_ELSEWHERE)
         elif granted and _joined(session) != (granted.network, granted.vlan, granted.grant.addresses):
             yield EndedSession(session, MOVED, connects_again=True)
 

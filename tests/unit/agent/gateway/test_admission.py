@@ -9,6 +9,7 @@ from virtcloud.agent.gateway.admission import (
     LEASE_ENDED,
     MOVED,
     NO_GRANT,
+    REPLACED_ELSEWHERE,
     DeviceRequest,
     DeviceSession,
     admit,
@@ -94,6 +95,10 @@ def test_a_session_with_a_grant_continues() -> None:
     assert find_reasons(make_network(make_grant())) == []
 
 
+def test_a_connection_after_the_replaced_one_continues() -> None:
+    assert find_reasons(make_network(make_grant(replaced=NOW - timedelta(microseconds=1)))) == []
+
+
 def test_an_extended_lease_extends_the_session() -> None:
     network = make_network(make_grant(expires_at=NOW + timedelta(hours=9)))
     assert find_reasons(network, NOW + timedelta(hours=2)) == []
@@ -105,11 +110,20 @@ def test_an_extended_lease_extends_the_session() -> None:
         (make_network(), (NO_GRANT, False)),
         (make_network(make_grant(fingerprint=OTHER)), (NO_GRANT, False)),
         (make_network(make_grant(expires_at=NOW)), (LEASE_ENDED, False)),
+        (make_network(make_grant(replaced=NOW)), (REPLACED_ELSEWHERE, False)),
         (make_network(make_grant(), vlan=101), (MOVED, True)),
         (make_network(make_grant(), id="c2"), (MOVED, True)),
         (make_network(make_grant(addresses=("10.0.0.8/24",))), (MOVED, True)),
     ],
-    ids=["no grant", "another certificate", "lease ended", "another VLAN", "another network", "another address"],
+    ids=[
+        "no grant",
+        "another certificate",
+        "lease ended",
+        "another gateway",
+        "another VLAN",
+        "another network",
+        "another address",
+    ],
 )
 def test_a_session_ends_with_its_grant(network: Segment, ended: tuple[str, bool]) -> None:
     assert find_reasons(network) == [ended]
