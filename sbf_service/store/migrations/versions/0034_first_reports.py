@@ -7,8 +7,8 @@ from alembic import op
 
 from sbf_service.store.columns import UtcDateTime
 
-revision: str = "0033"
-down_revision: str | None = "0032"
+revision: str = "0034"
+down_revision: str | None = "0033"
 branch_labels: str | Sequence[str] | None = None
 depends_on: str | Sequence[str] | None = None
 
