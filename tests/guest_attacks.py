@@ -137,6 +137,16 @@ def build_address_attacks(own: str) -> dict[str, Packet]:
         "IPv6 with another guest's address": ethernet / IPv6(src=OTHER6, dst=OWN6) / ICMPv6EchoRequest(),
         "IPv6 with another link-local address": ethernet / IPv6(src="fe80::2", dst=OWN6) / ICMPv6EchoRequest(),
         "a neighbour advertisement for another guest": ethernet / IPv6(src=OWN6, dst="ff02::1", hlim=255) / neighbour,
+        "an advertisement from outside": ethernet / IPv6(src="2001:db8::9", dst="ff02::1", hlim=255) / neighbour,
+    }
+
+
+def build_routed_frames(own: str) -> dict[str, Packet]:
+    """Return frames that only the router of a network sends if the IP addresses of devices are checked."""
+    ethernet = Ether(dst=SWITCH, src=own)
+    return {
+        "IPv4 from outside": ethernet / IP(src="198.51.100.9", dst=OWN4) / TCP(),
+        "IPv6 from outside": ethernet / IPv6(src="2001:db8::9", dst=OWN6) / TCP(),
     }
 
 

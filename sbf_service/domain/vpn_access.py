@@ -38,6 +38,7 @@ class GrantedProfile:
     fingerprint: str
     addresses: tuple[Address, ...]
     ends: datetime
+    router: bool = False
     replaced: datetime | None = None
     """When the gateway's connection of the profile began, if the profile connected to another gateway afterwards."""
 
@@ -148,6 +149,7 @@ def _make_grant(profile: GrantedProfile) -> VpnGrant:
         fingerprint=Fingerprint(profile.fingerprint),
         addresses=profile.addresses,
         expires_at=profile.ends,
+        router=profile.router,
         replaced=profile.replaced,
     )
 

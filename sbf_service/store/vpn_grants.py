@@ -40,6 +40,7 @@ _READ_PROFILES = (
         VpnProfileRow.user,
         VpnProfileRow.device,
         VpnProfileRow.fingerprint,
+        VpnProfileRow.router,
         ClusterRow.lease_ends,
         _NETWORK.lease_ends.label("network_ends"),
     )
@@ -86,6 +87,7 @@ def _read_granted_profiles(unit: Unit, gateway: Name) -> list[GrantedProfile]:
             addresses=addresses.get(row.id, ()),
             ends=min(row.lease_ends, row.network_ends),
             replaced=replaced.get(row.id),
+            router=row.router,
         )
         for row in rows
     ]

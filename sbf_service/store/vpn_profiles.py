@@ -14,7 +14,7 @@ from sbf_service.domain.tls_crypt_keys import make_client_key
 from sbf_service.domain.vpn_access import list_remotes
 from sbf_service.domain.vpn_authority import DeviceKey, make_authority_certificate, make_device_certificate
 from sbf_service.store.cluster_gateways import find_alive_gateways
-from sbf_service.store.cluster_queries import read_networks, read_placements, split_ids
+from sbf_service.store.cluster_queries import parse_current_spec, read_networks, read_placements, split_ids
 from sbf_service.store.clusters import require_cluster
 from sbf_service.store.columns import NAME_TYPE
 from sbf_service.store.networks import read_network_addresses
@@ -22,6 +22,7 @@ from sbf_service.store.revisions import increment_revisions
 from sbf_service.store.tables import ClusterRow, ElementRow, ServiceSecretRow
 from sbf_service.store.unit_of_work import Unit, read_topology, record_audit
 from sbf_service.store.vpn_grants import VPN_SECRET, connect_gateways, read_device_addresses, read_vpn_secret
+from sbf_service.store.vpn_routers import check_router
 from sbf_service.store.vpn_tables import VpnAddressRow, VpnProfileGatewayRow, VpnProfileRow
 from virtcloud.model.cluster import WANTED_STATES
 from virtcloud.model.errors import BeyondLimit, Conflict, NotFound, count_of
@@ -49,12 +50,16 @@ _READ_GATEWAYS = (
 
 @dataclass(frozen=True, slots=True)
 class NewDevice:
-    """A device for which a user requests a profile, with the public key of the device."""
+    """A device for which a user requests a profile, with the public key of the device.
+
+    ``router`` is true if the device becomes the router of the network.
+    """
 
     profile: str
     user: UserName
     name: Name
     key: DeviceKey
+    router: bool = False
 
 
 def create_profile(
@@ -64,7 +69,8 @@ def create_profile(
 
     The cluster is connected to gateways, unless the cluster has enough gateways already. Raise NotFound for an unknown
     cluster. Raise Conflict if the cluster ends. Raise NoGateway if there is no gateway. Raise NoAddressFree if a subnet
-    has no free address. Raise BeyondLimit for too many profiles.
+    has no free address. Raise BeyondLimit for too many profiles. For a router, raise BadInput if the network has no
+    router among the users' devices, and Conflict if another device is the router.
     """
     row = require_live_cluster(unit, key, cluster_id)
     network = read_networks(unit, [row])[row.network or row.id]
@@ -74,11 +80,14 @@ def create_profile(
     former = _find_valid(unit, row, device)
     if former is None:
         _check_limit(unit, row, limits)
+    if device.router:
+        check_router(unit, row, network, former)
     gateways = _prefer_alive(unit, connect_gateways(unit, row))
-    if former is None:
+    addresses = () if former is None else _revoke(unit, former)
+    if device.router:
+        addresses = parse_current_spec(network).router_addresses or ()
+    elif former is None or former.router:
         addresses = choose_device_addresses(read_network_addresses(unit, network))
-    else:
-        addresses = _revoke(unit, former)
     secret = read_vpn_secret(unit)
     certificate = make_device_certificate(secret, device.profile, device.key, unit.now, ends)
     created = _make_row(unit, row, network.id, device, certificate.fingerprint, ends)
@@ -102,6 +111,7 @@ def _make_row(  # noqa: PLR0913, PLR0917 - the columns
         created_at=unit.now,
         created_by=unit.who,
         expires_at=ends.replace(microsecond=0),
+        router=device.router,
     )
 
 
@@ -213,6 +223,7 @@ def make_profile_views(unit: Unit, row: ClusterRow, profiles: Sequence[VpnProfil
             created_at=profile.created_at,
             created_by=profile.created_by,
             expires_at=profile.expires_at,
+            router=profile.router,
             revoked_at=profile.revoked_at,
             lease_ends=min(row.lease_ends, network.lease_ends),
             pending=(
@@ -308,4 +319,7 @@ def _record_revisions(unit: Unit, *profiles: VpnProfileRow) -> None:
 
 
 def _describe(profile: VpnProfileRow) -> str:
-    return f"profile {profile.id} of {profile.user} for device {profile.device}, certificate {profile.fingerprint}"
+    role = ", router of the network" if profile.router else ""
+    return (
+        f"profile {profile.id} of {profile.user} for device {profile.device}{role}, certificate {profile.fingerprint}"
+    )

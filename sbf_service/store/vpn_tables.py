@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, String, Text, text
+from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, String, Text, false, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from sbf_service.store.columns import NAME_TYPE, USER_TYPE, UtcDateTime
@@ -10,6 +10,7 @@ from sbf_service.store.tables import Base, is_one_of
 from virtcloud.model.vpn import VpnProtocol
 
 _IS_VALID = text("revoked_at IS NULL")
+_IS_VALID_ROUTER = text("revoked_at IS NULL AND router")
 
 
 class ClusterGatewayRow(Base):
@@ -25,7 +26,7 @@ class ClusterGatewayRow(Base):
 class VpnProfileRow(Base):
     """A profile. ``network_id`` is the ID of the cluster that created the network. SBF stores no certificates.
 
-    The partial index allows one valid profile for each device.
+    The partial indexes allow one valid profile for each device, and one valid profile of a router for each network.
     """
 
     __tablename__ = "vpn_profiles"
@@ -38,6 +39,13 @@ class VpnProfileRow(Base):
             unique=True,
             sqlite_where=_IS_VALID,
             postgresql_where=_IS_VALID,
+        ),
+        Index(
+            "uq_vpn_profiles_valid_router",
+            "network_id",
+            unique=True,
+            sqlite_where=_IS_VALID_ROUTER,
+            postgresql_where=_IS_VALID_ROUTER,
         ),
         Index("ix_vpn_profiles_valid_network", "network_id", sqlite_where=_IS_VALID, postgresql_where=_IS_VALID),
     )
@@ -52,6 +60,7 @@ class VpnProfileRow(Base):
     created_by: Mapped[str] = mapped_column(Text)
     expires_at: Mapped[datetime] = mapped_column(UtcDateTime)
     revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    router: Mapped[bool] = mapped_column(default=False, server_default=false())
 
 
 class VpnProfileGatewayRow(Base):

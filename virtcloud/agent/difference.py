@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 
-from virtcloud.agent.gateway.namespace_config import derive_gateway_mac
 from virtcloud.agent.gateway.namespace_difference import (
     NamespaceStep,
     ObservedNamespace,
@@ -23,7 +22,7 @@ from virtcloud.agent.gateway.vpn_difference import (
     find_port_changes,
     find_server_starts,
     find_vpn_removals,
-    list_vpn_ports,
+    list_device_ports,
 )
 from virtcloud.agent.guests.peer_files import hash_peer_files, render_peer_files
 from virtcloud.agent.host_services.server_difference import (
@@ -34,8 +33,7 @@ from virtcloud.agent.host_services.server_difference import (
     find_unwanted_servers,
 )
 from virtcloud.agent.network import names
-from virtcloud.agent.network.guest_filters import DevicePort, FilteredPort, GuestPort, ObservedFilters, list_elements
-from virtcloud.model.cluster import HOST_SERVICE_MAC
+from virtcloud.agent.network.guest_filters import FilteredPort, GuestPort, ObservedFilters, list_elements
 from virtcloud.model.errors import VirtcloudError, count_of
 from virtcloud.model.wanted import GuestWanted, HostWanted, Segment
 
@@ -261,7 +259,7 @@ def _removals(wanted: HostWanted, observed: ObservedHost) -> Iterator[Step]:
 def _filter_changes(wanted: HostWanted, observed: ObservedFilters) -> Iterator[FilterGuests]:
     ports: dict[str, set[FilteredPort]] = {}
     for segment in wanted.segments:
-        of_segment: set[FilteredPort] = {*_guest_ports(segment)} | {*_device_ports(segment, wanted)}
+        of_segment: set[FilteredPort] = {*_guest_ports(segment)} | {*list_device_ports(segment, wanted)}
         if of_segment:
             ports[segment.id] = of_segment
     all_ports = tuple(sorted(set().union(*ports.values()), key=lambda port: port.port))
@@ -271,26 +269,6 @@ def _filter_changes(wanted: HostWanted, observed: ObservedFilters) -> Iterator[F
         unfiltered = [""]
     for cluster in unfiltered:
         yield FilterGuests(cluster, all_ports, observed.faults)
-
-
-def _device_ports(segment: Segment, wanted: HostWanted) -> Iterator[DevicePort]:
-    granted = tuple(sorted({address for grant in segment.grants for address in grant.addresses}))
-    for port, cluster in list_vpn_ports(wanted).items():
-        if cluster == segment.id:
-            yield DevicePort(
-                port,
-                (*segment.guest_macs, *_list_server_macs(segment)),
-                granted if segment.filters == "addresses" else None,
-                served=bool(segment.host_services),
-            )
-
-
-def _list_server_macs(segment: Segment) -> Iterator[str]:
-    """Yield the MAC addresses of the hosts' server and of this gateway in a network."""
-    if segment.host_services:
-        yield HOST_SERVICE_MAC
-    if segment.gateway_addresses:
-        yield derive_gateway_mac(segment)
 
 
 def _guest_ports(segment: Segment) -> set[GuestPort]:

@@ -10,7 +10,7 @@ from virtcloud.cli.cluster_view import format_lease_end
 from virtcloud.cli.options import DurationType, open_client
 from virtcloud.cli.progress import wait_with_progress
 from virtcloud.client.api import Client, Cluster
-from virtcloud.model.cluster import ClusterSpec, ClusterState, GuestFilters, GuestService, HostService
+from virtcloud.model.cluster import ClusterSpec, ClusterState, GuestFilters, GuestService, HostService, RouterKind
 from virtcloud.model.errors import GuestTaken
 from virtcloud.model.guest_limits import MIN_DISK_MB
 from virtcloud.model.views import ClusterView
@@ -137,6 +137,12 @@ RENAME_GUESTS = (
     "--vpn",
     is_flag=True,
     help="Connect the cluster to gateways now, for 'virtcloud access profile'.  [default: with the first profile]",
+)
+@click.option(
+    "--router",
+    type=click.Choice(get_args(RouterKind)),
+    help="Give guests a default route: to a gateway, or to a computer of yours ('virtcloud access router').  [default: "
+    "none]",
 )
 @click.option("--user", metavar="USER", help="The user that the guests create.  [default: the owner]")
 @click.option(

@@ -52,6 +52,7 @@ class ClusterOptions:
     serves: tuple[str, ...]
     host_services: tuple[str, ...]
     vpn: bool
+    router: str | None
     user: str | None
     ssh_keys: tuple[IO[str], ...]
     user_data: IO[str] | None
@@ -116,6 +117,7 @@ def _list_overrides(options: ClusterOptions) -> dict[str, object]:
         "serves": options.serves or None,
         "host_services": options.host_services or None,
         "vpn": options.vpn or None,
+        "router": options.router,
         "user": options.user,
         "authorized_keys": [key for file in options.ssh_keys for key in parse_user_keys(file.read(), file.name)]
         or None,

@@ -1,12 +1,8 @@
 """``virtcloud access``: join a cluster's network from a computer, list and revoke profiles, and invite users."""
 
 import os
-import re
-import socket
 import stat
 import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -16,22 +12,18 @@ from virtcloud.cli import printing
 from virtcloud.cli.confirmation import require_confirmation, yes_option
 from virtcloud.cli.groups import SummaryGroup
 from virtcloud.cli.options import open_client
-from virtcloud.cli.progress import ProgressLines
+from virtcloud.cli.vpn_profiles import describe_profile, parse_device, print_without_secrets, wait_for_gateways
+from virtcloud.cli.vpn_router import router
 from virtcloud.client.api import Client
 from virtcloud.client.credentials import replace_private_file
 from virtcloud.client.vpn_profile import make_device_key, render_profile
 from virtcloud.model.errors import BadInput, NotFound, count_of
-from virtcloud.model.values import Name, format_utc
 from virtcloud.model.vpn import VpnConnectionView, VpnInvitation, VpnProfileRequest, VpnProfileView
 
 PROFILE_COLUMNS = ("device", "user", "addresses", "gateways", "created", "valid until", "id")
 CONNECTION_COLUMNS = ("device", "user", "gateway", "from", "protocol", "since", "received", "sent", "reported")
 INVITATION_COLUMNS = ("user", "invited", "by")
-WAIT_S: Final = 60.0
-"""The longest wait for the gateways. The profile is valid nevertheless, as soon as a gateway confirms it."""
-POLL_S: Final = 0.3
 PRIVATE: Final = 0o600
-_OTHER_CHARACTERS: Final = re.compile("[^a-z0-9]+")
 
 
 @click.group(cls=SummaryGroup)
@@ -64,7 +56,7 @@ def profile(  # noqa: PLR0913 - click passes each option by its name
     Example: virtcloud access profile demo --device laptop --output demo.ovpn
     """
     client = open_client(context)
-    name = derive_device_name(socket.gethostname()) if device is None else _parse_device(device)
+    name = parse_device(device)
     _check_output(output)
     if as_json and output is None:
         raise BadInput("expected --output FILE with --json, because the profile is not JSON, got --json only")
@@ -72,29 +64,10 @@ def profile(  # noqa: PLR0913 - click passes each option by its name
     created = client.sbf.create_profile(key, VpnProfileRequest(device=name, csr=device_key.csr))
     _write(render_profile(created, device_key.private), output)
     if as_json:
-        printing.print_json(VpnProfileView(**{key: getattr(created, key) for key in VpnProfileView.model_fields}))
-    addresses = f" with {' and '.join(created.addresses)}" if created.addresses else ""
-    click.echo(
-        f"device {name} of {created.user} may join cluster {key}{addresses} until {format_utc(created.expires_at)}",
-        err=True,
-    )
-    click.echo("after an extension of the lease, create a new profile; this profile keeps its end", err=True)
+        print_without_secrets(created)
+    describe_profile(created)
     if not no_wait:
-        _wait(client, created)
-
-
-def _parse_device(text: str) -> Name:
-    try:
-        return Name(text)
-    except BadInput as error:
-        raise BadInput(f"--device: {error}") from error
-
-
-def derive_device_name(hostname: str) -> Name:
-    """Return the host name as a device name: ``Eva's Laptop.local`` becomes ``eva-s-laptop``."""
-    text = _OTHER_CHARACTERS.sub("-", hostname.partition(".")[0].lower()).strip("-")
-    text = text if text[:1].isalpha() else f"device-{text}".rstrip("-")
-    return Name(text[:32].rstrip("-"))
+        wait_for_gateways(client, created, "connect with 'openvpn --config FILE'")
 
 
 def _check_output(output: Path | None) -> None:
@@ -123,32 +96,7 @@ def _protect_stdout() -> None:
         os.fchmod(descriptor, PRIVATE)
 
 
-def _wait(client: Client, created: VpnProfileView) -> None:
-    """Wait until a gateway and all other elements have confirmed the profile, and print for what the command waits."""
-    progress, view, deadline = ProgressLines(_describe_pending), created, time.monotonic() + WAIT_S
-    while view.revoked_at is None and not find_ready_gateways(view) and time.monotonic() < deadline:
-        progress(view)
-        time.sleep(POLL_S)
-        view = client.sbf.profile(view.cluster, view.id)
-    if view.revoked_at is not None:
-        click.echo(f"virtcloud: the profile was revoked at {format_utc(view.revoked_at)}", err=True)
-    elif ready := find_ready_gateways(view):
-        click.echo(f"ready: connect with 'openvpn --config FILE' through {' or '.join(ready)}", err=True)
-    else:
-        names = ", ".join(element.element for element in view.pending)
-        click.echo(f"virtcloud: {names} did not confirm the profile within {WAIT_S:.0f} s; it may work later", err=True)
-
-
-def find_ready_gateways(view: VpnProfileView) -> list[Name]:
-    """Return the gateways that have confirmed a profile; none while another element has not confirmed the cluster."""
-    pending = {element.element for element in view.pending}
-    return [] if pending - set(view.gateways) else [name for name in view.gateways if name not in pending]
-
-
-def _describe_pending(view: VpnProfileView) -> Iterator[tuple[str, str]]:
-    for element in view.pending:
-        reason = element.trouble or ("" if element.reachable else "its agent does not answer")
-        yield element.element, f"waiting for its confirmation{f'; {reason}' if reason else ''}"
+access.add_command(router)
 
 
 @access.command("list")
@@ -285,7 +233,8 @@ def _profile_row(view: VpnProfileView) -> tuple[object, ...]:
         f"revoked {printing.format_time(view.revoked_at)}" if view.revoked_at else printing.format_time(view.expires_at)
     )
     created = printing.format_time(view.created_at)
-    return view.device, view.user, ", ".join(view.addresses), ", ".join(view.gateways), created, end, view.id
+    addresses = ", ".join(view.addresses) + (" (router)" if view.router else "")
+    return view.device, view.user, addresses, ", ".join(view.gateways), created, end, view.id
 
 
 def _connection_row(view: VpnConnectionView) -> tuple[object, ...]:

@@ -11,7 +11,7 @@ from typing import Annotated, Final, Self
 
 from pydantic import Field, model_validator
 
-from virtcloud.model.document import OMIT_NONE, Document
+from virtcloud.model.document import OMIT_EMPTY, OMIT_NONE, Document
 from virtcloud.model.errors import BadInput
 from virtcloud.model.guest_seed import Secret
 from virtcloud.model.values import Address, ClusterKey, Name, PatternText, UserName
@@ -102,6 +102,8 @@ class VpnGrant(Document):
     """The device connected to another gateway after its connection to this gateway that began at this time. The gateway
     ends connections that began at this time or earlier.
     """
+    router: Annotated[bool, OMIT_EMPTY] = False
+    """Whether the device is the router of the network."""
 
 
 class VpnProfileRequest(Document):
@@ -111,6 +113,8 @@ class VpnProfileRequest(Document):
     """The user's name for the device."""
     csr: Annotated[str, Field(max_length=8192)]
     """A certificate signing request in PEM form. SBF uses its public key only."""
+    router: Annotated[bool, OMIT_EMPTY] = False
+    """Whether the device becomes the router of the network."""
 
 
 class PendingElement(Document):
@@ -149,6 +153,8 @@ class VpnProfileView(Document):
     """When the cluster ends. After an extension of the lease, the lease ends later than the certificate."""
     pending: tuple[PendingElement, ...] = ()
     """The elements that have not confirmed the profile, or its revocation, yet."""
+    router: Annotated[bool, OMIT_EMPTY] = False
+    """Whether the device is the router of the network."""
 
 
 class VpnRemote(Document):

@@ -62,14 +62,19 @@ def create_vpn_profile(
 ) -> NewVpnProfile:
     """Create a profile for a device of the caller. A former profile of the same device is revoked.
 
-    The caller keeps the private key. SBF shows the keys for tls-crypt-v2 only in this answer.
+    With ``router``, the device gets the router addresses of the network. At most one device is the router. The caller
+    keeps the private key. SBF shows the keys for tls-crypt-v2 only in this answer.
     """
     caller.require_for_any(Action.JOIN_NETWORK, "cluster")
     caller.count_profile()
     device_key = parse_device_key(request.csr)
     user = UserName(caller.principal.name)
-    with _change(service, caller, Action.JOIN_NETWORK, key, id) as (unit, _):
-        device = NewDevice(service.store.new_id(), user, request.device, device_key)
+    with _change(service, caller, Action.JOIN_NETWORK, key, id) as (unit, invited):
+        if request.router and invited is not None:
+            raise Forbidden(
+                f"{invited} may not make a device the router of cluster {key}: only the cluster's owner may"
+            )
+        device = NewDevice(service.store.new_id(), user, request.device, device_key, router=request.router)
         return vpn_profiles.create_profile(unit, key, device, service.settings.limits, id)
 
 

@@ -18,7 +18,7 @@ from sbf_fakes.world import World, make_world, spec
 
 from sbf_service.server import make_server_config
 from virtcloud.cli import main
-from virtcloud.cli.vpn import derive_device_name
+from virtcloud.cli.vpn_profiles import derive_device_name
 from virtcloud.model.access import Role
 from virtcloud.model.vpn import VpnServer
 
@@ -122,6 +122,34 @@ def test_a_device_of_two_users_is_revoked_by_its_user(served: Served) -> None:
     assert served.run("revoke", "demo", "laptop", "--user", "bob").exit_code == 0
     assert [grant.user for grant in grants_of(served.world, "brno-gw")] == ["alice"]
     assert "devices with profiles: laptop of alice" in served.run("revoke", "demo", "phone").stderr
+
+
+def test_the_files_of_a_router_are_for_its_owner_only(served: Served) -> None:
+    served.world.put("routed", spec("brno-h1", router="device"))
+    folder = served.folder / "router"
+    result = served.run(
+        "router", "routed", "--output", str(folder), "--forward", "8080:g1:80", "--reach", "192.168.1.53"
+    )
+    assert result.exit_code == 0, result.output
+    modes = {path.name: path.stat().st_mode & 0o777 for path in folder.iterdir()}
+    assert modes == {"router": 0o700, "router.conf": 0o600, "router.ovpn": 0o600}
+    assert f"ready: run 'sudo {folder}/router up'" in result.stderr
+    assert "tcp 8080 10.0.0.1 80 g1" in (folder / "router.conf").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--output", "/nowhere/router"), "--output: expected a folder that you can write"),
+        (("--output", ".", "--forward", "80:g9:80"), "got g9; such guests: g1"),
+        (("--output", ".", "--reach", "home"), "--reach: expected a network"),
+        (("--output", "."), "create the cluster with --router device"),
+    ],
+)
+def test_bad_input_creates_no_router(served: Served, arguments: tuple[str, ...], message: str) -> None:
+    result = served.run("router", "demo", *arguments)
+    assert (result.exit_code, message in result.stderr) == (2, True), result.output
+    assert served.world.audit("vpn_profile_created") == []
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,15 @@ server's tap. A network without grants has no port, so no frame passes between t
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from ipaddress import ip_interface
 
 from virtcloud.agent.gateway.admission import ETHERNET_MTU, DeviceSession, find_ended_sessions, index_grants
+from virtcloud.agent.gateway.namespace_config import derive_gateway_mac
 from virtcloud.agent.gateway.openvpn_config import DEVICES
 from virtcloud.agent.network import names
+from virtcloud.agent.network.guest_filters import DevicePort
 from virtcloud.agent.network.interfaces import KernelInterface
+from virtcloud.model.cluster import HOST_SERVICE_MAC
 from virtcloud.model.errors import count_of
 from virtcloud.model.vpn import VpnProtocol, VpnServer
 from virtcloud.model.wanted import HostWanted, Segment
@@ -131,6 +135,30 @@ VpnStep = VpnRemoval | RunVpnServer | AddVpnPort
 def list_vpn_ports(wanted: HostWanted) -> dict[str, str]:
     """Return the ids of the networks whose devices use a port, by the port's name."""
     return {step.name: step.cluster for step in _wanted_ports(wanted)}
+
+
+def list_device_ports(segment: Segment, wanted: HostWanted) -> Iterator[DevicePort]:
+    """Yield the ports of a network's devices, with the frames that devices may send."""
+    granted = tuple(sorted({address for grant in segment.grants for address in grant.addresses}))
+    routers = (grant for grant in segment.grants if grant.router)
+    subnets = {str(ip_interface(address).network) for grant in routers for address in grant.addresses}
+    for port, cluster in list_vpn_ports(wanted).items():
+        if cluster == segment.id:
+            yield DevicePort(
+                port,
+                (*segment.guest_macs, *_list_server_macs(segment)),
+                granted if segment.filters == "addresses" else None,
+                tuple(sorted(subnets)),
+                served=bool(segment.host_services),
+            )
+
+
+def _list_server_macs(segment: Segment) -> Iterator[str]:
+    """Yield the MAC addresses of the hosts' server and of this gateway in a network."""
+    if segment.host_services:
+        yield HOST_SERVICE_MAC
+    if segment.gateway_addresses:
+        yield derive_gateway_mac(segment)
 
 
 def find_vpn_removals(wanted: HostWanted, observed: ObservedVpn) -> Iterator[VpnRemoval]:

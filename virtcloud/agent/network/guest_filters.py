@@ -24,7 +24,8 @@ other IP addresses             only in clusters whose spec has ``filters: addres
 Devices that join through a gateway's VPN share one port for each network and protocol. Their frames are filtered in the
 same way, even in clusters with ``filters: open``, with these differences: a device may use every MAC address except
 those of the network's guests, and duplicate address detection is dropped, because the port would reflect it to the
-device (``vpn_difference``). OpenVPN limits the number of MAC addresses.
+device (``vpn_difference``). OpenVPN limits the number of MAC addresses. If one of the devices is the network's router,
+all devices may use IP addresses outside of the network's subnets.
 
 The chains ``ipv4`` and ``ipv6`` accept packets of which nftables found the upper-layer header, and drop all other
 packets. So a router advertisement cannot hide behind extension headers or in fragments:
@@ -39,7 +40,7 @@ nft(8).
 
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
-from ipaddress import IPv4Address, IPv6Address, ip_interface
+from ipaddress import IPv4Address, IPv6Address, ip_interface, ip_network
 from typing import Any, NamedTuple
 
 from virtcloud.model.cluster import GuestService
@@ -104,6 +105,8 @@ RULES: Mapping[str, tuple[str, ...]] = {
         "icmpv6 type 136 @th,64,10 != 0x3fa iifname . @th,64,128 != @targets drop",
         "ip6 saddr fe80::/10 return",
         "iifname . ip6 saddr @addresses6 return",
+        "iifname @routed4 iifname . ip saddr != @subnets4 return",
+        "iifname @routed6 iifname . ip6 saddr != @subnets6 return",
         "ether type { ip, arp, ip6 } drop",
     ),
     ADDRESSES: (
@@ -145,6 +148,10 @@ SETS: Mapping[str, str] = {
     "addresses4": "typeof iifname . ip saddr",
     "addresses6": "typeof iifname . ip6 saddr",
     "targets": "typeof iifname . @th,64,128",
+    "routed4": "type ifname",
+    "routed6": "type ifname",
+    "subnets4": "typeof iifname . ip saddr; flags interval",
+    "subnets6": "typeof iifname . ip6 saddr; flags interval",
     "dhcp_servers": "type ifname",
     "routers": "type ifname",
     "served": "type ifname",
@@ -163,6 +170,10 @@ set               elements
 ``addresses4``    those ports with their IPv4 addresses, and with 0.0.0.0 (RFC 5227, DHCP)
 ``addresses6``    those ports with their IPv6 addresses, and with ``::`` (RFC 4862)
 ``targets``       those ports with the IPv6 addresses of which the guest may advertise itself
+``routed4``       ports of devices, one of which is the IPv4 router of its network
+``routed6``       the same for IPv6
+``subnets4``      those ports with the IPv4 subnet of the network: a router may not use other addresses of this subnet
+``subnets6``      the same for IPv6
 ``dhcp_servers``  ports of guests that may answer as DHCP servers
 ``routers``       ports of guests that may send router advertisements and redirects
 ``served``        ports in networks in which the host's server has the addresses `SERVER4` and `SERVER6`
@@ -192,12 +203,15 @@ class DevicePort(NamedTuple):
     """The bridge port of a network's devices, and the frames that they may send there.
 
     ``guest_macs`` are the MAC addresses that devices must not use. ``addresses`` are the only allowed IP addresses,
-    besides link-local IPv6 addresses, or None if all are allowed. ``served`` has the meaning as in `GuestPort`.
+    besides link-local IPv6 addresses, or None if all are allowed. If one of the devices is the network's router,
+    ``routed`` are the subnets of the network, and all addresses outside of them are allowed too. ``served`` has the
+    meaning as in `GuestPort`.
     """
 
     port: str
     guest_macs: tuple[str, ...] = ()
     addresses: tuple[str, ...] | None = None
+    routed: tuple[str, ...] = ()
     served: bool = False
 
 
@@ -275,6 +289,10 @@ def _list_device_elements(port: DevicePort) -> Iterator[SetElement]:
     if port.addresses is not None:
         yield "addressed", port.port
         yield from _list_own_addresses(port.port, [ip_interface(address).ip for address in port.addresses])
+        for network in map(ip_network, port.routed):
+            yield f"routed{network.version}", port.port
+            single = network.num_addresses == 1
+            yield f"subnets{network.version}", port.port, str(network.network_address if single else network)
 
 
 def _list_addresses(port: str, mac: str, addresses: Iterable[str]) -> Iterator[SetElement]:
@@ -312,7 +330,10 @@ def _render_chain(name: str, rules: Iterable[str]) -> str:
 def _parse_element(element: Any) -> Iterator[str]:  # noqa: ANN401 - JSON
     """Yield the parts of an element. libnftables prints small integers as JSON's numbers."""
     for part in element["concat"] if isinstance(element, dict) else [element]:
-        yield f"{part:#x}" if isinstance(part, int) else str(part)
+        if isinstance(part, dict):
+            yield f"{part['prefix']['addr']}/{part['prefix']['len']}"
+        else:
+            yield f"{part:#x}" if isinstance(part, int) else str(part)
 
 
 def _find_faults(found: list[tuple[str, Any]], sets: Mapping[str, object]) -> Iterator[str]:

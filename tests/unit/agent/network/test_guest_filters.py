@@ -15,6 +15,7 @@ from guest_attacks import (
     OWN6,
     build_address_attacks,
     build_ordinary_frames,
+    build_routed_frames,
     build_service_attacks,
     build_switch_attacks,
 )
@@ -48,6 +49,7 @@ OPEN_PORT = GuestPort(PORT, None)
 VPN_PORT = "vpn-udp.100"
 DEVICE_PORT = DevicePort(VPN_PORT, guest_macs=("02:00:00:00:00:0a",))
 ADDRESSED_DEVICES = DEVICE_PORT._replace(addresses=(f"{OWN4}/24", f"{OWN6}/64"))
+SUBNETS = ("10.0.0.0/24", "fd00::/64")
 DROPPED_BY_BRIDGES = {"LLDP", "LACP", "EAPOL", "a pause frame"}
 """Frames to addresses that the kernel's bridge never forwards (IEEE 802.1Q-2018, table 8-1)."""
 BROADCAST, MULTICAST = "ffffffffffff", "333300000001"
@@ -106,6 +108,7 @@ FILTERS = {
     "an advertisement with another IP version": (ROUTERS,),
     **dict.fromkeys(ADDRESS_ATTACKS, ("{ ip, arp, ip6 } drop",)),
     "a neighbour advertisement for another guest": ("icmpv6 type 136",),
+    "an advertisement from outside": ("icmpv6 type 136", "{ ip, arp, ip6 } drop"),
 }
 """Parts of the rules that drop the frames of each attack."""
 ATTACKS = {**SWITCH_ATTACKS, **SERVICE_ATTACKS}
@@ -352,6 +355,22 @@ def test_devices_with_checked_addresses_use_only_these(in_namespace: Run) -> Non
     assert ordinary == [name for name in ORDINARY_FRAMES if name != "duplicate address detection"]
 
 
+def test_a_router_may_use_addresses_outside_of_the_networks_subnets(in_namespace: Run) -> None:
+    """It cannot use other addresses of these subnets, nor claim to have them."""
+    foreign = {name: bytes(frame).hex() for name, frame in build_routed_frames(GUEST_MAC).items()}
+
+    def work() -> object:
+        with connected(VPN_PORT) as wire:
+            set_filters(port=ADDRESSED_DEVICES)
+            before = find_passing(wire, foreign)
+            set_filters(port=ADDRESSED_DEVICES._replace(routed=SUBNETS))
+            return before, find_passing(wire, foreign), find_passing(wire, ADDRESS_ATTACKS)
+
+    before, after, attacks = in_namespace(work)  # type: ignore[misc]
+    assert (before, after) == ([], list(foreign))
+    assert attacks == ["an ARP reply with a foreign MAC address", "IPv6 with another link-local address"]
+
+
 def test_a_storm_of_a_device_is_limited(in_namespace: Run) -> None:
     number = 2 * BROADCASTS_PER_S
 
@@ -372,7 +391,7 @@ def test_replacing_the_filters_is_read_back(in_namespace: Run) -> None:
         (
             GUEST_PORT._replace(serves=("dhcp", "ra")),
             GuestPort(OTHER_PORT, "02:00:00:00:00:02", addresses),
-            ADDRESSED_DEVICES,
+            ADDRESSED_DEVICES._replace(routed=(*SUBNETS, "10.9.9.9/32")),
         ),
     )
 

@@ -1,0 +1,85 @@
+"""New VPN profiles on the command line: the device's name, the output, and the wait for the gateways."""
+
+import re
+import socket
+import time
+from collections.abc import Iterator
+from typing import Final
+
+import click
+
+from virtcloud.cli import printing
+from virtcloud.cli.progress import ProgressLines
+from virtcloud.client.api import Client
+from virtcloud.model.errors import BadInput
+from virtcloud.model.values import Name, format_utc
+from virtcloud.model.vpn import NewVpnProfile, VpnProfileView
+
+WAIT_S: Final = 60.0
+"""The longest wait for the gateways. The profile is valid nevertheless, as soon as a gateway confirms it."""
+POLL_S: Final = 0.3
+_OTHER_CHARACTERS: Final = re.compile("[^a-z0-9]+")
+
+
+def parse_device(text: str | None) -> Name:
+    """Return the device of an option; without the option, the host name. Raise BadInput for a malformed name."""
+    if text is None:
+        return derive_device_name(socket.gethostname())
+    try:
+        return Name(text)
+    except BadInput as error:
+        raise BadInput(f"--device: {error}") from error
+
+
+def derive_device_name(hostname: str) -> Name:
+    """Return the host name as a device name: ``Eva's Laptop.local`` becomes ``eva-s-laptop``."""
+    text = _OTHER_CHARACTERS.sub("-", hostname.partition(".")[0].lower()).strip("-")
+    text = text if text[:1].isalpha() else f"device-{text}".rstrip("-")
+    return Name(text[:32].rstrip("-"))
+
+
+def print_without_secrets(created: NewVpnProfile) -> None:
+    """Print a new profile as JSON, without its certificate and keys."""
+    printing.print_json(VpnProfileView(**{key: getattr(created, key) for key in VpnProfileView.model_fields}))
+
+
+def describe_profile(created: VpnProfileView) -> None:
+    """Print who may join the cluster, with which addresses, and until when."""
+    addresses = f" with {' and '.join(created.addresses)}" if created.addresses else ""
+    end = format_utc(created.expires_at)
+    role = "is the router of" if created.router else "may join"
+    click.echo(
+        f"device {created.device} of {created.user} {role} cluster {created.cluster}{addresses} until {end}", err=True
+    )
+    click.echo("after an extension of the lease, create a new profile; this profile keeps its end", err=True)
+
+
+def wait_for_gateways(client: Client, created: VpnProfileView, next_step: str) -> None:
+    """Wait until a gateway and all other elements have confirmed the profile, and print for what the command waits.
+
+    Then print ``next_step``, which the user can take now.
+    """
+    progress, view, deadline = ProgressLines(_describe_pending), created, time.monotonic() + WAIT_S
+    while view.revoked_at is None and not find_ready_gateways(view) and time.monotonic() < deadline:
+        progress(view)
+        time.sleep(POLL_S)
+        view = client.sbf.profile(view.cluster, view.id)
+    if view.revoked_at is not None:
+        click.echo(f"virtcloud: the profile was revoked at {format_utc(view.revoked_at)}", err=True)
+    elif ready := find_ready_gateways(view):
+        click.echo(f"ready: {next_step} through {' or '.join(ready)}", err=True)
+    else:
+        names = ", ".join(element.element for element in view.pending)
+        click.echo(f"virtcloud: {names} did not confirm the profile within {WAIT_S:.0f} s; it may work later", err=True)
+
+
+def find_ready_gateways(view: VpnProfileView) -> list[Name]:
+    """Return the gateways that have confirmed a profile; none while another element has not confirmed the cluster."""
+    pending = {element.element for element in view.pending}
+    return [] if pending - set(view.gateways) else [name for name in view.gateways if name not in pending]
+
+
+def _describe_pending(view: VpnProfileView) -> Iterator[tuple[str, str]]:
+    for element in view.pending:
+        reason = element.trouble or ("" if element.reachable else "its agent does not answer")
+        yield element.element, f"waiting for its confirmation{f'; {reason}' if reason else ''}"
