@@ -56,8 +56,9 @@ def router(  # noqa: PLR0913 - click passes each option by its name
 ) -> None:
     """Make your computer the router of CLUSTER.
 
-    The command writes a profile and a script to a folder. With the script, which needs Linux, guests reach the outside through your computer, and ports of your computer lead to
-    guests. The cluster must have been created with --router device.
+    The command writes a profile and a script to a folder. With the script, which needs Linux, guests reach the outside
+    through your computer, and ports of your computer lead to guests. The cluster must have been created with --router
+    device.
 
     Example: virtcloud access router demo --output demo-router --forward 8080:g1:80
     """
