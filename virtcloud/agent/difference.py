@@ -16,6 +16,7 @@ from virtcloud.agent.gateway.namespace_difference import (
     find_namespace_changes,
     find_unwanted_namespaces,
 )
+from virtcloud.agent.gateway.outside_difference import ObservedOutside, RouteOutside, find_outside_changes
 from virtcloud.agent.gateway.vpn_difference import (
     ObservedVpn,
     VpnStep,
@@ -95,6 +96,7 @@ class ObservedHost:
     servers: tuple[ObservedServer, ...] = ()
     vpn: ObservedVpn = field(default_factory=ObservedVpn)
     namespaces: tuple[ObservedNamespace, ...] = ()
+    outside: ObservedOutside = field(default_factory=ObservedOutside)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +210,7 @@ Step = (
     | BuildSegment
     | FilterGuests
     | NamespaceStep
+    | RouteOutside
     | ServeGuests
     | StartGuest
     | StopServing
@@ -222,8 +225,18 @@ def compute_difference(wanted: HostWanted, observed: ObservedHost) -> list[Step]
     servers = find_unwanted_servers(wanted.segments, observed.servers)
     vpn = find_vpn_removals(wanted, observed.vpn)
     namespaces = find_unwanted_namespaces(wanted.segments, observed.namespaces)
+    outside = find_outside_changes(wanted.segments, observed.outside)
     starts = find_server_starts(wanted, observed.vpn)
-    return [*vpn, *namespaces, *servers, *_removals(wanted, observed), *filters, *starts, *_creations(wanted, observed)]
+    return [
+        *vpn,
+        *namespaces,
+        *servers,
+        *_removals(wanted, observed),
+        *filters,
+        *outside,
+        *starts,
+        *_creations(wanted, observed),
+    ]
 
 
 def digest(segment: Segment, guest: GuestWanted) -> str:

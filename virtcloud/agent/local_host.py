@@ -20,6 +20,8 @@ from virtcloud.agent.difference import (
 )
 from virtcloud.agent.gateway.cluster_namespaces import ClusterNamespaces
 from virtcloud.agent.gateway.namespace_difference import BuildNamespace, NamespaceStep, RemoveNamespace
+from virtcloud.agent.gateway.outside_difference import ObservedOutside, RouteOutside
+from virtcloud.agent.gateway.outside_routing import OutsideRouting
 from virtcloud.agent.gateway.vpn_difference import AddVpnPort, ObservedVpn, VpnStep
 from virtcloud.agent.gateway.vpn_gateway import VpnGateway
 from virtcloud.agent.guest_access.guest_channels import GuestChannel, LogChannel, open_console, open_tcp
@@ -67,12 +69,13 @@ class LocalHost:
         servers: DnsmasqServers | None = None,
         vpn: VpnGateway | None = None,
         namespaces: ClusterNamespaces | None = None,
+        outside: OutsideRouting | None = None,
     ) -> None:
-        """Reconcile ``segments``, ``guests``, ``filters``, ``servers``, ``vpn`` and ``namespaces``.
+        """Reconcile ``segments``, ``guests``, ``filters``, ``servers``, ``vpn``, ``namespaces`` and ``outside``.
 
         Without ``filters``, guests may send any frame. Without ``servers``, no guest gets DHCP and DNS from the host.
         Without ``vpn``, no device joins a network through this host. Without ``namespaces``, this host has no addresses
-        in networks.
+        in networks. Without ``outside``, it is no router of networks.
         """
         self._segments = segments
         self._guests = guests
@@ -80,6 +83,7 @@ class LocalHost:
         self._servers = servers
         self._vpn = vpn
         self._namespaces = namespaces
+        self._outside = outside
         self.consoles = consoles or GuestConsoles()
         self.root_reservations = guests.root_reservations
         self._orphans_removed_for: HostWanted | None = None
@@ -113,7 +117,8 @@ class LocalHost:
         vpn = self._vpn.read(self._interfaces) if self._vpn else ObservedVpn()
         namespaces = self._namespaces.read(self._interfaces) if self._namespaces else ()
         segments = self._segments.read(self._interfaces)
-        return ObservedHost(segments, guests, hypervisor_errors, filters, servers, vpn, namespaces)
+        outside = self._outside.read(self._interfaces) if self._outside else ObservedOutside()
+        return ObservedHost(segments, guests, hypervisor_errors, filters, servers, vpn, namespaces, outside)
 
     def remove_orphaned_files(self, wanted: HostWanted) -> None:
         """Remove the files of guests that are not wanted and have no domain, once for each wanted state.
@@ -152,13 +157,15 @@ class LocalHost:
                     self._segments.ensure_guest_mtus(segment, (guest,))
                 case WritePeerFiles(segment, guest):
                     self._guests.write_peer_files(segment, guest)
+                case BuildNamespace() | RemoveNamespace() | RouteOutside():
+                    self._apply_to_gateway(step)
                 case _:
                     self._apply_service(step)
         except Refused:
             self._orphans_removed_for = None  # the removal of files may have failed: try again at the next reading
             raise
 
-    def _apply_service(self, step: FilterGuests | ServeGuests | StopServing | VpnStep | NamespaceStep) -> None:
+    def _apply_service(self, step: FilterGuests | ServeGuests | StopServing | VpnStep) -> None:
         match step:
             case FilterGuests(_, ports):
                 if self._filters:
@@ -166,9 +173,6 @@ class LocalHost:
             case ServeGuests() | StopServing():
                 if self._servers:
                     self._servers.apply(step)
-            case BuildNamespace() | RemoveNamespace():
-                if self._namespaces:
-                    self._namespaces.apply(step)
             case AddVpnPort() if self._filters is None:
                 raise Refused(
                     'the filters of this gateway are off, but devices must be filtered: set filters = "strict" under '
@@ -177,6 +181,13 @@ class LocalHost:
             case _:
                 if self._vpn:
                     self._vpn.apply(step)
+
+    def _apply_to_gateway(self, step: NamespaceStep | RouteOutside) -> None:
+        if isinstance(step, RouteOutside):
+            if self._outside:
+                self._outside.ensure(step.segments)
+        elif self._namespaces:
+            self._namespaces.apply(step)
 
     def _remove(self, step: RemoveSegment) -> None:
         self._segments.ensure_no_segment(step.cluster, step.vlan)
@@ -224,7 +235,8 @@ def open_host(
         guests = LocalGuests(hypervisors, _guest_settings(settings), pause, cache=cache, consoles=consoles)
         servers = DnsmasqServers(kernel, settings.state / "servers", has_filters=filters is not None)
         namespaces = ClusterNamespaces(kernel, settings.namespaces)
-        yield LocalHost(segments, guests, filters, consoles, servers, vpn, namespaces)
+        outside = OutsideRouting(kernel)
+        yield LocalHost(segments, guests, filters, consoles, servers, vpn, namespaces, outside)
     finally:
         vpn.close()
         consoles.close()

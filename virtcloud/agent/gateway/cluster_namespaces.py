@@ -26,16 +26,19 @@ from virtcloud.agent.gateway.namespace_difference import (
     NamespaceStep,
     ObservedNamespace,
     find_gateway_ports,
+    find_links,
 )
+from virtcloud.agent.gateway.outside_links import OUTSIDE, find_link_addresses, has_link
 from virtcloud.agent.host_services.server_processes import PACKAGE_ROOT
 from virtcloud.agent.network import names
 from virtcloud.agent.network.interfaces import KernelInterface
-from virtcloud.model.errors import NotFound, Refused
+from virtcloud.model.errors import NotFound, Refused, Unsafe
 from virtcloud.model.wanted import Segment
 
 NS_GET_NSTYPE: Final = 0xB703  # linux/nsfs.h, ioctl_ns(2)
 CLONE_NEWNET: Final = 0x40000000
 MNT_DETACH: Final = 2  # umount2(2)
+ETHERNET_MTU: Final = 1500
 LIMIT_S: Final = 30.0
 """Time limit in seconds of the program that reads or configures namespaces."""
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
@@ -47,8 +50,11 @@ class NamespaceKernel(Protocol):
     def list_interfaces(self) -> list[KernelInterface]:
         """Return all interfaces."""
 
-    def add_namespace_veth(self, name: str, peer: str, descriptor: int, mtu: int, mac: str) -> int:
+    def add_namespace_veth(self, name: str, peer: str, descriptor: int, mtu: int, mac: str | None = None) -> int:
         """Create a veth pair with ``peer`` in an open network namespace. Return the index of ``name``."""
+
+    def set_up_link(self, index: int, name: str, addresses: tuple[str, ...]) -> None:
+        """Give the gateway's end of a link its addresses, set it up, and forward its IPv4 packets."""
 
     def change(self, index: int, **values: Any) -> None:  # noqa: ANN401 - netlink's attributes
         """Change ``name``, ``alias``, ``mtu``, ``master`` or ``up`` of an interface."""
@@ -84,7 +90,7 @@ class ClusterNamespaces:
 
     def read(self, interfaces: Sequence[KernelInterface]) -> tuple[ObservedNamespace, ...]:
         """Return the namespaces that have a file, or a port among the gateway's interfaces."""
-        ports = find_gateway_ports(interfaces)
+        ports, links = find_gateway_ports(interfaces), find_links(interfaces)
         with refuse_os_errors(f"read the network namespaces in {self._folder}"):
             files = {path.name for path in self._folder.iterdir()} if self._folder.exists() else set()
         states: dict[str, Any] = {}
@@ -95,8 +101,8 @@ class ClusterNamespaces:
                     opened[cluster] = stack.enter_context(self.open_namespace(cluster))
             states = _read_states(opened) if opened else {}
         return tuple(
-            ObservedNamespace(cluster, states.get(cluster), ports.get(cluster, {}))
-            for cluster in sorted(files | ports.keys())
+            ObservedNamespace(cluster, states.get(cluster), ports.get(cluster, {}), links.get(cluster, {}))
+            for cluster in sorted(files | ports.keys() | links.keys())
         )
 
     def apply(self, step: NamespaceStep) -> None:
@@ -114,7 +120,10 @@ class ClusterNamespaces:
             raise Refused(f"expected bridge {names.bridge_name(segment.vlan)} of cluster {segment.key}, found none")
         self._ensure_file(segment.id)
         with self.open_namespace(segment.id) as descriptor:
-            port = self._ensure_port(segment, bridge, interfaces, descriptor)
+            (state,) = _run_program([{"descriptor": descriptor, "sysctls": []}])
+            inside = state.get("interfaces", {})
+            port = self._ensure_port(segment, bridge, interfaces, descriptor, is_inside=PORT in inside)
+            self._ensure_link(segment, interfaces, descriptor, is_inside=OUTSIDE in inside)
             specification = make_namespace_config(segment).as_specification()
             (answer,) = _run_program([{**specification, "descriptor": descriptor, "mtu": bridge.mtu}])
             if "error" in answer:
@@ -124,8 +133,9 @@ class ClusterNamespaces:
     def ensure_no_namespace(self, cluster: str) -> None:
         """Remove a network's namespace and its port. An absent namespace is success."""
         for interface in self._kernel.list_interfaces():
-            is_port = names.vlan_of_gateway_port(interface.name) is not None
-            if is_port and names.cluster_of_alias(interface.alias) == cluster:
+            parsers = names.vlan_of_gateway_port, names.vlan_of_outside_link
+            is_own = any(parse(interface.name) is not None for parse in parsers)
+            if is_own and names.cluster_of_alias(interface.alias) == cluster:
                 self._kernel.delete(interface.index)
         path = self._folder / cluster
         with refuse_os_errors(f"remove the network namespace {path}"), suppress(FileNotFoundError):
@@ -164,7 +174,13 @@ class ClusterNamespaces:
         log.info("namespace_created", cluster=cluster)
 
     def _ensure_port(
-        self, segment: Segment, bridge: KernelInterface, interfaces: dict[str, KernelInterface], descriptor: int
+        self,
+        segment: Segment,
+        bridge: KernelInterface,
+        interfaces: dict[str, KernelInterface],
+        descriptor: int,
+        *,
+        is_inside: bool,
     ) -> int:
         """Return the index of the port. Create the veth pair unless its other end is in the namespace.
 
@@ -172,9 +188,8 @@ class ClusterNamespaces:
         """
         name, temporary = names.gateway_port_name(segment.vlan), names.temporary_gateway_port_name(segment.vlan)
         port = interfaces.get(name)
-        (state,) = _run_program([{"descriptor": descriptor, "sysctls": []}])
         is_owned = port is not None and names.cluster_of_alias(port.alias) == segment.id
-        if port is None or not is_owned or PORT not in state.get("interfaces", {}):
+        if port is None or not is_owned or not is_inside:
             for former in (port, interfaces.get(temporary)):
                 if former is not None:
                     self._kernel.delete(former.index)
@@ -186,6 +201,30 @@ class ClusterNamespaces:
         self._kernel.disable_host_ip(index, name)
         self._kernel.change(index, master=bridge.index, mtu=bridge.mtu)
         return index
+
+    def _ensure_link(
+        self, segment: Segment, interfaces: dict[str, KernelInterface], descriptor: int, *, is_inside: bool
+    ) -> None:
+        """Create the link to the outside, or delete it if the gateway is not the router or has no destinations."""
+        for interface in interfaces.values():
+            is_link = names.vlan_of_outside_link(interface.name) is not None
+            is_former = not has_link(segment) or not is_inside
+            if is_link and is_former and names.cluster_of_alias(interface.alias) == segment.id:
+                self._kernel.delete(interface.index)
+        if not has_link(segment):
+            return
+        name, link = names.outside_link_name(segment.vlan), interfaces.get(names.outside_link_name(segment.vlan))
+        if link is not None and names.cluster_of_alias(link.alias) != segment.id:
+            raise Unsafe(f"the interface {name} belongs to no network of VLAN {segment.vlan}: remove or rename it")
+        if link is not None and is_inside:
+            index = link.index
+        else:
+            temporary = names.temporary_gateway_port_name(segment.vlan)
+            if temporary in interfaces:
+                self._kernel.delete(interfaces[temporary].index)
+            index = self._kernel.add_namespace_veth(temporary, OUTSIDE, descriptor, ETHERNET_MTU)
+            self._kernel.change(index, name=name, alias=names.ownership_alias(segment.id))
+        self._kernel.set_up_link(index, name, find_link_addresses(segment.vlan).gateway)
 
 
 def _read_states(opened: Mapping[str, int]) -> dict[str, Any]:

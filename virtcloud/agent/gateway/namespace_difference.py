@@ -6,6 +6,7 @@ from ipaddress import ip_interface
 from typing import Any
 
 from virtcloud.agent.gateway.namespace_config import DEVICE, PORT, NamespaceConfig, make_namespace_config
+from virtcloud.agent.gateway.outside_links import has_link
 from virtcloud.agent.network import names
 from virtcloud.agent.network.interfaces import KernelInterface
 from virtcloud.model.wanted import Segment
@@ -16,12 +17,13 @@ class ObservedNamespace:
     """A gateway's namespace in a network.
 
     ``state`` is what `namespace_program` read in the namespace, or None if there is no namespace. ``ports`` are the
-    faults of the network's ports, by VLAN ID.
+    faults of the network's ports, and ``links`` the faults of its links to the outside, by VLAN ID.
     """
 
     cluster: str
     state: Mapping[str, Any] | None = None
     ports: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    links: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,10 @@ def find_namespace_changes(segment: Segment, observed: Iterable[ObservedNamespac
 def _find_faults(segment: Segment, observed: ObservedNamespace) -> Iterator[str]:
     port = names.gateway_port_name(segment.vlan)
     yield from observed.ports.get(segment.vlan, (f"{port} is missing",))
+    if has_link(segment):
+        yield from observed.links.get(segment.vlan, (f"{names.outside_link_name(segment.vlan)} is missing",))
+    elif observed.links:
+        yield "its link to the outside is not wanted"
     if observed.state is None:
         yield "the namespace is missing"
     elif error := observed.state.get("error"):
@@ -115,6 +121,18 @@ def _find_interface_faults(device: str, addresses: Iterable[str], found: Mapping
         yield f"{device} is down"
     if {ip_interface(text) for text in addresses} != {ip_interface(text) for text in found["addresses"]}:
         yield f"{device} has the addresses {', '.join(found['addresses']) or 'none'}"
+
+
+def find_links(interfaces: Iterable[KernelInterface]) -> dict[str, dict[int, tuple[str, ...]]]:
+    """Return the faults of the gateway's ends of links to the outside, by cluster ID and VLAN ID."""
+    found: dict[str, dict[int, tuple[str, ...]]] = {}
+    for link in interfaces:
+        vlan, cluster = names.vlan_of_outside_link(link.name), names.cluster_of_alias(link.alias)
+        if vlan is not None and cluster is not None:
+            faults = [*(() if link.up else (f"{link.name} is down",))]
+            faults += [] if link.addressed else [f"{link.name} has no address"]
+            found.setdefault(cluster, {})[vlan] = tuple(faults)
+    return found
 
 
 def find_gateway_ports(interfaces: Iterable[KernelInterface]) -> dict[str, dict[int, tuple[str, ...]]]:

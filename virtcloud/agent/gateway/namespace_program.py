@@ -78,7 +78,7 @@ def _configure(wanted: Mapping[str, Any]) -> None:
 
 
 def _route_command(action: str, router: str) -> str:
-    return f"-6 route {action} default via {router}" if ":" in router else f"route {action} default via {router}"
+    return f"route {action} {'::/0' if ':' in router else '0.0.0.0/0'} via {router}"
 
 
 def _address_commands(device: str, wanted: Mapping[str, Any], present: Mapping[str, Any]) -> Iterator[str]:

@@ -73,13 +73,15 @@ class NetlinkKernel:
             self._socket.link("add", ifname=name, kind="veth", mtu=mtu, peer=peer_attributes)
             return self._index(name)
 
-    def add_namespace_veth(self, name: str, peer: str, descriptor: int, mtu: int, mac: str) -> int:
+    def add_namespace_veth(self, name: str, peer: str, descriptor: int, mtu: int, mac: str | None = None) -> int:
         """Create a veth pair in the state down, with ``peer`` in an open network namespace.
 
-        ``mac`` is the MAC address of ``peer``. Return the index of the interface ``name``.
+        ``mac`` is the MAC address of ``peer``; None: the kernel chooses. Return the index of the interface ``name``.
         """
         with _translate_errors(f"create the interfaces {name} and {peer}"):
-            peer_attributes = {"ifname": peer, "net_ns_fd": descriptor, "mtu": mtu, "address": mac}
+            peer_attributes = {"ifname": peer, "net_ns_fd": descriptor, "mtu": mtu}
+            if mac is not None:
+                peer_attributes["address"] = mac
             self._socket.link("add", ifname=name, kind="veth", mtu=mtu, peer=peer_attributes)
             return self._index(name)
 
@@ -129,6 +131,26 @@ class NetlinkKernel:
         """Set a bridge's options of br_netfilter to 0."""
         with _translate_errors(f"disable the packet filter of bridge {index}"):
             self._socket.link("set", index=index, kind="bridge", **dict.fromkeys(_FILTERS, 0))
+
+    def set_up_link(self, index: int, name: str, addresses: tuple[str, ...]) -> None:
+        """Give the gateway's end of a link its addresses, set it up, and forward its IPv4 packets. Idempotent."""
+        with _translate_errors(f"set the addresses {', '.join(addresses)} of {name}"):
+            _write_sysctls(name, {"ipv6/disable_ipv6": "0", "ipv6/accept_ra": "0", "ipv4/rp_filter": "1"})
+            _write_sysctls(name, {"ipv6/accept_dad": "0", FORWARDING: "1"})
+            for address in addresses:
+                text, _, length = address.partition("/")
+                self._socket.addr("replace", index=index, address=text, prefixlen=int(length))
+            self._socket.link("set", index=index, state="up")
+
+    def enable_forwarding(self, name: str) -> None:
+        """Forward the IPv4 packets that arrive at an interface."""
+        with _translate_errors(f"forward the packets of {name}"):
+            _write_sysctls(name, {FORWARDING: "1"})
+
+    def read_forwarding(self, name: str) -> bool | None:
+        """Return whether IPv4 packets that arrive at an interface are forwarded. Return None without the interface."""
+        path = _sysctl_path(name, FORWARDING)
+        return path.read_text().strip() == "1" if path.exists() else None
 
     def disable_host_ip(self, index: int, name: str) -> None:
         """Stop the host's IP stack from using an interface.
@@ -185,6 +207,7 @@ _SCOPE_LINK = 253
 """RT_SCOPE_LINK (linux/rtnetlink.h). An address with this scope or a higher scope is valid on one link only."""
 
 
+FORWARDING = "ipv4/forwarding"
 HOST_IP_DISABLED = {"ipv6/disable_ipv6": "1", "ipv4/rp_filter": "1", "ipv4/arp_ignore": "1"}
 ADDRESS_MODE, NO_ADDRESSES = "ipv6/addr_gen_mode", "1"
 

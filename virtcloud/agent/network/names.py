@@ -14,6 +14,8 @@ DHCP and DNS server
 tap of an OpenVPN server    ``vpn-udp`` or ``vpn-tcp``                      ``vpn-udp``
 the VPN's bridge port       ``<tap>.<vlan>``                                ``vpn-udp.100``
 a gateway's own port        ``vg<vlan>``                                    ``vg100``
+a gateway's link to its     ``vu<vlan>``                                    ``vu100``
+namespace in a network
 interface without alias     ``vcnew-``, ``vcnewb-``, ``vcnewj-<vlan>``,     ``vcnew-100``
                             ``vcnews-``, ``vcnewv-`` or ``vcnewg-<vlan>``
 libvirt domain              ``vc-<cluster id>-<guest>``                     ``vc-4c1f-g1``
@@ -42,6 +44,7 @@ _BRIDGE = re.compile(r"br([1-9][0-9]{0,3})")
 _JOB_PORT = re.compile(r"vj([1-9][0-9]{0,3})-[0-9a-f]{8}")
 _SERVER_PORT = re.compile(r"vs([1-9][0-9]{0,3})")
 _GATEWAY_PORT = re.compile(r"vg([1-9][0-9]{0,3})")
+_OUTSIDE_LINK = re.compile(r"vu([1-9][0-9]{0,3})")
 _VPN_PORT = re.compile(r"vpn-(?:udp|tcp)\.([1-9][0-9]{0,3})")
 VPN_ALIAS = "virtcloud-vpn"
 """The ownership alias of the taps of OpenVPN servers."""
@@ -106,6 +109,17 @@ def gateway_port_name(vlan: int) -> str:
 def vlan_of_gateway_port(name: str) -> int | None:
     """Parse the VLAN ID from the name of a gateway's own port. Return None for another name."""
     match = _GATEWAY_PORT.fullmatch(name)
+    return int(match.group(1)) if match else None
+
+
+def outside_link_name(vlan: int) -> str:
+    """Return the name of the gateway's end of the link to its namespace in a network."""
+    return f"vu{vlan}"
+
+
+def vlan_of_outside_link(name: str) -> int | None:
+    """Parse the VLAN ID from the name of a link's end. Return None for another name."""
+    match = _OUTSIDE_LINK.fullmatch(name)
     return int(match.group(1)) if match else None
 
 

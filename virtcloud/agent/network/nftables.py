@@ -1,4 +1,4 @@
-"""The kernel's table of guests' filters, accessed through libnftables. Only this module uses this library."""
+"""The kernel's tables of filters, accessed through libnftables. Only this module uses this library."""
 
 import ctypes
 import json
@@ -12,6 +12,7 @@ from virtcloud.agent.network.guest_filters import (
     parse_table,
     render_table,
 )
+from virtcloud.agent.network.owned_tables import OwnedTable
 from virtcloud.model.errors import Refused, Unsafe
 
 LIBRARY = "libnftables.so.1"
@@ -52,6 +53,32 @@ class NftablesFilters:
         _run(render_table(ports))
 
 
+class KernelTables:
+    """The agent's other tables in the network namespace in which a method is called."""
+
+    def read(self, family: str, name: str) -> Any:  # noqa: ANN401 - JSON
+        """Return a table as ``nft --json list table`` prints it. Return None without the table or the library."""
+        try:
+            return _run(f"list table {family} {name}") if _has_table(family, name) else None
+        except Refused:
+            return None
+
+    def replace(self, table: OwnedTable) -> None:
+        """Replace the rules of a table in one transaction. Its counters stay, unless a hook was changed.
+
+        Raise Refused if the library is missing, or if the kernel refuses the table.
+        """
+        try:
+            _run(table.render())
+        except Refused:
+            _run(table.render_removal() + table.render())
+
+    def remove(self, family: str, name: str) -> None:
+        """Delete a table. An absent table is success."""
+        if self.read(family, name) is not None:
+            _run(f"delete table {family} {name}")
+
+
 def find_library() -> bool:
     """Return whether libnftables is installed."""
     try:
@@ -61,9 +88,9 @@ def find_library() -> bool:
     return True
 
 
-def _has_table() -> bool:
-    tables = _run(f"list tables {FAMILY}")["nftables"]
-    return any(item["table"]["name"] == TABLE for item in tables if "table" in item)
+def _has_table(family: str = FAMILY, name: str = TABLE) -> bool:
+    tables = _run(f"list tables {family}")["nftables"]
+    return any(item["table"]["name"] == name for item in tables if "table" in item)
 
 
 def _run(commands: str) -> Any:  # noqa: ANN401 - JSON
@@ -76,7 +103,7 @@ def _run(commands: str) -> Any:  # noqa: ANN401 - JSON
         library.nft_ctx_buffer_error(context)
         if library.nft_run_cmd_from_buffer(context, commands.encode()):
             lines = library.nft_ctx_get_error_buffer(context).decode(errors="replace").splitlines()
-            raise Refused(f"the kernel refused the filters of guests: {lines[0] if lines else 'no reason'}")
+            raise Refused(f"the kernel refused the packet filter: {lines[0] if lines else 'no reason'}")
         output = library.nft_ctx_get_output_buffer(context)
         return json.loads(output) if output else None
     finally:

@@ -1,0 +1,270 @@
+"""Tests of routers on the real kernel: what guests reach outside, what they do not reach, and faults.
+
+All tests use one gateway with two identical clusters, an outside network, and a management network. The destination of
+the clusters is any address at port 8080, so that only the gateway's own rules protect what guests must not reach.
+"""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+from virtcloud.agent.difference import ObservedHost, compute_difference
+from virtcloud.agent.gateway.cluster_namespaces import ClusterNamespaces
+from virtcloud.agent.gateway.namespace_difference import BuildNamespace, RemoveNamespace
+from virtcloud.agent.gateway.outside_difference import RouteOutside
+from virtcloud.agent.gateway.outside_routing import OutsideRouting
+from virtcloud.agent.network import names
+from virtcloud.agent.network.kernel import NetlinkKernel
+from virtcloud.model.wanted import HostWanted, Segment
+
+NSENTER, IP = shutil.which("nsenter") or "nsenter", shutil.which("ip") or "ip"
+SERVER, ADMINISTRATOR, GATEWAY = "192.0.2.10", "198.51.100.10", "192.0.2.1"
+ROUTER = "10.0.0.250"
+SERVE = """
+import socket, sys
+server = socket.create_server(("", int(sys.argv[1])))
+print("ready", flush=True)
+while True:
+    connection, (address, _) = server.accept()
+    connection.sendall(address.encode())
+    connection.close()
+"""
+FETCH = """
+import socket, sys
+try:
+    with socket.create_connection((sys.argv[1], int(sys.argv[2])), float(sys.argv[3])) as connection:
+        print(connection.recv(100).decode())
+except OSError as error:
+    print("none")
+"""
+
+
+def make_segment(vlan: int, networks: tuple[str, ...] = ("0.0.0.0/0",)) -> Segment:
+    """Return a segment. All clusters have the same addresses."""
+    destination = {"name": "web", "networks": networks, "ports": ["tcp/8080"]}
+    router = {"addresses": [f"{ROUTER}/24"], "link": {"interface": "outside0"}, "destinations": [destination]}
+    return Segment.model_validate(
+        {
+            "id": f"c{vlan}",
+            "key": f"demo{vlan}",
+            "vlan": vlan,
+            "port": "eth0",
+            "gateway_addresses": ["10.0.0.246/24"],
+            "router": router if networks else None,
+        }
+    )
+
+
+class Surroundings:
+    """A gateway in the namespace of the calling thread, and computers in namespaces of their own."""
+
+    def __init__(self, kernel: NetlinkKernel, folder: Path) -> None:
+        self.kernel, self.folder = kernel, folder
+        self.namespaces = ClusterNamespaces(kernel, folder / "namespaces")
+        self.outside = OutsideRouting(kernel)
+        self.segments = make_segment(100), make_segment(200)
+        self.ip("link set lo up")
+        for vlan in (100, 200):
+            bridge = kernel.add_bridge(f"br{vlan}")
+            kernel.change(bridge, alias=names.ownership_alias(f"c{vlan}"), up=True)
+            self.add_computer(f"guest{vlan}", "10.0.0.5/24", ROUTER)
+            self.ip(f"link set to-guest{vlan} master br{vlan}")
+        self.add_computer("server", f"{SERVER}/24", GATEWAY)
+        self.ip("link set to-server name outside0 up", f"address add {GATEWAY}/24 dev outside0")
+        self.add_computer("admin", f"{ADMINISTRATOR}/24", "198.51.100.1")
+        self.ip("address add 198.51.100.1/24 dev to-admin")
+
+    def ip(self, *commands: str, computer: str = "") -> None:
+        enter = (NSENTER, f"--net={self.folder / computer}") if computer else ()
+        lines = "".join(f"{command}\n" for command in commands)
+        subprocess.run([*enter, IP, "-batch", "-"], input=lines, text=True, check=True)  # noqa: S603 - iproute2
+
+    def add_computer(self, name: str, address: str, router: str) -> None:
+        """Add a computer in a namespace, connected to the gateway's interface ``to-NAME``."""
+        (self.folder / name).touch()
+        unshare = shutil.which("unshare") or "unshare"
+        subprocess.run([unshare, f"--net={self.folder / name}", "true"], check=True)  # noqa: S603 - util-linux
+        with (self.folder / name).open() as namespace:
+            index = self.kernel.add_namespace_veth(f"to-{name}", "eth0", namespace.fileno(), 1500)
+        self.kernel.change(index, up=True)
+        commands = f"address add {address} dev eth0", "link set lo up", "link set eth0 up"
+        self.ip(*commands, f"route add default via {router} onlink dev eth0", computer=name)
+
+    def find_steps(self) -> list[Any]:
+        interfaces = self.kernel.list_interfaces()
+        observed = ObservedHost(namespaces=self.namespaces.read(interfaces), outside=self.outside.read(interfaces))
+        steps = compute_difference(HostWanted(segments=self.segments), observed)
+        return [step for step in steps if isinstance(step, BuildNamespace | RemoveNamespace | RouteOutside)]
+
+    def reconcile(self) -> list[str]:
+        """Apply the steps. Return the steps that remain."""
+        for step in self.find_steps():
+            if isinstance(step, RouteOutside):
+                self.outside.ensure(step.segments)
+            else:
+                self.namespaces.apply(step)
+        return [str(step) for step in self.find_steps()]
+
+    def run(self, computer: str, *command: str) -> str:
+        enter = (NSENTER, f"--net={self.folder / computer}") if computer else ()
+        return subprocess.run([*enter, *command], check=True, capture_output=True, text=True).stdout  # noqa: S603
+
+    def fetch(self, address: str, port: int = 8080, computer: str = "guest100", limit_s: float = 0.4) -> str:
+        """Return the client's address that a server saw, or ``none`` without a connection."""
+        return self.run(computer, sys.executable, "-I", "-S", "-c", FETCH, address, str(port), str(limit_s)).strip()
+
+    @contextmanager
+    def serving(self, computer: str, port: int = 8080) -> Iterator[None]:
+        """Run a server on a computer, or on the gateway itself."""
+        enter = (NSENTER, f"--net={self.folder / computer}") if computer else ()
+        command = [*enter, sys.executable, "-I", "-S", "-c", SERVE, str(port)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as server:  # noqa: S603 - the program above
+            assert server.stdout is not None
+            server.stdout.readline()
+            try:
+                yield
+            finally:
+                server.kill()
+
+    def close(self) -> None:
+        for path in (self.folder / "namespaces").glob("*"):
+            self.namespaces.ensure_no_namespace(path.name)
+        for path in self.folder.iterdir():
+            if path.is_file():
+                subprocess.run([shutil.which("umount") or "umount", str(path)], check=True)  # noqa: S603 - util-linux
+
+
+Run = Callable[[Callable[[Surroundings], Any]], Any]
+
+
+@pytest.fixture(scope="module")
+def gateway(unshare: Callable[[], None]) -> Iterator[Run]:
+    """Yield a function that runs code in the namespace of the gateway, whose routers and servers run."""
+    stack = ExitStack()
+
+    def start() -> Surroundings:
+        folder = stack.enter_context(TemporaryDirectory(prefix="outside-"))
+        made = Surroundings(stack.enter_context(closing(NetlinkKernel())), Path(folder))
+        stack.callback(made.close)
+        for server in ("server", "admin", "", "guest200"):
+            stack.enter_context(made.serving(server))
+        stack.enter_context(made.serving("server", 9090))
+        assert made.reconcile() == []
+        return made
+
+    with ThreadPoolExecutor(1, initializer=unshare) as thread:
+        try:
+            made = thread.submit(start).result()
+            yield lambda work: thread.submit(work, made).result()
+        finally:
+            thread.submit(stack.close).result()
+
+
+def test_a_guest_reaches_a_destination_from_the_gateways_address(gateway: Run) -> None:
+    assert gateway(lambda world: world.fetch(SERVER, limit_s=5)) == GATEWAY
+
+
+def test_both_identical_clusters_reach_the_destination(gateway: Run) -> None:
+    assert gateway(lambda world: world.fetch(SERVER, computer="guest200", limit_s=5)) == GATEWAY
+
+
+def test_a_guest_reaches_no_other_port(gateway: Run) -> None:
+    assert gateway(lambda world: world.fetch(SERVER, 9090)) == "none"
+
+
+@pytest.mark.parametrize("address", [GATEWAY, "198.51.100.1", "100.64.0.200", "100.64.1.144", ROUTER])
+def test_a_guest_reaches_no_service_of_the_gateway(gateway: Run, address: str) -> None:
+    assert gateway(lambda world: world.fetch(address)) == "none"
+
+
+def test_a_guest_does_not_reach_the_management_network(gateway: Run) -> None:
+    assert gateway(lambda world: world.fetch(ADMINISTRATOR)) == "none"
+
+
+def test_a_guest_reaches_no_metadata_service_outside(gateway: Run) -> None:
+    def work(world: Surroundings) -> str:
+        world.ip("address replace 169.254.169.254/32 dev eth0", computer="server")
+        world.ip(f"route replace 169.254.169.254/32 via {SERVER}")
+        return world.fetch("169.254.169.254")
+
+    assert gateway(work) == "none"
+
+
+def test_a_guest_does_not_reach_another_cluster(gateway: Run) -> None:
+    """The other cluster's end of its link, and a guest's own address by the route of the server."""
+    assert gateway(lambda world: [world.fetch(address) for address in ("100.64.1.145", "100.64.0.201")]) == ["none"] * 2
+
+
+@pytest.mark.parametrize("address", ["10.0.0.5", ROUTER, "100.64.1.145"])
+def test_nobody_outside_reaches_a_guest(gateway: Run, address: str) -> None:
+    """The attacker sends packets for the cluster's addresses to the gateway, which knows the way to its own links."""
+
+    def work(world: Surroundings) -> str:
+        if address.startswith("10."):
+            world.ip("route replace 10.0.0.0/24 via 100.64.1.145")
+        return world.fetch(address, computer="server")
+
+    assert gateway(work) == "none"
+
+
+def test_a_guest_with_a_foreign_source_address_reaches_nothing(gateway: Run) -> None:
+    def work(world: Surroundings) -> str:
+        world.ip("address add 172.16.0.9/32 dev eth0", computer="guest100")
+        world.ip(f"route replace {SERVER}/32 via {ROUTER} src 172.16.0.9", computer="guest100")
+        found = world.fetch(SERVER)
+        world.ip(f"route delete {SERVER}/32", "address delete 172.16.0.9/32 dev eth0", computer="guest100")
+        return found
+
+    assert gateway(work) == "none"
+
+
+FAULTS = {
+    "flush": ("", "nft flush ruleset"),
+    "inner flush": ("namespaces/c100", "nft flush ruleset"),
+    "forwarding": ("", "sysctl -w net.ipv4.conf.outside0.forwarding=0"),
+    "rule": ("", "nft insert rule inet virtcloud_outside forward accept"),
+    "link": ("", "ip link delete vu100"),
+    "link down": ("", "ip link set vu100 down"),
+    "address": ("", "ip address flush dev vu100"),
+    "route": ("namespaces/c100", "ip route delete default"),
+    "inner forwarding": ("namespaces/c100", "sysctl -w net.ipv4.ip_forward=0"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_drift_of_a_router_is_corrected(gateway: Run, fault: str) -> None:
+    def work(world: Surroundings) -> object:
+        world.run(FAULTS[fault][0], *FAULTS[fault][1].split())
+        return bool(world.find_steps()), world.reconcile(), world.fetch(SERVER, limit_s=5), world.fetch(ADMINISTRATOR)
+
+    assert gateway(work) == (True, [], GATEWAY, "none")
+
+
+def test_connections_are_counted_for_each_destination(gateway: Run) -> None:
+    def work(world: Surroundings) -> str:
+        world.fetch(SERVER, limit_s=5)
+        world.segments = (make_segment(100, ("192.0.2.0/24",)), world.segments[1])
+        world.reconcile()
+        return world.run("", "nft", "list", "counter", "inet", "virtcloud_outside", "d100_web")
+
+    assert "packets 0" not in gateway(work)
+
+
+def test_a_network_that_loses_its_router_leaves_nothing(gateway: Run) -> None:
+    """The last test, because it changes the gateway."""
+
+    def work(world: Surroundings) -> object:
+        world.segments = (make_segment(100, ()), make_segment(200, ()))
+        left = world.reconcile()
+        found = [interface.name for interface in world.kernel.list_interfaces() if interface.name.startswith("vu")]
+        return left, found, world.run("", "nft", "list", "tables", "inet"), world.fetch(SERVER)
+
+    assert gateway(work) == ([], [], "", "none")

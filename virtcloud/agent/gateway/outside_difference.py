@@ -1,0 +1,47 @@
+"""PURE. The observed packet filter of a gateway's links to the outside, and the step that corrects it."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from virtcloud.agent.gateway.outside_links import has_link, make_outside_table
+from virtcloud.agent.network.owned_tables import NO_TABLE
+from virtcloud.model.errors import count_of
+from virtcloud.model.wanted import Segment
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedOutside:
+    """The gateway's table as libnftables lists it, or None, and whether interfaces forward IPv4 packets."""
+
+    listing: Mapping[str, Any] | None = None
+    forwarding: Mapping[str, bool] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RouteOutside:
+    """Replace the packet filter of the routers of all networks. Without a router, remove it."""
+
+    segments: tuple[Segment, ...]
+    faults: tuple[str, ...] = ()
+    cluster: str = ""
+
+    def __str__(self) -> str:
+        """Describe the step for logs and error messages."""
+        faults = f" ({', '.join(self.faults)})" if self.faults else ""
+        return f"route {count_of(len(self.segments), 'network')} to the outside{faults}"
+
+
+def find_outside_changes(segments: Iterable[Segment], observed: ObservedOutside) -> Iterator[RouteOutside]:
+    """Yield the step that corrects the packet filter, if a step is necessary."""
+    linked = tuple(segment for segment in segments if has_link(segment))
+    table = make_outside_table(linked)
+    if table is None:
+        if observed.listing is not None:
+            yield RouteOutside((), ("no network needs it",))
+        return
+    faults = list(table.find_faults(observed.listing))
+    interfaces = sorted({segment.router.link.interface for segment in linked if segment.router})
+    faults += [f"{name} does not forward packets" for name in interfaces if observed.forwarding.get(name) is False]
+    if faults:
+        yield RouteOutside(linked, () if faults == [NO_TABLE] else tuple(faults))

@@ -1,0 +1,65 @@
+"""The packet filter between a gateway's links and its other interfaces, in the kernel."""
+
+from collections.abc import Iterable
+from ipaddress import ip_network
+from pathlib import Path
+from typing import Final, Protocol
+
+from virtcloud.agent.gateway.outside_difference import ObservedOutside
+from virtcloud.agent.gateway.outside_links import TABLE, make_outside_table
+from virtcloud.agent.network.interfaces import KernelInterface
+from virtcloud.agent.network.nftables import KernelTables
+from virtcloud.model.errors import Refused
+from virtcloud.model.wanted import Segment
+
+FORWARDING6: Final = Path("/proc/sys/net/ipv6/conf/all/forwarding")
+
+
+class ForwardingKernel(Protocol):
+    """The operations of the kernel that routers need."""
+
+    def enable_forwarding(self, name: str) -> None:
+        """Forward the IPv4 packets that arrive at an interface."""
+
+    def read_forwarding(self, name: str) -> bool | None:
+        """Return whether IPv4 packets that arrive at an interface are forwarded. Return None without the interface."""
+
+
+class OutsideRouting:
+    """The packet filter of the routers of all networks. All operations are idempotent."""
+
+    def __init__(self, kernel: ForwardingKernel) -> None:
+        """Change interfaces of ``kernel``."""
+        self._kernel = kernel
+        self._tables = KernelTables()
+
+    def read(self, interfaces: Iterable[KernelInterface]) -> ObservedOutside:
+        """Return the table and the forwarding of the gateway's interfaces. Without the table, return nothing else."""
+        listing = self._tables.read(*TABLE)
+        names = [interface.name for interface in interfaces] if listing is not None else []
+        found = {name: self._kernel.read_forwarding(name) for name in names}
+        return ObservedOutside(listing, {name: on for name, on in found.items() if on is not None})
+
+    def ensure(self, segments: tuple[Segment, ...]) -> None:
+        """Replace the packet filter. Then forward the packets of the interfaces towards the outside.
+
+        Raise Refused if the kernel refuses the filter, if an interface is missing, or if IPv6 destinations need a
+        setting of the gateway.
+        """
+        table = make_outside_table(segments)
+        if table is None:
+            self._tables.remove(*TABLE)
+            return
+        self._tables.replace(table)
+        routers = [segment.router for segment in segments if segment.router is not None]
+        for name in sorted({router.link.interface for router in routers}):
+            if self._kernel.read_forwarding(name) is None:
+                raise Refused(f"the interface {name}, named by `outside` of this gateway in the topology, is missing")
+            self._kernel.enable_forwarding(name)
+        destinations = [destination for router in routers for destination in router.destinations]
+        needs6 = any(ip_network(text).version == 6 for one in destinations for text in one.networks)  # noqa: PLR2004
+        if needs6 and FORWARDING6.exists() and FORWARDING6.read_text().strip() == "0":
+            raise Refused(
+                "destinations with IPv6 networks need net.ipv6.conf.all.forwarding=1 on this gateway, got 0: set it in "
+                "/etc/sysctl.d, and set accept_ra=2 for interfaces that learn their routes from advertisements"
+            )
