@@ -232,6 +232,12 @@ def _add_element_row(unit: Unit, element: Element, topology: Topology) -> Elemen
     return row
 
 
+def _find_other_destinations(former: Topology, topology: Topology) -> set[Name]:
+    """Return the gateways at sites whose destinations changed."""
+    both = former.gateways.keys() & topology.gateways.keys()
+    return {name for name in both if former.site_of[name].destinations != topology.site_of[name].destinations}
+
+
 def _update_placements(unit: Unit, former: Topology, topology: Topology, live: list[LiveCluster]) -> None:
     """Move the placements of clusters, and increment the revisions of elements whose wanted state changed."""
     before, after = (
@@ -248,7 +254,7 @@ def _update_placements(unit: Unit, former: Topology, topology: Topology, live: l
         if _compute_wanted_configuration(name, former, carried[name])
         != _compute_wanted_configuration(name, topology, carried[name])
     }
-    increment_revisions(unit, changed)
+    increment_revisions(unit, changed | _find_other_destinations(former, topology))
     unit.session.flush()
     for cluster in live:
         of_cluster = {

@@ -144,6 +144,12 @@ RENAME_GUESTS = (
     help="Give guests a default route: to a gateway, or to a computer of yours ('virtcloud access router').  [default: "
     "none]",
 )
+@click.option(
+    "--outside",
+    multiple=True,
+    metavar="NAME",
+    help="A destination of the sites that guests may reach through the gateway, their router; may be repeated.",
+)
 @click.option("--user", metavar="USER", help="The user that the guests create.  [default: the owner]")
 @click.option(
     "--ssh-key",

@@ -53,6 +53,7 @@ class ClusterOptions:
     host_services: tuple[str, ...]
     vpn: bool
     router: str | None
+    outside: tuple[str, ...]
     user: str | None
     ssh_keys: tuple[IO[str], ...]
     user_data: IO[str] | None
@@ -118,6 +119,7 @@ def _list_overrides(options: ClusterOptions) -> dict[str, object]:
         "host_services": options.host_services or None,
         "vpn": options.vpn or None,
         "router": options.router,
+        "outside": options.outside or None,
         "user": options.user,
         "authorized_keys": [key for file in options.ssh_keys for key in parse_user_keys(file.read(), file.name)]
         or None,

@@ -44,6 +44,10 @@ def _print_summary(view: ClusterView) -> None:
         click.echo(f"services of guests: {', '.join(view.spec.serves)}")
     if view.spec.host_services:
         click.echo(f"services of hosts: {', '.join(view.spec.host_services)}")
+    if view.spec.router_addresses:
+        click.echo(f"router: {view.spec.router} at {' and '.join(view.spec.router_addresses)}")
+    if view.spec.outside:
+        click.echo(f"destinations outside: {', '.join(view.spec.outside)}")
     if view.quarantined:
         click.echo("VLAN IDs are quarantined until all elements below are clean")
 

@@ -122,6 +122,7 @@ def _network_fields(request: JobRequest, network: JobNetwork) -> Iterator[Tuple[
         ("sites", list(request.reach)),
         ("host_services", list(request.services)),
         ("vpn", request.vpn),
+        ("outside", list(request.outside)),
     ]
     for key, value in fields:
         if value:

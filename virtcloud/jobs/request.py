@@ -43,7 +43,8 @@ class JobRequest(NamedTuple):
 
     ``net``: the name of a running network to join, or None for a new network. ``share``: users who may join the new
     network. ``reach``: sites of the new network, besides the sites of the job's hosts. ``services``: the services that
-    hosts offer to the guests of the new network. ``vpn``: whether SBF connects the cluster to gateways. ``spec``: the
+    hosts offer to the guests of the new network. ``vpn``: whether SBF connects the cluster to gateways. ``outside``:
+    the destinations that guests may reach through a gateway. ``spec``: the
     path of the request file, or None. If there is a request file, ``parts`` is empty until the file is read.
     """
 
@@ -58,6 +59,7 @@ class JobRequest(NamedTuple):
     reach: Tuple[str, ...] = ()
     services: Tuple[str, ...] = ()
     vpn: bool = False
+    outside: Tuple[str, ...] = ()
 
     def part(self, host: int) -> HostGuests:
         """Return the guests of the host with this index."""
@@ -156,6 +158,14 @@ REQUEST_KEYS = OrderedDict(
             ),
         ),
         (
+            "outside",
+            RequestKey(
+                request_values.DESTINATIONS,
+                "Destinations of the sites that guests may reach through a gateway, their router. Default: none.",
+                "archive+web",
+            ),
+        ),
+        (
             "subnet",
             RequestKey(
                 request_values.SUBNET,
@@ -190,7 +200,7 @@ GUEST_FIELDS = OrderedDict(
     ]
 )
 """The keys that describe each guest, and the fields of GuestRequest with their values."""
-NEW_NETWORK_KEYS = ("name", "vlan", "share", "filters", "reach", "services")
+NEW_NETWORK_KEYS = ("name", "vlan", "share", "filters", "reach", "services", "outside")
 """Keys that are allowed only for a new network."""
 
 

@@ -96,6 +96,7 @@ FILTERS = ValueKind("addresses or open", _matcher(re.compile("addresses|open")))
 SERVICES = ValueKind("dhcp, dns or metadata, such as dhcp+dns", _matcher(re.compile("dhcp|dns|metadata")), many=True)
 YES_OR_NO = ValueKind("yes or no", _read_yes_or_no)
 SITES = ValueKind("names of sites such as brno+praha", NAME.read, many=True)
+DESTINATIONS = ValueKind("names of destinations such as archive+web", NAME.read, many=True)
 GUESTS = integer_between(1, MAX_GUESTS)
 VLAN = integer_between(2, 4094, "a VLAN ID")
 SUBNET = ValueKind(

@@ -1,0 +1,155 @@
+"""Tests of routers of networks: their addresses, the gateways that are routers, and their destinations."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+from sbf_fakes.vpn_world import furnish, gateway, topology_with_gateways
+from sbf_fakes.world import World, make_world, spec
+
+from virtcloud.model.errors import BadInput, GuestTaken, NoGateway, NotFound
+from virtcloud.model.gateway_access import GATEWAY_ROUTER
+from virtcloud.model.topology import Topology
+from virtcloud.model.wanted import Segment
+
+LINK = {"interface": "outside0"}
+WEB = {"name": "web", "networks": ["192.0.2.0/24"], "ports": ["tcp/443"]}
+ARCHIVE = {"name": "archive", "networks": ["198.51.100.0/24"], "ports": ["tcp/22"]}
+
+
+def make_topology(*destinations: dict[str, object]) -> Topology:
+    """Return three sites. Brno has two gateways with links to the outside, and destinations."""
+    gateways = tuple(gateway(name, outside=LINK) for name in ("brno-gw", "brno-gw2"))
+    document = topology_with_gateways(brno=gateways).model_dump(mode="json")
+    document["sites"][0]["destinations"] = destinations or (WEB, ARCHIVE)
+    assert document["sites"][0]["name"] == "brno"
+    return Topology.model_validate(document)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    installation = furnish(make_world(tmp_path), make_topology())
+    yield installation
+    installation.close()
+
+
+def put(world: World, key: str = "demo", host: str = "brno-h1", **changes: object) -> None:
+    world.put(key, spec(host, **changes))
+    world.settle()
+
+
+def segment(world: World, element: str = "brno-gw") -> Segment:
+    return next(one for one in world.wanted_of_host(element).segments if one.key == "demo")
+
+
+def test_a_router_has_the_last_free_address_of_each_subnet(world: World) -> None:
+    put(world, router="device", subnets=["10.0.0.0/24", "fd00::/64"])
+    assert world.view("demo").spec.router_addresses == ("10.0.0.246/24", "fd00::ffff:ffff:ffff:ff77/64")
+
+
+def test_a_users_choice_of_the_routers_addresses_is_kept(world: World) -> None:
+    put(world, router="device", subnets=["10.0.0.0/24"], router_addresses=["10.0.0.1/24"])
+    view = world.view("demo").spec
+    assert (view.router_addresses, view.guests[0].addresses) == (("10.0.0.1/24",), ("10.0.0.2/24",))
+
+
+def test_hosts_learn_the_routers_addresses(world: World) -> None:
+    put(world, router="device")
+    assert segment(world, "brno-h1").router_addresses == world.view("demo").spec.router_addresses
+
+
+def test_a_network_without_router_has_none(world: World) -> None:
+    put(world)
+    assert (segment(world, "brno-h1").router_addresses, world.view("demo").spec.router) == ((), None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"router_addresses": ["10.0.0.1/24"]}, "expected router: gateway or router: device"),
+        ({"router": "device", "router_addresses": ["10.0.0.1/24", "10.0.0.2/24"]}, "at most one IPv4 address"),
+        ({"router": "device", "outside": ["web"]}, "expected router: gateway with outside"),
+        ({"router": "device", "router_addresses": ["10.9.0.1/24"]}, "expected an address in a subnet of the network"),
+        (
+            {"router": "device", "subnets": []},
+            "expected a free address of each subnet for the router, got subnets: none",
+        ),
+        ({"outside": ["web"], "joins": "other"}, "expected only a new network to have outside"),
+    ],
+)
+def test_contradictions_of_a_router_are_refused(world: World, changes: dict[str, object], message: str) -> None:
+    with pytest.raises((BadInput, ValidationError), match=message):
+        put(world, **changes)
+
+
+def test_a_guest_cannot_have_the_routers_address(world: World) -> None:
+    put(world, router="device")
+    address = str((world.view("demo").spec.router_addresses or ())[0])
+    guest = {"name": "m1", "host": "brno-h2", "image": "debian", "addresses": [address]}
+    with pytest.raises(GuestTaken, match="which the router has in the same network"):
+        world.put("more", spec(guests=[guest], joins="demo"))
+
+
+def test_the_first_gateway_is_the_router_with_requested_destinations(world: World) -> None:
+    put(world, outside=["web"])
+    router = segment(world).router
+    assert router is not None
+    assert router.addresses == world.view("demo").spec.router_addresses
+    assert [destination.name for destination in router.destinations] == ["web"]
+
+
+def test_only_one_gateway_is_the_router(world: World) -> None:
+    put(world, outside=["web"])
+    other = segment(world, "brno-gw2")
+    assert (other.router, len(other.gateway_addresses)) == (None, 2)
+
+
+def test_an_agent_that_ignores_routers_is_warned(world: World) -> None:
+    put(world, outside=["web"])
+    assert GATEWAY_ROUTER in segment(world).requires
+    assert GATEWAY_ROUTER not in segment(world, "brno-gw2").requires
+
+
+def test_another_gateway_replaces_a_dead_router(world: World) -> None:
+    put(world, outside=["web"])
+    world.dead_hosts.add("brno-gw")
+    world.service.scheduler.sweep.clock = lambda: 1e12
+    world.service.scheduler.sweep._started = 0
+    world.clock.advance(world.service.settings.timing.agent_silence + 1)
+    world.settle()
+    assert (segment(world).router is None, segment(world, "brno-gw2").router is None) == (True, False)
+    assert [row.element for row in world.audit("router_replaced")] == ["brno-gw"]
+
+
+def test_an_unknown_destination_names_the_known_ones(world: World) -> None:
+    with pytest.raises(NotFound, match=r"destination moon is not known.* known destinations: archive, web"):
+        put(world, outside=["moon"])
+
+
+def test_a_destination_of_another_site_is_not_known(world: World) -> None:
+    with pytest.raises(NotFound, match="known destinations: none"):
+        put(world, host="praha-h1", outside=["web"])
+
+
+def test_a_site_without_a_link_to_the_outside_has_no_router(world: World) -> None:
+    with pytest.raises(NoGateway, match="expected a gateway with a link to the outside at praha, got none"):
+        put(world, host="praha-h1", router="gateway")
+
+
+def test_a_changed_destination_reaches_the_router(world: World) -> None:
+    put(world, outside=["web"])
+    before = world.element("brno-gw").wanted_revision
+    world.put_topology(make_topology({**WEB, "ports": ["tcp/80"]}))
+    router = segment(world).router
+    assert router is not None
+    assert (router.destinations[0].ports, world.element("brno-gw").wanted_revision) == (("tcp/80",), before + 1)
+
+
+def test_an_ended_network_frees_its_router(world: World) -> None:
+    put(world, outside=["web"])
+    world.delete("demo")
+    world.settle()
+    put(world, router="device")
+    assert segment(world, "brno-h1").key == "demo"
+    assert all(one.router is None for one in world.wanted_of_host("brno-gw").segments)
