@@ -1,18 +1,21 @@
 """Addresses of guests: the subnets of a network, and the addresses that its guests get from these subnets. Pure.
 
+If no guest of a request has an address, SBF assigns addresses:
+
 ================================================  ==================================================================
-the guests of a request have no addresses, and    they get
+request                                           addresses of its guests
 ================================================  ==================================================================
-the request has ``subnets``                       the lowest free addresses of each subnet
-a new network has no ``subnets``                  addresses of ``10.0.0.0/24`` and of an IPv6 subnet (RFC 4193)
-the request joins a network with ``subnets``      the addresses after the highest address in use; after the end of a
+a new network with ``subnets``                    the lowest free addresses of each subnet
+a new network without ``subnets``                 addresses of ``10.0.0.0/24`` and of an IPv6 subnet (RFC 4193)
+a member of a network with ``subnets``            the addresses after the highest address in use; after the end of a
                                                   subnet, its lowest free addresses
-the joined network has no ``subnets``             the same in the subnets of its guests' addresses
-``subnets`` is empty, or a batch job requests     no addresses
+a member of a network without ``subnets``         the addresses after the highest address in use, in the subnets to
+                                                  which the addresses of the network's guests belong
+a request with empty ``subnets``                  none
+a request of a batch job                          none; the hooks assign them (``virtcloud/jobs/address_plan.py``)
 ================================================  ==================================================================
 
-A request that lists an address of a guest and no ``subnets`` is a plan of its own; SBF adds no address. The hooks of
-batch systems plan the addresses of jobs (``virtcloud/jobs/address_plan.py``).
+If a request lists an address of a guest, but no ``subnets``, SBF assigns no address.
 """
 
 import hashlib
@@ -28,7 +31,7 @@ from virtcloud.model.values import Address
 
 IPV4_SUBNET = IPv4Network("10.0.0.0/24")
 RESERVED_ADDRESSES = 16
-"""Addresses that a made IPv4 subnet leaves free for hosts (job access) and for the computers that users connect."""
+"""Addresses that remain free for hosts (job access) and for users' computers in an IPv4 subnet that SBF chooses."""
 _IPV4 = 4
 HOST_ADDRESSES = 8
 """Addresses at the end of a subnet that hosts use for the access of jobs. Devices get these addresses last."""

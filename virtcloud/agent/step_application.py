@@ -63,7 +63,10 @@ class ManagedHost(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StepOutcomes:
-    """The outcomes of steps. ``errors`` and ``pending`` are by cluster ID. The host refused a step of ``refused``."""
+    """The outcomes of steps: errors, and steps that wait, by cluster ID.
+
+    ``refused`` are the IDs of the clusters with a step that the host refused.
+    """
 
     errors: ClusterErrors = field(default_factory=dict)
     pending: ClusterErrors = field(default_factory=dict)

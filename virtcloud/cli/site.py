@@ -84,7 +84,7 @@ def verify(context: click.Context, name: str, as_json: bool) -> None:
 @printing.json_option
 @click.pass_context
 def prepare(context: click.Context, /, name: str, as_json: bool, **backbone: str | None) -> None:
-    """Print the one-time configuration of the site NAME for its uplinks and for the backbone's administrators.
+    """Print commands that administrators enter once: at the uplinks of the site NAME, and at the backbone.
 
     The command changes nothing. Only the backbone's administrators know some values. The output shows these values in
     angle brackets, and lists them.

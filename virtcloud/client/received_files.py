@@ -18,8 +18,9 @@ CHUNK = 1 << 20
 def receive_files(target: Path) -> Iterator[Callable[[IO[bytes]], None]]:
     """Yield a function that unpacks a stream beside ``target``. Rename the files at the end of the block.
 
-    After an exception in the block, no file remains. ``target`` is a folder, or the new name of the only source. If
-    ``target`` ends with the name of a guest, its parent must exist.
+    After an exception in the block, no file remains. If ``target`` is a folder, the files are moved to this folder.
+    Otherwise, the only file or folder of the stream is renamed to ``target``. Raise Refused if the parent folder of
+    ``target`` does not exist.
     """
     into = target if target.is_dir() else target.parent
     try:

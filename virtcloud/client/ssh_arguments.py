@@ -59,8 +59,8 @@ def build_ssh_arguments(options: SshOptions, peer: Peer, proxy: Sequence[str], k
     """Return the arguments of ssh. Pure.
 
     The user's options come first, because ssh uses the first value of each option (ssh_config(5)). Without a known host
-    key, ssh asks whether the guest's key is right. A connection that ssh shares is not used: its name would be that of
-    another cluster's guest.
+    key, ssh asks whether the guest's key is right. ssh must not use a connection that it shares with other commands
+    (``ControlPath``), because a guest of another cluster may have the same name.
     """
     proxy_command = shlex.join(proxy).replace("%", "%%")
     own = [
@@ -148,8 +148,9 @@ class ClusterLogins:
         self._cluster_id = cluster_id
 
     def find(self, options: SshOptions, names: Sequence[str | None]) -> dict[str, SshArguments]:
-        """Return the arguments for each guest of ``names``, by name; None names the first guest. No name: all guests.
+        """Return the arguments for each guest of ``names``, by the guest's name.
 
+        None in ``names`` means the first guest. Empty ``names`` mean all guests.
         Raise NotFound for an unknown guest. Raise BadInput if the cluster has no guests.
         """
         job = find_job_guests(self._key, os.environ)

@@ -65,7 +65,7 @@ def newer_source(suite: str) -> str:
     codename = release()
     sources = format_newer_source(_list_targets(), codename, suite, KEYRING)
     if not sources:
-        raise LabImpossible(f"APT has no Debian source with release {codename}, whose mirror has {suite}, too")
+        raise LabImpossible(f"expected a Debian source of release {codename}, whose mirror also has {suite}, got none")
     return sources
 
 

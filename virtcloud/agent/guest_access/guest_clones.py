@@ -1,8 +1,9 @@
 """Clones of guests: the root or the disk of a stopped guest becomes an image in SBF's catalogue.
 
 A session of kind ``clone`` starts the work, and returns the progress to the user, one line (JSON) for each step. The
-agent first packs it into a file without a name, because SBF needs the checksum and the size before the content.
-Then the agent uploads the file to SBF. When the user leaves, the agent stops the work, and SBF discards the upload.
+agent first packs the root or the disk into a file without a name, because SBF needs the checksum and the size before
+the content. Then the agent uploads the file to SBF. When the user leaves, the agent stops the work, and SBF discards
+the upload.
 """
 
 import queue

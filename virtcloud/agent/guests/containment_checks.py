@@ -17,7 +17,7 @@ DAC: Final = "dac"
 
 
 def check_user_namespaces() -> str:
-    """Return "". Raise Refused if the kernel creates no user namespaces."""
+    """Raise Refused if the kernel creates no user namespaces. Return no details: an empty text."""
     try:
         most = int(MAX_NAMESPACES.read_text())
     except OSError as error:

@@ -1,7 +1,7 @@
 """Control groups that limit containers: processors, memory, and processes (cgroups(7), version 2).
 
-libvirt creates a control group for each container and makes the container's root its owner, limits included: root
-inside could lift them. Therefore the limits are set on a parent group, which belongs to the host's root:
+libvirt creates a control group for each container, which belongs to the root user of the container, so this user could
+change the limits of the group. Therefore the limits are set on a parent group, which belongs to the host's root:
 ``/sys/fs/cgroup/virtcloud.partition/<domain>.partition``.
 
 On hosts with systemd-machined, libvirt itself nests the container's group in a scope of systemd, and sets the limits of

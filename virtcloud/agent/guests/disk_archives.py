@@ -94,7 +94,8 @@ class DiskArchive:
     def pack(self, disk: GuestDisk, texts: Iterable[str]) -> Generator[int]:
         """Copy a disk, overwrite the ``texts`` in the copy, and compress it. Yield the bytes written so far.
 
-        The end of the iteration ends the program. Raise Refused if the disk cannot be read, or if there is no space.
+        When the caller stops the iteration, qemu-img is killed. Raise Refused if the disk cannot be read, or if there
+        is no space.
         """
         lines = [text.encode() for text in texts]
         with refuse_os_errors(f"copy the disk {disk.overlay}"), ExitStack() as stack:
@@ -219,9 +220,9 @@ def _convert(
 
 
 def _erase(descriptor: int, lines: list[bytes]) -> Iterator[int]:
-    """Overwrite all ``lines`` in a file. Yield the positions up to which this was done.
+    """Overwrite all ``lines`` in a file. After each block, yield the block's position.
 
-    Of a line that is divided between two blocks of the disk, less than `PART` characters may remain.
+    If a line is divided between two blocks of the disk, fewer than `PART` of its characters may remain.
     """
     parts = {part: line for line in lines for part in (line[:PART], line[-PART:])}
     for begin, end in _list_data(descriptor):
@@ -234,7 +235,10 @@ def _erase(descriptor: int, lines: list[bytes]) -> Iterator[int]:
 
 
 def _find_line(data: bytes, part: bytes, line: bytes) -> Iterator[tuple[int, int]]:
-    """Yield the places in ``data`` with a part of a line, and with what follows or precedes the part in the line."""
+    """Yield the ranges of ``data`` that contain the beginning or the end of a line, each as long as the line matches.
+
+    ``part`` is the line's first or last `PART` characters.
+    """
     found = data.find(part)
     while found >= 0:
         if line.startswith(part):

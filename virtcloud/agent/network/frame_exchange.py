@@ -1,11 +1,13 @@
 """The exchange of check frames between a cluster's hosts: sends frames on the cluster's bridge and counts arrivals.
 
-The frames have EtherType 0x88b5, which IEEE 802 reserves for local experiments. They are no IP packets, so no element
-fragments them. Their source is the address of the bridge's uplink port, which is a local address of the bridge as long
-as the cluster exists. So the socket needs neither a port nor a promiscuous mode, and nothing remains on the host when
-the process ends. Frames to one host stay outside the guests' ports. Guests receive
-only the small broadcasts that teach the switches the bridges' addresses. Each frame carries a code of its sender,
-receiver, kind, round and content that guests cannot compute (HMAC, RFC 2104).
+The frames have EtherType 0x88b5, which IEEE 802 reserves for local experiments. No element fragments the frames,
+because they are no IP packets.
+
+The source address of a host's frames is the address of its bridge's uplink port. The bridge receives frames to this
+address itself, and forwards them to no guest. Therefore the socket needs no bridge port of its own and no promiscuous
+mode, and nothing remains on the host when the process ends. Guests receive only the small broadcasts, from which the
+switches learn the hosts' addresses. Each frame contains a code of its sender, receiver, kind, round and content (HMAC,
+RFC 2104), which guests cannot compute.
 
 Offset and length of the fields after the Ethernet header: 0 identifier (8), 8 kind (1), 9 sender (2), 11 receiver (2),
 13 round (4), 17 length of the packet (2), 19 code (16), 35 zeros up to the length.
