@@ -4,7 +4,6 @@ Importing this module imports neither pyroute2 nor libvirt. `virtcloud.agent.loc
 """
 
 import fcntl
-import gc
 import sys
 import threading
 from argparse import ArgumentParser
@@ -29,6 +28,7 @@ from virtcloud.agent.job_socket.request_handler import HandlerDependencies, Requ
 from virtcloud.agent.job_socket.script_access import ScriptAccess
 from virtcloud.agent.job_socket.start_barrier import JobClusterApi, StartBarrier
 from virtcloud.agent.network.address_probe import AddressProbe, OpenProber
+from virtcloud.agent.own_memory import reduce_memory
 from virtcloud.agent.reconciler import HostReconciler, ReconcileTiming
 from virtcloud.agent.settings import AgentSettings, read_settings
 from virtcloud.agent.step_application import count_starts
@@ -186,7 +186,7 @@ def _reconcile(element: Name, settings: AgentSettings, stop: StopSignal, supervi
         connect = adapters.make_guest_connector(element, settings, host, relays, session_sbf)
         sessions = SessionListener(element, session_sbf, connect, adapters.open_bridge)
         socket_adapters = JobSocketAdapters(relays)
-        gc.freeze()  # collections skip the modules
+        reduce_memory()
         with serve_job_socket(element, settings, job_sbf, reconciler.wake, socket_adapters, supervisor.start):
             sessions.start(supervisor.start)
             reporter.start(supervisor.start)

@@ -15,7 +15,7 @@ from virtcloud.agent.network.interfaces import HostIpSettings, KernelInterface
 from virtcloud.model.errors import Refused
 
 SYSCTL = Path("/proc/sys/net")
-MESSAGES_IN_MEMORY = 50
+MESSAGES_IN_MEMORY = 20
 """Number of netlink messages after which a reading releases the memory of its former messages."""
 _UP = 1
 _FILTERS = ("br_nf_call_iptables", "br_nf_call_ip6tables", "br_nf_call_arptables")
