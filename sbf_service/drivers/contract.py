@@ -183,7 +183,7 @@ class EdgeDriver(Protocol):
         """Apply a difference. Idempotent. :meth:`read` shows the result."""
 
     def save(self) -> bool:
-        """See :meth:`SwitchDriver.save`."""
+        """Copy the running configuration to the startup configuration, as :meth:`SwitchDriver.save` does."""
 
     def close(self) -> None:
         """End the session. Idempotent. Never raises."""

@@ -35,17 +35,17 @@ class StoreDeadlineTransactions:
     timing: ServiceTiming
 
     def find_overdue(self, silence: timedelta) -> tuple[bool, list[Name]]:
-        """See :class:`DeadlineTransactions`."""
+        """Return whether a transition is due, and the stale agents, in one read transaction."""
         with self.store.read() as unit:
             return bool(find_due_transitions(unit, self.timing.drain)), find_stale_agents(unit, silence)
 
     def apply_transitions(self) -> None:
-        """See :class:`DeadlineTransactions`."""
+        """Apply all due transitions in one transaction; idempotent."""
         with self.store.change() as unit:
             apply_due_transitions(unit, self.timing.drain)
 
     def record_stale_agent(self, name: Name, silence: timedelta, message: str) -> None:
-        """See :class:`DeadlineTransactions`."""
+        """Record an agent as unreachable, unless the agent has sent a heartbeat in the meantime."""
         with self.store.change() as unit:
             if name in find_stale_agents(unit, silence):
                 record_error(unit, name, message, self.timing.drain, reachable=False)

@@ -112,7 +112,7 @@ class SwitchReading(DeviceReading):
 
     @property
     def blocked(self) -> VlanSet:
-        """See :class:`DeviceReading`."""
+        """The wanted VLAN IDs that are in other use on the switch."""
         return find_blocked_vlans(self.task.wanted, self.observed)
 
     def check_scope(self, scope: SwitchScope | None = None) -> None:
@@ -190,7 +190,7 @@ class EdgeReading(DeviceReading):
 
     @property
     def blocked(self) -> VlanSet:
-        """See :class:`DeviceReading`."""
+        """The wanted VLAN IDs that are in other use on the edge."""
         return find_blocked_circuits(self.task.wanted, self.observed)
 
     def check_scope(self, scope: EdgeScope | None = None) -> None:

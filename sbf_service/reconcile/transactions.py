@@ -62,12 +62,12 @@ class StoreDeviceStatuses:
     store: Store
 
     def read(self, holder: str) -> tuple[datetime, list[DeviceStatus]]:
-        """See :class:`DeviceStatuses`."""
+        """Return the database's time, and the status of every switch and edge, from one snapshot."""
         with self.store.read() as unit:
             return unit.now, read_device_statuses(unit, holder)
 
     def release_leases(self, holder: str) -> None:
-        """See :class:`DeviceStatuses`."""
+        """Release all leases of a replica that restarted."""
         with self.store.change() as unit:
             release_leases_of(unit, holder)
 
@@ -152,7 +152,7 @@ class StoreWorkerTransactions:
     holder: str
 
     def acquire_lease(self, name: Name) -> int | None:
-        """See :class:`WorkerTransactions`."""
+        """Acquire an element's lease. Return the fencing token, or None while another holder has the lease."""
         with self.store.change_row(who=self.holder) as unit:
             return acquire_lease(unit, name, self.holder, self.timing.lease)
 
@@ -162,16 +162,19 @@ class StoreWorkerTransactions:
             return renew_lease(unit, name, fence, self.timing.lease)
 
     def release_lease(self, name: Name, fence: int) -> None:
-        """See :class:`WorkerTransactions`."""
+        """Release a lease. A newer lease is not affected."""
         with self.store.change_row(who=self.holder) as unit:
             release_lease(unit, name, fence)
 
     def read_task(self, name: Name, fence: int) -> ReconcileTask:
-        """See :class:`WorkerTransactions`."""
+        """Return a device's task from one snapshot. Raise NotFound for an unknown device."""
         return read_task(self.store, name, fence)
 
     def announce(self, reading: DeviceReading, why: str, *, drifted: bool) -> bool:
-        """See :class:`WorkerTransactions`. The scope may have become smaller after the task was read."""
+        """Record a change and its pending save, and renew the lease, in one transaction.
+
+        Return False if the difference is outside the scope, which may have become smaller after the task was read.
+        """
         task, difference = reading.task, reading.difference
         with self.store.change(who=self.holder) as unit:
             if not renew_lease(unit, task.name, task.fence, self.timing.lease):
@@ -190,7 +193,10 @@ class StoreWorkerTransactions:
         return True
 
     def confirm(self, reading: DeviceReading, *, changed: bool) -> bool:
-        """See :class:`WorkerTransactions`. The transaction is committed before LeaseLostError is raised."""
+        """Record that a device carries and has saved the wanted state. Return whether a newer revision is wanted.
+
+        The transaction is committed before LeaseLostError is raised.
+        """
         task = reading.task
         with self.store.change(who=self.holder) as unit:
             still_held = renew_lease(unit, task.name, task.fence, self.timing.lease)

@@ -36,7 +36,6 @@ read_configuration() {
 }
 
 check_computer() {
-    [ "$(id -u)" = 0 ] || fail "expected root's rights: sudo $0 up"
     for program in ip nft ${PROFILE:+openvpn}; do
         command -v "$program" >/dev/null || fail "$program is missing: apt install iproute2 nftables openvpn"
     done
@@ -272,9 +271,11 @@ status() {
 }
 
 case ${1:-} in
+up | down | status) [ "$(id -u)" = 0 ] || fail "expected root's rights: sudo $0 $1" ;;
+esac
+case ${1:-} in
 up) up ;;
 down)
-    [ "$(id -u)" = 0 ] || fail "expected root's rights: sudo $0 down"
     remove
     echo "down: this computer is no router"
     ;;

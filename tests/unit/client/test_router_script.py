@@ -329,6 +329,14 @@ def test_another_firewall_that_drops_packets_is_named(world: RouterWorld) -> Non
     world.computer.check("nft delete table ip other")
 
 
+@pytest.mark.parametrize("command", ["up", "down", "status"])
+def test_a_user_without_roots_rights_learns_the_remedy(world: RouterWorld, tmp_path: Path, command: str) -> None:
+    (tmp_path / "id").write_text("#!/bin/sh\necho 1000\n")
+    (tmp_path / "id").chmod(0o755)
+    done = world.router(command, PATH=f"{tmp_path}:{os.environ['PATH']}")
+    assert (done.returncode, f"router {command}" in done.stderr) == (1, True), done.stderr
+
+
 def test_status_shows_whether_the_router_is_up(world: RouterWorld) -> None:
     assert world.router("status").stdout == "down\n"
     world.up()

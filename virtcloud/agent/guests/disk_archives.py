@@ -8,7 +8,6 @@ the copy.
 """
 
 import errno
-import hashlib
 import json
 import os
 import subprocess
@@ -20,19 +19,16 @@ from tempfile import TemporaryFile
 from typing import IO, Any, Final
 
 from virtcloud.agent.files import refuse_os_errors
+from virtcloud.agent.guests.guest_archives import READ_BYTES, GuestArchive, open_archive_files
 from virtcloud.agent.guests.guest_disks import DISK, MIB, find_record, identify_disk
 from virtcloud.model.errors import BadInput, Refused
 from virtcloud.model.image import (
     HEAD_BYTES,
-    Architecture,
-    ImageContent,
     ImageFormat,
-    Sha256,
     check_head,
     recognize_format,
 )
 
-READ_BYTES: Final = 1 << 20
 POLL_S: Final = 0.2
 PART: Final = 16
 """Characters by which a line of a key is recognized, even if another block of the disk contains the line's rest."""
@@ -82,14 +78,15 @@ def _read_size(disk: Path) -> int:
     return int.from_bytes(head[SIZE_FIELD]) if is_qcow2 else disk.stat().st_size
 
 
-class DiskArchive:
-    """A compressed copy of a disk (qcow2). Its files have no name, and vanish with the agent's process."""
+class DiskArchive(GuestArchive):
+    """A compressed copy of a disk (qcow2)."""
+
+    image_format = ImageFormat.QCOW2
 
     def __init__(self, copy: IO[bytes], file: IO[bytes]) -> None:
         """Write the raw copy to ``copy``, and the image to ``file``."""
+        super().__init__(file)
         self._copy = copy
-        self._file = file
-        self._digest = hashlib.sha256()
 
     def pack(self, disk: GuestDisk, texts: Iterable[str]) -> Generator[int]:
         """Copy a disk, overwrite the ``texts`` in the copy, and compress it. Yield the bytes written so far.
@@ -111,35 +108,12 @@ class DiskArchive:
                 self._digest.update(data)
                 yield self.size
 
-    @property
-    def size(self) -> int:
-        """The size of the image's file in bytes."""
-        return os.fstat(self._file.fileno()).st_size
-
-    def describe(self) -> ImageContent:
-        """Return the content of the image. The programs are for this host's architecture."""
-        return ImageContent(
-            sha256=Sha256(self._digest.hexdigest()),
-            size=self.size,
-            format=ImageFormat.QCOW2,
-            architecture=Architecture(os.uname().machine),
-        )
-
-    def read(self) -> Iterator[bytes]:
-        """Yield the image."""
-        self._file.seek(0)
-        while data := self._file.read(READ_BYTES):
-            yield data
-
 
 @contextmanager
 def open_disk_archive(folder: Path) -> Iterator[DiskArchive]:
-    """Yield an empty archive on the file system of ``folder``. Its space is free again after the block."""
-    with refuse_os_errors(f"create a file in {folder}"), ExitStack() as stack:
-        copy, file = (stack.enter_context(TemporaryFile(dir=folder, buffering=0)) for _ in range(2))
-        archive, opened = DiskArchive(copy, file), stack.pop_all()
-    with opened:
-        yield archive
+    """Yield an empty archive on the file system of ``folder``."""
+    with open_archive_files(folder, 2) as (copy, file):
+        yield DiskArchive(copy, file)
 
 
 @contextmanager

@@ -1,77 +1,52 @@
 """Archives of containers' roots, from which images are made: the packing program, its checksum and its progress."""
 
-import hashlib
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryFile
-from typing import IO, Final
+from typing import Final
 
 from virtcloud.agent.files import refuse_os_errors
 from virtcloud.agent.guests import mounts, pack_program
+from virtcloud.agent.guests.guest_archives import READ_BYTES, GuestArchive, open_archive_files
 from virtcloud.agent.guests.guest_roots import GuestRoot
 from virtcloud.agent.guests.id_ranges import IDS_PER_GUEST
 from virtcloud.model.errors import Refused
 from virtcloud.model.guest_seed import GuestSeed
-from virtcloud.model.image import Architecture, ImageContent, ImageFormat, Sha256
+from virtcloud.model.image import ImageFormat
 
-READ_BYTES: Final = 1 << 20
 MIN_KEY_LINE: Final = 40
 MAX_ERROR_CHARACTERS: Final = 500
 
 
-class RootArchive:
-    """An archive of a container's root in a file without a name: the file vanishes with the agent's process."""
+class RootArchive(GuestArchive):
+    """An archive of a container's root."""
 
-    def __init__(self, file: IO[bytes]) -> None:
-        """Write the archive to ``file``."""
-        self._file = file
-        self._digest = hashlib.sha256()
-        self.size = 0
+    image_format = ImageFormat.TAR_GZ
 
     def pack(self, root: GuestRoot, texts: Iterable[str]) -> Generator[int]:
         """Pack a root. Yield the number of bytes written so far. Files that contain one of the ``texts`` are omitted.
 
-        The end of the iteration ends the program. Raise Refused if a file cannot be read, or if the disk is full.
+        When the caller stops the iteration, the program is killed. Raise Refused if a file cannot be read, or if the
+        disk is full.
         """
         with refuse_os_errors(f"pack the root {root.folder}"), _running_program(root, texts) as program:
             output = program.stdout
             while data := output.read1(READ_BYTES) if output else b"":  # type: ignore[attr-defined] # a buffered pipe
                 self._file.write(data)
                 self._digest.update(data)
-                self.size += len(data)
                 yield self.size
-            self._file.flush()
             error = program.stderr.read().decode(errors="replace") if program.stderr else ""
             if program.wait():
                 raise Refused(f"cannot pack the root: {' '.join(error.split())[:MAX_ERROR_CHARACTERS]}")
 
-    def describe(self) -> ImageContent:
-        """Return the content of the image. The programs are for this host's architecture."""
-        return ImageContent(
-            sha256=Sha256(self._digest.hexdigest()),
-            size=self.size,
-            format=ImageFormat.TAR_GZ,
-            architecture=Architecture(os.uname().machine),
-        )
-
-    def read(self) -> Iterator[bytes]:
-        """Yield the archive."""
-        self._file.seek(0)
-        while data := self._file.read(READ_BYTES):
-            yield data
-
 
 @contextmanager
 def open_root_archive(folder: Path) -> Iterator[RootArchive]:
-    """Yield an empty archive on the file system of ``folder``. Its space is free again after the block."""
-    with refuse_os_errors(f"create a file in {folder}"):
-        file = TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115 - closed by the next block
-    with file:
+    """Yield an empty archive on the file system of ``folder``."""
+    with open_archive_files(folder, 1) as (file,):
         yield RootArchive(file)
 
 
