@@ -157,6 +157,7 @@ def _segment(topology: Topology, end: PortRef, clusters: Sequence[LiveCluster]) 
         host_services=network.spec.host_services,
         mtu=_find_mtu(topology, clusters),
         router_addresses=network.spec.router_addresses or (),
+        services={Name(service): () for service in network.spec.services},
     )
 
 

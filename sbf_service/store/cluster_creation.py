@@ -48,6 +48,7 @@ from sbf_service.store.network_routers import start_router
 from sbf_service.store.quotas import NO_LIMITS, check_new_cluster
 from sbf_service.store.revisions import NewRevision, increment_revisions
 from sbf_service.store.service_ids import claim_service_id
+from sbf_service.store.service_nodes import address_service_node
 from sbf_service.store.tables import Base, ClusterRow, PlacementRow
 from sbf_service.store.transitions import drain_cluster
 from sbf_service.store.unit_of_work import Store, Unit, read_topology, record_audit
@@ -153,6 +154,8 @@ def _create(unit: Unit, new: NewCluster, reserved: ReservedVlans) -> ClusterView
     values = {column.name: getattr(row, column.name) for column in _CLUSTERS.columns}
     unit.connection.execute(_INSERT_CLUSTER, values)
     insert_gateways(unit, new.id, planned.cluster.gateways)
+    if new.spec.services:
+        address_service_node(unit, topology, row, planned.cluster)
     if planned.joined is None:
         _claim(unit, new.id, planned.ids, planned.ids.vlans)
     else:

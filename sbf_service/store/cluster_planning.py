@@ -30,6 +30,7 @@ from sbf_service.store.networks import (
     read_network_addresses,
     read_unsettled_clusters,
 )
+from sbf_service.store.service_nodes import find_cluster_service_node
 from sbf_service.store.tables import ClusterRow
 from sbf_service.store.unit_of_work import Unit
 from sbf_service.store.vpn_grants import choose_cluster_gateways
@@ -83,6 +84,10 @@ def plan_cluster(unit: Unit, topology: Topology, new: NewCluster, reserved: Rese
         chosen = choose_cluster_gateways(unit, topology, planned.cluster, role)
         added = tuple(name for name in chosen if name not in former)
         planned = replace(planned, cluster=replace(planned.cluster, gateways=(*former, *added)))
+    if new.spec.services:
+        node = find_cluster_service_node(unit, topology, planned.cluster)
+        gateways = tuple(dict.fromkeys((*planned.cluster.gateways, node)))
+        planned = replace(planned, cluster=replace(planned.cluster, gateways=gateways))
     check_filters(topology, planned.cluster.spec, planned.cluster.network.spec)
     if topology.access_ports and find_access_ports(topology, planned.cluster):
         check_ports_exclusive(topology, [*read_unsettled_clusters(unit), planned.cluster])

@@ -113,7 +113,7 @@ def _list_losses(unit: Unit, former: Topology, topology: Topology, live: Iterabl
         if _is_lost(former, topology, element):
             remedy = "end the cluster first"
             if element in former.gateways:
-                remedy += ", or first remove `vpn` of the gateway and wait until the gateway has removed the cluster"
+                remedy += ", or first remove `vpn` and `nfs` of the gateway and wait until it has removed the cluster"
             yield f"{user} needs {element}, which would vanish or change its kind or site: {remedy}"
     for port, user in _list_needed_ports(unit, former, live):
         if port.element in topology.elements and port.port not in topology.elements[port.element].ports:

@@ -10,6 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 
+from virtcloud.agent.file_servers.nfs_difference import (
+    FileServerStep,
+    ObservedFileServer,
+    find_file_server_changes,
+    find_unwanted_file_servers,
+)
 from virtcloud.agent.gateway.namespace_difference import (
     NamespaceStep,
     ObservedNamespace,
@@ -97,6 +103,7 @@ class ObservedHost:
     vpn: ObservedVpn = field(default_factory=ObservedVpn)
     namespaces: tuple[ObservedNamespace, ...] = ()
     outside: ObservedOutside = field(default_factory=ObservedOutside)
+    file_servers: tuple[ObservedFileServer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +215,7 @@ Step = (
     StopGuests
     | RemoveSegment
     | BuildSegment
+    | FileServerStep
     | FilterGuests
     | NamespaceStep
     | RouteOutside
@@ -224,11 +232,13 @@ def compute_difference(wanted: HostWanted, observed: ObservedHost) -> list[Step]
     filters = [] if observed.filters is None else _filter_changes(wanted, observed.filters)
     servers = find_unwanted_servers(wanted.segments, observed.servers)
     vpn = find_vpn_removals(wanted, observed.vpn)
+    files = find_unwanted_file_servers(wanted.segments, observed.file_servers)
     namespaces = find_unwanted_namespaces(wanted.segments, observed.namespaces)
     outside = find_outside_changes(wanted.segments, observed.outside)
     starts = find_server_starts(wanted, observed.vpn)
     return [
         *vpn,
+        *files,
         *namespaces,
         *servers,
         *_removals(wanted, observed),
@@ -315,6 +325,7 @@ def _creations(wanted: HostWanted, observed: ObservedHost) -> Iterator[Step]:
         yield from find_server_changes(segment, observed.servers)
         yield from find_port_changes(segment, wanted, observed.vpn)
         yield from find_namespace_changes(segment, observed.namespaces)
+        yield from find_file_server_changes(segment, observed.file_servers)
         for guest in segment.guests:
             if (segment.id, guest.name) not in running and guest.power is None:
                 yield StartGuest(segment, guest)

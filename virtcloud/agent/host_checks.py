@@ -18,6 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from virtcloud.agent.bootstrap import sbf_client
+from virtcloud.agent.file_servers.nfs_servers import find_ganesha
 from virtcloud.agent.files import describe_os_error
 from virtcloud.agent.gateway.vpn_checks import list_vpn_checks
 from virtcloud.agent.guests.containment_checks import (
@@ -261,6 +262,8 @@ def _sbf(settings: AgentSettings, *, checks_uplinks: bool) -> Iterator[HostCheck
         if wanted.vpn is not None:
             for name, check in list_vpn_checks(wanted.vpn, settings.state / "vpn").items():
                 yield _attempt("vpn", name, check)
+        if any(segment.nfs for segment in wanted.segments):
+            yield _attempt("nfs", "NFS-Ganesha", find_ganesha)
         if checks_uplinks:
             ports = sorted({segment.port for segment in wanted.segments})
             yield from (_attempt("uplinks", port, _check_uplink(port)) for port in ports)

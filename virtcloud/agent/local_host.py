@@ -18,6 +18,8 @@ from virtcloud.agent.difference import (
     StopGuests,
     WritePeerFiles,
 )
+from virtcloud.agent.file_servers.nfs_difference import FileServerStep, ServeFiles, StopServingFiles
+from virtcloud.agent.file_servers.nfs_servers import NfsServers
 from virtcloud.agent.gateway.cluster_namespaces import ClusterNamespaces
 from virtcloud.agent.gateway.namespace_difference import BuildNamespace, NamespaceStep, RemoveNamespace
 from virtcloud.agent.gateway.outside_difference import ObservedOutside, RouteOutside
@@ -70,12 +72,14 @@ class LocalHost:
         vpn: VpnGateway | None = None,
         namespaces: ClusterNamespaces | None = None,
         outside: OutsideRouting | None = None,
+        file_servers: NfsServers | None = None,
     ) -> None:
-        """Reconcile ``segments``, ``guests``, ``filters``, ``servers``, ``vpn``, ``namespaces`` and ``outside``.
+        """Reconcile these parts.
 
         Without ``filters``, guests may send any frame. Without ``servers``, no guest gets DHCP and DNS from the host.
         Without ``vpn``, no device joins a network through this host. Without ``namespaces``, this host has no addresses
-        in networks. Without ``outside``, it is no router of networks.
+        in networks. Without ``outside``, it is no router of networks. Without ``file_servers``, it serves no
+        files.
         """
         self._segments = segments
         self._guests = guests
@@ -84,6 +88,7 @@ class LocalHost:
         self._vpn = vpn
         self._namespaces = namespaces
         self._outside = outside
+        self._file_servers = file_servers
         self.consoles = consoles or GuestConsoles()
         self.root_reservations = guests.root_reservations
         self._orphans_removed_for: HostWanted | None = None
@@ -118,7 +123,8 @@ class LocalHost:
         namespaces = self._namespaces.read(self._interfaces) if self._namespaces else ()
         segments = self._segments.read(self._interfaces)
         outside = self._outside.read(self._interfaces) if self._outside else ObservedOutside()
-        return ObservedHost(segments, guests, hypervisor_errors, filters, servers, vpn, namespaces, outside)
+        files = self._file_servers.read() if self._file_servers else ()
+        return ObservedHost(segments, guests, hypervisor_errors, filters, servers, vpn, namespaces, outside, files)
 
     def remove_orphaned_files(self, wanted: HostWanted) -> None:
         """Remove the files of guests that are not wanted and have no domain, once for each wanted state.
@@ -157,7 +163,7 @@ class LocalHost:
                     self._segments.ensure_guest_mtus(segment, (guest,))
                 case WritePeerFiles(segment, guest):
                     self._guests.write_peer_files(segment, guest)
-                case BuildNamespace() | RemoveNamespace() | RouteOutside():
+                case BuildNamespace() | RemoveNamespace() | RouteOutside() | ServeFiles() | StopServingFiles():
                     self._apply_to_gateway(step)
                 case _:
                     self._apply_service(step)
@@ -182,8 +188,11 @@ class LocalHost:
                 if self._vpn:
                     self._vpn.apply(step)
 
-    def _apply_to_gateway(self, step: NamespaceStep | RouteOutside) -> None:
-        if isinstance(step, RouteOutside):
+    def _apply_to_gateway(self, step: NamespaceStep | RouteOutside | FileServerStep) -> None:
+        if isinstance(step, FileServerStep):
+            if self._file_servers:
+                self._file_servers.apply(step)
+        elif isinstance(step, RouteOutside):
             if self._outside:
                 self._outside.ensure(step.segments)
         elif self._namespaces:
@@ -236,7 +245,8 @@ def open_host(
         servers = DnsmasqServers(kernel, settings.state / "servers", has_filters=filters is not None)
         namespaces = ClusterNamespaces(kernel, settings.namespaces)
         outside = OutsideRouting(kernel)
-        yield LocalHost(segments, guests, filters, consoles, servers, vpn, namespaces, outside)
+        file_servers = NfsServers(namespaces.open_namespace, settings.state / "nfs")
+        yield LocalHost(segments, guests, filters, consoles, servers, vpn, namespaces, outside, file_servers)
     finally:
         vpn.close()
         consoles.close()

@@ -25,6 +25,7 @@ from virtcloud.agent.difference import (
     Step,
     StepPending,
 )
+from virtcloud.agent.file_servers.nfs_difference import ServeFiles
 from virtcloud.agent.gateway.namespace_difference import BuildNamespace
 from virtcloud.agent.gateway.vpn_difference import AddVpnPort
 from virtcloud.agent.host_services.server_difference import ServeGuests
@@ -32,12 +33,13 @@ from virtcloud.agent.supervision import StopSignal
 from virtcloud.model.errors import Refused, Unsafe, VirtcloudError
 from virtcloud.model.gateway_access import GATEWAY_ADDRESSES, GATEWAY_ROUTER
 from virtcloud.model.guest_limits import GUEST_LIMITS
+from virtcloud.model.nfs import NFS
 from virtcloud.model.values import ClusterKey
 from virtcloud.model.vpn import VPN
 from virtcloud.model.wanted import ADDRESS_FILTERS, GUEST_POWER, HOST_SERVICES, IMAGES, HostWanted, Segment
 
 SUPPORTED_REQUIREMENTS: frozenset[str] = frozenset(
-    {ADDRESS_FILTERS, GATEWAY_ADDRESSES, GATEWAY_ROUTER, GUEST_LIMITS, GUEST_POWER, HOST_SERVICES, IMAGES, VPN}
+    {ADDRESS_FILTERS, GATEWAY_ADDRESSES, GATEWAY_ROUTER, GUEST_LIMITS, GUEST_POWER, HOST_SERVICES, IMAGES, NFS, VPN}
 )
 """Names of the requirements that this agent supports. SBF adds a requirement to a segment for each key of the segment
 that older agents would ignore.
@@ -178,7 +180,7 @@ def _is_blocked(step: Step, errors: Container[str], unbuilt: Container[str]) -> 
 
 def _check_supported(step: Step) -> None:
     """Raise Refused when a step needs a segment with requirements that this agent does not support."""
-    if isinstance(step, BuildSegment | ServeGuests | StartGuest | AddVpnPort | BuildNamespace) and (
+    if isinstance(step, BuildSegment | ServeGuests | StartGuest | AddVpnPort | BuildNamespace | ServeFiles) and (
         error := _describe_unsupported(step.segment)
     ):
         raise Refused(error)

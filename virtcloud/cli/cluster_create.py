@@ -10,7 +10,15 @@ from virtcloud.cli.cluster_view import format_lease_end
 from virtcloud.cli.options import DurationType, open_client
 from virtcloud.cli.progress import wait_with_progress
 from virtcloud.client.api import Client, Cluster
-from virtcloud.model.cluster import ClusterSpec, ClusterState, GuestFilters, GuestService, HostService, RouterKind
+from virtcloud.model.cluster import (
+    ClusterService,
+    ClusterSpec,
+    ClusterState,
+    GuestFilters,
+    GuestService,
+    HostService,
+    RouterKind,
+)
 from virtcloud.model.errors import GuestTaken
 from virtcloud.model.guest_limits import MIN_DISK_MB
 from virtcloud.model.views import ClusterView
@@ -132,6 +140,13 @@ RENAME_GUESTS = (
     type=click.Choice(get_args(HostService)),
     help="A service that hosts offer to their guests: DHCP with the addresses of the spec, DNS with the names of the "
     "network's guests, or metadata, which is the guest's seed by HTTP. All need dhcp; may be repeated.",
+)
+@click.option(
+    "--service",
+    "services",
+    multiple=True,
+    type=click.Choice(get_args(ClusterService)),
+    help="A service of a gateway in the network: nfs, folders of the owner by NFSv4.2; may be repeated.",
 )
 @click.option(
     "--vpn",

@@ -51,6 +51,7 @@ class ClusterOptions:
     filters: str | None
     serves: tuple[str, ...]
     host_services: tuple[str, ...]
+    services: tuple[str, ...]
     vpn: bool
     router: str | None
     outside: tuple[str, ...]
@@ -117,6 +118,7 @@ def _list_overrides(options: ClusterOptions) -> dict[str, object]:
         "filters": options.filters,
         "serves": options.serves or None,
         "host_services": options.host_services or None,
+        "services": options.services or None,
         "vpn": options.vpn or None,
         "router": options.router,
         "outside": options.outside or None,

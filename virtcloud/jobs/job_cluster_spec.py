@@ -121,6 +121,7 @@ def _network_fields(request: JobRequest, network: JobNetwork) -> Iterator[Tuple[
         ("filters", request.filters),
         ("sites", list(request.reach)),
         ("host_services", list(request.services)),
+        ("services", list(request.service)),
         ("vpn", request.vpn),
         ("outside", list(request.outside)),
     ]

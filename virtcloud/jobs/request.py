@@ -43,9 +43,10 @@ class JobRequest(NamedTuple):
 
     ``net``: the name of a running network to join, or None for a new network. ``share``: users who may join the new
     network. ``reach``: sites of the new network, besides the sites of the job's hosts. ``services``: the services that
-    hosts offer to the guests of the new network. ``vpn``: whether SBF connects the cluster to gateways. ``outside``:
-    the destinations that guests may reach through a gateway. ``spec``: the
-    path of the request file, or None. If there is a request file, ``parts`` is empty until the file is read.
+    hosts offer to the guests of the new network. ``service``: the services of gateways in the new network.
+    ``vpn``: whether SBF connects the cluster to gateways. ``outside``: the destinations that guests may reach through a
+    gateway. ``spec``: the path of the request file, or None. If there is a request file, ``parts`` is empty until the
+    file is read.
     """
 
     parts: Tuple[HostGuests, ...] = ()
@@ -58,6 +59,7 @@ class JobRequest(NamedTuple):
     filters: Optional[str] = None
     reach: Tuple[str, ...] = ()
     services: Tuple[str, ...] = ()
+    service: Tuple[str, ...] = ()
     vpn: bool = False
     outside: Tuple[str, ...] = ()
 
@@ -149,6 +151,14 @@ REQUEST_KEYS = OrderedDict(
             ),
         ),
         (
+            "service",
+            RequestKey(
+                request_values.GATEWAY_SERVICES,
+                "What a gateway offers in the new network: `nfs`, folders of the owner by NFSv4.2. Default: none.",
+                "nfs",
+            ),
+        ),
+        (
             "vpn",
             RequestKey(
                 request_values.YES_OR_NO,
@@ -200,7 +210,7 @@ GUEST_FIELDS = OrderedDict(
     ]
 )
 """The keys that describe each guest, and the fields of GuestRequest with their values."""
-NEW_NETWORK_KEYS = ("name", "vlan", "share", "filters", "reach", "services", "outside")
+NEW_NETWORK_KEYS = ("name", "vlan", "share", "filters", "reach", "services", "service", "outside")
 """Keys that are allowed only for a new network."""
 
 

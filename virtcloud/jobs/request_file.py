@@ -23,7 +23,7 @@ from virtcloud.jobs.request_values import RequestError, ValueKind
 
 TOP_KEYS = OrderedDict(
     (key, REQUEST_KEYS[key])
-    for key in ("name", "net", "share", "subnet", "vlan", "filters", "reach", "services", "vpn", "outside")
+    for key in ("name", "net", "share", "subnet", "vlan", "filters", "reach", "services", "service", "vpn", "outside")
 )
 GUEST_KEYS = OrderedDict(
     [

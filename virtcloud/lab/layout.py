@@ -78,11 +78,12 @@ def _laptop(number: int, topology: Topology, materials: LabMaterials) -> LabNode
 def _node(name: str, number: int, hosts: str, topology: Topology, materials: LabMaterials) -> LabNode:
     address = addressing.management_address(number)
     by_kind = _node_by_kind(name, number, topology, materials)
+    people = node_services.PEOPLE if by_kind.kind == "gateway" else ""
     return LabNode(
         name=name,
         kind=by_kind.kind,
         address=address,
-        tmpfs=tuple(folder for folder in TMPFS if folder not in by_kind.disk_folders),
+        tmpfs=(*(folder for folder in TMPFS if folder not in by_kind.disk_folders), *by_kind.tmpfs),
         disk=f"{materials.state}/disks/{name}" if by_kind.disk_folders else "",
         disk_folders=by_kind.disk_folders,
         binds=(
@@ -90,7 +91,7 @@ def _node(name: str, number: int, hosts: str, topology: Topology, materials: Lab
             *((folder, folder) for folder in materials.visible_folders),
             *by_kind.binds,
         ),
-        files={**node_services.base_files(hosts, materials.lldp), **by_kind.files},
+        files={**node_services.base_files(hosts, materials.lldp, people), **by_kind.files},
         sysctls=by_kind.sysctls,
         ip=(*network.management_lines(number), *by_kind.ip),
         bridge=by_kind.bridge,
@@ -122,6 +123,7 @@ def _node_by_kind(name: str, number: int, topology: Topology, materials: LabMate
         return LabNode(
             name,
             "gateway",
+            tmpfs=("/srv",),
             disk_folders=GATEWAY_DISK,
             binds=_token_binds(name, materials),
             files={node_services.AGENT_FILE: settings},

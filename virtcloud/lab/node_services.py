@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from virtcloud.lab import addressing
 from virtcloud.lab.fabric.plan import NodeService
@@ -82,14 +83,22 @@ class LabMaterials:
     lldp: LldpAccount | None = None
 
 
-def base_files(hosts: str, lldp: LldpAccount | None = None) -> dict[str, str]:
-    """Return the files of a node's own /etc: accounts, no name service, all nodes' names, and a fast login shell."""
+PEOPLE: Final = "alice:x:1001:1001::/:/usr/sbin/nologin\nbob:x:1002:1002::/:/usr/sbin/nologin\n"
+"""The accounts of users on gateways, with whose rights gateways serve files."""
+
+
+def base_files(hosts: str, lldp: LldpAccount | None = None, people: str = "") -> dict[str, str]:
+    """Return the files of a node's own /etc: accounts, no name service, all nodes' names, and a fast login shell.
+
+    ``people`` are lines of /etc/passwd with the accounts of users.
+    """
     user = f"_lldpd:x:{lldp.user}:{lldp.group}::/run/lldpd:/usr/sbin/nologin\n" if lldp else ""
     return {
         "/run/etc/passwd": f"{user}{addressing.SWITCH_ACCOUNT}:x:0:0::/run/home:/bin/sh\n"
         "root:x:0:0::/run/home:/bin/sh\n"
         "sshd:x:101:65534::/run/sshd:/usr/sbin/nologin\nnobody:x:65534:65534::/:/usr/sbin/nologin\n"
         "dnsmasq:x:105:65534::/:/usr/sbin/nologin\n"
+        f"{people}"
         "libvirt-qemu:x:102:102::/:/usr/sbin/nologin\n",  # libvirtd resolves this account even if it runs as root
         "/run/etc/group": "root:x:0:\nlibvirt-qemu:x:102:\nkvm:x:103:\nfrrvty:x:104:root\nnogroup:x:65534:\n"
         + (f"_lldpd:x:{lldp.group}:\n" if lldp else ""),

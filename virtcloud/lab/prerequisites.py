@@ -39,6 +39,8 @@ QEMU_PROGRAMS = {"qemu-system-x86_64": "qemu-system-x86", "qemu-img": "qemu-util
 FRR_PACKAGE = "frr"
 VPN_PROGRAMS = {"openvpn": "openvpn"}
 """Programs that only a lab with OpenVPN servers needs."""
+NFS_PROGRAMS = {"ganesha.nfsd": "nfs-ganesha nfs-ganesha-vfs"}
+"""Programs that only a lab with file servers needs."""
 IMAGE_PROGRAMS = {"mmdebstrap": "mmdebstrap"}
 """Programs that only a lab with Debian images needs."""
 PYTHON_PACKAGES = {
@@ -159,6 +161,7 @@ def _list_programs(lab: LabFile | None) -> Iterator[Prerequisite]:
         (LLDP_PROGRAMS, lab is not None and lab.lldp),
         (openvswitch.OVS_PROGRAMS, lab is not None and bool(openvswitch.ovs_switch_names(lab))),
         (VPN_PROGRAMS, lab is not None and any(gateway.vpn for gateway in _gateways(lab))),
+        (NFS_PROGRAMS, lab is not None and any(gateway.nfs for gateway in _gateways(lab))),
         (QEMU_PROGRAMS, Hypervisor.QEMU in hypervisors),
         (IMAGE_PROGRAMS, lab is not None and bool(lab.images)),
     )

@@ -125,6 +125,11 @@ HostService = Literal["dhcp", "dns", "metadata"]
 """
 RouterKind = Literal["gateway", "device"]
 """Who is the router of a network: a gateway, or a user's device that joins the network with a VPN profile."""
+ClusterService = Literal["nfs"]
+"""A service of a gateway at one of the network's sites.
+
+- ``nfs``: folders of the owner, by NFSv4.2
+"""
 NETWORK_KEYS: Final = (
     "name",
     "vlan",
@@ -137,6 +142,7 @@ NETWORK_KEYS: Final = (
     "router",
     "router_addresses",
     "outside",
+    "services",
 )
 """The keys of a spec that only a new network has."""
 
@@ -228,6 +234,9 @@ class ClusterSpec(Document):
     """Services that hosts offer to their guests: `dhcp` with the addresses of the spec, `dns` with the names of the
     network's guests, and `metadata` (the guest's seed by HTTP). `dns` and `metadata` need `dhcp`, by which guests learn
     the way to the server. `metadata` identifies guests by their addresses, so open `filters` are refused."""
+    services: Annotated[tuple[ClusterService, ...], OMIT_EMPTY] = ()
+    """Services of gateways in the network: `nfs` (folders of the owner, by NFSv4.2). A gateway at one of the sites
+    must offer them."""
     vpn: Annotated[bool, OMIT_EMPTY] = False
     """Whether SBF connects the cluster to gateways at its creation. Otherwise, the first VPN profile does so."""
     router: Annotated[RouterKind | None, OMIT_NONE] = None
@@ -285,6 +294,15 @@ class ClusterSpec(Document):
             raise BadInput("expected router: gateway or router: device with router_addresses, got neither", path)
         if self.outside and self.router == "device":
             raise BadInput("expected router: gateway with outside, got router: device", ("router",))
+        return self
+
+    @model_validator(mode="after")
+    def _check_services(self) -> Self:
+        if self.services and self.subnets == () and not any(guest.addresses for guest in self.guests):
+            raise BadInput("expected a subnet for the addresses of services, got subnets: []", ("services",))
+        for name in (*(guest.name for guest in self.guests), *(self.spread.names if self.spread else ())):
+            if name in self.services:
+                raise BadInput(f"guest {name}: expected another name than that of the service {name}", ("guests",))
         return self
 
     @model_validator(mode="after")

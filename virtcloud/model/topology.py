@@ -282,9 +282,10 @@ def _link_faults(topology: Topology) -> Iterator[BadInput]:
             message = f"access link {link.a} to {link.b}: expected a host or gateway at one end, a switch at the other"
             yield BadInput(message, ("links", index, "access"))
         for element in (topology.element(end.element) for end in link.ends if link.access):
-            if isinstance(element, Gateway) and element.vpn is not None:
-                message = f"access link {link.a} to {link.b}: expected a tagged link, because {element.name} has `vpn`"
-                yield BadInput(message, ("links", index, "access"))
+            for key in ("vpn", "nfs"):
+                if isinstance(element, Gateway) and getattr(element, key) is not None:
+                    wanted = f"expected a tagged link, because {element.name} has `{key}`"
+                    yield BadInput(f"access link {link.a} to {link.b}: {wanted}", ("links", index, "access"))
 
 
 def _unlinked_faults(topology: Topology) -> Iterator[BadInput]:

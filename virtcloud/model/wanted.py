@@ -15,6 +15,7 @@ from virtcloud.model.gateway_access import GatewayRouter
 from virtcloud.model.guest_limits import GuestDisk, GuestLimits
 from virtcloud.model.guest_seed import GuestSeed, Peer
 from virtcloud.model.image import ImageSource
+from virtcloud.model.nfs import NfsServer
 from virtcloud.model.port_use import PortUse
 from virtcloud.model.values import Address, ClusterKey, Mac, Name, PortName, VlanId
 from virtcloud.model.vlans import VlanSet
@@ -264,6 +265,10 @@ class Segment(Document):
     """The gateway's own addresses in the network. `[]`: the gateway has no interface in the network."""
     router: Annotated[GatewayRouter | None, OMIT_NONE] = None
     """What the gateway needs as router of the network; null: the gateway is not the router."""
+    services: Annotated[dict[Name, tuple[Address, ...]], OMIT_EMPTY] = Field(default_factory=dict)
+    """The addresses of the network's services, by the service's name."""
+    nfs: Annotated[NfsServer | None, OMIT_NONE] = None
+    """The file server that the gateway runs at these addresses; null: none."""
 
 
 class HostWanted(Document):

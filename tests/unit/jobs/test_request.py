@@ -9,7 +9,7 @@ from virtcloud.jobs.request_values import RequestError
 
 KEYS = (
     "image, name, net, share, guests, mem, ncpus, disk, pids, bandwidth, filters, reach, "
-    "services, vpn, outside, subnet, vlan, spec"
+    "services, service, vpn, outside, subnet, vlan, spec"
 )
 
 

@@ -99,15 +99,15 @@ def test_a_job_whose_chunks_hold_the_files_guests_is_admitted() -> None:
         (
             None,
             (
-                "expected a mapping with name, net, share, subnet, vlan, filters, reach, services, vpn, outside, "
-                "hosts, got nothing"
+                "expected a mapping with name, net, share, subnet, vlan, filters, reach, services, service, vpn, "
+                "outside, hosts, got nothing"
             ),
         ),
         (
             [],
             (
-                "expected a mapping with name, net, share, subnet, vlan, filters, reach, services, vpn, outside, "
-                "hosts, got []"
+                "expected a mapping with name, net, share, subnet, vlan, filters, reach, services, service, vpn, "
+                "outside, hosts, got []"
             ),
         ),
         ({}, "hosts: expected a list with the guests of each host, got nothing"),
@@ -116,8 +116,8 @@ def test_a_job_whose_chunks_hold_the_files_guests_is_admitted() -> None:
         (
             {"hosts": [{}], "colour": 1},
             (
-                "expected one of name, net, share, subnet, vlan, filters, reach, services, vpn, outside, "
-                "hosts, got 'colour'"
+                "expected one of name, net, share, subnet, vlan, filters, reach, services, service, vpn, "
+                "outside, hosts, got 'colour'"
             ),
         ),
         ({"hosts": [{}], "vlan": "7", "net": "x"}, "vlan: expected no value together with net=x, got 7"),

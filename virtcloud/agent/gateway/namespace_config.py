@@ -4,10 +4,10 @@ Clusters have identical addresses. Therefore a gateway has a namespace for each 
 interface `DEVICE` of the namespace is a bridge, whose port is connected to the network's bridge. So the filter can have
 the family ``bridge``, which every kernel with filters of guests has.
 
-Guests and devices can ping the gateway's addresses. All other packets to these addresses are dropped, unless they
-belong to a TCP connection that a program in the namespace opened. The filter recognizes packets that open a connection
-by their flags (RFC 9293), and drops fragments, which could hide the flags. The namespace forwards no packets, unless
-the gateway is the router of the network (`outside_links`).
+Guests and devices can ping the gateway's addresses, and use its file server if there is one. All other packets to these
+addresses are dropped, unless they belong to a TCP connection that a program in the namespace opened. The filter
+recognizes packets that open a connection by their flags (RFC 9293), and drops fragments, which could hide the flags.
+The namespace forwards no packets, unless the gateway is the router of the network (`outside_links`).
 """
 
 from dataclasses import dataclass
@@ -15,6 +15,7 @@ from hashlib import sha256
 from ipaddress import ip_interface
 from typing import Any, Final
 
+from virtcloud.agent.file_servers.ganesha_config import PORT as NFS_PORT
 from virtcloud.agent.gateway.outside_links import OUTSIDE, find_link_addresses, has_link, list_inner_rules
 from virtcloud.agent.network.owned_tables import OwnedChain, OwnedTable
 from virtcloud.model.values import Mac
@@ -75,12 +76,12 @@ def make_namespace_config(segment: Segment) -> NamespaceConfig:
     """Return the configuration of a gateway's namespace in a network."""
     own = (*segment.gateway_addresses, *(segment.router.addresses if segment.router else ()))
     if not has_link(segment):
-        return NamespaceConfig({DEVICE: own}, _make_sysctls("0"), (_make_filter(()),))
+        return NamespaceConfig({DEVICE: own}, _make_sysctls("0"), (_make_filter(segment),))
     link = find_link_addresses(segment.vlan)
     return NamespaceConfig(
         {DEVICE: own, OUTSIDE: link.namespace},
         _make_sysctls("1"),
-        (_make_filter(_list_routed(own)), _make_routing(segment, own)),
+        (_make_filter(segment, _list_routed(own)), _make_routing(segment, own)),
         tuple(address.partition("/")[0] for address in link.gateway),
     )
 
@@ -96,7 +97,7 @@ def _make_sysctls(forwarding: str) -> dict[str, str]:
     return {**dict.fromkeys(_FORWARDING, forwarding), **_BASE_SYSCTLS}
 
 
-def _make_filter(routed: tuple[str, ...]) -> OwnedTable:
+def _make_filter(segment: Segment, routed: tuple[str, ...] = ()) -> OwnedTable:
     """Return the filter of frames to the namespace. ``routed`` are rules for packets to other computers."""
     rules = (
         "ether type arp accept",
@@ -109,6 +110,7 @@ def _make_filter(routed: tuple[str, ...]) -> OwnedTable:
         "icmp type { echo-reply, destination-unreachable, time-exceeded } accept",
         "icmpv6 type { 1, 2, 3, 129 } accept",
         "meta l4proto tcp tcp flags & (syn | ack) != syn accept",
+        *((f"tcp dport {NFS_PORT} accept",) if segment.nfs is not None else ()),
     )
     return OwnedTable(*FILTER, {"input": OwnedChain(rules, "filter hook input priority 0; policy drop")})
 

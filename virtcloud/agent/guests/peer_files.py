@@ -45,7 +45,7 @@ def render_peer_files(segment: Segment, guest: GuestWanted) -> PeerFiles:
     own_key = cluster_key(segment, guest)
     peers = sorted(segment.peers, key=lambda peer: peer.cluster != own_key)
     return {
-        HOSTS: PREAMBLE + "".join(_hosts_lines(peers, own_key)),
+        HOSTS: PREAMBLE + "".join((*_hosts_lines(peers, own_key), *_service_lines(segment, own_key))),
         HOSTFILE: "".join(_hostfile_line(peer, own_key) for peer in peers if peer.cluster == own_key),
         NETWORK_HOSTFILE: "".join(_hostfile_line(peer, own_key) for peer in peers),
         KNOWN_HOSTS: "".join(_known_hosts_line(peer, own_key) for peer in peers if peer.host_key),
@@ -86,6 +86,20 @@ def _hosts_lines(peers: list[Peer], own_key: str) -> Iterator[str]:
     for peer in peers:
         for address in _addresses(peer):
             yield f"{address} {' '.join(_names(peer, own_key))}\n"
+
+
+def _service_lines(segment: Segment, own_key: str) -> Iterator[str]:
+    """Yield the lines of the network's services. A service has a plain name unless a guest of the cluster has it."""
+    own_names = {peer.name for peer in segment.peers if peer.cluster == own_key}
+    for service, address in list_service_addresses(segment):
+        names = full_name(service, segment.key), *((service,) if service not in own_names else ())
+        yield f"{address} {' '.join(names)}\n"
+
+
+def list_service_addresses(segment: Segment) -> Iterator[tuple[str, str]]:
+    """Yield the name and the address of each service of a network, without prefix length."""
+    for service, addresses in segment.services.items():
+        yield from ((service, str(ip_interface(address).ip)) for address in addresses)
 
 
 def _hostfile_line(peer: Peer, own_key: str) -> str:

@@ -25,7 +25,6 @@ from virtcloud.agent.guests import peer_files
 from virtcloud.agent.host_services.guest_identity import list_neighbours
 from virtcloud.agent.network.guest_filters import SERVER4, SERVER6
 from virtcloud.model.cluster import HOST_SERVICE_MAC
-from virtcloud.model.guest_seed import Peer
 from virtcloud.model.wanted import GuestWanted, Segment
 
 DEVICE: Final = "svc0"
@@ -104,7 +103,7 @@ def render_dnsmasq(segment: Segment) -> DnsmasqFiles:
     return DnsmasqFiles(
         config="".join(f"{line}\n" for line in lines),
         addresses=(f"{ADDRESS}/32", *((f"{ADDRESS6}/64",) if has_metadata else ()), *anycast),
-        names="".join(_name_lines(segment.peers)),
+        names="".join(_name_lines(segment)),
         neighbours=list_neighbours(segment) if has_metadata else (),
     )
 
@@ -195,9 +194,11 @@ def _guest_lines(segment: Segment, guest: GuestWanted, subnets: Collection[_Subn
         yield f"dhcp-option=tag:{tag},{_DOMAIN_SEARCH6},{domain}"
 
 
-def _name_lines(peers: Iterable[Peer]) -> Iterator[str]:
+def _name_lines(segment: Segment) -> Iterator[str]:
     """Yield the lines of a hosts file. Guests search their own domain, so full names are enough."""
-    for peer in peers:
+    for service, service_address in peer_files.list_service_addresses(segment):
+        yield f"{service_address} {peer_files.full_name(service, segment.key)}\n"
+    for peer in segment.peers:
         for address in peer.addresses:
             yield f"{ip_interface(address).ip} {peer_files.full_name(peer.name, peer.cluster)}\n"
 

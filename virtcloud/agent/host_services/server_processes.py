@@ -87,14 +87,18 @@ class ServerLaunch:
             raise Refused(f"cannot start {self._server}: expected 'apart' and a process ID, got {line!r}")
         return int(pid)
 
-    def configure(self, spec: dict[str, Any]) -> None:
-        """Send the specification. Wait until the server is ready. Raise Refused with the error if it fails."""
+    def configure(self, spec: dict[str, Any], ready: bytes | None = None) -> None:
+        """Send the specification. Wait until the server is ready. Raise Refused with the error if it fails.
+
+        A server is ready when it closes its output, or when its output contains ``ready``.
+        """
         if self._process.stdin is not None:
             with suppress(BrokenPipeError):  # the program ended; its error follows
                 self._process.stdin.write(json.dumps(spec).encode() + b"\n")
                 self._process.stdin.flush()
-        if error := self._read(until_end=True):
-            raise Refused(f"cannot start {self._server}: {error}")
+        output = self._read(until_end=True, ready=ready)
+        if output if ready is None else ready.decode() not in output:
+            raise Refused(f"cannot start {self._server}: {output}")
 
     def close(self) -> None:
         """Close the pipes. A program without specification ends then."""
@@ -104,17 +108,19 @@ class ServerLaunch:
                     pipe.close()
         self._process.wait()  # the program has forked, and its first process ends immediately
 
-    def _read(self, *, until_end: bool) -> str:
-        """Return the output up to the next end of line, or up to the end of the output."""
+    def _read(self, *, until_end: bool, ready: bytes | None = None) -> str:
+        """Return the output up to the next end of line, or up to ``ready``, or up to the end of the output."""
         text, deadline = b"", time.monotonic() + START_S
         if self._process.stdout is None:
             return ""
-        descriptor, ready = self._process.stdout.fileno(), select.poll()
-        ready.register(descriptor, select.POLLIN)
+        descriptor, readable = self._process.stdout.fileno(), select.poll()
+        readable.register(descriptor, select.POLLIN)
         while until_end or not text.endswith(b"\n"):
-            if not ready.poll(max(deadline - time.monotonic(), 0) * 1000):
+            if not readable.poll(max(deadline - time.monotonic(), 0) * 1000):
                 return f"{text.decode(errors='replace')} (no answer within {START_S:.0f} s)"
             if not (data := os.read(descriptor, 4096)):
                 break
             text += data
+            if ready is not None and ready in text:
+                break
         return text.decode(errors="replace").strip()

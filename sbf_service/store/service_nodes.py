@@ -1,0 +1,48 @@
+"""The service nodes of networks: their choice for new clusters, and the services in wanted documents."""
+
+from collections.abc import Mapping, Sequence
+
+from sbf_service.domain.paths import LiveCluster
+from sbf_service.domain.service_nodes import ServedNetwork, add_services, choose_service_node, find_service_node
+from sbf_service.store.cluster_gateways import find_alive_gateways, read_cluster_gateways
+from sbf_service.store.cluster_queries import find_clusters, split_ids
+from sbf_service.store.gateway_addresses import ensure_gateway_addresses, read_gateway_addresses
+from sbf_service.store.tables import ClusterRow
+from sbf_service.store.unit_of_work import Unit, read_topology
+from virtcloud.model.errors import BadInput
+from virtcloud.model.topology import Topology
+from virtcloud.model.values import Name, UserName
+from virtcloud.model.wanted import HostWanted
+
+
+def find_cluster_service_node(unit: Unit, topology: Topology, cluster: LiveCluster) -> Name:
+    """Return the gateway that serves a new cluster; change nothing. Raise NoGateway if there is none."""
+    return choose_service_node(topology, cluster, find_alive_gateways(unit))
+
+
+def address_service_node(unit: Unit, topology: Topology, row: ClusterRow, cluster: LiveCluster) -> None:
+    """Assign addresses in a new network to its service node. Raise BadInput if the network has no subnet."""
+    node = find_service_node(topology, cluster.gateways)
+    if node is not None and not ensure_gateway_addresses(unit, row, node):
+        raise BadInput(f"spec.services: expected a subnet for the addresses of {node}, got a network without subnets")
+
+
+def add_network_services(unit: Unit, name: str, wanted: HostWanted) -> HostWanted:
+    """Return the wanted state of an element with the services of its networks. Most networks have no services."""
+    networks = [segment.id for segment in wanted.segments if segment.services]
+    if not networks:
+        return wanted
+    topology = read_topology(unit)
+    return add_services(wanted, Name(name), topology, _read_served_networks(unit, topology, networks))
+
+
+def _read_served_networks(unit: Unit, topology: Topology, networks: Sequence[str]) -> Mapping[str, ServedNetwork]:
+    gateways = read_cluster_gateways(unit, split_ids(networks))
+    found: dict[str, ServedNetwork] = {}
+    for group in split_ids(networks):
+        for row in find_clusters(unit, ClusterRow.id.in_(group)):
+            node = find_service_node(topology, gateways.get(row.id, ()))
+            if node is not None:
+                addresses = read_gateway_addresses(unit, node, [row.id]).get(row.id, ())
+                found[row.id] = ServedNetwork(UserName(row.owner), node, addresses)
+    return found

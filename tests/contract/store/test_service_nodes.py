@@ -1,0 +1,111 @@
+"""Tests of service nodes: their choice for new clusters, and the services in wanted documents."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sbf_fakes.vpn_world import furnish, gateway, topology_with_gateways
+from sbf_fakes.world import World, make_world, spec
+
+from virtcloud.model.errors import BadInput, NoGateway
+from virtcloud.model.nfs import NFS, NfsListener
+from virtcloud.model.wanted import Segment
+
+HOME = {"name": "home", "folder": "/srv/home/{owner}"}
+DATA = {"name": "data", "folder": "/srv/data", "read_only": True}
+FILES = {"exports": [HOME, DATA]}
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    """Brno has a gateway without files and one with files; Praha has none."""
+    gateways = {"brno": (gateway("brno-gw"), gateway("brno-files", nfs=FILES))}
+    installation = furnish(make_world(tmp_path), topology_with_gateways(**gateways))
+    yield installation
+    installation.close()
+
+
+def put(world: World, key: str = "demo", *hosts: str, **changes: object) -> None:
+    world.put(key, spec(*(hosts or ("brno-h1",)), **{"services": ["nfs"]} | changes))
+    world.settle()
+
+
+def segment(world: World, element: str, key: str = "demo") -> Segment:
+    return next(one for one in world.wanted_of_host(element).segments if one.key == key)
+
+
+def test_a_cluster_gets_the_file_server_of_its_site(world: World) -> None:
+    put(world)
+    served = segment(world, "brno-files")
+    assert served.nfs is not None
+    assert [(export.name, export.folder, export.read_only) for export in served.nfs.exports] == [
+        ("home", "/srv/home/alice", False),
+        ("data", "/srv/data", True),
+    ]
+    assert world.wanted_of_host("brno-gw").segments == ()
+
+
+def test_guests_learn_the_address_of_the_file_server(world: World) -> None:
+    put(world, subnets=["10.0.0.0/24"])
+    assert segment(world, "brno-files").gateway_addresses == ("10.0.0.246/24",)
+    assert segment(world, "brno-h1").services == {"nfs": ("10.0.0.246/24",)}
+
+
+def test_hosts_get_no_exports(world: World) -> None:
+    put(world)
+    assert segment(world, "brno-h1").nfs is None
+
+
+def test_an_agent_that_ignores_file_servers_is_warned(world: World) -> None:
+    put(world)
+    assert NFS in segment(world, "brno-files").requires
+    assert NFS not in segment(world, "brno-h1").requires
+
+
+def test_identical_clusters_get_the_folders_of_their_owners(world: World) -> None:
+    put(world, "a", subnets=["10.0.0.0/24"])
+    put(world, "b", subnets=["10.0.0.0/24"], owner="bob")
+    first, second = (segment(world, "brno-files", key) for key in ("a", "b"))
+    assert first.gateway_addresses == second.gateway_addresses
+    folders = [str(one.nfs.exports[0].folder) for one in (first, second) if one.nfs]
+    assert folders == ["/srv/home/alice", "/srv/home/bob"]
+
+
+def test_a_cluster_without_a_service_has_no_file_server(world: World) -> None:
+    put(world, services=[])
+    assert world.wanted_of_host("brno-files").segments == ()
+
+
+def test_a_site_without_file_servers_is_refused_with_the_remedy(world: World) -> None:
+    with pytest.raises(NoGateway, match=r"at praha, got none; gateways with nfs: brno-files at brno.*--reach brno"):
+        put(world, "demo", "praha-h1")
+
+
+def test_a_cluster_reaches_the_file_server_of_another_site(world: World) -> None:
+    put(world, "demo", "praha-h1", sites=["brno"])
+    assert segment(world, "brno-files").nfs is not None
+
+
+def test_services_belong_to_the_network(world: World) -> None:
+    put(world)
+    with pytest.raises(ValueError, match="expected only a new network to have services"):
+        spec("brno-h2", services=["nfs"], joins="demo")
+
+
+def test_no_guest_has_the_name_of_the_service(world: World) -> None:
+    guest = {"name": "nfs", "host": "brno-h1", "image": "debian"}
+    with pytest.raises(ValueError, match="guest nfs: expected another name than that of the service nfs"):
+        spec(guests=[guest], services=["nfs"])
+
+
+def test_the_file_server_is_removed_with_the_cluster(world: World) -> None:
+    put(world)
+    world.delete("demo")
+    world.settle()
+    assert world.wanted_of_host("brno-files").segments == ()
+
+
+@pytest.mark.parametrize("folder", ["/srv/home", "srv/{owner}", "/srv/../{owner}", "/srv//{owner}", "/srv/{user}", "/"])
+def test_a_folder_that_owners_would_share_or_leave_is_refused(folder: str) -> None:
+    with pytest.raises(BadInput):
+        NfsListener(exports=[HOME | {"folder": folder}])

@@ -1,0 +1,254 @@
+"""Tests of file servers with the real NFS-Ganesha: what clients reach, the rights of the process, and faults."""
+
+import fcntl
+import json
+import os
+import shutil
+import signal
+import socket
+import stat
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from nfs_client import INVAL, MINOR_VERS_MISMATCH, OK, OP_PUTROOTFH, ROFS, NfsClient
+
+from virtcloud.agent.file_servers.nfs_difference import find_file_server_changes, find_unwanted_file_servers
+from virtcloud.agent.file_servers.nfs_servers import PROGRAM, SEARCH_PATH, NfsServers
+from virtcloud.agent.own_processes import read_start_time
+from virtcloud.model.errors import Refused
+from virtcloud.model.wanted import Segment
+
+pytestmark = pytest.mark.skipif(
+    shutil.which(PROGRAM, path=SEARCH_PATH) is None, reason="NOT TESTED: nfs-ganesha is not installed"
+)
+Run = Callable[[Callable[[], object]], object]
+OWNER, OWNER_ID = "nobody", 65534
+LOOPBACK = "127.0.0.1"
+SIOCSIFFLAGS, IFF_UP = 0x8914, 1  # linux/sockios.h
+
+
+class FileGateway:
+    """A gateway with the folder of one owner, in a network namespace of its own.
+
+    The folder is on the file system of the tests, because a server opens files by handles.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.home = folder / "home/nobody"
+        self.home.mkdir(parents=True)
+        (folder / "home/other").mkdir()
+        folder.chmod(0o755)
+        os.chown(self.home, OWNER_ID, OWNER_ID)
+        (self.home / "file").write_text("mine")
+        (folder / "home/other/file").write_text("other")
+        self.servers = NfsServers(self.open_namespace, folder / "state")
+
+    @contextmanager
+    def open_namespace(self, _cluster: str) -> Iterator[int]:
+        descriptor = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+        yield descriptor
+        os.close(descriptor)
+
+    def make_segment(self, **export: object) -> Segment:
+        exports = [{"name": "home", "folder": str(self.home)} | export]
+        wanted = {"owner": OWNER, "exports": exports}
+        return Segment.model_validate({"id": "c1", "key": "demo", "vlan": 100, "port": "eth0", "nfs": wanted})
+
+    def reconcile(self, *segments: Segment) -> list[str]:
+        """Apply the steps for these segments. Return the steps as texts."""
+        observed = self.servers.read()
+        steps = [*find_unwanted_file_servers(segments, observed)]
+        steps += [step for one in segments for step in find_file_server_changes(one, observed)]
+        for step in steps:
+            self.servers.apply(step)
+        return [str(step) for step in steps]
+
+    @property
+    def pid(self) -> int:
+        return int(json.loads((self.folder / "state/c1/record.json").read_text())["pid"])
+
+    def read_status(self, key: str) -> str:
+        lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
+        return next(line.partition("\t")[2] for line in lines if line.startswith(f"{key}:"))
+
+
+@pytest.fixture
+def in_network(in_namespace: Run) -> Run:
+    """Return a function that runs code in a new network namespace whose loopback interface is up."""
+
+    def run(work: Callable[[], object]) -> object:
+        def run_with_loopback() -> object:
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+                fcntl.ioctl(control, SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", IFF_UP))
+            return work()
+
+        return in_namespace(run_with_loopback)
+
+    return run
+
+
+@contextmanager
+def opened(**export: object) -> Iterator[FileGateway]:
+    """Start the server of one network, and stop it at the end."""
+    with TemporaryDirectory() as folder:
+        gateway = FileGateway(Path(folder))
+        try:
+            gateway.reconcile(gateway.make_segment(**export))
+            yield gateway
+        finally:
+            gateway.reconcile()
+
+
+def test_clients_read_and_write_as_the_owner(in_network: Run) -> None:
+    def scenario() -> None:
+        with opened() as gateway, NfsClient(LOOPBACK, uid=0).start_session() as client:
+            assert client.read("home", "file") == b"mine"
+            assert client.make_folder("home", "new") == OK
+            assert (gateway.home / "new").stat().st_uid == OWNER_ID
+
+    in_network(scenario)
+
+
+def test_nothing_beside_the_exports_is_reached(in_network: Run) -> None:
+    def scenario() -> None:
+        with opened() as gateway, NfsClient(LOOPBACK).start_session() as client:
+            (gateway.home / "link").symlink_to(gateway.folder / "home/other/file")
+            (gateway.home / "up").symlink_to("../other")
+            assert client.read("home", "link") == INVAL  # a client gets the link itself
+            for path in (("home", "up", "file"), ("home", "..", "other", "file"), ("etc", "passwd")):
+                assert isinstance(client.read(*path), int), path
+
+    in_network(scenario)
+
+
+def test_a_read_only_export_is_not_written(in_network: Run) -> None:
+    def scenario() -> None:
+        with opened(read_only=True), NfsClient(LOOPBACK).start_session() as client:
+            assert client.read("home", "file") == b"mine"
+            assert client.make_folder("home", "new") == ROFS
+
+    in_network(scenario)
+
+
+def test_only_version_4_2_is_served(in_network: Run) -> None:
+    def scenario() -> None:
+        with opened(), NfsClient(LOOPBACK) as client:
+            request = struct.pack(">I", OP_PUTROOTFH)
+            assert [client.call(request, minor=minor).status for minor in (0, 1)] == [MINOR_VERS_MISMATCH] * 2
+
+    in_network(scenario)
+
+
+def test_the_server_has_the_owners_rights_and_one_capability(in_network: Run) -> None:
+    def scenario() -> None:
+        with opened() as gateway:
+            assert gateway.read_status("Uid").split() == [str(OWNER_ID)] * 4
+            assert {gateway.read_status(key) for key in ("CapEff", "CapPrm", "CapBnd")} == {f"{1 << 2:016x}"}
+            assert gateway.read_status("NoNewPrivs") == "1"
+            assert not Path(f"/proc/{gateway.pid}/root{gateway.folder}").exists()
+
+    in_network(scenario)
+
+
+def test_a_killed_server_starts_again(in_network: Run) -> None:
+    def scenario() -> None:
+        with opened() as gateway:
+            os.kill(gateway.pid, signal.SIGKILL)
+            while read_start_time(gateway.pid) is not None:
+                pass
+            assert gateway.reconcile(gateway.make_segment()) == ["serve home by NFS (Ganesha has ended)"]
+            with NfsClient(LOOPBACK).start_session() as client:
+                assert client.read("home", "file") == b"mine"
+
+    in_network(scenario)
+
+
+def test_the_next_agent_leaves_a_working_server_alone(in_network: Run) -> None:
+    def scenario() -> None:
+        with opened() as gateway:
+            gateway.servers = NfsServers(gateway.open_namespace, gateway.folder / "state")
+            assert gateway.reconcile(gateway.make_segment()) == []
+
+    in_network(scenario)
+
+
+def test_changed_exports_and_another_namespace_restart_the_server(in_network: Run, unshare: Callable[[], None]) -> None:
+    def scenario() -> None:
+        with opened() as gateway:
+            changed = gateway.make_segment(read_only=True)
+            assert gateway.reconcile(changed) == ["serve home by NFS (other exports)"]
+            unshare()
+            assert gateway.reconcile(changed) == ["serve home by NFS (it is in a former network namespace)"]
+
+    in_network(scenario)
+
+
+def test_nothing_remains_of_a_removed_server(in_network: Run) -> None:
+    def scenario() -> None:
+        with opened() as gateway:
+            pid = gateway.pid
+            assert gateway.reconcile() == ["stop the file server"]
+            assert (read_start_time(pid), list((gateway.folder / "state").iterdir())) == (None, [])
+            assert str(gateway.folder) not in Path("/proc/self/mounts").read_text()
+            with socket.socket() as probe:
+                assert probe.connect_ex((LOOPBACK, 2049)) != 0
+
+    in_network(scenario)
+
+
+def test_a_link_in_the_path_of_a_folder_is_refused(in_network: Run) -> None:
+    def scenario() -> None:
+        with TemporaryDirectory() as folder:
+            gateway = FileGateway(Path(folder))
+            (gateway.home / "link").symlink_to("/etc")
+            with pytest.raises(Refused, match=r"expected no symbolic link in .*, got link"):
+                gateway.reconcile(gateway.make_segment(folder=f"{gateway.home}/link"))
+            assert gateway.servers.read()[0].faults == ("Ganesha has ended",)
+
+    in_network(scenario)
+
+
+def test_a_folder_of_another_user_is_refused(in_network: Run) -> None:
+    def scenario() -> None:
+        with TemporaryDirectory() as folder:
+            gateway = FileGateway(Path(folder))
+            with pytest.raises(Refused, match=f"to belong to user ID {OWNER_ID}, got 0"):
+                gateway.reconcile(gateway.make_segment(folder=f"{folder}/home/other"))
+
+    in_network(scenario)
+
+
+def test_a_missing_folder_is_created_for_the_owner_only(in_network: Run) -> None:
+    def scenario() -> None:
+        with TemporaryDirectory() as folder:
+            gateway = FileGateway(Path(folder))
+            new = Path(folder, "more/nobody")
+            with pytest.raises(Refused, match=r"cannot open .*: No such file"):
+                gateway.reconcile(gateway.make_segment(folder=str(new)))
+            gateway.reconcile(gateway.make_segment(folder=str(new), create=True))
+            status = new.stat()
+            assert (status.st_uid, stat.S_IMODE(status.st_mode), new.parent.stat().st_uid) == (OWNER_ID, 0o700, 0)
+            gateway.reconcile()
+
+    in_network(scenario)
+
+
+@pytest.mark.parametrize(
+    ("owner", "error"), [("nobody-has-this-name", "found none: add the account"), ("daemon", "got daemon with user ID")]
+)
+def test_an_owner_without_an_account_of_a_person_is_refused(in_network: Run, owner: str, error: str) -> None:
+    def scenario() -> None:
+        with TemporaryDirectory() as folder:
+            gateway = FileGateway(Path(folder))
+            segment = gateway.make_segment()
+            assert segment.nfs
+            changed = segment.model_copy(update={"nfs": segment.nfs.model_copy(update={"owner": owner})})
+            with pytest.raises(Refused, match=error):
+                gateway.reconcile(changed)
+
+    in_network(scenario)

@@ -1,0 +1,66 @@
+"""PURE. The configuration of NFS-Ganesha for one network (ganesha-config(8), ganesha-core-config(8)).
+
+The server speaks NFSv4.2 over TCP only. All requests get the IDs of the owner's account (``All_Squash``), and the
+process itself has these IDs (``only_one_user``), so the configuration alone cannot grant more rights.
+"""
+
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final
+
+from virtcloud.model.nfs import NfsExport, NfsServer
+
+PORT: Final = 2049
+LEASE_S: Final = 20
+"""Time in seconds after which the server forgets a client that does not answer."""
+CACHED_ENTRIES: Final = 20_000
+"""Files and folders in the server's memory. Each takes about 3 KB."""
+CONNECTIONS: Final = 256
+EXPORTS: Final = "/exports"
+RECOVERY: Final = "/recovery"
+
+_GENERAL: Final = f"""\
+NFS_CORE_PARAM {{
+  Protocols = 4; NFS_Port = {PORT}; Enable_UDP = false; Enable_NLM = false; Enable_RQUOTA = false;
+  mount_path_pseudo = true; RPC_Max_Connections = {CONNECTIONS};
+}}
+NFSV4 {{
+  Minor_Versions = 2; Lease_Lifetime = {LEASE_S}; Grace_Period = {LEASE_S}; Delegations = false;
+  RecoveryBackend = fs; RecoveryRoot = {RECOVERY}; Only_Numeric_Owners = true;
+}}
+NFS_KRB5 {{ Active_krb5 = false; }}
+MDCACHE {{ Entries_HWMark = {CACHED_ENTRIES}; }}
+VFS {{ only_one_user = true; }}
+LOG {{ Default_Log_Level = EVENT; }}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerAccount:
+    """The account of a cluster's owner on this gateway."""
+
+    name: str
+    uid: int
+    gid: int
+
+
+def render_ganesha(server: NfsServer, account: OwnerAccount) -> str:
+    """Return the configuration of the server of one network."""
+    blocks = (_render_export(export, number, account) for number, export in enumerate(server.exports, 1))
+    return _GENERAL + "".join(blocks)
+
+
+def digest_server(server: NfsServer, account: OwnerAccount) -> str:
+    """Return a digest of all on which a running server depends."""
+    text = f"{server.model_dump_json()}\0{render_ganesha(server, account)}"
+    return sha256(text.encode()).hexdigest()[:16]
+
+
+def _render_export(export: NfsExport, number: int, account: OwnerAccount) -> str:
+    access = "RO" if export.read_only else "RW"
+    return (
+        f"EXPORT {{\n  Export_Id = {number}; Path = {EXPORTS}/{export.name}; Pseudo = /{export.name};"
+        f" Access_Type = {access};\n  Squash = All_Squash; Anonymous_uid = {account.uid};"
+        f" Anonymous_gid = {account.gid};\n  SecType = sys; Protocols = 4; Transports = TCP;"
+        " FSAL { Name = VFS; }\n}\n"
+    )

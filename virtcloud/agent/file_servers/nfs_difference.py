@@ -1,0 +1,74 @@
+"""PURE. The observed file servers of a gateway, and the steps that turn them into the wanted file servers."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from virtcloud.model.wanted import Segment
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedFileServer:
+    """The file server of a network. ``faults`` describes each difference from a working server.
+
+    ``wanted`` is the JSON text of the wanted server from which the process was started.
+    """
+
+    cluster: str
+    wanted: str = ""
+    faults: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ServeFiles:
+    """Start the file server of a network, or start it again because of its faults."""
+
+    segment: Segment
+    faults: tuple[str, ...] = ()
+
+    @property
+    def cluster(self) -> str:
+        """The cluster's id."""
+        return self.segment.id
+
+    def __str__(self) -> str:
+        """Describe the step for logs and error messages."""
+        exports = " and ".join(export.name for export in self.segment.nfs.exports) if self.segment.nfs else "no files"
+        faults = f" ({', '.join(self.faults)})" if self.faults else ""
+        return f"serve {exports} by NFS{faults}"
+
+
+@dataclass(frozen=True, slots=True)
+class StopServingFiles:
+    """Stop the file server of a network, and remove its record."""
+
+    cluster: str
+
+    def __str__(self) -> str:
+        """Describe the step for logs and error messages."""
+        return "stop the file server"
+
+
+FileServerStep = ServeFiles | StopServingFiles
+
+
+def find_unwanted_file_servers(
+    segments: Iterable[Segment], observed: Iterable[ObservedFileServer]
+) -> Iterator[StopServingFiles]:
+    """Yield the removals of file servers whose network needs none."""
+    wanted = {segment.id for segment in segments if segment.nfs is not None}
+    for server in observed:
+        if server.cluster not in wanted:
+            yield StopServingFiles(server.cluster)
+
+
+def find_file_server_changes(segment: Segment, observed: Iterable[ObservedFileServer]) -> Iterator[ServeFiles]:
+    """Yield the step that starts or corrects the file server of a network, if a step is necessary."""
+    if segment.nfs is None:
+        return
+    server = next((one for one in observed if one.cluster == segment.id), None)
+    if server is None:
+        yield ServeFiles(segment)
+        return
+    outdated = () if server.wanted == segment.nfs.model_dump_json() else ("other exports",)
+    if faults := (*server.faults, *outdated):
+        yield ServeFiles(segment, faults)

@@ -1,0 +1,79 @@
+"""File servers of gateways (NFSv4.2): the exports that administrators define, and what a network gets of them."""
+
+from typing import Annotated, Final, Self
+
+from pydantic import Field, model_validator
+
+from virtcloud.model.document import Document
+from virtcloud.model.errors import BadInput
+from virtcloud.model.values import Name, PatternText, UserName
+
+NFS: Final = "nfs"
+"""The requirement of segments with ``nfs``. An agent that ignores this key would offer no files."""
+OWNER: Final = "{owner}"
+"""The part of a folder that the name of the cluster's owner replaces."""
+
+
+class ExportFolder(PatternText):
+    """The folder of an export on the gateway. ``{owner}`` stands for the name of the cluster's owner."""
+
+    __slots__ = ()
+    pattern = r"(?:/(?!\.{1,2}(?:/|$))(?:[A-Za-z0-9_.@-]|\{owner\})+)+"
+    meaning = "an absolute path of letters, digits, '_', '.', '@', '-' and '{owner}', such as /srv/home/{owner}"
+
+
+class NfsExport(Document):
+    """A folder that a gateway exports to the clusters that ask for the service ``nfs``."""
+
+    name: Name
+    """The folder's name for the guests: they mount `nfs:/NAME`."""
+    folder: ExportFolder
+    """The folder on the gateway. `{owner}` stands for the owner of the cluster."""
+    read_only: bool = False
+    """Whether guests may only read."""
+    create: bool = False
+    """Whether the gateway creates a missing folder, which belongs to the owner of the cluster."""
+
+
+class NfsListener(Document):
+    """The file server of a gateway, as the topology describes it."""
+
+    exports: Annotated[tuple[NfsExport, ...], Field(min_length=1, max_length=16)]
+    """The folders that clusters get."""
+
+    @model_validator(mode="after")
+    def _check_writable(self) -> Self:
+        for export in self.exports:
+            if OWNER not in export.folder and not export.read_only:
+                raise BadInput(
+                    f"export {export.name}: expected {OWNER} in a folder that guests may write, got {export.folder}: "
+                    f"add {OWNER}, or read_only: true",
+                    ("exports",),
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _check_names(self) -> Self:
+        names = [export.name for export in self.exports]
+        for name in names:
+            if names.count(name) > 1:
+                raise BadInput(f"expected each export to have its own name, got {name} twice", ("exports",))
+        return self
+
+
+class NfsServer(Document):
+    """The file server of one network on a gateway. It has the rights of the owner's account on the gateway."""
+
+    owner: UserName
+    """The owner of the cluster that created the network."""
+    exports: tuple[NfsExport, ...]
+    """The exports. Their folders contain no `{owner}`."""
+
+
+def make_nfs_server(listener: NfsListener, owner: UserName) -> NfsServer:
+    """Return the file server of a network of ``owner``. The name of a user is always the name of a folder."""
+    exports = tuple(
+        export.model_copy(update={"folder": ExportFolder(export.folder.replace(OWNER, owner))})
+        for export in listener.exports
+    )
+    return NfsServer(owner=owner, exports=exports)
