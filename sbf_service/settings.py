@@ -121,6 +121,9 @@ class RateLimits(Document):
         RateLimit("60/minute"), description="Creations of clusters by one user, including dry runs."
     )
     profiles: RateLimit = Field(RateLimit("60/minute"), description="VPN profiles that one caller requests.")
+    certificates: RateLimit = Field(
+        RateLimit("240/minute"), description="SSH certificates for gateways that one caller requests."
+    )
     device_reads: RateLimit = Field(
         RateLimit("120/minute"),
         description="Readings of devices for one caller (`diff --read`, `reconcile`, `verify`).",

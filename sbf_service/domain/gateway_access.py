@@ -33,6 +33,7 @@ class GatewayRole:
 
 
 VPN_SERVER: Final = GatewayRole("an OpenVPN server", lambda gateway: gateway.vpn is not None)
+SSH_SERVER: Final = GatewayRole("an sshd for users", lambda gateway: gateway.ssh is not None)
 OUTSIDE_LINK: Final = GatewayRole("a link to the outside", lambda gateway: gateway.outside is not None)
 
 

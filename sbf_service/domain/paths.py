@@ -99,7 +99,7 @@ def find_cluster_ports(topology: Topology, cluster: LiveCluster) -> frozenset[Po
 
 def _has_role(topology: Topology, gateway: Name) -> bool:
     found = topology.gateways.get(gateway)
-    return found is not None and any((found.vpn, found.outside, found.nfs))
+    return found is not None and any((found.vpn, found.ssh, found.outside, found.nfs))
 
 
 def find_pair_ports(topology: Topology, cluster: LiveCluster, hosts: tuple[Name, Name]) -> frozenset[PortRef]:

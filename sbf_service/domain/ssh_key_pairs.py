@@ -1,4 +1,4 @@
-"""SSH key pairs that SBF derives from the service secret: host keys of guests, and key pairs of clusters. Pure.
+"""SSH key pairs that SBF derives from a secret: of guests, clusters, gateways and the SSH authority. Pure.
 
 The same secret, cluster and guest always yield the same key pair (HKDF, RFC 5869; Ed25519, RFC 8032). Therefore no
 private key is stored, and an agent that fetches its document again gets the same text.
@@ -41,6 +41,16 @@ def derive_host_key(secret: SecretBytes, cluster_id: str, guest: str) -> SshKeyP
 def derive_cluster_key(secret: SecretBytes, cluster_id: str) -> SshKeyPair:
     """Return the key pair with which the guests of a cluster reach each other. Each cluster has its own key pair."""
     return _derive(secret, "cluster key", cluster_id)
+
+
+def derive_gateway_key(secret: SecretBytes, gateway: str) -> SshKeyPair:
+    """Return the host key of a gateway's SSH server."""
+    return _derive(secret, "SSH gateway", gateway)
+
+
+def derive_authority_key(secret: SecretBytes) -> SshKeyPair:
+    """Return the key pair of the authority that signs the SSH certificates of users."""
+    return _derive(secret, "SSH authority")
 
 
 @lru_cache(maxsize=MAX_CACHED)

@@ -24,6 +24,7 @@ from sbf_service.http.routes import (
     monitoring,
     sessions,
     sites,
+    ssh_access,
     topology,
     verification,
     vpn,
@@ -88,6 +89,7 @@ def create_app(service: SbfService) -> FastAPI:
         jobs,
         images,
         vpn,
+        ssh_access,
     )
     for resource in resources:
         app.include_router(resource.router, responses=denied)

@@ -32,6 +32,7 @@ from sbf_service.store.network_routers import add_network_routers, replace_route
 from sbf_service.store.observed_state import parse_observed_circuits, parse_observed_ports, record_saved
 from sbf_service.store.revisions import require_element
 from sbf_service.store.service_nodes import add_network_services
+from sbf_service.store.ssh_grants import add_ssh_access
 from sbf_service.store.tables import IS_RECONCILED, ClusterRow, ElementRow, PlacementRow
 from sbf_service.store.transitions import apply_due_transitions, increment_versions
 from sbf_service.store.unit_of_work import Unit, read_topology, record_audit
@@ -277,7 +278,7 @@ def make_wanted_document(unit: Unit, name: str) -> WantedDocument:
     if not isinstance(read.wanted, HostWanted):
         raise Conflict(f"{row.kind} {name} has no agent: SBF configures it")
     wanted = add_network_seeds(unit, read.wanted)
-    for add in (add_vpn, add_gateway_interfaces, add_network_routers, add_network_services):
+    for add in (add_vpn, add_gateway_interfaces, add_network_routers, add_network_services, add_ssh_access):
         wanted = add(unit, name, wanted)
     return WantedDocument(
         element=Name(name),

@@ -210,7 +210,7 @@ def make_profile_views(unit: Unit, row: ClusterRow, profiles: Sequence[VpnProfil
     ids = [profile.id for profile in profiles]
     addresses, gateways = read_device_addresses(unit, ids), _read_gateways(unit, ids)
     network = read_networks(unit, [row])[row.network or row.id]
-    elements = _list_pending_elements(unit, row)
+    elements = list_pending_elements(unit, row)
     return [
         VpnProfileView(
             id=profile.id,
@@ -235,7 +235,7 @@ def make_profile_views(unit: Unit, row: ClusterRow, profiles: Sequence[VpnProfil
     ]
 
 
-def _list_pending_elements(unit: Unit, row: ClusterRow) -> tuple[PendingElement, ...]:
+def list_pending_elements(unit: Unit, row: ClusterRow) -> tuple[PendingElement, ...]:
     """Return the elements that have not confirmed the cluster. Until then, devices may reach only some guests."""
     if row.state not in WANTED_STATES:
         return ()

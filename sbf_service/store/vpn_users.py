@@ -7,10 +7,11 @@ from typing import Final
 
 from sqlalchemy import delete, select
 
+from sbf_service.store.cluster_gateways import read_cluster_gateways
 from sbf_service.store.cluster_queries import split_ids
 from sbf_service.store.clusters import require_cluster
 from sbf_service.store.replaced_connections import notify_replaced_gateways
-from sbf_service.store.revisions import require_element
+from sbf_service.store.revisions import increment_revisions, require_element
 from sbf_service.store.tables import ClusterRow
 from sbf_service.store.unit_of_work import Unit, record_audit
 from sbf_service.store.vpn_profiles import find_profiles, make_profile_views, require_live_cluster, revoke_profiles
@@ -33,6 +34,7 @@ def invite_user(unit: Unit, key: str, user: UserName, cluster_id: str | None = N
         unit.session.add(found)
         unit.session.flush()
         record_audit(unit, "vpn_user_invited", why=f"user {user}", cluster_id=row.id)
+        _change_grants(unit, row)
     return _make_invitation(row, found)
 
 
@@ -45,6 +47,7 @@ def withdraw_invitation(unit: Unit, key: str, user: UserName, cluster_id: str | 
     unit.session.delete(found)
     unit.session.flush()
     record_audit(unit, "vpn_invitation_withdrawn", why=f"user {user}", cluster_id=row.id)
+    _change_grants(unit, row)
     profiles = [profile for profile in find_profiles(unit, row, user) if profile.revoked_at is None]
     revoke_profiles(unit, row, profiles)
     return make_profile_views(unit, row, profiles)
@@ -60,6 +63,11 @@ def list_invitations(unit: Unit, key: str, cluster_id: str | None = None) -> lis
 def is_invited(unit: Unit, row: ClusterRow, user: str) -> bool:
     """Return whether a user is invited to a cluster."""
     return unit.session.get(VpnInvitationRow, (row.id, user)) is not None
+
+
+def _change_grants(unit: Unit, row: ClusterRow) -> None:
+    """Send the changed SSH grants to the cluster's gateways, because an invitation also allows SSH."""
+    increment_revisions(unit, read_cluster_gateways(unit, [[row.id]]).get(row.id, ()))
 
 
 def _make_invitation(row: ClusterRow, invitation: VpnInvitationRow) -> VpnInvitation:

@@ -23,6 +23,7 @@ from virtcloud.agent.gateway.namespace_difference import (
     find_unwanted_namespaces,
 )
 from virtcloud.agent.gateway.outside_difference import ObservedOutside, RouteOutside, find_outside_changes
+from virtcloud.agent.gateway.ssh_difference import ObservedSshd, SshStep, find_sshd_changes
 from virtcloud.agent.gateway.vpn_difference import (
     ObservedVpn,
     VpnStep,
@@ -104,6 +105,7 @@ class ObservedHost:
     namespaces: tuple[ObservedNamespace, ...] = ()
     outside: ObservedOutside = field(default_factory=ObservedOutside)
     file_servers: tuple[ObservedFileServer, ...] = ()
+    sshd: ObservedSshd = field(default_factory=ObservedSshd)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +222,7 @@ Step = (
     | NamespaceStep
     | RouteOutside
     | ServeGuests
+    | SshStep
     | StartGuest
     | StopServing
     | VpnStep
@@ -235,7 +238,7 @@ def compute_difference(wanted: HostWanted, observed: ObservedHost) -> list[Step]
     files = find_unwanted_file_servers(wanted.segments, observed.file_servers)
     namespaces = find_unwanted_namespaces(wanted.segments, observed.namespaces)
     outside = find_outside_changes(wanted.segments, observed.outside)
-    starts = find_server_starts(wanted, observed.vpn)
+    starts = [*find_server_starts(wanted, observed.vpn), *find_sshd_changes(wanted, observed.sshd)]
     return [
         *vpn,
         *files,

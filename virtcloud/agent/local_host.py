@@ -21,9 +21,12 @@ from virtcloud.agent.difference import (
 from virtcloud.agent.file_servers.nfs_difference import FileServerStep, ServeFiles, StopServingFiles
 from virtcloud.agent.file_servers.nfs_servers import NfsServers
 from virtcloud.agent.gateway.cluster_namespaces import ClusterNamespaces
-from virtcloud.agent.gateway.namespace_difference import BuildNamespace, NamespaceStep, RemoveNamespace
+from virtcloud.agent.gateway.guest_connections import connect_by_namespace
+from virtcloud.agent.gateway.namespace_difference import NamespaceStep
 from virtcloud.agent.gateway.outside_difference import ObservedOutside, RouteOutside
 from virtcloud.agent.gateway.outside_routing import OutsideRouting
+from virtcloud.agent.gateway.ssh_difference import ObservedSshd, RunSshd, SshStep, StopSshd
+from virtcloud.agent.gateway.ssh_gateway import SshGateway
 from virtcloud.agent.gateway.vpn_difference import AddVpnPort, ObservedVpn, VpnStep
 from virtcloud.agent.gateway.vpn_gateway import VpnGateway
 from virtcloud.agent.guest_access.guest_channels import GuestChannel, LogChannel, open_console, open_tcp
@@ -57,6 +60,7 @@ from virtcloud.model.vpn import VpnConnection
 from virtcloud.model.wanted import HostWanted, Segment
 
 MIB = 1 << 20
+GatewayStep = NamespaceStep | RouteOutside | FileServerStep | SshStep
 
 
 class LocalHost:
@@ -73,13 +77,14 @@ class LocalHost:
         namespaces: ClusterNamespaces | None = None,
         outside: OutsideRouting | None = None,
         file_servers: NfsServers | None = None,
+        ssh: SshGateway | None = None,
     ) -> None:
         """Reconcile these parts.
 
         Without ``filters``, guests may send any frame. Without ``servers``, no guest gets DHCP and DNS from the host.
         Without ``vpn``, no device joins a network through this host. Without ``namespaces``, this host has no addresses
         in networks. Without ``outside``, it is no router of networks. Without ``file_servers``, it serves no
-        files.
+        files. Without ``ssh``, no user reaches a guest with SSH through this host.
         """
         self._segments = segments
         self._guests = guests
@@ -89,6 +94,7 @@ class LocalHost:
         self._namespaces = namespaces
         self._outside = outside
         self._file_servers = file_servers
+        self._ssh = ssh
         self.consoles = consoles or GuestConsoles()
         self.root_reservations = guests.root_reservations
         self._orphans_removed_for: HostWanted | None = None
@@ -97,9 +103,11 @@ class LocalHost:
 
     def receive(self, wanted: HostWanted) -> None:
         """Apply the grants of a wanted document at once, before the other changes of the host."""
-        if self._vpn is not None:
-            unsupported = unsupported_segments(wanted.segments)
-            self._vpn.receive(wanted, [segment for segment in wanted.segments if segment.id not in unsupported])
+        unsupported = unsupported_segments(wanted.segments)
+        supported = [segment for segment in wanted.segments if segment.id not in unsupported]
+        for access in (self._vpn, self._ssh):
+            if access is not None:
+                access.receive(wanted, supported)
 
     def vpn_connections(self) -> tuple[VpnConnection, ...] | None:
         """Return the devices that are connected to this gateway, or None if no OpenVPN server runs. Thread-safe."""
@@ -124,7 +132,10 @@ class LocalHost:
         segments = self._segments.read(self._interfaces)
         outside = self._outside.read(self._interfaces) if self._outside else ObservedOutside()
         files = self._file_servers.read() if self._file_servers else ()
-        return ObservedHost(segments, guests, hypervisor_errors, filters, servers, vpn, namespaces, outside, files)
+        sshd = self._ssh.read() if self._ssh else ObservedSshd()
+        return ObservedHost(
+            segments, guests, hypervisor_errors, filters, servers, vpn, namespaces, outside, files, sshd
+        )
 
     def remove_orphaned_files(self, wanted: HostWanted) -> None:
         """Remove the files of guests that are not wanted and have no domain, once for each wanted state.
@@ -163,7 +174,7 @@ class LocalHost:
                     self._segments.ensure_guest_mtus(segment, (guest,))
                 case WritePeerFiles(segment, guest):
                     self._guests.write_peer_files(segment, guest)
-                case BuildNamespace() | RemoveNamespace() | RouteOutside() | ServeFiles() | StopServingFiles():
+                case _ if isinstance(step, GatewayStep):
                     self._apply_to_gateway(step)
                 case _:
                     self._apply_service(step)
@@ -188,15 +199,20 @@ class LocalHost:
                 if self._vpn:
                     self._vpn.apply(step)
 
-    def _apply_to_gateway(self, step: NamespaceStep | RouteOutside | FileServerStep) -> None:
-        if isinstance(step, FileServerStep):
-            if self._file_servers:
-                self._file_servers.apply(step)
-        elif isinstance(step, RouteOutside):
-            if self._outside:
-                self._outside.ensure(step.segments)
-        elif self._namespaces:
-            self._namespaces.apply(step)
+    def _apply_to_gateway(self, step: GatewayStep) -> None:
+        match step:
+            case ServeFiles() | StopServingFiles():
+                if self._file_servers:
+                    self._file_servers.apply(step)
+            case RouteOutside(segments):
+                if self._outside:
+                    self._outside.ensure(segments)
+            case RunSshd() | StopSshd():
+                if self._ssh:
+                    self._ssh.apply(step)
+            case _:
+                if self._namespaces:
+                    self._namespaces.apply(step)
 
     def _remove(self, step: RemoveSegment) -> None:
         self._segments.ensure_no_segment(step.cluster, step.vlan)
@@ -232,6 +248,8 @@ def open_host(
     hypervisors = {kind: LibvirtHypervisor(uri, progress=progress) for kind, uri in settings.hypervisors.items()}
     consoles = GuestConsoles()
     vpn = VpnGateway(kernel, settings.state / "vpn")
+    namespaces = ClusterNamespaces(kernel, settings.namespaces)
+    ssh = SshGateway(settings.state / "ssh", connect_by_namespace(namespaces.open_namespace))
     try:
         accepts_filters = settings.bridged_frames_filtered == "accept"
         segments = SegmentInterfaces(
@@ -243,11 +261,11 @@ def open_host(
         filters = _open_filters(settings)
         guests = LocalGuests(hypervisors, _guest_settings(settings), pause, cache=cache, consoles=consoles)
         servers = DnsmasqServers(kernel, settings.state / "servers", has_filters=filters is not None)
-        namespaces = ClusterNamespaces(kernel, settings.namespaces)
         outside = OutsideRouting(kernel)
         file_servers = NfsServers(namespaces.open_namespace, settings.state / "nfs")
-        yield LocalHost(segments, guests, filters, consoles, servers, vpn, namespaces, outside, file_servers)
+        yield LocalHost(segments, guests, filters, consoles, servers, vpn, namespaces, outside, file_servers, ssh)
     finally:
+        ssh.close()
         vpn.close()
         consoles.close()
         kernel.close()

@@ -2,13 +2,14 @@
 
 import os
 from datetime import datetime
+from typing import Literal
 
 import click
 
 from virtcloud.cli import printing
 from virtcloud.cli.cluster_cp import cp
 from virtcloud.cli.cluster_create import create
-from virtcloud.cli.cluster_run import run
+from virtcloud.cli.cluster_run import THROUGH, run
 from virtcloud.cli.cluster_verify import verify_command
 from virtcloud.cli.cluster_view import CLUSTER_COLUMNS, cluster_row, describe_remains, format_lease_end, print_cluster
 from virtcloud.cli.confirmation import require_confirmation
@@ -172,6 +173,7 @@ def known_hosts(context: click.Context, key: str, as_json: bool) -> None:
 @click.option(
     "--option", "-o", "options", multiple=True, help="An option for ssh, as in ssh_config(5); may be repeated."
 )
+@THROUGH
 @click.pass_context
 def ssh(  # noqa: PLR0913 - click passes each option by its name
     context: click.Context,
@@ -183,17 +185,19 @@ def ssh(  # noqa: PLR0913 - click passes each option by its name
     user: str | None,
     identity: str | None,
     options: tuple[str, ...],
+    through: Literal["sbf", "gateway"] | None,
 ) -> None:
     """Log in to GUEST of the cluster KEY with ssh, from anywhere. Without GUEST, log in to the first guest.
 
-    The connection passes SBF and the agent of the guest's host. SBF knows the guest's host key, so that ssh asks no
-    question. This program is replaced by ssh, whose exit code is the exit code of COMMAND. A COMMAND needs a GUEST.
+    The connection passes a gateway of the cluster, or SBF and the agent of the guest's host. SBF knows the guest's
+    host key, so that ssh asks no question. This program is replaced by ssh, whose exit code is the exit code of
+    COMMAND. A COMMAND needs a GUEST.
 
     Example: virtcloud cluster ssh demo g2 -- hostname
     """
     client = open_client(context)
     logins = ClusterLogins(client.sbf, key, find_login_folder())
-    (login,) = logins.find(SshOptions(user, identity, options), [guest]).values()
+    (login,) = logins.find(SshOptions(user, identity, options, through), [guest]).values()
     client.close()
     with require_ssh():
         os.execvp(login[0], [*login, *command])  # noqa: S606 - no shell

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 import click
 from rich.console import Console
@@ -40,6 +41,7 @@ def cp(  # noqa: PLR0913 - click passes each option by its name
     user: str | None,
     identity: str | None,
     options: tuple[str, ...],
+    through: Literal["sbf", "gateway"] | None,
     as_json: bool,
 ) -> None:
     """Copy files and folders between this machine and the guests of the cluster KEY, over ssh.
@@ -62,7 +64,7 @@ def cp(  # noqa: PLR0913 - click passes each option by its name
         raise BadInput(f"{destination}: expected a folder, found none; create it first: mkdir {destination}")
     names = split_names(guests)
     with open_logins(open_client(context).sbf, key) as logins, _show_progress() as show:
-        copy = GuestCopy(logins, SshOptions(user, identity, options), names, jobs, timeout, show)
+        copy = GuestCopy(logins, SshOptions(user, identity, options, through), names, jobs, timeout, show)
         try:
             failed = copy.run(places, target)
         except KeyboardInterrupt:

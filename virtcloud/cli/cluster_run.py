@@ -5,7 +5,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 import click
 
@@ -29,6 +29,14 @@ MAX_LINE_BYTES = 1 << 16
 MAX_JOBS = 100
 
 
+THROUGH = click.option(
+    "--through",
+    type=click.Choice(["sbf", "gateway"]),
+    help="The way to the guests.  [default: a gateway of the cluster that is reachable from here, otherwise SBF]",
+)
+"""The option of commands that use ssh."""
+
+
 def fan_out_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options of commands that use many guests over ssh."""
     for option in (
@@ -36,6 +44,7 @@ def fan_out_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--option", "-o", "options", multiple=True, help="An option for ssh, as in ssh_config(5); may be repeated."
         ),
         click.option("--identity", "-i", metavar="FILE", help="File with your private key.  [default: ssh's default]"),
+        THROUGH,
         click.option("--user", "-l", help="The user in the guests.  [default: the user of the cluster's guests]"),
         click.option(
             "--jobs",
@@ -89,6 +98,7 @@ def run(  # noqa: PLR0913 - click passes each option by its name
     user: str | None,
     identity: str | None,
     options: tuple[str, ...],
+    through: Literal["sbf", "gateway"] | None,
     use_stdin: bool,
     as_json: bool,
 ) -> None:
@@ -107,7 +117,7 @@ def run(  # noqa: PLR0913 - click passes each option by its name
     wanted = make_command(" ".join(command), sys.stdin.buffer.read() if use_stdin else None)
     output = None if as_json else PrefixedOutput(sys.stdout.buffer, sys.stderr.buffer)
     with open_logins(open_client(context).sbf, key) as logins:
-        found = find_batch_logins(logins, SshOptions(user, identity, options), split_names(guests))
+        found = find_batch_logins(logins, SshOptions(user, identity, options, through), split_names(guests))
         try:
             if output:
                 results = run_commands(found, wanted, output.open_sink, jobs, timeout, output.require_reader, wait)

@@ -1,4 +1,7 @@
-"""``virtcloud access``: join a cluster's network from a computer, list and revoke profiles, and invite users."""
+"""``virtcloud access``: join a cluster's network from a computer, list and revoke profiles, and invite users.
+
+The command ``access ssh`` is in the module `access_ssh`.
+"""
 
 import os
 import stat
@@ -9,6 +12,7 @@ from typing import Final
 import click
 
 from virtcloud.cli import printing
+from virtcloud.cli.access_ssh import ssh
 from virtcloud.cli.confirmation import require_confirmation, yes_option
 from virtcloud.cli.groups import SummaryGroup
 from virtcloud.cli.options import open_client
@@ -28,10 +32,13 @@ PRIVATE: Final = 0o600
 
 @click.group(cls=SummaryGroup)
 def access() -> None:
-    """Join the network of a cluster from your computer, with OpenVPN.
+    """Join the network of a cluster from your computer with OpenVPN, or reach its guests with ssh.
 
     Example: virtcloud access profile demo > demo.ovpn
     """
+
+
+access.add_command(ssh)
 
 
 @access.command()

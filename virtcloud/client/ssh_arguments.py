@@ -1,4 +1,4 @@
-"""The arguments of ssh for guests: through SBF and the agent of the guest's host, or through the relay of a job.
+"""The arguments of ssh for guests: through SBF and the agent of the guest's host, a gateway, or the relay of a job.
 
 The program is OpenSSH's client. It uses the user's configuration, agent and hardware keys. The script of a job reaches
 the guests of its own cluster without SBF, with the ssh configuration that the agent wrote for the job.
@@ -9,12 +9,20 @@ import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Literal
 
 from virtcloud.client.credentials import FileToken, no_token, read_default_token, replace_private_file
+from virtcloud.client.gateway_logins import (
+    KNOWN_HOSTS,
+    find_reachable_access,
+    make_login_folder,
+    make_proxy_arguments,
+    request_login_files,
+)
 from virtcloud.client.sbf import SbfClient
 from virtcloud.model.errors import BadInput, NotFound
 from virtcloud.model.guest_seed import Peer
@@ -26,11 +34,13 @@ SERVER_ALIVE_S = 60
 
 @dataclass(frozen=True, slots=True)
 class SshOptions:
-    """The user's options for ssh: the user in the guest, a file with a private key, and options of ssh_config(5)."""
+    """The user's options: the user in the guest, a file with a private key, and options of ssh_config(5)."""
 
     user: str | None = None
     identity: str | Path | None = None
     options: tuple[str, ...] = ()
+    through: Literal["sbf", "gateway"] | None = None
+    """The way to the guests; None: a gateway of the cluster that is reachable from here, otherwise SBF."""
 
 
 DEFAULT_OPTIONS = SshOptions()
@@ -165,7 +175,11 @@ class ClusterLogins:
         return {name: build_job_arguments(options, config, name) for name in chosen}
 
     def _find_by_sbf(self, options: SshOptions, names: Sequence[str | None]) -> dict[str, SshArguments]:
+        if options.through == "gateway":
+            return self._find_by_gateway(options, names, self._cluster_id)
         view = self._sbf.cluster(self._key, cluster_id=self._cluster_id)
+        if options.through is None and find_reachable_access(self._sbf, self._key, view.id):
+            return self._find_by_gateway(options, names, view.id)
         found = self._sbf.peers(self._key, view.id)
         guests = [guest.name for guest in view.spec.guests]
         peers = [choose_guest(found, guests, name) for name in names or guests or [None]]
@@ -173,6 +187,20 @@ class ClusterLogins:
         login = SshOptions(options.user or found.user, options.identity, options.options)
         build = partial(build_ssh_arguments, login, known_hosts=known_hosts)
         return {peer.name: build(peer, proxy_arguments(self._sbf, peer, self._folder)) for peer in peers}
+
+    def _find_by_gateway(
+        self, options: SshOptions, names: Sequence[str | None], cluster_id: str | None
+    ) -> dict[str, SshArguments]:
+        """Return the arguments for guests that are reached through a gateway. Users who are invited reach them too."""
+        folder = make_login_folder(self._folder)
+        certificate = request_login_files(self._sbf, self._key, folder, cluster_id)
+        found = ClusterPeers(key=certificate.cluster, user=certificate.guest_user, peers=certificate.peers)
+        guests = [peer.name for peer in found.peers if peer.cluster == certificate.cluster]
+        peers = [choose_guest(found, guests, name) for name in names or guests or [None]]
+        login = replace(options, user=options.user or found.user)
+        build = partial(build_ssh_arguments, login, known_hosts=folder / KNOWN_HOSTS)
+        gateways = certificate.gateways
+        return {peer.name: build(peer, make_proxy_arguments(gateways, folder, peer.name)) for peer in peers}
 
 
 @contextmanager

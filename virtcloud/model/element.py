@@ -12,6 +12,7 @@ from virtcloud.model.document import OMIT_NONE, Document
 from virtcloud.model.errors import BadInput
 from virtcloud.model.gateway_access import OutsideLink
 from virtcloud.model.nfs import NfsListener
+from virtcloud.model.ssh_access import SshListener
 from virtcloud.model.values import DeviceAddress, Name, PortName
 from virtcloud.model.vpn import VpnListener
 
@@ -117,6 +118,8 @@ class Gateway(Element):
     """The gateway's link to the outside, through which guests reach destinations; null: none."""
     nfs: Annotated[NfsListener | None, OMIT_NONE] = None
     """The gateway's file server for clusters that ask for the service `nfs`; null: none."""
+    ssh: Annotated[SshListener | None, OMIT_NONE] = None
+    """The gateway's sshd, through which users reach guests; null: none."""
 
 
 ELEMENT_KINDS: tuple[tuple[type[Element], ElementKind], ...] = (

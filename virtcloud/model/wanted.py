@@ -17,6 +17,7 @@ from virtcloud.model.guest_seed import GuestSeed, Peer
 from virtcloud.model.image import ImageSource
 from virtcloud.model.nfs import NfsServer
 from virtcloud.model.port_use import PortUse
+from virtcloud.model.ssh_access import SshAccess, SshServer
 from virtcloud.model.values import Address, ClusterKey, Mac, Name, PortName, VlanId
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.vpn import VpnGrant, VpnServer
@@ -269,6 +270,8 @@ class Segment(Document):
     """The addresses of the network's services, by the service's name."""
     nfs: Annotated[NfsServer | None, OMIT_NONE] = None
     """The file server that the gateway runs at these addresses; null: none."""
+    ssh: Annotated[SshAccess | None, OMIT_NONE] = None
+    """SSH access to the guests of the network through this gateway; null: none."""
 
 
 class HostWanted(Document):
@@ -278,6 +281,8 @@ class HostWanted(Document):
     """One segment for each network."""
     vpn: Annotated[VpnServer | None, OMIT_NONE] = None
     """The OpenVPN servers of a gateway; null: none."""
+    ssh: Annotated[SshServer | None, OMIT_NONE] = None
+    """The sshd of a gateway; null: none."""
 
 
 class WantedDocument(Document):

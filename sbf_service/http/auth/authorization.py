@@ -128,6 +128,10 @@ class Caller:
         """Count a request for a VPN profile. Raise TooManyRequests above the caller's rate limit."""
         self._count(self.rate_limiter.rates.profiles, "profile", "requested VPN profiles")
 
+    def count_certificate(self) -> None:
+        """Count a request for an SSH certificate. Raise TooManyRequests above the caller's rate limit."""
+        self._count(self.rate_limiter.rates.certificates, "certificate", "requested SSH certificates")
+
     def count_device_read(self) -> None:
         """Count an on-demand read of devices. Raise TooManyRequests above the caller's rate limit."""
         self._count(self.rate_limiter.rates.device_reads, "read", "requested readings of devices")

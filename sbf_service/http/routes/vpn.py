@@ -88,7 +88,7 @@ def list_vpn_profiles(
 ) -> list[VpnProfileView]:
     """List the profiles of a cluster, oldest first. A user who is invited sees only own profiles."""
     with service.store.read() as unit:
-        user = _authorize(unit, caller, Action.READ_VPN, key, id)
+        user = authorize_vpn(unit, caller, Action.READ_VPN, key, id)
         return vpn_profiles.list_profiles(unit, key, user, id, revoked=revoked)
 
 
@@ -102,7 +102,7 @@ def get_vpn_profile(
 ) -> VpnProfileView:
     """Return a profile, with the elements that have not confirmed it yet."""
     with service.store.read() as unit:
-        user = _authorize(unit, caller, Action.READ_VPN, key, id)
+        user = authorize_vpn(unit, caller, Action.READ_VPN, key, id)
         _check_own(unit, key, profile, user, id)
         return vpn_profiles.get_profile(unit, key, profile, id)
 
@@ -130,7 +130,7 @@ def list_vpn_connections(
 ) -> list[VpnConnectionView]:
     """List the devices that are connected to a cluster, as the gateways reported them."""
     with service.store.read() as unit:
-        user = _authorize(unit, caller, Action.READ_VPN, key, id)
+        user = authorize_vpn(unit, caller, Action.READ_VPN, key, id)
         return vpn_users.list_connections(unit, key, user, id)
 
 
@@ -143,7 +143,7 @@ def list_vpn_invitations(
 ) -> list[VpnInvitation]:
     """List the users who are invited to a cluster. A user who is invited sees only the own invitation."""
     with service.store.read() as unit:
-        user = _authorize(unit, caller, Action.READ_VPN, key, id)
+        user = authorize_vpn(unit, caller, Action.READ_VPN, key, id)
         found = vpn_users.list_invitations(unit, key, id)
     return [invitation for invitation in found if user in {None, invitation.user}]
 
@@ -200,15 +200,17 @@ def _change(
 ) -> Iterator[tuple[Unit, UserName | None]]:
     """Check the right before the write lock is acquired, and again in the unit of work that is yielded.
 
-    Also yield the result of :func:`_authorize`.
+    Also yield the result of :func:`authorize_vpn`.
     """
     with service.store.read() as unit:
-        _authorize(unit, caller, action, key, cluster_id)
+        authorize_vpn(unit, caller, action, key, cluster_id)
     with service.store.change(who=caller.who) as unit:
-        yield unit, _authorize(unit, caller, action, key, cluster_id)
+        yield unit, authorize_vpn(unit, caller, action, key, cluster_id)
 
 
-def _authorize(unit: Unit, caller: Caller, action: Action, key: ClusterKey, cluster_id: str | None) -> UserName | None:
+def authorize_vpn(
+    unit: Unit, caller: Caller, action: Action, key: ClusterKey, cluster_id: str | None
+) -> UserName | None:
     """Check a right to the VPN access of a cluster. Return the user to whose profiles the right is limited, or None.
 
     A user who is invited has rights to own profiles only. A site administrator has rights if a gateway of the cluster

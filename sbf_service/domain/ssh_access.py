@@ -1,0 +1,61 @@
+"""SSH access through gateways in the wanted documents of gateways. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sbf_service.domain.guest_seeds import NetworkCluster
+from virtcloud.model.ssh_access import SshAccess, SshGrant, SshGuest, SshServer
+from virtcloud.model.values import UserName
+from virtcloud.model.wanted import HostWanted, Segment
+
+
+@dataclass(frozen=True, slots=True)
+class ReachableCluster:
+    """A cluster whose guests users reach through a gateway: its owner and the invited users may.
+
+    ``ends`` is the end of the cluster's lease, or of the network if that is earlier.
+    """
+
+    id: str
+    network: str
+    users: tuple[str, ...]
+    ends: datetime
+
+
+def add_ssh(
+    wanted: HostWanted, server: SshServer, reachable: Iterable[ReachableCluster], clusters: Sequence[NetworkCluster]
+) -> HostWanted:
+    """Return the wanted state of a gateway with its sshd, and with the grants and guests of each network.
+
+    Only a network in which the gateway has an interface has grants. ``clusters`` are all clusters of these networks.
+    """
+    by_network: dict[str, list[ReachableCluster]] = {}
+    for cluster in reachable:
+        by_network.setdefault(cluster.network, []).append(cluster)
+    segments = tuple(_add_to_segment(segment, by_network, clusters) for segment in wanted.segments)
+    return wanted.model_copy(update={"ssh": server, "segments": segments})
+
+
+def _add_to_segment(
+    segment: Segment, reachable: Mapping[str, Iterable[ReachableCluster]], clusters: Iterable[NetworkCluster]
+) -> Segment:
+    grants = tuple(
+        SshGrant(cluster=cluster.id, user=UserName(user), expires_at=cluster.ends)
+        for cluster in reachable.get(segment.id, ())
+        for user in cluster.users
+    )
+    if not grants or not segment.gateway_addresses:
+        return segment
+    access = SshAccess(grants=grants, guests=tuple(_list_guests(segment, clusters)))
+    return segment.model_copy(update={"ssh": access})
+
+
+def _list_guests(segment: Segment, clusters: Iterable[NetworkCluster]) -> Iterable[SshGuest]:
+    return (
+        SshGuest(cluster=cluster.id, name=guest.name, addresses=guest.addresses)
+        for cluster in clusters
+        if cluster.network == segment.id
+        for guest in cluster.spec.guests
+        if guest.addresses
+    )

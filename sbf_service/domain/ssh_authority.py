@@ -1,0 +1,89 @@
+"""The authority for SSH access through gateways: its key, the keys of gateways, and the certificates of users. Pure.
+
+The keys are derived from the same secret as the certificate authority for VPN access. So the renewal of that authority
+also replaces these keys. Source of the format: OpenSSH's PROTOCOL.certkeys.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+from cryptography.hazmat.primitives.serialization import (
+    SSHCertificateBuilder,
+    SSHCertificateType,
+    load_ssh_private_key,
+    load_ssh_public_key,
+)
+from pydantic import SecretBytes
+
+from sbf_service.domain.ssh_key_pairs import derive_authority_key, derive_gateway_key
+from sbf_service.domain.vpn_authority import CLOCK_SKEW
+from virtcloud.model.errors import BadInput
+from virtcloud.model.ssh_access import ACCOUNT, SshGatewayView, SshListener, SshServer
+from virtcloud.model.ssh_keys import UserKey
+from virtcloud.model.values import Name, UserName
+
+FORCED_COMMAND: Final = b"virtcloud"
+"""The forced command of certificates. The shell of the gateway's account ignores it. Another sshd would find none."""
+
+SshPublicKey = EllipticCurvePublicKey | RSAPublicKey | Ed25519PublicKey
+
+
+@dataclass(frozen=True, slots=True)
+class SshCertificate:
+    """What a certificate states. The cluster's ID is a principal, and the key ID names the user and the serial."""
+
+    cluster: str
+    user: UserName
+    serial: int
+    begins: datetime
+    ends: datetime
+
+
+def make_ssh_server(secret: SecretBytes, gateway: Name, listener: SshListener) -> SshServer:
+    """Return what a gateway needs to run its sshd."""
+    authority = derive_authority_key(secret).public
+    return SshServer(port=listener.port, authority=authority, host_key=derive_gateway_key(secret, gateway).private)
+
+
+def make_gateway_view(secret: SecretBytes, gateway: Name, listener: SshListener) -> SshGatewayView:
+    """Return what users need to reach a gateway's sshd."""
+    host_key = derive_gateway_key(secret, gateway).public
+    return SshGatewayView(name=gateway, address=listener.address, port=listener.port, host_key=host_key)
+
+
+def parse_certified_key(key: UserKey) -> SshPublicKey:
+    """Return a public key. Raise BadInput for a type that SBF does not certify."""
+    try:
+        found = None if key.kind.startswith("sk-") else load_ssh_public_key(key.encode())
+    except (ValueError, UnsupportedAlgorithm):
+        found = None
+    if not isinstance(found, SshPublicKey):
+        raise BadInput(f"expected a key of type Ed25519, ECDSA or RSA, got {key.kind}", ("public_key",))
+    return found
+
+
+def sign_certificate(secret: SecretBytes, key: SshPublicKey, certificate: SshCertificate) -> str:
+    """Return a certificate as one line, as in a file that ends in ``-cert.pub``. It permits no forwarding and no PTY.
+
+    A certificate has whole seconds, so the certificate ends less than a second before ``ends``.
+    """
+    authority = load_ssh_private_key(derive_authority_key(secret).private.get_secret_value().encode(), None)
+    if not isinstance(authority, Ed25519PrivateKey):
+        raise TypeError("expected an Ed25519 key of the authority")
+    builder = (
+        SSHCertificateBuilder()
+        .public_key(key)
+        .type(SSHCertificateType.USER)
+        .serial(certificate.serial)
+        .key_id(f"{certificate.user}/{certificate.serial}".encode())
+        .valid_principals([ACCOUNT.encode(), certificate.cluster.encode()])
+        .valid_after(int((certificate.begins - CLOCK_SKEW).timestamp()))
+        .valid_before(int(certificate.ends.timestamp()))
+        .add_critical_option(b"force-command", FORCED_COMMAND)
+    )
+    return builder.sign(authority).public_bytes().decode()

@@ -1,0 +1,107 @@
+"""SSH certificates of users for gateways. SBF stores no certificate: the gateways check grants when a user connects."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from sbf_service.domain.admission import RequestLimits
+from sbf_service.domain.gateway_access import SSH_SERVER
+from sbf_service.domain.ssh_authority import SshCertificate, SshPublicKey, make_gateway_view, sign_certificate
+from sbf_service.store.cluster_gateways import find_alive_gateways, read_cluster_gateways
+from sbf_service.store.cluster_queries import read_networks
+from sbf_service.store.clusters import read_peers, require_cluster
+from sbf_service.store.gateway_addresses import ensure_gateway_addresses
+from sbf_service.store.tables import ClusterRow
+from sbf_service.store.unit_of_work import Unit, read_topology, record_audit
+from sbf_service.store.vpn_grants import connect_gateways, read_vpn_secret
+from sbf_service.store.vpn_profiles import SHORTEST_VALIDITY, list_pending_elements, require_live_cluster
+from sbf_service.store.vpn_users import is_invited
+from virtcloud.model.errors import Conflict, Forbidden
+from virtcloud.model.ssh_access import SshAccessView, SshCertificateView, SshGatewayView
+from virtcloud.model.ssh_keys import KeyFingerprint
+from virtcloud.model.values import ClusterKey, UserName, format_utc
+
+
+@dataclass(frozen=True, slots=True)
+class CertifiedUser:
+    """A user who requests a certificate, with the public key to certify."""
+
+    name: UserName
+    key: SshPublicKey
+    fingerprint: KeyFingerprint
+    serial: int
+
+
+def create_certificate(
+    unit: Unit, key: str, user: CertifiedUser, limits: RequestLimits, cluster_id: str | None = None
+) -> SshCertificateView:
+    """Create a certificate for the guests of a cluster. The cluster is connected to gateways, if it is not yet.
+
+    Raise NotFound for an unknown cluster. Raise Forbidden unless the user owns the cluster or is invited. Raise
+    Conflict if the cluster ends. Raise NoGateway if no gateway of the cluster offers SSH. Raise NoAddressFree if a
+    gateway gets no address in the network.
+    """
+    row = require_live_cluster(unit, key, cluster_id)
+    if user.name != row.owner and not is_invited(unit, row, user.name):
+        raise Forbidden(
+            f"{user.name} gets no certificate for cluster {key} of {row.owner}: the owner can invite {user.name} with "
+            "'virtcloud access invite'"
+        )
+    network = read_networks(unit, [row])[row.network or row.id]
+    ends = min(row.lease_ends, network.lease_ends, unit.now + timedelta(minutes=limits.certificate_minutes))
+    if ends <= unit.now + SHORTEST_VALIDITY:
+        raise Conflict(f"cluster {key}: its lease ended at {format_utc(ends)}: create a new cluster")
+    for gateway in connect_gateways(unit, row, SSH_SERVER):
+        ensure_gateway_addresses(unit, network, gateway)
+    record_audit(
+        unit,
+        "ssh_certificate_created",
+        why=f"serial {user.serial} for {user.name}, key {user.fingerprint}, until {format_utc(ends)}",
+        cluster_id=row.id,
+    )
+    stated = SshCertificate(row.id, user.name, user.serial, unit.now, ends)
+    return _make_certificate_view(unit, _make_view(unit, row), user, stated)
+
+
+def _make_certificate_view(
+    unit: Unit, access: SshAccessView, user: CertifiedUser, stated: SshCertificate
+) -> SshCertificateView:
+    found = read_peers(unit, access.cluster, access.cluster_id)
+    return SshCertificateView(
+        **dict(access),
+        user=user.name,
+        serial=user.serial,
+        certificate=sign_certificate(read_vpn_secret(unit), user.key, stated),
+        expires_at=stated.ends.replace(microsecond=0),
+        guest_user=found.user,
+        peers=found.peers,
+    )
+
+
+def read_ssh_access(unit: Unit, key: str, user: str, cluster_id: str | None = None) -> SshAccessView:
+    """Return the gateways through which a user reaches a cluster's guests; none for a user who gets no certificate.
+
+    Raise NotFound for an unknown cluster.
+    """
+    row = require_cluster(unit, key, cluster_id)
+    view = _make_view(unit, row)
+    may_connect = user == row.owner or is_invited(unit, row, user)
+    return view if may_connect else view.model_copy(update={"gateways": ()})
+
+
+def _make_view(unit: Unit, row: ClusterRow) -> SshAccessView:
+    network = read_networks(unit, [row])[row.network or row.id]
+    return SshAccessView(
+        cluster=ClusterKey(row.key),
+        cluster_id=row.id,
+        gateways=_list_gateways(unit, row),
+        pending=list_pending_elements(unit, row),
+        lease_ends=min(row.lease_ends, network.lease_ends),
+    )
+
+
+def _list_gateways(unit: Unit, row: ClusterRow) -> tuple[SshGatewayView, ...]:
+    """Return the cluster's gateways that offer SSH. Gateways whose agents answer come first."""
+    topology, secret, alive = read_topology(unit), read_vpn_secret(unit), find_alive_gateways(unit)
+    names = read_cluster_gateways(unit, [[row.id]]).get(row.id, ())
+    found = [topology.gateways[name] for name in sorted(names, key=lambda name: name not in alive)]
+    return tuple(make_gateway_view(secret, gateway.name, gateway.ssh) for gateway in found if gateway.ssh is not None)

@@ -1,0 +1,113 @@
+"""A laptop reaches guests of a real lab through the gateway with plain ssh, without joining the networks.
+
+Two clusters have identical addresses. The laptop does not reach SBF: the files of the logins are made where SBF is
+reached, and copied to the laptop.
+"""
+
+import subprocess
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from lab_clusters import create, remove
+from lab_vpn import GATEWAY, GUEST, HOST
+from pydantic import SecretStr
+
+from virtcloud.client.gateway_logins import make_login_key, request_login_files
+from virtcloud.client.sbf import SbfClient
+from virtcloud.lab import Lab
+from virtcloud.lab.addressing import LAPTOP
+from virtcloud.model.access import Role
+from virtcloud.model.cluster import ClusterSpec, Guest
+
+pytestmark = pytest.mark.lab
+
+OWN_KEY = make_login_key()
+OPTIONS = ("-o", "IdentitiesOnly=yes", "-o", "ConnectionAttempts=1")
+
+
+@pytest.fixture(scope="module")
+def client(lab: Lab) -> Iterator[SbfClient]:
+    """The client of alice, an ordinary user."""
+    url = f"unix://{lab.sbf_socket}"
+    with SbfClient(url) as operator:
+        token = SecretStr(operator.create_token("alice", Role.USER).token)
+    with SbfClient(url, timeout=60, token=lambda: token) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def logins(lab: Lab, client: SbfClient, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
+    """The folders with the files of logins, which are at the same paths on the laptop, by cluster."""
+    keys = ("ssh-a", "ssh-b")
+    guest = Guest(name="g1", host=HOST, image="busybox-ssh", memory_mb=64, addresses=(f"{GUEST}/24",))
+    for key in keys:
+        create(client, key, ClusterSpec(owner="alice", guests=(guest,), authorized_keys=(OWN_KEY.public,)))
+    folder = tmp_path_factory.mktemp("ssh")
+    found = {key: folder / key for key in keys}
+    for key, login in found.items():
+        request_login_files(client, key, login)
+        (login / "own").write_text(OWN_KEY.private.get_secret_value())
+        for path in login.iterdir():
+            copy = ("sh", "-c", 'umask 077; mkdir -p "${0%/*}"; cat >"$0"', str(path))
+            lab.run(LAPTOP, copy, stdin=path.read_text(), check=True)
+    yield found
+    remove(client, *keys)
+
+
+def ssh(lab: Lab, login: Path, *command: str, program: str = "ssh") -> subprocess.CompletedProcess[str]:
+    """Run ssh on the laptop, repeatedly until the guest's sshd has started."""
+    deadline = time.monotonic() + 60
+    while True:
+        argv = (program, "-F", f"{login}/config", "-i", f"{login}/own", *OPTIONS, *command)
+        done = lab.run(LAPTOP, argv, timeout_s=120)
+        if "cannot be reached" not in done.stderr or time.monotonic() > deadline:
+            return done
+        time.sleep(1)
+
+
+def test_identical_clusters_are_reached_apart(lab: Lab, logins: dict[str, Path]) -> None:
+    for key, login in logins.items():
+        assert ssh(lab, login, "g1", f"echo {key} >name").returncode == 0
+    found = {key: ssh(lab, login, "g1", "cat name").stdout.strip() for key, login in logins.items()}
+    assert found == {"ssh-a": "ssh-a", "ssh-b": "ssh-b"}
+
+
+def test_a_certificate_of_one_cluster_does_not_open_the_other(lab: Lab, logins: dict[str, Path]) -> None:
+    mixed = logins["ssh-a"].with_name("mixed")
+    script = 'cp -r "$0" "$2" && cp "$1/key" "$1/key-cert.pub" "$2" && sed -i "s#$0#$2#g" "$2/config"'
+    lab.run(LAPTOP, ("sh", "-c", script, str(logins["ssh-a"]), str(logins["ssh-b"]), str(mixed)), check=True)
+    done = ssh(lab, mixed, "g1", "cat name")
+    assert (done.returncode, done.stdout) == (255, "")
+    assert "Host key verification failed" in done.stderr  # the gateway connected ssh with the guest of ssh-b
+
+
+def test_files_are_copied_with_scp(lab: Lab, logins: dict[str, Path]) -> None:
+    login = logins["ssh-a"]
+    assert ssh(lab, login, f"{login}/config", "g1:copied", program="scp").returncode == 0
+    assert ssh(lab, login, "g1", "cat copied").stdout == (login / "config").read_text()
+
+
+def test_the_gateway_itself_offers_nothing(lab: Lab, logins: dict[str, Path]) -> None:
+    login = logins["ssh-a"]
+    done = lab.run(LAPTOP, ("ssh", "-F", f"{login}/config", f"{GATEWAY}.gateway", "id"))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "expected the name of a guest with an address, got 'id'; guests: g1" in done.stderr
+
+
+def test_a_connection_survives_the_agent_and_ends_with_the_cluster(
+    lab: Lab, client: SbfClient, logins: dict[str, Path]
+) -> None:
+    login = logins["ssh-b"]
+    with ThreadPoolExecutor(1) as pool:
+        script = "touch begun; sleep 600"
+        running: Future[subprocess.CompletedProcess[str]] = pool.submit(ssh, lab, login, "g1", script)
+        while ssh(lab, login, "g1", "test -e begun").returncode:
+            assert not running.done(), running.result()
+        lab.service(GATEWAY, "agent").kill()
+        lab.service(GATEWAY, "agent").start()
+        assert not running.done(), running.result()
+        client.delete_cluster("ssh-b")
+        assert running.result(timeout=30).returncode == 255

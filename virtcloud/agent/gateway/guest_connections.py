@@ -1,0 +1,63 @@
+"""TCP connections from a gateway to guests, made in the network namespace of the guests' cluster.
+
+Clusters may have the same addresses. So the connection is made by a process that joins the namespace and passes the
+connection to the agent. No thread of the agent changes its namespace.
+"""
+
+import array
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from ipaddress import ip_interface
+from typing import Final
+
+from virtcloud.agent.gateway import namespace_connect_program
+from virtcloud.agent.host_services.server_processes import PACKAGE_ROOT
+from virtcloud.model.errors import Refused
+from virtcloud.model.values import Address
+
+ConnectInNetwork = Callable[[str, Sequence[Address], int], socket.socket]
+"""Connects with one of a guest's addresses. The arguments are the network's ID, the addresses and the port."""
+OpenNamespace = Callable[[str], AbstractContextManager[int]]
+"""Opens the network namespace of a network. Raises NotFound if there is none."""
+LIMIT_S: Final = 10.0
+"""Longest time in seconds until a guest has answered."""
+CODE: Final = (
+    f"import sys; sys.path.append({str(PACKAGE_ROOT)!r}); "
+    f"from {namespace_connect_program.__name__} import main; main(sys.argv[1:])"
+)
+
+
+def connect_by_namespace(open_namespace: OpenNamespace) -> ConnectInNetwork:
+    """Return a function that connects in the namespaces that ``open_namespace`` returns."""
+
+    def connect(network: str, addresses: Sequence[Address], port: int) -> socket.socket:
+        with open_namespace(network) as namespace:
+            return _connect(namespace, [str(ip_interface(address).ip) for address in addresses], port)
+
+    return connect
+
+
+def _connect(namespace: int, hosts: Sequence[str], port: int) -> socket.socket:
+    own, other = socket.socketpair()
+    with own, other:
+        argv = [sys.executable, "-I", "-S", "-c", CODE, str(namespace), str(other.fileno()), str(port), *hosts]
+        try:
+            process = subprocess.Popen(  # noqa: S603 - a module of this package
+                argv, stdin=subprocess.DEVNULL, cwd="/", pass_fds=(namespace, other.fileno())
+            )
+        except OSError as error:
+            raise Refused(f"cannot start a connection: {error.strerror}") from error
+        other.close()
+        with process:
+            own.settimeout(LIMIT_S + 1)
+            try:
+                answer, ancillary, _, _ = own.recvmsg(1024, socket.CMSG_SPACE(array.array("i").itemsize))
+            except TimeoutError:
+                process.kill()
+                raise Refused(f"no answer within {LIMIT_S:.0f} s") from None
+    if ancillary:
+        return socket.socket(fileno=array.array("i", ancillary[0][2])[0])
+    raise Refused(answer.decode(errors="replace") or "the connection could not be made")

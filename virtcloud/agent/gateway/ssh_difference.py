@@ -1,0 +1,61 @@
+"""PURE. The observed sshd of a gateway, and the steps that turn it into the wanted one."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from virtcloud.model.ssh_access import SshServer
+from virtcloud.model.wanted import HostWanted
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedSshd:
+    """The sshd of a gateway. ``config`` is the digest of its files, and None if no sshd runs.
+
+    ``wanted`` is the digest that the files of the wanted sshd would have.
+    """
+
+    config: str | None = None
+    faults: tuple[str, ...] = ()
+    wanted: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunSshd:
+    """Start the sshd, or start it again with other files. Its connections end."""
+
+    server: SshServer
+    faults: tuple[str, ...] = ()
+    cluster: str = ""
+
+    def __str__(self) -> str:
+        """Describe the step for logs and error messages."""
+        faults = f" ({', '.join(self.faults)})" if self.faults else ""
+        return f"start the sshd at port {self.server.port}{faults}"
+
+
+@dataclass(frozen=True, slots=True)
+class StopSshd:
+    """Stop the sshd. Its connections end."""
+
+    cluster: str = ""
+
+    def __str__(self) -> str:
+        """Describe the step for logs and error messages."""
+        return "stop the sshd"
+
+
+SshStep = RunSshd | StopSshd
+
+
+def find_sshd_changes(wanted: HostWanted, observed: ObservedSshd) -> Iterator[SshStep]:
+    """Yield the steps that start or stop the sshd, or correct its faults."""
+    if wanted.ssh is None:
+        if observed.config is not None:
+            yield StopSshd()
+        return
+    if observed.config is None:
+        yield RunSshd(wanted.ssh)
+        return
+    outdated = () if observed.config == observed.wanted else ("other settings",)
+    if faults := (*observed.faults, *outdated):
+        yield RunSshd(wanted.ssh, faults)

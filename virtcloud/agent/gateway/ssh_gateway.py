@@ -1,0 +1,235 @@
+"""SSH access through this gateway: its sshd, and the connections of users with guests.
+
+The sshd and the connections continue while the agent restarts. The next agent finds the sshd by the record of its
+process, and the connections by theirs. While no agent runs, no user can connect.
+"""
+
+import inspect
+import os
+import pwd
+import select
+import shutil
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from virtcloud.agent import log
+from virtcloud.agent.files import refuse_os_errors
+from virtcloud.agent.gateway import ssh_relay_program, sshd_program
+from virtcloud.agent.gateway.guest_connections import ConnectInNetwork
+from virtcloud.agent.gateway.ssh_difference import ObservedSshd, RunSshd, SshStep
+from virtcloud.agent.gateway.ssh_requests import SshGrants, SshRequests
+from virtcloud.agent.gateway.ssh_sessions import SshSessions
+from virtcloud.agent.gateway.sshd_config import (
+    CONFIG,
+    FOLDER,
+    NSSWITCH,
+    PASSWD,
+    RELAY,
+    REQUESTS,
+    SOCKET,
+    digest_sshd_files,
+    render_sshd_files,
+)
+from virtcloud.agent.host_services.server_processes import RecordedProcess, ServerLaunch, read_record, write_record
+from virtcloud.agent.network.interfaces import BOOT_ID
+from virtcloud.agent.own_processes import END_S, read_start_time
+from virtcloud.model.errors import Refused
+from virtcloud.model.ssh_access import SshServer
+from virtcloud.model.wanted import HostWanted, Segment
+
+USER: Final = "sshd"
+"""The user of the sshd. OpenSSH's package creates the user for sshd's own unprivileged processes."""
+REMEDY: Final = "apt-get install openssh-server (Debian), dnf install openssh-server (RHEL)"
+SEARCH_PATH: Final = "/usr/sbin:/sbin:/usr/local/sbin:/usr/bin:/bin"
+IPV6: Final = Path("/proc/net/if_inet6")
+REPLACED: Final = {"/etc/passwd": PASSWD, "/etc/nsswitch.conf": NSSWITCH}
+RECORD, SESSIONS = "record.json", "sessions.json"
+START_S: Final = 5.0
+"""Longest time in seconds until a started sshd answers."""
+STOP_S: Final = 1.0
+
+
+class SshdRecord(RecordedProcess):
+    """The process of the sshd. ``config`` is the digest of its files, which is empty until the sshd answers."""
+
+    config: str = ""
+
+
+class SshGateway:
+    """SSH access through this gateway. All operations are idempotent."""
+
+    def __init__(
+        self,
+        folder: Path,
+        connect: ConnectInNetwork,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        boot: str | None = None,
+    ) -> None:
+        """Store the records in ``folder``. ``connect`` makes connections to guests."""
+        self._folder = folder
+        self._connect = connect
+        self._boot = boot or BOOT_ID.read_text().strip()
+        self._grants = SshGrants(clock)
+        self._sessions = SshSessions(folder / SESSIONS, clock)
+        self._requests: SshRequests | None = None
+        self._threads: list[threading.Thread] = []
+        self._wanted: SshServer | None = None
+
+    @property
+    def sessions(self) -> SshSessions:
+        """The connections of users."""
+        return self._sessions
+
+    def receive(self, wanted: HostWanted, segments: Sequence[Segment]) -> None:
+        """Apply the grants of a wanted document at once. ``segments`` are the segments that this agent supports."""
+        self._wanted = wanted.ssh
+        self._grants.segments = tuple(segment for segment in segments if segment.ssh is not None)
+        self._grants.authority = None if wanted.ssh is None else wanted.ssh.authority
+        self._sessions.receive(self._grants.segments)
+
+    def read(self) -> ObservedSshd:
+        """Return the sshd. Take over the sshd of a former agent."""
+        wanted = None if self._wanted is None else digest_sshd_files(self._render(self._wanted))
+        record = read_record(self._folder / RECORD, SshdRecord)
+        if record is None or not record.is_running(self._boot):
+            return ObservedSshd(wanted=wanted)
+        self._ensure_requests()
+        return ObservedSshd(record.config, () if record.config else ("it does not answer",), wanted)
+
+    def apply(self, step: SshStep) -> None:
+        """Apply one step. Raise Refused if it fails."""
+        if isinstance(step, RunSshd):
+            self.ensure_sshd(step.server)
+        else:
+            self.ensure_no_sshd()
+
+    def ensure_sshd(self, server: SshServer) -> None:
+        """Start the sshd. Stop a former sshd first. Raise Refused, with the reason, if it cannot start."""
+        self._stop_sshd()
+        with refuse_os_errors(f"create the folder of the sshd in {self._folder}"):
+            (self._folder / REQUESTS).mkdir(parents=True, exist_ok=True, mode=0o755)
+            (self._folder / REQUESTS).chmod(0o755)
+        self._ensure_requests()
+        files, user = self._render(server), find_ssh_user()
+        launch = ServerLaunch("sshd", sshd_program.__name__, str(self._folder))
+        try:
+            pid = launch.wait_for_namespace()
+            record = SshdRecord(pid=pid, started=read_start_time(pid) or 0, boot=self._boot)
+            write_record(self._folder / RECORD, record)
+            launch.configure(self._specify(server, files, user))
+            _wait_for_answer(server.port, record, self._boot)
+            write_record(self._folder / RECORD, record.model_copy(update={"config": digest_sshd_files(files)}))
+        except BaseException:
+            launch.close()
+            self._stop_sshd()
+            raise
+        launch.close()
+        log.info("sshd_started", port=server.port, pid=pid)
+
+    def ensure_no_sshd(self) -> None:
+        """Stop the sshd, and remove its records. An absent sshd is success."""
+        self._stop_sshd()
+        self.close()
+        with refuse_os_errors(f"remove the records of {self._folder}"):
+            for name in (RECORD, SESSIONS, f"{REQUESTS}/{SOCKET}"):
+                (self._folder / name).unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Stop to answer requests. The sshd and the connections continue."""
+        if self._requests is None:
+            return
+        self._requests.close()
+        self._sessions.stop()
+        for thread in self._threads:
+            thread.join(STOP_S)
+        self._requests = None
+
+    def _ensure_requests(self) -> None:
+        """Answer requests of relays, and control the connections that a former agent recorded."""
+        if self._requests is not None:
+            return
+        path = self._folder / REQUESTS / SOCKET
+        self._requests = SshRequests(path, find_ssh_user().pw_uid, self._grants, self._sessions, self._connect)
+        self._sessions.take_over()
+        runs = {"SSH requests": self._requests.run, "SSH sessions": self._sessions.run}
+        self._threads = [threading.Thread(target=run, name=name, daemon=True) for name, run in runs.items()]
+        for thread in self._threads:
+            thread.start()
+
+    def _render(self, server: SshServer) -> dict[str, str]:
+        user = find_ssh_user()
+        relay = f"#!{Path(sys.executable).resolve()} -IS\n{inspect.getsource(ssh_relay_program)}"
+        return render_sshd_files(server, relay, user.pw_uid, user.pw_gid, ipv6=IPV6.exists())
+
+    def _specify(self, server: SshServer, files: dict[str, str], user: pwd.struct_passwd) -> dict[str, object]:
+        return {
+            "folder": FOLDER,
+            "files": files,
+            "executable": RELAY,
+            "replaced": REPLACED,
+            "requests": REQUESTS,
+            "socket_folder": str(self._folder / REQUESTS),
+            "port": server.port,
+            "ipv6": IPV6.exists(),
+            "uid": user.pw_uid,
+            "gid": user.pw_gid,
+            "argv": [find_sshd(), "-D", "-f", f"{FOLDER}/{CONFIG}"],
+        }
+
+    def _stop_sshd(self) -> None:
+        """Kill the sshd. All processes of its PID namespace end with it. Raise Refused if it does not end."""
+        record = read_record(self._folder / RECORD, SshdRecord)
+        if record is None or not record.is_running(self._boot):
+            return
+        with suppress(ProcessLookupError):
+            descriptor = os.pidfd_open(record.pid)
+            try:
+                if record.is_running(self._boot):  # otherwise, the process ID has passed to another process
+                    signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+                    _wait_for_end(descriptor, record.pid)
+            finally:
+                os.close(descriptor)
+
+
+def _wait_for_end(descriptor: int, pid: int) -> None:
+    ended = select.poll()
+    ended.register(descriptor, select.POLLIN)
+    if not ended.poll(END_S * 1000):
+        raise Refused(f"sshd, process {pid}, does not end within {END_S:.0f} s after SIGKILL")
+
+
+def _wait_for_answer(port: int, record: SshdRecord, boot: str) -> None:
+    """Wait until sshd accepts connections. Raise Refused if it ends before or does not answer."""
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline:
+        if not record.is_running(boot):
+            raise Refused("cannot start sshd: it ended; its reason is in the host's log (journalctl -t sshd)")
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1) as connection:
+            if connection.recv(4) == b"SSH-":
+                return
+        time.sleep(0.02)
+    raise Refused(f"cannot start sshd: it does not answer at port {port} within {START_S:.0f} s")
+
+
+def find_ssh_user() -> pwd.struct_passwd:
+    """Return the user of the sshd. Raise Refused, with the remedy, if the host has no such user."""
+    try:
+        return pwd.getpwnam(USER)
+    except KeyError as error:
+        raise Refused(f"this gateway has no user {USER}, as which sshd runs: {REMEDY}") from error
+
+
+def find_sshd() -> str:
+    """Return the path of sshd, which must be absolute. Raise Refused if sshd is not installed."""
+    path = shutil.which("sshd", path=SEARCH_PATH)
+    if path is None:
+        raise Refused(f"SSH access needs the program sshd, which is not installed: {REMEDY}")
+    return path

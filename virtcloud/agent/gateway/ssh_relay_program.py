@@ -1,0 +1,71 @@
+"""Connects a user's ssh with the sshd of a guest. This program is the shell of the only account of a gateway's sshd.
+
+The agent copies this file to the mount namespace of the sshd, which runs the copy with ``python3 -I -S``. So the file
+uses only the standard library. The user's command is the name of the guest. Nothing else of the user's input has a
+meaning. The program sends the guest's name and the user's certificate to the agent, and receives a connection to the
+guest (SCM_RIGHTS, unix(7)). Then it copies its input to the connection, and the connection to its output.
+"""
+
+import array
+import json
+import os
+import socket
+import threading
+from pathlib import Path
+
+SOCKET = "/etc/ssh/requests/agent.sock"
+CHUNK = 65536
+ANSWER_S = 30.0
+DESCRIPTOR = array.array("i").itemsize
+
+
+def main() -> int:
+    """Run the program. Return the exit code: 0, or 1 after an error message."""
+    try:
+        with _request_connection() as connection:
+            _copy_streams(connection)
+    except OSError as error:
+        os.write(2, f"virtcloud: {error.strerror or error}\n".encode())
+        return 1
+    return 0
+
+
+def _request_connection() -> socket.socket:
+    """Return the connection to the guest. Raise OSError with the agent's reason if there is none."""
+    request = {
+        "guest": os.environ.get("SSH_ORIGINAL_COMMAND", ""),
+        "proof": Path(os.environ["SSH_USER_AUTH"]).read_text(encoding="ascii"),
+        "remote": " ".join(os.environ.get("SSH_CONNECTION", "").split()[:2]),
+    }
+    with socket.socket(socket.AF_UNIX) as agent:
+        agent.settimeout(ANSWER_S)
+        try:
+            agent.connect(SOCKET)
+            agent.sendall(json.dumps(request).encode() + b"\n")
+            answer, ancillary, _, _ = agent.recvmsg(CHUNK, socket.CMSG_SPACE(DESCRIPTOR))
+        except OSError as error:
+            raise OSError(error.errno, "the gateway's agent does not answer: try again in some seconds") from error
+    if ancillary:
+        return socket.socket(fileno=array.array("i", ancillary[0][2])[0])
+    raise OSError(answer.decode(errors="replace").strip() or "the gateway's agent ended the request")
+
+
+def _copy_streams(connection: socket.socket) -> None:
+    """Copy in both directions. The end of the input closes only the direction to the guest."""
+    threading.Thread(target=_copy_input, args=(connection,), daemon=True).start()
+    while data := connection.recv(CHUNK):
+        while data:
+            data = data[os.write(1, data) :]
+
+
+def _copy_input(connection: socket.socket) -> None:
+    try:
+        while data := os.read(0, CHUNK):
+            connection.sendall(data)
+        connection.shutdown(socket.SHUT_WR)
+    except OSError:  # the guest has ended the connection, which the other direction notices too
+        return
+
+
+if __name__ == "__main__":
+    os._exit(main())  # the thread may still wait for input

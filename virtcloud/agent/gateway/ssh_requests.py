@@ -1,0 +1,198 @@
+"""The agent's socket for the relays of a gateway's sshd: decides who reaches which guest, and passes connections.
+
+Each request has a thread. A user without a grant waits some seconds before the refusal, because the wanted document
+with a new grant may be on its way.
+"""
+
+import array
+import os
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from pydantic import ValidationError
+
+from virtcloud.agent import log
+from virtcloud.agent.files import refuse_os_errors
+from virtcloud.agent.gateway.guest_connections import ConnectInNetwork
+from virtcloud.agent.gateway.ssh_admission import (
+    SshRequest,
+    SshSession,
+    SshTarget,
+    find_target,
+    name_guest,
+    verify_certificate,
+)
+from virtcloud.agent.gateway.ssh_sessions import SshSessions
+from virtcloud.agent.own_processes import read_start_time
+from virtcloud.model.errors import Forbidden, NotFound, Refused, VirtcloudError
+from virtcloud.model.guest_seed import PublicKey
+from virtcloud.model.wanted import Segment
+
+SSH_PORT: Final = 22
+MAX_REQUESTS: Final = 64
+"""Requests that are answered at the same time. Further relays wait in the socket's backlog."""
+BACKLOG: Final = 128
+REQUEST_S: Final = 5.0
+"""Longest time in seconds until a relay has sent its request."""
+MAX_REQUEST: Final = 32768
+GRANT_S: Final = 5.0
+"""Time in seconds in which a missing grant may arrive."""
+POLL_S: Final = 0.1
+CREDENTIALS: Final = struct.Struct("3i")
+BUSY: Final = b"this gateway answers too many requests: try again in some seconds"
+
+
+class SshGrants:
+    """The segments of the wanted document, and the authority of certificates. None: no document was received yet."""
+
+    def __init__(self, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        """Create an empty set of grants."""
+        self.clock = clock
+        self.segments: tuple[Segment, ...] | None = None
+        self.authority: PublicKey | None = None
+
+
+class SshRequests:
+    """Answers the requests of relays until it is closed."""
+
+    def __init__(
+        self, path: Path, uid: int, grants: SshGrants, sessions: SshSessions, connect: ConnectInNetwork
+    ) -> None:
+        """Listen at ``path`` for processes of the user ``uid``. Raise Refused if the socket cannot be created."""
+        self._uid = uid
+        self._grants = grants
+        self._sessions = sessions
+        self._connect = connect
+        self._free = threading.BoundedSemaphore(MAX_REQUESTS)
+        self._is_closed = False
+        self._listener = socket.socket(socket.AF_UNIX)
+        with refuse_os_errors(f"listen at {path}"):
+            path.unlink(missing_ok=True)
+            self._listener.bind(str(path))
+            os.chown(path, uid, -1)
+            path.chmod(0o600)
+            self._listener.listen(BACKLOG)
+
+    def run(self) -> None:
+        """Answer requests. Return after `close`."""
+        while True:
+            try:
+                relay, _ = self._listener.accept()
+            except OSError as error:
+                if self._is_closed:
+                    return
+                log.warning("ssh_request_not_accepted", error=error)
+                time.sleep(POLL_S)
+                continue
+            self._begin(relay)
+
+    def close(self) -> None:
+        """Stop to answer requests."""
+        self._is_closed = True
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def _begin(self, relay: socket.socket) -> None:
+        if not self._free.acquire(timeout=REQUEST_S):
+            with relay, suppress(OSError):
+                relay.sendall(BUSY)
+            return
+        try:
+            threading.Thread(target=self._answer, args=(relay,), name="SSH request", daemon=True).start()
+        except RuntimeError:  # no memory for a thread
+            self._free.release()
+            relay.close()
+
+    def _answer(self, relay: socket.socket) -> None:
+        """Answer a request. An error of the agent itself is logged."""
+        try:
+            with relay, suppress(OSError):
+                try:
+                    self._serve(relay)
+                except VirtcloudError as error:
+                    log.warning("ssh_refused", why=error)
+                    relay.sendall(str(error).encode())
+                except Exception as error:  # noqa: BLE001 - the thread serves one request
+                    relay.sendall(str(log.internal_error(error)).encode())
+        finally:
+            self._free.release()
+
+    def _serve(self, relay: socket.socket) -> None:
+        pid, uid, _ = CREDENTIALS.unpack(relay.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, CREDENTIALS.size))
+        if uid != self._uid:
+            raise Forbidden("only the relays of this gateway's sshd may request connections")
+        started = read_start_time(pid)
+        request = _read_request(relay)
+        target, serial, connection = self._wait_for_guest(request)
+        with connection:
+            session = SshSession(
+                pid=pid,
+                started=started or 0,
+                network=target.network,
+                cluster=target.grant.cluster,
+                user=target.grant.user,
+                guest=name_guest(target.guest),
+                serial=serial,
+                remote=request.remote,
+                expires_at=target.grant.expires_at,
+            )
+            self._sessions.add(session)
+            rights = array.array("i", [connection.fileno()])
+            relay.sendmsg([b"\0"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+        log.info(
+            "ssh_session_opened",
+            **session.model_dump(include={"cluster", "user", "guest", "serial", "remote"}),
+        )
+
+    def _wait_for_guest(self, request: SshRequest) -> tuple[SshTarget, int, socket.socket]:
+        """Return the guest, the serial number of the certificate, and a connection.
+
+        Raise Forbidden or NotFound if the grant or the namespace of the network does not arrive in time.
+        """
+        deadline = time.monotonic() + GRANT_S
+        while True:
+            try:
+                target, serial = self._find_target(request)
+                return target, serial, self._connect_guest(target)
+            except (Forbidden, NotFound):
+                if time.monotonic() >= deadline:
+                    raise
+            time.sleep(POLL_S)
+
+    def _find_target(self, request: SshRequest) -> tuple[SshTarget, int]:
+        now, authority, segments = self._grants.clock(), self._grants.authority, self._grants.segments
+        if authority is None or segments is None:
+            raise Forbidden("this gateway's agent has just started and has not reached SBF yet: try again later")
+        proven = verify_certificate(request.proof, authority, now)
+        return find_target(proven, request.guest, segments, now), proven.serial
+
+    def _connect_guest(self, target: SshTarget) -> socket.socket:
+        try:
+            return self._connect(target.network, target.guest.addresses, SSH_PORT)
+        except Refused as error:
+            raise Refused(
+                f"guest {target.guest.name} cannot be reached: {error}; it may still be starting (virtcloud guest log)"
+            ) from error
+
+
+def _read_request(relay: socket.socket) -> SshRequest:
+    """Return a relay's request: one line of JSON."""
+    relay.settimeout(REQUEST_S)
+    data = b""
+    while not data.endswith(b"\n") and len(data) <= MAX_REQUEST:
+        received = relay.recv(MAX_REQUEST)
+        if not received:
+            break
+        data += received
+    try:
+        return SshRequest.model_validate_json(data)
+    except ValidationError as error:
+        raise Forbidden(f"expected a request for a guest: {error.error_count()} errors") from error

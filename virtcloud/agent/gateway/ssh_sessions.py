@@ -1,0 +1,167 @@
+"""The connections through a gateway's sshd: their record, and their end. Each connection has a relay process.
+
+The agent copies no data, so connections continue while the agent restarts. The next agent reads the record.
+"""
+
+import os
+import select
+import signal
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from pydantic import ValidationError
+
+from virtcloud.agent import log
+from virtcloud.agent.files import refuse_os_errors
+from virtcloud.agent.gateway.ssh_admission import SshSession, find_ended_ssh_sessions
+from virtcloud.agent.own_processes import read_start_time
+from virtcloud.model.document import Document
+from virtcloud.model.errors import Refused, TooManyRequests
+from virtcloud.model.values import UserName
+from virtcloud.model.wanted import Segment
+
+MAX_OF_USER: Final = 128
+MAX_SESSIONS: Final = 1024
+"""Connections at the same time: of one user, and of all users. Each connection needs about 15 MB of memory."""
+CHECK_S: Final = 5.0
+"""Longest time in seconds between two checks of leases. The agent's clock may be set meanwhile."""
+
+
+class RecordedSshSessions(Document):
+    """The connections of a gateway's sshd."""
+
+    sessions: tuple[SshSession, ...] = ()
+
+
+class SshSessions:
+    """The connections of a gateway's sshd. Thread-safe."""
+
+    def __init__(self, path: Path, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        """Store the connections in the file ``path``."""
+        self._path = path
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._open: dict[int, SshSession] = {}
+        """The connections by the descriptor of the relay's process (pidfd_open(2))."""
+        self._segments: tuple[Segment, ...] | None = None
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._stopping = False
+
+    @property
+    def sessions(self) -> tuple[SshSession, ...]:
+        """All connections."""
+        with self._lock:
+            return tuple(self._open.values())
+
+    def receive(self, segments: Iterable[Segment]) -> None:
+        """Apply the grants of a wanted document. The relays of connections without a grant are killed."""
+        with self._lock:
+            self._segments = tuple(segments)
+        self.end_expired()
+        os.eventfd_write(self._wake, 1)  # an end may be earlier now
+
+    def take_over(self) -> None:
+        """Read the connections that a former agent recorded."""
+        for session in self._read():
+            with suppress(OSError):
+                self._add(session)
+        self.end_expired()
+
+    def add(self, session: SshSession) -> None:
+        """Record a connection before it is passed to its relay. Raise TooManyRequests above a limit."""
+        with self._lock:
+            self._check_limits(session.user)
+        try:
+            self._add(session)
+        except OSError as error:
+            raise Refused(f"the relay has ended: {error.strerror}") from error
+        self._write()
+        self.end_expired()
+        os.eventfd_write(self._wake, 1)
+
+    def end_expired(self) -> None:
+        """End the connections that have no grant, or whose lease has ended."""
+        with self._lock:
+            ended = list(find_ended_ssh_sessions(self._open.values(), self._segments, self._clock()))
+            descriptors = {session.pid: descriptor for descriptor, session in self._open.items()}
+            for session, reason in ended:
+                log.info("ssh_session_ended", user=session.user, guest=session.guest, serial=session.serial, why=reason)
+                with suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(descriptors[session.pid], signal.SIGKILL)
+
+    def run(self) -> None:
+        """Forget connections whose relays have ended, and end connections with their leases, until `stop`."""
+        while not self._stopping:
+            waiting = select.poll()
+            with self._lock:
+                descriptors = list(self._open)
+            for descriptor in (self._wake, *descriptors):
+                waiting.register(descriptor, select.POLLIN)
+            ready = {descriptor for descriptor, _ in waiting.poll(self._find_pause() * 1000)}
+            with suppress(BlockingIOError):
+                os.eventfd_read(self._wake)
+            self._forget(ready - {self._wake})
+            self.end_expired()
+
+    def stop(self) -> None:
+        """Request the end of `run`. The connections continue."""
+        self._stopping = True
+        os.eventfd_write(self._wake, 1)
+
+    def _check_limits(self, user: UserName) -> None:
+        of_user = sum(session.user == user for session in self._open.values())
+        if of_user >= MAX_OF_USER or len(self._open) >= MAX_SESSIONS:
+            raise TooManyRequests(
+                f"too many connections through this gateway: expected at most {MAX_OF_USER} of one user and "
+                f"{MAX_SESSIONS} in all; end some of them, or use '--through sbf'"
+            )
+
+    def _add(self, session: SshSession) -> None:
+        """Add a connection. Raise OSError if its relay has ended."""
+        descriptor = os.pidfd_open(session.pid)
+        if read_start_time(session.pid) != session.started:
+            os.close(descriptor)
+            raise ProcessLookupError(3, "no such process")
+        with self._lock:
+            self._open[descriptor] = session
+
+    def _find_pause(self) -> float:
+        now = self._clock()
+        ends = [session.expires_at for session in self.sessions]
+        ends += [grant.expires_at for segment in self._segments or () if segment.ssh for grant in segment.ssh.grants]
+        left = min(((end - now).total_seconds() for end in ends if end > now), default=CHECK_S)
+        return min(left, CHECK_S)
+
+    def _forget(self, descriptors: Iterable[int]) -> None:
+        for descriptor in descriptors:
+            with self._lock:
+                session = self._open.pop(descriptor)
+            os.close(descriptor)
+            log.info("ssh_session_closed", user=session.user, guest=session.guest, serial=session.serial)
+            self._write()
+
+    def _read(self) -> tuple[SshSession, ...]:
+        try:
+            return RecordedSshSessions.model_validate_json(self._path.read_bytes()).sessions
+        except FileNotFoundError:
+            return ()
+        except (OSError, ValidationError) as error:
+            log.warning("ssh_sessions_unreadable", file=self._path, error=error)
+            return ()
+
+    def _write(self) -> None:
+        """Replace the record. An error is logged: then only this agent can end the connections with their grants."""
+        with self._lock:
+            text = RecordedSshSessions(sessions=tuple(self._open.values())).model_dump_json()
+            try:
+                with refuse_os_errors(f"record the SSH connections in {self._path}"):
+                    new = self._path.with_suffix(".new")  # not synchronized: no connection survives a crash
+                    new.touch(mode=0o600)
+                    new.write_text(text)
+                    new.rename(self._path)
+            except Refused as error:
+                log.warning("ssh_sessions_not_recorded", error=error)

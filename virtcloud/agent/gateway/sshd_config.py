@@ -1,0 +1,78 @@
+"""PURE. The configuration of a gateway's sshd (sshd_config(5), OpenSSH 9.2), and the files that the sshd sees.
+
+The sshd runs as an unprivileged account and can do one thing: run the relay, which is the account's shell. There is no
+other shell, no terminal and no forwarding. Users prove their identity with certificates of SBF's SSH authority only.
+"""
+
+from hashlib import sha256
+from typing import Final
+
+from virtcloud.model.ssh_access import ACCOUNT, SshServer
+
+FOLDER: Final = "/etc/ssh"
+"""The folder of these files in the sshd's mount namespace. It hides the configuration of the gateway's own sshd."""
+CONFIG, HOST_KEY, AUTHORITY, RELAY, PASSWD, NSSWITCH = "sshd_config", "host_key", "authority", "relay", "passwd", "nss"
+REQUESTS: Final = "requests"
+"""The folder of the agent's socket, to which relays send their requests."""
+SOCKET: Final = "agent.sock"
+CERTIFICATES: Final = (
+    "ssh-ed25519-cert-v01@openssh.com,rsa-sha2-512-cert-v01@openssh.com,rsa-sha2-256-cert-v01@openssh.com,"
+    "ecdsa-sha2-nistp256-cert-v01@openssh.com,ecdsa-sha2-nistp384-cert-v01@openssh.com,"
+    "ecdsa-sha2-nistp521-cert-v01@openssh.com"
+)
+FIXED_OPTIONS: Final = (
+    f"HostKey {FOLDER}/{HOST_KEY}",
+    f"TrustedUserCAKeys {FOLDER}/{AUTHORITY}",
+    f"AllowUsers {ACCOUNT}",
+    "AuthenticationMethods publickey",
+    f"PubkeyAcceptedAlgorithms {CERTIFICATES}",
+    "CASignatureAlgorithms ssh-ed25519",
+    "AuthorizedKeysFile none",
+    "PasswordAuthentication no",
+    "KbdInteractiveAuthentication no",
+    "HostbasedAuthentication no",
+    f"ForceCommand {ACCOUNT}",
+    "ExposeAuthInfo yes",
+    "DisableForwarding yes",
+    "PermitTTY no",
+    "PermitTunnel no",
+    "PermitUserRC no",
+    "PermitUserEnvironment no",
+    "AcceptEnv none",
+    "MaxAuthTries 3",
+    "MaxSessions 1",
+    "MaxStartups 200:30:300",
+    "PerSourceMaxStartups 100",
+    "LoginGraceTime 20",
+    "ClientAliveInterval 30",
+    "ClientAliveCountMax 4",
+    "Compression no",
+    "UseDNS no",
+    "PrintMotd no",
+    "PidFile none",
+)
+"""``PerSourceMaxStartups`` counts connections that are not authenticated yet, so a command on many guests passes."""
+
+
+def render_sshd_config(port: int, *, ipv6: bool) -> str:
+    """Return the configuration. With ``ipv6``, the sshd is reached by IPv4 and IPv6; otherwise by IPv4 only."""
+    own = (f"Port {port}", f"AddressFamily {'any' if ipv6 else 'inet'}")
+    return "\n".join((*own, *FIXED_OPTIONS, ""))
+
+
+def render_sshd_files(server: SshServer, relay: str, uid: int, gid: int, *, ipv6: bool) -> dict[str, str]:
+    """Return the files of a gateway's sshd by name. ``relay`` is the program of the account, which is its shell."""
+    return {
+        CONFIG: render_sshd_config(server.port, ipv6=ipv6),
+        HOST_KEY: server.host_key.get_secret_value(),
+        AUTHORITY: f"{server.authority}\n",
+        RELAY: relay,
+        PASSWD: f"{ACCOUNT}:x:{uid}:{gid}::/:{FOLDER}/{RELAY}\n",
+        NSSWITCH: "passwd: files\ngroup: files\n",
+    }
+
+
+def digest_sshd_files(files: dict[str, str]) -> str:
+    """Return a digest, by which the agent recognizes the configuration of a running sshd."""
+    text = "\0".join(part for name in sorted(files) for part in (name, files[name]))
+    return sha256(text.encode()).hexdigest()[:16]

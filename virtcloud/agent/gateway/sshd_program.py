@@ -1,0 +1,113 @@
+"""Starts a gateway's sshd without the gateway's privileges, in mount and PID namespaces of its own.
+
+The agent runs `main` with ``python -I -S``. The program uses only the standard library. It performs these steps:
+
+1. create the namespaces, and print ``apart`` and the process ID. The PID namespace ends with this process: whoever
+   kills the sshd also ends all connections
+2. read the specification, which is one line of JSON
+3. mount the files of the sshd, which are in memory only, and hide the gateway's own accounts and temporary files
+4. check the port, drop the privileges, and execute sshd, which keeps the process ID
+
+The sshd runs as an unprivileged user without capabilities, so it can change to no other user. sshd's own log is the
+host's syslog.
+"""
+
+import ctypes
+import os
+import resource
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+from virtcloud.agent.host_services.server_isolation import (
+    NET_BIND_SERVICE,
+    call,
+    close_input,
+    drop_privileges,
+    read_specification,
+)
+
+CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWPID = 0x20000, 0x08000000, 0x20000000  # linux/sched.h
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT, MS_BIND = 1, 2, 4, 8, 32, 4096  # linux/mount.h
+MS_REC, MS_PRIVATE = 16384, 1 << 18
+FIRST_FREE_PORT = 1024
+MODE, EXECUTABLE = 0o400, 0o500
+LIMITS = {resource.RLIMIT_CORE: 0, resource.RLIMIT_NOFILE: 1024, resource.RLIMIT_FSIZE: 1 << 20}
+"""sshd writes each user's certificate to a small file for the relay."""
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def main() -> None:
+    """Start sshd. Exit if the agent ended before it sent the specification, or print the error of a step."""
+    try:
+        _start()
+    except OSError as error:
+        sys.exit(error.strerror or str(error))
+
+
+def _start() -> None:
+    os.dup2(1, 2)
+    call("create namespaces", _LIBC.unshare(CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWPID))
+    if pid := os.fork():  # the child process is the first process of the PID namespace
+        os.write(1, f"apart {pid}\n".encode())
+        os._exit(0)
+    spec = read_specification()
+    _mount_files(spec)
+    _check_port(spec["port"], ipv6=spec["ipv6"])
+    for limit, value in LIMITS.items():
+        resource.setrlimit(limit, (value, value))
+    os.chdir("/")
+    drop_privileges(spec["uid"], spec["gid"], (NET_BIND_SERVICE,) if spec["port"] < FIRST_FREE_PORT else ())
+    close_input()
+    os.dup2(0, 1)
+    os.dup2(0, 2)
+    os.execve(spec["argv"][0], spec["argv"], {"PATH": "/usr/bin:/bin"})  # noqa: S606 - the agent names sshd
+
+
+def _mount_files(spec: dict[str, Any]) -> None:
+    """Mount the files of the sshd at ``folder``, and those of ``replaced`` also at the places of the host's files."""
+    socket_folder = os.open(spec["socket_folder"], os.O_PATH | os.O_DIRECTORY)  # a mount may hide its path
+    _mount("none", "/", None, MS_REC | MS_PRIVATE)
+    _mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    for hidden in ("/tmp", "/var/tmp"):  # noqa: S108 - hidden, not used
+        _mount("tmpfs", hidden, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, "mode=1777,size=4m")
+    folder = Path(spec["folder"])
+    _mount("tmpfs", str(folder), "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=1m")
+    for name, text in spec["files"].items():
+        _write(folder / name, text, spec)
+    requests = folder / spec["requests"]
+    requests.mkdir()
+    _mount(f"/proc/self/fd/{socket_folder}", str(requests), None, MS_BIND)
+    os.close(socket_folder)
+    _mount("none", str(folder), None, MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV)
+    for target, name in spec["replaced"].items():
+        if Path(target).exists():
+            _mount(str(folder / name), target, None, MS_BIND)
+
+
+def _write(path: Path, text: str, spec: dict[str, Any]) -> None:
+    """Write a file. Files that replace the host's files are readable for all users, as these are."""
+    path.write_text(text)
+    if path.name in spec["replaced"].values():
+        path.chmod(0o444)
+        return
+    os.chown(path, spec["uid"], spec["gid"])
+    path.chmod(EXECUTABLE if path.name == spec["executable"] else MODE)
+
+
+def _mount(source: str, target: str, kind: str | None, flags: int, options: str | None = None) -> None:
+    texts = [None if text is None else text.encode() for text in (source, target, kind)]
+    result = _LIBC.mount(*texts, ctypes.c_ulong(flags), None if options is None else options.encode())
+    call(f"mount {target}", result)
+
+
+def _check_port(port: int, *, ipv6: bool) -> None:
+    """Raise OSError if another program uses the port. sshd would report this in the host's log only."""
+    with socket.socket(socket.AF_INET6 if ipv6 else socket.AF_INET) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as sshd does
+        try:
+            probe.bind(("", port))
+            probe.listen()
+        except OSError as error:
+            raise OSError(error.errno, f"cannot use TCP port {port}: {error.strerror}") from error

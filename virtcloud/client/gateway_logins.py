@@ -1,0 +1,206 @@
+"""Logins to guests through a gateway: the key and certificate of a user, and the configuration of ssh.
+
+The gateway's sshd connects ssh with the sshd of a guest. The private key is made on the user's computer, and its
+certificate is valid for some minutes. The user logs in to the guest with the user's own key, as without a gateway.
+"""
+
+import os
+import shlex
+import shutil
+import socket
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from pydantic import SecretStr
+
+from virtcloud.client.credentials import replace_private_file
+from virtcloud.client.sbf import SbfClient
+from virtcloud.model.errors import BadInput, NotFound
+from virtcloud.model.known_hosts import render_known_hosts
+from virtcloud.model.ssh_access import (
+    ACCOUNT,
+    SshAccessView,
+    SshCertificateRequest,
+    SshCertificateView,
+    SshGatewayView,
+)
+from virtcloud.model.ssh_keys import UserKey
+
+CONNECT_S: Final = 10
+"""Time limit of ssh for the answer of a gateway, in seconds. Then ssh tries the next gateway."""
+PROBE_S: Final = 2.0
+"""Time limit in seconds of the check whether a gateway is reachable from here."""
+WAIT_S: Final = 60.0
+"""The longest wait in seconds for the elements of a cluster that was just connected to a gateway."""
+POLL_S: Final = 0.3
+ALIVE_S: Final = 60
+KEY, CERTIFICATE, KNOWN_HOSTS, CONFIG = "key", "key-cert.pub", "known_hosts", "config"
+SSH_FAILED: Final = 255
+PREFIX: Final = "gateway-"
+
+
+@dataclass(frozen=True, slots=True)
+class LoginKey:
+    """A new key pair. ``private`` is a file in OpenSSH's format."""
+
+    private: SecretStr
+    public: UserKey
+
+
+def make_login_key() -> LoginKey:
+    """Create an Ed25519 key pair."""
+    key = Ed25519PrivateKey.generate()
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()).decode()
+    public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
+    return LoginKey(SecretStr(private), UserKey(public))
+
+
+def request_login_files(
+    sbf: SbfClient,
+    key: str,
+    folder: Path,
+    cluster_id: str | None = None,
+    show: Callable[[SshAccessView], object] = lambda _view: None,
+) -> SshCertificateView:
+    """Request a certificate, and write the files of a login to ``folder``. Return the certificate.
+
+    If the cluster was just connected to a gateway, wait for the elements between them, and call ``show`` meanwhile.
+    Raise the errors of `SbfClient.create_ssh_certificate`. Raise BadInput if a file cannot be written.
+    """
+    login = make_login_key()
+    certificate = sbf.create_ssh_certificate(key, SshCertificateRequest(public_key=login.public), cluster_id)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    replace_private_file(folder / KEY, login.private.get_secret_value())
+    replace_private_file(folder / CERTIFICATE, f"{certificate.certificate}\n")
+    replace_private_file(folder / KNOWN_HOSTS, render_login_hosts(certificate))
+    replace_private_file(folder / CONFIG, render_login_config(certificate, folder.absolute()))
+    _wait_for_elements(sbf, certificate, show)
+    return certificate
+
+
+def _wait_for_elements(sbf: SbfClient, view: SshAccessView, show: Callable[[SshAccessView], object]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while view.pending and time.monotonic() < deadline:
+        show(view)
+        time.sleep(POLL_S)
+        view = sbf.ssh_access(view.cluster, view.cluster_id)
+
+
+def find_reachable_access(sbf: SbfClient, key: str, cluster_id: str) -> bool:
+    """Return whether the caller reaches the cluster's guests through a gateway from here.
+
+    An SBF of an earlier version knows no such access.
+    """
+    try:
+        access = sbf.ssh_access(key, cluster_id)
+    except NotFound:
+        return False
+    return not access.pending and any(is_reachable(gateway) for gateway in access.gateways)
+
+
+def is_reachable(gateway: SshGatewayView) -> bool:
+    """Return whether the gateway's sshd accepts a connection from here."""
+    with suppress(OSError), socket.create_connection((gateway.address, gateway.port), PROBE_S):
+        return True
+    return False
+
+
+def render_login_hosts(certificate: SshCertificateView) -> str:
+    """Return the host keys of the gateways and the guests in the format of known_hosts (sshd(8)). Pure."""
+    gateways = "".join(f"{_alias(gateway)} {gateway.host_key}\n" for gateway in certificate.gateways)
+    return gateways + render_known_hosts(certificate.peers)
+
+
+def render_login_config(certificate: SshCertificateView, folder: Path) -> str:
+    """Return the configuration of ssh for the guests of a cluster (ssh_config(5)). Pure."""
+    guests = list(dict.fromkeys(peer.name for peer in certificate.peers))
+    gateways = "".join(_render_gateway(gateway, folder) for gateway in certificate.gateways)
+    if not guests:
+        return gateways
+    user = [f"User {certificate.guest_user}"] if certificate.guest_user else []
+    proxy = shlex.join(make_proxy_arguments(certificate.gateways, folder, "%h"))
+    lines = (
+        *user,
+        f"ProxyCommand {proxy}",
+        f"ServerAliveInterval {ALIVE_S}",
+        *_list_host_options(folder),
+    )
+    return gateways + _render_host(" ".join(guests), lines)
+
+
+def make_proxy_arguments(gateways: Sequence[SshGatewayView], folder: Path, guest: str) -> list[str]:
+    """Return a command that joins its standard streams with the sshd of a guest. Further arguments are ignored. Pure.
+
+    If a gateway does not answer, the command tries the next one.
+    """
+    config = shlex.quote(str(folder / CONFIG))
+    first, *others = (f"ssh -F {config} {_alias(gateway)} {guest}" for gateway in gateways)
+    script = "".join([first, *(f" || test $? -ne {SSH_FAILED} || {other}" for other in others)])
+    return ["sh", "-c", script]
+
+
+def _render_gateway(gateway: SshGatewayView, folder: Path) -> str:
+    lines = (
+        f"HostName {gateway.address}",
+        f"Port {gateway.port}",
+        f"User {ACCOUNT}",
+        f"HostKeyAlias {_alias(gateway)}",
+        f'IdentityFile "{folder / KEY}"',
+        f'CertificateFile "{folder / CERTIFICATE}"',
+        "IdentitiesOnly yes",
+        "IdentityAgent none",
+        "BatchMode yes",
+        f"ConnectTimeout {CONNECT_S}",
+        f"ServerAliveInterval {ALIVE_S}",
+        "ProxyCommand none",
+        "RequestTTY no",
+        "LogLevel ERROR",
+        *_list_host_options(folder),
+    )
+    return _render_host(_alias(gateway), lines)
+
+
+def _list_host_options(folder: Path) -> tuple[str, ...]:
+    known = f'UserKnownHostsFile "{folder / KNOWN_HOSTS}"'
+    return known, "GlobalKnownHostsFile none", "StrictHostKeyChecking yes", "ControlPath none"
+
+
+def _render_host(names: str, lines: Sequence[str]) -> str:
+    return "\n".join((f"Host {names}", *(f"  {line}" for line in lines), ""))
+
+
+def _alias(gateway: SshGatewayView) -> str:
+    """Return the name of a gateway in the configuration. No guest has this name, because of the dot."""
+    return f"{gateway.name}.gateway"
+
+
+def make_login_folder(parent: Path) -> Path:
+    """Return a new folder for a login whose ssh replaces this program. Remove the folders of logins that have ended."""
+    for folder in parent.glob(f"{PREFIX}*"):
+        if not _is_running(folder.name.removeprefix(PREFIX)):
+            shutil.rmtree(folder, ignore_errors=True)
+    return parent / f"{PREFIX}{os.getpid()}"
+
+
+def _is_running(pid: str) -> bool:
+    if not pid.isdigit():
+        return True
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def check_login_folder(folder: Path) -> None:
+    """Raise BadInput if a path has characters that cannot be written in a configuration of ssh."""
+    if any(character in str(folder.absolute()) for character in "\"'\n%"):
+        raise BadInput(f"{folder}: expected a folder without quotation marks and '%' in its path")

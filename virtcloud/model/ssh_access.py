@@ -1,0 +1,120 @@
+"""SSH access to guests through a gateway: sshd of gateways, grants of users, and certificates for one connection.
+
+A gateway runs one sshd for all clusters. A user proves the identity with a certificate of SBF's SSH authority. Whether
+the user reaches a guest, and until when, is decided by the grants in the gateway's wanted document. The gateway's sshd
+starts no shell: it connects the user's ssh with the sshd of a guest.
+"""
+
+from datetime import datetime
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from virtcloud.model.document import Document
+from virtcloud.model.guest_seed import Peer, PublicKey, Secret
+from virtcloud.model.ssh_keys import UserKey
+from virtcloud.model.values import Address, ClusterKey, LoginName, Name, UserName
+from virtcloud.model.vpn import PendingElement, PortNumber, ServerHost
+
+ACCOUNT: Final = "virtcloud"
+"""The only account of a gateway's sshd, and a principal of each certificate."""
+
+
+class SshListener(Document):
+    """The sshd of a gateway, as the topology describes it."""
+
+    address: ServerHost
+    """The name or IP address by which users reach the gateway."""
+    port: PortNumber = 2222
+    """The TCP port. The gateway's own sshd, for its administrators, usually has port 22."""
+
+
+class SshServer(Document):
+    """What a gateway needs to run its sshd."""
+
+    port: PortNumber
+    """The TCP port."""
+    authority: PublicKey
+    """The public key of the authority that signs the certificates of users."""
+    host_key: Secret
+    """The private host key of the gateway's sshd, in OpenSSH's format."""
+
+
+class SshGrant(Document):
+    """The right of a user to reach the guests of a network with SSH."""
+
+    cluster: str
+    """Id of the cluster for which certificates are made: the network's cluster or a member of the network."""
+    user: UserName
+    expires_at: datetime
+    """The end of the cluster's lease."""
+
+
+class SshGuest(Document):
+    """A guest that users reach with SSH."""
+
+    cluster: str
+    """Id of the guest's cluster."""
+    name: Name
+    """The guest's name."""
+    addresses: Annotated[tuple[Address, ...], Field(min_length=1)]
+    """Addresses of the guest, each with its prefix length."""
+
+
+class SshAccess(Document):
+    """SSH access to a network through a gateway."""
+
+    grants: tuple[SshGrant, ...]
+    """The users who may connect."""
+    guests: tuple[SshGuest, ...]
+    """The guests of the network that have addresses."""
+
+
+class SshGatewayView(Document):
+    """A gateway through which users reach guests with SSH."""
+
+    name: Name
+    """The gateway's name."""
+    address: ServerHost
+    port: PortNumber
+    """The TCP port of its sshd."""
+    host_key: PublicKey
+    """The public host key of its sshd."""
+
+
+class SshAccessView(Document):
+    """The gateways of a cluster that offer SSH, and what the caller may expect of them."""
+
+    cluster: ClusterKey
+    cluster_id: str
+    """Id of the cluster."""
+    gateways: tuple[SshGatewayView, ...]
+    """The gateways in order of preference. None if no gateway of the cluster offers SSH."""
+    pending: tuple[PendingElement, ...] = ()
+    """The elements that have not confirmed the cluster yet."""
+    lease_ends: datetime
+    """When the cluster or its network ends."""
+
+
+class SshCertificateRequest(Document):
+    """A request for a certificate. The private key stays with the caller."""
+
+    public_key: UserKey
+    """The public key to certify."""
+
+
+class SshCertificateView(SshAccessView):
+    """A certificate, with everything that ssh needs to reach the cluster's guests, except the private key."""
+
+    user: UserName
+    """The user whom the certificate identifies."""
+    serial: int
+    """The serial number, which the audit log and the gateway's log name."""
+    certificate: str
+    """The certificate as one line, as in a file that ends in ``-cert.pub``."""
+    expires_at: datetime
+    """When the certificate becomes invalid."""
+    guest_user: LoginName | None = None
+    """The user in the cluster's guests."""
+    peers: tuple[Peer, ...] = ()
+    """The guests of the cluster's network, with their public host keys."""
