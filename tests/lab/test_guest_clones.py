@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import pytest
 from lab_clusters import create, remove
 
-from virtcloud.client.api import Client, Cluster
+from virtcloud.client.api import Client
+from virtcloud.client.cluster import Cluster
 from virtcloud.lab import Lab
 from virtcloud.lab.demo.context import ENTER_CONTAINER
 from virtcloud.lab.snapshot import read_guests

@@ -9,7 +9,8 @@ from virtcloud.cli.cluster_options import ClusterOptions, build_spec, find_unrea
 from virtcloud.cli.cluster_view import format_lease_end
 from virtcloud.cli.options import DurationType, open_client
 from virtcloud.cli.progress import wait_with_progress
-from virtcloud.client.api import Client, Cluster
+from virtcloud.client.api import Client
+from virtcloud.client.cluster import Cluster
 from virtcloud.model.cluster import (
     ClusterService,
     ClusterSpec,

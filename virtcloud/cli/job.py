@@ -9,7 +9,8 @@ import click
 from virtcloud.cli import differences, printing
 from virtcloud.cli.options import DurationType, open_client
 from virtcloud.cli.progress import format_progress, wait_with_progress
-from virtcloud.client.api import Client, Cluster
+from virtcloud.client.api import Client
+from virtcloud.client.cluster import Cluster
 from virtcloud.client.sbf import SbfClient
 from virtcloud.model.cluster import ENDED_STATES, ClusterState
 from virtcloud.model.document import Document

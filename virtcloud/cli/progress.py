@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.table import Table
 
 from virtcloud.cli import groups
-from virtcloud.client.api import Cluster
+from virtcloud.client.cluster import Cluster
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.edge import DEVICE_KINDS
 from virtcloud.model.image import FETCHING, UNPACKING

@@ -7,13 +7,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from virtcloud.client.api import Client, Cluster
+    from virtcloud.client.api import Client
     from virtcloud.client.calls import ANY_VERSION
+    from virtcloud.client.cluster import Cluster
     from virtcloud.client.sbf import DEFAULT_URL, SbfClient
 
 __all__ = ["ANY_VERSION", "DEFAULT_URL", "Client", "Cluster", "SbfClient"]
 
-_MODULES = {"ANY_VERSION": "calls", "Client": "api", "Cluster": "api", "DEFAULT_URL": "sbf", "SbfClient": "sbf"}
+_MODULES = {"ANY_VERSION": "calls", "Client": "api", "Cluster": "cluster", "DEFAULT_URL": "sbf", "SbfClient": "sbf"}
 
 
 def __getattr__(name: str) -> object:

@@ -25,7 +25,8 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from anyio import CapacityLimiter, from_thread, to_thread
 
-from virtcloud.client.api import Client, Cluster, open_progress
+from virtcloud.client.api import Client
+from virtcloud.client.cluster import Cluster, open_progress
 from virtcloud.client.events import ClusterEvent, find_events
 from virtcloud.client.guests import ClusterGuest
 from virtcloud.client.session_stream import SessionStream

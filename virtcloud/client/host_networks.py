@@ -11,7 +11,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from xml.etree import ElementTree as ET
 
-from virtcloud.client.api import Client, Cluster
+from virtcloud.client.api import Client
+from virtcloud.client.cluster import Cluster
 from virtcloud.model.cluster import ClusterSpec
 from virtcloud.model.errors import Conflict, NoSuchNetwork, NotFound, OtherSpec, TimedOut
 from virtcloud.model.values import ClusterKey, Name

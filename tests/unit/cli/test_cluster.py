@@ -8,7 +8,7 @@ import pytest
 from cli_calls import RunCommand
 from fake_machine.clusters import DOCUMENTS, FakeSbf
 
-from virtcloud.client.api import Cluster
+from virtcloud.client.cluster import Cluster
 from virtcloud.model.cluster import ClusterSpec, ClusterState
 from virtcloud.model.values import ClusterKey, UserName
 

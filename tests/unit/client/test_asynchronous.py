@@ -10,8 +10,9 @@ from typing import TypeVar
 import pytest
 
 from virtcloud import AsyncClient
-from virtcloud.client.api import Client, Cluster
+from virtcloud.client.api import Client
 from virtcloud.client.asynchronous import AsyncCluster, AsyncGuest
+from virtcloud.client.cluster import Cluster
 from virtcloud.client.guests import ClusterGuest
 from virtcloud.client.sbf import SbfClient
 from virtcloud.model.cluster import ClusterSpec, ClusterState

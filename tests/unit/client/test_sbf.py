@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from fake_machine.script import Script
 
-from virtcloud.client.api import Client, Cluster
+from virtcloud.client.api import Client
+from virtcloud.client.cluster import Cluster
 from virtcloud.client.sbf import SbfClient
 from virtcloud.model.errors import (
     BadInput,

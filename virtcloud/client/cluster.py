@@ -1,0 +1,298 @@
+"""A virtual cluster as an object of the Python API: its state, its guests, and the waits for a state."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from virtcloud.client.events import ClusterEvent, find_events
+from virtcloud.client.fan_out import DEFAULT_JOBS, ShowFanOut
+from virtcloud.client.guest_commands import (
+    GuestResult,
+    find_batch_logins,
+    make_command,
+    require_success,
+    run_collected,
+)
+from virtcloud.client.guest_copies import get_files, list_sources, put_files
+from virtcloud.client.guests import ClusterGuests
+from virtcloud.client.sbf import SbfClient
+from virtcloud.client.ssh_arguments import DEFAULT_OPTIONS, SshOptions, open_logins
+from virtcloud.model.cluster import ENDED_STATES, LEAVING_STATES, ClusterState
+from virtcloud.model.errors import ClusterFailed, Gone, ServiceUnreachable, TimedOut
+from virtcloud.model.known_hosts import render_known_hosts
+from virtcloud.model.path_check import ClusterVerification
+from virtcloud.model.values import Name, VlanId
+from virtcloud.model.views import ClusterView
+
+ProgressCallback = Callable[[ClusterView], None]
+ShownProgress = ProgressCallback | bool | None
+"""A function that is called with each new view, or True for a progress bar."""
+POLL_S = 1.0
+"""Maximum duration of a long poll, and the pause after a failed long poll, in seconds."""
+PATIENCE_S = 30.0
+"""A waiting method raises an error if SBF does not answer for this many seconds."""
+
+
+@contextmanager
+def open_progress(progress: ShownProgress) -> Iterator[ProgressCallback | None]:
+    """Return the function that a waiting method calls. For True, show a progress bar within the block."""
+    if progress is True:
+        with import_module("virtcloud.client.progress_bar").open_bar() as bar:  # rich takes 0.1 s to import
+            yield bar
+    else:
+        yield progress or None
+
+
+class Cluster:
+    """A cluster. As a context manager, this object deletes the cluster at the end and waits for the removal.
+
+    ``view`` is the last answer of SBF. Waiting methods use long polls, and tolerate an unreachable SBF for half a
+    minute.
+    """
+
+    def __init__(self, sbf: SbfClient, view: ClusterView, clock: Callable[[], float] = time.monotonic) -> None:
+        """Create an object for an existing cluster. ``clock`` returns monotonic seconds."""
+        self._sbf = sbf
+        self._clock = clock
+        self.view = view
+
+    def __repr__(self) -> str:
+        """Return the key, state and VLAN IDs of the last view as text."""
+        return f"<virtcloud.Cluster {self.key} of {self.view.spec.owner}: {self.state}, {self._format_vlans()}>"
+
+    def _format_vlans(self) -> str:
+        return ", ".join(f"VLAN {vlan} at {site}" for site, vlan in sorted(self.vlans.items())) or "no VLAN"
+
+    def __enter__(self) -> Self:
+        """Return this cluster. The end of the context deletes it."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Delete the cluster and wait until it is removed everywhere."""
+        self.delete(wait=True)
+
+    @property
+    def key(self) -> str:
+        """The caller's name for the cluster."""
+        return self.view.key
+
+    @property
+    def state(self) -> ClusterState:
+        """The state in the lifecycle."""
+        return self.view.state
+
+    @property
+    def vlans(self) -> dict[Name, VlanId]:
+        """The VLAN ID at each site."""
+        return self.view.vlans
+
+    @property
+    def guests(self) -> ClusterGuests:
+        """The cluster's guests, by name."""
+        return ClusterGuests(self._sbf, self.key, self.view.id)
+
+    def refresh(self) -> ClusterView:
+        """Read the cluster again."""
+        self.view = self._check_id(self._sbf.cluster(self.key, cluster_id=self.view.id))
+        return self.view
+
+    def wait_active(self, progress: ShownProgress = None, timeout: float | None = None) -> Self:
+        """Wait until the cluster is active. Call ``progress`` with each new view, and at least every second.
+
+        With ``progress=True``, show a progress bar in a terminal or notebook. Raise ClusterFailed with the reason if
+        the cluster fails or ends. Raise TimedOut after ``timeout`` seconds.
+        """
+        with open_progress(progress) as shown:
+            until = frozenset({ClusterState.ACTIVE}) | LEAVING_STATES | ENDED_STATES
+            view = self._wait(until, shown, timeout, "active")
+            if view.state == ClusterState.FAILING:
+                view = self._wait(ENDED_STATES, shown, timeout, "released")
+        if view.state != ClusterState.ACTIVE:
+            raise ClusterFailed(f"cluster {self.key} is {view.state}: {view.reason or 'it was deleted'}")
+        return self
+
+    def wait_ended(self, progress: ShownProgress = None, timeout: float | None = None) -> Self:
+        """Wait until the cluster is removed everywhere. Use ``progress`` and ``timeout`` like :meth:`wait_active`."""
+        with open_progress(progress) as shown:
+            self._wait(ENDED_STATES, shown, timeout, "released")
+        return self
+
+    def verify(self) -> ClusterVerification:
+        """Send packets of the cluster's MTU between all pairs of the cluster's hosts. Return which pairs fail.
+
+        The check needs nothing in the guests. Raise Conflict if the cluster is being configured or is ending.
+        """
+        return self._sbf.verify_cluster(self.key, self.view.id)
+
+    def known_hosts(self) -> str:
+        """Return the host keys of all guests of the cluster's network, as lines for a file ``known_hosts``.
+
+        With these lines, ssh asks no question about a guest's host key. Raise Conflict if the cluster is ending.
+        """
+        return render_known_hosts(self._sbf.peers(self.key, self.view.id).peers)
+
+    def run(  # noqa: PLR0913 - callers pass each argument by its name
+        self,
+        command: str | Sequence[str],
+        *,
+        guests: Sequence[str] = (),
+        stdin: str | bytes | None = None,
+        timeout: float | None = None,
+        wait: float = 0,
+        jobs: int = DEFAULT_JOBS,
+        check: bool = False,
+        options: SshOptions = DEFAULT_OPTIONS,
+        progress: ShowFanOut | None = None,
+    ) -> dict[str, GuestResult]:
+        """Run a command on all guests, or on the named ``guests``, at the same time over ssh. Return results by guest.
+
+        A text is a line for the guest's shell; a sequence has the program and its arguments. ``stdin`` is the standard
+        input of each command. A command that does not end within ``timeout`` seconds is ended. A guest that
+        does not accept logins yet, for example because it boots, is tried again for ``wait`` seconds. At most ``jobs``
+        guests are used at the same time. A command that fails, or a guest that cannot be reached, is a result and no
+        exception. With ``check``, raise GuestsFailed. Raise NotFound for an unknown guest.
+        """
+        made = make_command(command, stdin)
+        with open_logins(self._sbf, self.key, self.view.id) as logins:
+            results = run_collected(logins, options, guests, made, jobs, timeout, progress, wait)
+        if check:
+            require_success(results)
+        return results
+
+    def put(  # noqa: PLR0913 - callers pass each argument by its name
+        self,
+        local: str | Path | Sequence[str | Path],
+        remote: str = "",
+        *,
+        guests: Sequence[str] = (),
+        timeout: float | None = None,
+        jobs: int = DEFAULT_JOBS,
+        options: SshOptions = DEFAULT_OPTIONS,
+        progress: ShowFanOut | None = None,
+    ) -> None:
+        """Copy files or folders to all guests, or to the named ``guests``. The other arguments are those of `run`.
+
+        ``remote`` is a folder in each guest, or the new name of the only file or folder; the default is the user's
+        home. Raise GuestsFailed if the copy failed on any guest; no incomplete file remains. Raise BadInput for a
+        local file that does not exist.
+        """
+        sources = list_sources([local] if isinstance(local, str | Path) else local)
+        with open_logins(self._sbf, self.key, self.view.id) as logins:
+            put_files(find_batch_logins(logins, options, guests), sources, remote, jobs, timeout, progress)
+
+    def get(  # noqa: PLR0913 - callers pass each argument by its name
+        self,
+        remote: str | Sequence[str],
+        local: str | Path = ".",
+        *,
+        guests: Sequence[str] = (),
+        timeout: float | None = None,
+        jobs: int = DEFAULT_JOBS,
+        options: SshOptions = DEFAULT_OPTIONS,
+        progress: ShowFanOut | None = None,
+    ) -> dict[str, Path]:
+        """Copy files or folders from all guests, or from the named ``guests``. Return the local folder of each guest.
+
+        The files of guest g1 are copied into the folder ``local/g1``. ``remote`` are paths or patterns such as
+        ``*.log``. Raise GuestsFailed if the copy failed on any guest; no incomplete file remains.
+        """
+        paths = [remote] if isinstance(remote, str) else remote
+        with open_logins(self._sbf, self.key, self.view.id) as logins:
+            found = find_batch_logins(logins, options, guests)
+            get_files(found, dict.fromkeys(found, paths), Path(local), jobs, timeout, progress)
+        return {name: Path(local) / name for name in found}
+
+    def events(self, timeout: float | None = None) -> Iterator[ClusterEvent]:
+        """Yield the present state and progress, then each change, until the cluster has ended or ``timeout`` seconds.
+
+        Changes of the state, the lease, the VLAN IDs and the elements' progress are events. A value that changes twice
+        within one long poll results in one event.
+        """
+        before = None
+        for view in self.poll_views(timeout):
+            yield from find_events(before, view)
+            before = view
+
+    def poll_views(self, timeout: float | None = None) -> Iterator[ClusterView]:
+        """Yield the cluster's view now and after each long poll, changed or not, at least every second.
+
+        End after the view of the ended cluster, or after ``timeout`` seconds. Raise ServiceUnreachable if SBF does not
+        answer for half a minute.
+        """
+        deadline = None if timeout is None else self._clock() + timeout
+        answered = self._clock()
+        yield self.view
+        while self.view.state not in ENDED_STATES and (deadline is None or self._clock() < deadline):
+            answered = self._poll(answered)
+            yield self.view
+
+    def extend(self, seconds: float) -> Self:
+        """Extend the lease to at least ``seconds`` from now. The call never shortens the lease.
+
+        Raise Conflict if the cluster is ending. Raise Gone if the cluster has ended and another cluster has its key.
+        """
+        self.view = self._sbf.extend_lease(self.key, seconds, *self._fence)
+        return self
+
+    def share(self, *users: str) -> Self:
+        """Allow clusters of these users to join this cluster's network from now on. Idempotent."""
+        return self._share(users, shared=True)
+
+    def unshare(self, *users: str) -> Self:
+        """Forbid new clusters of these users to join. Existing members remain until they end. Idempotent."""
+        return self._share(users, shared=False)
+
+    def _share(self, users: Sequence[str], *, shared: bool) -> Self:
+        for user in users:
+            self.view = self._sbf.share_network(self.key, user, shared=shared, cluster_id=self.view.id)
+        return self
+
+    def delete(self, *, wait: bool = False, progress: ShownProgress = None, timeout: float | None = None) -> Self:
+        """Delete the cluster. Idempotent. With ``wait``, return when the cluster is removed everywhere.
+
+        Never deletes a later cluster with the same key.
+        """
+        try:
+            self.view = self._sbf.delete_cluster(self.key, *self._fence)
+        except Gone:
+            self.refresh()
+        return self.wait_ended(progress, timeout) if wait else self
+
+    @property
+    def _fence(self) -> tuple[int, str, str]:
+        """The arguments that identify this cluster. Earlier versions of SBF compare only attempt and owner."""
+        return self.view.attempt, self.view.spec.owner, self.view.id
+
+    def _wait(
+        self, until: frozenset[ClusterState], progress: ProgressCallback | None, timeout: float | None, goal: str
+    ) -> ClusterView:
+        for view in self.poll_views(timeout):
+            if progress:
+                progress(view)
+            if view.state in until:
+                return view
+        raise TimedOut(f"cluster {self.key} is {self.view.state} after {timeout:g} s, not {goal}; SBF continues")
+
+    def _poll(self, answered: float) -> float:
+        """Run one long poll for a newer view. Return the time of SBF's last answer, as seconds of ``clock``."""
+        try:
+            view = self._sbf.cluster(self.key, self.view.version, POLL_S, self.view.id)
+        except ServiceUnreachable:
+            if self._clock() - answered > PATIENCE_S:
+                raise
+            time.sleep(POLL_S)
+            return answered
+        self.view = self._check_id(view)
+        return self._clock()
+
+    def _check_id(self, view: ClusterView) -> ClusterView:
+        """Return ``view``. Raise ClusterFailed if ``view`` shows a later cluster, which an old SBF may send."""
+        if view.id != self.view.id:
+            raise ClusterFailed(
+                f"cluster {self.key} has ended, and a later cluster has its key now (attempt {view.attempt})"
+            )
+        return view
