@@ -51,10 +51,7 @@ def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
 def _configure(wanted: Mapping[str, Any]) -> None:
     """Set the packet filters first, and the interfaces up last, so that no packet passes unfiltered."""
     for removal, commands in wanted["tables"]:
-        try:
-            _run_nft(commands)
-        except OSError:  # a hook was changed: only a new table can change it back
-            _run_nft(removal + commands)
+        _replace_table(removal, commands)
     if wanted["unwanted"] and _read_table("inet") is not None:
         _run_nft(wanted["unwanted"])
     bridge, port, mtu = wanted["bridge"]["name"], wanted["bridge"]["port"], wanted["mtu"]
@@ -75,6 +72,17 @@ def _configure(wanted: Mapping[str, Any]) -> None:
         )
     )
     _announce(bridge, present[port]["mac"], wanted["addresses"][bridge])
+
+
+def _replace_table(removal: str, commands: str) -> None:
+    try:
+        _run_nft(commands)
+    except OSError:  # a hook was changed: only a new table can change it back
+        try:
+            _run_nft(removal + commands)
+        except OSError as error:
+            family = commands.split()[1]
+            raise OSError(f"{error} (the kernel needs nftables for the family {family}, and NAT for routers)") from error
 
 
 def _route_command(action: str, router: str) -> str:

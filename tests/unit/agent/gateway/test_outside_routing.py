@@ -71,6 +71,7 @@ class Surroundings:
         self.namespaces = ClusterNamespaces(kernel, folder / "namespaces")
         self.outside = OutsideRouting(kernel)
         self.segments = make_segment(100), make_segment(200)
+        self.run("", "sysctl", "-w", "net.ipv4.ip_forward=1")  # as on a gateway that forwards other packets too
         self.ip("link set lo up")
         for vlan in (100, 200):
             bridge = kernel.add_bridge(f"br{vlan}")
@@ -211,6 +212,32 @@ def test_nobody_outside_reaches_a_guest(gateway: Run, address: str) -> None:
         if address.startswith("10."):
             world.ip("route replace 10.0.0.0/24 via 100.64.1.145")
         return world.fetch(address, computer="server")
+
+    assert gateway(work) == "none"
+
+
+@pytest.mark.parametrize(
+    ("computer", "address", "port"),
+    [
+        ("guest100", SERVER, 9090),
+        ("guest100", ADMINISTRATOR, 8080),
+        ("guest100", "100.64.1.145", 8080),
+        ("server", "10.0.0.5", 8080),
+        ("admin", "10.0.0.5", 8080),
+    ],
+)
+def test_a_broken_filter_in_a_namespace_opens_nothing(gateway: Run, computer: str, address: str, port: int) -> None:
+    """The rules in the gateway's main namespace suffice. Packets for guests are routed to the second cluster."""
+
+    def work(world: Surroundings) -> str:
+        world.ip("route replace 10.0.0.0/24 via 100.64.1.145")
+        for path in ("namespaces/c100", "namespaces/c200"):
+            for chain in ("input", "forward"):
+                world.run(path, "nft", "flush", "chain", "inet", "virtcloud", chain)
+                world.run(path, "nft", f"add chain inet virtcloud {chain} {{ policy accept; }}")
+        found = world.fetch(address, port, computer)
+        world.reconcile()
+        return found
 
     assert gateway(work) == "none"
 
