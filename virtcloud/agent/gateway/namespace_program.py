@@ -82,7 +82,9 @@ def _replace_table(removal: str, commands: str) -> None:
             _run_nft(removal + commands)
         except OSError as error:
             family = commands.split()[1]
-            raise OSError(f"{error} (the kernel needs nftables for the family {family}, and NAT for routers)") from error
+            raise OSError(
+                f"{error} (the kernel needs nftables for the family {family}, and NAT for routers)"
+            ) from error
 
 
 def _route_command(action: str, router: str) -> str:
