@@ -1,13 +1,17 @@
-"""VPN access: the throughput of a gateway compared with a plain OpenVPN, and 200 devices in 50 clusters.
+"""VPN access: throughput compared with a plain OpenVPN, joining and leaving a network, and 200 devices in 50 clusters.
 
 The benchmark runs in a lab, in which one processor runs the guest, the gateway and the laptop. The plain OpenVPN has
 the same ciphers and options, but neither ``vlan-tagging`` nor the agent's filters; its tap is a port of the cluster's
 bridge. A guest sends data over TCP to the laptop, for the same time through both, one after the other. The throughputs
 are the medians of several rounds.
+
+A new cluster is reachable when its owner has created a profile, its client has connected and a guest has answered. The
+time begins when the cluster is active. A revoked device is off at the last answer of a guest. The times are medians.
 """
 
 import json
 import os
+import re
 import sys
 import tempfile
 import time
@@ -52,6 +56,9 @@ LAB = {
 }
 ROUNDS, SECONDS = 7, 2.0
 LIMIT_PAUSE_S = 5.0
+WAIT_S = 5.0
+ACCESS_ROUNDS = 5
+REPLY = re.compile(r"^\[([\d.]+)\].*bytes from", re.MULTILINE)
 CLUSTERS, DEVICES = 50, 4
 PLAIN_PORT, PLAIN, PLAIN_PID = 1195, "plain0", "/run/plain.pid"
 STOP_PLAIN = f"kill $(cat {PLAIN_PID}); while [ -e /sys/class/net/{PLAIN} ]; do sleep 0.1; done"
@@ -92,6 +99,7 @@ def run() -> Iterator[Measurement]:
         try:
             with SbfClient(f"unix://{lab.sbf_socket}", timeout=60) as client:
                 yield from _measure_throughput(lab, client)
+                yield from _measure_access(lab, client)
                 yield from _measure_devices(lab, client)
         finally:
             lab.down()
@@ -117,8 +125,8 @@ def _make_profile(client: SbfClient, key: str, device: str) -> tuple[NewVpnProfi
 
 
 def _wait_until_confirmed(client: SbfClient, profile: NewVpnProfile) -> None:
-    while client.profile(profile.cluster, profile.id).pending:
-        time.sleep(0.1)
+    while client.profile(profile.cluster, profile.id, WAIT_S).pending:
+        pass
 
 
 def _measure_throughput(lab: Lab, client: SbfClient) -> Iterator[Measurement]:
@@ -147,6 +155,37 @@ def _measure_throughput(lab: Lab, client: SbfClient) -> Iterator[Measurement]:
     ratio = rate["tagged"] / rate["plain"]
     yield Measurement("throughput of the gateway, compared with the plain OpenVPN", ratio, TIMES, 0.9, at_least=True)
     client.delete_cluster("speed")
+
+
+def _measure_access(lab: Lab, client: SbfClient) -> Iterator[Measurement]:
+    """Measure how long a user needs to join a new cluster, and how soon a revoked device is off."""
+    rounds = [_join_and_revoke(lab, client, f"access{number}") for number in range(ACCESS_ROUNDS)]
+    joined, off = (median(found) for found in zip(*rounds, strict=True))
+    yield Measurement("from an active cluster to the first answer of its guest, with a new profile", joined, "s", 2)
+    yield Measurement("from the request of a revocation to the last answer of a guest", off, "s", 1)
+
+
+def _join_and_revoke(lab: Lab, client: SbfClient, key: str) -> tuple[float, float]:
+    """Join a new cluster, and revoke the device. Return the seconds to the first answer, and to the last answer."""
+    guest = Guest(name="g1", host=HOST, image="busybox", memory_mb=32, addresses=("10.0.0.1/24",))
+    _create(client, key, ClusterSpec(owner="alice", guests=(guest,), vpn=True))
+    started = time.time()
+    profile, text = _make_profile(client, key, key)
+    _wait_until_confirmed(client, profile)
+    device = LaptopVpn(lab, key, namespace=True)
+    device.connect(text)
+    if not device.logs(CONNECTED):
+        raise RuntimeError(device.log)
+    device.move_interface(profile.addresses[0])
+    with ThreadPoolExecutor(1) as pool:
+        series = pool.submit(device.run, "ping", "-D", "-i", "0.05", "-w", "8", "10.0.0.1")
+        time.sleep(3)
+        revoked = time.time()
+        client.revoke_profile(key, profile.id)
+    replies = [float(stamp) for stamp in REPLY.findall(series.result()[1])]
+    device.disconnect()
+    client.delete_cluster(key)
+    return replies[0] - started, replies[-1] - revoked
 
 
 def _start_plain_server(lab: Lab, view: ClusterView, device: LaptopVpn) -> None:

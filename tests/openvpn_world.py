@@ -25,10 +25,10 @@ TEST_FRAME, SOURCE = b"\x88\xb5", b"\x02\x00\x00\x00\x00\x01"  # an EtherType fo
 class StockClient:
     """A stock OpenVPN client as on a laptop."""
 
-    def __init__(self, device: VpnDevice, authority: VpnAuthority, folder: Path, protocol: VpnProtocol = UDP) -> None:
+    def __init__(self, device: VpnDevice, profile: str, folder: Path) -> None:
         self.log = folder / f"client-{time.monotonic_ns()}.log"
         self.profile = folder / f"{self.log.stem}.ovpn"
-        self.profile.write_text(authority.render_profile(device, "127.0.0.1", protocol))
+        self.profile.write_text(profile)
         self.device = f"c{time.monotonic_ns() % 10**8}"
         with self.log.open("w") as log:
             self.process = subprocess.Popen(  # noqa: S603 - OpenVPN
@@ -80,8 +80,12 @@ class GatewayWorld:
         self.segments = (segment,)
         self.gateway.receive(HostWanted(segments=self.segments, vpn=self.authority.server), self.segments)
 
-    def connect(self, device: VpnDevice, protocol: VpnProtocol = UDP) -> StockClient:
-        client = StockClient(device, self.authority, self.folder, protocol)
+    def connect(self, device: VpnDevice, protocol: VpnProtocol = UDP, port: int | None = None) -> StockClient:
+        """Start a client. Without ``port``, the port is that of the gateway's server."""
+        profile = self.authority.render_profile(device, "127.0.0.1", protocol)
+        if port is not None:
+            profile = profile.replace("remote 127.0.0.1 1194", f"remote 127.0.0.1 {port}")
+        client = StockClient(device, profile, self.folder)
         self.clients.append(client)
         return client
 

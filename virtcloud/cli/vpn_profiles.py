@@ -17,7 +17,10 @@ from virtcloud.model.vpn import NewVpnProfile, VpnProfileView
 
 WAIT_S: Final = 60.0
 """The longest wait for the gateways. The profile is valid nevertheless, as soon as a gateway confirms it."""
+WAIT_POLL_S: Final = 5.0
+"""The longest wait of one call of SBF, in seconds."""
 POLL_S: Final = 0.3
+"""Seconds between two calls of an SBF that does not wait."""
 _OTHER_CHARACTERS: Final = re.compile("[^a-z0-9]+")
 
 
@@ -62,8 +65,11 @@ def wait_for_gateways(client: Client, created: VpnProfileView, next_step: str) -
     progress, view, deadline = ProgressLines(_describe_pending), created, time.monotonic() + WAIT_S
     while view.revoked_at is None and not find_ready_gateways(view) and time.monotonic() < deadline:
         progress(view)
-        time.sleep(POLL_S)
-        view = client.sbf.profile(view.cluster, view.id)
+        asked = time.monotonic()
+        changed = client.sbf.profile(view.cluster, view.id, WAIT_POLL_S)
+        if changed == view:
+            time.sleep(max(0.0, POLL_S - (time.monotonic() - asked)))
+        view = changed
     if view.revoked_at is not None:
         click.echo(f"virtcloud: the profile was revoked at {format_utc(view.revoked_at)}", err=True)
     elif ready := find_ready_gateways(view):

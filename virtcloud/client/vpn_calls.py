@@ -31,9 +31,16 @@ class VpnCalls(SbfCalls):
         answer = self._connection.send("GET", f"{_path(key)}/profiles", query=flag_query(revoked=revoked))
         return self._documents(VpnProfileView, answer)
 
-    def profile(self, key: str, profile: str) -> VpnProfileView:
-        """Return a profile. Raise NotFound if the cluster has no such profile."""
-        return self._document(VpnProfileView, self._connection.send("GET", _profile_path(key, profile)))
+    def profile(self, key: str, profile: str, wait: float = 0) -> VpnProfileView:
+        """Return a profile. Raise NotFound if the cluster has no such profile.
+
+        If elements have not confirmed the profile, wait at most ``wait`` seconds until these elements change. A former
+        SBF does not wait.
+        """
+        query = {"wait": wait} if wait else None
+        return self._document(
+            VpnProfileView, self._connection.send("GET", _profile_path(key, profile), query=query, wait=wait)
+        )
 
     def revoke_profile(self, key: str, profile: str) -> VpnProfileView:
         """Revoke a profile. Idempotent. Raise NotFound if the cluster has no such profile."""

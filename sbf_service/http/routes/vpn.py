@@ -7,6 +7,7 @@ from http import HTTPStatus
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
+from fastapi.concurrency import run_in_threadpool
 
 from sbf_service.bootstrap import SbfService
 from sbf_service.domain.rights import Action, ProtectedResource, is_allowed
@@ -18,11 +19,12 @@ from sbf_service.http.auth.authorization import (
     authorize_element,
     describe_cluster,
 )
-from sbf_service.http.operations import Operation
+from sbf_service.http.operations import Operation, Wait, wait_until_newer
 from sbf_service.http.problems import problem_responses
 from sbf_service.http.routes.clusters import IdQuery, KeyPath, UserPath
 from sbf_service.store import vpn_profiles, vpn_users
 from sbf_service.store.clusters import get_cluster, require_cluster
+from sbf_service.store.elements import confirmation_topic
 from sbf_service.store.leases import record_agent_heartbeat
 from sbf_service.store.unit_of_work import Unit
 from sbf_service.store.vpn_profiles import NewDevice
@@ -43,6 +45,8 @@ from virtcloud.model.vpn import (
 ProfilePath = Annotated[str, Path(description="The profile's ID.", pattern="^[0-9a-f]{1,64}$")]
 RevokedQuery = Annotated[bool, Query(description="Also return revoked profiles.")]
 SECRET_BYTES = 32
+REREAD_S = 0.3
+"""Seconds between two readings of a profile during a wait. Only the first pending element wakes the wait."""
 PROBLEMS = problem_responses(404, 409, 422)
 INVITED_ACTIONS = frozenset({Action.JOIN_NETWORK, Action.READ_VPN, Action.REVOKE_VPN})
 """What a user who is invited to a cluster may do, but only with profiles of the user's own devices."""
@@ -93,18 +97,31 @@ def list_vpn_profiles(
 
 
 @router.get("/profiles/{profile}", responses=PROBLEMS)
-def get_vpn_profile(
+async def get_vpn_profile(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter by its name
     key: KeyPath,
     profile: ProfilePath,
     caller: CurrentCaller,
     service: CurrentService,
+    wait: Wait = 0,
     id: IdQuery = None,  # noqa: A002 - the word of the API
 ) -> VpnProfileView:
-    """Return a profile, with the elements that have not confirmed it yet."""
-    with service.store.read() as unit:
-        user = authorize_vpn(unit, caller, Action.READ_VPN, key, id)
-        _check_own(unit, key, profile, user, id)
-        return vpn_profiles.get_profile(unit, key, profile, id)
+    """Return a profile, with the elements that have not confirmed it yet.
+
+    With ``wait``, wait until these elements, or their errors, change.
+    """
+
+    def read() -> VpnProfileView:
+        with service.store.read() as unit:
+            user = authorize_vpn(unit, caller, Action.READ_VPN, key, id)
+            _check_own(unit, key, profile, user, id)
+            return vpn_profiles.get_profile(unit, key, profile, id)
+
+    view = await run_in_threadpool(read)
+    if not view.pending or wait <= 0:
+        return view
+    topic = confirmation_topic(view.pending[0].element)
+    await wait_until_newer(service.change_feed, topic, lambda: int(read() != view), 0, wait, REREAD_S)
+    return await run_in_threadpool(read)
 
 
 @router.delete("/profiles/{profile}", responses=PROBLEMS)

@@ -19,6 +19,7 @@ from sbf_fakes.world import World, make_world, spec
 from sbf_service.server import make_server_config
 from virtcloud.cli import main
 from virtcloud.cli.vpn_profiles import derive_device_name
+from virtcloud.client.sbf import SbfClient
 from virtcloud.model.access import Role
 from virtcloud.model.vpn import VpnServer
 
@@ -39,6 +40,9 @@ class Served:
         file.write_text(self.world.token(Role.USER, user))
         file.chmod(0o600)
         return CliRunner().invoke(main, ["--url", self.url, "--token-file", str(file), "access", *arguments])
+
+    def connect(self) -> SbfClient:
+        return SbfClient(self.url, token=lambda: self.world.token(Role.USER, "alice"))
 
 
 @contextmanager
@@ -86,6 +90,19 @@ def test_a_profile_is_written_for_its_owner_only(served: Served) -> None:
     assert "ready: connect with" in result.stderr
     assert grants_of(served.world, "brno-gw")[0].device == "laptop"
     assert "PRIVATE KEY" not in str([row.why for row in served.world.audit()])
+
+
+def test_a_call_waits_until_elements_confirm_a_profile(served: Served) -> None:
+    """The gateway stays silent, so its profile stays pending until its agent answers again."""
+    served.world.dead_hosts |= {"brno-gw", "brno-gw2"}
+    served.run("profile", "demo", "--device", "laptop", "--no-wait")
+    with served.connect() as client:
+        (created,) = client.profiles("demo")
+        begin = time.monotonic()
+        assert client.profile("demo", created.id, wait=0.5).pending
+        assert time.monotonic() - begin >= 0.5
+        threading.Timer(0.2, served.world.dead_hosts.clear).start()
+        assert client.profile("demo", created.id, wait=20).pending != created.pending
 
 
 def test_a_profile_is_ready_when_one_gateway_confirmed(served: Served) -> None:

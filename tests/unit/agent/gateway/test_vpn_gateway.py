@@ -11,10 +11,8 @@ import struct
 import threading
 import time
 from collections.abc import Callable
-from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -24,12 +22,9 @@ from vpn_documents import PORTS, VpnAuthority, make_server
 from virtcloud.agent.gateway import openvpn_processes, vpn_gateway
 from virtcloud.agent.gateway.openvpn_config import DEVICES, MAX_MACS
 from virtcloud.agent.gateway.vpn_difference import EndVpnSessions
-from virtcloud.agent.network.kernel import NetlinkKernel
 from virtcloud.agent.own_processes import list_own_processes, open_processes, read_start_time
 from virtcloud.model.errors import Refused, Unsafe
 from virtcloud.model.vpn import VpnProtocol
-
-Run = Callable[[Callable[[], object]], object]
 
 pytestmark = pytest.mark.skipif(not OPENVPN, reason="NOT TESTED: openvpn is not installed")
 
@@ -49,32 +44,6 @@ def read_tag(world: GatewayWorld, client: StockClient, protocol: VpnProtocol = U
                 continue
             status, *_, tag, _ = struct.unpack("IIIHHHH", controls[0][2])
             return tag & 0xFFF if status & TP_STATUS_VLAN_VALID else None
-
-
-@pytest.fixture(scope="module")
-def authority() -> VpnAuthority:
-    return VpnAuthority()
-
-
-@pytest.fixture
-def in_world(in_namespace: Run, authority: VpnAuthority) -> Callable[..., Any]:
-    """Return a function that runs code with a gateway whose server for UDP is running."""
-
-    def run(work: Callable[[GatewayWorld], object], *protocols: VpnProtocol) -> object:
-        def run_opened() -> object:
-            with TemporaryDirectory(prefix="vpn-") as temporary, closing(NetlinkKernel()) as kernel:
-                kernel.change(kernel._index("lo"), up=True)
-                world = GatewayWorld(kernel, Path(temporary), authority)
-                try:
-                    for protocol in protocols or (UDP,):
-                        world.gateway.ensure_server(protocol, authority.server)
-                    return work(world)
-                finally:
-                    world.close()
-
-        return in_namespace(run_opened)
-
-    return run
 
 
 def test_a_device_with_a_grant_joins_its_vlan(in_world: Callable[..., Any], authority: VpnAuthority) -> None:

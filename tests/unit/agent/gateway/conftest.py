@@ -1,0 +1,42 @@
+"""Fixtures of the tests of gateways: an authority, and a gateway with real OpenVPN servers on the real kernel."""
+
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from openvpn_world import UDP, GatewayWorld
+from vpn_documents import VpnAuthority
+
+from virtcloud.agent.network.kernel import NetlinkKernel
+from virtcloud.model.vpn import VpnProtocol
+
+Run = Callable[[Callable[[], object]], object]
+
+
+@pytest.fixture(scope="module")
+def authority() -> VpnAuthority:
+    return VpnAuthority()
+
+
+@pytest.fixture
+def in_world(in_namespace: Run, authority: VpnAuthority) -> Callable[..., Any]:
+    """Return a function that runs code with a gateway whose server for UDP is running."""
+
+    def run(work: Callable[[GatewayWorld], object], *protocols: VpnProtocol) -> object:
+        def run_opened() -> object:
+            with TemporaryDirectory(prefix="vpn-") as temporary, closing(NetlinkKernel()) as kernel:
+                kernel.change(kernel._index("lo"), up=True)
+                world = GatewayWorld(kernel, Path(temporary), authority)
+                try:
+                    for protocol in protocols or (UDP,):
+                        world.gateway.ensure_server(protocol, authority.server)
+                    return work(world)
+                finally:
+                    world.close()
+
+        return in_namespace(run_opened)
+
+    return run

@@ -1,0 +1,118 @@
+"""Floods of a gateway's OpenVPN servers: packets without a key, silent connections, and repeated first packets."""
+
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import pytest
+from openvpn_world import OPENVPN, TCP, UDP, GatewayWorld
+from vpn_documents import PORTS, VpnAuthority
+
+pytestmark = pytest.mark.skipif(not OPENVPN, reason="NOT TESTED: openvpn is not installed")
+
+JUNK, SILENT = 5000, 120
+CONNECT_S = 10.0
+
+
+def read_memory_kb(pid: int) -> int:
+    (line,) = (line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmRSS"))
+    return int(line.split()[1])
+
+
+def send_junk() -> None:
+    """Send packets with random content, and packets that look like the first packet of a client without a key."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        for number in range(JUNK):
+            first = bytes((10 << 3 if number % 2 else 7 << 3,))
+            sender.sendto(first + os.urandom(400), ("127.0.0.1", PORTS[UDP]))
+
+
+@contextmanager
+def silent_connections() -> Iterator[None]:
+    """Open TCP connections. A third of them is silent, a third sends junk, and a third announces a packet."""
+    with ExitStack() as stack:
+        for number in range(SILENT):
+            stream = stack.enter_context(socket.create_connection(("127.0.0.1", PORTS[TCP])))
+            if number % 3:
+                stream.sendall(os.urandom(200) if number % 3 == 1 else b"\x04\x00")
+        yield
+
+
+def connect_s(world: GatewayWorld, authority: VpnAuthority, name: str, protocol: Any) -> float:  # noqa: ANN401
+    """Connect a device. Return how long this takes, in seconds."""
+    device = authority.make_device(name)
+    world.grant(*(grant for segment in world.segments for grant in segment.grants), device.grant("10.0.0.200/24"))
+    begin = time.monotonic()
+    world.connect(device, protocol).wait_until_connected()
+    return time.monotonic() - begin
+
+
+def test_packets_without_a_key_delay_no_device(in_world: Callable[..., Any], authority: VpnAuthority) -> None:
+    def work(world: GatewayWorld) -> object:
+        before = read_memory_kb(world.pid())
+        send_junk()
+        return connect_s(world, authority, "laptop", UDP), read_memory_kb(world.pid()) - before
+
+    seconds, grown_kb = in_world(work)
+    assert seconds < CONNECT_S
+    assert grown_kb < 4096
+
+
+def test_silent_tcp_connections_delay_no_device(in_world: Callable[..., Any], authority: VpnAuthority) -> None:
+    def work(world: GatewayWorld) -> object:
+        with silent_connections():
+            return connect_s(world, authority, "laptop", TCP)
+
+    assert in_world(work, UDP, TCP) < CONNECT_S
+
+
+@contextmanager
+def repeated(packet: bytes) -> Iterator[None]:
+    """Repeat a packet from many ports until the block ends."""
+    stop = Event()
+
+    def send() -> None:
+        while not stop.is_set():
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+                for _ in range(20):
+                    sender.sendto(packet, ("127.0.0.1", PORTS[UDP]))
+            time.sleep(0.002)
+
+    thread = Thread(target=send)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_repeated_first_packets_end_no_connection(in_world: Callable[..., Any], authority: VpnAuthority) -> None:
+    """Somebody recorded the first packet of a device. Meanwhile, other devices connect by TCP."""
+
+    def work(world: GatewayWorld) -> object:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as recorder:
+            recorder.bind(("127.0.0.1", 0))
+            recorder.settimeout(20)
+            port = recorder.getsockname()[1]
+            victim = authority.make_device("recorded")
+            recording = world.connect(victim, port=port)
+            packet = recorder.recv(2048)
+            recording.close()
+        connect_s(world, authority, "present", UDP)
+        before = read_memory_kb(world.pid())
+        with repeated(packet):
+            time.sleep(3)
+            seconds = connect_s(world, authority, "late", TCP)
+        profiles = {connection.profile for connection in world.gateway.connections}
+        return seconds, profiles, read_memory_kb(world.pid()) - before
+
+    seconds, profiles, grown_kb = in_world(work, UDP, TCP)
+    assert seconds < CONNECT_S
+    assert profiles == {"present", "late"}
+    assert grown_kb < 8192
