@@ -65,6 +65,7 @@ class RightScope(Enum):
     OWN = "resources of the caller"
     SITES = "resources at the caller's sites"
     ELEMENT = "resources on the caller's element"
+    HOST = "resources on the caller's element, if the element is a host"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,8 @@ class ProtectedResource:
     owner: str | None = None
     sites: frozenset[Name] = field(default_factory=frozenset)
     elements: frozenset[Name] = field(default_factory=frozenset)
+    hosts: frozenset[Name] = field(default_factory=frozenset)
+    """The elements that are hosts."""
 
 
 WHOLE_SERVICE = ProtectedResource()
@@ -130,7 +133,7 @@ RIGHTS: Mapping[Role, Mapping[Action, RightScope]] = {
     Role.OPERATOR: dict.fromkeys(Action, RightScope.ALL),
     Role.AGENT: {
         Action.READ_CLUSTER: RightScope.ELEMENT,
-        Action.END_CLUSTER: RightScope.ELEMENT,
+        Action.END_CLUSTER: RightScope.HOST,  # an agent of a gateway has no jobs whose clusters end
         Action.READ_ELEMENT: RightScope.ELEMENT,
         Action.REPORT_FOR_ELEMENT: RightScope.ELEMENT,
         Action.READ_IMAGE: RightScope.ELEMENT,
@@ -173,6 +176,8 @@ def is_allowed(principal: Principal, action: Action, resource: ProtectedResource
             return bool(resource.sites & principal.sites)
         case RightScope.ELEMENT:
             return principal.name in resource.elements
+        case RightScope.HOST:
+            return principal.name in resource.hosts
         case None:
             return False
 

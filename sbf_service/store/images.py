@@ -17,11 +17,12 @@ from sbf_service.domain.image_rules import (
 from sbf_service.store.cluster_queries import NOT_ENDED, parse_image_sources, parse_spec, split_ids
 from sbf_service.store.columns import NAME_TYPE
 from sbf_service.store.quotas import IS_STORED, find_limits, read_stored_bytes
-from sbf_service.store.tables import ClusterRow, PlacementRow
+from sbf_service.store.tables import ClusterRow, ElementRow, PlacementRow
 from sbf_service.store.unit_of_work import Unit, read_topology, read_topology_version, record_audit
 from sbf_service.store.user_tables import CertificationRow, ImageRow, ImageShareRow
 from virtcloud.model.access import QuotaLimits, Role
 from virtcloud.model.cluster import ClusterSpec
+from virtcloud.model.element import ElementKind
 from virtcloud.model.errors import Conflict, NameTaken, NotFound
 from virtcloud.model.image import (
     Architecture,
@@ -193,11 +194,14 @@ def find_usable_sources(unit: Unit, spec: ClusterSpec) -> dict[Name, ImageSource
     return {image.name: image.source for image in images}
 
 
-def find_elements_using(unit: Unit, name: Name) -> frozenset[Name]:
-    """Return the elements of the running clusters that use an image."""
+def find_hosts_using(unit: Unit, name: Name) -> frozenset[Name]:
+    """Return the hosts of the running clusters that use an image."""
     ids = [cluster for cluster, _, names in _find_uses(unit) if name in names]
-    placed = select(PlacementRow.element).where(
-        PlacementRow.cluster_id.in_(ids), PlacementRow.removed_revision.is_(None)
+    placed = (
+        select(PlacementRow.element)
+        .join(ElementRow, ElementRow.name == PlacementRow.element)
+        .where(PlacementRow.cluster_id.in_(ids), PlacementRow.removed_revision.is_(None))
+        .where(ElementRow.kind == ElementKind.HOST)
     )
     return frozenset(Name(element) for element in unit.session.scalars(placed)) if ids else frozenset()
 

@@ -36,6 +36,7 @@ from sbf_service.store.revisions import require_element
 from sbf_service.store.unit_of_work import Store, Unit
 from virtcloud.model.access import Role
 from virtcloud.model.cluster import ClusterRequest
+from virtcloud.model.element import ElementKind
 from virtcloud.model.errors import Forbidden, NotFound, TooManyRequests, VirtcloudError
 from virtcloud.model.values import ClusterKey, Name, UserName
 from virtcloud.model.views import ClusterView
@@ -278,7 +279,8 @@ def describe_cluster(view: ClusterView) -> ProtectedResource:
     """Return a cluster as the resource of a right."""
     sites = frozenset(placement.site for placement in view.placements)
     elements = frozenset(placement.element for placement in view.placements)
-    return ProtectedResource(f"cluster {view.key}", owner=view.spec.owner, sites=sites, elements=elements)
+    hosts = frozenset(placement.element for placement in view.placements if placement.kind is ElementKind.HOST)
+    return ProtectedResource(f"cluster {view.key}", owner=view.spec.owner, sites=sites, elements=elements, hosts=hosts)
 
 
 def describe_request(request: ClusterRequest) -> ProtectedResource:

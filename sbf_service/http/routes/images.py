@@ -64,7 +64,7 @@ def list_images(caller: CurrentCaller, service: CurrentService) -> list[Catalogu
     with service.store.read() as unit:
         found = images.list_images(unit, caller.principal.name if scope is RightScope.OWN else None)
         if scope is RightScope.ELEMENT:
-            return [image for image in found if caller.principal.name in images.find_elements_using(unit, image.name)]
+            return [image for image in found if caller.principal.name in images.find_hosts_using(unit, image.name)]
         return found
 
 
@@ -269,5 +269,5 @@ def _is_visible(unit: Unit, caller: Caller, image: CatalogueImage) -> bool:
     if caller.is_unrestricted(Action.READ_IMAGE):
         return True
     if find_scope(caller.principal, Action.READ_IMAGE) is RightScope.ELEMENT:
-        return caller.principal.name in images.find_elements_using(unit, image.name)
+        return caller.principal.name in images.find_hosts_using(unit, image.name)
     return may_use(image, caller.principal.name)

@@ -184,6 +184,11 @@ HOLDERS = {
     Role.SCHEDULER: ("pbs",),
     Role.JOB_STARTER: ("brno-h1",),
 }
+GATEWAY_OWN = OWN[Role.AGENT] - {"delete_cluster", "get_image", "get_image_content", "verify_image"}
+"""The operations permitted to the agent of gateway brno-gw on alice's cluster, on site brno and on the gateway.
+
+A gateway runs neither jobs nor guests, so its agent may not end clusters or read images.
+"""
 LAST = ("delete_cluster", "revoke_token")
 URL_IMAGE = {
     "sha256": "0" * 64,
@@ -209,10 +214,10 @@ def world(tmp_path: Path) -> Iterator[World]:
     installation.close()
 
 
-def target(call: str, path: str, *, own: bool) -> tuple[str, object]:
+def target(call: str, path: str, *, own: bool, agent: str = "h1") -> tuple[str, object]:
     """Return the path and the body of a call, on the resources of alice and brno, or of bob and praha."""
     site, owner, key = ("brno", "alice", "hers") if own else ("praha", "bob", "his")
-    element = f"{site}-sw1" if call in OF_DEVICES else f"{site}-h1"
+    element = f"{site}-sw1" if call in OF_DEVICES else f"{site}-{agent}"
     part = {"site": three_sites().site(Name(site)).model_dump(mode="json")}
     key = f"new-{key}" if call == "put_cluster" else key
     bodies: dict[str, object] = {
@@ -289,14 +294,14 @@ UNKNOWN = {f"cluster {key} is not known" for key in KEYS} | {
 }
 
 
-def permitted_calls(world: World, token: str, *, own: bool) -> set[str]:
+def permitted_calls(world: World, token: str, *, own: bool, agent: str = "h1") -> set[str]:
     """Call every operation. Return the operations that were not denied."""
 
     async def run() -> set[str]:
         allowed = set()
         async with client(world.service, token) as http:
             for call, method, path in calls():
-                url, document = target(call, path, own=own)
+                url, document = target(call, path, own=own, agent=agent)
                 answer = await http.request(method, url, json=document, headers={"if-match": "*"})
                 allowed |= set() if is_denied(answer) else {call}
         return allowed
@@ -389,3 +394,11 @@ def test_a_site_administrator_reads_no_audit_rows_of_other_sites(world: World) -
     rows = ask(world, "GET", "/v1/audit?cluster=his", token=token).json()
     assert {row["cluster_id"] for row in rows} == {hers}
     assert {row["cluster_id"] for row in ask(world, "GET", "/v1/audit?cluster=his").json()} == {his, hers}
+
+
+def test_a_gateways_token_reads_and_reports_for_itself(world: World) -> None:
+    assert permitted_calls(world, world.token(Role.AGENT, "brno-gw"), own=True, agent="gw") == GATEWAY_OWN
+
+
+def test_a_gateways_token_opens_nothing_of_other_sites(world: World) -> None:
+    assert permitted_calls(world, world.token(Role.AGENT, "brno-gw"), own=False, agent="gw") == OTHERS[Role.AGENT]

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import uvicorn
 from click.testing import CliRunner, Result
+from pydantic import SecretStr
 from sbf_fakes.vpn_world import furnish, gateway, grants_of, topology_with_gateways
 from sbf_fakes.world import World, make_world, spec
 
@@ -42,7 +43,7 @@ class Served:
         return CliRunner().invoke(main, ["--url", self.url, "--token-file", str(file), "access", *arguments])
 
     def connect(self) -> SbfClient:
-        return SbfClient(self.url, token=lambda: self.world.token(Role.USER, "alice"))
+        return SbfClient(self.url, token=lambda: SecretStr(self.world.token(Role.USER, "alice")))
 
 
 @contextmanager

@@ -18,7 +18,13 @@ EVERYBODY = (ALICE, IVO, EVA, AGENT, PBS, STARTER)
 
 OWN = ProtectedResource("cluster a", owner="alice", sites=frozenset({Name("praha")}))
 AT_BRNO = ProtectedResource("cluster b", owner="bob", sites=frozenset({Name("brno"), Name("praha")}))
-ON_HOST = ProtectedResource("cluster h", owner="bob", elements=frozenset({Name("brno-h1"), Name("brno-sw1")}))
+ON_HOST = ProtectedResource(
+    "cluster h",
+    owner="bob",
+    elements=frozenset({Name("brno-h1"), Name("brno-sw1")}),
+    hosts=frozenset({Name("brno-h1")}),
+)
+ON_GATEWAY = ProtectedResource("cluster g", owner="bob", elements=ON_HOST.elements, hosts=frozenset({Name("brno-h2")}))
 ON_STARTER = ProtectedResource("cluster j", owner="bob", elements=frozenset({Name("brno-h9"), Name("brno-sw1")}))
 ELSEWHERE = ProtectedResource("cluster p", owner="bob", sites=frozenset({Name("praha")}))
 IMAGE = ProtectedResource("image a", owner="alice")
@@ -42,6 +48,7 @@ OTHER = ProtectedResource("element brno-h2", elements=frozenset({Name("brno-h2")
         (Action.END_CLUSTER, OWN, {"alice", "eva", "pbs"}),
         (Action.END_CLUSTER, AT_BRNO, {"ivo", "eva", "pbs"}),
         (Action.END_CLUSTER, ON_HOST, {"eva", "pbs", "brno-h1"}),
+        (Action.END_CLUSTER, ON_GATEWAY, {"eva", "pbs"}),
         (Action.EXTEND_CLUSTER, ON_HOST, {"eva", "pbs"}),
         (Action.EXTEND_CLUSTER, OWN, {"alice", "eva", "pbs"}),
         (Action.SHARE_CLUSTER, OWN, {"alice", "eva"}),
