@@ -59,6 +59,8 @@ EVERY_CALL = frozenset(
         "get_site_topology",
         "put_site_topology",
         "preview_site_topology",
+        "get_ssh_access",
+        "create_ssh_certificate",
         "list_elements",
         "get_element",
         "get_wanted",
@@ -110,6 +112,8 @@ READ_IMAGES = frozenset({"list_images", "get_image", "get_image_content", "verif
 READ_VPN = frozenset(
     {"list_vpn_profiles", "get_vpn_profile", "revoke_vpn_profile", "list_vpn_connections", "list_vpn_invitations"}
 )
+PERSONAL = frozenset({"create_ssh_certificate"})
+"""Operations for a cluster's owner and the users who are invited, not for operators."""
 READ_SITES = frozenset({"list_sites", "get_site", "get_pool"})
 READ_TOPOLOGY = frozenset({"get_topology", "get_site_topology", "get_preparation", "list_elements", "get_element"})
 
@@ -123,7 +127,7 @@ OWN: dict[Role, frozenset[str]] = {
     | READ_IMAGES
     | {"share_image", "remove_image"}
     | READ_VPN
-    | {"create_vpn_profile", "invite_vpn_user", "withdraw_vpn_invitation"}
+    | {"create_vpn_profile", "invite_vpn_user", "withdraw_vpn_invitation", "get_ssh_access", "create_ssh_certificate"}
     | {"get_audit", "get_quota", "list_keys", "add_key", "remove_key"},
     Role.SITE_ADMINISTRATOR: FOR_EVERYBODY
     | LISTS
@@ -144,7 +148,7 @@ OWN: dict[Role, frozenset[str]] = {
     | READ_VPN
     | {"certify_image", "revoke_certification"}
     | {"get_difference", "reconcile_element", "list_ports", "adopt_ports", "release_ports"},
-    Role.OPERATOR: EVERY_CALL,
+    Role.OPERATOR: EVERY_CALL - PERSONAL,
     Role.AGENT: FOR_EVERYBODY
     | LISTS
     | READ_IMAGES
@@ -169,7 +173,7 @@ For a job starter, ``put_cluster`` is not in the table, because the batch server
 OTHERS: dict[Role, frozenset[str]] = {
     Role.USER: FOR_EVERYBODY | LISTS | READ_SITES | ADD_IMAGES,
     Role.SITE_ADMINISTRATOR: FOR_EVERYBODY | LISTS | READ_SITES | READ_TOPOLOGY | ADD_IMAGES | READ_IMAGES,
-    Role.OPERATOR: EVERY_CALL,
+    Role.OPERATOR: EVERY_CALL - PERSONAL,
     Role.AGENT: FOR_EVERYBODY | LISTS | {"list_images"},
     Role.SCHEDULER: OWN[Role.SCHEDULER],
     Role.JOB_STARTER: FOR_EVERYBODY | LISTS | {"get_cluster", "get_peers", "list_guests", "get_guest"},
@@ -198,6 +202,7 @@ URL_IMAGE = {
     "url": "https://example.org/a.qcow2",
 }
 FINGERPRINT = "SHA256:" + "a" * 43
+PUBLIC_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAICV4Rg1MXTHEvoTqFY3ldwZh9dYVIQFVY1pW0Sx6tWc3"
 OF_DEVICES = frozenset({"get_difference", "reconcile_element", "list_ports", "adopt_ports", "release_ports"})
 
 
@@ -239,7 +244,8 @@ def target(call: str, path: str, *, own: bool, agent: str = "h1") -> tuple[str, 
         "report_trouble": {"revision": 1, "message": "x"},
         "create_token": {"name": owner, "role": "operator"},
         "put_quota": {"clusters": 7},
-        "add_key": {"key": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAICV4Rg1MXTHEvoTqFY3ldwZh9dYVIQFVY1pW0Sx6tWc3"},
+        "add_key": {"key": PUBLIC_KEY},
+        "create_ssh_certificate": {"public_key": PUBLIC_KEY},
         "answer_for_job": {"runs": False},
         "create_vpn_profile": {"device": "laptop", "csr": CSR},
         "report_vpn_connections": {"connections": []},
