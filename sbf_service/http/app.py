@@ -74,6 +74,11 @@ def create_app(service: SbfService) -> FastAPI:
     app.add_middleware(AuthenticationMiddleware, service=service)
     app.add_middleware(Version01Middleware)
     app.add_middleware(RequestTimingMiddleware, metrics=service.metrics)
+    _include_routes(app)
+    return app
+
+
+def _include_routes(app: FastAPI) -> None:
     denied = problem_responses(401, 403, 429)
     resources = (
         clusters,
@@ -97,7 +102,6 @@ def create_app(service: SbfService) -> FastAPI:
     app.include_router(vpn.authority_router, responses=denied)
     app.include_router(monitoring.metrics_router, responses=denied)
     app.include_router(monitoring.health_router)
-    return app
 
 
 def _document_problems(app: FastAPI) -> None:

@@ -29,9 +29,10 @@ from sbf_service.store.cluster_queries import (
     read_cluster_statuses,
 )
 from sbf_service.store.guest_seeds import find_network_hosts
+from sbf_service.store.guest_tables import GuestPowerRow
 from sbf_service.store.revisions import increment_revisions, require_element
 from sbf_service.store.service_ids import release_service_id
-from sbf_service.store.tables import ClaimRow, ClusterRow, ElementRow, GuestPowerRow, PlacementRow
+from sbf_service.store.tables import ClaimRow, ClusterRow, ElementRow, PlacementRow
 from sbf_service.store.unit_of_work import Unit, record_audit
 from virtcloud.model.cluster import ENDED_STATES, WANTED_STATES, ClusterState
 from virtcloud.model.element import ElementKind

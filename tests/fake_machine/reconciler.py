@@ -16,7 +16,8 @@ from virtcloud.agent.difference import (
     StopGuests,
     digest,
 )
-from virtcloud.agent.network.guest_filters import ObservedFilters, list_elements
+from virtcloud.agent.network.guest_filters import list_elements
+from virtcloud.agent.network.observed_filters import ObservedFilters
 from virtcloud.model.errors import BadInput, Refused, VirtcloudError
 from virtcloud.model.wanted import HostWanted, Segment, WantedDocument
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from virtcloud.agent import log
 from virtcloud.agent.capacity import CapacityReporter
@@ -149,6 +150,29 @@ def serve_job_socket(  # noqa: PLR0913, PLR0917 - the dependencies
         removals.stop(STOP_TIMEOUT_S)
 
 
+def _make_reconciler(  # noqa: PLR0913, PLR0917 - the dependencies
+    element: Name,
+    settings: AgentSettings,
+    sbf: SbfClient,
+    host: Any,  # noqa: ANN401 - the module of the host's adapters is imported at run time
+    stop: StopSignal,
+    progress: Callable[[], object],
+) -> HostReconciler:
+    timing = ReconcileTiming(settings.timing.check, settings.timing.retry_first, settings.timing.retry_most)
+    return HostReconciler(
+        element,
+        sbf,
+        host,
+        stop,
+        timing,
+        progress=progress,
+        report_capacity=CapacityReporter(element, sbf).report,
+        starts_at_once=count_starts(settings.guests.starts_per_processor),
+        boot=HostBoot(settings.state / "boot"),
+        receive=host.receive,
+    )
+
+
 def _reconcile(element: Name, settings: AgentSettings, stop: StopSignal, supervisor: ThreadSupervisor) -> None:
     """Reconcile the host and serve the job socket until the stop is requested."""
     adapters = _import_adapters()
@@ -165,20 +189,7 @@ def _reconcile(element: Name, settings: AgentSettings, stop: StopSignal, supervi
         sbf_client(settings, settings.token_file) as session_sbf,
         sbf_client(settings, settings.token_file) as vpn_sbf,
     ):
-        timing = ReconcileTiming(settings.timing.check, settings.timing.retry_first, settings.timing.retry_most)
-        report_capacity = CapacityReporter(element, sbf).report
-        reconciler = HostReconciler(
-            element,
-            sbf,
-            host,
-            stop,
-            timing,
-            progress=supervisor.report_progress,
-            report_capacity=report_capacity,
-            starts_at_once=count_starts(settings.guests.starts_per_processor),
-            boot=HostBoot(settings.state / "boot"),
-            receive=host.receive,
-        )
+        reconciler = _make_reconciler(element, settings, sbf, host, stop, supervisor.report_progress)
         cache.wake = reconciler.wake
         reporter = ConnectionReporter(element, vpn_sbf, host.vpn_connections)
         host.notice_vpn_changes(reporter.notice_change)

@@ -41,7 +41,8 @@ from virtcloud.agent.host_services.server_difference import (
     find_unwanted_servers,
 )
 from virtcloud.agent.network import names
-from virtcloud.agent.network.guest_filters import FilteredPort, GuestPort, ObservedFilters, list_elements
+from virtcloud.agent.network.guest_filters import FilteredPort, GuestPort, list_elements
+from virtcloud.agent.network.observed_filters import ObservedFilters
 from virtcloud.model.errors import VirtcloudError, count_of
 from virtcloud.model.wanted import GuestWanted, HostWanted, Segment
 

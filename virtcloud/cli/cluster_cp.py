@@ -59,9 +59,7 @@ def cp(  # noqa: PLR0913 - click passes each option by its name
     Example: virtcloud cluster cp demo g1:result.csv .
     """
     places = [parse_place(source) for source in sources]
-    target = parse_place(destination)
-    if isinstance(target, Path) and destination.endswith("/") and not target.is_dir():
-        raise BadInput(f"{destination}: expected a folder, found none; create it first: mkdir {destination}")
+    target = _parse_target(destination)
     names = split_names(guests)
     with open_logins(open_client(context).sbf, key) as logins, _show_progress() as show:
         copy = GuestCopy(logins, SshOptions(user, identity, options, through), names, jobs, timeout, show)
@@ -76,6 +74,14 @@ def cp(  # noqa: PLR0913 - click passes each option by its name
     if not as_json:
         direction = "to" if isinstance(target, GuestPlace) else "from"
         click.echo(f"copied {direction} {count_of(len(copy.guests), 'guest')}", err=True)
+
+
+def _parse_target(destination: str) -> GuestPlace | Path:
+    """Return the destination of a copy. Raise BadInput if it ends with a slash and is no folder of this machine."""
+    target = parse_place(destination)
+    if isinstance(target, Path) and destination.endswith("/") and not target.is_dir():
+        raise BadInput(f"{destination}: expected a folder, found none; create it first: mkdir {destination}")
+    return target
 
 
 class GuestCopy:

@@ -118,11 +118,9 @@ def run(  # noqa: PLR0913 - click passes each option by its name
     output = None if as_json else PrefixedOutput(sys.stdout.buffer, sys.stderr.buffer)
     with open_logins(open_client(context).sbf, key) as logins:
         found = find_batch_logins(logins, SshOptions(user, identity, options, through), split_names(guests))
+        sink, check = (output.open_sink, output.require_reader) if output else (None, None)
         try:
-            if output:
-                results = run_commands(found, wanted, output.open_sink, jobs, timeout, output.require_reader, wait)
-            else:
-                results = run_commands(found, wanted, None, jobs, timeout, None, wait)
+            results = run_commands(found, wanted, sink, jobs, timeout, check, wait)
         except KeyboardInterrupt:
             groups.exit_interrupted(context, "interrupted; the command was ended on all guests")
         except BrokenPipeError:

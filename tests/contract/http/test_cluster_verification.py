@@ -20,8 +20,8 @@ from sqlalchemy import func, select
 
 from sbf_service.http.session_relay import SessionRelay
 from sbf_service.server import make_server_config
+from sbf_service.store.guest_tables import GuestSessionRow
 from sbf_service.store.revisions import require_element
-from sbf_service.store.tables import GuestSessionRow
 from virtcloud.agent.guest_access.guest_channels import GuestChannel
 from virtcloud.agent.guest_access.session_listener import SessionListener
 from virtcloud.agent.network.frame_exchange import (

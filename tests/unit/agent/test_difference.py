@@ -20,7 +20,8 @@ from virtcloud.agent.difference import (
 )
 from virtcloud.agent.guests.peer_files import hash_peer_files, render_peer_files
 from virtcloud.agent.network import names
-from virtcloud.agent.network.guest_filters import GuestPort, ObservedFilters, list_elements
+from virtcloud.agent.network.guest_filters import GuestPort, list_elements
+from virtcloud.agent.network.observed_filters import ObservedFilters
 from virtcloud.model.guest_seed import GuestSeed
 from virtcloud.model.values import UserName
 from virtcloud.model.wanted import HostWanted, Segment

@@ -8,7 +8,7 @@ import pytest
 from fake_machine import FakeElementApi, FakeManagedHost
 
 from virtcloud.agent.difference import ObservedHost, Step
-from virtcloud.agent.network.guest_filters import ObservedFilters
+from virtcloud.agent.network.observed_filters import ObservedFilters
 from virtcloud.agent.reconciler import HostReconciler, ReconcileTiming
 from virtcloud.agent.supervision import StopSignal
 from virtcloud.model.errors import NotFound, ServiceUnreachable

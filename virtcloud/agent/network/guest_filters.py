@@ -41,7 +41,7 @@ nft(8).
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
 from ipaddress import IPv4Address, IPv6Address, ip_interface, ip_network
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from virtcloud.model.cluster import GuestService
 
@@ -179,7 +179,7 @@ set               elements
 ``served``        ports in networks in which the host's server has the addresses `SERVER4` and `SERVER6`
 ================  ==============================================================================
 """
-_RATE_SETS = ("broadcasts", "multicasts")
+RATE_SETS = ("broadcasts", "multicasts")
 SetElement = tuple[str, ...]
 """The name of a set, and the parts of an element of the set."""
 
@@ -218,18 +218,6 @@ class DevicePort(NamedTuple):
 FilteredPort = GuestPort | DevicePort
 
 
-class ObservedFilters(NamedTuple):
-    """The table on a host.
-
-    ``elements`` is the content of the sets. ``faults`` describes each difference from the rules of this version. If
-    ``foreign`` is true, virtcloud did not create the table.
-    """
-
-    elements: frozenset[SetElement] = frozenset()
-    faults: tuple[str, ...] = ()
-    foreign: bool = False
-
-
 def list_elements(ports: Iterable[FilteredPort]) -> frozenset[SetElement]:
     """Return the elements of all sets for these ports."""
     return frozenset(
@@ -246,22 +234,9 @@ def render_table(ports: Iterable[FilteredPort], rules: Mapping[str, tuple[str, .
     if not elements:
         return delete
     sets = "".join(_render_set(name, [parts for owner, *parts in elements if owner == name]) for name in SETS)
-    rates = "".join(f" set {name} {{ type ifname; size 65535; flags dynamic; }}\n" for name in _RATE_SETS)
+    rates = "".join(f" set {name} {{ type ifname; size 65535; flags dynamic; }}\n" for name in RATE_SETS)
     chains = "".join(_render_chain(name, chain_rules) for name, chain_rules in rules.items())
     return f"{delete}table {FAMILY} {TABLE} {{\n{sets}{rates}{chains}}}\n"
-
-
-def parse_table(listing: Mapping[str, Any]) -> ObservedFilters:
-    """Parse the table as ``nft --json list table`` prints it (libnftables-json(5)).
-
-    The table is foreign if it has content, but lacks the sets of ports and guests.
-    """
-    found = [next(iter(item.items())) for item in listing["nftables"]]
-    sets: dict[str, list[Any]] = {one["name"]: one.get("elem", []) for kind, one in found if kind == "set"}
-    if not {"ports", "guests"} <= sets.keys() and any(kind not in {"metainfo", "table"} for kind, _ in found):
-        return ObservedFilters(faults=(f"virtcloud did not create the table {FAMILY} {TABLE}",), foreign=True)
-    elements = frozenset((name, *_parse_element(one)) for name in SETS for one in sets.get(name, []))
-    return ObservedFilters(elements, tuple(_find_faults(found, sets)))
 
 
 def _list_port_elements(port: GuestPort) -> Iterator[SetElement]:
@@ -323,34 +298,10 @@ def _render_set(name: str, elements: list[list[str]]) -> str:
 
 def _render_chain(name: str, rules: Iterable[str]) -> str:
     hook = f" {_INGRESS_HOOK}" if name == INGRESS else ""
-    lines = "".join(f'  {rule} comment "{_digest(rule)}"\n' for rule in rules)
+    lines = "".join(f'  {rule} comment "{digest_rule(rule)}"\n' for rule in rules)
     return f" chain {name} {{{hook}\n{lines} }}\n"
 
 
-def _parse_element(element: Any) -> Iterator[str]:  # noqa: ANN401 - JSON
-    """Yield the parts of an element. libnftables prints small integers as JSON's numbers."""
-    for part in element["concat"] if isinstance(element, dict) else [element]:
-        if isinstance(part, dict):
-            yield f"{part['prefix']['addr']}/{part['prefix']['len']}"
-        else:
-            yield f"{part:#x}" if isinstance(part, int) else str(part)
-
-
-def _find_faults(found: list[tuple[str, Any]], sets: Mapping[str, object]) -> Iterator[str]:
-    hooks = {one["name"]: (one.get("hook"), one.get("policy")) for kind, one in found if kind == "chain"}
-    for name, rules in RULES.items():
-        observed = [one.get("comment") for kind, one in found if kind == "rule" and one["chain"] == name]
-        if observed != [_digest(rule) for rule in rules]:
-            yield f"the rules of chain {name} were changed"
-    if hooks.get(INGRESS) != ("prerouting", "accept"):
-        yield f"chain {INGRESS} does not receive the frames"
-    if any("flags" in one for kind, one in found if kind == "table"):
-        yield "the table has flags, for example dormant"
-    for name in (*SETS, *_RATE_SETS):
-        if name not in sets:
-            yield f"the set {name} is missing"
-
-
-def _digest(rule: str) -> str:
+def digest_rule(rule: str) -> str:
     """Return the comment of a rule, by which the agent recognizes the rules of its version."""
     return sha256(rule.encode()).hexdigest()[:12]

@@ -16,8 +16,9 @@ from virtcloud.agent.gateway.vpn_difference import (
     find_tap_faults,
     find_vpn_ports,
 )
-from virtcloud.agent.network.guest_filters import DevicePort, ObservedFilters, list_elements
+from virtcloud.agent.network.guest_filters import DevicePort, list_elements
 from virtcloud.agent.network.interfaces import KernelInterface
+from virtcloud.agent.network.observed_filters import ObservedFilters
 from virtcloud.model.cluster import HOST_SERVICE_MAC
 from virtcloud.model.vpn import VpnProtocol
 from virtcloud.model.wanted import HostWanted, Segment

@@ -32,9 +32,9 @@ from virtcloud.agent.host_services.guest_identity import BURST
 from virtcloud.agent.host_services.metadata_program import CONNECTIONS
 from virtcloud.agent.host_services.server_difference import ObservedServer
 from virtcloud.agent.network import names
-from virtcloud.agent.network.guest_filters import ObservedFilters
 from virtcloud.agent.network.kernel import NetlinkKernel
 from virtcloud.agent.network.nftables import NftablesFilters
+from virtcloud.agent.network.observed_filters import ObservedFilters
 from virtcloud.model.errors import Refused
 from virtcloud.model.wanted import HostWanted, Segment
 

@@ -29,12 +29,12 @@ from virtcloud.agent.network.guest_filters import (
     DevicePort,
     FilteredPort,
     GuestPort,
-    ObservedFilters,
     list_elements,
     render_table,
 )
 from virtcloud.agent.network.kernel import NetlinkKernel
 from virtcloud.agent.network.nftables import NftablesFilters, _run
+from virtcloud.agent.network.observed_filters import ObservedFilters
 from virtcloud.agent.settings import AgentSettings
 from virtcloud.model.errors import Refused, Unsafe
 

@@ -1,0 +1,45 @@
+"""The tables of guests: requested stops and resets, and sessions that wait for an agent."""
+
+from datetime import datetime
+
+from sqlalchemy import ForeignKey, Text
+from sqlalchemy.orm import Mapped, mapped_column
+
+from sbf_service.store.columns import NAME_TYPE, UtcDateTime
+from sbf_service.store.tables import Base
+
+
+class GuestPowerRow(Base):
+    """The wanted power state of a guest that was stopped or reset. A guest without a row is on.
+
+    ``revision`` is the revision of the guest's host (``element``) that contains the latest change.
+    """
+
+    __tablename__ = "guest_powers"
+
+    cluster_id: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("clusters.id"), primary_key=True)
+    guest: Mapped[str] = mapped_column(NAME_TYPE, primary_key=True)
+    element: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("elements.name"), index=True)
+    stopped: Mapped[bool]
+    resets: Mapped[int]
+    revision: Mapped[int]
+
+
+class GuestSessionRow(Base):
+    """A session with a guest, from the user's request until the agent of the guest's host connects.
+
+    ``request`` is the user's request (JSON). ``address`` is the address of the replica that waits for the agent. A
+    replica that was killed leaves rows, which are ignored and deleted after ``expires_at``.
+    """
+
+    __tablename__ = "guest_sessions"
+    __table_args__ = ({"sqlite_autoincrement": True},)
+
+    number: Mapped[int] = mapped_column(primary_key=True)
+    id: Mapped[str] = mapped_column(NAME_TYPE)
+    element: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("elements.name"), index=True)
+    network: Mapped[str] = mapped_column(NAME_TYPE)
+    guest: Mapped[str] = mapped_column(NAME_TYPE)
+    request: Mapped[str] = mapped_column(Text)
+    address: Mapped[str | None] = mapped_column(Text)
+    expires_at: Mapped[datetime] = mapped_column(UtcDateTime)

@@ -1,0 +1,64 @@
+"""PURE. The table of filters as read from the kernel, with its differences from the rules of this version."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from virtcloud.agent.network.guest_filters import (
+    FAMILY,
+    INGRESS,
+    RATE_SETS,
+    RULES,
+    SETS,
+    TABLE,
+    SetElement,
+    digest_rule,
+)
+
+
+class ObservedFilters(NamedTuple):
+    """The table on a host.
+
+    ``elements`` is the content of the sets. ``faults`` describes each difference from the rules of this version. If
+    ``foreign`` is true, virtcloud did not create the table.
+    """
+
+    elements: frozenset[SetElement] = frozenset()
+    faults: tuple[str, ...] = ()
+    foreign: bool = False
+
+
+def parse_table(listing: Mapping[str, Any]) -> ObservedFilters:
+    """Parse the table as ``nft --json list table`` prints it (libnftables-json(5)).
+
+    The table is foreign if it has content, but lacks the sets of ports and guests.
+    """
+    found = [next(iter(item.items())) for item in listing["nftables"]]
+    sets: dict[str, list[Any]] = {one["name"]: one.get("elem", []) for kind, one in found if kind == "set"}
+    if not {"ports", "guests"} <= sets.keys() and any(kind not in {"metainfo", "table"} for kind, _ in found):
+        return ObservedFilters(faults=(f"virtcloud did not create the table {FAMILY} {TABLE}",), foreign=True)
+    elements = frozenset((name, *_parse_element(one)) for name in SETS for one in sets.get(name, []))
+    return ObservedFilters(elements, tuple(_find_faults(found, sets)))
+
+
+def _parse_element(element: Any) -> Iterator[str]:  # noqa: ANN401 - JSON
+    """Yield the parts of an element. libnftables prints small integers as JSON's numbers."""
+    for part in element["concat"] if isinstance(element, dict) else [element]:
+        if isinstance(part, dict):
+            yield f"{part['prefix']['addr']}/{part['prefix']['len']}"
+        else:
+            yield f"{part:#x}" if isinstance(part, int) else str(part)
+
+
+def _find_faults(found: list[tuple[str, Any]], sets: Mapping[str, object]) -> Iterator[str]:
+    hooks = {one["name"]: (one.get("hook"), one.get("policy")) for kind, one in found if kind == "chain"}
+    for name, rules in RULES.items():
+        observed = [one.get("comment") for kind, one in found if kind == "rule" and one["chain"] == name]
+        if observed != [digest_rule(rule) for rule in rules]:
+            yield f"the rules of chain {name} were changed"
+    if hooks.get(INGRESS) != ("prerouting", "accept"):
+        yield f"chain {INGRESS} does not receive the frames"
+    if any("flags" in one for kind, one in found if kind == "table"):
+        yield "the table has flags, for example dormant"
+    for name in (*SETS, *RATE_SETS):
+        if name not in sets:
+            yield f"the set {name} is missing"
