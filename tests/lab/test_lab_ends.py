@@ -96,12 +96,16 @@ def own_namespaces(pid: int | None) -> dict[str, int]:
 
 
 @contextmanager
-def machine_unchanged() -> Iterator[None]:
-    """Check that the block does not change the mounts and interfaces of this machine."""
+def machine_unchanged(state: LabState) -> Iterator[None]:
+    """Check that the block does not change the mounts and interfaces of this machine.
 
-    def read_machine() -> tuple[str, list[str]]:
+    Network namespaces that tests on other workers mount in their own folders are ignored.
+    """
+
+    def read_machine() -> tuple[list[str], list[str]]:
         interfaces = sorted(one.name for one in Path("/sys/class/net").iterdir())
-        return Path("/proc/self/mountinfo").read_text(), interfaces
+        mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+        return [mount for mount in mounts if " - nsfs " not in mount or str(state.folder) in mount], interfaces
 
     before = read_machine()
     yield
@@ -128,7 +132,7 @@ def starting(state: LabState, until: str) -> Iterator[subprocess.Popen[str]]:
 @pytest.mark.parametrize("until", ["files", "station sbf", "topology and pools", "sshd", "libvirtd", "agent ("])
 def test_an_interrupted_start_leaves_no_remains(own_state: LabState, until: str) -> None:
     """Press Ctrl-C at different steps: while files are written, while SBF starts, or while other services start."""
-    with machine_unchanged():
+    with machine_unchanged(own_state):
         with starting(own_state, until) as process:
             supervisor = own_state.launcher()
             created = own_namespaces(supervisor) if supervisor else {}
@@ -140,7 +144,7 @@ def test_an_interrupted_start_leaves_no_remains(own_state: LabState, until: str)
 
 
 def test_the_lab_of_a_killed_start_can_be_removed(own_state: LabState) -> None:
-    with machine_unchanged():
+    with machine_unchanged(own_state):
         with starting(own_state, "station sbf") as process:
             process.kill()
         created = own_namespaces(own_state.launcher())
@@ -152,7 +156,7 @@ def test_the_lab_of_a_killed_start_can_be_removed(own_state: LabState) -> None:
 @pytest.mark.parametrize(("victim", "file"), [("pid", MIXED), ("launcher", PLAIN)], ids=["pid", "launcher"])
 def test_a_crash_ends_all_processes_and_its_remains_are_reported(own_state: LabState, victim: str, file: Path) -> None:
     """While a guest runs, send SIGKILL to the lab's first process or to the process that holds the namespaces."""
-    with machine_unchanged():
+    with machine_unchanged(own_state):
         lab = Lab.up(read_lab_file(file), state=own_state)
         with SbfClient(f"unix://{lab.sbf_socket}") as client:
             spec = ClusterSpec.model_validate({"owner": "alice", "guests": [GUEST]})
