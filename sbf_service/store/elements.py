@@ -28,7 +28,7 @@ from sbf_service.store.cluster_queries import (
 from sbf_service.store.gateway_addresses import add_gateway_interfaces
 from sbf_service.store.guest_power import read_guest_powers
 from sbf_service.store.guest_seeds import add_network_seeds
-from sbf_service.store.network_routers import add_network_routers, replace_routers
+from sbf_service.store.network_routers import add_network_routers, replace_routers, take_over_routers
 from sbf_service.store.observed_state import parse_observed_circuits, parse_observed_ports, record_saved
 from sbf_service.store.revisions import require_element
 from sbf_service.store.service_nodes import add_network_services
@@ -153,6 +153,8 @@ def confirm_revision(  # noqa: PLR0913, PLR0917 - the confirmed revision and the
     if former.confirmed == revision and is_unchanged:
         return
     unit.session.flush()
+    if row.kind == ElementKind.GATEWAY and not former.reachable:
+        take_over_routers(unit, Name(name))
     is_agents = row.kind not in DEVICE_KINDS
     if is_agents and former.confirmed == revision and former.reachable and errors is not None and not marked:
         increment_versions(unit, has_placement_on(name))  # an agent reports progress

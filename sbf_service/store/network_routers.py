@@ -14,8 +14,9 @@ from sbf_service.store.columns import NAME_TYPE
 from sbf_service.store.gateway_addresses import ensure_gateway_addresses
 from sbf_service.store.gateway_tables import NetworkRouterRow
 from sbf_service.store.revisions import increment_revisions
-from sbf_service.store.tables import ClusterRow
+from sbf_service.store.tables import ClusterRow, ElementRow
 from sbf_service.store.unit_of_work import Unit, read_topology, record_audit
+from sbf_service.store.vpn_tables import ClusterGatewayRow
 from virtcloud.model.cluster import WANTED_STATES
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name
@@ -23,6 +24,13 @@ from virtcloud.model.wanted import HostWanted
 
 _READ = select(NetworkRouterRow.network_id).where(NetworkRouterRow.gateway == bindparam("gateway"))
 _READ_OF = _READ.where(NetworkRouterRow.network_id.in_(bindparam("networks", type_=NAME_TYPE, expanding=True)))
+_READ_DEAD = (
+    select(NetworkRouterRow.gateway)
+    .join(ElementRow, ElementRow.name == NetworkRouterRow.gateway)
+    .join(ClusterGatewayRow, ClusterGatewayRow.cluster_id == NetworkRouterRow.network_id)
+    .where(ClusterGatewayRow.gateway == bindparam("gateway"), ElementRow.reachable.is_(False))
+    .distinct()
+)
 _REPLACE = (
     update(NetworkRouterRow)
     .where(NetworkRouterRow.network_id == bindparam("network"))
@@ -42,7 +50,7 @@ def start_router(unit: Unit, network: ClusterRow, gateways: Iterable[Name]) -> N
 
 
 def replace_routers(unit: Unit, gateway: Name) -> None:
-    """Replace a gateway that no longer answers as the router of its networks, where another gateway answers."""
+    """Replace a gateway that does not answer, or has no link, as router of its networks, if another one answers."""
     networks = unit.connection.execute(_READ, {"gateway": gateway}).scalars().all()
     alive = find_alive_gateways(unit) - {gateway} if networks else frozenset()
     for row in find_clusters(unit, ClusterRow.id.in_(networks), ClusterRow.state.in_(WANTED_STATES)) if alive else ():
@@ -51,8 +59,14 @@ def replace_routers(unit: Unit, gateway: Name) -> None:
         if others:
             unit.connection.execute(_REPLACE, {"network": row.id, "new_gateway": others[0]})
             increment_revisions(unit, [gateway, others[0]])
-            why = f"{others[0]} replaces {gateway}, which does not answer"
+            why = f"{others[0]} replaces {gateway}"
             record_audit(unit, "router_replaced", element=gateway, why=why, cluster_id=row.id)
+
+
+def take_over_routers(unit: Unit, gateway: Name) -> None:
+    """Make a gateway that answers again the router of its networks whose router does not answer."""
+    for other in unit.connection.execute(_READ_DEAD, {"gateway": gateway}).scalars().all():
+        replace_routers(unit, Name(other))
 
 
 def add_network_routers(unit: Unit, name: str, wanted: HostWanted) -> HostWanted:

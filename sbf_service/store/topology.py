@@ -8,6 +8,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 
 from sqlalchemy import select
 
+from sbf_service.domain.gateway_access import OUTSIDE_LINK
 from sbf_service.domain.paths import LiveCluster, find_cluster_ports, list_elements
 from sbf_service.domain.wanted import compute_wanted, find_edge_peers, find_edge_transports
 from sbf_service.store.cluster_queries import (
@@ -18,6 +19,7 @@ from sbf_service.store.cluster_queries import (
     read_placements,
     read_service_ids,
 )
+from sbf_service.store.network_routers import replace_routers
 from sbf_service.store.networks import check_access_ports_kept
 from sbf_service.store.observed_state import parse_observed_circuits, parse_observed_ports
 from sbf_service.store.ports import release_removed_switch, update_described_ports
@@ -171,6 +173,9 @@ def put_topology(unit: Unit, topology: Topology) -> None:
     _update_elements(unit, former, topology)
     if former is not None:
         _update_placements(unit, former, topology, live)
+        for name, gateway in former.gateways.items():
+            if gateway.outside is not None and not OUTSIDE_LINK.has(topology, name):
+                replace_routers(unit, name)
 
 
 def _update_sites(unit: Unit, topology: Topology) -> None:

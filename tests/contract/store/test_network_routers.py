@@ -43,6 +43,15 @@ def segment(world: World, element: str = "brno-gw") -> Segment:
     return next(one for one in world.wanted_of_host(element).segments if one.key == "demo")
 
 
+def stop_agents(world: World, *gateways: str) -> None:
+    """Stop agents, and wait until SBF considers them stale."""
+    world.dead_hosts.update(gateways)
+    world.service.scheduler.sweep.clock = lambda: 1e12
+    world.service.scheduler.sweep._started = 0
+    world.clock.advance(world.service.settings.timing.agent_silence + 1)
+    world.settle()
+
+
 def test_a_router_has_the_last_free_address_of_each_subnet(world: World) -> None:
     put(world, router="device", subnets=["10.0.0.0/24", "fd00::/64"])
     assert world.view("demo").spec.router_addresses == ("10.0.0.246/24", "fd00::ffff:ffff:ffff:ff77/64")
@@ -113,13 +122,25 @@ def test_an_agent_that_ignores_routers_is_warned(world: World) -> None:
 
 def test_another_gateway_replaces_a_dead_router(world: World) -> None:
     put(world, outside=["web"])
-    world.dead_hosts.add("brno-gw")
-    world.service.scheduler.sweep.clock = lambda: 1e12
-    world.service.scheduler.sweep._started = 0
-    world.clock.advance(world.service.settings.timing.agent_silence + 1)
-    world.settle()
+    stop_agents(world, "brno-gw")
     assert (segment(world).router is None, segment(world, "brno-gw2").router is None) == (True, False)
     assert [row.element for row in world.audit("router_replaced")] == ["brno-gw"]
+
+
+def test_the_first_gateway_that_answers_again_is_the_router(world: World) -> None:
+    put(world, outside=["web"])
+    stop_agents(world, "brno-gw", "brno-gw2")
+    world.dead_hosts.remove("brno-gw2")
+    world.confirm("brno-gw2", world.element("brno-gw2").wanted_revision)
+    assert segment(world, "brno-gw2").router is not None
+
+
+def test_a_gateway_that_loses_its_link_is_replaced(world: World) -> None:
+    put(world, outside=["web"])
+    document = make_topology().model_dump(mode="json")
+    del document["sites"][0]["gateways"][0]["outside"]
+    world.put_topology(Topology.model_validate(document))
+    assert segment(world, "brno-gw2").router is not None
 
 
 def test_an_unknown_destination_names_the_known_ones(world: World) -> None:

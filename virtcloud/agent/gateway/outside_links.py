@@ -36,6 +36,10 @@ LINKS4, LINKS6 = ip_network("100.64.0.0/19"), ip_network("fd76:6372:7463:6c64::/
 FORBIDDEN4: Final = "0.0.0.0/8, 127.0.0.0/8, 169.254.0.0/16, 224.0.0.0/3"
 FORBIDDEN6: Final = "::/127, fe80::/10, fec0::/10, ff00::/8"
 LOGS_PER_S: Final = 20
+CONNECTIONS, CONNECTIONS_PER_S = 8192, 500
+"""Open connections of one network, and new ones per second. A network that opens more does not fill the gateway's table
+of connections, which all networks share.
+"""
 _IPV4: Final = 4
 
 
@@ -119,6 +123,8 @@ def _common_rules() -> Iterator[str]:
 def _allowing_rules(linked: Iterable[Segment]) -> Iterator[str]:
     for segment in linked:
         if segment.router is not None:
+            yield f'iifname "vu{segment.vlan}" limit rate over {CONNECTIONS_PER_S}/second burst 1000 packets drop'
+            yield f'iifname "vu{segment.vlan}" ct count over {CONNECTIONS} drop'
             link = f'iifname "vu{segment.vlan}" oifname "{segment.router.link.interface}" '
             log = f'limit rate {LOGS_PER_S}/second log prefix "virtcloud {segment.key[:64]} NAME: "'
             yield from list_destination_rules(segment.router, link, log)

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from virtcloud.agent.difference import ObservedHost, compute_difference
+from virtcloud.agent.gateway import outside_links
 from virtcloud.agent.gateway.cluster_namespaces import ClusterNamespaces
 from virtcloud.agent.gateway.namespace_difference import BuildNamespace, RemoveNamespace
 from virtcloud.agent.gateway.outside_difference import RouteOutside
@@ -273,6 +274,18 @@ def test_drift_of_a_router_is_corrected(gateway: Run, fault: str) -> None:
         return bool(world.find_steps()), world.reconcile(), world.fetch(SERVER, limit_s=5), world.fetch(ADMINISTRATOR)
 
     assert gateway(work) == (True, [], GATEWAY, "none")
+
+
+def test_a_network_has_a_limited_number_of_connections(gateway: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outside_links, "CONNECTIONS", 0)
+
+    def work(world: Surroundings) -> object:
+        world.reconcile()
+        return world.fetch(SERVER)
+
+    assert gateway(work) == "none"
+    monkeypatch.undo()
+    assert gateway(Surroundings.reconcile) == []
 
 
 def test_connections_are_counted_for_each_destination(gateway: Run) -> None:
