@@ -1,6 +1,8 @@
 """The kernel's interfaces, accessed through a netlink socket. Only this module imports pyroute2."""
 
+import errno
 import gc
+import os
 import socket
 from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -48,7 +50,7 @@ class NetlinkKernel:
         """
         with _translate_errors(f"create VLAN {vlan} on {parent.name}"):
             self._socket.link("add", ifname=name, kind="vlan", link=parent.index, vlan_id=vlan, mtu=parent.mtu)
-            return self._index(name)
+            return _read_index(name)
 
     def add_bridge(self, name: str) -> int:
         """Create a bridge in the state down.
@@ -59,7 +61,7 @@ class NetlinkKernel:
         """
         with _translate_errors(f"create bridge {name}"):
             self._socket.link("add", ifname=name, kind="bridge", br_stp_state=0, br_mcast_snooping=0)
-            return self._index(name)
+            return _read_index(name)
 
     def add_veth_pair(self, name: str, peer: str, process: int, mtu: int, mac: str | None = None) -> int:
         """Create a veth pair in the state down, with ``peer`` in a process's network namespace.
@@ -71,7 +73,7 @@ class NetlinkKernel:
             if mac is not None:
                 peer_attributes["address"] = mac
             self._socket.link("add", ifname=name, kind="veth", mtu=mtu, peer=peer_attributes)
-            return self._index(name)
+            return _read_index(name)
 
     def add_namespace_veth(self, name: str, peer: str, descriptor: int, mtu: int, mac: str | None = None) -> int:
         """Create a veth pair in the state down, with ``peer`` in an open network namespace.
@@ -83,7 +85,7 @@ class NetlinkKernel:
             if mac is not None:
                 peer_attributes["address"] = mac
             self._socket.link("add", ifname=name, kind="veth", mtu=mtu, peer=peer_attributes)
-            return self._index(name)
+            return _read_index(name)
 
     def change(self, index: int, **values: Any) -> None:  # noqa: ANN401 - netlink's attributes
         """Change ``name``, ``alias``, ``mtu``, ``master`` or ``up`` of an interface, in one netlink message."""
@@ -113,7 +115,7 @@ class NetlinkKernel:
         """
         with _translate_errors(f"create the tap {name}"):
             self._socket.link("add", ifname=name, kind="tuntap", mode="tap", uid=0)
-            return self._index(name)
+            return _read_index(name)
 
     def packet_filter_sysctls(self) -> tuple[str, ...]:
         """Return the nonzero sysctls of br_netfilter, as ``net.bridge.NAME``. Without br_netfilter, return no sysctl.
@@ -184,7 +186,7 @@ class NetlinkKernel:
                 self._socket.addr("add", index=index, address=address, prefixlen=int(length))
 
     def _link_local(self, name: str) -> tuple[str, ...]:
-        index = self._index(name)
+        index = _read_index(name)
         messages = self._socket.addr("dump", family=socket.AF_INET6)
         link_local = [message for message in messages if message["index"] == index and message["scope"] == _SCOPE_LINK]
         return tuple(sorted(f"{message.get_attr('IFA_ADDRESS')}/{message['prefixlen']}" for message in link_local))
@@ -195,14 +197,10 @@ class NetlinkKernel:
             try:
                 self._socket.link("del", index=index)
             except NetlinkError as error:
-                if error.code != _NO_SUCH_DEVICE:
+                if error.code != errno.ENODEV:
                     raise
 
-    def _index(self, name: str) -> int:
-        return int(self._socket.link_lookup(ifname=name)[0])
 
-
-_NO_SUCH_DEVICE = 19
 _SCOPE_LINK = 253
 """RT_SCOPE_LINK (linux/rtnetlink.h). An address with this scope or a higher scope is valid on one link only."""
 
@@ -210,6 +208,14 @@ _SCOPE_LINK = 253
 FORWARDING = "ipv4/forwarding"
 HOST_IP_DISABLED = {"ipv6/disable_ipv6": "1", "ipv4/rp_filter": "1", "ipv4/arp_ignore": "1"}
 ADDRESS_MODE, NO_ADDRESSES = "ipv6/addr_gen_mode", "1"
+
+
+def _read_index(name: str) -> int:
+    """Return the index of an interface. A netlink message would take longer, because its answer has all attributes."""
+    try:
+        return socket.if_nametoindex(name)
+    except OSError as error:
+        raise OSError(errno.ENODEV, os.strerror(errno.ENODEV)) from error  # Python's exception has no error number
 
 
 def _sysctl_path(name: str, setting: str) -> Path:

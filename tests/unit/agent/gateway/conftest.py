@@ -6,6 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import kernel_links
 import pytest
 from openvpn_world import UDP, GatewayWorld
 from vpn_documents import VpnAuthority
@@ -28,7 +29,7 @@ def in_world(in_namespace: Run, authority: VpnAuthority) -> Callable[..., Any]:
     def run(work: Callable[[GatewayWorld], object], *protocols: VpnProtocol) -> object:
         def run_opened() -> object:
             with TemporaryDirectory(prefix="vpn-") as temporary, closing(NetlinkKernel()) as kernel:
-                kernel.change(kernel._index("lo"), up=True)
+                kernel.change(kernel_links.find_index("lo"), up=True)
                 world = GatewayWorld(kernel, Path(temporary), authority)
                 try:
                     for protocol in protocols or (UDP,):

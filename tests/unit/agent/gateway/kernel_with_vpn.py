@@ -37,7 +37,7 @@ class TwoClusters:
     def __init__(self, kernel: NetlinkKernel, folder: Path) -> None:
         kernel_links.link("add", ifname="uplink0", kind="veth", peer="uplink1")
         for name in ("uplink0", "uplink1"):
-            kernel.change(kernel._index(name), up=True)
+            kernel.change(kernel_links.find_index(name), up=True)
         self.kernel, self.authority = kernel, VpnAuthority()
         self.world = GatewayWorld(kernel, folder, self.authority)
         self.segments, self.filters = SegmentInterfaces(kernel, FakeUplinkRecords()), NftablesFilters()
@@ -111,7 +111,7 @@ def open_receiver(interface: str) -> socket.socket:
 def run(in_namespace: Run, work: Callable[[TwoClusters], object]) -> object:
     def run_opened() -> object:
         with TemporaryDirectory(prefix="vpn-") as temporary, closing(NetlinkKernel()) as kernel:
-            kernel.change(kernel._index("lo"), up=True)
+            kernel.change(kernel_links.find_index("lo"), up=True)
             gateway = TwoClusters(kernel, Path(temporary))
             try:
                 return work(gateway)
@@ -143,8 +143,8 @@ def test_devices_reach_their_own_cluster_and_each_other(in_namespace: Run) -> No
 def test_drift_of_the_vpn_is_corrected(in_namespace: Run) -> None:
     def work(gateway: TwoClusters) -> object:
         gateway.reconcile(gateway.wanted)
-        gateway.kernel.delete(gateway.kernel._index("vpn-udp.100"))
-        gateway.kernel.change(gateway.kernel._index("vpn-udp.200"), up=False)
+        gateway.kernel.delete(kernel_links.find_index("vpn-udp.100"))
+        gateway.kernel.change(kernel_links.find_index("vpn-udp.200"), up=False)
         _run("flush ruleset")
         return gateway.reconcile(gateway.wanted)
 

@@ -49,9 +49,9 @@ class Gateway:
         bridge = self.kernel.add_bridge(f"br{vlan}")
         self.kernel.change(bridge, alias=names.ownership_alias(f"c{vlan}"), mtu=1400, up=True)
         kernel_links.link("add", ifname=f"port{vlan}", kind="veth", peer=f"guest{vlan}")
-        self.kernel.change(self.kernel._index(f"port{vlan}"), master=bridge, up=True)
+        self.kernel.change(kernel_links.find_index(f"port{vlan}"), master=bridge, up=True)
         Path(f"/proc/sys/net/ipv6/conf/guest{vlan}/accept_dad").write_text("0")
-        self.kernel.change(self.kernel._index(f"guest{vlan}"), up=True)
+        self.kernel.change(kernel_links.find_index(f"guest{vlan}"), up=True)
         for address in ("10.0.0.5/24", "fd00::5/64"):
             ip(f"address add {address} dev guest{vlan}")
 

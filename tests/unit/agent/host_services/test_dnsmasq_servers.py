@@ -131,10 +131,10 @@ class Bridge:
         }
         for computer, port in ports.items():
             kernel_links.link("add", ifname=computer, kind="veth", peer=port)
-            kernel.disable_host_ip(kernel._index(computer), computer)
-            kernel.change(kernel._index(computer), up=True)
+            kernel.disable_host_ip(kernel_links.find_index(computer), computer)
+            kernel.change(kernel_links.find_index(computer), up=True)
             alias = names.ownership_alias(segment.id) if computer.startswith("switch") else ""
-            kernel.change(kernel._index(port), master=bridge, alias=alias, up=True)
+            kernel.change(kernel_links.find_index(port), master=bridge, alias=alias, up=True)
         self.guest, self.switch = (Computer(computer) for computer in ports)
 
 
@@ -350,7 +350,7 @@ def test_a_port_that_lost_its_isolation_is_corrected(in_world: Callable[..., Any
     def work(world: World) -> object:
         pid = world.pid()
         for port in ("vs100", "eth0.100"):
-            kernel_links.brport("set", index=world.kernel._index(port), isolated=0)
+            kernel_links.brport("set", index=kernel_links.find_index(port), isolated=0)
         faults = world.faults()
         world.servers.ensure_server(make_segment())
         return faults, world.faults(), world.pid() == pid

@@ -73,7 +73,7 @@ class GuestComputer:
         port = names.guest_port_name(segment.id, guest.name, segment.vlan)
         index = kernel.add_veth_pair(port, "eth0", self.run(threading.get_native_id), 1500, guest.mac)
         kernel.disable_host_ip(index, port)
-        kernel.change(index, master=kernel._index(names.bridge_name(segment.vlan)), up=True)
+        kernel.change(index, master=kernel_links.find_index(names.bridge_name(segment.vlan)), up=True)
         self.run(lambda: configure(*guest.addresses))
 
     def run(self, work: Callable[[], Any]) -> Any:  # noqa: ANN401 - the result of the work

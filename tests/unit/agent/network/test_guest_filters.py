@@ -154,9 +154,9 @@ def connected(port: str = PORT) -> Iterator[Wire]:
         bridge = kernel.add_bridge("br100")
         for name, peer in (("guest", port), ("switch", "uplink")):
             kernel_links.link("add", ifname=name, kind="veth", peer=peer)
-            kernel.disable_host_ip(kernel._index(name), name)
-            kernel.change(kernel._index(name), up=True)
-            kernel.change(kernel._index(peer), master=bridge, up=True)
+            kernel.disable_host_ip(kernel_links.find_index(name), name)
+            kernel.change(kernel_links.find_index(name), up=True)
+            kernel.change(kernel_links.find_index(peer), master=bridge, up=True)
         kernel.change(bridge, up=True)
         with (
             socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as guest,
