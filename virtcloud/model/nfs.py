@@ -28,11 +28,12 @@ class NfsExport(Document):
     name: Name
     """The folder's name for the guests: they mount `nfs:/NAME`."""
     folder: ExportFolder
-    """The folder on the gateway. `{owner}` stands for the owner of the cluster."""
+    """The folder on the gateway, which is the root of a file system. `{owner}` stands for the owner of the cluster."""
     read_only: bool = False
     """Whether guests may only read."""
-    create: bool = False
-    """Whether the gateway creates a missing folder, which belongs to the owner of the cluster."""
+    size_mb: Annotated[int, Field(ge=16, le=16 * 1024 * 1024)] | None = None
+    """The gateway keeps the files in a file system of this size in MiB, in the file `FOLDER.ext4`, which it creates.
+    Null: the folder is on the gateway."""
 
 
 class NfsListener(Document):

@@ -3,7 +3,7 @@
 The agent runs `main` with ``python -I -S``. The program uses only the standard library. It performs these steps:
 
 1. print ``apart`` and the process ID, and read the specification, which is one line of JSON
-2. join the network namespace, and open the exported folders, without symbolic links, which owners could make
+2. join the network namespace, and open the exported folders or file systems, without symbolic links
 3. build a root that contains the exported folders, /usr (read-only) and little else
 4. change to the owner's IDs, keep one capability, and execute Ganesha, which keeps the process ID
 
@@ -14,9 +14,11 @@ end with the process, because its mount namespace has no name.
 import ctypes
 import os
 import resource
-import stat
+import shutil
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +44,10 @@ LIMITS = {
 }
 NICENESS = 5
 FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-PARENT_MODE, OWN_MODE = 0o755, 0o700
+FILE_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+PARENT_MODE, OWN_MODE = 0o755, 0o600
+IMAGE_SUFFIX = ".ext4"
+SEARCH_PATH = "/usr/sbin:/sbin:/usr/bin:/bin"
 FILES = ("ld.so.cache", "netconfig")
 LINKS = ("bin", "sbin", "lib", "lib64")
 DEVICES = ("null", "urandom")
@@ -64,7 +69,7 @@ def _start() -> None:
     join_network_namespace(spec["namespace"])
     call("create a mount namespace", _LIBC.unshare(CLONE_NEWNS))
     _mount("", "/", "", MS_REC | MS_PRIVATE)
-    folders = {export["name"]: open_folder(export, spec["uid"], spec["gid"]) for export in spec["exports"]}
+    folders = {export["name"]: open_export(export, spec["uid"], spec["gid"]) for export in spec["exports"]}
     _build_root(Path(spec["root"]), spec, folders)
     os.nice(NICENESS)
     for limit, value in LIMITS.items():
@@ -74,22 +79,29 @@ def _start() -> None:
     os.execve(spec["argv"][0], spec["argv"], {"MALLOC_ARENA_MAX": "2"})  # noqa: S606 - the agent names Ganesha
 
 
-def open_folder(export: Mapping[str, Any], uid: int, gid: int) -> int:
-    """Open an exported folder, and create it if the export says so. Raise ValueError if the owner may not have it.
+def open_export(export: Mapping[str, Any], uid: int, gid: int) -> int:
+    """Open the folder of an export, or the file with its file system, which is created if it is missing.
 
-    No component of the path may be a symbolic link: an owner could lead the server to another folder.
+    No component of the path may be a symbolic link: an owner could lead the server to another folder. Raise ValueError
+    if the folder is not the root of a file system. A client can forge the handle of any file of a file system, so
+    nothing else may be on it.
     """
-    path = export["folder"]
-    descriptor = os.open("/", FOLDER_FLAGS)
-    parts = path.strip("/").split("/")
-    for number, part in enumerate(parts, 1):
+    path = Path(export["folder"])
+    try:
+        parent = _open_parent(path, create=bool(export["size_mb"]))
         try:
-            inner = _open_component(descriptor, part, export, (uid, gid) if number == len(parts) else None)
-        except OSError as error:
-            raise ValueError(f"export {export['name']}: cannot open {path} ({part}): {error.strerror}") from error
+            if export["size_mb"]:
+                return _open_image(parent, f"{path.name}{IMAGE_SUFFIX}", export["size_mb"], (uid, gid))
+            descriptor = os.open(path.name, FOLDER_FLAGS, dir_fd=parent)
         finally:
-            os.close(descriptor)
-        descriptor = inner
+            os.close(parent)
+    except OSError as error:
+        raise ValueError(f"export {export['name']}: cannot open {path} without symbolic links: {error}") from error
+    if find_mounted_root(descriptor) != (b"/", os.fsencode(path)):
+        raise ValueError(
+            f"export {export['name']}: expected {path} to be the root of a file system, because clients could reach "
+            "all other files on it, got a folder: mount a file system there, or set size_mb"
+        )
     if not export["read_only"] and os.fstat(descriptor).st_uid != uid:
         raise ValueError(
             f"export {export['name']}: expected {path} to belong to user ID {uid}, got {os.fstat(descriptor).st_uid}: "
@@ -98,22 +110,64 @@ def open_folder(export: Mapping[str, Any], uid: int, gid: int) -> int:
     return descriptor
 
 
-def _open_component(parent: int, name: str, export: Mapping[str, Any], owner: tuple[int, int] | None) -> int:
-    """Open a folder in ``parent``. ``owner`` has the IDs of the last folder's owner; other folders belong to root."""
-    try:
-        if stat.S_ISLNK(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
-            raise ValueError(f"export {export['name']}: expected no symbolic link in {export['folder']}, got {name}")
-        return os.open(name, FOLDER_FLAGS, dir_fd=parent)
-    except FileNotFoundError:
-        if not export["create"]:
-            raise
-    if os.fstat(parent).st_uid != 0:
-        raise ValueError(f"export {export['name']}: expected root to own the folder above {name}, to create it there")
-    os.mkdir(name, OWN_MODE if owner else PARENT_MODE, dir_fd=parent)
-    descriptor = os.open(name, FOLDER_FLAGS, dir_fd=parent)
-    if owner:
-        os.fchown(descriptor, *owner)
+def _open_parent(path: Path, *, create: bool) -> int:
+    """Open the folder above ``path`` without symbolic links. Missing folders are created in folders of root."""
+    descriptor = os.open("/", FOLDER_FLAGS)
+    for part in path.parts[1:-1]:
+        try:
+            if create:
+                _check_owned_by_root(descriptor, part)
+                with suppress(FileExistsError):
+                    os.mkdir(part, PARENT_MODE, dir_fd=descriptor)
+            inner = os.open(part, FOLDER_FLAGS, dir_fd=descriptor)
+        finally:
+            os.close(descriptor)
+        descriptor = inner
     return descriptor
+
+
+def _check_owned_by_root(folder: int, name: str) -> None:
+    if os.fstat(folder).st_uid != 0:
+        raise PermissionError(f"expected the folder above {name} to belong to root")
+
+
+def _open_image(parent: int, name: str, size_mb: int, owner: tuple[int, int]) -> int:
+    """Open the file with a file system. Create it if it is missing: under another name, until it is complete."""
+    _check_owned_by_root(parent, name)
+    with suppress(FileNotFoundError):
+        return os.open(name, FILE_FLAGS, dir_fd=parent)
+    new = f".{name}.new"
+    with suppress(FileNotFoundError):
+        os.unlink(new, dir_fd=parent)
+    descriptor = os.open(new, FILE_FLAGS | os.O_CREAT | os.O_EXCL, OWN_MODE, dir_fd=parent)
+    os.ftruncate(descriptor, size_mb * MIB)
+    root_owner = f"root_owner={owner[0]}:{owner[1]}"
+    run_program(
+        "mke2fs", "-q", "-F", "-t", "ext4", "-m", "0", "-E", root_owner, f"/proc/self/fd/{descriptor}", fd=descriptor
+    )
+    os.rename(new, name, src_dir_fd=parent, dst_dir_fd=parent)
+    return descriptor
+
+
+def run_program(*command: str, fd: int) -> None:
+    """Run a program of the gateway with an open file. Raise OSError with its error if it fails."""
+    program = shutil.which(command[0], path=SEARCH_PATH)
+    if program is None:
+        raise FileNotFoundError(f"the program {command[0]} is missing")
+    done = subprocess.run([program, *command[1:]], pass_fds=[fd], capture_output=True, text=True, check=False)  # noqa: S603 - mke2fs, mount
+    if done.returncode:
+        raise OSError(f"{command[0]}: {done.stderr.strip()}")
+
+
+def find_mounted_root(descriptor: int) -> tuple[bytes, bytes]:
+    """Return the root of a folder's mount within its file system, and where it is mounted (proc(5), mountinfo)."""
+    info = Path(f"/proc/self/fdinfo/{descriptor}").read_bytes()
+    number = next(line.split()[1] for line in info.splitlines() if line.startswith(b"mnt_id:"))
+    for line in Path("/proc/self/mountinfo").read_bytes().splitlines():
+        fields = line.split()
+        if fields[0] == number:
+            return fields[3], fields[4]
+    return b"", b""
 
 
 def _build_root(root: Path, spec: Mapping[str, Any], folders: Mapping[str, int]) -> None:
@@ -139,8 +193,7 @@ def _build_root(root: Path, spec: Mapping[str, Any], folders: Mapping[str, int])
         _bind(Path("/dev", name), root / "dev" / name, MS_NOSUID | MS_NOEXEC)
     for name, descriptor in folders.items():
         (root / "exports" / name).mkdir()
-        flags = MS_RDONLY if name in spec["read_only"] else 0
-        _bind(Path(f"/proc/self/fd/{descriptor}"), root / "exports" / name, flags | MS_NOSUID | MS_NODEV | MS_NOEXEC)
+        _mount_export(descriptor, root / "exports" / name, MS_RDONLY if name in spec["read_only"] else 0)
         os.close(descriptor)
     private = f"mode=700,uid={spec['uid']},gid={spec['gid']}"
     for name in ("tmp", "recovery"):
@@ -152,6 +205,16 @@ def _build_root(root: Path, spec: Mapping[str, Any], folders: Mapping[str, int])
     _mount(".", "/", "", MS_MOVE)
     os.chroot(".")
     os.chdir("/")
+
+
+def _mount_export(descriptor: int, target: Path, flags: int) -> None:
+    """Mount an open folder, or the file system in an open file."""
+    source = Path(f"/proc/self/fd/{descriptor}")
+    if source.is_dir():
+        _bind(source, target, flags | MS_NOSUID | MS_NODEV | MS_NOEXEC)
+        return
+    options = f"loop,nosuid,nodev,noexec{',ro' if flags & MS_RDONLY else ''}"
+    run_program("mount", "-t", "ext4", "-o", options, str(source.resolve()), str(target), fd=descriptor)
 
 
 def _bind(source: Path, target: Path, flags: int) -> None:

@@ -34,6 +34,7 @@ SEARCH_PATH: Final = "/usr/sbin:/usr/bin"
 REMEDY: Final = "apt-get install nfs-ganesha nfs-ganesha-vfs (Debian)"
 READY: Final = b"NFS SERVER INITIALIZED"
 FATAL: Final = (":FATAL :", ":CRIT :")
+NO_EXPORT: Final = "Could not create export"
 RECORD, ROOT = "record.json", "root"
 MIN_UID: Final = 1000
 """The lowest ID of accounts of people (login.defs(5)). Accounts below belong to the system."""
@@ -106,7 +107,7 @@ class NfsServers:
             started = read_start_time(pid) or 0
             record = FileServerRecord(cluster=segment.id, pid=pid, started=started, boot=self._boot)
             self._write_record(record)
-            launch.configure(
+            output = launch.configure(
                 {
                     "namespace": namespace,
                     "root": str(self._path(segment.id) / ROOT),
@@ -120,6 +121,7 @@ class NfsServers:
                 },
                 READY,
             )
+            _check_exports(output, server)
         except Refused as error:
             self._stop(segment.id)
             raise Refused(_shorten_error(str(error))) from error
@@ -198,6 +200,13 @@ def find_ganesha() -> str:
 def _config_path(cluster: str) -> str:
     """Return the path of a server's configuration in its root. It also identifies the server's process."""
     return f"/nfs-{cluster}.conf"
+
+
+def _check_exports(output: str, server: NfsServer) -> None:
+    """Raise Refused if Ganesha started without an export."""
+    if NO_EXPORT in output:
+        folders = ", ".join(export.folder for export in server.exports)
+        raise Refused(f"expected NFS-Ganesha to export {folders}, got this output: {output}")
 
 
 def _shorten_error(text: str) -> str:

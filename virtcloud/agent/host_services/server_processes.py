@@ -87,10 +87,11 @@ class ServerLaunch:
             raise Refused(f"cannot start {self._server}: expected 'apart' and a process ID, got {line!r}")
         return int(pid)
 
-    def configure(self, spec: dict[str, Any], ready: bytes | None = None) -> None:
+    def configure(self, spec: dict[str, Any], ready: bytes | None = None) -> str:
         """Send the specification. Wait until the server is ready. Raise Refused with the error if it fails.
 
-        A server is ready when it closes its output, or when its output contains ``ready``.
+        Return the output of the server. A server is ready when it closes its output, or when its output contains
+        ``ready``.
         """
         if self._process.stdin is not None:
             with suppress(BrokenPipeError):  # the program ended; its error follows
@@ -99,6 +100,7 @@ class ServerLaunch:
         output = self._read(until_end=True, ready=ready)
         if output if ready is None else ready.decode() not in output:
             raise Refused(f"cannot start {self._server}: {output}")
+        return output
 
     def close(self) -> None:
         """Close the pipes. A program without specification ends then."""

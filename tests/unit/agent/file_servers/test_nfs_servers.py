@@ -6,15 +6,16 @@ import os
 import shutil
 import signal
 import socket
-import stat
 import struct
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from nfs_client import INVAL, MINOR_VERS_MISMATCH, OK, OP_PUTROOTFH, ROFS, NfsClient
+from mount_namespace import unshare_mounts
+from nfs_client import EXIST, INVAL, MINOR_VERS_MISMATCH, OK, OP_PUTROOTFH, ROFS, NfsClient
 
 from virtcloud.agent.file_servers.nfs_difference import find_file_server_changes, find_unwanted_file_servers
 from virtcloud.agent.file_servers.nfs_servers import PROGRAM, SEARCH_PATH, NfsServers
@@ -31,11 +32,13 @@ LOOPBACK = "127.0.0.1"
 SIOCSIFFLAGS, IFF_UP = 0x8914, 1  # linux/sockios.h
 
 
-class FileGateway:
-    """A gateway with the folder of one owner, in a network namespace of its own.
+def run_mount(*command: str) -> None:
+    """Run mount or umount in this thread's mount namespace."""
+    subprocess.run(command, check=True)  # noqa: S603 - util-linux
 
-    The folder is on the file system of the tests, because a server opens files by handles.
-    """
+
+class FileGateway:
+    """A gateway with the file system of one owner, in a network namespace and a mount namespace of its own."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -43,7 +46,7 @@ class FileGateway:
         self.home.mkdir(parents=True)
         (folder / "home/other").mkdir()
         folder.chmod(0o755)
-        os.chown(self.home, OWNER_ID, OWNER_ID)
+        run_mount("mount", "-t", "tmpfs", "-o", f"uid={OWNER_ID},mode=755", "home", str(self.home))
         (self.home / "file").write_text("mine")
         (folder / "home/other/file").write_text("other")
         self.servers = NfsServers(self.open_namespace, folder / "state")
@@ -85,6 +88,7 @@ def in_network(in_namespace: Run) -> Run:
         def run_with_loopback() -> object:
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
                 fcntl.ioctl(control, SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", IFF_UP))
+            unshare_mounts()
             return work()
 
         return in_namespace(run_with_loopback)
@@ -93,15 +97,25 @@ def in_network(in_namespace: Run) -> Run:
 
 
 @contextmanager
-def opened(**export: object) -> Iterator[FileGateway]:
-    """Start the server of one network, and stop it at the end."""
+def furnished() -> Iterator[FileGateway]:
+    """Yield a gateway. At the end, stop its servers and unmount its file systems."""
     with TemporaryDirectory() as folder:
         gateway = FileGateway(Path(folder))
         try:
-            gateway.reconcile(gateway.make_segment(**export))
             yield gateway
         finally:
             gateway.reconcile()
+            mounted = [line.split()[1] for line in Path("/proc/thread-self/mounts").read_text().splitlines()]
+            for target in reversed([path for path in mounted if path.startswith(folder)]):
+                run_mount("umount", "-l", target)
+
+
+@contextmanager
+def opened(**export: object) -> Iterator[FileGateway]:
+    """Yield a gateway with the server of one network."""
+    with furnished() as gateway:
+        gateway.reconcile(gateway.make_segment(**export))
+        yield gateway
 
 
 def test_clients_read_and_write_as_the_owner(in_network: Run) -> None:
@@ -194,7 +208,7 @@ def test_nothing_remains_of_a_removed_server(in_network: Run) -> None:
             pid = gateway.pid
             assert gateway.reconcile() == ["stop the file server"]
             assert (read_start_time(pid), list((gateway.folder / "state").iterdir())) == (None, [])
-            assert str(gateway.folder) not in Path("/proc/self/mounts").read_text()
+            assert f"{gateway.folder}/state" not in Path("/proc/thread-self/mounts").read_text()
             with socket.socket() as probe:
                 assert probe.connect_ex((LOOPBACK, 2049)) != 0
 
@@ -203,37 +217,53 @@ def test_nothing_remains_of_a_removed_server(in_network: Run) -> None:
 
 def test_a_link_in_the_path_of_a_folder_is_refused(in_network: Run) -> None:
     def scenario() -> None:
-        with TemporaryDirectory() as folder:
-            gateway = FileGateway(Path(folder))
-            (gateway.home / "link").symlink_to("/etc")
-            with pytest.raises(Refused, match=r"expected no symbolic link in .*, got link"):
-                gateway.reconcile(gateway.make_segment(folder=f"{gateway.home}/link"))
+        with furnished() as gateway:
+            Path(gateway.folder, "link").symlink_to("home")
+            with pytest.raises(Refused, match="without symbolic links"):
+                gateway.reconcile(gateway.make_segment(folder=f"{gateway.folder}/link/nobody"))
             assert gateway.servers.read()[0].faults == ("Ganesha has ended",)
+
+    in_network(scenario)
+
+
+def test_a_folder_of_a_larger_file_system_is_refused(in_network: Run) -> None:
+    """By its handle, a client could read any other file of the file system."""
+
+    def scenario() -> None:
+        with furnished() as gateway:
+            (gateway.home / "inner").mkdir()
+            bound = Path(gateway.folder, "bound")
+            bound.mkdir()
+            run_mount("mount", "--bind", f"{gateway.home}/inner", str(bound))
+            for path in (f"{gateway.folder}/home/other", f"{gateway.home}/inner", f"{gateway.folder}/bound"):
+                with pytest.raises(Refused, match="to be the root of a file system"):
+                    gateway.reconcile(gateway.make_segment(folder=path))
 
     in_network(scenario)
 
 
 def test_a_folder_of_another_user_is_refused(in_network: Run) -> None:
     def scenario() -> None:
-        with TemporaryDirectory() as folder:
-            gateway = FileGateway(Path(folder))
+        with furnished() as gateway:
+            os.chown(gateway.home, 0, 0)
             with pytest.raises(Refused, match=f"to belong to user ID {OWNER_ID}, got 0"):
-                gateway.reconcile(gateway.make_segment(folder=f"{folder}/home/other"))
+                gateway.reconcile(gateway.make_segment())
 
     in_network(scenario)
 
 
-def test_a_missing_folder_is_created_for_the_owner_only(in_network: Run) -> None:
+def test_files_stay_in_a_file_system_of_the_given_size(in_network: Run) -> None:
     def scenario() -> None:
-        with TemporaryDirectory() as folder:
-            gateway = FileGateway(Path(folder))
-            new = Path(folder, "more/nobody")
-            with pytest.raises(Refused, match=r"cannot open .*: No such file"):
-                gateway.reconcile(gateway.make_segment(folder=str(new)))
-            gateway.reconcile(gateway.make_segment(folder=str(new), create=True))
-            status = new.stat()
-            assert (status.st_uid, stat.S_IMODE(status.st_mode), new.parent.stat().st_uid) == (OWNER_ID, 0o700, 0)
-            gateway.reconcile()
+        with furnished() as gateway:
+            segment = gateway.make_segment(folder=f"{gateway.folder}/more/nobody", size_mb=16)
+            for _ in range(2):
+                gateway.reconcile(segment)
+                with NfsClient(LOOPBACK).start_session() as client:
+                    created = client.make_folder("home", "new")
+                gateway.reconcile()
+            assert created == EXIST
+            status = Path(gateway.folder, "more/nobody.ext4").stat()
+            assert (status.st_size, status.st_uid, status.st_mode & 0o777) == (16 << 20, 0, 0o600)
 
     in_network(scenario)
 
@@ -243,8 +273,7 @@ def test_a_missing_folder_is_created_for_the_owner_only(in_network: Run) -> None
 )
 def test_an_owner_without_an_account_of_a_person_is_refused(in_network: Run, owner: str, error: str) -> None:
     def scenario() -> None:
-        with TemporaryDirectory() as folder:
-            gateway = FileGateway(Path(folder))
+        with furnished() as gateway:
             segment = gateway.make_segment()
             assert segment.nfs
             changed = segment.model_copy(update={"nfs": segment.nfs.model_copy(update={"owner": owner})})
