@@ -15,9 +15,13 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from mount_namespace import unshare_mounts
-from nfs_client import EXIST, INVAL, MINOR_VERS_MISMATCH, OK, OP_PUTROOTFH, ROFS, NfsClient
+from nfs_client import EXIST, INVAL, MINOR_VERS_MISMATCH, OK, OP_PUTROOTFH, ROFS, STALE, NfsClient
 
-from virtcloud.agent.file_servers.nfs_difference import find_file_server_changes, find_unwanted_file_servers
+from virtcloud.agent.file_servers.nfs_difference import (
+    FileServerStep,
+    find_file_server_changes,
+    find_unwanted_file_servers,
+)
 from virtcloud.agent.file_servers.nfs_servers import PROGRAM, SEARCH_PATH, NfsServers
 from virtcloud.agent.own_processes import read_start_time
 from virtcloud.model.errors import Refused
@@ -65,7 +69,7 @@ class FileGateway:
     def reconcile(self, *segments: Segment) -> list[str]:
         """Apply the steps for these segments. Return the steps as texts."""
         observed = self.servers.read()
-        steps = [*find_unwanted_file_servers(segments, observed)]
+        steps: list[FileServerStep] = [*find_unwanted_file_servers(segments, observed)]
         steps += [step for one in segments for step in find_file_server_changes(one, observed)]
         for step in steps:
             self.servers.apply(step)
@@ -136,6 +140,25 @@ def test_nothing_beside_the_exports_is_reached(in_network: Run) -> None:
             assert client.read("home", "link") == INVAL  # a client gets the link itself
             for path in (("home", "up", "file"), ("home", "..", "other", "file"), ("etc", "passwd")):
                 assert isinstance(client.read(*path), int), path
+
+    in_network(scenario)
+
+
+def test_the_handle_of_a_file_elsewhere_opens_nothing(in_network: Run) -> None:
+    """A client can send any handle, for example one that it got from another server."""
+
+    def scenario() -> None:
+        with opened() as gateway:
+            other = gateway.folder / "home/other"
+            run_mount("mount", "-t", "tmpfs", "-o", f"uid={OWNER_ID}", "other", str(other))
+            (other / "file").write_text("other")
+            gateway.reconcile(gateway.make_segment(folder=str(other)))
+            with NfsClient(LOOPBACK).start_session() as client:
+                handle = client.find_handle("home", "file")
+                assert client.read(handle=handle) == b"other"
+            gateway.reconcile(gateway.make_segment())
+            with NfsClient(LOOPBACK).start_session() as client:
+                assert client.read(handle=handle) == STALE
 
     in_network(scenario)
 
