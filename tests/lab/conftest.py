@@ -102,6 +102,13 @@ def lab(shared_lab: SharedLab) -> Iterator[Lab]:
 
 
 @pytest.fixture(scope="module")
+def client(lab: Lab) -> Iterator[SbfClient]:
+    """Yield a client of the default lab's SBF."""
+    with SbfClient(f"unix://{lab.sbf_socket}", timeout=60) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
 def bare(shared_lab: SharedLab) -> Iterator[Lab]:
     """Yield a lab without SBF and agents. Each test must leave all services of the lab running."""
     with shared_lab.use("bare", LabOptions(bare=True)) as running:

@@ -27,12 +27,6 @@ LIMIT_S = 60.0
 LIST = "ls /run/virtcloud/namespaces; ip -br link | grep -o '^vg[0-9]*'; true"
 
 
-@pytest.fixture(scope="module")
-def client(lab: Lab) -> Iterator[SbfClient]:
-    with SbfClient(f"unix://{lab.sbf_socket}", timeout=60) as client:
-        yield client
-
-
 def make_spec() -> ClusterSpec:
     guest = Guest(
         name="g1", host=HOST, image="busybox", memory_mb=64, mac=GUEST_MAC, addresses=(Address(f"{GUEST}/24"),)

@@ -53,12 +53,6 @@ DROPPED_BY_BRIDGES = {"LLDP", "LACP", "EAPOL", "a pause frame"}
 
 
 @pytest.fixture(scope="module")
-def client(lab: Lab) -> Iterator[SbfClient]:
-    with SbfClient(f"unix://{lab.sbf_socket}", timeout=60) as client:
-        yield client
-
-
-@pytest.fixture(scope="module")
 def cluster(client: SbfClient) -> Iterator[ClusterView]:
     """A cluster with a guest at each of two sites."""
     hosts = (HOST, "praha-h1")

@@ -46,12 +46,6 @@ busybox udhcpc -i eth0 -n -q -t 20 -T 1 -s /tmp/lease
 
 
 @pytest.fixture(scope="module")
-def client(lab: Lab) -> Iterator[SbfClient]:
-    with SbfClient(f"unix://{lab.sbf_socket}", timeout=60) as client:
-        yield client
-
-
-@pytest.fixture(scope="module")
 def twins(client: SbfClient) -> Iterator[tuple[ClusterView, ClusterView]]:
     """Two clusters whose guests have the same names, hosts, MAC addresses and IP addresses."""
     guests = tuple(

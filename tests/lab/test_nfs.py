@@ -30,12 +30,6 @@ FIND_SERVERS = "for p in /proc/[0-9]*; do grep -q ganesha $p/comm 2>/dev/null &&
 
 
 @pytest.fixture(scope="module")
-def client(lab: Lab) -> Iterator[SbfClient]:
-    with SbfClient(f"unix://{lab.sbf_socket}", timeout=60) as client:
-        yield client
-
-
-@pytest.fixture(scope="module")
 def clusters(client: SbfClient) -> Iterator[Mapping[str, ClusterView]]:
     """Two clusters of different owners, with the same addresses everywhere."""
     yield {key: create(client, key, make_spec(owner)) for key, owner in OWNERS.items()}

@@ -74,12 +74,6 @@ class Outage:
 
 
 @pytest.fixture(scope="module")
-def client(lab: Lab) -> Iterator[SbfClient]:
-    with SbfClient(f"unix://{lab.sbf_socket}", timeout=60) as client:
-        yield client
-
-
-@pytest.fixture(scope="module")
 def outage(lab: Lab, client: SbfClient) -> Iterator[Outage]:
     """The only power failure of this module. Before, a user stops a guest. In between, a job ends."""
     kept, leaving = (open_job(lab, client, key, guests) for key, guests in ((KEPT, GUESTS), (ENDED, GUESTS[:1])))

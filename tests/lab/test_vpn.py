@@ -31,12 +31,6 @@ LAST_REPLY = re.compile(r"^\[([0-9.]+)\] .*icmp_seq", re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
-def client(lab: Lab) -> Iterator[SbfClient]:
-    with SbfClient(f"unix://{lab.sbf_socket}", timeout=60) as client:
-        yield client
-
-
-@pytest.fixture(scope="module")
 def clusters(client: SbfClient) -> Iterator[dict[str, ClusterView]]:
     with two_clusters(client, "vpn-a", "vpn-b") as views:
         yield views

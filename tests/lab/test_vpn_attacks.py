@@ -47,12 +47,6 @@ FRAMES = {
 
 
 @pytest.fixture(scope="module")
-def client(lab: Lab) -> Iterator[SbfClient]:
-    with SbfClient(f"unix://{lab.sbf_socket}", timeout=60) as client:
-        yield client
-
-
-@pytest.fixture(scope="module")
 def clusters(client: SbfClient) -> Iterator[dict[str, ClusterView]]:
     with two_clusters(client, "attacked", "unseen") as views:
         yield views

@@ -26,12 +26,6 @@ IMPATIENT = ("--hand-window", "6", "--connect-timeout", "6", "--connect-retry-ma
 ENDED = "process exiting|Exiting due to"
 
 
-@pytest.fixture(scope="module")
-def client(lab: Lab) -> Iterator[SbfClient]:
-    with SbfClient(f"unix://{lab.sbf_socket}", timeout=60) as client:
-        yield client
-
-
 def try_profiles(lab: Lab, profiles: dict[str, str]) -> dict[str, bool]:
     """Try profiles at the same time, each once at each server. Return which clients joined the network."""
     devices = {name: LaptopVpn(lab, name, namespace=True) for name in profiles}

@@ -50,12 +50,6 @@ class RouterComputer:
 
 
 @pytest.fixture(scope="module")
-def client(lab: Lab) -> Iterator[SbfClient]:
-    with SbfClient(f"unix://{lab.sbf_socket}", timeout=60) as client:
-        yield client
-
-
-@pytest.fixture(scope="module")
 def cluster(client: SbfClient) -> Iterator[ClusterView]:
     """A cluster whose devices' IP addresses are checked, because its router must pass nevertheless."""
     guest = Guest(name="g1", host=HOST, image="busybox-ssh", memory_mb=64)
