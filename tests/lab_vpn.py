@@ -37,11 +37,12 @@ def find_addresses(lab: Lab, key: str, device: str) -> list[str]:
 
 
 @contextmanager
-def two_clusters(client: SbfClient, *keys: str) -> Iterator[dict[str, ClusterView]]:
+def two_clusters(client: SbfClient, *keys: str, **changes: object) -> Iterator[dict[str, ClusterView]]:
     """Create clusters with a guest each, and remove them at the end. The guests have the same addresses."""
     addresses = (f"{GUEST}/24", f"{GUEST6}/64")
     guest = Guest(name="g1", host=HOST, image="busybox-ssh", memory_mb=64, mac=GUEST_MAC, addresses=addresses)
-    yield {key: create(client, key, ClusterSpec(owner="alice", guests=(guest,), vpn=True)) for key in keys}
+    spec = ClusterSpec.model_validate({"owner": "alice", "guests": (guest,), "vpn": True, **changes})
+    yield {key: create(client, key, spec) for key in keys}
     remove(client, *keys)
 
 

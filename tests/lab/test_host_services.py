@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 from lab_capture import capturing
 from lab_clusters import LIMIT_S, create, remove
+from lab_leases import GET_LEASE, run_in_guest
 
 from virtcloud.agent.host_services.dnsmasq_config import ADDRESS, MAC
 from virtcloud.client.sbf import SbfClient
 from virtcloud.lab import Lab
-from virtcloud.lab.demo.context import ENTER_CONTAINER
 from virtcloud.lab.node_services import AGENT_STATE
-from virtcloud.lab.snapshot import read_guests
 from virtcloud.model.cluster import ClusterSpec, Guest
 from virtcloud.model.views import ClusterView
 
@@ -26,23 +25,9 @@ pytestmark = [
 
 HOSTS = ("brno-h1", "praha-h1")
 SWITCH, PORT = "brno-sw1", "p1"
-ENTER = ENTER_CONTAINER.replace(" -n -m -u ", " -a ")
 GUEST_MAC = "02:00:00:00:00:d1"
 REPAIR_S = 90.0
 """The agent reads its host every 30 s."""
-GET_LEASE = f"""
-ip -4 addr flush dev eth0
-cat >/tmp/lease <<'END'
-#!/bin/sh
-[ "$1" = bound ] || exit 0
-ip addr add $ip/$mask dev eth0
-ip route add {ADDRESS} dev eth0
-echo "$ip $hostname $domain $dns"
-END
-busybox chmod +x /tmp/lease
-busybox udhcpc -i eth0 -n -q -t 20 -T 1 -s /tmp/lease
-"""
-"""A shell script in a guest without an address: it gets an address by DHCP, and prints what DHCP answers."""
 
 
 @pytest.fixture(scope="module")
@@ -66,8 +51,7 @@ def twins(client: SbfClient) -> Iterator[tuple[ClusterView, ClusterView]]:
 
 def in_guest(lab: Lab, cluster: ClusterView, script: str) -> str:
     """Run a shell script as root of the guest n1 of a cluster. Return its output."""
-    (domain,) = (name for name in read_guests(lab, HOSTS[0]) if cluster.id in name)
-    return lab.run(HOSTS[0], ("sh", "-c", ENTER, domain, "/bin/sh"), stdin=f"export PATH=/bin\n{script}\n").stdout
+    return run_in_guest(lab, HOSTS[0], cluster, script)
 
 
 def find_addresses(lab: Lab, cluster: ClusterView, name: str) -> list[str]:

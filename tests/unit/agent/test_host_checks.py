@@ -4,6 +4,7 @@ import json
 import os
 import socket
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ from virtcloud.agent import host_checks
 from virtcloud.agent.host_checks import HostCheck, check_host
 from virtcloud.agent.network import kernel, nftables
 from virtcloud.cli import main
+from virtcloud.client.sbf import SbfClient
+from virtcloud.model.errors import Refused
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes network namespaces")
 
@@ -145,3 +148,13 @@ def test_json_contains_all_checks_and_the_result(config: Path) -> None:
         "sbf",
         "agent",
     }
+
+
+@pytest.mark.parametrize(("offset", "named"), [(timedelta(days=1), "behind"), (-timedelta(days=1), "ahead of")])
+def test_a_clock_that_is_off_by_a_day_fails_the_check(offset: timedelta, named: str) -> None:
+    class OtherClock(SbfClient):
+        def clock(self) -> datetime:
+            return datetime.now(UTC) + offset
+
+    with pytest.raises(Refused, match=f"86400 s {named} SBF's"):
+        host_checks._clock(OtherClock("unix:///nowhere/sbf.sock"))
