@@ -47,10 +47,10 @@ def two_clusters(client: SbfClient, *keys: str, **changes: object) -> Iterator[d
 
 
 @contextmanager
-def connected(lab: Lab, key: str, name: str) -> Iterator[LaptopVpn]:
+def connected(lab: Lab, key: str, name: str, *options: str) -> Iterator[LaptopVpn]:
     """Connect a device with a cluster. The interface of each device is in a namespace of its own."""
     device = LaptopVpn(lab, name, namespace=True)
-    device.connect(make_profile(lab, key, name))
+    device.connect(make_profile(lab, key, name), *options)
     assert device.logs(CONNECTED), device.log
     device.move_interface(*find_addresses(lab, key, name))
     yield device

@@ -35,6 +35,8 @@ OWN_MAC, BROADCAST = "02:00:00:00:00:d1", "ff:ff:ff:ff:ff:ff"
 MANAGEMENT, OUTSIDE = "198.18.1.4", "198.19.1.4"
 """The addresses of the gateway on the lab's management network and on its external network."""
 PORT, LAST = 5005, "from outside"
+ANY_DESTINATION = "--allow-recursive-routing"
+"""Without this option, the client itself drops packets to the outer address of its gateway."""
 REQUESTS, REPETITIONS = 300, 5
 PYTHON = (sys.executable, "-I", "-S", "-c")
 SEND = """
@@ -77,7 +79,7 @@ def clusters(lab: Lab) -> Iterator[dict[str, ClusterView]]:
 
 @pytest.fixture(scope="module")
 def device(lab: Lab, clusters: dict[str, ClusterView]) -> Iterator[LaptopVpn]:
-    with connected(lab, "served", "curious") as device:
+    with connected(lab, "served", "curious", ANY_DESTINATION) as device:
         device.run("ip", "link", "set", device.interface, "address", OWN_MAC)
         yield device
 
