@@ -46,6 +46,14 @@ def test_a_guests_interface_has_the_mtu_of_its_cluster(
     assert [element.attrib["size"] for element in root.findall("devices/interface/mtu")] == sizes
 
 
+def test_a_container_has_a_default_route_in_its_own_subnets_only(make_segment: Callable[..., Segment]) -> None:
+    routers = ("10.0.0.250/24", "fd77::250/64")
+    segment = make_segment("4c1f", 100, ("g1",)).model_copy(update={"router_addresses": routers})
+    root = ET.fromstring(render_domain(segment, segment.guests[0], LXC, "abc", ENVIRONMENT))  # noqa: S314 - written by the agent
+    found = [element.attrib for element in root.findall("devices/interface/route")]
+    assert found == [{"family": "ipv4", "address": "0.0.0.0", "prefix": "0", "gateway": "10.0.0.250"}]  # noqa: S104
+
+
 @pytest.mark.parametrize("image", [LXC, QEMU])
 def test_a_guest_has_name_size_and_bridge(xml: MakeXml, image: LxcImage | QemuImage) -> None:
     domain = xml(image)

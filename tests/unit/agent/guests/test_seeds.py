@@ -9,7 +9,7 @@ import yaml
 from seed_documents import CLUSTER_KEY, HOST_KEY, PUBLIC_KEY, SEED, seeded_guest, seeded_segment
 
 from virtcloud.agent.guests.peer_files import render_peer_files
-from virtcloud.agent.guests.seeds import NoCloudData, render_nocloud
+from virtcloud.agent.guests.seeds import NoCloudData, render_network_config, render_nocloud
 from virtcloud.model.errors import Refused
 
 
@@ -76,6 +76,15 @@ def test_the_interface_is_found_by_its_mac_address() -> None:
             }
         },
     }
+
+
+@pytest.mark.parametrize(("services", "static"), [((), ["0.0.0.0/0", "::/0"]), (("dhcp",), ["::/0"])])
+def test_a_seed_has_the_default_routes_that_dhcp_does_not_give(services: tuple[str, ...], static: list[str]) -> None:
+    guest = seeded_guest()
+    routers = ["10.0.0.250/24", "fd00::250/64"]
+    segment = seeded_segment(guest, router_addresses=routers, host_services=services)
+    config = yaml.safe_load(render_network_config(segment, guest))["ethernets"]["eth0"]
+    assert [route["to"] for route in config["routes"]] == static
 
 
 def test_the_interface_has_the_networks_mtu() -> None:

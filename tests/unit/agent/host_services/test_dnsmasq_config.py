@@ -66,6 +66,16 @@ def test_guests_learn_a_dns_server_but_no_router() -> None:
     ]
 
 
+def test_guests_learn_the_router_twice_because_clients_differ() -> None:
+    """Clients that know option 121 ignore option 3 (RFC 3442)."""
+    wanted = segment(BOTH, router_addresses=["10.0.0.250/24", "fd00::250/64"])
+    assert lines(wanted, "dhcp-option=option:router", "dhcp-option-force", "ra-param") == [
+        "dhcp-option=option:router,10.0.0.250",
+        "dhcp-option-force=option:classless-static-route,169.254.169.254/32,0.0.0.0,0.0.0.0/0,10.0.0.250",
+        "ra-param=svc0,60,0",
+    ]
+
+
 def test_guests_learn_the_clusters_mtu() -> None:
     assert lines(segment(BOTH, mtu=1450), "dhcp-option=option:mtu", "ra-param") == [
         "dhcp-option=option:mtu,1450",
