@@ -1,28 +1,39 @@
 """Tests of service nodes: their choice for new clusters, and the services in wanted documents."""
 
 from collections.abc import Iterator
-from pathlib import Path
+from contextlib import suppress
 
 import pytest
 from sbf_fakes.vpn_world import furnish, gateway, topology_with_gateways
 from sbf_fakes.world import World, make_world, spec
 
-from virtcloud.model.errors import BadInput, NoGateway
+from virtcloud.model.errors import BadInput, NoGateway, NotFound
 from virtcloud.model.nfs import NFS, NfsListener
 from virtcloud.model.wanted import Segment
 
 HOME = {"name": "home", "folder": "/srv/home/{owner}"}
 DATA = {"name": "data", "folder": "/srv/data", "read_only": True}
+KEYS = ("demo", "a", "b")
 FILES = {"exports": [HOME, DATA]}
 
 
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
+@pytest.fixture(scope="module")
+def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """Brno has a gateway without files and one with files; Praha has none."""
     gateways = {"brno": (gateway("brno-gw"), gateway("brno-files", nfs=FILES))}
-    installation = furnish(make_world(tmp_path), topology_with_gateways(**gateways))
+    furnished = furnish(make_world(tmp_path_factory.mktemp("world")), topology_with_gateways(**gateways))
+    yield furnished
+    furnished.close()
+
+
+@pytest.fixture
+def world(installation: World) -> Iterator[World]:
+    """The installation of all tests. Each test must leave no cluster."""
     yield installation
-    installation.close()
+    for key in KEYS:
+        with suppress(NotFound):
+            installation.delete(key)
+    installation.settle()
 
 
 def put(world: World, key: str = "demo", *hosts: str, **changes: object) -> None:
