@@ -20,6 +20,7 @@ from pathlib import Path
 from virtcloud.agent.bootstrap import sbf_client
 from virtcloud.agent.file_servers.nfs_servers import find_ganesha
 from virtcloud.agent.files import describe_os_error
+from virtcloud.agent.gateway.ssh_gateway import describe_sshd
 from virtcloud.agent.gateway.vpn_checks import list_vpn_checks
 from virtcloud.agent.guests.containment_checks import (
     check_control_groups,
@@ -262,6 +263,8 @@ def _sbf(settings: AgentSettings, *, checks_uplinks: bool) -> Iterator[HostCheck
         if wanted.vpn is not None:
             for name, check in list_vpn_checks(wanted.vpn, settings.state / "vpn").items():
                 yield _attempt("vpn", name, check)
+        if wanted.ssh is not None:
+            yield _attempt("ssh", "sshd", describe_sshd)
         if any(segment.nfs for segment in wanted.segments):
             yield _attempt("nfs", "NFS-Ganesha", find_ganesha)
         if checks_uplinks:

@@ -12,7 +12,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import IO, Protocol
 
 from virtcloud.client.fan_out import DEFAULT_JOBS, GuestTurn, ShowFanOut, fan_out
@@ -151,7 +151,7 @@ def run_collected(  # noqa: PLR0913, PLR0917 - the options of Cluster.run
 
 def find_batch_logins(logins: ClusterLogins, options: SshOptions, guests: Sequence[str]) -> dict[str, SshArguments]:
     """Return the arguments of ssh for each guest. ssh asks no questions, because many ssh processes run together."""
-    batch = SshOptions(options.user, options.identity, (*options.options, *BATCH_OPTIONS))
+    batch = replace(options, options=(*options.options, *BATCH_OPTIONS))
     return logins.find(batch, guests)
 
 

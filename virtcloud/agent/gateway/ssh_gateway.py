@@ -233,3 +233,8 @@ def find_sshd() -> str:
     if path is None:
         raise Refused(f"SSH access needs the program sshd, which is not installed: {REMEDY}")
     return path
+
+
+def describe_sshd() -> str:
+    """Return the path of sshd and its user. Raise Refused, with the remedy, if one of them is missing."""
+    return f"{find_sshd()}, user {find_ssh_user().pw_name}"

@@ -38,7 +38,6 @@ FIXED_OPTIONS: Final = (
     "PermitTunnel no",
     "PermitUserRC no",
     "PermitUserEnvironment no",
-    "AcceptEnv none",
     "MaxAuthTries 3",
     "MaxSessions 1",
     "MaxStartups 200:30:300",

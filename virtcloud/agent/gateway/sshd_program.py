@@ -16,6 +16,7 @@ import ctypes
 import os
 import resource
 import socket
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,7 @@ def _start() -> None:
         resource.setrlimit(limit, (value, value))
     os.chdir("/")
     drop_privileges(spec["uid"], spec["gid"], (NET_BIND_SERVICE,) if spec["port"] < FIRST_FREE_PORT else ())
+    _check_config(spec["argv"])
     close_input()
     os.dup2(0, 1)
     os.dup2(0, 2)
@@ -100,6 +102,13 @@ def _mount(source: str, target: str, kind: str | None, flags: int, options: str 
     texts = [None if text is None else text.encode() for text in (source, target, kind)]
     result = _LIBC.mount(*texts, ctypes.c_ulong(flags), None if options is None else options.encode())
     call(f"mount {target}", result)
+
+
+def _check_config(argv: list[str]) -> None:
+    """Raise OSError with sshd's reason if this version of sshd refuses the configuration."""
+    done = subprocess.run([argv[0], "-t", *argv[2:]], capture_output=True, text=True, check=False)  # noqa: S603 - sshd
+    if done.returncode:
+        raise OSError(done.stderr.strip().replace("\r", "").replace("\n", "; ") or "sshd refuses its configuration")
 
 
 def _check_port(port: int, *, ipv6: bool) -> None:

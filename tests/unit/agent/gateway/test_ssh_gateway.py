@@ -259,6 +259,20 @@ def test_a_stopped_sshd_leaves_no_connection(world: SshWorld, in_gateway: Callab
     in_gateway(lambda: world.gateway.ensure_sshd(world.server))
 
 
+def test_a_configuration_that_sshd_refuses_is_named(
+    world: SshWorld, in_gateway: Callable[[Callable[[], str]], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start() -> str:
+        monkeypatch.setattr(sshd_config, "FIXED_OPTIONS", (*FIXED_OPTIONS, "NewOption yes"))
+        with pytest.raises(Refused) as error:
+            world.gateway.ensure_sshd(world.server)
+        monkeypatch.setattr(sshd_config, "FIXED_OPTIONS", FIXED_OPTIONS)
+        world.gateway.ensure_sshd(world.server)
+        return str(error.value)
+
+    assert "Bad configuration option: NewOption" in in_gateway(start)
+
+
 def test_a_taken_port_is_named(world: SshWorld, in_gateway: Callable[[Callable[[], str]], str]) -> None:
     def start() -> str:
         world.gateway.ensure_no_sshd()

@@ -1,0 +1,154 @@
+"""Tests of the files with which ssh passes a gateway: their content as ssh understands it, and their permissions."""
+
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from virtcloud.client import gateway_logins
+from virtcloud.client.gateway_logins import (
+    check_login_folder,
+    find_reachable_access,
+    make_login_folder,
+    make_login_key,
+    make_proxy_arguments,
+    render_login_config,
+    render_login_hosts,
+    request_login_files,
+)
+from virtcloud.client.guest_commands import find_batch_logins
+from virtcloud.client.sbf import SbfClient
+from virtcloud.client.ssh_arguments import ClusterLogins, SshOptions
+from virtcloud.model.errors import BadInput, NotFound
+from virtcloud.model.ssh_access import SshAccessView, SshCertificateRequest, SshCertificateView
+
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ"
+NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
+CERTIFICATE = SshCertificateView.model_validate(
+    {
+        "cluster": "demo",
+        "cluster_id": "c1",
+        "gateways": [
+            {"name": name, "address": f"{name}.example.org", "port": 2222, "host_key": KEY} for name in ("gw1", "gw2")
+        ],
+        "lease_ends": NOW,
+        "user": "eva",
+        "serial": 7,
+        "certificate": "ssh-ed25519-cert-v01@openssh.com AAAA",
+        "expires_at": NOW,
+        "guest_user": "eva",
+        "peers": [{"name": "g1", "cluster": "demo", "addresses": ["10.0.0.1/24"], "host_key": KEY}],
+    }
+)
+
+
+class FakeSbf(SbfClient):
+    """An SBF that issues one certificate, and confirms the cluster at the second question."""
+
+    def __init__(self, access: SshAccessView | None = CERTIFICATE) -> None:
+        super().__init__("http://127.0.0.1:1")
+        self.access = access
+
+    def ssh_access(self, key: str, cluster_id: str | None = None) -> SshAccessView:
+        if self.access is None:
+            raise NotFound(f"cluster {key} is not known")
+        return self.access
+
+    def create_ssh_certificate(
+        self, key: str, request: SshCertificateRequest, cluster_id: str | None = None
+    ) -> SshCertificateView:
+        return CERTIFICATE
+
+
+def configured(folder: Path, host: str) -> set[str]:
+    """Return the options of a host, as ssh understands them."""
+    (folder / "config").write_text(render_login_config(CERTIFICATE, folder))
+    done = subprocess.run(("ssh", "-G", "-F", f"{folder}/config", host), capture_output=True, text=True, check=True)  # noqa: S603, S607
+    return set(done.stdout.splitlines())
+
+
+def run_proxy(folder: Path, *codes: int) -> list[str]:
+    """Run the proxy command with an ssh that ends with these codes in turn. Return the gateways that it tried."""
+    ssh = folder / "ssh"
+    ssh.write_text(
+        f'#!/bin/sh\necho "$3" >>{folder}/tried\nset -- {" ".join(map(str, codes))}\n'
+        f"shift $(($(wc -l <{folder}/tried) - 1))\nexit $1\n"
+    )
+    ssh.chmod(0o755)
+    argv = make_proxy_arguments(CERTIFICATE.gateways, folder, "g1")
+    subprocess.run((*argv, "22"), env={"PATH": f"{folder}:/usr/bin:/bin"}, check=False)  # noqa: S603
+    return (folder / "tried").read_text().split()
+
+
+def test_ssh_reaches_a_guest_by_the_gateways(tmp_path: Path) -> None:
+    options = configured(tmp_path, "g1")
+    assert {"user eva", "stricthostkeychecking true", f"userknownhostsfile {tmp_path}/known_hosts"} <= options
+    (proxy,) = (option for option in options if option.startswith("proxycommand "))
+    assert f"ssh -F {tmp_path}/config gw1.gateway" in proxy
+
+
+def test_the_gateway_gets_the_certificate_and_no_other_key(tmp_path: Path) -> None:
+    options = configured(tmp_path, "gw2.gateway")
+    assert {"hostname gw2.example.org", "port 2222", "user virtcloud", "identitiesonly yes"} <= options
+    assert {f"certificatefile {tmp_path}/key-cert.pub", f"identityfile {tmp_path}/key"} <= options
+    assert "identityagent none" in options
+
+
+def test_the_host_keys_of_gateways_and_guests_are_known() -> None:
+    lines = render_login_hosts(CERTIFICATE).splitlines()
+    assert lines == [f"gw1.gateway {KEY}", f"gw2.gateway {KEY}", f"g1,10.0.0.1 {KEY}"]
+
+
+def test_the_second_gateway_is_tried_if_the_first_does_not_answer(tmp_path: Path) -> None:
+    assert run_proxy(tmp_path, 255, 0) == ["gw1.gateway", "gw2.gateway"]
+
+
+def test_a_refusal_is_not_repeated_at_the_second_gateway(tmp_path: Path) -> None:
+    assert run_proxy(tmp_path, 1, 0) == ["gw1.gateway"]
+
+
+def test_the_files_are_private(tmp_path: Path) -> None:
+    folder = tmp_path / "login"
+    request_login_files(FakeSbf(), "demo", folder)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (folder, *folder.iterdir())}
+    assert modes.pop("login") == 0o700
+    assert modes == dict.fromkeys(("key", "key-cert.pub", "known_hosts", "config"), 0o600)
+
+
+def test_each_login_has_a_new_key() -> None:
+    assert make_login_key().public != make_login_key().public
+
+
+@pytest.mark.parametrize("name", ["it's", 'a"b', "100%"])
+def test_a_folder_that_ssh_cannot_name_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(BadInput, match="expected a folder without quotation marks"):
+        check_login_folder(tmp_path / name)
+
+
+def test_folders_of_ended_logins_are_removed(tmp_path: Path) -> None:
+    (tmp_path / "gateway-4194305").mkdir()  # above the highest process ID
+    assert make_login_folder(tmp_path).name != "gateway-4194305"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_gateway_that_is_out_of_reach_is_no_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gateway_logins, "is_reachable", lambda _: False)
+    assert not find_reachable_access(FakeSbf(), "demo", "c1")
+
+
+def test_an_earlier_sbf_offers_no_gateway() -> None:
+    assert not find_reachable_access(FakeSbf(None), "demo", "c1")
+
+
+def test_commands_on_many_guests_pass_the_chosen_way(tmp_path: Path) -> None:
+    logins = ClusterLogins(FakeSbf(), "demo", tmp_path)
+    found = find_batch_logins(logins, SshOptions(through="gateway"), [])
+    assert any("gw1.gateway g1" in word for word in found["g1"])
+
+
+def test_logins_through_a_gateway_need_only_the_certificate(tmp_path: Path) -> None:
+    """A user who is invited may not read the cluster."""
+    found = ClusterLogins(FakeSbf(), "demo", tmp_path).find(SshOptions(through="gateway"), [None])
+    (proxy,) = (word for word in found["g1"] if word.startswith("ProxyCommand="))
+    assert "gw1.gateway g1" in proxy
