@@ -15,7 +15,16 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    SSHCertificate,
+    SSHCertificateBuilder,
+    load_ssh_private_key,
+    load_ssh_public_identity,
+)
 from pydantic import SecretBytes
 
 from sbf_service.domain.ssh_authority import (
@@ -25,6 +34,7 @@ from sbf_service.domain.ssh_authority import (
     parse_certified_key,
     sign_certificate,
 )
+from sbf_service.domain.ssh_key_pairs import derive_authority_key
 from virtcloud.agent.gateway.ssh_gateway import SshdRecord, SshGateway
 from virtcloud.model.ssh_access import SshListener
 from virtcloud.model.ssh_keys import UserKey
@@ -46,17 +56,41 @@ def make_segment(*users: str, cluster: str = "c1", ends: datetime | None = None,
     return Segment.model_validate({"id": cluster, "key": "demo", "vlan": 100, "port": "eth0", "ssh": ssh})
 
 
+def permit(certificate: str, extensions: Sequence[str]) -> str:
+    """Return a certificate of the same authority with extensions, and without a forced command."""
+    former = load_ssh_public_identity(certificate.encode())
+    authority = load_ssh_private_key(derive_authority_key(SECRET).private.get_secret_value().encode(), None)
+    assert isinstance(former, SSHCertificate)
+    assert isinstance(authority, Ed25519PrivateKey)
+    builder = (
+        SSHCertificateBuilder()
+        .public_key(former.public_key())
+        .type(former.type)
+        .serial(former.serial)
+        .key_id(former.key_id)
+        .valid_principals(list(former.valid_principals))
+        .valid_after(former.valid_after)
+        .valid_before(former.valid_before)
+    )
+    for extension in extensions:
+        builder = builder.add_extension(extension.encode(), b"")
+    return builder.sign(authority).public_bytes().decode()
+
+
 class StockSsh:
     """A key with a certificate, as `virtcloud access ssh` writes them, and OpenSSH's client."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - tests pass the options by name
         self,
         world: "SshWorld",
         user: str = "alice",
+        *,
         cluster: str = "c1",
         valid: timedelta = timedelta(minutes=10),
         secret: SecretBytes = SECRET,
+        permits: Sequence[str] = (),
     ) -> None:
+        """Create a key with a certificate. ``permits`` are extensions that SBF puts in no certificate."""
         self.world = world
         self.folder = world.folder / secrets.token_hex(4)
         self.folder.mkdir(parents=True)
@@ -65,6 +99,8 @@ class StockSsh:
         public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
         stated = SshCertificate(cluster, UserName(user), serial, now, now + valid)
         certificate = sign_certificate(secret, parse_certified_key(UserKey(public)), stated)
+        if permits:
+            certificate = permit(certificate, permits)
         view = make_gateway_view(SECRET, GATEWAY, LISTENER)
         (self.folder / "known_hosts").write_text(f"[{view.address}]:{view.port} {view.host_key}\n")
         (self.folder / "key").touch(0o600)
