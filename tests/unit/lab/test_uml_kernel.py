@@ -51,7 +51,7 @@ def test_the_newest_of_two_unpacked_kernels_is_used(machine: Path) -> None:
     assert find_uml_kernel() == UmlKernel(machine / "unpacked/7.10um1", "7.10.2")
 
 
-@pytest.mark.parametrize("program", ["exit 1", "echo 7.3.1", "exec sleep 60"], ids=["fails", "no modules", "hangs"])
+@pytest.mark.parametrize("program", ["exit 1", "echo 7.3.1", "exec sleep 600"], ids=["fails", "no modules", "hangs"])
 def test_a_kernel_that_cannot_run_is_not_used(machine: Path, monkeypatch: pytest.MonkeyPatch, program: str) -> None:
     monkeypatch.setattr(uml_kernel, "VERSION_S", 0.3)
     add_kernel(machine / "installed", "6.1.176")
