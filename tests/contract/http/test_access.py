@@ -361,6 +361,7 @@ ABOUT_CLUSTERS = {"list_clusters": (200, []), "get_cluster": UNKNOWN, "delete_cl
 """The answers to calls about a cluster that has no placement on the agent's element."""
 ABOUT_IMAGES = {"list_images"} | {"get_image", "get_image_content", "verify_image", "share_image", "remove_image"}
 """Calls about images. The agent sees no image, because none of its clusters uses one."""
+PUBLIC_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAICV4Rg1MXTHEvoTqFY3ldwZh9dYVIQFVY1pW0Sx6tWc3"
 BODIES: dict[str, object] = {
     "put_cluster": body("brno-h1"),
     "extend_lease": {"seconds": 60},
@@ -377,7 +378,8 @@ BODIES: dict[str, object] = {
     "report_trouble": {"revision": 1, "message": "x"},
     "create_token": {"name": "alice", "role": "operator"},
     "put_quota": {},
-    "add_key": {"key": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAICV4Rg1MXTHEvoTqFY3ldwZh9dYVIQFVY1pW0Sx6tWc3"},
+    "add_key": {"key": PUBLIC_KEY},
+    "create_ssh_certificate": {"public_key": PUBLIC_KEY},
     "put_site_topology": {"site": three_sites().sites[0].model_dump(mode="json")},
     "preview_site_topology": {"site": three_sites().sites[0].model_dump(mode="json")},
     "answer_for_job": {"runs": False},

@@ -392,7 +392,9 @@ def test_a_gateway_without_vpn_loses_its_clusters(world: World, alice: str) -> N
 def test_a_gateway_in_use_cannot_vanish(world: World, alice: str) -> None:
     put(world)
     make_profile(world, alice)
-    with pytest.raises(Conflict, match=r"cluster demo .* needs brno-gw, .* first remove `vpn` of the gateway"):
+    with pytest.raises(
+        Conflict, match=r"cluster demo .* needs brno-gw, .* first remove `vpn` and `nfs` of the gateway"
+    ):
         world.put_topology(topology_with_gateways(brno=(gateway("brno-gw2"),)))
 
 
