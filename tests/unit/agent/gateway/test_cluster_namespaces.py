@@ -42,6 +42,7 @@ class Gateway:
         self.kernel, self.folder = kernel, folder / "namespaces"
         self.segments = tuple(make_segment(vlan) for vlan in vlans or (100,))
         self.namespaces = ClusterNamespaces(kernel, self.folder)
+        self.applied = 0
         for segment in self.segments:
             self._add_network(segment.vlan)
 
@@ -65,8 +66,10 @@ class Gateway:
             yield from find_namespace_changes(segment, observed)
 
     def reconcile(self) -> list[str]:
-        """Apply the steps. Return the steps that remain."""
-        for step in list(self._find_steps()):
+        """Apply the steps, and count them in ``applied``. Return the steps that remain."""
+        steps = list(self._find_steps())
+        self.applied = len(steps)
+        for step in steps:
             self.namespaces.apply(step)  # type: ignore[arg-type] # all steps are those of namespaces
         return self.find_steps()
 
@@ -167,7 +170,8 @@ DRIFT = {
 def test_drift_in_a_namespace_is_corrected(with_gateway: Callable[..., object]) -> None:
     def drift(gateway: Gateway, command: str) -> object:
         gateway.run("sh", "-c", command)
-        return len(gateway.find_steps()), gateway.reconcile()
+        remaining = gateway.reconcile()
+        return gateway.applied, remaining
 
     def work(gateway: Gateway) -> object:
         return gateway.find_steps(), {name: drift(gateway, command) for name, command in DRIFT.items()}, gateway.ping()
@@ -187,7 +191,8 @@ PORT_DRIFT = {
 def test_drift_of_a_port_is_corrected(with_gateway: Callable[..., object]) -> None:
     def drift(gateway: Gateway, command: str) -> object:
         subprocess.run(command.replace("FOLDER", str(gateway.folder)).split(), check=True)  # noqa: S603 - see above
-        return len(gateway.find_steps()), gateway.reconcile()
+        remaining = gateway.reconcile()
+        return gateway.applied, remaining
 
     def work(gateway: Gateway) -> object:
         return {name: drift(gateway, command) for name, command in PORT_DRIFT.items()}, gateway.ping()

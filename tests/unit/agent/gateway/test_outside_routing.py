@@ -71,6 +71,7 @@ class Surroundings:
         self.kernel, self.folder = kernel, folder
         self.namespaces = ClusterNamespaces(kernel, folder / "namespaces")
         self.outside = OutsideRouting(kernel)
+        self.applied = 0
         self.segments = make_segment(100), make_segment(200)
         self.run("", "sysctl", "-w", "net.ipv4.ip_forward=1")  # as on a gateway that forwards other packets too
         self.ip("link set lo up")
@@ -107,8 +108,10 @@ class Surroundings:
         return [step for step in steps if isinstance(step, BuildNamespace | RemoveNamespace | RouteOutside)]
 
     def reconcile(self) -> list[str]:
-        """Apply the steps. Return the steps that remain."""
-        for step in self.find_steps():
+        """Apply the steps, and count them in ``applied``. Return the steps that remain."""
+        steps = self.find_steps()
+        self.applied = len(steps)
+        for step in steps:
             if isinstance(step, RouteOutside):
                 self.outside.ensure(step.segments)
             else:
@@ -271,7 +274,8 @@ FAULTS = {
 def test_drift_of_a_router_is_corrected(gateway: Run, fault: str) -> None:
     def work(world: Surroundings) -> object:
         world.run(FAULTS[fault][0], *FAULTS[fault][1].split())
-        return bool(world.find_steps()), world.reconcile(), world.fetch(SERVER, limit_s=5), world.fetch(ADMINISTRATOR)
+        remaining = world.reconcile()
+        return world.applied > 0, remaining, world.fetch(SERVER, limit_s=5), world.fetch(ADMINISTRATOR)
 
     assert gateway(work) == (True, [], GATEWAY, "none")
 
