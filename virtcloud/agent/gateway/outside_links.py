@@ -10,7 +10,7 @@ packets from a cluster to             are dropped, because
 the gateway                           the chain ``input`` accepts none of them
 SBF, the management network           they would leave by another interface than that of the topology's ``outside``
 other clusters, link-local addresses  the chain ``forward`` drops them before it looks at the destinations
-anything else                         the chain ``forward`` accepts the destinations that the cluster requested
+anything else                         the chain ``forward`` accepts only the destinations that the cluster requested
 ====================================  ================================================================================
 
 From outside, only answers reach a cluster. Each new connection is a line in the kernel's log. Counters have the number

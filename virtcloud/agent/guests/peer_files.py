@@ -33,7 +33,7 @@ MAX_LABEL, MAX_KEY = 63, 200
 LABEL: Final = re.compile(rf"[a-z0-9]([a-z0-9-]{{0,{MAX_LABEL - 2}}}[a-z0-9])?")
 HASHED: Final = re.compile(r".*-[0-9a-f]{16}")
 """The form of a replaced key. A key of this form is always replaced, so that no member can choose another's domain.
-The digest has 64 bits, so that a member cannot search for a key with another's digest.
+The digest has 64 bits: a member cannot find another key with the same digest by trial.
 """
 
 PeerFiles = dict[str, str]
