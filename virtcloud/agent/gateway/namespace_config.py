@@ -16,7 +16,13 @@ from ipaddress import ip_interface
 from typing import Any, Final
 
 from virtcloud.agent.file_servers.ganesha_config import PORT as NFS_PORT
-from virtcloud.agent.gateway.outside_links import OUTSIDE, find_link_addresses, has_link, list_inner_rules
+from virtcloud.agent.gateway.outside_links import (
+    NEIGHBOURS,
+    OUTSIDE,
+    find_link_addresses,
+    has_link,
+    list_inner_rules,
+)
 from virtcloud.agent.network.owned_tables import OwnedChain, OwnedTable
 from virtcloud.model.values import Mac
 from virtcloud.model.wanted import Segment
@@ -133,6 +139,7 @@ def _make_routing(segment: Segment, own: tuple[str, ...]) -> OwnedTable:
         'iifname "lo" accept',
         "ct state established,related accept",
         f'iifname "{DEVICE}" icmpv6 type {{ 133, 135, 136 }} accept',
+        f'iifname "{OUTSIDE}" {NEIGHBOURS}',
         *(
             f'iifname "{DEVICE}" {"ip" if one.version == 4 else "ip6"} daddr {one} accept'  # noqa: PLR2004 - IPv4
             for one in addresses

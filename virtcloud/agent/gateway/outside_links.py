@@ -7,7 +7,7 @@ the guests' addresses, which clusters share, by its own end's address. The gatew
 ====================================  ================================================================================
 packets from a cluster to             are dropped, because
 ====================================  ================================================================================
-the gateway                           the chain ``input`` accepts none of them
+the gateway                           the chain ``input`` accepts no packet that was forwarded
 SBF, the management network           they would leave by another interface than that of the topology's ``outside``
 other clusters, link-local addresses  the chain ``forward`` drops them before it looks at the destinations
 anything else                         the chain ``forward`` accepts only the destinations that the cluster requested
@@ -35,6 +35,8 @@ LINKS4, LINKS6 = ip_network("100.64.0.0/19"), ip_network("fd76:6372:7463:6c64::/
 """The ranges of links: two addresses for each VLAN ID. RFC 6598 reserves 100.64.0.0/10 for such networks."""
 FORBIDDEN4: Final = "0.0.0.0/8, 127.0.0.0/8, 169.254.0.0/16, 224.0.0.0/3"
 FORBIDDEN6: Final = "::/127, fe80::/10, fec0::/10, ff00::/8"
+NEIGHBOURS: Final = "icmpv6 type { 135, 136 } ip6 hoplimit 255 accept"
+"""Both ends of a link find each other's MAC address (RFC 4861). The hop limit excludes packets that were forwarded."""
 LOGS_PER_S: Final = 20
 CONNECTIONS, CONNECTIONS_PER_S = 8192, 500
 """Open connections of one network, and new ones per second. A network that opens more does not fill the gateway's table
@@ -92,7 +94,10 @@ def make_outside_table(segments: Sequence[Segment]) -> OwnedTable | None:
     return OwnedTable(
         *TABLE,
         {
-            "input": OwnedChain((f'iifname "{LINKS}" drop',), "filter hook input priority 0; policy accept"),
+            "input": OwnedChain(
+                (f'iifname "{LINKS}" {NEIGHBOURS}', f'iifname "{LINKS}" drop'),
+                "filter hook input priority 0; policy accept",
+            ),
             "forward": OwnedChain(
                 (
                     *(rule for segment in linked for rule in _counting_rules(segment)),

@@ -1,0 +1,277 @@
+"""A real agent on a gateway routes guests to the outside: real packets, and faults of the agent, of SBF and of filters.
+
+The gateway has an access port for each of two clusters, so each guest is a computer at the other end of a cable. The
+clusters have identical addresses. The document with the gateway's wanted state arrives by HTTP.
+"""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from network_namespaces import NetworkNamespace, network_namespaces
+from wanted_server import WantedServer, serving_wanted
+
+from virtcloud.model.wanted import HostWanted
+
+pytest.importorskip("pyroute2")
+pytest.importorskip("libvirt")
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: network namespaces need root")
+
+SERVER, SERVER6 = "192.0.2.10", "2001:db8:5::10"
+GATEWAY, GATEWAY6 = "192.0.2.1", "2001:db8:5::1"
+ADMINISTRATOR, ADMINISTRATOR6 = "198.51.100.10", "2001:db8:6::10"
+ROUTER, ROUTER6 = "10.0.0.250", "fd00:1::fa"
+PORT, OTHER_PORT = 8080, 9090
+LIMIT_S = 20.0
+SERVE = """
+import socket, sys
+server = socket.create_server(("::", int(sys.argv[1])), family=socket.AF_INET6, dualstack_ipv6=True)
+print("ready", flush=True)
+while True:
+    connection, (address, *_) = server.accept()
+    connection.sendall(address.removeprefix("::ffff:").encode())
+    connection.close()
+"""
+FETCH = """
+import socket, sys
+try:
+    with socket.create_connection((sys.argv[1], int(sys.argv[2])), float(sys.argv[3])) as connection:
+        print(connection.recv(100).decode())
+except OSError as error:
+    print("none")
+"""
+HOLD = """
+import socket, sys
+server = socket.create_server(("", 8081))
+print("ready", flush=True)
+connection, _ = server.accept()
+while data := connection.recv(100):
+    connection.sendall(data)
+"""
+TALK = """
+import socket, sys
+connection = socket.create_connection((sys.argv[1], 8081), 10)
+print("ready", flush=True)
+sys.stdin.readline()
+connection.sendall(b"still open")
+print(connection.recv(100).decode(), flush=True)
+"""
+
+
+def make_wanted(*vlans: int) -> HostWanted:
+    """Return the wanted state of a gateway that is the router of networks with identical addresses."""
+    networks = ["192.0.2.0/24", "198.51.100.0/24", "2001:db8:5::/64", "2001:db8:6::/64"]
+    destination = {"name": "web", "networks": networks, "ports": [f"tcp/{PORT}", "tcp/8081"]}
+    router = {
+        "addresses": [f"{ROUTER}/24", f"{ROUTER6}/64"],
+        "link": {"interface": "outside0"},
+        "destinations": [destination],
+    }
+    common = {
+        "untagged": True,
+        "requires": ["gateway-addresses", "gateway-router"],
+        "gateway_addresses": ["10.0.0.246/24", "fd00:1::f6/64"],
+        "router": router,
+    }
+    segments = [
+        {**common, "id": f"c{vlan}", "key": f"demo{vlan}", "vlan": vlan, "port": f"eth{vlan}"} for vlan in vlans
+    ]
+    return HostWanted.model_validate({"segments": segments})
+
+
+class OutsideWorld:
+    """A gateway with a real agent, a guest of each of two clusters, a server outside, and an administrator."""
+
+    def __init__(self, stack: ExitStack, folder: Path) -> None:
+        self.gateway, self.guest, self.other_guest, self.server, self.admin = stack.enter_context(network_namespaces(5))
+        self.folder, self.stack = folder, stack
+        self.sbf = WantedServer("brno-gw1")
+        self.socket = folder / "sbf.sock"
+        self.agent: subprocess.Popen[bytes] | None = None
+        for vlan, guest in ((100, self.guest), (200, self.other_guest)):
+            self.gateway.connect(f"eth{vlan}", guest, "eth0")
+            guest.check(f"ip address add 10.0.0.5/24 dev eth0; ip route add default via {ROUTER}")
+            guest.check(f"ip address add fd00:1::5/64 dev eth0 nodad; ip route add default via {ROUTER6}")
+        self._add_outside("outside0", self.server, (GATEWAY, SERVER), (GATEWAY6, SERVER6))
+        self._add_outside("mgmt0", self.admin, ("198.51.100.1", ADMINISTRATOR), ("2001:db8:6::1", ADMINISTRATOR6))
+        self.gateway.check("sysctl -qw net.ipv6.conf.all.forwarding=1")
+        self.gateway.check("for f in /proc/sys/net/bridge/bridge-nf-call-*; do [ ! -e $f ] || echo 0 > $f; done")
+        for computer in (self.gateway, self.server, self.admin, self.guest):
+            self._start(computer, SERVE, str(PORT))
+        self._start(self.server, SERVE, str(OTHER_PORT))
+        self._write_settings()
+
+    def _add_outside(
+        self, port: str, computer: NetworkNamespace, addresses: tuple[str, str], addresses6: tuple[str, str]
+    ) -> None:
+        self.gateway.connect(port, computer, "eth0")
+        for namespace, device, end in ((self.gateway, port, 0), (computer, "eth0", 1)):
+            namespace.check(f"ip address add {addresses[end]}/24 dev {device}")
+            namespace.check(f"ip address add {addresses6[end]}/64 dev {device} nodad")
+        computer.check(f"ip route add default via {addresses[0]}; ip route add default via {addresses6[0]}")
+
+    def _start(self, computer: NetworkNamespace, program: str, *arguments: str) -> subprocess.Popen[bytes]:
+        """Start a program that prints a line when it is ready, and kill it at the end of the test."""
+        argv = ["nsenter", f"--net=/proc/{computer.pid}/ns/net", sys.executable, "-I", "-S", "-c", program, *arguments]
+        process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603 - a program above
+        self.stack.callback(process.communicate)
+        self.stack.callback(process.kill)
+        assert process.stdout is not None
+        process.stdout.readline()
+        return process
+
+    def open_connection(self) -> subprocess.Popen[bytes]:
+        """Open a connection from the guest to the server. A line on the program's standard input uses it."""
+        self._start(self.server, HOLD)
+        return self._start(self.guest, TALK, SERVER)
+
+    def _write_settings(self) -> None:
+        paths = {key: str(self.folder / key) for key in ("state", "jobs", "namespaces")}
+        settings = {"element": "brno-gw1", "sbf": f"unix://{self.socket}", **paths}
+        settings["socket"] = str(self.folder / "agent.sock")
+        lines = [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
+        timing = ["[timing]", "check = 0.5", "retry_first = 0.2", "retry_most = 0.5"]
+        (self.folder / "agent.toml").write_text("\n".join([*lines, *timing, ""]))
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "log").read_text()
+
+    def start_agent(self) -> None:
+        """Start the agent in the namespaces of the gateway, and wait until it runs."""
+        former = self.log.count('"started"') if (self.folder / "log").exists() else 0
+        argv = [sys.executable, "-m", "virtcloud.cli", "agent", "--config", str(self.folder / "agent.toml")]
+        with (self.folder / "log").open("a") as log:
+            enter = ["nsenter", f"--net=/proc/{self.gateway.pid}/ns/net"]
+            self.agent = subprocess.Popen([*enter, *argv], stderr=log)  # noqa: S603 - the agent
+        wait_until(lambda: len(re.findall(r"\bstarted\b", self.log)) > former, self)
+
+    def kill_agent(self) -> None:
+        if self.agent is not None:
+            self.agent.send_signal(signal.SIGKILL)
+            self.agent.wait()
+            self.agent = None
+
+    @contextmanager
+    def sbf_away(self) -> Iterator[None]:
+        """Let no call reach SBF within the block."""
+        hidden = self.socket.with_suffix(".hidden")
+        self.socket.rename(hidden)
+        yield
+        hidden.rename(self.socket)
+
+    def fetch(
+        self, address: str, port: int = PORT, computer: NetworkNamespace | None = None, limit_s: float = 0.4
+    ) -> str:
+        """Return the client's address that a server saw, or ``none`` without a connection."""
+        done = (computer or self.guest).run(sys.executable, "-I", "-S", "-c", FETCH, address, str(port), str(limit_s))
+        return done.stdout.strip()
+
+    def list_remains(self) -> list[str]:
+        """Return the gateway's tables, interfaces and namespaces, without the interfaces of the world."""
+        listed = self.gateway.check(f"nft list tables; ls {self.folder}/namespaces; ls /proc/sys/net/ipv4/conf").split()
+        return [
+            line for line in listed if line not in {"all", "default", "lo", "eth100", "eth200", "outside0", "mgmt0"}
+        ]
+
+
+def wait_until(reached: Callable[[], bool], world: OutsideWorld) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while not reached():
+        assert time.monotonic() < deadline, world.log[-3000:]
+        time.sleep(0.05)
+
+
+def detach_namespaces(folder: Path) -> None:
+    for path in folder.glob("*"):
+        subprocess.run(["umount", "-l", path], check=True)  # noqa: S603, S607 - util-linux
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[OutsideWorld]:
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="outside-")))
+        stack.callback(detach_namespaces, folder / "namespaces")
+        made = OutsideWorld(stack, folder)
+        stack.callback(made.kill_agent)
+        with serving_wanted(made.sbf, made.socket):
+            made.start_agent()
+            made.sbf.change(make_wanted(100, 200))
+            made.sbf.wait_until_confirmed()
+            yield made
+
+
+@pytest.mark.parametrize(("address", "seen"), [(SERVER, GATEWAY), (SERVER6, GATEWAY6)])
+def test_guests_of_identical_clusters_reach_the_destination(world: OutsideWorld, address: str, seen: str) -> None:
+    """The server sees the gateway's address."""
+    guests = world.guest, world.other_guest
+    assert [world.fetch(address, computer=guest, limit_s=5) for guest in guests] == [seen, seen]
+
+
+@pytest.mark.parametrize(
+    ("address", "port"),
+    [
+        *((address, OTHER_PORT) for address in (SERVER, SERVER6)),
+        *((address, PORT) for address in (GATEWAY, GATEWAY6, "198.51.100.1", "2001:db8:6::1", ROUTER, ROUTER6)),
+        *((address, PORT) for address in (ADMINISTRATOR, ADMINISTRATOR6)),
+    ],
+)
+def test_a_guest_reaches_nothing_else(world: OutsideWorld, address: str, port: int) -> None:
+    """Other ports; services of the gateway at an allowed port; the management network, which is in the destination."""
+    assert world.fetch(address, port) == "none"
+
+
+@pytest.mark.parametrize("address", ["100.64.0.201", "fd76:6372:7463:6c64::c9", "10.0.0.5", "fd00:1::5"])
+def test_nobody_outside_reaches_a_guest_or_its_router(world: OutsideWorld, address: str) -> None:
+    """The guest's server listens on all its addresses. The gateway knows the way to its end of the link."""
+    assert world.fetch(address, computer=world.server) == "none"
+
+
+def test_a_flushed_ruleset_is_restored(world: OutsideWorld) -> None:
+    world.gateway.check("nft flush ruleset")
+    wait_until(lambda: world.fetch(SERVER) == GATEWAY, world)
+    assert [world.fetch(address) for address in (GATEWAY, ADMINISTRATOR)] == ["none", "none"]
+
+
+def test_a_connection_survives_a_killed_and_restarted_agent(world: OutsideWorld) -> None:
+    connection = world.open_connection()
+    assert connection.stdin is not None
+    assert connection.stdout is not None
+    world.kill_agent()
+    assert world.fetch(SERVER) == GATEWAY
+    former, polls = len(world.log), world.sbf.polls
+    world.start_agent()
+    wait_until(lambda: world.sbf.polls > polls + 1, world)  # the second poll follows the first reading
+    connection.stdin.write(b"\n")
+    connection.stdin.flush()
+    assert connection.stdout.readline() == b"still open\n"
+    assert "applied" not in world.log[former:]
+
+
+def test_guests_reach_the_destination_while_sbf_is_away(world: OutsideWorld) -> None:
+    """Also after a restart of the agent, which then knows no wanted state."""
+    former = len(world.log)
+    with world.sbf_away():
+        wait_until(lambda: "sbf_unreachable" in world.log[former:], world)
+        assert world.fetch(SERVER) == GATEWAY
+        world.kill_agent()
+        world.start_agent()
+        wait_until(lambda: world.log[former:].count("sbf_unreachable") > 1, world)
+        assert [world.fetch(address) for address in (SERVER, SERVER6, ADMINISTRATOR)] == [GATEWAY, GATEWAY6, "none"]
+
+
+def test_ended_clusters_leave_nothing(world: OutsideWorld) -> None:
+    """The last test, because it changes the gateway."""
+    world.sbf.change(HostWanted())
+    world.sbf.wait_until_confirmed()
+    assert world.list_remains() == []
+    assert world.fetch(SERVER) == "none"
