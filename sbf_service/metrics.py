@@ -1,5 +1,6 @@
 """The metrics of this process for Prometheus. The route ``/metrics`` adds counts from the database."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
@@ -17,6 +18,8 @@ class ServiceMetrics:
     reconciliation_seconds: Histogram
     request_seconds: Histogram
     denials: Counter
+    outside_connections: Counter
+    outside_bytes: Counter
 
     def record_reconciliation(self, platform: str, outcome: str, seconds: float) -> None:
         """Record the outcome and duration of one attempt to reconcile a switch or a provider edge."""
@@ -26,6 +29,12 @@ class ServiceMetrics:
     def record_request(self, method: str, route: str, status: int, seconds: float) -> None:
         """Record the duration of one request. ``route`` is a template such as ``/v1/clusters/{key}``."""
         self.request_seconds.labels(method, route, str(status)).observe(seconds)
+
+    def record_outside_use(self, gateway: str, destination: str, increases: Mapping[str, int]) -> None:
+        """Count what a gateway's report adds to the use of a destination."""
+        self.outside_connections.labels(gateway, destination).inc(increases["connections"])
+        for direction in ("sent", "received"):
+            self.outside_bytes.labels(gateway, destination, direction).inc(increases[f"{direction}_bytes"])
 
     def record_denial(self, problem: str) -> None:
         """Count a denied call. ``problem`` is the slug of the problem document in the answer."""
@@ -62,6 +71,18 @@ def make_metrics() -> ServiceMetrics:
             "virtcloud_denied",
             "Denied calls, by the problem document of the answer.",
             ("problem",),
+            registry=registry,
+        ),
+        Counter(
+            "virtcloud_outside_connections",
+            "Connections of guests to destinations outside, as gateways reported them.",
+            ("gateway", "destination"),
+            registry=registry,
+        ),
+        Counter(
+            "virtcloud_outside_bytes",
+            "Bytes of guests to (sent) and from (received) destinations outside, as gateways reported them.",
+            ("gateway", "destination", "direction"),
             registry=registry,
         ),
     )

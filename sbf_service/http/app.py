@@ -22,6 +22,7 @@ from sbf_service.http.routes import (
     jobs,
     keys,
     monitoring,
+    outside,
     sessions,
     sites,
     ssh_access,
@@ -95,6 +96,7 @@ def _include_routes(app: FastAPI) -> None:
         images,
         vpn,
         ssh_access,
+        outside,
     )
     for resource in resources:
         app.include_router(resource.router, responses=denied)

@@ -10,7 +10,7 @@ from typing import Final
 from sqlalchemy import bindparam, delete, insert, or_, select, update
 
 from sbf_service.store.columns import NAME_TYPE
-from sbf_service.store.gateway_tables import GatewayAddressRow, NetworkRouterRow
+from sbf_service.store.gateway_tables import GatewayAddressRow, NetworkRouterRow, OutsideUseRow
 from sbf_service.store.tables import Base, ClusterRow, ElementRow
 from sbf_service.store.unit_of_work import Unit
 from sbf_service.store.vpn_tables import (
@@ -55,6 +55,7 @@ _DELETE_INVITATIONS = delete(VpnInvitationRow).where(VpnInvitationRow.cluster_id
 _DELETE_GATEWAYS = delete(ClusterGatewayRow).where(ClusterGatewayRow.cluster_id == bindparam("ended"))
 _DELETE_INTERFACES = delete(GatewayAddressRow).where(GatewayAddressRow.network_id == bindparam("ended"))
 _DELETE_ROUTER = delete(NetworkRouterRow).where(NetworkRouterRow.network_id == bindparam("ended"))
+_DELETE_USES = delete(OutsideUseRow).where(OutsideUseRow.network_id == bindparam("ended"))
 _UNSYNCHRONIZED: Final = {"synchronize_session": False}
 
 
@@ -99,7 +100,7 @@ def revoke_profiles_of(unit: Unit, cluster_id: str) -> None:
 
 def delete_vpn_access(unit: Unit, cluster_id: str) -> None:
     """Delete the gateways, invitations and connections of a cluster that has ended, and gateways' addresses there."""
-    for statement in (_DELETE_INVITATIONS, _DELETE_INTERFACES, _DELETE_ROUTER):
+    for statement in (_DELETE_INVITATIONS, _DELETE_INTERFACES, _DELETE_ROUTER, _DELETE_USES):
         unit.session.execute(statement, {"ended": cluster_id}, execution_options=_UNSYNCHRONIZED)
     if not _has_gateways(unit, cluster_id):
         return

@@ -1,9 +1,11 @@
-"""The tables of gateways in networks: their own addresses, and the gateways that are routers."""
+"""The tables of gateways in networks: their own addresses, and the gateways that are routers, with their counters."""
 
-from sqlalchemy import ForeignKey, String
+from datetime import datetime
+
+from sqlalchemy import BigInteger, ForeignKey, String
 from sqlalchemy.orm import Mapped, mapped_column
 
-from sbf_service.store.columns import NAME_TYPE
+from sbf_service.store.columns import NAME_TYPE, UtcDateTime
 from sbf_service.store.tables import Base
 
 
@@ -28,3 +30,25 @@ class NetworkRouterRow(Base):
 
     network_id: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("clusters.id"), primary_key=True)
     gateway: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("elements.name"), index=True)
+
+
+class OutsideUseRow(Base):
+    """The use of a destination outside by a network, until the network ends.
+
+    ``connections``, ``sent_bytes`` and ``received_bytes`` are sums. The values of the gateway's counters in its latest
+    report, from which SBF computes the next increase, have the prefix ``reported_``.
+    """
+
+    __tablename__ = "outside_uses"
+
+    network_id: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("clusters.id"), primary_key=True)
+    gateway: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("elements.name"), primary_key=True, index=True)
+    destination: Mapped[str] = mapped_column(NAME_TYPE, primary_key=True)
+    connections: Mapped[int] = mapped_column(BigInteger)
+    sent_bytes: Mapped[int] = mapped_column(BigInteger)
+    received_bytes: Mapped[int] = mapped_column(BigInteger)
+    reported_connections: Mapped[int] = mapped_column(BigInteger)
+    reported_sent_bytes: Mapped[int] = mapped_column(BigInteger)
+    reported_received_bytes: Mapped[int] = mapped_column(BigInteger)
+    since: Mapped[datetime] = mapped_column(UtcDateTime)
+    reported_at: Mapped[datetime] = mapped_column(UtcDateTime)

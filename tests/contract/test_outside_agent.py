@@ -257,6 +257,13 @@ def test_a_connection_survives_a_killed_and_restarted_agent(world: OutsideWorld)
     assert "applied" not in world.log[former:]
 
 
+def test_the_agent_reports_the_use_of_destinations(world: OutsideWorld) -> None:
+    """It reports at its start, and then once a minute. The counters survived the former agent."""
+    reports = [report for name, report in world.sbf.reports if name == "outside"]
+    (use,) = (use for use in reports[-1]["uses"] if use["network"] == "c100")
+    assert (use["destination"], use["connections"] > 1, use["sent_bytes"] > 0) == ("web", True, True)
+
+
 def test_guests_reach_the_destination_while_sbf_is_away(world: OutsideWorld) -> None:
     """Also after a restart of the agent, which then knows no wanted state."""
     former = len(world.log)

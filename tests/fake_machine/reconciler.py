@@ -116,6 +116,10 @@ class FakeManagedHost:
     def receive(self, _wanted: HostWanted) -> None:
         """Do nothing: this host admits no devices."""
 
+    def destination_uses(self) -> tuple[()]:
+        """Return no counters: this host is no router."""
+        return ()
+
     def vpn_connections(self) -> None:
         """Return None: no OpenVPN server runs."""
 

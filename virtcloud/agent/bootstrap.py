@@ -18,6 +18,7 @@ from typing import Any
 from virtcloud.agent import log
 from virtcloud.agent.capacity import CapacityReporter
 from virtcloud.agent.gateway.connection_reports import ConnectionReporter
+from virtcloud.agent.gateway.outside_reports import DestinationUseReporter
 from virtcloud.agent.guest_access.session_listener import SessionListener
 from virtcloud.agent.host_boot import HostBoot
 from virtcloud.agent.job_access.job_files import JobFiles, RelayProvider
@@ -188,11 +189,13 @@ def _reconcile(element: Name, settings: AgentSettings, stop: StopSignal, supervi
         sbf_client(settings, settings.token_file, JOB_SOCKET_SBF_TIMEOUT_S) as job_sbf,
         sbf_client(settings, settings.token_file) as session_sbf,
         sbf_client(settings, settings.token_file) as vpn_sbf,
+        sbf_client(settings, settings.token_file) as outside_sbf,
     ):
         reconciler = _make_reconciler(element, settings, sbf, host, stop, supervisor.report_progress)
         cache.wake = reconciler.wake
         reporter = ConnectionReporter(element, vpn_sbf, host.vpn_connections)
         host.notice_vpn_changes(reporter.notice_change)
+        use_reporter = DestinationUseReporter(element, outside_sbf, host.destination_uses)
         relays = adapters.make_job_relays(settings)
         connect = adapters.make_guest_connector(element, settings, host, relays, session_sbf)
         sessions = SessionListener(element, session_sbf, connect, adapters.open_bridge)
@@ -201,12 +204,14 @@ def _reconcile(element: Name, settings: AgentSettings, stop: StopSignal, supervi
         with serve_job_socket(element, settings, job_sbf, reconciler.wake, socket_adapters, supervisor.start):
             sessions.start(supervisor.start)
             reporter.start(supervisor.start)
+            use_reporter.start(supervisor.start)
             log.info("started", element=element, sbf=settings.sbf, socket=settings.socket)
             supervisor.report_ready()
             reconciler.run()
             supervisor.report_stopping()
             sessions.stop()
             reporter.stop()
+            use_reporter.stop()
 
 
 def _make_pause(stop: StopSignal, supervisor: ThreadSupervisor) -> Callable[[float], None]:

@@ -55,6 +55,7 @@ from virtcloud.agent.settings import AgentSettings
 from virtcloud.agent.step_application import unsupported_segments
 from virtcloud.model.errors import Refused
 from virtcloud.model.guest_sessions import GuestSession, SessionKind
+from virtcloud.model.outside_use import DestinationUse
 from virtcloud.model.values import Name
 from virtcloud.model.vpn import VpnConnection
 from virtcloud.model.wanted import HostWanted, Segment
@@ -112,6 +113,10 @@ class LocalHost:
     def vpn_connections(self) -> tuple[VpnConnection, ...] | None:
         """Return the devices that are connected to this gateway, or None if no OpenVPN server runs. Thread-safe."""
         return self._vpn.connections if self._vpn and self._vpn.is_serving else None
+
+    def destination_uses(self) -> tuple[DestinationUse, ...]:
+        """Return the counters of destinations outside. Any thread may call this method."""
+        return self._outside.read_uses() if self._outside else ()
 
     def notice_vpn_changes(self, notice: Callable[[], object]) -> None:
         """Call ``notice`` after each change of the connected devices."""

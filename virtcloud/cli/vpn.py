@@ -1,6 +1,6 @@
 """``virtcloud access``: join a cluster's network from a computer, list and revoke profiles, and invite users.
 
-The command ``access ssh`` is in the module `access_ssh`.
+The commands ``access ssh`` and ``access outside`` are in the modules `access_ssh` and `access_outside`.
 """
 
 import os
@@ -12,6 +12,7 @@ from typing import Final
 import click
 
 from virtcloud.cli import printing
+from virtcloud.cli.access_outside import outside
 from virtcloud.cli.access_ssh import ssh
 from virtcloud.cli.confirmation import require_confirmation, yes_option
 from virtcloud.cli.groups import SummaryGroup
@@ -39,6 +40,7 @@ def access() -> None:
 
 
 access.add_command(ssh)
+access.add_command(outside)
 
 
 @access.command()

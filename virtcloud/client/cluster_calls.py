@@ -7,6 +7,7 @@ from virtcloud.client.connection import LONGEST_WAIT_S
 from virtcloud.model.changes import ClusterDryRun
 from virtcloud.model.cluster import ClusterRequest, LeaseExtension
 from virtcloud.model.known_hosts import ClusterPeers
+from virtcloud.model.outside_use import DestinationUseView
 from virtcloud.model.path_check import ClusterVerification
 from virtcloud.model.values import ClusterKey, UserName
 from virtcloud.model.views import ClusterView, JobStatement
@@ -123,6 +124,11 @@ class ClusterCalls(SbfCalls):
         """Delete a cluster. Idempotent. Raise NotFound if no cluster ever had the key."""
         path, query = f"/v1/clusters/{ClusterKey(key)}", {"attempt": attempt, "owner": owner, "id": cluster_id}
         return self._document(ClusterView, self._connection.send("DELETE", path, query=query))
+
+    def destination_uses(self, key: str) -> list[DestinationUseView]:
+        """Return the destinations outside that a cluster's network used. Raise NotFound for an unknown cluster."""
+        answer = self._connection.send("GET", f"/v1/clusters/{ClusterKey(key)}/outside")
+        return self._documents(DestinationUseView, answer)
 
     def requested_jobs(self, server: str, wait: float = 0) -> list[ClusterKey]:
         """Return the jobs that a batch server must confirm. If there is none, wait up to ``wait`` seconds."""

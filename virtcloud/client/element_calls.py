@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from virtcloud.client.calls import DEVICE_S, SbfCalls, flag_query, validated
 from virtcloud.model.changes import AuditEntry, ElementDifference, ElementReconciliation
+from virtcloud.model.outside_use import OutsideReport
 from virtcloud.model.port_use import PortAdoption, PortRelease, PortUse, PortView
 from virtcloud.model.values import Name, PortName
 from virtcloud.model.views import Confirmation, ElementErrorReport, ElementView, HostCapacity
@@ -114,6 +115,10 @@ class ElementCalls(SbfCalls):
     def report_capacity(self, element: str, capacity: HostCapacity) -> None:
         """Report the processors and the memory of a host. Idempotent. Raise NotFound if SBF does not know this call."""
         self._connection.send("PUT", f"/v1/elements/{Name(element)}/capacity", capacity)
+
+    def report_destination_uses(self, gateway: str, report: OutsideReport) -> None:
+        """Report a gateway's counters for destinations outside, as its agent. Idempotent."""
+        self._connection.send("PUT", f"/v1/elements/{Name(gateway)}/outside", report)
 
     def audit(
         self,

@@ -211,6 +211,8 @@ def test_documented_alerts_use_existing_metrics(world: World) -> None:
     world.service.metrics.record_reconciliation("fake", "confirmed", 0.1)
     world.service.metrics.record_request("GET", "/v1/sites", 200, 0.1)
     world.service.metrics.record_denial("forbidden")
+    counters = {"connections": 1, "sent_bytes": 1, "received_bytes": 1}
+    world.service.metrics.record_outside_use("brno-gw", "web", counters)
     known = {name.removesuffix("_bucket") for name, _ in scrape(world)}
     watched = {name for rule in rules for name in re.findall(r"virtcloud_\w+", rule["expr"])}
     described = set(re.findall(r"`(virtcloud_\w+)`", page))

@@ -24,6 +24,7 @@ EVERY_CALL = frozenset(
         "put_cluster",
         "get_cluster",
         "get_peers",
+        "list_destination_uses",
         "delete_cluster",
         "list_clusters",
         "extend_lease",
@@ -43,6 +44,7 @@ EVERY_CALL = frozenset(
         "invite_vpn_user",
         "withdraw_vpn_invitation",
         "report_vpn_connections",
+        "report_destination_uses",
         "renew_vpn_authority",
         "upload_clone",
         "put_topology",
@@ -122,7 +124,7 @@ OWN: dict[Role, frozenset[str]] = {
     | LISTS
     | READ_SITES
     | {"put_cluster", "get_cluster", "delete_cluster", "extend_lease", "share_network", "unshare_network"}
-    | {"get_peers", "list_guests", "get_guest", "put_guest_power", "verify_cluster"}
+    | {"get_peers", "list_destination_uses", "list_guests", "get_guest", "put_guest_power", "verify_cluster"}
     | ADD_IMAGES
     | READ_IMAGES
     | {"share_image", "remove_image"}
@@ -133,7 +135,16 @@ OWN: dict[Role, frozenset[str]] = {
     | LISTS
     | READ_SITES
     | READ_TOPOLOGY
-    | {"get_cluster", "delete_cluster", "get_audit", "get_peers", "list_guests", "get_guest", "put_guest_power"}
+    | {
+        "get_cluster",
+        "delete_cluster",
+        "get_audit",
+        "get_peers",
+        "list_destination_uses",
+        "list_guests",
+        "get_guest",
+        "put_guest_power",
+    }
     | {
         "verify_cluster",
         "put_pool",
@@ -152,18 +163,27 @@ OWN: dict[Role, frozenset[str]] = {
     Role.AGENT: FOR_EVERYBODY
     | LISTS
     | READ_IMAGES
-    | {"get_cluster", "delete_cluster", "get_peers", "list_guests", "get_guest"}
+    | {"get_cluster", "delete_cluster", "get_peers", "list_destination_uses", "list_guests", "get_guest"}
     | {"get_element", "get_wanted", "confirm_element", "report_trouble", "report_drift", "report_capacity"}
-    | {"list_waiting_sessions", "upload_clone", "report_vpn_connections"},
+    | {"list_waiting_sessions", "upload_clone", "report_vpn_connections", "report_destination_uses"},
     Role.SCHEDULER: FOR_EVERYBODY
     | LISTS
     | READ_SITES
     | READ_TOPOLOGY
-    | {"put_cluster", "get_cluster", "delete_cluster", "extend_lease", "get_peers", "list_guests", "get_guest"}
+    | {
+        "put_cluster",
+        "get_cluster",
+        "delete_cluster",
+        "extend_lease",
+        "get_peers",
+        "list_destination_uses",
+        "list_guests",
+        "get_guest",
+    }
     | {"list_asked_jobs", "answer_for_job", "list_quotas", "get_quota"},
     Role.JOB_STARTER: FOR_EVERYBODY
     | LISTS
-    | {"get_cluster", "delete_cluster", "get_peers", "list_guests", "get_guest"},
+    | {"get_cluster", "delete_cluster", "get_peers", "list_destination_uses", "list_guests", "get_guest"},
 }
 """The operations permitted on alice's cluster on brno-h1, on site brno and on its elements, by role.
 
@@ -176,7 +196,9 @@ OTHERS: dict[Role, frozenset[str]] = {
     Role.OPERATOR: EVERY_CALL - PERSONAL,
     Role.AGENT: FOR_EVERYBODY | LISTS | {"list_images"},
     Role.SCHEDULER: OWN[Role.SCHEDULER],
-    Role.JOB_STARTER: FOR_EVERYBODY | LISTS | {"get_cluster", "get_peers", "list_guests", "get_guest"},
+    Role.JOB_STARTER: FOR_EVERYBODY
+    | LISTS
+    | {"get_cluster", "get_peers", "list_destination_uses", "list_guests", "get_guest"},
 }
 """The operations permitted on bob's cluster on praha-h1, on site praha and on its elements, by role."""
 
@@ -249,6 +271,7 @@ def target(call: str, path: str, *, own: bool, agent: str = "h1") -> tuple[str, 
         "answer_for_job": {"runs": False},
         "create_vpn_profile": {"device": "laptop", "csr": CSR},
         "report_vpn_connections": {"connections": []},
+        "report_destination_uses": {"uses": []},
         "add_image": URL_IMAGE,
         "share_image": {"add": ["mallory"]},
     }

@@ -241,3 +241,8 @@ def await_text(log: Path, text: str) -> None:
     while text not in log.read_text():
         assert time.monotonic() < deadline, log.read_text()
         time.sleep(0.05)
+
+
+def test_the_use_of_destinations_is_listed(served: Served) -> None:
+    result = served.run("outside", "demo")
+    assert (result.exit_code, result.output) == (0, "no gateway reported a destination\n")

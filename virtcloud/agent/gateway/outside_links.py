@@ -13,8 +13,8 @@ other clusters, link-local addresses  the chain ``forward`` drops them before it
 anything else                         the chain ``forward`` accepts only the destinations that the cluster requested
 ====================================  ================================================================================
 
-From outside, only answers reach a cluster. Each new connection is a line in the kernel's log. Counters have the number
-of connections for each destination, and the octets of each network.
+From outside, only answers reach a cluster. Each new connection is a line in the kernel's log. Each network has counters
+of connections, and of bytes in both directions, for each destination.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -37,6 +37,8 @@ FORBIDDEN4: Final = "0.0.0.0/8, 127.0.0.0/8, 169.254.0.0/16, 224.0.0.0/3"
 FORBIDDEN6: Final = "::/127, fe80::/10, fec0::/10, ff00::/8"
 NEIGHBOURS: Final = "icmpv6 type { 135, 136 } ip6 hoplimit 255 accept"
 """Both ends of a link find each other's MAC address (RFC 4861). The hop limit excludes packets that were forwarded."""
+DIRECTIONS: Final = {"sent": "d", "received": "s"}
+"""The directions of counted packets, with the side of the packets on which the destination is: ``daddr``, ``saddr``."""
 LOGS_PER_S: Final = 20
 CONNECTIONS, CONNECTIONS_PER_S = 8192, 500
 """Open connections of one network, and new ones per second. A network that opens more does not fill the gateway's table
@@ -66,22 +68,26 @@ def has_link(segment: Segment) -> bool:
     return segment.router is not None and bool(segment.router.destinations)
 
 
-def list_destination_rules(router: GatewayRouter, prefix: str, suffix: str) -> Iterator[str]:
-    """Yield the rules that match packets to the allowed destinations, in the syntax of nft(8)."""
+def list_destination_rules(router: GatewayRouter, prefix: str, suffix: str, side: str = "d") -> Iterator[str]:
+    """Yield the rules that match packets to the allowed destinations, in the syntax of nft(8).
+
+    With the ``side`` "s", the rules match packets from the destinations.
+    """
     for destination in router.destinations:
-        for match in _match_networks(destination):
+        for match in _match_networks(destination, side):
             for protocol in ("tcp", "udp"):
                 ports = ", ".join(port.partition("/")[2] for port in destination.ports if port.startswith(protocol))
                 if ports:
-                    yield f"{prefix}{match} {protocol} dport {{ {ports} }} {suffix}".replace("NAME", destination.name)
+                    rule = f"{prefix}{match} {protocol} {side}port {{ {ports} }} {suffix}"
+                    yield rule.replace("NAME", destination.name)
 
 
-def _match_networks(destination: Destination) -> Iterator[str]:
+def _match_networks(destination: Destination, side: str) -> Iterator[str]:
     networks = [ip_network(text) for text in destination.networks]
     for version, family in ((4, "ip"), (6, "ip6")):
         texts = ", ".join(str(network) for network in networks if network.version == version)
         if texts:
-            yield f"{family} daddr {{ {texts} }}"
+            yield f"{family} {side}addr {{ {texts} }}"
 
 
 def make_outside_table(segments: Sequence[Segment]) -> OwnedTable | None:
@@ -100,7 +106,8 @@ def make_outside_table(segments: Sequence[Segment]) -> OwnedTable | None:
             ),
             "forward": OwnedChain(
                 (
-                    *(rule for segment in linked for rule in _counting_rules(segment)),
+                    f"iifname vmap {{ {', '.join(_list_jumps(linked, 'sent'))} }}",
+                    f"oifname vmap {{ {', '.join(_list_jumps(linked, 'received'))} }}",
                     f'iifname "{LINKS}" goto from_clusters',
                     f'oifname "{LINKS}" ct state established,related accept',
                     f'oifname "{LINKS}" drop',
@@ -109,6 +116,7 @@ def make_outside_table(segments: Sequence[Segment]) -> OwnedTable | None:
                 "filter hook forward priority 0; policy accept",
             ),
             "from_clusters": OwnedChain((*_common_rules(), *_allowing_rules(linked), "drop")),
+            **_make_counting_chains(linked),
             "postrouting": OwnedChain(
                 tuple(_source_rules(routers)), "nat hook postrouting priority 100; policy accept"
             ),
@@ -133,19 +141,38 @@ def _allowing_rules(linked: Iterable[Segment]) -> Iterator[str]:
             link = f'iifname "vu{segment.vlan}" oifname "{segment.router.link.interface}" '
             log = f'limit rate {LOGS_PER_S}/second log prefix "virtcloud {segment.key[:64]} NAME: "'
             yield from list_destination_rules(segment.router, link, log)
-            yield from list_destination_rules(segment.router, link, f"counter name d{segment.vlan}_NAME accept")
+            yield from list_destination_rules(
+                segment.router, link, f"counter name connections.{segment.id}.NAME accept"
+            )
 
 
-def _counting_rules(segment: Segment) -> Iterator[str]:
-    yield f'iifname "vu{segment.vlan}" counter name sent_{segment.vlan}'
-    yield f'oifname "vu{segment.vlan}" counter name received_{segment.vlan}'
+def _list_jumps(linked: Iterable[Segment], direction: str) -> Iterator[str]:
+    return (f'"vu{segment.vlan}" : jump {direction}_{segment.vlan}' for segment in linked)
+
+
+def _make_counting_chains(linked: Iterable[Segment]) -> dict[str, OwnedChain]:
+    """Return the chains that count the packets of open connections. Their counters have the names of `DIRECTIONS`."""
+    return {
+        f"{direction}_{segment.vlan}": OwnedChain(
+            tuple(
+                list_destination_rules(
+                    segment.router,
+                    "ct state established,related ",
+                    f"counter name {direction}.{segment.id}.NAME",
+                    side,
+                )
+            )
+        )
+        for segment in linked
+        if segment.router is not None
+        for direction, side in DIRECTIONS.items()
+    }
 
 
 def _list_counters(segment: Segment) -> Iterator[str]:
-    yield f"sent_{segment.vlan}"
-    yield f"received_{segment.vlan}"
     for destination in segment.router.destinations if segment.router else ():
-        yield f"d{segment.vlan}_{destination.name}"
+        for name in ("connections", *DIRECTIONS):
+            yield f"{name}.{segment.id}.{destination.name}"
 
 
 def _source_rules(routers: Iterable[GatewayRouter]) -> Iterator[str]:

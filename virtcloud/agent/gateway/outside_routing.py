@@ -7,9 +7,11 @@ from typing import Final, Protocol
 
 from virtcloud.agent.gateway.outside_difference import ObservedOutside
 from virtcloud.agent.gateway.outside_links import TABLE, make_outside_table
+from virtcloud.agent.gateway.outside_reports import parse_uses
 from virtcloud.agent.network.interfaces import KernelInterface
 from virtcloud.agent.network.nftables import KernelTables
 from virtcloud.model.errors import Refused
+from virtcloud.model.outside_use import DestinationUse
 from virtcloud.model.wanted import Segment
 
 FORWARDING6: Final = Path("/proc/sys/net/ipv6/conf/all/forwarding")
@@ -39,6 +41,10 @@ class OutsideRouting:
         names = [interface.name for interface in interfaces] if listing is not None else []
         found = {name: self._kernel.read_forwarding(name) for name in names}
         return ObservedOutside(listing, {name: on for name, on in found.items() if on is not None})
+
+    def read_uses(self) -> tuple[DestinationUse, ...]:
+        """Return the counters of all networks and destinations. Any thread may call this method."""
+        return parse_uses(self._tables.read(*TABLE))
 
     def ensure(self, segments: tuple[Segment, ...]) -> None:
         """Replace the packet filter. Then forward the packets of the interfaces towards the outside.

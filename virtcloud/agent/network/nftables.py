@@ -63,7 +63,7 @@ class KernelTables:
         Raise Refused if the library is missing, or if the kernel refuses the table.
         """
         try:
-            _run(table.render())
+            _run(table.render(self.read(table.family, table.name)))
         except Refused:
             _run(table.render_removal() + table.render())
 

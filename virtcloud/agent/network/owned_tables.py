@@ -4,7 +4,7 @@ Each rule has a comment with a digest of its text, by which the agent recognizes
 replaced in one transaction. Named counters keep their values, because `flush table` removes only rules (nft(8)).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
@@ -29,13 +29,24 @@ class OwnedTable:
     chains: Mapping[str, OwnedChain]
     counters: tuple[str, ...] = field(default=())
 
-    def render(self) -> str:
-        """Return commands that replace the rules of the table in one transaction, and keep its counters."""
+    def render(self, listing: Mapping[str, Any] | None = None) -> str:
+        """Return commands that replace the rules of the table in one transaction, and keep its counters.
+
+        Chains and counters of ``listing`` (as in `find_faults`) that are not wanted are deleted.
+        """
         counters = "".join(f" counter {name} {{ }}\n" for name in self.counters)
         hooks = "".join(f" chain {name} {{ {_declare(chain.hook)} }}\n" for name, chain in self.chains.items())
         rules = "".join(_render_chain(name, chain) for name, chain in self.chains.items())
         table = f"table {self.family} {self.name}"
-        return f"{table} {{\n{counters}{hooks}}}\nflush {table}\n{table} {{\n{rules}}}\n"
+        removals = "".join(self._render_removals(listing)) if listing is not None else ""
+        return f"{table} {{\n{counters}{hooks}}}\nflush {table}\n{removals}{table} {{\n{rules}}}\n"
+
+    def _render_removals(self, listing: Mapping[str, Any]) -> Iterator[str]:
+        wanted: Mapping[str, Container[str]] = {"chain": self.chains, "counter": self.counters}
+        for item in listing["nftables"]:
+            kind, found = next(iter(item.items()))
+            if kind in wanted and found["name"] not in wanted[kind]:
+                yield f"delete {kind} {self.family} {self.name} {found['name']}\n"
 
     def render_removal(self) -> str:
         """Return commands that delete the table. An absent table is success."""

@@ -292,14 +292,33 @@ def test_a_network_has_a_limited_number_of_connections(gateway: Run, monkeypatch
     assert gateway(Surroundings.reconcile) == []
 
 
-def test_connections_are_counted_for_each_destination(gateway: Run) -> None:
-    def work(world: Surroundings) -> str:
-        world.fetch(SERVER, limit_s=5)
+def test_use_is_counted_for_each_network_and_destination(gateway: Run) -> None:
+    """Counters stay when the rules change. The answer of the server has the length of the gateway's address."""
+
+    def work(world: Surroundings) -> list[tuple[str, str, int, bool]]:
+        former = {use.network: use for use in world.outside.read_uses()}
+        assert world.fetch(SERVER, limit_s=5) == GATEWAY
         world.segments = (make_segment(100, ("192.0.2.0/24",)), world.segments[1])
         world.reconcile()
-        return world.run("", "nft", "list", "counter", "inet", "virtcloud_outside", "d100_web")
+        uses = [(use, former[use.network]) for use in world.outside.read_uses()]
+        return [
+            (use.network, use.destination, use.connections - old.connections, use.received_bytes > old.received_bytes)
+            for use, old in uses
+        ]
 
-    assert "packets 0" not in gateway(work)
+    assert gateway(work) == [("c100", "web", 1, True), ("c200", "web", 0, False)]
+
+
+def test_a_removed_network_leaves_no_counters(gateway: Run) -> None:
+    def work(world: Surroundings) -> object:
+        kept, world.segments = world.segments, world.segments[1:]
+        left = world.reconcile()
+        networks = {use.network for use in world.outside.read_uses()}
+        world.segments = kept
+        world.reconcile()
+        return left, networks
+
+    assert gateway(work) == ([], {"c200"})
 
 
 def test_a_network_that_loses_its_router_leaves_nothing(gateway: Run) -> None:

@@ -1,0 +1,48 @@
+"""The use of destinations outside: reports of gateways, and what users see of them."""
+
+from http import HTTPStatus
+
+from fastapi import APIRouter
+
+from sbf_service.domain.rights import Action
+from sbf_service.http.auth.authorization import (
+    CurrentCaller,
+    CurrentService,
+    authorize_cluster,
+    authorize_element,
+)
+from sbf_service.http.operations import Operation
+from sbf_service.http.problems import problem_responses
+from sbf_service.http.routes.clusters import IdQuery, KeyPath
+from sbf_service.store import outside_uses
+from sbf_service.store.leases import record_agent_heartbeat
+from virtcloud.model.outside_use import DestinationUseView, OutsideReport
+from virtcloud.model.values import Name
+
+PROBLEMS = problem_responses(404, 409, 422)
+
+router = APIRouter(prefix="/v1", tags=["clusters"], route_class=Operation)
+
+
+@router.get("/clusters/{key}/outside", responses=PROBLEMS)
+def list_destination_uses(
+    key: KeyPath,
+    caller: CurrentCaller,
+    service: CurrentService,
+    id: IdQuery = None,  # noqa: A002 - the word of the API
+) -> list[DestinationUseView]:
+    """List the destinations outside that the cluster's network used, with the counters of its gateways."""
+    authorize_cluster(service.store, caller, Action.READ_CLUSTER, key, id)
+    with service.store.read() as unit:
+        return outside_uses.list_uses(unit, key, id)
+
+
+@router.put("/elements/{name}/outside", status_code=HTTPStatus.NO_CONTENT, responses=PROBLEMS)
+def report_destination_uses(name: Name, report: OutsideReport, caller: CurrentCaller, service: CurrentService) -> None:
+    """Report a gateway's counters for all destinations of all networks; idempotent."""
+    authorize_element(service.store, caller, Action.REPORT_FOR_ELEMENT, name)
+    record_agent_heartbeat(service.store, name)
+    with service.store.change(who=caller.who) as unit:
+        increases = outside_uses.record_uses(unit, name, report)
+    for increase in increases:
+        service.metrics.record_outside_use(name, increase.destination, increase.counters)

@@ -1,0 +1,102 @@
+"""The use of destinations outside: sums of the counters that gateways report."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import select
+
+from sbf_service.store.cluster_queries import find_clusters, parse_current_spec
+from sbf_service.store.clusters import require_cluster
+from sbf_service.store.gateway_tables import OutsideUseRow
+from sbf_service.store.revisions import require_element
+from sbf_service.store.tables import ClusterRow
+from sbf_service.store.unit_of_work import Unit
+from sbf_service.store.vpn_tables import ClusterGatewayRow
+from virtcloud.model.cluster import WANTED_STATES
+from virtcloud.model.element import ElementKind
+from virtcloud.model.errors import Conflict
+from virtcloud.model.outside_use import DestinationUse, DestinationUseView, OutsideReport
+from virtcloud.model.values import Name
+
+COUNTERS: Final = ("connections", "sent_bytes", "received_bytes")
+_MOST: Final = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class UseIncrease:
+    """What a report adds to the use of a destination."""
+
+    destination: Name
+    counters: Mapping[str, int]
+    """The increases of the counters in `COUNTERS`."""
+
+
+def record_uses(unit: Unit, gateway: str, report: OutsideReport) -> list[UseIncrease]:
+    """Add the increases of a gateway's counters to the sums; idempotent. Return these increases.
+
+    Networks that do not use the gateway, and destinations that a network did not request, are ignored. Raise Conflict
+    for an element that is not a gateway.
+    """
+    element = require_element(unit, gateway)
+    if element.kind != ElementKind.GATEWAY:
+        raise Conflict(f"{element.kind} {gateway} is not a gateway: only gateways have destinations outside")
+    allowed = _find_destinations(unit, gateway)
+    found = unit.session.scalars(select(OutsideUseRow).where(OutsideUseRow.gateway == gateway))
+    rows = {(row.network_id, row.destination): row for row in found}
+    reported = {(use.network, use.destination): use for use in report.uses}
+    return [
+        _add(unit, gateway, use, rows.get(key))
+        for key, use in reported.items()
+        if use.destination in allowed.get(use.network, ())
+    ]
+
+
+def _find_destinations(unit: Unit, gateway: str) -> dict[str, tuple[Name, ...]]:
+    """Return the destinations that networks of a gateway requested, by network."""
+    here = select(ClusterGatewayRow.cluster_id).where(ClusterGatewayRow.gateway == gateway)
+    rows = find_clusters(unit, ClusterRow.id.in_(here), ClusterRow.state.in_(WANTED_STATES))
+    return {row.id: parse_current_spec(row).outside for row in rows}
+
+
+def _add(unit: Unit, gateway: str, use: DestinationUse, row: OutsideUseRow | None) -> UseIncrease:
+    """Add a counter's increase since the former report. A counter that is lower than before began at 0 again."""
+    if row is None:
+        row = OutsideUseRow(network_id=use.network, gateway=gateway, destination=use.destination, since=unit.now)
+        for name in COUNTERS:
+            setattr(row, name, 0)
+            setattr(row, f"reported_{name}", 0)
+        unit.session.add(row)
+    is_reset = any(getattr(use, name) < getattr(row, f"reported_{name}") for name in COUNTERS)
+    increases = {}
+    for name in COUNTERS:
+        counter = getattr(use, name)
+        increases[name] = counter - (0 if is_reset else getattr(row, f"reported_{name}"))
+        setattr(row, name, min(getattr(row, name) + increases[name], _MOST))
+        setattr(row, f"reported_{name}", counter)
+    row.reported_at = unit.now
+    unit.session.flush()
+    return UseIncrease(use.destination, increases)
+
+
+def list_uses(unit: Unit, key: str, cluster_id: str | None = None) -> list[DestinationUseView]:
+    """Return the use of destinations by a cluster's network. Raise NotFound for an unknown cluster."""
+    row = require_cluster(unit, key, cluster_id)
+    found = (
+        select(OutsideUseRow)
+        .where(OutsideUseRow.network_id == (row.network or row.id))
+        .order_by(OutsideUseRow.destination, OutsideUseRow.gateway)
+    )
+    return [_make_view(use) for use in unit.session.scalars(found)]
+
+
+def _make_view(row: OutsideUseRow) -> DestinationUseView:
+    return DestinationUseView(
+        destination=Name(row.destination),
+        gateway=Name(row.gateway),
+        connections=row.connections,
+        sent_bytes=row.sent_bytes,
+        received_bytes=row.received_bytes,
+        since=row.since,
+        reported_at=row.reported_at,
+    )

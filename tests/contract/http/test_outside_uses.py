@@ -1,0 +1,96 @@
+"""Tests of the use of destinations outside: the reports of gateways, their sums, and who sees and reports them."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sbf_fakes.http_calls import ask
+from sbf_fakes.vpn_world import furnish, gateway, topology_with_gateways
+from sbf_fakes.world import World, make_world, spec
+
+from virtcloud.model.access import Role
+from virtcloud.model.topology import Topology
+
+WEB = {"name": "web", "networks": ["192.0.2.0/24"], "ports": ["tcp/443"]}
+PATH = "/v1/clusters/demo/outside"
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    gateways = tuple(gateway(name, outside={"interface": "outside0"}) for name in ("brno-gw", "brno-gw2"))
+    document = topology_with_gateways(brno=gateways).model_dump(mode="json")
+    document["sites"][0]["destinations"] = [WEB, {**WEB, "name": "archive"}]
+    installation = furnish(make_world(tmp_path), Topology.model_validate(document))
+    installation.put("demo", spec("brno-h1", outside=["web"]))
+    installation.settle()
+    yield installation
+    installation.close()
+
+
+def report(world: World, connections: int, sent: int = 0, gateway: str = "brno-gw", **changes: str) -> int:
+    """Report the counters of a destination. Return the status of the answer."""
+    use = {"network": world.view("demo").id, "destination": "web", "connections": connections, "sent_bytes": sent}
+    return ask(world, "PUT", f"/v1/elements/{gateway}/outside", {"uses": [use | changes]}).status_code
+
+
+def read_uses(world: World, token: str | None = None) -> list[tuple[Any, ...]]:
+    views = ask(world, "GET", PATH, token=token).json()
+    return [(view["destination"], view["gateway"], view["connections"], view["sent_bytes"]) for view in views]
+
+
+def test_the_owner_sees_what_the_gateway_counted(world: World) -> None:
+    assert report(world, 3, 1000) == 204
+    assert read_uses(world, world.token(Role.USER, "alice")) == [("web", "brno-gw", 3, 1000)]
+
+
+def test_a_repeated_report_adds_nothing(world: World) -> None:
+    report(world, 3, 1000)
+    report(world, 3, 1000)
+    assert read_uses(world) == [("web", "brno-gw", 3, 1000)]
+
+
+def test_counters_that_begin_again_are_added(world: World) -> None:
+    report(world, 3, 1000)
+    report(world, 1, 2000)
+    assert read_uses(world) == [("web", "brno-gw", 4, 3000)]
+
+
+def test_each_gateway_has_sums_of_its_own(world: World) -> None:
+    report(world, 3)
+    report(world, 2, gateway="brno-gw2")
+    assert read_uses(world) == [("web", "brno-gw", 3, 0), ("web", "brno-gw2", 2, 0)]
+
+
+def test_reports_of_what_the_network_did_not_request_are_ignored(world: World) -> None:
+    """A gateway that was taken over fills no table."""
+    report(world, 3, destination="archive")
+    report(world, 3, network="unknown")
+    assert read_uses(world) == []
+
+
+def test_only_the_gateways_agent_reports(world: World) -> None:
+    other = world.token(Role.AGENT, "brno-gw2")
+    body = {"uses": []}
+    assert ask(world, "PUT", "/v1/elements/brno-gw/outside", body, token=other).status_code == 403
+    assert ask(world, "PUT", "/v1/elements/brno-h1/outside", body).status_code == 409
+
+
+def test_another_user_does_not_learn_of_the_cluster(world: World) -> None:
+    assert ask(world, "GET", PATH, token=world.token(Role.USER, "bob")).status_code == 404
+
+
+def test_metrics_count_each_gateway_and_destination(world: World) -> None:
+    report(world, 3, 1000)
+    report(world, 5, 1500)
+    metrics = ask(world, "GET", "/metrics").text
+    assert 'virtcloud_outside_connections_total{destination="web",gateway="brno-gw"} 5.0' in metrics
+    assert 'virtcloud_outside_bytes_total{destination="web",direction="sent",gateway="brno-gw"} 1500.0' in metrics
+
+
+def test_the_sums_end_with_the_cluster(world: World) -> None:
+    report(world, 3)
+    assert ask(world, "DELETE", "/v1/clusters/demo").status_code == 202
+    world.settle()
+    assert world.view("demo").state == "released"
+    assert read_uses(world) == []

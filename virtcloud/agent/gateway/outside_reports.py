@@ -1,0 +1,87 @@
+"""Reports of a gateway's counters for destinations outside to SBF, at the start of the agent and once a minute."""
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+
+from virtcloud.agent import log
+from virtcloud.agent.gateway.outside_links import DIRECTIONS
+from virtcloud.agent.supervision import ReportProgress, StartSupervisedThread
+from virtcloud.model.errors import VirtcloudError
+from virtcloud.model.outside_use import DestinationUse, OutsideReport
+from virtcloud.model.values import Name
+
+INTERVAL_S: Final = 60.0
+MAX_IDLE_S: Final = 300.0
+
+
+class DestinationUseApi(Protocol):
+    """The call of SBF that reports need."""
+
+    def report_destination_uses(self, gateway: str, report: OutsideReport) -> None:
+        """Report the counters of a gateway."""
+
+
+def parse_uses(listing: Mapping[str, Any] | None) -> tuple[DestinationUse, ...]:
+    """Return the counters of a table as libnftables lists it. None stands for a missing table. Pure."""
+    found: dict[tuple[str, str], dict[str, int]] = defaultdict(dict)
+    for item in listing["nftables"] if listing is not None else ():
+        counter = item.get("counter")
+        if counter is None or counter["name"].count(".") != 2:  # noqa: PLR2004 - names of `outside_links`
+            continue
+        kind, network, destination = counter["name"].split(".")
+        if kind in DIRECTIONS:
+            found[network, destination][f"{kind}_bytes"] = counter["bytes"]
+        else:
+            found[network, destination]["connections"] = counter["packets"]
+    return tuple(
+        DestinationUse(network=network, destination=Name(destination), **values)
+        for (network, destination), values in sorted(found.items())
+    )
+
+
+class DestinationUseReporter:
+    """Reports the counters of one gateway, if they changed since the last report."""
+
+    def __init__(
+        self,
+        gateway: Name,
+        sbf: DestinationUseApi,
+        read: Callable[[], tuple[DestinationUse, ...]],
+        interval_s: float = INTERVAL_S,
+    ) -> None:
+        """Report the counters that ``read`` returns."""
+        self._gateway = gateway
+        self._sbf = sbf
+        self._read = read
+        self._interval_s = interval_s
+        self._stopping = threading.Event()
+        self._reported: tuple[DestinationUse, ...] = ()
+
+    def start(self, start: StartSupervisedThread) -> None:
+        """Start the thread that reports."""
+        start("destinations outside", self._run, MAX_IDLE_S)
+
+    def stop(self) -> None:
+        """Request the end of the thread."""
+        self._stopping.set()
+
+    def report(self) -> None:
+        """Report the counters, unless they are as in the last report. Log errors; the next report has the same sums."""
+        uses = self._read()
+        if uses == self._reported:
+            return
+        try:
+            self._sbf.report_destination_uses(self._gateway, OutsideReport(uses=uses))
+        except VirtcloudError as error:
+            log.warning("destination_uses_not_reported", gateway=self._gateway, error=error)
+            return
+        self._reported = uses
+
+    def _run(self, progress: ReportProgress) -> None:
+        is_stopping = False
+        while not is_stopping:
+            self.report()
+            progress()
+            is_stopping = self._stopping.wait(self._interval_s)

@@ -1,0 +1,36 @@
+"""``virtcloud access outside``: show what a cluster's guests used outside."""
+
+import click
+
+from virtcloud.cli import printing
+from virtcloud.cli.options import open_client
+from virtcloud.model.outside_use import DestinationUseView
+
+COLUMNS = ("destination", "gateway", "connections", "sent", "received", "since", "reported")
+
+
+@click.command()
+@click.argument("key", metavar="CLUSTER")
+@printing.json_option
+@click.pass_context
+def outside(context: click.Context, /, key: str, *, as_json: bool) -> None:
+    """List the destinations outside that the guests of CLUSTER reached, as the gateways counted.
+
+    Gateways report once a minute.
+
+    Example: virtcloud access outside demo
+    """
+    views = open_client(context).sbf.destination_uses(key)
+    printing.print_list(COLUMNS, views, _row, "no gateway reported a destination", as_json=as_json)
+
+
+def _row(view: DestinationUseView) -> tuple[object, ...]:
+    return (
+        view.destination,
+        view.gateway,
+        view.connections,
+        printing.format_size(view.sent_bytes),
+        printing.format_size(view.received_bytes),
+        printing.format_time(view.since),
+        printing.format_time(view.reported_at),
+    )
