@@ -116,6 +116,9 @@ class FakeManagedHost:
     def receive(self, _wanted: HostWanted) -> None:
         """Do nothing: this host admits no devices."""
 
+    def restore_outside_filter(self) -> None:
+        """Do nothing: this host is no router."""
+
     def destination_uses(self) -> tuple[()]:
         """Return no counters: this host is no router."""
         return ()

@@ -18,6 +18,7 @@ from typing import Any
 from virtcloud.agent import log
 from virtcloud.agent.capacity import CapacityReporter
 from virtcloud.agent.gateway.connection_reports import ConnectionReporter
+from virtcloud.agent.gateway.outside_links import TABLE
 from virtcloud.agent.gateway.outside_reports import DestinationUseReporter
 from virtcloud.agent.guest_access.session_listener import SessionListener
 from virtcloud.agent.host_boot import HostBoot
@@ -30,6 +31,7 @@ from virtcloud.agent.job_socket.request_handler import HandlerDependencies, Requ
 from virtcloud.agent.job_socket.script_access import ScriptAccess
 from virtcloud.agent.job_socket.start_barrier import JobClusterApi, StartBarrier
 from virtcloud.agent.network.address_probe import AddressProbe, OpenProber
+from virtcloud.agent.network.table_monitor import TableMonitor
 from virtcloud.agent.own_memory import reduce_memory
 from virtcloud.agent.reconciler import HostReconciler, ReconcileTiming
 from virtcloud.agent.settings import AgentSettings, read_settings
@@ -196,6 +198,7 @@ def _reconcile(element: Name, settings: AgentSettings, stop: StopSignal, supervi
         reporter = ConnectionReporter(element, vpn_sbf, host.vpn_connections)
         host.notice_vpn_changes(reporter.notice_change)
         use_reporter = DestinationUseReporter(element, outside_sbf, host.destination_uses)
+        monitor = TableMonitor(TABLE[1], host.restore_outside_filter)
         relays = adapters.make_job_relays(settings)
         connect = adapters.make_guest_connector(element, settings, host, relays, session_sbf)
         sessions = SessionListener(element, session_sbf, connect, adapters.open_bridge)
@@ -205,6 +208,7 @@ def _reconcile(element: Name, settings: AgentSettings, stop: StopSignal, supervi
             sessions.start(supervisor.start)
             reporter.start(supervisor.start)
             use_reporter.start(supervisor.start)
+            monitor.start(supervisor.start)
             log.info("started", element=element, sbf=settings.sbf, socket=settings.socket)
             supervisor.report_ready()
             reconciler.run()
@@ -212,6 +216,7 @@ def _reconcile(element: Name, settings: AgentSettings, stop: StopSignal, supervi
             sessions.stop()
             reporter.stop()
             use_reporter.stop()
+            monitor.stop()
 
 
 def _make_pause(stop: StopSignal, supervisor: ThreadSupervisor) -> Callable[[float], None]:

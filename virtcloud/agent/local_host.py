@@ -109,6 +109,8 @@ class LocalHost:
         for access in (self._vpn, self._ssh):
             if access is not None:
                 access.receive(wanted, supported)
+        if self._outside is not None:
+            self._outside.receive(supported)
 
     def vpn_connections(self) -> tuple[VpnConnection, ...] | None:
         """Return the devices that are connected to this gateway, or None if no OpenVPN server runs. Thread-safe."""
@@ -117,6 +119,11 @@ class LocalHost:
     def destination_uses(self) -> tuple[DestinationUse, ...]:
         """Return the counters of destinations outside. Any thread may call this method."""
         return self._outside.read_uses() if self._outside else ()
+
+    def restore_outside_filter(self) -> None:
+        """Replace the packet filter of routers if somebody changed it. Any thread may call this method."""
+        if self._outside:
+            self._outside.restore()
 
     def notice_vpn_changes(self, notice: Callable[[], object]) -> None:
         """Call ``notice`` after each change of the connected devices."""

@@ -1,15 +1,18 @@
 """The packet filter between a gateway's links and its other interfaces, in the kernel."""
 
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Sequence
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Final, Protocol
 
+from virtcloud.agent import log
 from virtcloud.agent.gateway.outside_difference import ObservedOutside
 from virtcloud.agent.gateway.outside_links import TABLE, make_outside_table
 from virtcloud.agent.gateway.outside_reports import parse_uses
 from virtcloud.agent.network.interfaces import KernelInterface
 from virtcloud.agent.network.nftables import KernelTables
+from virtcloud.agent.network.owned_tables import OwnedTable
 from virtcloud.model.errors import Refused
 from virtcloud.model.outside_use import DestinationUse
 from virtcloud.model.wanted import Segment
@@ -34,6 +37,9 @@ class OutsideRouting:
         """Change interfaces of ``kernel``."""
         self._kernel = kernel
         self._tables = KernelTables()
+        self._lock = threading.Lock()
+        self._wanted: OwnedTable | None = None
+        """The table of the latest wanted document."""
 
     def read(self, interfaces: Iterable[KernelInterface]) -> ObservedOutside:
         """Return the table and the forwarding of the gateway's interfaces. Without the table, return nothing else."""
@@ -46,17 +52,36 @@ class OutsideRouting:
         """Return the counters of all networks and destinations. Any thread may call this method."""
         return parse_uses(self._tables.read(*TABLE))
 
+    def receive(self, segments: Sequence[Segment]) -> None:
+        """Record the networks of a wanted document, for `restore`. Change nothing."""
+        with self._lock:
+            self._wanted = make_outside_table(segments)
+
+    def restore(self) -> None:
+        """Replace the packet filter if it differs from the latest wanted document. Any thread may call this method.
+
+        Raise Refused if the kernel refuses the filter.
+        """
+        with self._lock:
+            if self._wanted is None:
+                return
+            faults = list(self._wanted.find_faults(self._tables.read(*TABLE)))
+            if faults:
+                self._tables.replace(self._wanted)
+                log.warning("packet_filter_restored", faults=", ".join(faults))
+
     def ensure(self, segments: tuple[Segment, ...]) -> None:
         """Replace the packet filter. Then forward the packets of the interfaces towards the outside.
 
         Raise Refused if the kernel refuses the filter, if an interface is missing, or if IPv6 destinations need a
         setting of the gateway.
         """
-        table = make_outside_table(segments)
-        if table is None:
-            self._tables.remove(*TABLE)
-            return
-        self._tables.replace(table)
+        with self._lock:
+            self._wanted = make_outside_table(segments)
+            if self._wanted is None:
+                self._tables.remove(*TABLE)
+                return
+            self._tables.replace(self._wanted)
         routers = [segment.router for segment in segments if segment.router is not None]
         for name in sorted({router.link.interface for router in routers}):
             if self._kernel.read_forwarding(name) is None:

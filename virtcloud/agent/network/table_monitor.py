@@ -1,0 +1,75 @@
+"""Notices of the kernel that somebody changed a table of nftables.
+
+The agent reads the host only every `timing.check` seconds, and not at all while SBF does not answer. A table that
+protects a gateway must not be missing for so long.
+"""
+
+import select
+import socket
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from virtcloud.agent import log
+from virtcloud.agent.supervision import ReportProgress, StartSupervisedThread
+from virtcloud.model.errors import VirtcloudError
+
+NETLINK_NETFILTER: Final = 12  # linux/netlink.h
+SOL_NETLINK: Final = 270
+NETLINK_ADD_MEMBERSHIP: Final = 1
+NFNLGRP_NFTABLES: Final = 7  # linux/netfilter/nfnetlink.h
+CHECK_S: Final = 5.0
+"""Seconds between two checks whether the thread must end."""
+MAX_IDLE_S: Final = 60.0
+MAX_MESSAGE: Final = 1 << 16
+
+
+class TableMonitor:
+    """Calls a function after each change of a table. The thread that creates a monitor chooses the namespace."""
+
+    def __init__(self, table: str, restore: Callable[[], object]) -> None:
+        """Call ``restore`` after changes of the table with this name, also after the changes of this agent."""
+        self._table = table.encode() + b"\0"
+        self._restore = restore
+        self._stopping = threading.Event()
+
+    def start(self, start: StartSupervisedThread) -> None:
+        """Start the thread. Log a warning, and start none, on a kernel without nftables."""
+        try:
+            notices = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, NETLINK_NETFILTER)
+            notices.bind((0, 0))
+            notices.setsockopt(SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, NFNLGRP_NFTABLES)
+        except OSError as error:
+            log.warning("packet_filter_not_monitored", error=error)
+            return
+        notices.setblocking(False)
+        start("packet filter monitor", lambda progress: self._run(notices, progress), MAX_IDLE_S)
+
+    def stop(self) -> None:
+        """Request the end of the thread."""
+        self._stopping.set()
+
+    def _run(self, notices: socket.socket, progress: ReportProgress) -> None:
+        with notices:
+            while not self._stopping.is_set():
+                if self._has_changed(notices):
+                    try:
+                        self._restore()
+                    except VirtcloudError as error:
+                        log.warning("packet_filter_not_restored", error=error)
+                progress()
+
+    def _has_changed(self, notices: socket.socket) -> bool:
+        """Wait for a notice, and read all that follow. Return whether one names the table, or notices were lost."""
+        poll = select.poll()  # select(2) accepts no descriptor above 1023
+        poll.register(notices, select.POLLIN)
+        is_readable, has_changed = bool(poll.poll(CHECK_S * 1000)), False
+        while is_readable:
+            try:
+                has_changed |= self._table in notices.recv(MAX_MESSAGE)
+            except BlockingIOError:
+                break
+            except OSError as error:  # ENOBUFS: more notices than the socket's buffer holds
+                log.info("packet_filter_notices_lost", error=error)
+                return True
+        return has_changed
