@@ -71,7 +71,7 @@ def test_reports_of_what_the_network_did_not_request_are_ignored(world: World) -
 
 def test_only_the_gateways_agent_reports(world: World) -> None:
     other = world.token(Role.AGENT, "brno-gw2")
-    body = {"uses": []}
+    body: dict[str, object] = {"uses": []}
     assert ask(world, "PUT", "/v1/elements/brno-gw/outside", body, token=other).status_code == 403
     assert ask(world, "PUT", "/v1/elements/brno-h1/outside", body).status_code == 409
 

@@ -72,7 +72,7 @@ class Surroundings:
         self.namespaces = ClusterNamespaces(kernel, folder / "namespaces")
         self.outside = OutsideRouting(kernel)
         self.applied = 0
-        self.segments = make_segment(100), make_segment(200)
+        self.segments: tuple[Segment, ...] = (make_segment(100), make_segment(200))
         self.run("", "sysctl", "-w", "net.ipv4.ip_forward=1")  # as on a gateway that forwards other packets too
         self.ip("link set lo up")
         for vlan in (100, 200):
