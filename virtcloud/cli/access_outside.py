@@ -14,9 +14,9 @@ COLUMNS = ("destination", "gateway", "connections", "sent", "received", "since",
 @printing.json_option
 @click.pass_context
 def outside(context: click.Context, /, key: str, *, as_json: bool) -> None:
-    """List the destinations outside that the guests of CLUSTER reached, as the gateways counted.
+    """Show which destinations outside the guests reached.
 
-    Gateways report once a minute.
+    The gateways of CLUSTER count connections and bytes, and report once a minute.
 
     Example: virtcloud access outside demo
     """
