@@ -128,6 +128,7 @@ class RequestLimits(Document):
     addresses: PositiveCount = Field(16, description="Largest number of addresses of one guest.")
     keys: PositiveCount = Field(64, description="Largest number of SSH keys of one user, or of one cluster's spec.")
     profiles: PositiveCount = Field(64, description="Largest number of VPN profiles of one cluster.")
+    publications: PositiveCount = Field(16, description="Largest number of published ports of one cluster.")
     certificate_minutes: int = Field(
         10, ge=1, le=1440, description="Minutes in which an SSH certificate for gateways is valid."
     )

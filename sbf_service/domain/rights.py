@@ -30,6 +30,7 @@ class Action(StrEnum):
     READ_VPN = "see the VPN access to"
     REVOKE_VPN = "revoke VPN access to"
     INVITE_USER = "invite users to"
+    PUBLISH_GUEST = "publish guests of"
     RENEW_AUTHORITY = "renew the certificate authority for VPN access"
     READ_SITES = "list sites"
     READ_QUARANTINE = "read the quarantine of"
@@ -100,6 +101,7 @@ RIGHTS: Mapping[Role, Mapping[Action, RightScope]] = {
         Action.READ_VPN: RightScope.OWN,
         Action.REVOKE_VPN: RightScope.OWN,
         Action.INVITE_USER: RightScope.OWN,
+        Action.PUBLISH_GUEST: RightScope.OWN,
         Action.READ_AUDIT: RightScope.OWN,
         Action.READ_QUOTA: RightScope.OWN,
         Action.READ_KEYS: RightScope.OWN,

@@ -23,6 +23,7 @@ from sbf_service.http.routes import (
     keys,
     monitoring,
     outside,
+    publications,
     sessions,
     sites,
     ssh_access,
@@ -97,6 +98,7 @@ def _include_routes(app: FastAPI) -> None:
         vpn,
         ssh_access,
         outside,
+        publications,
     )
     for resource in resources:
         app.include_router(resource.router, responses=denied)

@@ -26,6 +26,7 @@ from sbf_service.store.allocation import (
     claim_vlans,
 )
 from sbf_service.store.capacity import place_spread
+from sbf_service.store.certified_networks import suspend_uncertified
 from sbf_service.store.cluster_gateways import insert_gateways
 from sbf_service.store.cluster_keys import (
     find_highest_attempt,
@@ -165,6 +166,8 @@ def _create(unit: Unit, new: NewCluster, reserved: ReservedVlans) -> ClusterView
     start_router(unit, row, planned.cluster.gateways)
     revisions = _increment_revisions(unit, topology, planned)
     _insert_placements(unit, new.id, revisions)
+    if planned.joined is not None:
+        suspend_uncertified(unit, planned.joined.id)
     unit.changed.add(f"cluster:{new.key}")
     network = None if planned.cluster.joined is None else planned.cluster.joined.key
     statuses = tuple(_make_status(Name(name), revision) for name, revision in revisions.items())

@@ -10,7 +10,7 @@ from typing import Final
 from sqlalchemy import bindparam, delete, insert, or_, select, update
 
 from sbf_service.store.columns import NAME_TYPE
-from sbf_service.store.gateway_tables import GatewayAddressRow, NetworkRouterRow, OutsideUseRow
+from sbf_service.store.gateway_tables import GatewayAddressRow, NetworkRouterRow, OutsideUseRow, PublicationRow
 from sbf_service.store.tables import Base, ClusterRow, ElementRow
 from sbf_service.store.unit_of_work import Unit
 from sbf_service.store.vpn_tables import (
@@ -56,6 +56,9 @@ _DELETE_GATEWAYS = delete(ClusterGatewayRow).where(ClusterGatewayRow.cluster_id 
 _DELETE_INTERFACES = delete(GatewayAddressRow).where(GatewayAddressRow.network_id == bindparam("ended"))
 _DELETE_ROUTER = delete(NetworkRouterRow).where(NetworkRouterRow.network_id == bindparam("ended"))
 _DELETE_USES = delete(OutsideUseRow).where(OutsideUseRow.network_id == bindparam("ended"))
+_DELETE_PUBLICATIONS = (
+    delete(PublicationRow).where(PublicationRow.cluster_id == bindparam("ended")).returning(PublicationRow.gateway)
+)
 _UNSYNCHRONIZED: Final = {"synchronize_session": False}
 
 
@@ -96,6 +99,12 @@ def revoke_profiles_of(unit: Unit, cluster_id: str) -> None:
         return
     unit.session.execute(_REVOKE, {"ended": cluster_id, "now": unit.now}, execution_options=_UNSYNCHRONIZED)
     unit.session.execute(_DELETE_ADDRESSES, {"ended": cluster_id}, execution_options=_UNSYNCHRONIZED)
+
+
+def end_publications_of(unit: Unit, cluster_id: str) -> frozenset[str]:
+    """Delete the publications of a cluster that begins to end. Return the gateways that published its guests."""
+    found = unit.session.execute(_DELETE_PUBLICATIONS, {"ended": cluster_id}, execution_options=_UNSYNCHRONIZED)
+    return frozenset(found.scalars())
 
 
 def delete_vpn_access(unit: Unit, cluster_id: str) -> None:

@@ -30,6 +30,7 @@ from sbf_service.store.guest_power import read_guest_powers
 from sbf_service.store.guest_seeds import add_network_seeds
 from sbf_service.store.network_routers import add_network_routers, replace_routers, take_over_routers
 from sbf_service.store.observed_state import parse_observed_circuits, parse_observed_ports, record_saved
+from sbf_service.store.publications import add_published_ports
 from sbf_service.store.revisions import require_element
 from sbf_service.store.service_nodes import add_network_services
 from sbf_service.store.ssh_grants import add_ssh_access
@@ -270,6 +271,16 @@ def reset_confirmation(unit: Unit, name: str, why: str, drain_deadline: timedelt
     apply_due_transitions(unit, drain_deadline, has_placement_on(name))
 
 
+_ADDITIONS = (
+    add_vpn,
+    add_gateway_interfaces,
+    add_network_routers,
+    add_network_services,
+    add_ssh_access,
+    add_published_ports,
+)
+
+
 def make_wanted_document(unit: Unit, name: str) -> WantedDocument:
     """Return the wanted state of a host or gateway for its agent, with the seeds of its guests, or its VPN servers.
 
@@ -280,7 +291,7 @@ def make_wanted_document(unit: Unit, name: str) -> WantedDocument:
     if not isinstance(read.wanted, HostWanted):
         raise Conflict(f"{row.kind} {name} has no agent: SBF configures it")
     wanted = add_network_seeds(unit, read.wanted)
-    for add in (add_vpn, add_gateway_interfaces, add_network_routers, add_network_services, add_ssh_access):
+    for add in _ADDITIONS:
         wanted = add(unit, name, wanted)
     return WantedDocument(
         element=Name(name),

@@ -1,8 +1,8 @@
-"""The tables of gateways in networks: their own addresses, and the gateways that are routers, with their counters."""
+"""The tables of gateways in networks: their own addresses, routers with their counters, and publications."""
 
 from datetime import datetime
 
-from sqlalchemy import BigInteger, ForeignKey, String
+from sqlalchemy import BigInteger, ForeignKey, String, Text, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from sbf_service.store.columns import NAME_TYPE, UtcDateTime
@@ -52,3 +52,23 @@ class OutsideUseRow(Base):
     reported_received_bytes: Mapped[int] = mapped_column(BigInteger)
     since: Mapped[datetime] = mapped_column(UtcDateTime)
     reported_at: Mapped[datetime] = mapped_column(UtcDateTime)
+
+
+class PublicationRow(Base):
+    """A port of a gateway that leads to a guest, until the guest's cluster ends or the owner ends the publication.
+
+    ``suspended`` is the reason for which the port does not lead to the guest, or None.
+    """
+
+    __tablename__ = "publications"
+    __table_args__ = (UniqueConstraint("cluster_id", "guest", "guest_port", "gateway"),)
+
+    gateway: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("elements.name"), primary_key=True)
+    port: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    cluster_id: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("clusters.id"), index=True)
+    guest: Mapped[str] = mapped_column(NAME_TYPE)
+    guest_address: Mapped[str] = mapped_column(String(39))
+    guest_port: Mapped[int]
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    created_by: Mapped[str] = mapped_column(Text)
+    suspended: Mapped[str | None] = mapped_column(Text)

@@ -14,6 +14,7 @@ from sbf_service.domain.image_rules import (
     list_topology_names,
     may_use,
 )
+from sbf_service.store.certified_networks import suspend_uncertified
 from sbf_service.store.cluster_queries import NOT_ENDED, parse_image_sources, parse_spec, split_ids
 from sbf_service.store.columns import NAME_TYPE
 from sbf_service.store.quotas import IS_STORED, find_limits, read_stored_bytes
@@ -155,13 +156,14 @@ def certify_image(unit: Unit, name: Name, site: Name) -> CatalogueImage:
 
 
 def revoke_certification(unit: Unit, name: Name, site: Name) -> CatalogueImage:
-    """Remove the certification of an image for a site; idempotent."""
+    """Remove the certification of an image for a site, and suspend publications that need it; idempotent."""
     _require_row(unit, name)
     row = unit.session.get(CertificationRow, (name, site))
     if row is not None:
         unit.session.delete(row)
         record_audit(unit, "certification_revoked", why=f"{name} for site {site}")
         unit.session.flush()
+        suspend_uncertified(unit)
     return get_image(unit, name)
 
 

@@ -20,7 +20,7 @@ from sbf_service.domain.lifecycle import (
     make_drain,
 )
 from sbf_service.store.allocation import release_vlans
-from sbf_service.store.cluster_gateways import delete_vpn_access, revoke_profiles_of
+from sbf_service.store.cluster_gateways import delete_vpn_access, end_publications_of, revoke_profiles_of
 from sbf_service.store.cluster_queries import (
     UNSETTLED,
     find_clusters,
@@ -169,13 +169,16 @@ def apply_transition(unit: Unit, row: ClusterRow, transition: ClusterTransition)
 def _remove_placements(unit: Unit, row: ClusterRow) -> None:
     """Increment the wanted revisions of a cluster's elements, and end the cluster's placements at these revisions.
 
+    The cluster's publications end too.
+
     If the cluster is a member with guests, its guests are no longer peers, so the revisions of all hosts of the network
     are incremented.
     """
     carrying = select(PlacementRow).where(PlacementRow.cluster_id == row.id, PlacementRow.removed_revision.is_(None))
     placements = unit.session.scalars(carrying).all()
     own = {placement.element for placement in placements}
-    revisions = increment_revisions(unit, own | _find_hosts_with_changed_peers(unit, row))
+    others = _find_hosts_with_changed_peers(unit, row) | end_publications_of(unit, row.id)
+    revisions = increment_revisions(unit, own | others)
     for placement in placements:
         placement.removed_revision = revisions[placement.element].revision
 

@@ -31,7 +31,7 @@ from virtcloud.agent.gateway.vpn_difference import AddVpnPort
 from virtcloud.agent.host_services.server_difference import ServeGuests
 from virtcloud.agent.supervision import StopSignal
 from virtcloud.model.errors import Refused, Unsafe, VirtcloudError
-from virtcloud.model.gateway_access import GATEWAY_ADDRESSES, GATEWAY_ROUTER
+from virtcloud.model.gateway_access import GATEWAY_ADDRESSES, GATEWAY_PUBLICATIONS, GATEWAY_ROUTER
 from virtcloud.model.guest_limits import GUEST_LIMITS
 from virtcloud.model.nfs import NFS
 from virtcloud.model.values import ClusterKey
@@ -39,7 +39,18 @@ from virtcloud.model.vpn import VPN
 from virtcloud.model.wanted import ADDRESS_FILTERS, GUEST_POWER, HOST_SERVICES, IMAGES, HostWanted, Segment
 
 SUPPORTED_REQUIREMENTS: frozenset[str] = frozenset(
-    {ADDRESS_FILTERS, GATEWAY_ADDRESSES, GATEWAY_ROUTER, GUEST_LIMITS, GUEST_POWER, HOST_SERVICES, IMAGES, NFS, VPN}
+    {
+        ADDRESS_FILTERS,
+        GATEWAY_ADDRESSES,
+        GATEWAY_PUBLICATIONS,
+        GATEWAY_ROUTER,
+        GUEST_LIMITS,
+        GUEST_POWER,
+        HOST_SERVICES,
+        IMAGES,
+        NFS,
+        VPN,
+    }
 )
 """Names of the requirements that this agent supports. SBF adds a requirement to a segment for each key of the segment
 that older agents would ignore.

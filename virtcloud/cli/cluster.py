@@ -9,6 +9,7 @@ import click
 from virtcloud.cli import printing
 from virtcloud.cli.cluster_cp import cp
 from virtcloud.cli.cluster_create import create
+from virtcloud.cli.cluster_publish import publications, publish, unpublish
 from virtcloud.cli.cluster_run import THROUGH, run
 from virtcloud.cli.cluster_verify import verify_command
 from virtcloud.cli.cluster_view import CLUSTER_COLUMNS, cluster_row, describe_remains, format_lease_end, print_cluster
@@ -32,7 +33,10 @@ def cluster() -> None:
 
 cluster.add_command(cp)
 cluster.add_command(create)
+cluster.add_command(publications)
+cluster.add_command(publish)
 cluster.add_command(run)
+cluster.add_command(unpublish)
 cluster.add_command(verify_command)
 
 

@@ -10,6 +10,7 @@ from virtcloud.client.credentials import TokenSource, no_token
 from virtcloud.client.element_calls import ElementCalls
 from virtcloud.client.guest_calls import GuestCalls
 from virtcloud.client.image_calls import ImageCalls
+from virtcloud.client.publication_calls import PublicationCalls
 from virtcloud.client.ssh_calls import SshCalls
 from virtcloud.client.topology_calls import TopologyCalls
 from virtcloud.client.vpn_calls import VpnCalls
@@ -17,7 +18,17 @@ from virtcloud.client.vpn_calls import VpnCalls
 DEFAULT_URL = "unix:///run/virtcloud/sbf.sock"
 
 
-class SbfClient(TopologyCalls, ElementCalls, ClusterCalls, GuestCalls, ImageCalls, AccessCalls, VpnCalls, SshCalls):
+class SbfClient(
+    TopologyCalls,
+    ElementCalls,
+    ClusterCalls,
+    GuestCalls,
+    ImageCalls,
+    AccessCalls,
+    VpnCalls,
+    SshCalls,
+    PublicationCalls,
+):
     """SBF at ``url``: ``http://host:port``, ``https://…`` or ``unix:///path/of/socket``.
 
     Every method raises ServiceUnreachable if SBF does not answer within ``timeout`` seconds (for a long poll:

@@ -121,6 +121,19 @@ class Gateway(Element):
     ssh: Annotated[SshListener | None, OMIT_NONE] = None
     """The gateway's sshd, through which users reach guests; null: none."""
 
+    @model_validator(mode="after")
+    def _check_published_ports(self) -> Self:
+        ports = self.outside.publish_ports if self.outside is not None else None
+        own = (self.vpn.tcp_port if self.vpn else None, self.ssh.port if self.ssh else None)
+        for port in own:
+            if ports is not None and port in ports.ports:
+                raise BadInput(
+                    f"gateway {self.name}: expected `publish_ports` without the ports of its own servers, got {ports}, "
+                    f"which contains {port}",
+                    ("outside", "publish_ports"),
+                )
+        return self
+
 
 ELEMENT_KINDS: tuple[tuple[type[Element], ElementKind], ...] = (
     (Switch, ElementKind.SWITCH),

@@ -16,6 +16,7 @@
     │   ├── NoVlanFree        no VLAN ID is free at all sites of the cluster
     │   ├── VlanNotInPool     the requested VLAN ID is outside a site's pool
     │   ├── NameTaken         another running cluster has this name
+    │   ├── NoPortFree        no port of a gateway is free to publish a guest
     │   ├── HostNotLinked     a host has no link to a switch of its site
     │   ├── OtherSpec         the key, with this attempt, belongs to a cluster with another spec
     │   ├── NoGateway         no gateway can connect users to the cluster
@@ -156,6 +157,12 @@ class NameTaken(Conflict):
     """Another running cluster has the requested name."""
 
     slug = "name-taken"
+
+
+class NoPortFree(Conflict):
+    """No port of a gateway is free to publish a guest."""
+
+    slug = "no-port-free"
 
 
 class HostNotLinked(Conflict):

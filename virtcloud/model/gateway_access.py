@@ -4,12 +4,13 @@ Administrators describe a gateway's link to the outside and a site's destination
 destinations that its guests need. Nothing else outside the network is reachable.
 """
 
+from datetime import datetime
 from ipaddress import ip_network
 from typing import Annotated, Final, Self
 
 from pydantic import Field, IPvAnyAddress, model_validator
 
-from virtcloud.model.document import Document
+from virtcloud.model.document import OMIT_NONE, Document
 from virtcloud.model.errors import BadInput
 from virtcloud.model.values import Address, Name, PatternText, PortName
 
@@ -17,6 +18,9 @@ GATEWAY_ADDRESSES: Final = "gateway-addresses"
 """The requirement of segments with ``gateway_addresses``. An agent that ignores this key would offer none of them."""
 GATEWAY_ROUTER: Final = "gateway-router"
 """The requirement of segments with ``router``. Guests would have no way out through an agent that ignores this key."""
+GATEWAY_PUBLICATIONS: Final = "gateway-publications"
+"""The requirement of segments with ``publications``. An agent that ignores this key would publish none of them."""
+LOWEST_PUBLIC_PORT, HIGHEST_PORT = 1024, 65535
 
 
 class OutsideNetwork(PatternText):
@@ -43,6 +47,28 @@ class ServicePort(PatternText):
     meaning = "a protocol and a port such as tcp/443 or udp/53"
 
 
+class PortRange(PatternText):
+    """The TCP ports of a gateway at which guests are published, such as ``40000-40999``."""
+
+    __slots__ = ()
+    pattern = r"[1-9][0-9]{3,4}-[1-9][0-9]{3,4}"
+    meaning = "a range of TCP ports from 1024 to 65535 such as 40000-40999"
+
+    def __new__(cls, value: str) -> Self:
+        """Check ``value``: its ports, and their order."""
+        text = super().__new__(cls, value)
+        first, last = map(int, text.split("-"))
+        if not LOWEST_PUBLIC_PORT <= first <= last <= HIGHEST_PORT:
+            raise BadInput(f"expected {cls.meaning}, got {value!r}")
+        return text
+
+    @property
+    def ports(self) -> range:
+        """The ports."""
+        first, last = map(int, self.split("-"))
+        return range(first, last + 1)
+
+
 class Destination(Document):
     """Services outside that clusters may request by name."""
 
@@ -62,12 +88,35 @@ class OutsideLink(Document):
     """The gateway's interface by which packets leave. It is not one of the managed ports."""
     addresses: Annotated[tuple[IPvAnyAddress, ...], Field(max_length=2)] = ()
     """The source addresses of packets from clusters: at most one of each IP version; `[]`: those of the interface."""
+    publish_ports: Annotated[PortRange | None, OMIT_NONE] = None
+    """The TCP ports of these addresses at which users may publish guests; null: guests are not published here."""
 
     @model_validator(mode="after")
     def _check_addresses(self) -> Self:
         if len({address.version for address in self.addresses}) < len(self.addresses):
             raise BadInput("expected at most one address of each IP version", ("addresses",))
+        if self.publish_ports is not None and not self.addresses:
+            raise BadInput("expected an address with `publish_ports`, got none", ("addresses",))
         return self
+
+
+class PublishedPort(Document):
+    """A TCP port of a gateway that leads to a guest. Open connections end with the publication."""
+
+    address: IPvAnyAddress
+    """The address of the gateway."""
+    port: Annotated[int, Field(ge=1, le=65535)]
+    """The port of the gateway."""
+    interface: PortName
+    """The gateway's interface towards the outside. Packets that arrive at other interfaces do not reach the guest."""
+    guest: Name
+    """The guest's name."""
+    guest_address: IPvAnyAddress
+    """The guest's address in the network, of the same IP version."""
+    guest_port: Annotated[int, Field(ge=1, le=65535)]
+    """The port of the guest."""
+    expires_at: datetime
+    """The end of the cluster's lease."""
 
 
 class GatewayRouter(Document):

@@ -11,7 +11,7 @@ from virtcloud.model.access import ClusterOrigin
 from virtcloud.model.cluster import GuestFilters, GuestService, HostService
 from virtcloud.model.document import OMIT_EMPTY, OMIT_NONE, Document
 from virtcloud.model.errors import BadInput
-from virtcloud.model.gateway_access import GatewayRouter
+from virtcloud.model.gateway_access import GatewayRouter, PublishedPort
 from virtcloud.model.guest_limits import GuestDisk, GuestLimits
 from virtcloud.model.guest_seed import GuestSeed, Peer
 from virtcloud.model.image import ImageSource
@@ -272,6 +272,8 @@ class Segment(Document):
     """The file server that the gateway runs at these addresses; null: none."""
     ssh: Annotated[SshAccess | None, OMIT_NONE] = None
     """SSH access to the guests of the network through this gateway; null: none."""
+    publications: Annotated[tuple[PublishedPort, ...], OMIT_EMPTY] = ()
+    """The ports of the gateway that lead to guests of the network."""
 
 
 class HostWanted(Document):

@@ -380,6 +380,7 @@ BODIES: dict[str, object] = {
     "put_quota": {},
     "add_key": {"key": PUBLIC_KEY},
     "create_ssh_certificate": {"public_key": PUBLIC_KEY},
+    "publish_guest": {"guest": "g1", "port": 22},
     "put_site_topology": {"site": three_sites().sites[0].model_dump(mode="json")},
     "preview_site_topology": {"site": three_sites().sites[0].model_dump(mode="json")},
     "answer_for_job": {"runs": False},
@@ -398,6 +399,7 @@ QUERIES = {
 }
 PATH_VALUES = {"key": "demo", "name": "brno-h1", "vlan": "100", "id": "aaaaaaaa", "user": "alice"} | {
     "guest": "g1",
+    "port": "22",
     "session": "aaaaaaaa",
     "fingerprint": f"SHA256:{'a' * 43}",
     "site": "brno",

@@ -63,6 +63,9 @@ EVERY_CALL = frozenset(
         "preview_site_topology",
         "get_ssh_access",
         "create_ssh_certificate",
+        "list_publications",
+        "publish_guest",
+        "unpublish_guest",
         "list_elements",
         "get_element",
         "get_wanted",
@@ -130,6 +133,7 @@ OWN: dict[Role, frozenset[str]] = {
     | {"share_image", "remove_image"}
     | READ_VPN
     | {"create_vpn_profile", "invite_vpn_user", "withdraw_vpn_invitation", "get_ssh_access", "create_ssh_certificate"}
+    | {"list_publications", "publish_guest", "unpublish_guest"}
     | {"get_audit", "get_quota", "list_keys", "add_key", "remove_key"},
     Role.SITE_ADMINISTRATOR: FOR_EVERYBODY
     | LISTS
@@ -268,6 +272,7 @@ def target(call: str, path: str, *, own: bool, agent: str = "h1") -> tuple[str, 
         "put_quota": {"clusters": 7},
         "add_key": {"key": PUBLIC_KEY},
         "create_ssh_certificate": {"public_key": PUBLIC_KEY},
+        "publish_guest": {"guest": "g1", "port": 22},
         "answer_for_job": {"runs": False},
         "create_vpn_profile": {"device": "laptop", "csr": CSR},
         "report_vpn_connections": {"connections": []},
@@ -285,6 +290,7 @@ def target(call: str, path: str, *, own: bool, agent: str = "h1") -> tuple[str, 
         "name": element if of_element else key if path.startswith("/v1/images") else site,
         "site": site,
         "vlan": "100",
+        "port": "22",
         "id": "aaaaaaaa",
         "session": "aaaaaaaa",
         "profile": "aaaaaaaa",

@@ -15,7 +15,9 @@ from virtcloud.model.access import Role
 from virtcloud.model.wanted import Segment
 
 OLD = {"user-agent": "python-httpx/0.28.1"}
-OMITTED = {"grants", "guest_macs", "router_addresses", "gateway_addresses", "router", "services", "nfs", "ssh"}
+OMITTED = {"grants", "guest_macs", "router_addresses", "gateway_addresses", "router", "services", "nfs", "ssh"} | {
+    "publications"
+}
 """Keys that a segment has only while they are not empty."""
 SEGMENT = {"id", "key", "vlan", "port", "untagged", "guests", "members"}
 

@@ -4,6 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from virtcloud.model.document import read_document
+from virtcloud.model.element import Gateway
 from virtcloud.model.errors import BadDocument, NotFound
 from virtcloud.model.topology import Topology
 
@@ -165,3 +166,20 @@ def test_transports_of_different_kinds_may_share_service_ids() -> None:
         {"name": "b", "kind": "vpls", "vpn_ids": "100-199", "asn": 1},
     ]
     assert len(Topology.model_validate(ALONE | {"transports": transports}).transports) == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"publish_ports": "40000-39999"}, "expected a range of TCP ports"),
+        ({"publish_ports": "80-90"}, "expected a range of TCP ports"),
+        ({"publish_ports": "60000-65536"}, "expected a range of TCP ports"),
+        ({"publish_ports": "40000-40999", "addresses": []}, "expected an address with `publish_ports`"),
+        ({"publish_ports": "2000-3000"}, "which contains 2222"),
+    ],
+)
+def test_a_bad_range_of_published_ports_is_refused(changes: dict[str, object], text: str) -> None:
+    outside = {"interface": "eth1", "addresses": ["198.51.100.7"]} | changes
+    described = {"name": "gw", "ports": ["eth0"], "ssh": {"address": "gw.example.org"}, "outside": outside}
+    with pytest.raises(ValidationError, match=text):
+        Gateway.model_validate(described)

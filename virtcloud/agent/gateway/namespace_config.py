@@ -7,7 +7,7 @@ the family ``bridge``, which every kernel with filters of guests has.
 Guests and devices can ping the gateway's addresses, and use its file server if there is one. All other packets to these
 addresses are dropped, unless they belong to a TCP connection that a program in the namespace opened. The filter
 recognizes packets that open a connection by their flags (RFC 9293), and drops fragments, which could hide the flags.
-The namespace forwards no packets, unless the gateway is the router of the network (`outside_links`).
+The namespace forwards no packets, unless the network has a link to the outside (`outside_links`).
 """
 
 from dataclasses import dataclass
@@ -16,13 +16,7 @@ from ipaddress import ip_interface
 from typing import Any, Final
 
 from virtcloud.agent.file_servers.ganesha_config import PORT as NFS_PORT
-from virtcloud.agent.gateway.outside_links import (
-    NEIGHBOURS,
-    OUTSIDE,
-    find_link_addresses,
-    has_link,
-    list_inner_rules,
-)
+from virtcloud.agent.gateway.outside_links import NEIGHBOURS, OUTSIDE, find_link_addresses, has_link, make_inner_rules
 from virtcloud.agent.network.owned_tables import OwnedChain, OwnedTable
 from virtcloud.model.values import Mac
 from virtcloud.model.wanted import Segment
@@ -133,7 +127,7 @@ def _list_routed(own: tuple[str, ...]) -> tuple[str, ...]:
 
 def _make_routing(segment: Segment, own: tuple[str, ...]) -> OwnedTable:
     """Return the filter of forwarded packets, and the translation of their source addresses."""
-    forward, postrouting = list_inner_rules(segment)
+    rules = make_inner_rules(segment, DEVICE)
     addresses = [ip_interface(text).ip for text in own]
     local = (
         'iifname "lo" accept',
@@ -149,7 +143,8 @@ def _make_routing(segment: Segment, own: tuple[str, ...]) -> OwnedTable:
         *ROUTING,
         {
             "input": OwnedChain(local, "filter hook input priority 0; policy drop"),
-            "forward": OwnedChain(forward, "filter hook forward priority 0; policy drop"),
-            "postrouting": OwnedChain(postrouting, "nat hook postrouting priority 100; policy accept"),
+            "forward": OwnedChain(rules.forward, "filter hook forward priority 0; policy drop"),
+            "prerouting": OwnedChain(rules.prerouting, "nat hook prerouting priority -100; policy accept"),
+            "postrouting": OwnedChain(rules.postrouting, "nat hook postrouting priority 100; policy accept"),
         },
     )

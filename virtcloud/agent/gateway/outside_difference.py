@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from virtcloud.agent.gateway.outside_links import has_link, make_outside_table
+from virtcloud.agent.gateway.outside_links import has_link, list_outside_interfaces, make_outside_table
 from virtcloud.agent.network.owned_tables import NO_TABLE
 from virtcloud.model.errors import count_of
 from virtcloud.model.wanted import Segment
@@ -41,7 +41,7 @@ def find_outside_changes(segments: Iterable[Segment], observed: ObservedOutside)
             yield RouteOutside((), ("no network needs it",))
         return
     faults = list(table.find_faults(observed.listing))
-    interfaces = sorted({segment.router.link.interface for segment in linked if segment.router})
+    interfaces = list_outside_interfaces(linked)
     faults += [f"{name} does not forward packets" for name in interfaces if observed.forwarding.get(name) is False]
     if faults:
         yield RouteOutside(linked, () if faults == [NO_TABLE] else tuple(faults))

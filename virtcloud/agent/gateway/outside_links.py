@@ -13,8 +13,9 @@ other clusters, link-local addresses  the chain ``forward`` drops them before it
 anything else                         the chain ``forward`` accepts only the destinations that the cluster requested
 ====================================  ================================================================================
 
-From outside, only answers reach a cluster. Each new connection is a line in the kernel's log. Each network has counters
-of connections, and of bytes in both directions, for each destination.
+From outside, only answers reach a cluster, and packets to published ports (`published_ports`). Each new connection is a
+line in the kernel's log. Each network has counters of connections, and of bytes in both directions, for each
+destination.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,8 +23,17 @@ from dataclasses import dataclass
 from ipaddress import IPv4Interface, IPv6Interface, ip_network
 from typing import Final
 
+from virtcloud.agent.gateway.published_ports import (
+    TRANSLATED,
+    list_counters,
+    list_inner_rules,
+    list_inner_sources,
+    list_inner_translations,
+    make_outer_chains,
+)
 from virtcloud.agent.network.owned_tables import OwnedChain, OwnedTable
 from virtcloud.model.gateway_access import Destination, GatewayRouter
+from virtcloud.model.values import PortName
 from virtcloud.model.wanted import Segment
 
 OUTSIDE: Final = "out0"
@@ -64,8 +74,15 @@ def find_link_addresses(vlan: int) -> LinkAddresses:
 
 
 def has_link(segment: Segment) -> bool:
-    """Return whether a network has a link to the outside."""
-    return segment.router is not None and bool(segment.router.destinations)
+    """Return whether a network has a link to the outside: for destinations, or for guests that are published."""
+    return bool(segment.publications) or (segment.router is not None and bool(segment.router.destinations))
+
+
+def list_outside_interfaces(segments: Iterable[Segment]) -> list[PortName]:
+    """Return the gateway's interfaces towards the outside that these networks use."""
+    listed = list(segments)
+    routers = {segment.router.link.interface for segment in listed if segment.router is not None}
+    return sorted(routers | {published.interface for segment in listed for published in segment.publications})
 
 
 def list_destination_rules(router: GatewayRouter, prefix: str, suffix: str, side: str = "d") -> Iterator[str]:
@@ -93,10 +110,11 @@ def _match_networks(destination: Destination, side: str) -> Iterator[str]:
 def make_outside_table(segments: Sequence[Segment]) -> OwnedTable | None:
     """Return the packet filter between a gateway's links and its other interfaces, or None without a link."""
     linked = [segment for segment in segments if has_link(segment)]
-    routers = [segment.router for segment in linked if segment.router is not None]
-    if not routers:
+    if not linked:
         return None
-    interfaces = ", ".join(f'"{name}"' for name in sorted({router.link.interface for router in routers}))
+    routers = [segment.router for segment in linked if segment.router is not None]
+    interfaces = ", ".join(f'"{name}"' for name in list_outside_interfaces(linked))
+    published = make_outer_chains(linked, [find_link_addresses(segment.vlan).namespace for segment in linked])
     return OwnedTable(
         *TABLE,
         {
@@ -106,8 +124,8 @@ def make_outside_table(segments: Sequence[Segment]) -> OwnedTable | None:
             ),
             "forward": OwnedChain(
                 (
-                    f"iifname vmap {{ {', '.join(_list_jumps(linked, 'sent'))} }}",
-                    f"oifname vmap {{ {', '.join(_list_jumps(linked, 'received'))} }}",
+                    *_counting_rules(linked),
+                    *(f'{way} "{LINKS}" {TRANSLATED} goto published' for way in ("iifname", "oifname") if published),
                     f'iifname "{LINKS}" goto from_clusters',
                     f'oifname "{LINKS}" ct state established,related accept',
                     f'oifname "{LINKS}" drop',
@@ -115,6 +133,7 @@ def make_outside_table(segments: Sequence[Segment]) -> OwnedTable | None:
                 ),
                 "filter hook forward priority 0; policy accept",
             ),
+            **published,
             "from_clusters": OwnedChain((*_common_rules(), *_allowing_rules(linked), "drop")),
             **_make_counting_chains(linked),
             "postrouting": OwnedChain(
@@ -146,8 +165,12 @@ def _allowing_rules(linked: Iterable[Segment]) -> Iterator[str]:
             )
 
 
-def _list_jumps(linked: Iterable[Segment], direction: str) -> Iterator[str]:
-    return (f'"vu{segment.vlan}" : jump {direction}_{segment.vlan}' for segment in linked)
+def _counting_rules(linked: Iterable[Segment]) -> Iterator[str]:
+    vlans = [segment.vlan for segment in linked if segment.router is not None]
+    for match, direction in zip(("iifname", "oifname"), DIRECTIONS, strict=True):
+        jumps = ", ".join(f'"vu{vlan}" : jump {direction}_{vlan}' for vlan in vlans)
+        if jumps:
+            yield f"{match} vmap {{ {jumps} }}"
 
 
 def _make_counting_chains(linked: Iterable[Segment]) -> dict[str, OwnedChain]:
@@ -170,6 +193,7 @@ def _make_counting_chains(linked: Iterable[Segment]) -> dict[str, OwnedChain]:
 
 
 def _list_counters(segment: Segment) -> Iterator[str]:
+    yield from list_counters(segment)
     for destination in segment.router.destinations if segment.router else ():
         for name in ("connections", *DIRECTIONS):
             yield f"{name}.{segment.id}.{destination.name}"
@@ -185,12 +209,25 @@ def _source_rules(routers: Iterable[GatewayRouter]) -> Iterator[str]:
             yield f'oifname "{link.interface}" {family} saddr {range_} {source}'
 
 
-def list_inner_rules(segment: Segment) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the rules of the chains ``forward`` and ``postrouting`` in the namespace of a network with a link."""
-    if segment.router is None or not has_link(segment):
-        return (), ()
-    forward = (
-        "ct state established,related accept",
-        *list_destination_rules(segment.router, f'iifname "eth0" oifname "{OUTSIDE}" ct state new ', "accept"),
+@dataclass(frozen=True, slots=True)
+class InnerRules:
+    """The rules in the namespace of a network with a link, by their chains."""
+
+    prerouting: tuple[str, ...] = ()
+    forward: tuple[str, ...] = ()
+    postrouting: tuple[str, ...] = ()
+
+
+def make_inner_rules(segment: Segment, device: str) -> InnerRules:
+    """Return the rules in the namespace of a network with a link. ``device`` is its interface in the network."""
+    link = find_link_addresses(segment.vlan).namespace
+    destinations: Iterable[str] = ()
+    if segment.router is not None:
+        destinations = list_destination_rules(
+            segment.router, f'iifname "{device}" oifname "{OUTSIDE}" ct state new ', "accept"
+        )
+    return InnerRules(
+        tuple(list_inner_translations(segment, link, OUTSIDE)),
+        (*list_inner_rules(segment), "ct state established,related accept", *destinations),
+        (*list_inner_sources(segment, device), f'oifname "{OUTSIDE}" masquerade'),
     )
-    return forward, (f'oifname "{OUTSIDE}" masquerade',)

@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 from virtcloud.agent import log
 from virtcloud.agent.gateway.outside_difference import ObservedOutside
-from virtcloud.agent.gateway.outside_links import TABLE, make_outside_table
+from virtcloud.agent.gateway.outside_links import TABLE, list_outside_interfaces, make_outside_table
 from virtcloud.agent.gateway.outside_reports import parse_uses
 from virtcloud.agent.network.interfaces import KernelInterface
 from virtcloud.agent.network.nftables import KernelTables
@@ -18,6 +18,7 @@ from virtcloud.model.outside_use import DestinationUse
 from virtcloud.model.wanted import Segment
 
 FORWARDING6: Final = Path("/proc/sys/net/ipv6/conf/all/forwarding")
+_IPV6: Final = 6
 
 
 class ForwardingKernel(Protocol):
@@ -83,14 +84,16 @@ class OutsideRouting:
                 return
             self._tables.replace(self._wanted)
         routers = [segment.router for segment in segments if segment.router is not None]
-        for name in sorted({router.link.interface for router in routers}):
+        for name in list_outside_interfaces(segments):
             if self._kernel.read_forwarding(name) is None:
                 raise Refused(f"the interface {name}, named by `outside` of this gateway in the topology, is missing")
             self._kernel.enable_forwarding(name)
         destinations = [destination for router in routers for destination in router.destinations]
-        needs6 = any(ip_network(text).version == 6 for one in destinations for text in one.networks)  # noqa: PLR2004
+        needs6 = any(ip_network(text).version == _IPV6 for one in destinations for text in one.networks)
+        needs6 |= any(one.address.version == _IPV6 for segment in segments for one in segment.publications)
         if needs6 and FORWARDING6.exists() and FORWARDING6.read_text().strip() == "0":
             raise Refused(
-                "destinations with IPv6 networks need net.ipv6.conf.all.forwarding=1 on this gateway, got 0: set it in "
-                "/etc/sysctl.d, and set accept_ra=2 for interfaces that learn their routes from advertisements"
+                "destinations with IPv6 networks and guests published at IPv6 addresses need "
+                "net.ipv6.conf.all.forwarding=1 on this gateway, got 0: set it in /etc/sysctl.d, and "
+                "set accept_ra=2 for interfaces that learn their routes from advertisements"
             )

@@ -4,173 +4,26 @@ All tests use one gateway with two identical clusters, an outside network, and a
 the clusters is any address at port 8080, so that only the gateway's own rules protect what guests must not reach.
 """
 
-import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
+from contextlib import ExitStack
 
 import pytest
+from routing_world import ADMINISTRATOR, GATEWAY, ROUTER, SERVER, Run, Surroundings, make_segment, run_gateway
 
-from virtcloud.agent.difference import ObservedHost, compute_difference
 from virtcloud.agent.gateway import outside_links
-from virtcloud.agent.gateway.cluster_namespaces import ClusterNamespaces
-from virtcloud.agent.gateway.namespace_difference import BuildNamespace, RemoveNamespace
-from virtcloud.agent.gateway.outside_difference import RouteOutside
-from virtcloud.agent.gateway.outside_routing import OutsideRouting
-from virtcloud.agent.network import names
-from virtcloud.agent.network.kernel import NetlinkKernel
-from virtcloud.model.wanted import HostWanted, Segment
-
-NSENTER, IP = shutil.which("nsenter") or "nsenter", shutil.which("ip") or "ip"
-SERVER, ADMINISTRATOR, GATEWAY = "192.0.2.10", "198.51.100.10", "192.0.2.1"
-ROUTER = "10.0.0.250"
-SERVE = """
-import socket, sys
-server = socket.create_server(("", int(sys.argv[1])))
-print("ready", flush=True)
-while True:
-    connection, (address, _) = server.accept()
-    connection.sendall(address.encode())
-    connection.close()
-"""
-FETCH = """
-import socket, sys
-try:
-    with socket.create_connection((sys.argv[1], int(sys.argv[2])), float(sys.argv[3])) as connection:
-        print(connection.recv(100).decode())
-except OSError as error:
-    print("none")
-"""
-
-
-def make_segment(vlan: int, networks: tuple[str, ...] = ("0.0.0.0/0",)) -> Segment:
-    """Return a segment. All clusters have the same addresses."""
-    destination = {"name": "web", "networks": networks, "ports": ["tcp/8080"]}
-    router = {"addresses": [f"{ROUTER}/24"], "link": {"interface": "outside0"}, "destinations": [destination]}
-    return Segment.model_validate(
-        {
-            "id": f"c{vlan}",
-            "key": f"demo{vlan}",
-            "vlan": vlan,
-            "port": "eth0",
-            "gateway_addresses": ["10.0.0.246/24"],
-            "router": router if networks else None,
-        }
-    )
-
-
-class Surroundings:
-    """A gateway in the namespace of the calling thread, and computers in namespaces of their own."""
-
-    def __init__(self, kernel: NetlinkKernel, folder: Path) -> None:
-        self.kernel, self.folder = kernel, folder
-        self.namespaces = ClusterNamespaces(kernel, folder / "namespaces")
-        self.outside = OutsideRouting(kernel)
-        self.applied = 0
-        self.segments: tuple[Segment, ...] = (make_segment(100), make_segment(200))
-        self.run("", "sysctl", "-w", "net.ipv4.ip_forward=1")  # as on a gateway that forwards other packets too
-        self.ip("link set lo up")
-        for vlan in (100, 200):
-            bridge = kernel.add_bridge(f"br{vlan}")
-            kernel.change(bridge, alias=names.ownership_alias(f"c{vlan}"), up=True)
-            self.add_computer(f"guest{vlan}", "10.0.0.5/24", ROUTER)
-            self.ip(f"link set to-guest{vlan} master br{vlan}")
-        self.add_computer("server", f"{SERVER}/24", GATEWAY)
-        self.ip("link set to-server name outside0 up", f"address add {GATEWAY}/24 dev outside0")
-        self.add_computer("admin", f"{ADMINISTRATOR}/24", "198.51.100.1")
-        self.ip("address add 198.51.100.1/24 dev to-admin")
-
-    def ip(self, *commands: str, computer: str = "") -> None:
-        enter = (NSENTER, f"--net={self.folder / computer}") if computer else ()
-        lines = "".join(f"{command}\n" for command in commands)
-        subprocess.run([*enter, IP, "-batch", "-"], input=lines, text=True, check=True)  # noqa: S603 - iproute2
-
-    def add_computer(self, name: str, address: str, router: str) -> None:
-        """Add a computer in a namespace, connected to the gateway's interface ``to-NAME``."""
-        (self.folder / name).touch()
-        unshare = shutil.which("unshare") or "unshare"
-        subprocess.run([unshare, f"--net={self.folder / name}", "true"], check=True)  # noqa: S603 - util-linux
-        with (self.folder / name).open() as namespace:
-            index = self.kernel.add_namespace_veth(f"to-{name}", "eth0", namespace.fileno(), 1500)
-        self.kernel.change(index, up=True)
-        commands = f"address add {address} dev eth0", "link set lo up", "link set eth0 up"
-        self.ip(*commands, f"route add default via {router} onlink dev eth0", computer=name)
-
-    def find_steps(self) -> list[Any]:
-        interfaces = self.kernel.list_interfaces()
-        observed = ObservedHost(namespaces=self.namespaces.read(interfaces), outside=self.outside.read(interfaces))
-        steps = compute_difference(HostWanted(segments=self.segments), observed)
-        return [step for step in steps if isinstance(step, BuildNamespace | RemoveNamespace | RouteOutside)]
-
-    def reconcile(self) -> list[str]:
-        """Apply the steps, and count them in ``applied``. Return the steps that remain."""
-        steps = self.find_steps()
-        self.applied = len(steps)
-        for step in steps:
-            if isinstance(step, RouteOutside):
-                self.outside.ensure(step.segments)
-            else:
-                self.namespaces.apply(step)
-        return [str(step) for step in self.find_steps()]
-
-    def run(self, computer: str, *command: str) -> str:
-        enter = (NSENTER, f"--net={self.folder / computer}") if computer else ()
-        return subprocess.run([*enter, *command], check=True, capture_output=True, text=True).stdout  # noqa: S603
-
-    def fetch(self, address: str, port: int = 8080, computer: str = "guest100", limit_s: float = 0.4) -> str:
-        """Return the client's address that a server saw, or ``none`` without a connection."""
-        return self.run(computer, sys.executable, "-I", "-S", "-c", FETCH, address, str(port), str(limit_s)).strip()
-
-    @contextmanager
-    def serving(self, computer: str, port: int = 8080) -> Iterator[None]:
-        """Run a server on a computer, or on the gateway itself."""
-        enter = (NSENTER, f"--net={self.folder / computer}") if computer else ()
-        command = [*enter, sys.executable, "-I", "-S", "-c", SERVE, str(port)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE) as server:  # noqa: S603 - the program above
-            assert server.stdout is not None
-            server.stdout.readline()
-            try:
-                yield
-            finally:
-                server.kill()
-
-    def close(self) -> None:
-        for path in (self.folder / "namespaces").glob("*"):
-            self.namespaces.ensure_no_namespace(path.name)
-        for path in self.folder.iterdir():
-            if path.is_file():
-                subprocess.run([shutil.which("umount") or "umount", str(path)], check=True)  # noqa: S603 - util-linux
-
-
-Run = Callable[[Callable[[Surroundings], Any]], Any]
 
 
 @pytest.fixture(scope="module")
 def gateway(unshare: Callable[[], None]) -> Iterator[Run]:
     """Yield a function that runs code in the namespace of the gateway, whose routers and servers run."""
-    stack = ExitStack()
 
-    def start() -> Surroundings:
-        folder = stack.enter_context(TemporaryDirectory(prefix="outside-"))
-        made = Surroundings(stack.enter_context(closing(NetlinkKernel())), Path(folder))
-        stack.callback(made.close)
+    def prepare(made: Surroundings, stack: ExitStack) -> None:
         for server in ("server", "admin", "", "guest200"):
             stack.enter_context(made.serving(server))
         stack.enter_context(made.serving("server", 9090))
-        assert made.reconcile() == []
-        return made
 
-    with ThreadPoolExecutor(1, initializer=unshare) as thread:
-        try:
-            made = thread.submit(start).result()
-            yield lambda work: thread.submit(work, made).result()
-        finally:
-            thread.submit(stack.close).result()
+    with run_gateway(unshare, prepare) as run:
+        yield run
 
 
 def test_a_guest_reaches_a_destination_from_the_gateways_address(gateway: Run) -> None:

@@ -1,0 +1,91 @@
+"""The suspension of publications in the transaction in which a network loses the right to be published.
+
+A network may be published at a site while all its guests have images that are certified for the site. A suspended
+publication keeps its port, and stays suspended until the owner publishes the guest again.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from sqlalchemy import bindparam, func, or_, select
+
+from sbf_service.domain.publications import describe_uncertified, list_imaged_guests
+from sbf_service.store.cluster_queries import NOT_ENDED, find_clusters, parse_current_spec, parse_image_sources
+from sbf_service.store.gateway_tables import PublicationRow
+from sbf_service.store.revisions import increment_revisions
+from sbf_service.store.tables import ClusterRow
+from sbf_service.store.unit_of_work import Unit, read_topology, record_audit
+from sbf_service.store.user_tables import CertificationRow, ImageRow
+from virtcloud.model.image import Architecture, HostFile, ImageFormat, ImageSource, ImageUrl, Sha256
+from virtcloud.model.values import ClusterKey, Name
+
+_NETWORK = func.coalesce(ClusterRow.network, ClusterRow.id)
+_READ_ACTIVE = (
+    select(PublicationRow, ClusterRow, _NETWORK)
+    .join(ClusterRow, ClusterRow.id == PublicationRow.cluster_id)
+    .where(PublicationRow.suspended.is_(None))
+    .order_by(PublicationRow.gateway, PublicationRow.port)
+)
+_READ_CERTIFIED = (
+    select(ImageRow)
+    .join(CertificationRow, CertificationRow.image == ImageRow.name)
+    .where(CertificationRow.site == bindparam("site"))
+)
+
+
+def find_uncertified(unit: Unit, network: str, site: Name) -> str | None:
+    """Return why a network may not be published at a site, or None if it may. ``network`` is its cluster's ID."""
+    rows = find_clusters(unit, NOT_ENDED, or_(ClusterRow.id == network, ClusterRow.network == network))
+    guests = [
+        guest
+        for row in rows
+        for guest in list_imaged_guests(
+            ClusterKey(row.key), parse_current_spec(row).guests, parse_image_sources(row.images or "{}")
+        )
+    ]
+    return describe_uncertified(guests, _read_certified(unit, site), site)
+
+
+def suspend_uncertified(unit: Unit, network: str | None = None) -> None:
+    """Suspend the publications of a network, or of all networks, at the sites where it may not be published."""
+    statement = _READ_ACTIVE if network is None else _READ_ACTIVE.where(_NETWORK.in_([network]))
+    found = unit.session.execute(statement).all()
+    site_of = read_topology(unit).site_of if found else {}
+    reasons: dict[tuple[str, Name], str | None] = {}
+    for publication, row, network_id in found:
+        site = site_of.get(Name(publication.gateway))
+        if site is None:
+            continue  # the gateway is no longer in the topology, so that nothing is published there
+        if (network_id, site.name) not in reasons:
+            reasons[network_id, site.name] = find_uncertified(unit, network_id, site.name)
+        reason = reasons[network_id, site.name]
+        if reason is not None:
+            _suspend(unit, publication, row, reason)
+
+
+def _suspend(unit: Unit, publication: PublicationRow, row: ClusterRow, reason: str) -> None:
+    publication.suspended = reason
+    row.version += 1
+    unit.changed.add(f"cluster:{row.key}")
+    unit.session.flush()
+    increment_revisions(unit, [publication.gateway])
+    why = f"{publication.guest}:{publication.guest_port} at port {publication.port}: {reason}"
+    record_audit(unit, "publication_suspended", element=publication.gateway, why=why, cluster_id=row.id)
+
+
+def _read_certified(unit: Unit, site: Name) -> Mapping[Name, ImageSource]:
+    return dict(_make_sources(unit.session.scalars(_READ_CERTIFIED, {"site": site}).all()))
+
+
+def _make_sources(rows: Sequence[ImageRow]) -> Iterable[tuple[Name, ImageSource]]:
+    for row in rows:
+        yield (
+            Name(row.name),
+            ImageSource(
+                sha256=Sha256(row.sha256),
+                size=row.size,
+                format=ImageFormat(row.format),
+                architecture=Architecture(row.architecture),
+                url=None if row.url is None else ImageUrl(row.url),
+                file=None if row.file is None else HostFile(row.file),
+            ),
+        )

@@ -1,0 +1,215 @@
+"""Publications: ports of gateways that lead to guests. Owners publish and unpublish them."""
+
+from collections.abc import Sequence
+from ipaddress import ip_address
+
+from sqlalchemy import bindparam, func, select
+from sqlalchemy.orm import aliased
+
+from sbf_service.domain.admission import RequestLimits
+from sbf_service.domain.publications import (
+    ActivePublication,
+    add_publications,
+    choose_addresses,
+    choose_port,
+    describe_outdated,
+    list_publishing_sites,
+    make_no_port,
+    make_not_certified,
+    make_publisher,
+)
+from sbf_service.store.certified_networks import find_uncertified
+from sbf_service.store.cluster_queries import make_live_clusters, parse_current_spec, read_networks
+from sbf_service.store.clusters import require_cluster
+from sbf_service.store.gateway_addresses import ensure_gateway_addresses
+from sbf_service.store.gateway_tables import NetworkRouterRow, PublicationRow
+from sbf_service.store.revisions import increment_revisions
+from sbf_service.store.tables import ClusterRow
+from sbf_service.store.unit_of_work import Unit, read_topology, record_audit
+from sbf_service.store.vpn_grants import connect_gateways
+from virtcloud.model.cluster import WANTED_STATES, Guest
+from virtcloud.model.errors import BeyondLimit, Conflict, NotFound, count_of
+from virtcloud.model.gateway_access import PublishedPort
+from virtcloud.model.publication import PublicationRequest, PublicationView
+from virtcloud.model.values import ClusterKey, Name
+from virtcloud.model.wanted import HostWanted
+
+_NETWORK = aliased(ClusterRow)
+_OF_CLUSTER = (
+    select(PublicationRow)
+    .where(PublicationRow.cluster_id == bindparam("cluster"))
+    .order_by(PublicationRow.guest, PublicationRow.guest_port, PublicationRow.gateway)
+)
+_TAKEN = select(PublicationRow.port).where(PublicationRow.gateway == bindparam("gateway"))
+_ROUTER = select(NetworkRouterRow.gateway).where(NetworkRouterRow.network_id == bindparam("network"))
+_READ_ACTIVE = (
+    select(PublicationRow, ClusterRow.lease_ends, _NETWORK.id, _NETWORK.lease_ends)
+    .join(ClusterRow, ClusterRow.id == PublicationRow.cluster_id)
+    .join(_NETWORK, _NETWORK.id == func.coalesce(ClusterRow.network, ClusterRow.id))
+    .where(PublicationRow.gateway == bindparam("gateway"), PublicationRow.suspended.is_(None))
+    .where(ClusterRow.state.in_(WANTED_STATES))
+    .order_by(PublicationRow.port)
+)
+
+
+def publish(
+    unit: Unit, key: str, request: PublicationRequest, limits: RequestLimits, cluster_id: str | None = None
+) -> PublicationView:
+    """Publish a port of a guest; idempotent. A suspended publication of this port leads to the guest again.
+
+    Raise NotFound for an unknown cluster or guest. Raise Conflict if the cluster ends. Raise NotAdmitted if the site
+    has not certified the image of a guest of the network. Raise NoGateway if the site publishes no ports. Raise
+    NoPortFree if all ports are taken. Raise BeyondLimit if the cluster has too many publications.
+    """
+    row = require_cluster(unit, key, cluster_id)
+    if row.state not in WANTED_STATES:
+        raise Conflict(f"cluster {key} is {row.state}, and its guests can no longer be published: create a new cluster")
+    guest = next((one for one in parse_current_spec(row).guests if one.name == request.guest), None)
+    if guest is None:
+        raise NotFound(f"cluster {key} has no guest {request.guest}: see 'virtcloud cluster show {key}'")
+    site = _choose_site(unit, row, request.site)
+    found = next((one for one in _read(unit, row, request) if _site_of(unit, one) == site), None)
+    if found is None:
+        _check_count(unit, row, limits)
+        found = _add(unit, row, guest, request.model_copy(update={"site": site}))
+    elif found.suspended is None:
+        return _make_view(unit, row, found)
+    found.suspended = None
+    _record(unit, row, found, "guest_published")
+    return _make_view(unit, row, found)
+
+
+def unpublish(
+    unit: Unit, key: str, request: PublicationRequest, cluster_id: str | None = None
+) -> list[PublicationView]:
+    """End the publications of a port of a guest, at one site or at all; idempotent. Return these publications."""
+    row = require_cluster(unit, key, cluster_id)
+    found = [one for one in _read(unit, row, request) if request.site in {None, _site_of(unit, one)}]
+    views = [_make_view(unit, row, one) for one in found]
+    for publication in found:
+        unit.session.delete(publication)
+        _record(unit, row, publication, "guest_unpublished")
+    return views
+
+
+def list_publications(unit: Unit, key: str, cluster_id: str | None = None) -> list[PublicationView]:
+    """Return the publications of a cluster. Raise NotFound for an unknown cluster."""
+    row = require_cluster(unit, key, cluster_id)
+    return [_make_view(unit, row, one) for one in unit.session.scalars(_OF_CLUSTER, {"cluster": row.id})]
+
+
+def add_published_ports(unit: Unit, name: str, wanted: HostWanted) -> HostWanted:
+    """Return the wanted state of a gateway with the guests that it publishes. Other elements are not changed."""
+    gateway = read_topology(unit).gateways.get(Name(name))
+    if gateway is None or gateway.outside is None or not wanted.segments:
+        return wanted
+    addresses, found = {address.version: address for address in gateway.outside.addresses}, []
+    for row, ends, network, network_ends in unit.session.execute(_READ_ACTIVE, {"gateway": name}):
+        guest_address = ip_address(row.guest_address)
+        if describe_outdated(gateway, row.port, guest_address.version) is None:
+            published = PublishedPort(
+                address=addresses[guest_address.version],
+                port=row.port,
+                interface=gateway.outside.interface,
+                guest=Name(row.guest),
+                guest_address=guest_address,
+                guest_port=row.guest_port,
+                expires_at=min(ends, network_ends),
+            )
+            found.append(ActivePublication(network, published))
+    return add_publications(wanted, found)
+
+
+def _choose_site(unit: Unit, row: ClusterRow, requested: Name | None) -> Name:
+    """Return the requested site, or the first of the cluster's sites that publishes ports and certified all images.
+
+    Raise NotAdmitted if no such site certified the images of all guests of the network.
+    """
+    (cluster,) = make_live_clusters(unit, [row])
+    publishing = list_publishing_sites(read_topology(unit))
+    sites = [requested] if requested else [site for site in publishing if site in cluster.vlans]
+    reasons = []
+    for site in sites or list(cluster.vlans)[:1]:
+        make_publisher(read_topology(unit), site)
+        reason = find_uncertified(unit, row.network or row.id, site)
+        if reason is None:
+            return site
+        reasons.append(reason)
+    raise make_not_certified(row.key, "; ".join(reasons))
+
+
+def _check_count(unit: Unit, row: ClusterRow, limits: RequestLimits) -> None:
+    """Raise BeyondLimit if the cluster has as many publications as it may have."""
+    count = len(unit.session.scalars(_OF_CLUSTER, {"cluster": row.id}).all())
+    if count >= limits.publications:
+        raise BeyondLimit(
+            f"cluster {row.key} has {count_of(count, 'publication')}: expected at most {limits.publications}; end one "
+            "with 'virtcloud cluster unpublish'; the limit is 'limits.publications' in the settings of this SBF"
+        )
+
+
+def _add(unit: Unit, row: ClusterRow, guest: Guest, request: PublicationRequest) -> PublicationRow:
+    """Add a publication at the first gateway of the site with a free port. The network's router is preferred."""
+    topology, network = read_topology(unit), read_networks(unit, [row])[row.network or row.id]
+    names = connect_gateways(unit, row, make_publisher(topology, request.site))
+    router = unit.connection.execute(_ROUTER, {"network": network.id}).scalar_one_or_none()
+    for name in sorted(names, key=lambda one: one != router):
+        gateway = topology.gateways[name]
+        free = choose_port(gateway, set(unit.connection.execute(_TAKEN, {"gateway": name}).scalars()))
+        if free is None:
+            continue
+        _, guest_address = choose_addresses(guest, gateway, ensure_gateway_addresses(unit, network, name))
+        added = PublicationRow(
+            gateway=name,
+            port=free,
+            cluster_id=row.id,
+            guest=guest.name,
+            guest_address=str(guest_address),
+            guest_port=request.port,
+            created_at=unit.now,
+            created_by=unit.who,
+        )
+        unit.session.add(added)
+        return added
+    raise make_no_port(topology.gateways[name] for name in names)
+
+
+def _read(unit: Unit, row: ClusterRow, request: PublicationRequest) -> Sequence[PublicationRow]:
+    found = _OF_CLUSTER.where(PublicationRow.guest == request.guest, PublicationRow.guest_port == request.port)
+    return unit.session.scalars(found, {"cluster": row.id}).all()
+
+
+def _site_of(unit: Unit, publication: PublicationRow) -> Name | None:
+    site = read_topology(unit).site_of.get(Name(publication.gateway))
+    return None if site is None else site.name
+
+
+def _record(unit: Unit, row: ClusterRow, publication: PublicationRow, event: str) -> None:
+    row.version += 1
+    unit.changed.add(f"cluster:{row.key}")
+    unit.session.flush()
+    increment_revisions(unit, [publication.gateway])
+    why = f"{publication.guest}:{publication.guest_port} at port {publication.port}"
+    record_audit(unit, event, element=publication.gateway, why=why, cluster_id=row.id)
+
+
+def _make_view(unit: Unit, row: ClusterRow, publication: PublicationRow) -> PublicationView:
+    gateway = read_topology(unit).gateways.get(Name(publication.gateway))
+    version = ip_address(publication.guest_address).version
+    outdated = describe_outdated(gateway, publication.port, version)
+    link = gateway.outside if gateway is not None else None
+    network = read_networks(unit, [row])[row.network or row.id]
+    return PublicationView(
+        cluster=ClusterKey(row.key),
+        cluster_id=row.id,
+        guest=Name(publication.guest),
+        guest_port=publication.guest_port,
+        site=_site_of(unit, publication),
+        gateway=Name(publication.gateway),
+        address=next((one for one in (link.addresses if link else ()) if one.version == version), None),
+        port=publication.port,
+        created_at=publication.created_at,
+        created_by=publication.created_by,
+        suspended=publication.suspended or outdated,
+        lease_ends=min(row.lease_ends, network.lease_ends),
+    )

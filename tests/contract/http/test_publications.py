@@ -1,0 +1,242 @@
+"""Tests of publications over HTTP: who publishes what, and when SBF suspends or ends a publication."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from sbf_fakes.http_calls import ask, problem
+from sbf_fakes.vpn_world import furnish, gateway, topology_with_gateways
+from sbf_fakes.world import World, make_world, spec
+
+from sbf_service.store.revisions import require_element
+from virtcloud.model.access import Role
+from virtcloud.model.cluster import ClusterSpec
+from virtcloud.model.gateway_access import GATEWAY_PUBLICATIONS, PublishedPort
+
+OUTSIDE = {"interface": "eth1", "addresses": ["198.51.100.7"], "publish_ports": "40000-40001"}
+URL_IMAGE = {"size": 1, "format": "tar", "architecture": "x86_64", "url": "https://example.org/a.tar"}
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    """Brno's gateway publishes two ports, Praha's none. The image ``good`` is certified for Brno, ``own`` is not."""
+    topology = topology_with_gateways(brno=(gateway("brno-gw", outside=OUTSIDE),), praha=(gateway("praha-gw"),))
+    installation = furnish(make_world(tmp_path), topology)
+    for number, image in enumerate(("good", "own")):
+        body = URL_IMAGE | {"sha256": str(number) * 64}
+        assert ask(installation, "PUT", f"/v1/images/{image}", body, token=token_of(installation)).is_success
+    certify(installation)
+    yield installation
+    installation.close()
+
+
+def token_of(world: World, user: str = "alice") -> str:
+    return world.token(Role.USER, user)
+
+
+def certify(world: World, method: str = "PUT") -> None:
+    ivo = world.token(Role.SITE_ADMINISTRATOR, "ivo", "brno")
+    assert ask(world, method, "/v1/images/good/certifications/brno", token=ivo).is_success
+
+
+def put(world: World, key: str = "demo", image: str = "good", host: str = "brno-h1", **changes: object) -> None:
+    name = "g1" if key == "demo" else f"{key}1"
+    subnets: dict[str, object] = {} if "joins" in changes else {"subnets": ["10.0.0.0/24"]}
+    made = subnets | changes | {"owner": "alice", "guests": [{"name": name, "host": host, "image": image}]}
+    world.put(key, ClusterSpec.model_validate(made))
+    world.settle()
+
+
+def publish(world: World, key: str = "demo", user: str = "alice", **changes: object) -> httpx.Response:
+    body = {"guest": "g1", "port": 22} | changes
+    return ask(world, "POST", f"/v1/clusters/{key}/publications", body, token=token_of(world, user))
+
+
+def published(world: World, key: str = "demo") -> tuple[PublishedPort, ...]:
+    """Return the publications in the wanted document of the gateway."""
+    segments = world.wanted_of_host("brno-gw").segments
+    return next((segment.publications for segment in segments if segment.key == key), ())
+
+
+def suspensions(world: World, key: str = "demo") -> list[str | None]:
+    answer = ask(world, "GET", f"/v1/clusters/{key}/publications", token=token_of(world))
+    return [view["suspended"] for view in answer.json()]
+
+
+def revision(world: World) -> int:
+    with world.service.store.read() as unit:
+        return require_element(unit, "brno-gw").wanted_revision
+
+
+def test_the_gateway_learns_where_the_guest_is(world: World) -> None:
+    put(world)
+    answer = publish(world)
+    assert answer.status_code == 201, answer.text
+    view = answer.json()
+    assert (view["address"], view["port"], view["created_by"]) == ("198.51.100.7", 40000, "alice")
+    (found,) = published(world)
+    assert (str(found.guest_address), found.guest_port, found.interface) == ("10.0.0.1", 22, "eth1")
+    (segment,) = world.wanted_of_host("brno-gw").segments
+    assert GATEWAY_PUBLICATIONS in segment.requires
+    assert found.expires_at == world.view("demo").lease_ends
+
+
+def test_a_repeated_call_changes_nothing(world: World) -> None:
+    put(world)
+    first, before = publish(world).json(), revision(world)
+    assert (publish(world).json(), revision(world)) == (first, before)
+
+
+@pytest.mark.parametrize("image", ["own", "debian"])
+def test_an_uncertified_guest_is_refused_by_name(world: World, image: str) -> None:
+    put(world, image=image)
+    status, kind, detail = problem(publish(world))
+    assert (status, kind) == (403, "not-admitted")
+    assert f"g1 of cluster demo (image {image})" in detail
+    assert published(world) == ()
+
+
+def test_a_hosts_own_image_with_a_certified_name_is_refused(world: World) -> None:
+    ask(world, "DELETE", "/v1/images/good", token=token_of(world))
+    put(world)
+    assert ask(world, "PUT", "/v1/images/good", URL_IMAGE | {"sha256": "0" * 64}, token=token_of(world)).is_success
+    certify(world)
+    assert problem(publish(world))[:2] == (403, "not-admitted")
+
+
+def test_a_site_without_publishing_names_the_sites_with_it(world: World) -> None:
+    put(world)
+    status, kind, detail = problem(publish(world, site="praha"))
+    assert (status, kind) == (409, "no-gateway")
+    assert "sites that do: brno" in detail
+
+
+def test_an_exhausted_range_is_a_named_error(world: World) -> None:
+    put(world)
+    for port in (22, 80):
+        assert publish(world, port=port).is_success
+    assert problem(publish(world, port=443))[:2] == (409, "no-port-free")
+
+
+def test_a_cluster_has_a_limited_number_of_publications(world: World) -> None:
+    put(world)
+    limits = world.service.settings.limits.model_copy(update={"publications": 1})
+    object.__setattr__(world.service, "settings", world.service.settings.model_copy(update={"limits": limits}))
+    publish(world)
+    assert problem(publish(world, port=80))[:2] == (422, "beyond-limit")
+
+
+def test_an_unknown_guest_is_refused(world: World) -> None:
+    put(world)
+    assert problem(publish(world, guest="g9"))[:2] == (404, "not-found")
+
+
+def test_a_stranger_publishes_nothing(world: World) -> None:
+    put(world)
+    assert problem(publish(world, user="bob"))[0] == 404
+    assert published(world) == ()
+
+
+def test_an_invited_user_publishes_nothing(world: World) -> None:
+    put(world)
+    assert ask(world, "PUT", "/v1/clusters/demo/vpn/invitations/bob", token=token_of(world)).is_success
+    assert problem(publish(world, user="bob"))[0] in {403, 404}
+
+
+def test_an_uncertified_member_suspends_the_publication(world: World) -> None:
+    put(world)
+    publish(world)
+    put(world, "other", "own", joins="demo")
+    assert published(world) == ()
+    assert "other1 of cluster other (image own)" in (suspensions(world)[0] or "")
+
+
+def test_a_certified_member_suspends_nothing(world: World) -> None:
+    put(world)
+    publish(world)
+    put(world, "other", joins="demo")
+    assert (len(published(world)), suspensions(world)) == (1, [None])
+
+
+def test_the_member_suspends_in_its_own_transaction(world: World) -> None:
+    """The gateway's next document is without the publication before any element confirmed the member."""
+    put(world)
+    publish(world)
+    world.settle()
+    before = revision(world)
+    world.put("other", spec(guests=[{"name": "o1", "host": "brno-h1", "image": "own"}], joins="demo"))
+    assert published(world) == ()
+    assert revision(world) > before
+
+
+def test_a_suspended_publication_stays_off_until_it_is_repeated(world: World) -> None:
+    put(world)
+    port = publish(world).json()["port"]
+    put(world, "other", "own", joins="demo")
+    assert problem(publish(world))[:2] == (403, "not-admitted")
+    world.delete("other")
+    world.settle()
+    assert published(world) == ()
+    assert publish(world).json()["port"] == port
+    assert (len(published(world)), suspensions(world)) == (1, [None])
+
+
+def test_a_lost_certification_suspends_the_publication(world: World) -> None:
+    put(world)
+    publish(world)
+    certify(world, "DELETE")
+    assert published(world) == ()
+    assert "image good" in (suspensions(world)[0] or "")
+
+
+def test_the_owner_ends_a_publication(world: World) -> None:
+    put(world)
+    publish(world)
+    path = "/v1/clusters/demo/publications/g1/22"
+    assert [view["port"] for view in ask(world, "DELETE", path, token=token_of(world)).json()] == [40000]
+    assert published(world) == ()
+    assert ask(world, "DELETE", path, token=token_of(world)).json() == []
+
+
+@pytest.mark.parametrize("end", ["delete", "lease"])
+def test_a_publication_ends_with_its_cluster(world: World, end: str) -> None:
+    put(world, lease_s=600)
+    publish(world)
+    if end == "delete":
+        world.delete("demo")
+    else:
+        world.clock.advance(601)
+        world.settle()
+    assert published(world) == ()
+    assert suspensions(world) == []
+
+
+def test_the_publication_of_an_ending_member_leaves_the_networks_gateway(world: World) -> None:
+    put(world)
+    put(world, "other", joins="demo")
+    assert publish(world, "other", guest="other1").is_success
+    assert len(published(world)) == 1
+    world.settle()
+    before = revision(world)
+    world.delete("other")
+    assert published(world) == ()
+    assert revision(world) > before
+
+
+def test_a_port_that_the_topology_loses_is_not_published(world: World) -> None:
+    put(world)
+    publish(world)
+    changed = OUTSIDE | {"publish_ports": "50000-50001"}
+    topology = topology_with_gateways(brno=(gateway("brno-gw", outside=changed),), praha=(gateway("praha-gw"),))
+    world.put_topology(topology)
+    assert published(world) == ()
+    assert "no longer publishes port 40000" in (suspensions(world)[0] or "")
+
+
+def test_the_audit_log_names_the_user(world: World) -> None:
+    put(world)
+    publish(world)
+    rows = ask(world, "GET", "/v1/audit?cluster=demo", token=token_of(world)).json()
+    found = [row for row in (rows["entries"] if isinstance(rows, dict) else rows) if row["what"] == "guest_published"]
+    assert [(row["who"], row["element"]) for row in found] == [("alice", "brno-gw")]

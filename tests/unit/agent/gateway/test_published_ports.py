@@ -1,0 +1,310 @@
+"""Tests of published ports on the real kernel: who reaches which guest, and until when.
+
+Port 40000 of the gateway leads to a guest of a cluster whose router is the gateway. Port 40001 leads to a guest of an
+identical cluster without a router.
+"""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+
+import pytest
+from routing_world import ADMINISTRATOR, GATEWAY, NSENTER, ROUTER, SERVER, Run, Surroundings, make_segment, run_gateway
+
+from virtcloud.model.gateway_access import PublishedPort
+from virtcloud.model.values import Address
+from virtcloud.model.wanted import Segment
+
+LINK = "100.64.0.201"
+"""The address of the namespace of the first cluster at its link to the gateway."""
+ECHO = """
+import socket
+server = socket.create_server(("", 7070))
+print("ready", flush=True)
+while True:
+    connection, _ = server.accept()
+    while data := connection.recv(100):
+        connection.sendall(data)
+"""
+SERVE6 = """
+import socket
+server = socket.create_server(("", 8086), family=socket.AF_INET6)
+print("ready", flush=True)
+connection, (address, *_) = server.accept()
+connection.sendall(address.encode())
+"""
+HOLD = """
+import socket, sys
+connection = socket.create_connection((sys.argv[1], int(sys.argv[2])), 5)
+for line in sys.stdin:
+    connection.settimeout(0.6)
+    try:
+        connection.sendall(line.encode())
+        print(connection.recv(100).decode().strip(), flush=True)
+    except OSError:
+        print("none", flush=True)
+"""
+FORGE = """
+import socket, struct, sys
+raw = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_TCP)
+for flags in (0x10, 0x12, 0x18, 0x04, 0x11):
+    head = struct.pack("!HHIIBBHHH", 8080, 6060, 1, 1, 0x50, flags, 1000, 0, 0)
+    pseudo = socket.inet_aton(sys.argv[1]) + socket.inet_aton(sys.argv[2]) + struct.pack("!BBH", 0, 6, len(head))
+    total = sum(struct.unpack("!%dH" % (len(pseudo + head) // 2), pseudo + head))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    raw.sendto(head[:16] + struct.pack("!H", ~total & 0xFFFF) + head[18:], (sys.argv[2], 0))
+"""
+WATCH = """
+import socket, struct
+raw = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_TCP)
+print("ready", flush=True)
+raw.settimeout(0.7)
+try:
+    while struct.unpack("!H", raw.recv(2000)[22:24])[0] != 6060:
+        pass
+    print("seen")
+except OSError:
+    print("none")
+"""
+
+
+def publish(port: int, guest_port: int = 8080, lifetime_s: float = 3600) -> PublishedPort:
+    """Return the publication of a port of the guest with the address 10.0.0.5."""
+    return PublishedPort.model_validate(
+        {
+            "address": GATEWAY,
+            "port": port,
+            "interface": "outside0",
+            "guest": "g1",
+            "guest_address": "10.0.0.5",
+            "guest_port": guest_port,
+            "expires_at": datetime.now(UTC) + timedelta(seconds=lifetime_s),
+        }
+    )
+
+
+def segments(*published: PublishedPort) -> tuple[Segment, Segment]:
+    """Return the segments of both clusters; ``published`` are the publications of the first."""
+    first, second = make_segment(100), make_segment(200, ())
+    return (
+        first.model_copy(update={"publications": published}),
+        second.model_copy(update={"publications": (publish(40001),)}),
+    )
+
+
+@pytest.fixture(scope="module")
+def gateway(unshare: Callable[[], None]) -> Iterator[Run]:
+    """Yield a function that runs code in the namespace of the gateway, which publishes a guest of each cluster."""
+
+    def prepare(made: Surroundings, stack: ExitStack) -> None:
+        made.add_computer("other100", "10.0.0.6/24", ROUTER)
+        made.ip("link set to-other100 master br100")
+        for guest, port in (("guest100", 8080), ("guest100", 9090), ("guest200", 8080), ("other100", 8080)):
+            stack.enter_context(made.serving(guest, port))
+        made.segments = segments(publish(40000))
+
+    with run_gateway(unshare, prepare) as run:
+        yield run
+
+
+@contextmanager
+def running(world: Surroundings, computer: str, program: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    command = [NSENTER, f"--net={world.folder / computer}", sys.executable, "-I", "-S", "-c", program, *arguments]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes) as started:  # type: ignore[call-overload]  # noqa: S603 - programs above
+        try:
+            yield started
+        finally:
+            started.kill()
+
+
+def exchange(client: subprocess.Popen[str]) -> str:
+    """Return the answer through an open connection, or ``none``."""
+    assert client.stdin is not None
+    assert client.stdout is not None
+    client.stdin.write("hello\n")
+    client.stdin.flush()
+    return client.stdout.readline().strip()
+
+
+def await_ready(server: subprocess.Popen[str]) -> None:
+    assert server.stdout is not None
+    assert server.stdout.readline() == "ready\n"
+
+
+def test_a_guest_behind_the_router_sees_the_clients_address(gateway: Run) -> None:
+    assert gateway(lambda world: world.fetch(GATEWAY, 40000, "server", 5)) == SERVER
+
+
+def test_a_guest_without_a_router_sees_the_gateways_address(gateway: Run) -> None:
+    assert gateway(lambda world: world.fetch(GATEWAY, 40001, "server", 5)) == "10.0.0.246"
+
+
+@pytest.mark.parametrize("port", [8080, 9090, 40002])
+def test_other_ports_of_the_gateway_lead_to_no_guest(gateway: Run, port: int) -> None:
+    assert gateway(lambda world: world.fetch(GATEWAY, port, "server")) == "none"
+
+
+@pytest.mark.parametrize(
+    ("address", "port"),
+    [(LINK, 40000), (LINK, 8080), (LINK, 9090), ("10.0.0.5", 8080), ("10.0.0.5", 9090), ("10.0.0.6", 8080)],
+)
+def test_packets_routed_to_the_cluster_reach_no_guest(gateway: Run, address: str, port: int) -> None:
+    """The attacker outside sends packets for the cluster to the gateway, which knows the way."""
+
+    def work(world: Surroundings) -> str:
+        world.ip(f"route replace 10.0.0.0/24 via {LINK}")
+        return world.fetch(address, port, "server")
+
+    assert gateway(work) == "none"
+
+
+@pytest.mark.parametrize(("address", "port"), [(LINK, 40000), (LINK, 9090), ("10.0.0.5", 9090), ("10.0.0.6", 8080)])
+def test_the_main_namespaces_rules_suffice(gateway: Run, address: str, port: int) -> None:
+    """The filter of the cluster's namespace accepts everything."""
+
+    def work(world: Surroundings) -> str:
+        world.ip(f"route replace 10.0.0.0/24 via {LINK}")
+        for chain in ("input", "forward"):
+            world.run("namespaces/c100", "nft", "flush", "chain", "inet", "virtcloud", chain)
+            world.run("namespaces/c100", "nft", f"add chain inet virtcloud {chain} {{ policy accept; }}")
+        found = world.fetch(address, port, "server")
+        world.reconcile()
+        return found
+
+    assert gateway(work) == "none"
+
+
+def test_the_management_network_reaches_no_published_guest(gateway: Run) -> None:
+    assert gateway(lambda world: world.fetch(GATEWAY, 40000, "admin")) == "none"
+
+
+def test_another_cluster_reaches_no_published_guest(gateway: Run) -> None:
+    assert gateway(lambda world: [world.fetch(GATEWAY, 40001), world.fetch(LINK, 40001)]) == ["none"] * 2
+
+
+@pytest.mark.parametrize("address", [SERVER, ADMINISTRATOR])
+def test_forged_answers_of_a_guest_leave_no_gateway(gateway: Run, address: str) -> None:
+    """Packets from the published port, with the flags of answers. They belong to no connection."""
+    target = {SERVER: "server", ADMINISTRATOR: "admin"}[address]
+
+    def work(world: Surroundings) -> str:
+        with running(world, target, WATCH) as watch:
+            await_ready(watch)
+            world.run("guest100", sys.executable, "-I", "-S", "-c", FORGE, "10.0.0.5", address)
+            assert watch.stdout is not None
+            return watch.stdout.readline().strip()
+
+    assert gateway(work) == "none"
+
+
+def test_open_connections_end_with_the_publication(gateway: Run) -> None:
+    def work(world: Surroundings) -> list[str]:
+        world.segments = segments(publish(40000), publish(40003, 7070))
+        world.reconcile()
+        with running(world, "guest100", ECHO) as echo:
+            await_ready(echo)
+            with running(world, "server", HOLD, GATEWAY, "40003") as client:
+                before = exchange(client)
+                world.segments = segments(publish(40000))
+                world.reconcile()
+                return [before, exchange(client)]
+
+    assert gateway(work) == ["hello", "none"]
+
+
+def test_a_port_that_moves_to_another_guest_keeps_no_connection(gateway: Run) -> None:
+    def work(world: Surroundings) -> list[str]:
+        world.segments = segments(publish(40000), publish(40003, 7070))
+        world.reconcile()
+        with running(world, "guest100", ECHO) as echo:
+            await_ready(echo)
+            with running(world, "server", HOLD, GATEWAY, "40003") as client:
+                before = exchange(client)
+                world.segments = segments(publish(40000), publish(40003, 9090))
+                world.reconcile()
+                return [before, exchange(client), world.fetch(GATEWAY, 40003, "server", 5)]
+
+    assert gateway(work) == ["hello", "none", SERVER]
+
+
+def test_a_publication_ends_with_the_lease_without_an_agent(gateway: Run) -> None:
+    def work(world: Surroundings) -> list[str]:
+        world.segments = segments(publish(40000), publish(40003, 7070, lifetime_s=3.5))
+        world.reconcile()
+        with running(world, "guest100", ECHO) as echo:
+            await_ready(echo)
+            with running(world, "server", HOLD, GATEWAY, "40003") as client:
+                before = exchange(client)
+                time.sleep(max(0, world.segments[0].publications[1].expires_at.timestamp() - time.time()) + 1)
+                return [before, exchange(client), world.fetch(GATEWAY, 40003, "server")]
+
+    assert gateway(work) == ["hello", "none", "none"]
+
+
+def test_a_guest_is_published_with_ipv6(gateway: Run) -> None:
+    def work(world: Surroundings) -> str:
+        world.run("", "sysctl", "-w", "net.ipv6.conf.all.forwarding=1")
+        world.ip("address add 2001:db8::1/64 dev outside0 nodad")
+        world.ip("address add 2001:db8::10/64 dev eth0 nodad", computer="server")
+        world.ip("address add fd00::5/64 dev eth0 nodad", computer="guest200")
+        addresses = {"address": ip_address("2001:db8::1"), "guest_address": ip_address("fd00::5")}
+        first, second = segments(publish(40000))
+        changed = {
+            "gateway_addresses": (*second.gateway_addresses, Address("fd00::f6/64")),
+            "publications": (publish(40006, 8086).model_copy(update=addresses),),
+        }
+        world.segments = first, second.model_copy(update=changed)
+        assert world.reconcile() == []
+        with running(world, "guest200", SERVE6) as server:
+            await_ready(server)
+            return world.fetch("2001:db8::1", 40006, "server", 5)
+
+    assert gateway(work) == "fd00::f6"
+
+
+FAULTS = {
+    "flush": ("", "nft flush ruleset"),
+    "inner flush": ("namespaces/c100", "nft flush ruleset"),
+    "translation": ("", "nft flush chain inet virtcloud_outside prerouting"),
+    "inner translation": ("namespaces/c100", "nft flush chain inet virtcloud prerouting"),
+    "link": ("", "ip link delete vu100"),
+    "forwarding": ("", "sysctl -w net.ipv4.conf.outside0.forwarding=0"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_drift_of_a_publication_is_corrected(gateway: Run, fault: str) -> None:
+    def work(world: Surroundings) -> object:
+        world.segments = segments(publish(40000))
+        world.reconcile()
+        world.run(FAULTS[fault][0], *FAULTS[fault][1].split())
+        remaining = world.reconcile()
+        return world.applied > 0, remaining, world.fetch(GATEWAY, 40000, "server", 5)
+
+    assert gateway(work) == (True, [], SERVER)
+
+
+def test_a_router_that_publishes_nothing_more_needs_no_further_step(gateway: Run) -> None:
+    def work(world: Surroundings) -> list[str]:
+        world.segments = (make_segment(100), make_segment(200))
+        return world.reconcile()
+
+    assert gateway(work) == []
+
+
+def test_a_network_without_publications_leaves_nothing(gateway: Run) -> None:
+    """The last test, because it changes the gateway."""
+
+    def work(world: Surroundings) -> object:
+        world.segments = (make_segment(100, ()), make_segment(200, ()))
+        left = world.reconcile()
+        found = [interface.name for interface in world.kernel.list_interfaces() if interface.name.startswith("vu")]
+        return left, found, world.run("", "nft", "list", "tables", "inet"), world.fetch(GATEWAY, 40000, "server")
+
+    assert gateway(work) == ([], [], "", "none")

@@ -1,0 +1,50 @@
+"""Tests of ``virtcloud cluster publish``, ``unpublish`` and ``publications``: their output and their bad input."""
+
+from typing import Any
+
+import pytest
+from cli_calls import RunCommand
+from fake_machine import clusters
+
+PUBLICATION: dict[str, Any] = {
+    "cluster": "demo",
+    "cluster_id": "4c1f",
+    "guest": "g1",
+    "guest_port": 22,
+    "site": "brno",
+    "gateway": "brno-gw",
+    "address": "198.51.100.7",
+    "port": 40000,
+    "created_at": "2026-11-23T07:00:00Z",
+    "created_by": "alice",
+    "lease_ends": "2026-11-23T09:00:00Z",
+}
+PATH = "/v1/clusters/demo/publications"
+
+
+def test_publishing_names_the_address_and_the_end(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(clusters.DOCUMENTS, PATH, PUBLICATION)
+    result = run("cluster", "publish", "demo", "g1:22")
+    assert result.exit_code == 0, result.output
+    assert result.output.startswith("198.51.100.7:40000 leads to g1:22 of cluster demo, as soon as gateway brno-gw")
+
+
+def test_the_list_shows_why_a_publication_is_suspended(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
+    reason = "guests without an image that is certified"
+    monkeypatch.setitem(clusters.DOCUMENTS, PATH, [PUBLICATION | {"suspended": reason}])
+    assert f"suspended: {reason}" in " ".join(run("cluster", "publications", "demo").output.split())
+
+
+@pytest.mark.parametrize(("ended", "text"), [([PUBLICATION], "no longer leads to g1:22"), ([], "is not published")])
+def test_unpublishing_names_what_ended(
+    run: RunCommand, monkeypatch: pytest.MonkeyPatch, ended: list[Any], text: str
+) -> None:
+    monkeypatch.setitem(clusters.DOCUMENTS, f"{PATH}/g1/22", ended)
+    result = run("cluster", "unpublish", "demo", "g1:22")
+    assert (result.exit_code, text in result.output) == (0, True), result.output
+
+
+@pytest.mark.parametrize("target", ["g1", "g1:0", "g1:65536", "g1:ssh", "G 1:22"])
+def test_a_bad_target_is_refused(run: RunCommand, target: str) -> None:
+    result = run("cluster", "publish", "demo", target)
+    assert (result.exit_code, "expected" in result.output) == (2, True), result.output

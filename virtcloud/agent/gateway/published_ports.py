@@ -1,0 +1,135 @@
+"""PURE. The rules of nftables by which ports of a gateway lead to guests.
+
+A packet from outside to a published port passes two translations of its destination: in the gateway's main namespace to
+the link of the network (`outside_links`), with the published port, and in the network's namespace to the guest. If the
+namespace is the guest's router for this IP version, the guest sees the client's address. Otherwise the guest sees the
+gateway's address in the network, because its answers would not find the gateway.
+
+================================================  ====================================================================
+packets from outside                              reach no guest, because
+================================================  ====================================================================
+to other ports of the gateway                     no rule translates them
+to addresses of links, which the attacker routes  they were not translated, so the chain ``forward`` drops them
+of a connection whose publication ended           both namespaces compare each packet's connection with the rules
+after the end of the lease                        the rules compare the kernel's clock with the end of the lease
+================================================  ====================================================================
+
+A guest cannot open a connection by packets that look like answers: they belong to no connection that was translated.
+"""
+
+from collections.abc import Iterable, Iterator
+from ipaddress import ip_interface
+from typing import Final
+
+from virtcloud.agent.network.owned_tables import OwnedChain
+from virtcloud.model.gateway_access import PublishedPort
+from virtcloud.model.wanted import Segment
+
+LOGS_PER_S: Final = 20
+CONNECTIONS, CONNECTIONS_PER_S = 8192, 500
+"""Open connections from outside to one network, and new ones per second."""
+TRANSLATED: Final = "ct status dnat"
+_ICMP: Final = "ct state related meta l4proto { icmp, icmpv6 }"
+_IPV4: Final = 4
+
+
+def make_outer_chains(segments: Iterable[Segment], link_addresses: Iterable[tuple[str, ...]]) -> dict[str, OwnedChain]:
+    """Return the chains of the main namespace that publish guests; no chains without publications.
+
+    ``link_addresses`` are the addresses of the namespaces' ends of the links, in the order of the segments.
+    """
+    pairs = [pair for pair in zip(segments, link_addresses, strict=True) if pair[0].publications]
+    if not pairs:
+        return {}
+    return {
+        "prerouting": OwnedChain(
+            tuple(rule for segment, addresses in pairs for rule in _outer_translations(segment, addresses)),
+            "nat hook prerouting priority -100; policy accept",
+        ),
+        "published": OwnedChain(
+            (f"{_ICMP} accept", *(rule for segment, _ in pairs for rule in _outer_rules(segment)), "drop")
+        ),
+    }
+
+
+def _outer_translations(segment: Segment, link: tuple[str, ...]) -> Iterator[str]:
+    for one in segment.publications:
+        target = _find_address(link, one)
+        family, bracketed = _describe(one, target)
+        yield (
+            f'iifname "{one.interface}" {family} daddr {one.address} tcp dport {one.port} {_before_end(one)} '
+            f"dnat {family} to {bracketed}:{one.port}"
+        )
+
+
+def _outer_rules(segment: Segment) -> Iterator[str]:
+    """Yield the rules for packets of translated connections, in both directions."""
+    name = f"vu{segment.vlan}"
+    yield f'oifname "{name}" ct state new limit rate over {CONNECTIONS_PER_S}/second burst 1000 packets drop'
+    yield f'oifname "{name}" ct state new ct count over {CONNECTIONS} drop'
+    for one in segment.publications:
+        family, _ = _describe(one, "")
+        match = (
+            f"ct original {family} daddr {one.address} meta l4proto tcp ct original proto-dst {one.port} "
+            f"{_before_end(one)}"
+        )
+        log = f'limit rate {LOGS_PER_S}/second log prefix "virtcloud {segment.key[:64]} published {one.port}: "'
+        yield f'iifname "{one.interface}" oifname "{name}" ct state new {match} {log}'
+        yield f'oifname "{name}" {match} counter name p{segment.vlan}_{one.port} accept'
+        yield f'iifname "{name}" {match} accept'
+
+
+def list_counters(segment: Segment) -> Iterator[str]:
+    """Yield the names of the counters of a network's publications."""
+    return (f"p{segment.vlan}_{one.port}" for one in segment.publications)
+
+
+def list_inner_translations(segment: Segment, link: tuple[str, ...], outside: str) -> Iterator[str]:
+    """Yield the rules of the chain ``prerouting`` in a network's namespace. ``link`` are its addresses of the link."""
+    for one in segment.publications:
+        family, guest = _describe(one, str(one.guest_address))
+        yield (
+            f'iifname "{outside}" {family} daddr {_find_address(link, one)} tcp dport {one.port} {_before_end(one)} '
+            f"dnat {family} to {guest}:{one.guest_port}"
+        )
+
+
+def list_inner_rules(segment: Segment) -> Iterator[str]:
+    """Yield the rules of the chain ``forward`` in a network's namespace for translated connections."""
+    if not segment.publications:
+        return
+    yield f"{_ICMP} accept"
+    for one in segment.publications:
+        family, _ = _describe(one, "")
+        yield (
+            f"{TRANSLATED} meta l4proto tcp ct original proto-dst {one.port} ct reply {family} saddr "
+            f"{one.guest_address} ct reply proto-src {one.guest_port} {_before_end(one)} accept"
+        )
+    yield f"{TRANSLATED} drop"
+
+
+def list_inner_sources(segment: Segment, device: str) -> Iterator[str]:
+    """Yield the rules by which guests see the gateway's address, if the gateway is not their router."""
+    routers = [ip_interface(text) for text in (segment.router.addresses if segment.router else ())]
+    for one in segment.publications:
+        if any(one.guest_address in router.network for router in routers):
+            continue
+        own = [ip_interface(text) for text in segment.gateway_addresses]
+        source = next((address.ip for address in own if one.guest_address in address.network), None)
+        if source is not None:
+            family, _ = _describe(one, "")
+            yield f'oifname "{device}" {TRANSLATED} {family} daddr {one.guest_address} snat {family} to {source}'
+
+
+def _describe(published: PublishedPort, address: str) -> tuple[str, str]:
+    """Return the family of a publication's addresses, and ``address`` as it stands before a port."""
+    return ("ip", address) if published.address.version == _IPV4 else ("ip6", f"[{address}]")
+
+
+def _find_address(link: tuple[str, ...], published: PublishedPort) -> str:
+    addresses = [ip_interface(text).ip for text in link]
+    return next(str(address) for address in addresses if address.version == published.address.version)
+
+
+def _before_end(published: PublishedPort) -> str:
+    return f'meta time < "{int(published.expires_at.timestamp())}"'
