@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -86,6 +87,23 @@ def make_wanted(*vlans: int) -> HostWanted:
         {**common, "id": f"c{vlan}", "key": f"demo{vlan}", "vlan": vlan, "port": f"eth{vlan}"} for vlan in vlans
     ]
     return HostWanted.model_validate({"segments": segments})
+
+
+def make_published() -> HostWanted:
+    """Return the wanted state of `make_wanted` with ports of the gateway that lead to a guest."""
+    common = {
+        "interface": "outside0",
+        "guest": "g1",
+        "guest_port": PORT,
+        "expires_at": datetime.now(UTC) + timedelta(hours=1),
+    }
+    published = [
+        common | {"address": GATEWAY, "port": 40000, "guest_address": "10.0.0.5"},
+        common | {"address": GATEWAY6, "port": 40001, "guest_address": "fd00:1::5"},
+    ]
+    first, second = make_wanted(100, 200).model_dump(mode="json")["segments"]
+    requires = [*first["requires"], "gateway-publications"]
+    return HostWanted.model_validate({"segments": [first | {"publications": published, "requires": requires}, second]})
 
 
 class OutsideWorld:
@@ -282,6 +300,23 @@ def test_guests_reach_the_destination_while_sbf_is_away(world: OutsideWorld) -> 
         world.start_agent()
         wait_until(lambda: "sbf_unreachable" in world.log[former:], world)
         assert [world.fetch(address) for address in (SERVER, SERVER6, ADMINISTRATOR)] == [GATEWAY, GATEWAY6, "none"]
+
+
+def test_guests_are_published_while_the_agent_is_dead(world: OutsideWorld) -> None:
+    """The guest, whose router the gateway is, sees the addresses of clients. The publication ends with its document."""
+
+    def fetch() -> list[str]:
+        return [world.fetch(*address, computer=world.server) for address in ((GATEWAY, 40000), (GATEWAY6, 40001))]
+
+    world.sbf.change(make_published())
+    world.sbf.wait_until_confirmed()
+    alive = fetch()
+    world.kill_agent()
+    dead = fetch()
+    world.start_agent()
+    world.sbf.change(make_wanted(100, 200))
+    world.sbf.wait_until_confirmed()
+    assert [alive, dead, fetch(), world.fetch(SERVER)] == [[SERVER, SERVER6]] * 2 + [["none", "none"], GATEWAY]
 
 
 def test_ended_clusters_leave_nothing(world: OutsideWorld) -> None:
