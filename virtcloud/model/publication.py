@@ -39,6 +39,7 @@ class PublicationView(Document):
     port: TcpPort
     """The TCP port of this address."""
     created_at: datetime
+    """When the port was published first."""
     created_by: str
     """The user who published the port."""
     suspended: str | None = None

@@ -73,6 +73,7 @@ def existing_name(path: str, name: str) -> str:
         "user": "alice",
         "id": "aaaaaaaa",
         "guest": "g1",
+        "port": "22",
         "session": "aaaaaaaa",
         "profile": "aaaaaaaa",
         "site": "brno",
