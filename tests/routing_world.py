@@ -44,7 +44,8 @@ except OSError as error:
 def make_segment(vlan: int, networks: tuple[str, ...] = ("0.0.0.0/0",)) -> Segment:
     """Return a segment. All clusters have the same addresses."""
     destination = {"name": "web", "networks": networks, "ports": ["tcp/8080"]}
-    router = {"addresses": [f"{ROUTER}/24"], "link": {"interface": "outside0"}, "destinations": [destination]}
+    link = {"interface": "outside0", "addresses": [GATEWAY]}
+    router = {"addresses": [f"{ROUTER}/24"], "link": link, "destinations": [destination]}
     return Segment.model_validate(
         {
             "id": f"c{vlan}",

@@ -32,7 +32,7 @@ from virtcloud.agent.gateway.published_ports import (
     make_outer_chains,
 )
 from virtcloud.agent.network.owned_tables import OwnedChain, OwnedTable
-from virtcloud.model.gateway_access import Destination, GatewayRouter
+from virtcloud.model.gateway_access import Destination, GatewayRouter, OutsideLink
 from virtcloud.model.values import PortName
 from virtcloud.model.wanted import Segment
 
@@ -148,8 +148,15 @@ def _common_rules() -> Iterator[str]:
     yield "ct state established,related accept"
     yield "ct state != new drop"
     yield f'oifname "{LINKS}" drop'
-    yield f"ip daddr {{ {FORBIDDEN4}, {LINKS4} }} drop"
-    yield f"ip6 daddr {{ {FORBIDDEN6}, {LINKS6} }} drop"
+    yield from _list_forbidding_rules()
+
+
+def _list_forbidding_rules(link: OutsideLink | None = None) -> Iterator[str]:
+    """Yield the rules that drop packets to addresses that no destination contains, and to the addresses of a link."""
+    own = link.addresses if link is not None else ()
+    for version, family, forbidden, links in ((4, "ip", FORBIDDEN4, LINKS4), (6, "ip6", FORBIDDEN6, LINKS6)):
+        texts = [forbidden, str(links), *(str(address) for address in own if address.version == version)]
+        yield f"{family} daddr {{ {', '.join(texts)} }} drop"
 
 
 def _allowing_rules(linked: Iterable[Segment]) -> Iterator[str]:
@@ -223,8 +230,9 @@ def make_inner_rules(segment: Segment, device: str) -> InnerRules:
     link = find_link_addresses(segment.vlan).namespace
     destinations: Iterable[str] = ()
     if segment.router is not None:
-        destinations = list_destination_rules(
-            segment.router, f'iifname "{device}" oifname "{OUTSIDE}" ct state new ', "accept"
+        destinations = (
+            *_list_forbidding_rules(segment.router.link),
+            *list_destination_rules(segment.router, f'iifname "{device}" oifname "{OUTSIDE}" ct state new ', "accept"),
         )
     return InnerRules(
         tuple(list_inner_translations(segment, link, OUTSIDE)),

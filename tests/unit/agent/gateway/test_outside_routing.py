@@ -145,6 +145,19 @@ def test_a_network_has_a_limited_number_of_connections(gateway: Run, monkeypatch
     assert gateway(Surroundings.reconcile) == []
 
 
+@pytest.mark.parametrize("address", [GATEWAY, "100.64.0.200"])
+def test_a_flush_without_an_agent_opens_no_known_address_of_the_gateway(gateway: Run, address: str) -> None:
+    """The filter in the namespace drops packets to the link and to ``outside.addresses``."""
+
+    def work(world: Surroundings) -> str:
+        world.run("", "nft", "flush", "ruleset")
+        found = world.fetch(address)
+        world.reconcile()
+        return found
+
+    assert gateway(work) == "none"
+
+
 def test_use_is_counted_for_each_network_and_destination(gateway: Run) -> None:
     """Counters stay when the rules change. The answer of the server has the length of the gateway's address."""
 
