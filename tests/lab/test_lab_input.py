@@ -1,5 +1,6 @@
 """Invalid input is refused with exit code 2 before anything is changed."""
 
+import itertools
 import os
 import subprocess
 import sys
@@ -145,7 +146,8 @@ def test_a_machine_without_suitable_kernel_is_refused(tmp_path: Path, monkeypatc
 
 
 def test_missing_programs_are_named_with_their_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for program in (*prerequisites.REQUIRED_PROGRAMS, *prerequisites.VPN_PROGRAMS):
+    needed = prerequisites.REQUIRED_PROGRAMS, prerequisites.VPN_PROGRAMS, prerequisites.NFS_PROGRAMS
+    for program in itertools.chain(*needed):
         if program not in {"tcpdump", "bridge", "tc"}:
             (tmp_path / program).touch(mode=0o755)
     monkeypatch.setattr(prerequisites, "PROGRAM_PATH", str(tmp_path))
