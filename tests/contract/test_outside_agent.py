@@ -181,7 +181,7 @@ class OutsideWorld:
 
     @contextmanager
     def sbf_away(self) -> Iterator[None]:
-        """Let no call reach SBF within the block."""
+        """Hide SBF's socket from the agent within the block."""
         hidden = self.socket.with_suffix(".hidden")
         self.socket.rename(hidden)
         yield

@@ -151,7 +151,7 @@ class EmulatedSwitch(Faults, Saving, Power):
         native: Mapping[str, int] | None = None,
         shut: Collection[str] = (),
     ) -> None:
-        """See :func:`emulators.foreign_use.occupy`."""
+        """Configure foreign use of VLANs and ports, as :func:`emulators.foreign_use.occupy` describes."""
         occupy(self, vlans=vlans, access=access, trunks=trunks, native=native, shut=shut)
 
     def record_changes(self, ports: Collection[str] = (), vlans: Collection[int] = ()) -> ConfigurationRecorder:

@@ -78,6 +78,7 @@ def test_a_router_answers_again_after_a_reboot(lab: Lab, clusters: list[ClusterV
     lab.power_on(GATEWAY)
     for view in clusters:
         wait_until_reached(lab, view)
+    assert [reaches(lab, view) for view in clusters] == [True, True]
 
 
 def test_ended_clusters_leave_nothing_on_the_gateway(lab: Lab, client: SbfClient, clusters: list[ClusterView]) -> None:

@@ -154,7 +154,7 @@ class Stage:
         self.actors.append(Actor(self, work, holder, element))
 
     def advance(self, one: Actor) -> None:
-        """Give an actor one turn. Remove the actor if it has ended."""
+        """Run an actor until its next pause. Remove the actor if it has ended."""
         try:
             one.go()
         finally:

@@ -54,7 +54,7 @@ class NamespaceKernel(Protocol):
         """Create a veth pair with ``peer`` in an open network namespace. Return the index of ``name``."""
 
     def set_up_link(self, index: int, name: str, addresses: tuple[str, ...]) -> None:
-        """Give the gateway's end of a link its addresses, set it up, and forward its IPv4 packets."""
+        """Set the addresses of the gateway's end of a link, set it up, and forward its IPv4 packets."""
 
     def change(self, index: int, **values: Any) -> None:  # noqa: ANN401 - netlink's attributes
         """Change ``name``, ``alias``, ``mtu``, ``master`` or ``up`` of an interface."""

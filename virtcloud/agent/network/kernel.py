@@ -68,22 +68,19 @@ class NetlinkKernel:
 
         ``mac`` is the MAC address of ``peer``; None: the kernel chooses. Return the index of the interface ``name``.
         """
-        with _translate_errors(f"create the interfaces {name} and {peer}"):
-            peer_attributes = {"ifname": peer, "net_ns_pid": process, "mtu": mtu}
-            if mac is not None:
-                peer_attributes["address"] = mac
-            self._socket.link("add", ifname=name, kind="veth", mtu=mtu, peer=peer_attributes)
-            return _read_index(name)
+        return self._add_veth(name, peer, mtu, mac, net_ns_pid=process)
 
     def add_namespace_veth(self, name: str, peer: str, descriptor: int, mtu: int, mac: str | None = None) -> int:
         """Create a veth pair in the state down, with ``peer`` in an open network namespace.
 
         ``mac`` is the MAC address of ``peer``; None: the kernel chooses. Return the index of the interface ``name``.
         """
+        return self._add_veth(name, peer, mtu, mac, net_ns_fd=descriptor)
+
+    def _add_veth(self, name: str, peer: str, mtu: int, mac: str | None, **namespace: int) -> int:
         with _translate_errors(f"create the interfaces {name} and {peer}"):
-            peer_attributes = {"ifname": peer, "net_ns_fd": descriptor, "mtu": mtu}
-            if mac is not None:
-                peer_attributes["address"] = mac
+            address = {} if mac is None else {"address": mac}
+            peer_attributes = {"ifname": peer, "mtu": mtu, **address, **namespace}
             self._socket.link("add", ifname=name, kind="veth", mtu=mtu, peer=peer_attributes)
             return _read_index(name)
 
@@ -135,7 +132,7 @@ class NetlinkKernel:
             self._socket.link("set", index=index, kind="bridge", **dict.fromkeys(_FILTERS, 0))
 
     def set_up_link(self, index: int, name: str, addresses: tuple[str, ...]) -> None:
-        """Give the gateway's end of a link its addresses, set it up, and forward its IPv4 packets. Idempotent."""
+        """Set the addresses of the gateway's end of a link, set it up, and forward its IPv4 packets. Idempotent."""
         with _translate_errors(f"set the addresses {', '.join(addresses)} of {name}"):
             _write_sysctls(name, {"ipv6/disable_ipv6": "0", "ipv6/accept_ra": "0", "ipv4/rp_filter": "1"})
             _write_sysctls(name, {"ipv6/accept_dad": "0", FORWARDING: "1"})
