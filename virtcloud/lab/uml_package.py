@@ -4,11 +4,14 @@
 of the newer release do not become lists of this machine's APT.
 """
 
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
@@ -57,14 +60,28 @@ def _print(text: str, file: TextIO | None = None) -> None:
 def fetch_package() -> UmlKernel:
     """Download the package, and unpack the kernel and its modules into the folder of all labs of this machine.
 
-    Raise LabImpossible if this is impossible.
+    One installation downloads at a time. It removes what killed downloads left. Raise LabImpossible if the package
+    cannot be downloaded or does not run here.
     """
     uml_kernel.UNPACKED.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder:
+    with _lock_folder(uml_kernel.UNPACKED), tempfile.TemporaryDirectory(prefix=".", dir=uml_kernel.UNPACKED) as folder:
         package = _download(Path(folder))
         if package.version != PREFERRED:
             _print(f"Debian {SUITE} has {package.version} instead of {PREFERRED}, with which the lab was tested")
         return store_package(package.file, uml_kernel.UNPACKED / package.version)
+
+
+@contextmanager
+def _lock_folder(folder: Path) -> Iterator[None]:
+    """Lock the folder of unpacked kernels, and remove the temporary folders in it."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        for left in folder.glob(".*"):
+            shutil.rmtree(left)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _download(folder: Path) -> DownloadedPackage:

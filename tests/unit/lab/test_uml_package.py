@@ -97,6 +97,13 @@ def test_a_present_kernel_needs_no_network(machine: Path) -> None:
     assert not (machine / "calls").exists()
 
 
+def test_the_remains_of_killed_downloads_are_removed(machine: Path) -> None:
+    offer_package(machine, "7.2um1", "user-mode-linux=7.2um1")
+    add_kernel(machine / "unpacked/.7.2um1.killed", "7.2.7")
+    assert uml_package.main() == 0
+    assert [path.name for path in (machine / "unpacked").iterdir()] == ["7.2um1"]
+
+
 def test_a_failed_download_is_a_warning(machine: Path, capsys: pytest.CaptureFixture[str]) -> None:
     offer_package(machine, "7.2um1", "user-mode-linux=7.2um1")
     (machine / "network").unlink()
