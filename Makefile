@@ -50,7 +50,7 @@ check-rest:
 	@$(BIN)/python docs/generate.py --check
 
 compile-tests: # once, because the workers of `make test` start together, and each of them would compile all test modules
-	@$(PYTEST) --collect-only -q >/dev/null || true # the run itself shows what is wrong with a module
+	@$(PYTEST) --compile-tests >/dev/null || true # the run itself shows what is wrong with a module
 
 format: setup ## format the code and apply ruff's automatic corrections
 	@$(BIN)/ruff format .

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ovs_daemons import Daemons
     from postgres import PostgresServer
 
-pytest_plugins = ["distribution"]
+pytest_plugins = ["compiled_tests", "distribution"]
 
 REQUIRED = "VIRTCLOUD_REQUIRE_LAB"  # set in CI
 DEMANDING = ("lab", "postgresql", "openvswitch")

@@ -2,7 +2,21 @@ from collections.abc import Iterator
 
 import pytest
 from compatibility.installation import Installation, installation
-from compatibility.previous import BEFORE_RESTRUCTURING, PREVIOUS, THIS, Version, installed
+from compatibility.previous import (
+    BEFORE_RESTRUCTURING,
+    PREVIOUS,
+    THIS,
+    Version,
+    end_command_lines,
+    installed,
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def command_lines() -> Iterator[None]:
+    """The processes that run the commands of each version. They end with the tests of a module."""
+    yield
+    end_command_lines()
 
 
 @pytest.fixture(scope="session")

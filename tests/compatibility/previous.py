@@ -7,9 +7,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from compatibility.command_line import CommandLine
+
 ROOT = Path(__file__).parents[2]
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "-q")
-CLI = ("-c", "from virtcloud.cli import main; main()")
 
 
 @dataclass(frozen=True)
@@ -46,11 +47,20 @@ class Version:
         )
 
     def cli(self, url: str, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run the command line against the SBF at ``url``."""
-        return self.run(*CLI, *words, VIRTCLOUD_URL=url)
+        """Run a command against the SBF at ``url``, in a fork of a process that :func:`end_command_lines` ends."""
+        if self not in COMMAND_LINES:
+            COMMAND_LINES[self] = CommandLine(self.environment)
+        return COMMAND_LINES[self].run(words, VIRTCLOUD_URL=url)
 
 
 THIS = Version("this")
+COMMAND_LINES: dict[Version, CommandLine] = {}
+
+
+def end_command_lines() -> None:
+    """End the processes that run the commands of each version."""
+    while COMMAND_LINES:
+        COMMAND_LINES.popitem()[1].end()
 
 
 def installed(folder: Path, former: FormerCommit) -> Version:

@@ -1,0 +1,33 @@
+"""A plug-in for ``pytest --compile-tests``, which compiles all test modules as pytest does, and runs no test.
+
+pytest rewrites the assertions of test modules, and stores the compiled modules. A collection without tests would do the
+same, but it imports all modules, which takes longer than their compilation.
+"""
+
+from pathlib import Path
+
+import pytest
+from _pytest.assertion import rewrite
+
+FOLDER = Path(__file__).parent
+PATTERNS = ("test_*.py", "conftest.py")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option of this plug-in."""
+    parser.addoption("--compile-tests", action="store_true", help="compile all test modules and run no test")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> int | None:
+    """Compile the modules whose stored compilation is missing or outdated, if the option is set."""
+    if not config.getoption("--compile-tests"):
+        return None
+    state = config.stash[rewrite.assertstate_key]
+    for module in (path for pattern in PATTERNS for path in FOLDER.rglob(pattern)):
+        stored = rewrite.get_cache_dir(module) / f"{module.stem}{rewrite.PYC_TAIL}"
+        if rewrite._read_pyc(module, stored) is None:
+            source, code = rewrite._rewrite_test(module, config)
+            rewrite.try_makedirs(stored.parent)
+            rewrite._write_pyc(state, code, source, stored)
+    return 0
