@@ -27,7 +27,6 @@ from virtcloud.agent.gateway.ssh_admission import (
     SshTarget,
     find_target,
     name_guest,
-    verify_certificate,
 )
 from virtcloud.agent.gateway.ssh_sessions import SshSessions
 from virtcloud.agent.own_processes import read_start_time
@@ -168,6 +167,8 @@ class SshRequests:
             time.sleep(POLL_S)
 
     def _find_target(self, request: SshRequest) -> tuple[SshTarget, int]:
+        from virtcloud.agent.gateway.ssh_certificates import verify_certificate  # noqa: PLC0415 - see its docstring
+
         now, authority, segments = self._grants.clock(), self._grants.authority, self._grants.segments
         if authority is None or segments is None:
             raise Forbidden("this gateway's agent has just started and has not reached SBF yet: try again later")
