@@ -4,9 +4,10 @@ import socket
 import ssl
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import httpx
 from pydantic import ValidationError
@@ -26,6 +27,8 @@ TRANSFER_S = 60.0
 """Timeout in seconds of each part of a file that is sent or received."""
 PARTIAL_CONTENT = 206
 CONNECT_S = 5.0
+CONNECTION_LIMITS = httpx.Limits(max_keepalive_connections=20)
+"""Connections are not limited: in an agent, the long polls of many jobs must not delay the calls of the reconciler."""
 USER_AGENT = f"virtcloud/{__version__}"
 """This client's User-Agent (RFC 9110, 10.1.5). SBF treats a caller with httpx's default as a client of version 0.1."""
 R = TypeVar("R")
@@ -82,6 +85,12 @@ class Connection:
         self.token = token
         self.trust = trust
         self._http = _build_http_client(url, trust)
+
+    def with_timeout(self, seconds: float) -> Self:
+        """Return a connection with another timeout. Both share their HTTP connections, and the TLS context of these."""
+        other = copy(self)
+        other._timeout = seconds  # noqa: SLF001 - of this class
+        return other
 
     def close(self) -> None:
         """Close the connections."""
@@ -213,7 +222,8 @@ def _build_http_client(url: str, trust: TlsTrust) -> httpx.Client:
     if parsed.scheme == "unix" and parsed.path.strip("/") and not parsed.host:
         return httpx.Client(transport=_UnixTransport(parsed.path), base_url="http://sbf", trust_env=False)
     if parsed.scheme in {"http", "https"} and parsed.host:
-        return httpx.Client(base_url=url, trust_env=False, verify=_tls_context(parsed.scheme, trust))
+        context = _tls_context(parsed.scheme, trust)
+        return httpx.Client(base_url=url, trust_env=False, verify=context, limits=CONNECTION_LIMITS)
     raise BadInput(f"{url!r} is not an address of SBF: expected http://host:port, https://host or unix:///path")
 
 
@@ -245,7 +255,9 @@ class _UnixTransport(httpx.HTTPTransport):
     """
 
     def __init__(self, path: str) -> None:
-        super().__init__(uds=path, verify=False)  # a Unix socket has no TLS; no list of authorities is loaded
+        super().__init__(
+            uds=path, verify=False, limits=CONNECTION_LIMITS
+        )  # a Unix socket has no TLS; no list of authorities is loaded
         self._path = path
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:

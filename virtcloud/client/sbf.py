@@ -1,5 +1,6 @@
 """SBF's HTTP API as one Python object, with a method for each call."""
 
+from copy import copy
 from types import TracebackType
 from typing import Self
 
@@ -71,6 +72,12 @@ class SbfClient(
     def trust(self) -> TlsTrust:
         """The client's certificate, and the trusted certificate authorities."""
         return self._connection.trust
+
+    def with_timeout(self, seconds: float) -> Self:
+        """Return a client with another timeout. It shares the connections of this client, and ends with it."""
+        other = copy(self)
+        other._connection = self._connection.with_timeout(seconds)  # noqa: SLF001 - of this class
+        return other
 
     def close(self) -> None:
         """Close the connections."""

@@ -57,6 +57,33 @@ def test_https_to_a_plain_port_suggests_http() -> None:
     assert f"--url http://{host}:{port} or VIRTCLOUD_URL" in str(raised.value)
 
 
+def test_a_client_with_another_timeout_shares_the_connections() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        SbfClient(f"http://127.0.0.1:{server.getsockname()[1]}") as client,
+    ):
+
+        def answer() -> None:
+            peer, _ = server.accept()
+            with peer:
+                for _ in range(2):
+                    peer.recv(65536)
+                    head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(POOL)}"
+                    peer.sendall(f"{head}\r\n\r\n{POOL}".encode())
+                peer.recv(65536)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        try:
+            pools = [str(one.pool("brno").vlans) for one in (client, client.with_timeout(5))]
+            with pytest.raises(ServiceUnreachable):
+                client.with_timeout(0.01).pool("brno")
+        finally:
+            client.close()
+            thread.join()
+    assert pools == ["100-199", "100-199"]
+
+
 def test_a_document_is_read(client: SbfClient, script: Script) -> None:
     script.answer(200, POOL)
     assert str(client.pool("brno").vlans) == "100-199"
