@@ -28,6 +28,8 @@ class IdRanges:
         self._folder = folder
         self._first = first
         self._lock = threading.Lock()
+        self._unrecorded: dict[str, int] = {}
+        """Allocated ranges whose records are being written: other threads do not wait for the disk."""
 
     def find(self, domain: str) -> int | None:
         """Return the first ID of a guest's range, or None if the guest has no range."""
@@ -43,21 +45,26 @@ class IdRanges:
         recorded.
         """
         with self._lock:
-            existing = self.find(domain)
+            existing = self._unrecorded.get(domain, self.find(domain))
             if existing is not None:
                 return existing
             used = {self.find(path.parent.name) for path in self._folder.glob(f"*/{RECORD}")}
-            first = next(
-                (first for first in range(self._first, CLONE_IDS.start, IDS_PER_GUEST) if _is_free(first, used)), None
-            )
-            if first is None:
-                raise Refused(
-                    f"no user IDs are free for guest {domain}: {len(used)} guests use all ranges of {IDS_PER_GUEST} "
-                    f"IDs from {self._first} on; set a lower first_id under [guests] in the settings of this "
-                    "host's agent"
-                )
+            first = self._unrecorded[domain] = self._find_free(domain, used | set(self._unrecorded.values()))
+        try:
             write_durably(self._folder / domain / RECORD, f"{first}\n".encode())
-            return first
+        finally:
+            with self._lock:
+                del self._unrecorded[domain]
+        return first
+
+    def _find_free(self, domain: str, used: set[int | None]) -> int:
+        for first in range(self._first, CLONE_IDS.start, IDS_PER_GUEST):
+            if _is_free(first, used):
+                return first
+        raise Refused(
+            f"no user IDs are free for guest {domain}: {len(used)} guests use all ranges of {IDS_PER_GUEST} IDs from "
+            f"{self._first} on; set a lower first_id under [guests] in the settings of this host's agent"
+        )
 
 
 def _is_free(first: int, used: set[int | None]) -> bool:
