@@ -65,6 +65,14 @@ class FakeKernel:
         self.changes += 1
         self.by_index[index] = replace(self.by_index[index], **values)
 
+    def read_mtu(self, name: str) -> int | None:
+        """Return the MTU of an interface, or None without the interface."""
+        return self.interface(name).mtu if name in self.names else None
+
+    def set_mtu(self, name: str, mtu: int) -> None:
+        """Set the MTU of an interface."""
+        self.change(self.interface(name).index, mtu=mtu)
+
     def isolate(self, index: int) -> None:
         """Isolate a bridge's port."""
         self.by_index[index] = replace(self.by_index[index], isolated=True)

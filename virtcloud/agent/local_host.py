@@ -268,7 +268,6 @@ def open_host(
             kernel,
             UplinkRecordFiles(settings.state / "uplinks"),
             accepts_filters=accepts_filters,
-            open_kernel=_open_kernel,
         )
         filters = _open_filters(settings)
         guests = LocalGuests(hypervisors, _guest_settings(settings), pause, cache=cache, consoles=consoles)

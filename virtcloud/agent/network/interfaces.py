@@ -89,6 +89,12 @@ class Kernel(Protocol):
     def change(self, index: int, **values: Any) -> None:  # noqa: ANN401 - netlink's attributes
         """Change ``name``, ``alias``, ``mtu``, ``master`` or ``up`` of an interface."""
 
+    def read_mtu(self, name: str) -> int | None:
+        """Return the MTU of an interface, or None without the interface. Any thread may call this method."""
+
+    def set_mtu(self, name: str, mtu: int) -> None:
+        """Set the MTU of an interface. Any thread may call this method."""
+
     def isolate(self, index: int) -> None:
         """Isolate a bridge's port. A bridge forwards no frames between isolated ports."""
 

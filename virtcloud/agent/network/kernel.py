@@ -1,9 +1,11 @@
 """The kernel's interfaces, accessed through a netlink socket. Only this module imports pyroute2."""
 
 import errno
+import fcntl
 import gc
 import os
 import socket
+import struct
 from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +22,8 @@ SYSCTL = Path("/proc/sys/net")
 MESSAGES_IN_MEMORY = 20
 """Number of netlink messages after which a reading releases the memory of its former messages."""
 _UP = 1
+_SIOCGIFMTU, _SIOCSIFMTU = 0x8921, 0x8922  # linux/sockios.h
+_MTU_REQUEST = struct.Struct("16si20x")  # struct ifreq of netdevice(7)
 _FILTERS = ("br_nf_call_iptables", "br_nf_call_ip6tables", "br_nf_call_arptables")
 
 
@@ -30,9 +34,11 @@ class NetlinkKernel:
         """Open the socket."""
         pyroute2.config.nlm_generator = True  # a dump yields its messages one after the other: not all are in memory
         self._socket = IPRoute()
+        self._control = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)  # for netdevice(7)
 
     def close(self) -> None:
-        """Close the socket."""
+        """Close the sockets."""
+        self._control.close()
         self._socket.close()
 
     def list_interfaces(self) -> list[KernelInterface]:
@@ -94,6 +100,21 @@ class NetlinkKernel:
             f"set {', '.join(f'{key}={value}' for key, value in values.items())} of interface {index}"
         ):
             self._socket.link("set", index=index, **attributes)
+
+    def read_mtu(self, name: str) -> int | None:
+        """Return the MTU of an interface, or None without the interface. Any thread may call this method."""
+        try:
+            answer = fcntl.ioctl(self._control, _SIOCGIFMTU, _MTU_REQUEST.pack(name.encode(), 0))
+        except OSError as error:
+            if error.errno == errno.ENODEV:
+                return None
+            raise
+        return int(_MTU_REQUEST.unpack(answer)[1])
+
+    def set_mtu(self, name: str, mtu: int) -> None:
+        """Set the MTU of an interface. Any thread may call this method."""
+        with _translate_errors(f"set MTU {mtu} of {name}"):
+            fcntl.ioctl(self._control, _SIOCSIFMTU, _MTU_REQUEST.pack(name.encode(), mtu))
 
     def isolate(self, index: int) -> None:
         """Isolate a bridge's port. A bridge forwards no frames between isolated ports (bridge(8))."""

@@ -6,7 +6,6 @@ does not have the cluster's ownership alias.
 """
 
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
 
 from virtcloud.agent.difference import ObservedSegment, expected_mtu
 from virtcloud.agent.network import names
@@ -25,15 +24,12 @@ class SegmentInterfaces:
         uplinks: UplinkRecords,
         *,
         accepts_filters: bool = False,
-        open_kernel: Callable[[], AbstractContextManager[Kernel]] | None = None,
     ) -> None:
         """Change interfaces of ``kernel``. ``uplinks`` stores the uplinks' former states.
 
         With ``accepts_filters``, create segments even if the host's packet filter receives their frames.
-        ``open_kernel`` opens a socket for another thread; None: other threads use ``kernel`` too.
         """
         self._kernel = kernel
-        self._open_kernel = open_kernel or (lambda: nullcontext(kernel))
         self._uplinks = uplinks
         self._accepts_filters = accepts_filters
 
@@ -79,17 +75,17 @@ class SegmentInterfaces:
     def ensure_guest_mtus(self, segment: Segment, guests: Iterable[GuestWanted]) -> None:
         """Set the MTU of the guests' ports. Without an MTU of the cluster, the hypervisor's choice stays.
 
+        No other interface is read, because this is called for each guest, and a full reading takes 1 ms per interface.
         Raise Refused if the kernel refuses the change. Any thread may call this method.
         """
-        if segment.mtu is None:
+        uplink_mtu = None if segment.mtu is None else self._kernel.read_mtu(segment.port)
+        if uplink_mtu is None:
             return
-        with self._open_kernel() as kernel:
-            interfaces = {interface.name: interface for interface in kernel.list_interfaces()}
-            for guest in guests:
-                port = interfaces.get(names.guest_port_name(segment.id, guest.name, segment.vlan))
-                mtu = expected_mtu(segment, interfaces[segment.port].mtu)
-                if port is not None and port.mtu != mtu:
-                    kernel.change(port.index, mtu=mtu)
+        mtu = expected_mtu(segment, uplink_mtu)
+        for guest in guests:
+            port = names.guest_port_name(segment.id, guest.name, segment.vlan)
+            if self._kernel.read_mtu(port) not in {None, mtu}:
+                self._kernel.set_mtu(port, mtu)
 
     def _unaccepted_filters(self) -> tuple[str, ...]:
         return () if self._accepts_filters else self._kernel.packet_filter_sysctls()

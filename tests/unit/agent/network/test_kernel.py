@@ -47,6 +47,16 @@ def test_a_bridges_name_alias_and_mtu_are_read_back(in_namespace: Run) -> None:
     assert in_namespace(work)
 
 
+def test_the_mtu_of_one_interface_is_read_and_set(in_namespace: Run) -> None:
+    def work() -> object:
+        with netlink() as kernel:
+            kernel.add_bridge("br100")
+            kernel.set_mtu("br100", 1400)
+            return kernel.read_mtu("br100"), kernel.read_mtu("absent")
+
+    assert in_namespace(work) == (1400, None)
+
+
 def test_a_bridge_has_no_spanning_tree_and_no_multicast_snooping(in_namespace: Run) -> None:
     def work() -> object:
         with netlink() as kernel:
