@@ -47,10 +47,12 @@ LIMIT_S = 20.0
 GATEWAY = Name("gw")
 
 
-def make_segment(*users: str, cluster: str = "c1", ends: datetime | None = None, guest: str = "g1") -> Segment:
+def make_segment(
+    *users: str, cluster: str = "c1", ends: datetime | None = None, guest: str = "g1", revoked: Sequence[int] = ()
+) -> Segment:
     """Return a segment with one guest, whose address is the same in all networks."""
     expires = ends or datetime.now(UTC) + timedelta(hours=1)
-    grants = [{"cluster": cluster, "user": user, "expires_at": expires} for user in users]
+    grants = [{"cluster": cluster, "user": user, "expires_at": expires, "revoked": revoked} for user in users]
     guests = [{"cluster": cluster, "name": guest, "addresses": ["10.0.0.1/24"]}]
     ssh = {"grants": grants, "guests": guests}
     return Segment.model_validate({"id": cluster, "key": "demo", "vlan": 100, "port": "eth0", "ssh": ssh})
@@ -94,10 +96,11 @@ class StockSsh:
         self.world = world
         self.folder = world.folder / secrets.token_hex(4)
         self.folder.mkdir(parents=True)
-        key, serial, now = Ed25519PrivateKey.generate(), secrets.randbits(63), datetime.now(UTC)
+        key, now = Ed25519PrivateKey.generate(), datetime.now(UTC)
+        self.serial = secrets.randbits(63)
         private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
         public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
-        stated = SshCertificate(cluster, UserName(user), serial, now, now + valid)
+        stated = SshCertificate(cluster, UserName(user), self.serial, now, now + valid)
         certificate = sign_certificate(secret, parse_certified_key(UserKey(public)), stated)
         if permits:
             certificate = permit(certificate, permits)

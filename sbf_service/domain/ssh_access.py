@@ -1,11 +1,11 @@
 """SSH access through gateways in the wanted documents of gateways. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from sbf_service.domain.guest_seeds import NetworkCluster
-from virtcloud.model.ssh_access import SshAccess, SshGrant, SshGuest, SshServer
+from virtcloud.model.ssh_access import SSH_REVOCATIONS, SshAccess, SshGrant, SshGuest, SshServer
 from virtcloud.model.values import UserName
 from virtcloud.model.wanted import HostWanted, Segment
 
@@ -14,13 +14,15 @@ from virtcloud.model.wanted import HostWanted, Segment
 class ReachableCluster:
     """A cluster whose guests users reach through a gateway: its owner and the invited users may.
 
-    ``ends`` is the end of the cluster's lease, or of the network if that is earlier.
+    ``ends`` is the end of the cluster's lease, or of the network if that is earlier. ``revoked`` are the serial numbers
+    of revoked certificates by user.
     """
 
     id: str
     network: str
     users: tuple[str, ...]
     ends: datetime
+    revoked: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 
 def add_ssh(
@@ -41,14 +43,21 @@ def _add_to_segment(
     segment: Segment, reachable: Mapping[str, Iterable[ReachableCluster]], clusters: Iterable[NetworkCluster]
 ) -> Segment:
     grants = tuple(
-        SshGrant(cluster=cluster.id, user=UserName(user), expires_at=cluster.ends)
+        SshGrant(
+            cluster=cluster.id,
+            user=UserName(user),
+            expires_at=cluster.ends,
+            revoked=tuple(cluster.revoked.get(user, ())),
+        )
         for cluster in reachable.get(segment.id, ())
         for user in cluster.users
     )
     if not grants or not segment.gateway_addresses:
         return segment
     access = SshAccess(grants=grants, guests=tuple(_list_guests(segment, clusters)))
-    return segment.model_copy(update={"ssh": access})
+    if not any(grant.revoked for grant in grants):
+        return segment.model_copy(update={"ssh": access})
+    return segment.model_copy(update={"ssh": access, "requires": (*segment.requires, SSH_REVOCATIONS)})
 
 
 def _list_guests(segment: Segment, clusters: Iterable[NetworkCluster]) -> Iterable[SshGuest]:

@@ -104,6 +104,7 @@ def _include_routes(app: FastAPI) -> None:
         app.include_router(resource.router, responses=denied)
     app.include_router(vpn.gateway_router, responses=denied)
     app.include_router(vpn.authority_router, responses=denied)
+    app.include_router(ssh_access.gateway_router, responses=denied)
     app.include_router(monitoring.metrics_router, responses=denied)
     app.include_router(monitoring.health_router)
 

@@ -1,4 +1,4 @@
-"""SSH certificates of users for gateways. SBF stores no certificate: the gateways check grants when a user connects."""
+"""SSH certificates of users for gateways. SBF stores their serial numbers, so that users can revoke them."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -10,6 +10,8 @@ from sbf_service.store.cluster_gateways import find_alive_gateways, read_cluster
 from sbf_service.store.cluster_queries import read_networks
 from sbf_service.store.clusters import read_peers, require_cluster
 from sbf_service.store.gateway_addresses import ensure_gateway_addresses
+from sbf_service.store.ssh_revocations import record_certificate
+from sbf_service.store.ssh_tables import SshCertificateRow
 from sbf_service.store.tables import ClusterRow
 from sbf_service.store.unit_of_work import Unit, read_topology, record_audit
 from sbf_service.store.vpn_grants import connect_gateways, read_vpn_secret
@@ -52,6 +54,15 @@ def create_certificate(
         raise Conflict(f"cluster {key}: its lease ended at {format_utc(ends)}: create a new cluster")
     for gateway in connect_gateways(unit, row, SSH_SERVER):
         ensure_gateway_addresses(unit, network, gateway)
+    recorded = SshCertificateRow(
+        serial=user.serial,
+        cluster_id=row.id,
+        user=user.name,
+        fingerprint=user.fingerprint,
+        created_at=unit.now,
+        expires_at=ends.replace(microsecond=0),
+    )
+    record_certificate(unit, recorded)
     record_audit(
         unit,
         "ssh_certificate_created",

@@ -1,7 +1,7 @@
 """SSH access in the wanted documents of gateways. Grants follow from the owners of clusters and from invitations."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from sqlalchemy import bindparam, func, select
 from sqlalchemy.orm import aliased
@@ -11,6 +11,7 @@ from sbf_service.domain.ssh_authority import make_ssh_server
 from sbf_service.store.cluster_queries import split_ids
 from sbf_service.store.columns import NAME_TYPE
 from sbf_service.store.guest_seeds import read_network_clusters
+from sbf_service.store.ssh_revocations import read_revoked_serials
 from sbf_service.store.tables import ClusterRow, PlacementRow
 from sbf_service.store.unit_of_work import Unit, read_topology
 from sbf_service.store.vpn_grants import read_vpn_secret
@@ -54,16 +55,24 @@ def add_ssh_access(unit: Unit, name: str, wanted: HostWanted) -> HostWanted:
 def _read_reachable(unit: Unit, gateway: Name) -> list[ReachableCluster]:
     """Return the clusters on a gateway with the users who may reach their guests."""
     rows = unit.connection.execute(_READ_CLUSTERS, {"gateway": gateway}).all()
-    invited = _read_invited(unit, [row.id for row in rows])
+    invited, revoked = _read_invited(unit, [row.id for row in rows]), _read_revoked(unit, [row.id for row in rows])
     return [
         ReachableCluster(
             id=row.id,
             network=row.network_id,
             users=tuple(dict.fromkeys((row.owner, *invited.get(row.id, ())))),
             ends=min(row.lease_ends, row.network_ends),
+            revoked=revoked.get(row.id, {}),
         )
         for row in rows
     ]
+
+
+def _read_revoked(unit: Unit, clusters: Iterable[str]) -> Mapping[str, Mapping[str, Sequence[int]]]:
+    found: dict[str, dict[str, Sequence[int]]] = defaultdict(dict)
+    for (cluster, user), serials in read_revoked_serials(unit, clusters).items():
+        found[cluster][user] = serials
+    return found
 
 
 def _read_invited(unit: Unit, clusters: Iterable[str]) -> Mapping[str, list[str]]:

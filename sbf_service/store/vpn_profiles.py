@@ -19,6 +19,7 @@ from sbf_service.store.clusters import require_cluster
 from sbf_service.store.columns import NAME_TYPE
 from sbf_service.store.networks import read_network_addresses
 from sbf_service.store.revisions import increment_revisions
+from sbf_service.store.ssh_revocations import revoke_all_certificates
 from sbf_service.store.tables import ClusterRow, ElementRow, ServiceSecretRow
 from sbf_service.store.unit_of_work import Unit, read_topology, record_audit
 from sbf_service.store.vpn_grants import VPN_SECRET, connect_gateways, read_device_addresses, read_vpn_secret
@@ -158,6 +159,7 @@ def renew_authority(unit: Unit, new_secret: bytes) -> int:
     rows = unit.session.scalars(select(VpnProfileRow).where(_IS_VALID)).all()
     for row in rows:
         _revoke(unit, row)
+    revoke_all_certificates(unit)
     record_audit(unit, "vpn_authority_renewed", why=f"{count_of(len(rows), 'profile')} revoked")
     increment_revisions(unit, read_topology(unit).gateways)
     return len(rows)

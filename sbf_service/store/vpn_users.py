@@ -12,6 +12,7 @@ from sbf_service.store.cluster_queries import split_ids
 from sbf_service.store.clusters import require_cluster
 from sbf_service.store.replaced_connections import notify_replaced_gateways
 from sbf_service.store.revisions import increment_revisions, require_element
+from sbf_service.store.ssh_revocations import revoke_certificates_of
 from sbf_service.store.tables import ClusterRow
 from sbf_service.store.unit_of_work import Unit, record_audit
 from sbf_service.store.vpn_profiles import find_profiles, make_profile_views, require_live_cluster, revoke_profiles
@@ -39,7 +40,7 @@ def invite_user(unit: Unit, key: str, user: UserName, cluster_id: str | None = N
 
 
 def withdraw_invitation(unit: Unit, key: str, user: UserName, cluster_id: str | None = None) -> list[VpnProfileView]:
-    """Withdraw an invitation, and revoke the user's profiles for the cluster; idempotent. Return these profiles."""
+    """Withdraw an invitation, and revoke the user's profiles and certificates; idempotent. Return these profiles."""
     row = require_cluster(unit, key, cluster_id)
     found = unit.session.get(VpnInvitationRow, (row.id, user))
     if found is None:
@@ -48,6 +49,7 @@ def withdraw_invitation(unit: Unit, key: str, user: UserName, cluster_id: str | 
     unit.session.flush()
     record_audit(unit, "vpn_invitation_withdrawn", why=f"user {user}", cluster_id=row.id)
     _change_grants(unit, row)
+    revoke_certificates_of(unit, row, user)
     profiles = [profile for profile in find_profiles(unit, row, user) if profile.revoked_at is None]
     revoke_profiles(unit, row, profiles)
     return make_profile_views(unit, row, profiles)

@@ -126,7 +126,10 @@ class FakeManagedHost:
     def vpn_connections(self) -> None:
         """Return None: no OpenVPN server runs."""
 
-    def notice_vpn_changes(self, _notice: object) -> None:
+    def ssh_connections(self) -> None:
+        """Return None: no sshd runs."""
+
+    def notice_connection_changes(self, _notice: object) -> None:
         """Do nothing: this host has no connections."""
 
     def read(self) -> ObservedHost:

@@ -193,8 +193,8 @@ def _reconcile(element: Name, settings: AgentSettings, stop: StopSignal, supervi
     ):
         reconciler = _make_reconciler(element, settings, sbf, host, stop, supervisor.report_progress)
         cache.wake = reconciler.wake
-        reporter = ConnectionReporter(element, sbf, host.vpn_connections)
-        host.notice_vpn_changes(reporter.notice_change)
+        reporter = ConnectionReporter(element, sbf, host.vpn_connections, host.ssh_connections)
+        host.notice_connection_changes(reporter.notice_change)
         use_reporter = DestinationUseReporter(element, sbf, host.destination_uses)
         monitor = TableMonitor(TABLE[1], host.restore_outside_filter)
         relays = adapters.make_job_relays(settings)

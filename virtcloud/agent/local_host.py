@@ -56,6 +56,7 @@ from virtcloud.agent.step_application import unsupported_segments
 from virtcloud.model.errors import Refused
 from virtcloud.model.guest_sessions import GuestSession, SessionKind
 from virtcloud.model.outside_use import DestinationUse
+from virtcloud.model.ssh_connections import SshConnection
 from virtcloud.model.values import Name
 from virtcloud.model.vpn import VpnConnection
 from virtcloud.model.wanted import HostWanted, Segment
@@ -116,6 +117,10 @@ class LocalHost:
         """Return the devices that are connected to this gateway, or None if no OpenVPN server runs. Thread-safe."""
         return self._vpn.connections if self._vpn and self._vpn.is_serving else None
 
+    def ssh_connections(self) -> tuple[SshConnection, ...] | None:
+        """Return the connections of users with guests, or None without an sshd. Thread-safe."""
+        return self._ssh.connections if self._ssh else None
+
     def destination_uses(self) -> tuple[DestinationUse, ...]:
         """Return the counters of destinations outside. Any thread may call this method."""
         return self._outside.read_uses() if self._outside else ()
@@ -125,10 +130,12 @@ class LocalHost:
         if self._outside:
             self._outside.restore()
 
-    def notice_vpn_changes(self, notice: Callable[[], object]) -> None:
-        """Call ``notice`` after each change of the connected devices."""
+    def notice_connection_changes(self, notice: Callable[[], object]) -> None:
+        """Call ``notice`` after each change of the connected devices, and of the SSH connections."""
         if self._vpn is not None:
             self._vpn.changed = notice
+        if self._ssh is not None:
+            self._ssh.sessions.changed = notice
 
     def read(self) -> ObservedHost:
         """Return the segments as the kernel reports them, and the guests as the hypervisors report them.

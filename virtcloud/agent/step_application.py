@@ -34,6 +34,7 @@ from virtcloud.model.errors import Refused, Unsafe, VirtcloudError
 from virtcloud.model.gateway_access import GATEWAY_ADDRESSES, GATEWAY_PUBLICATIONS, GATEWAY_ROUTER
 from virtcloud.model.guest_limits import GUEST_LIMITS
 from virtcloud.model.nfs import NFS
+from virtcloud.model.ssh_access import SSH_REVOCATIONS
 from virtcloud.model.values import ClusterKey
 from virtcloud.model.vpn import VPN
 from virtcloud.model.wanted import ADDRESS_FILTERS, GUEST_POWER, HOST_SERVICES, IMAGES, HostWanted, Segment
@@ -49,6 +50,7 @@ SUPPORTED_REQUIREMENTS: frozenset[str] = frozenset(
         HOST_SERVICES,
         IMAGES,
         NFS,
+        SSH_REVOCATIONS,
         VPN,
     }
 )

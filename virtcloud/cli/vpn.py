@@ -1,6 +1,7 @@
 """``virtcloud access``: join a cluster's network from a computer, list and revoke profiles, and invite users.
 
-The commands ``access ssh`` and ``access outside`` are in the modules `access_ssh` and `access_outside`.
+The commands ``access ssh`` and ``access outside`` are in the modules `access_ssh` and `access_outside`, the commands
+that list and revoke in `access_list`.
 """
 
 import os
@@ -12,6 +13,7 @@ from typing import Final
 import click
 
 from virtcloud.cli import printing
+from virtcloud.cli.access_list import PROFILE_COLUMNS, list_, make_profile_row, revoke, sessions
 from virtcloud.cli.access_outside import outside
 from virtcloud.cli.access_ssh import ssh
 from virtcloud.cli.confirmation import require_confirmation, yes_option
@@ -19,14 +21,11 @@ from virtcloud.cli.groups import SummaryGroup
 from virtcloud.cli.options import open_client
 from virtcloud.cli.vpn_profiles import describe_profile, parse_device, print_without_secrets, wait_for_gateways
 from virtcloud.cli.vpn_router import router
-from virtcloud.client.api import Client
 from virtcloud.client.credentials import replace_private_file
 from virtcloud.client.vpn_profile import make_device_key, render_profile
-from virtcloud.model.errors import BadInput, NotFound, count_of
-from virtcloud.model.vpn import VpnConnectionView, VpnInvitation, VpnProfileRequest, VpnProfileView
+from virtcloud.model.errors import BadInput, count_of
+from virtcloud.model.vpn import VpnInvitation, VpnProfileRequest
 
-PROFILE_COLUMNS = ("device", "user", "addresses", "gateways", "created", "valid until", "id")
-CONNECTION_COLUMNS = ("device", "user", "gateway", "from", "protocol", "since", "received", "sent", "reported")
 INVITATION_COLUMNS = ("user", "invited", "by")
 PRIVATE: Final = 0o600
 
@@ -41,6 +40,9 @@ def access() -> None:
 
 access.add_command(ssh)
 access.add_command(outside)
+access.add_command(list_)
+access.add_command(revoke)
+access.add_command(sessions)
 
 
 @access.command()
@@ -108,68 +110,6 @@ def _protect_stdout() -> None:
 access.add_command(router)
 
 
-@access.command("list")
-@click.argument("key", metavar="CLUSTER")
-@click.option("--all", "revoked", is_flag=True, help="Also list revoked profiles.")
-@printing.json_option
-@click.pass_context
-def list_(context: click.Context, /, key: str, *, revoked: bool, as_json: bool) -> None:
-    """List the profiles of CLUSTER. If you were invited to the cluster, list your profiles.
-
-    Example: virtcloud access list demo
-    """
-    views = open_client(context).sbf.profiles(key, revoked=revoked)
-    printing.print_list(PROFILE_COLUMNS, views, _profile_row, "no profiles", as_json=as_json)
-
-
-@access.command()
-@click.argument("key", metavar="CLUSTER")
-@click.argument("device", metavar="DEVICE|ID")
-@click.option("--user", metavar="USER", help="The user of the device.  [default: the only user with such a device]")
-@printing.json_option
-@click.pass_context
-def revoke(context: click.Context, /, key: str, device: str, *, user: str | None, as_json: bool) -> None:
-    """Revoke the profile of a device. The gateways end its connection at once.
-
-    Example: virtcloud access revoke demo laptop
-    """
-    client = open_client(context)
-    revoked = client.sbf.revoke_profile(key, _find_profile(client, key, device, user))
-    if as_json:
-        printing.print_json(revoked)
-    else:
-        click.echo(f"the profile of device {revoked.device} of {revoked.user} for cluster {key} is revoked")
-
-
-def _find_profile(client: Client, key: str, device: str, user: str | None) -> str:
-    """Return the ID of the profile with this ID or device. Raise NotFound or BadInput unless there is exactly one."""
-    views = client.sbf.profiles(key, revoked=True)
-    if any(view.id == device for view in views):
-        return device
-    valid = [view for view in views if view.revoked_at is None and user in {None, view.user}]
-    found = [view for view in valid if view.device == device]
-    if not found:
-        known = ", ".join(f"{view.device} of {view.user}" for view in valid) or "none"
-        raise NotFound(f"cluster {key} has no valid profile of device {device}; devices with profiles: {known}")
-    if len(found) > 1:
-        users = ", ".join(view.user for view in found)
-        raise BadInput(f"device {device}: expected one device, got devices of {users}: add --user USER")
-    return found[0].id
-
-
-@access.command()
-@click.argument("key", metavar="CLUSTER")
-@printing.json_option
-@click.pass_context
-def sessions(context: click.Context, /, key: str, *, as_json: bool) -> None:
-    """List the devices that are connected to CLUSTER now.
-
-    Example: virtcloud access sessions demo
-    """
-    views = open_client(context).sbf.vpn_connections(key)
-    printing.print_list(CONNECTION_COLUMNS, views, _connection_row, "no device is connected", as_json=as_json)
-
-
 @access.command()
 @click.argument("key", metavar="CLUSTER")
 @click.argument("user", metavar="USER")
@@ -193,13 +133,13 @@ def invite(context: click.Context, /, key: str, user: str, *, as_json: bool) -> 
 @printing.json_option
 @click.pass_context
 def uninvite(context: click.Context, /, key: str, user: str, *, as_json: bool) -> None:
-    """Withdraw the invitation of USER, and revoke the user's profiles for CLUSTER. Idempotent.
+    """Withdraw the invitation of USER, and revoke the user's profiles and certificates for CLUSTER. Idempotent.
 
     Example: virtcloud access uninvite demo bob
     """
     revoked = open_client(context).sbf.withdraw_invitation(key, user)
     if as_json:
-        printing.print_list(PROFILE_COLUMNS, revoked, _profile_row, "", as_json=True)
+        printing.print_list(PROFILE_COLUMNS, revoked, make_profile_row, "", as_json=True)
     else:
         devices = ", ".join(view.device for view in revoked) or "none"
         click.echo(f"{user} is not invited to cluster {key}; devices with revoked profiles: {devices}")
@@ -235,29 +175,6 @@ def renew_authority(context: click.Context, /, *, yes: bool, as_json: bool) -> N
         printing.print_json(renewal)
     else:
         click.echo(f"the certificate authority is replaced; {count_of(renewal.revoked, 'profile')} revoked")
-
-
-def _profile_row(view: VpnProfileView) -> tuple[object, ...]:
-    end = (
-        f"revoked {printing.format_time(view.revoked_at)}" if view.revoked_at else printing.format_time(view.expires_at)
-    )
-    created = printing.format_time(view.created_at)
-    addresses = ", ".join(view.addresses) + (" (router)" if view.router else "")
-    return view.device, view.user, addresses, ", ".join(view.gateways), created, end, view.id
-
-
-def _connection_row(view: VpnConnectionView) -> tuple[object, ...]:
-    return (
-        view.device,
-        view.user,
-        view.gateway,
-        view.remote,
-        view.protocol,
-        printing.format_time(view.connected_at),
-        printing.format_size(view.received_bytes),
-        printing.format_size(view.sent_bytes),
-        printing.format_time(view.reported_at),
-    )
 
 
 def _invitation_row(invitation: VpnInvitation) -> tuple[object, ...]:

@@ -21,7 +21,7 @@ from pydantic import SecretStr
 
 from virtcloud.client.credentials import replace_private_file
 from virtcloud.client.sbf import SbfClient
-from virtcloud.model.errors import BadInput, NotFound
+from virtcloud.model.errors import BadInput, NoSuchCall, NotFound
 from virtcloud.model.known_hosts import render_known_hosts
 from virtcloud.model.ssh_access import (
     ACCOUNT,
@@ -99,7 +99,7 @@ def find_reachable_access(sbf: SbfClient, key: str, cluster_id: str) -> bool:
     """
     try:
         access = sbf.ssh_access(key, cluster_id)
-    except NotFound:
+    except (NotFound, NoSuchCall):
         return False
     return not access.pending and any(is_reachable(gateway) for gateway in access.gateways)
 

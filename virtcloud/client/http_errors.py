@@ -13,6 +13,7 @@ from virtcloud.model.errors import (
     ElementError,
     Forbidden,
     Gone,
+    NoSuchCall,
     NotFound,
     ServiceUnreachable,
     StorageFull,
@@ -98,7 +99,7 @@ def error_of_answer(url: str, status: int, content: bytes, path: str) -> Virtclo
             f"the server at {url} is not SBF: HTTP {status} for {path}; check the address (--url or VIRTCLOUD_URL)"
         )
     if slug in NO_SUCH_CALL:
-        return VirtcloudError(
+        return NoSuchCall(
             f"SBF at {url} does not have this call ({detail}): it is older than this client, virtcloud {__version__}; "
             "upgrade SBF first"
         )

@@ -1,8 +1,9 @@
 """Calls about SSH access to guests through gateways."""
 
-from virtcloud.client.calls import SbfCalls
+from virtcloud.client.calls import SbfCalls, flag_query
 from virtcloud.model.ssh_access import SshAccessView, SshCertificateRequest, SshCertificateView
-from virtcloud.model.values import ClusterKey
+from virtcloud.model.ssh_connections import SshCertificateEntry, SshConnections, SshConnectionView
+from virtcloud.model.values import ClusterKey, Name
 
 
 class SshCalls(SbfCalls):
@@ -11,7 +12,7 @@ class SshCalls(SbfCalls):
     def ssh_access(self, key: str, cluster_id: str | None = None) -> SshAccessView:
         """Return the gateways through which the caller reaches a cluster's guests. Raise NotFound for an unknown key.
 
-        An SBF of an earlier version also raises NotFound.
+        With an SBF of an earlier version, raise NoSuchCall.
         """
         return self._document(SshAccessView, self._connection.send("GET", _path(key), query={"id": cluster_id}))
 
@@ -25,6 +26,28 @@ class SshCalls(SbfCalls):
         """
         answer = self._connection.send("POST", f"{_path(key)}/certificates", request, query={"id": cluster_id})
         return self._document(SshCertificateView, answer)
+
+    def ssh_certificates(self, key: str, *, ended: bool = False) -> list[SshCertificateEntry]:
+        """Return the certificates of a cluster that are valid or have open connections.
+
+        With ``ended``, also return expired and revoked certificates of the last hour.
+        """
+        answer = self._connection.send("GET", f"{_path(key)}/certificates", query=flag_query(ended=ended))
+        return self._documents(SshCertificateEntry, answer)
+
+    def revoke_ssh_certificate(self, key: str, serial: int) -> SshCertificateEntry:
+        """Revoke a certificate. Idempotent. Raise NotFound if the cluster has no such certificate."""
+        return self._document(
+            SshCertificateEntry, self._connection.send("DELETE", f"{_path(key)}/certificates/{serial}")
+        )
+
+    def ssh_connections(self, key: str) -> list[SshConnectionView]:
+        """Return the open connections with guests of a cluster, as the gateways reported them."""
+        return self._documents(SshConnectionView, self._connection.send("GET", f"{_path(key)}/connections"))
+
+    def report_ssh_connections(self, gateway: str, report: SshConnections) -> None:
+        """Report all SSH connections of a gateway, as its agent. Idempotent. The report replaces the former report."""
+        self._connection.send("PUT", f"/v1/elements/{Name(gateway)}/ssh/connections", report)
 
 
 def _path(key: str) -> str:

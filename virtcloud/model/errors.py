@@ -29,6 +29,7 @@
     ├── TooManyRequests       the caller exceeded its rate limit            HTTP 429
     ├── JobUnproven           the batch server has not confirmed the job    HTTP 503
     ├── Gone                  the call belongs to an outdated attempt       HTTP 410
+    ├── NoSuchCall            SBF is older than this client
     ├── ServiceUnreachable    SBF does not answer
     │   ├── DatabaseUnavailable  … its database does not answer             HTTP 503
     │   └── ServiceBusy       … too many calls of this kind are running     HTTP 503, with Retry-After
@@ -121,6 +122,12 @@ class NotFound(VirtcloudError):
     """The named object does not exist."""
 
     slug = "not-found"
+
+
+class NoSuchCall(VirtcloudError):
+    """SBF does not have this call, because it is older than this client."""
+
+    slug = "no-such-call"
 
 
 class NoSuchHost(NotFound):

@@ -10,7 +10,7 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from virtcloud.model.document import Document
+from virtcloud.model.document import OMIT_EMPTY, Document
 from virtcloud.model.guest_seed import Peer, PublicKey, Secret
 from virtcloud.model.ssh_keys import UserKey
 from virtcloud.model.values import Address, ClusterKey, LoginName, Name, UserName
@@ -18,6 +18,8 @@ from virtcloud.model.vpn import PendingElement, PortNumber, ServerHost
 
 ACCOUNT: Final = "virtcloud"
 """The only account of a gateway's sshd, and a principal of each certificate."""
+SSH_REVOCATIONS: Final = "ssh-revocations"
+"""The requirement of segments with revoked certificates. An agent that ignores them would admit their holders."""
 
 
 class SshListener(Document):
@@ -48,6 +50,8 @@ class SshGrant(Document):
     user: UserName
     expires_at: datetime
     """The end of the cluster's lease."""
+    revoked: Annotated[tuple[int, ...], OMIT_EMPTY] = ()
+    """The serial numbers of the user's revoked certificates that may still be valid, or have open connections."""
 
 
 class SshGuest(Document):

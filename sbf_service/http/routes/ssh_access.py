@@ -1,26 +1,37 @@
-"""SSH access to guests through gateways: short certificates of users."""
+"""SSH access to guests through gateways: short certificates of users, their revocation, and open connections."""
 
 import secrets
 from http import HTTPStatus
+from typing import Annotated
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Path, Query
 
 from sbf_service.domain.rights import Action
 from sbf_service.domain.ssh_authority import parse_certified_key
-from sbf_service.http.auth.authorization import CurrentCaller, CurrentService
+from sbf_service.http.auth.authorization import CurrentCaller, CurrentService, authorize_element
 from sbf_service.http.operations import Operation
 from sbf_service.http.problems import problem_responses
 from sbf_service.http.routes.clusters import IdQuery, KeyPath
 from sbf_service.http.routes.vpn import authorize_vpn
-from sbf_service.store import ssh_certificates
+from sbf_service.store import ssh_certificates, ssh_revocations
+from sbf_service.store.leases import record_agent_heartbeat
 from sbf_service.store.ssh_certificates import CertifiedUser
 from virtcloud.model.ssh_access import SshAccessView, SshCertificateRequest, SshCertificateView
-from virtcloud.model.values import UserName
+from virtcloud.model.ssh_connections import (
+    SERIAL_LIMIT,
+    SshCertificateEntry,
+    SshConnections,
+    SshConnectionView,
+)
+from virtcloud.model.values import Name, UserName
 
 SERIAL_BITS = 63
+SerialPath = Annotated[int, Path(description="The certificate's serial number.", ge=0, lt=SERIAL_LIMIT)]
+EndedQuery = Annotated[bool, Query(description="Also return expired and revoked certificates of the last hour.")]
 PROBLEMS = problem_responses(404, 409, 422)
 
 router = APIRouter(prefix="/v1/clusters/{key}/ssh", tags=["ssh"], route_class=Operation)
+gateway_router = APIRouter(prefix="/v1/elements", tags=["ssh"], route_class=Operation)
 
 
 @router.get("", responses=PROBLEMS)
@@ -59,3 +70,61 @@ def create_ssh_certificate(
     with service.store.change(who=caller.who) as unit:
         authorize_vpn(unit, caller, Action.JOIN_NETWORK, key, id)
         return ssh_certificates.create_certificate(unit, key, user, service.settings.limits, id)
+
+
+@router.get("/certificates", responses=PROBLEMS)
+def list_ssh_certificates(
+    key: KeyPath,
+    caller: CurrentCaller,
+    service: CurrentService,
+    ended: EndedQuery = False,
+    id: IdQuery = None,  # noqa: A002 - the word of the API
+) -> list[SshCertificateEntry]:
+    """List the certificates of a cluster that are valid or have open connections, oldest first.
+
+    A user who is invited sees only own certificates.
+    """
+    with service.store.read() as unit:
+        user = authorize_vpn(unit, caller, Action.READ_VPN, key, id)
+        return ssh_revocations.list_certificates(unit, key, user, id, ended=ended)
+
+
+@router.delete("/certificates/{serial}", responses=PROBLEMS)
+def revoke_ssh_certificate(
+    key: KeyPath,
+    serial: SerialPath,
+    caller: CurrentCaller,
+    service: CurrentService,
+    id: IdQuery = None,  # noqa: A002 - the word of the API
+) -> SshCertificateEntry:
+    """Revoke a certificate; idempotent. The gateways end its open connections."""
+    with service.store.read() as unit:
+        authorize_vpn(unit, caller, Action.REVOKE_VPN, key, id)
+    with service.store.change(who=caller.who) as unit:
+        user = authorize_vpn(unit, caller, Action.REVOKE_VPN, key, id)
+        return ssh_revocations.revoke_certificate(unit, key, serial, user, id)
+
+
+@router.get("/connections", responses=PROBLEMS)
+def list_ssh_connections(
+    key: KeyPath,
+    caller: CurrentCaller,
+    service: CurrentService,
+    id: IdQuery = None,  # noqa: A002 - the word of the API
+) -> list[SshConnectionView]:
+    """List the open connections of users with guests, as the gateways reported them.
+
+    A user who is invited sees only own connections.
+    """
+    with service.store.read() as unit:
+        user = authorize_vpn(unit, caller, Action.READ_VPN, key, id)
+        return ssh_revocations.list_ssh_connections(unit, key, user, id)
+
+
+@gateway_router.put("/{name}/ssh/connections", status_code=HTTPStatus.NO_CONTENT, responses=PROBLEMS)
+def report_ssh_connections(name: Name, report: SshConnections, caller: CurrentCaller, service: CurrentService) -> None:
+    """Report all SSH connections of a gateway; idempotent. The report replaces the gateway's former report."""
+    authorize_element(service.store, caller, Action.REPORT_FOR_ELEMENT, name)
+    record_agent_heartbeat(service.store, name)
+    with service.store.change(who=caller.who) as unit:
+        ssh_revocations.record_ssh_connections(unit, name, report)

@@ -390,6 +390,7 @@ BODIES: dict[str, object] = {
     "create_vpn_profile": {"device": "laptop", "csr": CSR},
     "report_vpn_connections": {"connections": []},
     "report_destination_uses": {"uses": []},
+    "report_ssh_connections": {"connections": []},
 }
 QUERIES = {
     "list_asked_jobs": "?server=torque",
@@ -400,6 +401,7 @@ QUERIES = {
 PATH_VALUES = {"key": "demo", "name": "brno-h1", "vlan": "100", "id": "aaaaaaaa", "user": "alice"} | {
     "guest": "g1",
     "port": "22",
+    "serial": "7",
     "session": "aaaaaaaa",
     "fingerprint": f"SHA256:{'a' * 43}",
     "site": "brno",

@@ -63,6 +63,10 @@ EVERY_CALL = frozenset(
         "preview_site_topology",
         "get_ssh_access",
         "create_ssh_certificate",
+        "list_ssh_certificates",
+        "revoke_ssh_certificate",
+        "list_ssh_connections",
+        "report_ssh_connections",
         "list_publications",
         "publish_guest",
         "unpublish_guest",
@@ -116,6 +120,7 @@ READ_IMAGES = frozenset({"list_images", "get_image", "get_image_content", "verif
 """Operations that return only visible entries. test_access.py checks which entries are visible."""
 READ_VPN = frozenset(
     {"list_vpn_profiles", "get_vpn_profile", "revoke_vpn_profile", "list_vpn_connections", "list_vpn_invitations"}
+    | {"list_ssh_certificates", "revoke_ssh_certificate", "list_ssh_connections"}
 )
 PERSONAL = frozenset({"create_ssh_certificate"})
 """Operations for a cluster's owner and the users who are invited, not for operators."""
@@ -169,7 +174,8 @@ OWN: dict[Role, frozenset[str]] = {
     | READ_IMAGES
     | {"get_cluster", "delete_cluster", "get_peers", "list_destination_uses", "list_guests", "get_guest"}
     | {"get_element", "get_wanted", "confirm_element", "report_trouble", "report_drift", "report_capacity"}
-    | {"list_waiting_sessions", "upload_clone", "report_vpn_connections", "report_destination_uses"},
+    | {"list_waiting_sessions", "upload_clone", "report_vpn_connections", "report_destination_uses"}
+    | {"report_ssh_connections"},
     Role.SCHEDULER: FOR_EVERYBODY
     | LISTS
     | READ_SITES
@@ -277,6 +283,7 @@ def target(call: str, path: str, *, own: bool, agent: str = "h1") -> tuple[str, 
         "create_vpn_profile": {"device": "laptop", "csr": CSR},
         "report_vpn_connections": {"connections": []},
         "report_destination_uses": {"uses": []},
+        "report_ssh_connections": {"connections": []},
         "add_image": URL_IMAGE,
         "share_image": {"add": ["mallory"]},
     }
@@ -291,6 +298,7 @@ def target(call: str, path: str, *, own: bool, agent: str = "h1") -> tuple[str, 
         "site": site,
         "vlan": "100",
         "port": "22",
+        "serial": "7",
         "id": "aaaaaaaa",
         "session": "aaaaaaaa",
         "profile": "aaaaaaaa",

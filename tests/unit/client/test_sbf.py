@@ -20,6 +20,7 @@ from virtcloud.model.errors import (
     Conflict,
     Forbidden,
     Gone,
+    NoSuchCall,
     NotFound,
     NoVlanFree,
     Refused,
@@ -168,7 +169,7 @@ def test_an_unknown_call_is_not_reported_as_a_missing_object(client: SbfClient, 
     script.problem(404, "no-such-route", "POST /v1/topology/dry-run: not found; see /docs")
     with pytest.raises(VirtcloudError, match="it is older than this client") as raised:
         client.topology()
-    assert type(raised.value) is VirtcloudError
+    assert type(raised.value) is NoSuchCall
 
 
 def test_a_client_names_itself_and_its_version(client: SbfClient, script: Script) -> None:

@@ -1,12 +1,13 @@
-"""Reports of a gateway's connected devices to SBF: after each change, and once a minute because of the counters."""
+"""Reports of a gateway's open connections to SBF: after each change, and once a minute because of the counters."""
 
 import threading
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, Generic, Protocol, TypeVar
 
 from virtcloud.agent import log
 from virtcloud.agent.supervision import ReportProgress, StartSupervisedThread
-from virtcloud.model.errors import VirtcloudError
+from virtcloud.model.errors import NoSuchCall, VirtcloudError
+from virtcloud.model.ssh_connections import SshConnection, SshConnections
 from virtcloud.model.values import Name
 from virtcloud.model.vpn import VpnConnection, VpnConnections
 
@@ -16,46 +17,30 @@ PAUSE_S: Final = 1.0
 """Seconds from a report to the next one. So a report contains all changes of many devices that connect at once."""
 FIRST_RETRY_S: Final = 2.0
 MAX_IDLE_S: Final = 300.0
+C = TypeVar("C", VpnConnection, SshConnection)
 
 
 class ConnectionsApi(Protocol):
-    """The call of SBF that reports need."""
+    """The calls of SBF that reports need."""
 
     def report_connections(self, gateway: str, report: VpnConnections) -> None:
-        """Report all connections of a gateway. The report replaces the former report."""
+        """Report all devices that are connected to a gateway. The report replaces the former report."""
+
+    def report_ssh_connections(self, gateway: str, report: SshConnections) -> None:
+        """Report all SSH connections of a gateway. The report replaces the former report."""
 
 
-class ConnectionReporter:
-    """Reports the connections of one gateway. A host without OpenVPN servers sends no reports."""
+class ConnectionReport(Generic[C]):
+    """Reports one kind of connections. A host without a server of this kind sends no reports."""
 
     def __init__(
-        self,
-        gateway: Name,
-        sbf: ConnectionsApi,
-        read: Callable[[], tuple[VpnConnection, ...] | None],
-        interval_s: float = INTERVAL_S,
+        self, kind: str, read: Callable[[], tuple[C, ...] | None], send: Callable[[tuple[C, ...]], object]
     ) -> None:
-        """Report the connections that ``read`` returns, or None on a host without OpenVPN servers."""
-        self._gateway = gateway
-        self._sbf = sbf
+        """Send the connections that ``read`` returns, or None on a host without a server."""
+        self._kind = kind
         self._read = read
-        self._interval_s = interval_s
-        self._changed = threading.Event()
-        self._stopping = threading.Event()
-        self._reported: tuple[VpnConnection, ...] | None = None
-
-    def start(self, start: StartSupervisedThread) -> None:
-        """Start the thread that reports."""
-        start("VPN connections", self._run, MAX_IDLE_S)
-
-    def notice_change(self) -> None:
-        """Report soon. Any thread may call this method."""
-        self._changed.set()
-
-    def stop(self) -> None:
-        """Request the end of the thread."""
-        self._stopping.set()
-        self._changed.set()
+        self._send = send
+        self._reported: tuple[C, ...] | None = None
 
     def report(self) -> bool:
         """Report the connections, unless there are none as before. Return whether SBF knows them. Log errors.
@@ -67,12 +52,55 @@ class ConnectionReporter:
         if not connections and self._reported in {(), None if read is None else ()}:
             return True
         try:
-            self._sbf.report_connections(self._gateway, VpnConnections(connections=connections))
+            self._send(connections)
+        except NoSuchCall as error:  # SBF is of an earlier version: a report a minute is enough
+            log.warning(f"{self._kind}_connections_not_reported", error=error)
+            return True
         except VirtcloudError as error:
-            log.warning("vpn_connections_not_reported", gateway=self._gateway, error=error)
+            log.warning(f"{self._kind}_connections_not_reported", error=error)
             return False
         self._reported = connections
         return True
+
+
+class ConnectionReporter:
+    """Reports the connected devices and the SSH connections of one gateway."""
+
+    def __init__(
+        self,
+        gateway: Name,
+        sbf: ConnectionsApi,
+        read: Callable[[], tuple[VpnConnection, ...] | None],
+        read_ssh: Callable[[], tuple[SshConnection, ...] | None] = lambda: None,
+        interval_s: float = INTERVAL_S,
+    ) -> None:
+        """Report the connections that ``read`` and ``read_ssh`` return, or None on a host without such a server."""
+        self._vpn = ConnectionReport(
+            "vpn", read, lambda found: sbf.report_connections(gateway, VpnConnections(connections=found))
+        )
+        self._ssh = ConnectionReport(
+            "ssh", read_ssh, lambda found: sbf.report_ssh_connections(gateway, SshConnections(connections=found))
+        )
+        self._interval_s = interval_s
+        self._changed = threading.Event()
+        self._stopping = threading.Event()
+
+    def start(self, start: StartSupervisedThread) -> None:
+        """Start the thread that reports."""
+        start("connections", self._run, MAX_IDLE_S)
+
+    def notice_change(self) -> None:
+        """Report soon. Any thread may call this method."""
+        self._changed.set()
+
+    def stop(self) -> None:
+        """Request the end of the thread."""
+        self._stopping.set()
+        self._changed.set()
+
+    def report(self) -> bool:
+        """Report all connections. Return whether SBF knows them."""
+        return all([self._vpn.report(), self._ssh.report()])
 
     def _run(self, progress: ReportProgress) -> None:
         retry = FIRST_RETRY_S

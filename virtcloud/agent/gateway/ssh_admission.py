@@ -13,6 +13,7 @@ from pydantic import Field
 from virtcloud.model.document import Document
 from virtcloud.model.errors import Forbidden, printable
 from virtcloud.model.ssh_access import SshGrant, SshGuest
+from virtcloud.model.ssh_connections import SshConnection
 from virtcloud.model.values import Name, UserName
 from virtcloud.model.wanted import Segment
 
@@ -65,6 +66,8 @@ class SshSession(Document):
     """The user's IP address and port."""
     expires_at: datetime
     """The end of the grant when the user connected."""
+    connected_at: datetime | None = None
+    """When the user connected; null: an agent of an earlier version accepted the connection."""
 
 
 def find_grant(proven: ProvenUser, segments: Iterable[Segment], now: datetime) -> tuple[Segment, SshGrant]:
@@ -74,6 +77,8 @@ def find_grant(proven: ProvenUser, segments: Iterable[Segment], now: datetime) -
             if (grant.cluster, grant.user) == (proven.cluster, proven.user):
                 if grant.expires_at <= now:
                     raise Forbidden("the lease of this cluster has ended")
+                if proven.serial in grant.revoked:
+                    raise Forbidden("the certificate was revoked: request a new one")
                 return segment, grant
     raise Forbidden(
         f"{proven.user} may not reach the guests of this cluster through this gateway: the cluster has ended, or the "
@@ -114,6 +119,8 @@ def find_ended_ssh_sessions(
         grant = None if known is None else known.get((session.network, session.cluster, session.user, session.guest))
         if known is not None and grant is None:
             yield EndedSshSession(session, "the grant or the guest is gone")
+        elif grant is not None and session.serial in grant.revoked:
+            yield EndedSshSession(session, "the certificate was revoked")
         elif (grant.expires_at if grant else session.expires_at) <= now:
             yield EndedSshSession(session, "the lease of the cluster has ended")
 
@@ -130,3 +137,15 @@ def _index(segment: Segment) -> Iterator[tuple[tuple[str, str, str, str], SshGra
 def name_guest(guest: SshGuest) -> str:
     """Return the name by which a session identifies its guest."""
     return f"{guest.name}@{guest.cluster}"
+
+
+def make_connection(session: SshSession) -> SshConnection:
+    """Return a session as SBF sees it."""
+    return SshConnection(
+        cluster=session.cluster,
+        user=session.user,
+        serial=session.serial,
+        guest=Name(session.guest.partition("@")[0]),
+        remote=session.remote,
+        connected_at=session.connected_at,
+    )

@@ -24,6 +24,7 @@ from virtcloud.agent import log
 from virtcloud.agent.files import refuse_os_errors
 from virtcloud.agent.gateway import ssh_relay_program, sshd_program
 from virtcloud.agent.gateway.guest_connections import ConnectInNetwork
+from virtcloud.agent.gateway.ssh_admission import make_connection
 from virtcloud.agent.gateway.ssh_difference import ObservedSshd, RunSshd, SshStep
 from virtcloud.agent.gateway.ssh_requests import SshGrants, SshRequests
 from virtcloud.agent.gateway.ssh_sessions import SshSessions
@@ -43,6 +44,7 @@ from virtcloud.agent.network.interfaces import BOOT_ID
 from virtcloud.agent.own_processes import END_S, read_start_time
 from virtcloud.model.errors import Refused
 from virtcloud.model.ssh_access import SshServer
+from virtcloud.model.ssh_connections import SshConnection
 from virtcloud.model.wanted import HostWanted, Segment
 
 USER: Final = "sshd"
@@ -87,6 +89,13 @@ class SshGateway:
     def sessions(self) -> SshSessions:
         """The connections of users."""
         return self._sessions
+
+    @property
+    def connections(self) -> tuple[SshConnection, ...] | None:
+        """The connections of users as SBF sees them, or None on a host without sshd. Thread-safe."""
+        if self._wanted is None and not self._sessions.sessions:
+            return None
+        return tuple(make_connection(session) for session in self._sessions.sessions)
 
     def receive(self, wanted: HostWanted, segments: Sequence[Segment]) -> None:
         """Apply the grants of a wanted document at once. ``segments`` are the segments that this agent supports."""

@@ -142,6 +142,7 @@ class SshRequests:
                 serial=serial,
                 remote=request.remote,
                 expires_at=target.grant.expires_at,
+                connected_at=self._grants.clock(),
             )
             self._sessions.add(session)
             rights = array.array("i", [connection.fileno()])

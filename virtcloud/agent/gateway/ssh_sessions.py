@@ -50,6 +50,8 @@ class SshSessions:
         self._segments: tuple[Segment, ...] | None = None
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._stopping = False
+        self.changed: Callable[[], object] = lambda: None
+        """Called after each change of the open connections."""
 
     @property
     def sessions(self) -> tuple[SshSession, ...]:
@@ -154,7 +156,10 @@ class SshSessions:
             return ()
 
     def _write(self) -> None:
-        """Replace the record. An error is logged: then only this agent can end the connections with their grants."""
+        """Replace the record, and call `changed`.
+
+        An error is logged: then only this agent can end the connections with their grants.
+        """
         with self._lock:
             text = RecordedSshSessions(sessions=tuple(self._open.values())).model_dump_json()
             try:
@@ -165,3 +170,4 @@ class SshSessions:
                     new.rename(self._path)
             except Refused as error:
                 log.warning("ssh_sessions_not_recorded", error=error)
+        self.changed()

@@ -6,12 +6,14 @@ from datetime import UTC, datetime
 from virtcloud.agent.gateway.connection_reports import ConnectionReporter
 from virtcloud.agent.supervision import start_unsupervised
 from virtcloud.model.errors import ServiceUnreachable
-from virtcloud.model.values import Name
+from virtcloud.model.ssh_connections import SshConnection, SshConnections
+from virtcloud.model.values import Name, UserName
 from virtcloud.model.vpn import VpnConnection, VpnConnections, VpnProtocol
 
 CONNECTION = VpnConnection(
     profile="p1", protocol=VpnProtocol.UDP, remote="192.0.2.1:5", connected_at=datetime(2026, 1, 1, tzinfo=UTC)
 )
+LOGIN = SshConnection(cluster="c1", user=UserName("alice"), serial=7, guest=Name("g1"), remote="192.0.2.1 5")
 LIMIT_S = 10.0
 
 
@@ -21,6 +23,7 @@ class FakeVpnApi:
     def __init__(self, failures: int = 0) -> None:
         self.failures = failures
         self.reports: list[int] = []
+        self.ssh_reports: list[list[int]] = []
         self.reported = threading.Event()
 
     def report_connections(self, gateway: str, report: VpnConnections) -> None:
@@ -30,6 +33,10 @@ class FakeVpnApi:
             raise ServiceUnreachable("SBF does not answer")
         self.reports.append(len(report.connections))
         self.reported.set()
+
+    def report_ssh_connections(self, gateway: str, report: SshConnections) -> None:
+        assert gateway == "gw"
+        self.ssh_reports.append([connection.serial for connection in report.connections])
 
 
 def test_a_host_without_openvpn_reports_nothing() -> None:
@@ -77,3 +84,10 @@ def test_a_change_is_reported_without_waiting_for_the_interval() -> None:
     assert api.reported.wait(LIMIT_S)
     reporter.stop()
     assert api.reports == [1]
+
+
+def test_ssh_connections_are_reported_beside_devices() -> None:
+    api, logins = FakeVpnApi(), [(LOGIN,), ()]
+    reporter = ConnectionReporter(Name("gw"), api, lambda: None, lambda: logins.pop(0))
+    assert (reporter.report(), reporter.report()) == (True, True)
+    assert (api.reports, api.ssh_reports) == ([], [[7], []])

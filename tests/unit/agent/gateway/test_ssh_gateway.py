@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
@@ -170,6 +171,38 @@ def test_a_withdrawn_grant_ends_the_open_connection(world: SshWorld) -> None:
         world.grant(make_segment("bob"))
         assert alice.wait() == 255
         assert bob.echo("still here") == "still here"
+
+
+def test_a_revoked_certificate_ends_its_connections_within_a_second(world: SshWorld) -> None:
+    client = StockSsh(world)
+    with _opened(client) as revoked, _opened(StockSsh(world)) as other:
+        began = time.monotonic()
+        world.grant(make_segment("alice", revoked=[client.serial]))
+        assert (revoked.wait(), time.monotonic() - began < 1) == (255, True)
+        assert other.echo("still here") == "still here"
+
+
+def test_a_revoked_certificate_is_refused(world: SshWorld) -> None:
+    client = StockSsh(world)
+    world.grant(make_segment("alice", revoked=[client.serial]))
+    code, output, error = client.run()
+    assert (code, output, "the certificate was revoked: request a new one" in error) == (1, "", True)
+    assert StockSsh(world).run()[1] == "c1 10.0.0.1/24 22\n"
+
+
+def test_the_next_agent_ends_connections_of_revoked_certificates(world: SshWorld) -> None:
+    client = StockSsh(world)
+    with _opened(client) as revoked:
+        world.restart_agent(make_segment("alice", revoked=[client.serial]))
+        assert revoked.wait() == 255
+
+
+def test_an_open_connection_is_reported_with_its_certificate(world: SshWorld) -> None:
+    client = StockSsh(world)
+    with _opened(client):
+        (found,) = world.gateway.connections or ()
+        assert (found.serial, found.user, found.cluster, found.guest) == (client.serial, "alice", "c1", "g1")
+        assert found.remote.startswith("127.0.0.1 ")
 
 
 def test_the_end_of_the_lease_ends_the_open_connection(world: SshWorld) -> None:
