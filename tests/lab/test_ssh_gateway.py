@@ -97,6 +97,18 @@ def test_the_gateway_itself_offers_nothing(lab: Lab, logins: dict[str, Path]) ->
     assert "expected the name of a guest with an address, got 'id'; guests: g1" in done.stderr
 
 
+def test_a_revoked_certificate_ends_the_open_connection(lab: Lab, client: SbfClient, logins: dict[str, Path]) -> None:
+    login = logins["ssh-a"]
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(ssh, lab, login, "g1", "sleep 600")
+        while not (found := client.ssh_connections("ssh-a")):
+            assert not running.done(), running.result()
+            time.sleep(0.2)
+        client.revoke_ssh_certificate("ssh-a", found[0].serial)
+        assert running.result(timeout=10).returncode == 255
+    assert "the certificate was revoked: request a new one" in ssh(lab, login, "g1", "true").stderr
+
+
 def test_a_connection_survives_the_agent_and_ends_with_the_cluster(
     lab: Lab, client: SbfClient, logins: dict[str, Path]
 ) -> None:
