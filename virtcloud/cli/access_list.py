@@ -94,10 +94,10 @@ def revoke(context: click.Context, /, key: str, device: str, *, user: str | None
 @printing.json_option
 @click.pass_context
 def sessions(context: click.Context, /, key: str, *, kind: str | None, as_json: bool) -> None:
-    """List the devices and SSH users that are connected to CLUSTER.
+    """List the devices and SSH users that are connected now.
 
-    SSH users are connected with guests through a gateway. The last column is the ID of the profile or certificate for
-    'virtcloud access revoke'.
+    SSH users are connected with guests of CLUSTER through a gateway. The last column is the ID of the profile or
+    certificate for 'virtcloud access revoke'.
 
     Example: virtcloud access sessions demo
     """
