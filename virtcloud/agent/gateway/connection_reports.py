@@ -17,7 +17,7 @@ PAUSE_S: Final = 1.0
 """Seconds from a report to the next one. So a report contains all changes of many devices that connect at once."""
 FIRST_RETRY_S: Final = 2.0
 MAX_IDLE_S: Final = 300.0
-C = TypeVar("C", VpnConnection, SshConnection)
+C = TypeVar("C")
 
 
 class ConnectionsApi(Protocol):
