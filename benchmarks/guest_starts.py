@@ -23,7 +23,6 @@ from typing import Any
 
 from benchmarks.container_host import NoContainerHost, libvirt_of_containers, read_processor_s, run_in_namespaces
 from benchmarks.measurement import TIMES, Measurement
-from virtcloud.agent.difference import StartGuest
 from virtcloud.agent.guests import guests as guests_module
 from virtcloud.agent.guests.guests import GuestSettings, LocalGuests
 from virtcloud.agent.guests.hypervisor import LibvirtHypervisor
@@ -33,6 +32,7 @@ from virtcloud.agent.network.interfaces import UplinkRecordFiles
 from virtcloud.agent.network.kernel import NetlinkKernel
 from virtcloud.agent.network.segments import SegmentInterfaces
 from virtcloud.agent.step_application import StepApplication, count_starts
+from virtcloud.agent.steps import StartGuest
 from virtcloud.agent.supervision import StopSignal
 from virtcloud.lab.lab_images import make_container_image
 from virtcloud.model.element import Hypervisor

@@ -24,13 +24,13 @@ from typing import Any
 from pyroute2 import IPRoute
 
 from benchmarks.measurement import TIMES, Measurement
-from virtcloud.agent.difference import BuildSegment
 from virtcloud.agent.guests.guests import GuestSettings, LocalGuests
 from virtcloud.agent.local_host import LocalHost
 from virtcloud.agent.network import names
 from virtcloud.agent.network.interfaces import UplinkRecordFiles
 from virtcloud.agent.network.kernel import NetlinkKernel
 from virtcloud.agent.network.segments import SegmentInterfaces
+from virtcloud.agent.steps import BuildSegment
 from virtcloud.lab import Lab, LabOptions, read_lab_file
 from virtcloud.lab.state import LabState
 from virtcloud.model.wanted import Segment

@@ -10,13 +10,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from virtcloud.agent.difference import ObservedHost, compute_difference
+from virtcloud.agent.difference import compute_difference
 from virtcloud.agent.gateway.cluster_namespaces import ClusterNamespaces
 from virtcloud.agent.gateway.namespace_difference import BuildNamespace, RemoveNamespace
 from virtcloud.agent.gateway.outside_difference import RouteOutside
 from virtcloud.agent.gateway.outside_routing import OutsideRouting
 from virtcloud.agent.network import names
 from virtcloud.agent.network.kernel import NetlinkKernel
+from virtcloud.agent.observed_host import ObservedHost
 from virtcloud.model.wanted import HostWanted, Segment
 
 NSENTER, IP = shutil.which("nsenter") or "nsenter", shutil.which("ip") or "ip"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from batch_scenarios.fake_world import FakeWorld
 from pbs_hooks.bundle import bundle_hook
-from virtcloud.agent.difference import ObservedHost
+from virtcloud.agent.observed_host import ObservedHost
 from virtcloud.client.credentials import write_token
 from virtcloud.model.access import Role
 from virtcloud.testing.fakepbs.fake_batch import FakeBatch, Pace

@@ -19,9 +19,9 @@ from batch_scenarios.stage import HostFault
 from sbf_service.bootstrap import SbfService
 from sbf_service.http.app import create_app
 from virtcloud.agent.bootstrap import JobSocketAdapters, serve_job_socket
-from virtcloud.agent.difference import ObservedHost
 from virtcloud.agent.job_access.access import JobAccess
 from virtcloud.agent.network.address_probe import IpAddress
+from virtcloud.agent.observed_host import ObservedHost
 from virtcloud.agent.reconciler import HostReconciler, ReconcileTiming
 from virtcloud.agent.settings import AgentSettings
 from virtcloud.agent.supervision import StopSignal

@@ -5,19 +5,13 @@ Arguments: the address of SBF, the name of the element.
 
 import sys
 
-from virtcloud.agent.difference import (
-    BuildSegment,
-    RemoveSegment,
-    StartGuest,
-    Step,
-    StopGuests,
-    digest,
-)
+from virtcloud.agent.difference import digest
 from virtcloud.client import SbfClient
 
 try:
-    from virtcloud.agent.difference import ObservedGuest, ObservedHost, ObservedSegment
+    from virtcloud.agent.observed_host import ObservedGuest, ObservedHost, ObservedSegment
     from virtcloud.agent.reconciler import HostReconciler, ReconcileTiming
+    from virtcloud.agent.steps import BuildSegment, RemoveSegment, StartGuest, Step, StopGuests
     from virtcloud.agent.supervision import StopSignal
 except ImportError:  # version 0.1
     from virtcloud.agent.carried import Carried as ObservedHost
@@ -26,6 +20,8 @@ except ImportError:  # version 0.1
     from virtcloud.agent.loop import Converger as HostReconciler
     from virtcloud.agent.loop import Timing as ReconcileTiming
     from virtcloud.agent.stopping import Stop as StopSignal
+
+    from virtcloud.agent.difference import BuildSegment, RemoveSegment, StartGuest, Step, StopGuests
 
 
 class Machine:

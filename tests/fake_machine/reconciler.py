@@ -3,21 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from virtcloud.agent.difference import (
-    BuildSegment,
-    FilterGuests,
-    ObservedGuest,
-    ObservedHost,
-    ObservedSegment,
-    RemoveSegment,
-    StartGuest,
-    Step,
-    StepPending,
-    StopGuests,
-    digest,
-)
+from virtcloud.agent.difference import digest
 from virtcloud.agent.network.guest_filters import list_elements
 from virtcloud.agent.network.observed_filters import ObservedFilters
+from virtcloud.agent.observed_host import ObservedGuest, ObservedHost, ObservedSegment
+from virtcloud.agent.steps import BuildSegment, FilterGuests, RemoveSegment, StartGuest, Step, StepPending, StopGuests
 from virtcloud.model.errors import BadInput, Refused, VirtcloudError
 from virtcloud.model.wanted import HostWanted, Segment, WantedDocument
 

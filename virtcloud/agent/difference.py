@@ -1,4 +1,4 @@
-"""PURE. The observed state of a host, and the steps that turn the observed state into the wanted state.
+"""PURE. The steps that turn the observed state of a host into its wanted state.
 
 Removals come before creations. When a VLAN ID passes to another cluster, the former segment is therefore removed before
 the new segment is created. Within a cluster, guests stop before their bridge is removed. The bridge is created, and the
@@ -6,229 +6,35 @@ filters are set, before guests start. If a cluster has no difference, no step co
 cluster does not affect other clusters. Only the filters of all guests are replaced together.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
 from hashlib import sha256
 
-from virtcloud.agent.file_servers.nfs_difference import (
-    FileServerStep,
-    ObservedFileServer,
-    find_file_server_changes,
-    find_unwanted_file_servers,
-)
-from virtcloud.agent.gateway.namespace_difference import (
-    NamespaceStep,
-    ObservedNamespace,
-    find_namespace_changes,
-    find_unwanted_namespaces,
-)
-from virtcloud.agent.gateway.outside_difference import ObservedOutside, RouteOutside, find_outside_changes
-from virtcloud.agent.gateway.ssh_difference import ObservedSshd, SshStep, find_sshd_changes
+from virtcloud.agent.file_servers.nfs_difference import find_file_server_changes, find_unwanted_file_servers
+from virtcloud.agent.gateway.namespace_difference import find_namespace_changes, find_unwanted_namespaces
+from virtcloud.agent.gateway.outside_difference import find_outside_changes
+from virtcloud.agent.gateway.ssh_difference import find_sshd_changes
 from virtcloud.agent.gateway.vpn_difference import (
-    ObservedVpn,
-    VpnStep,
     find_port_changes,
     find_server_starts,
     find_vpn_removals,
     list_device_ports,
 )
 from virtcloud.agent.guests.peer_files import hash_peer_files, render_peer_files
-from virtcloud.agent.host_services.server_difference import (
-    ObservedServer,
-    ServeGuests,
-    StopServing,
-    find_server_changes,
-    find_unwanted_servers,
-)
+from virtcloud.agent.host_services.server_difference import find_server_changes, find_unwanted_servers
 from virtcloud.agent.network import names
 from virtcloud.agent.network.guest_filters import FilteredPort, GuestPort, list_elements
 from virtcloud.agent.network.observed_filters import ObservedFilters
-from virtcloud.model.errors import VirtcloudError, count_of
-from virtcloud.model.wanted import GuestWanted, HostWanted, Segment
-
-
-class StepPending(VirtcloudError):
-    """A step cannot be applied yet, for example while an image is being fetched. This is no error of the host.
-
-    The message describes what the step waits for. The reconciler applies the step again later.
-    """
-
-    slug = "step-pending"
-
-
-@dataclass(frozen=True, slots=True)
-class ObservedSegment:
-    """A cluster's segment: the interfaces that have the cluster's ownership alias (``network/names.py``).
-
-    ``port`` is the uplink, or None when the tagged interface is missing and only the bridge exists. ``faults``
-    describes each difference from the segment that the agent would build. The agent does not change a segment that
-    has no faults. ``mtus`` are the MTUs of the tagged interface, the bridge and the guests' ports, by name. The correct
-    MTU depends on the wanted state, so wrong MTUs are not among ``faults``.
-    """
-
-    cluster: str
-    vlan: int
-    port: str | None
-    faults: tuple[str, ...] = ()
-    untagged: bool = False
-    mtus: Mapping[str, int] = field(default_factory=dict, compare=False)
-    uplink_mtu: int | None = field(default=None, compare=False)
-
-
-@dataclass(frozen=True, slots=True)
-class ObservedGuest:
-    """A libvirt domain of a guest. ``digest`` identifies the wanted state from which the domain was started.
-
-    ``peers`` is the digest of the guest's peer files, or None if the guest has no files that the host can replace.
-    """
-
-    cluster: str
-    guest: str
-    digest: str
-    running: bool = True
-    peers: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ObservedHost:
-    """The observed state of a host.
-
-    ``hypervisor_errors`` has an error for each hypervisor that did not answer. The guests of such a hypervisor are not
-    among ``guests``. ``filters`` is None if the agent's settings turn the filters of guests off.
-    """
-
-    segments: tuple[ObservedSegment, ...] = ()
-    guests: tuple[ObservedGuest, ...] = ()
-    hypervisor_errors: tuple[str, ...] = ()
-    filters: ObservedFilters | None = None
-    servers: tuple[ObservedServer, ...] = ()
-    vpn: ObservedVpn = field(default_factory=ObservedVpn)
-    namespaces: tuple[ObservedNamespace, ...] = ()
-    outside: ObservedOutside = field(default_factory=ObservedOutside)
-    file_servers: tuple[ObservedFileServer, ...] = ()
-    sshd: ObservedSshd = field(default_factory=ObservedSshd)
-
-
-@dataclass(frozen=True, slots=True)
-class StopGuests:
-    """Stop guests of a cluster at the same time, and remove their domains.
-
-    The files of the guests in ``kept`` stay on the host, because these guests start again now or later.
-    """
-
-    cluster: str
-    guests: tuple[str, ...]
-    kept: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        """Describe the step for logs and error messages."""
-        return f"stop {', '.join(self.guests)}"
-
-
-@dataclass(frozen=True, slots=True)
-class RemoveSegment:
-    """Remove a cluster's bridge and tagged interface.
-
-    If ``files_stay``, the cluster is still wanted, with another VLAN ID or port, and its guests' files stay.
-    """
-
-    cluster: str
-    vlan: int
-    files_stay: bool = False
-
-    def __str__(self) -> str:
-        """Describe the step for logs and error messages."""
-        return f"remove VLAN {self.vlan}"
-
-
-@dataclass(frozen=True, slots=True)
-class BuildSegment:
-    """Create a cluster's tagged interface and bridge, or correct their faults."""
-
-    segment: Segment
-    faults: tuple[str, ...] = ()
-
-    @property
-    def cluster(self) -> str:
-        """The cluster's id."""
-        return self.segment.id
-
-    def __str__(self) -> str:
-        """Describe the step for logs and error messages."""
-        how = ", untagged" if self.segment.untagged else ""
-        faults = f" ({', '.join(self.faults)})" if self.faults else ""
-        return f"build VLAN {self.segment.vlan} on {self.segment.port}{how}{faults}"
-
-
-@dataclass(frozen=True, slots=True)
-class FilterGuests:
-    """Replace the host's filters, because the ports of a cluster's guests or devices have no correct filters.
-
-    ``ports`` are the ports of all guests and devices of the host. ``cluster`` is "" if filters of former guests are
-    the only difference.
-    """
-
-    cluster: str
-    ports: tuple[FilteredPort, ...]
-    faults: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        """Describe the step for logs and error messages."""
-        faults = f" ({', '.join(self.faults)})" if self.faults else ""
-        guests = sum(isinstance(port, GuestPort) for port in self.ports)
-        devices = f" and {count_of(len(self.ports) - guests, 'VPN port')}" if guests < len(self.ports) else ""
-        return f"filter the frames of {count_of(guests, 'guest')}{devices}{faults}"
-
-
-@dataclass(frozen=True, slots=True)
-class StartGuest:
-    """Start a guest on its cluster's bridge."""
-
-    segment: Segment
-    guest: GuestWanted
-
-    @property
-    def cluster(self) -> str:
-        """The id of the guest's cluster, which is the segment's cluster or a member of that cluster's network."""
-        return self.guest.cluster or self.segment.id
-
-    def __str__(self) -> str:
-        """Describe the step for logs and error messages."""
-        return f"start {self.guest.name}"
-
-
-@dataclass(frozen=True, slots=True)
-class WritePeerFiles:
-    """Replace the files by which a running guest knows the other guests of its network."""
-
-    segment: Segment
-    guest: GuestWanted
-
-    @property
-    def cluster(self) -> str:
-        """The id of the guest's cluster, as in `StartGuest`."""
-        return self.guest.cluster or self.segment.id
-
-    def __str__(self) -> str:
-        """Describe the step for logs and error messages."""
-        return f"write the names of {count_of(len(self.segment.peers), 'guest')} for {self.guest.name}"
-
-
-Step = (
-    StopGuests
-    | RemoveSegment
-    | BuildSegment
-    | FileServerStep
-    | FilterGuests
-    | NamespaceStep
-    | RouteOutside
-    | ServeGuests
-    | SshStep
-    | StartGuest
-    | StopServing
-    | VpnStep
-    | WritePeerFiles
+from virtcloud.agent.observed_host import ObservedGuest, ObservedHost, ObservedSegment
+from virtcloud.agent.steps import (
+    BuildSegment,
+    FilterGuests,
+    RemoveSegment,
+    StartGuest,
+    Step,
+    StopGuests,
+    WritePeerFiles,
 )
+from virtcloud.model.wanted import GuestWanted, HostWanted, Segment
 
 
 def compute_difference(wanted: HostWanted, observed: ObservedHost) -> list[Step]:

@@ -8,16 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 
 from virtcloud.agent import log
-from virtcloud.agent.difference import (
-    BuildSegment,
-    FilterGuests,
-    ObservedHost,
-    RemoveSegment,
-    StartGuest,
-    Step,
-    StopGuests,
-    WritePeerFiles,
-)
 from virtcloud.agent.file_servers.nfs_difference import FileServerStep, ServeFiles, StopServingFiles
 from virtcloud.agent.file_servers.nfs_servers import NfsServers
 from virtcloud.agent.gateway.cluster_namespaces import ClusterNamespaces
@@ -51,8 +41,18 @@ from virtcloud.agent.network.interfaces import KernelInterface, UplinkRecordFile
 from virtcloud.agent.network.kernel import NetlinkKernel
 from virtcloud.agent.network.nftables import NftablesFilters
 from virtcloud.agent.network.segments import SegmentInterfaces
+from virtcloud.agent.observed_host import ObservedHost
 from virtcloud.agent.settings import AgentSettings
 from virtcloud.agent.step_application import unsupported_segments
+from virtcloud.agent.steps import (
+    BuildSegment,
+    FilterGuests,
+    RemoveSegment,
+    StartGuest,
+    Step,
+    StopGuests,
+    WritePeerFiles,
+)
 from virtcloud.model.errors import Refused
 from virtcloud.model.guest_sessions import GuestSession, SessionKind
 from virtcloud.model.outside_use import DestinationUse

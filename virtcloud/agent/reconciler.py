@@ -33,9 +33,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from virtcloud.agent import log
-from virtcloud.agent.difference import ObservedHost, StartGuest, Step, compute_difference
+from virtcloud.agent.difference import compute_difference
 from virtcloud.agent.host_boot import HostBoot
+from virtcloud.agent.observed_host import ObservedHost
 from virtcloud.agent.step_application import ClusterErrors, ManagedHost, StepApplication, unsupported_segments
+from virtcloud.agent.steps import StartGuest, Step
 from virtcloud.agent.supervision import StopRequested, StopSignal
 from virtcloud.model.errors import BadInput, ServiceUnreachable, VirtcloudError
 from virtcloud.model.values import ClusterKey

@@ -16,19 +16,12 @@ from typing import Final, Protocol
 
 from virtcloud import __version__
 from virtcloud.agent import log
-from virtcloud.agent.difference import (
-    BuildSegment,
-    FilterGuests,
-    ObservedHost,
-    RemoveSegment,
-    StartGuest,
-    Step,
-    StepPending,
-)
 from virtcloud.agent.file_servers.nfs_difference import ServeFiles
 from virtcloud.agent.gateway.namespace_difference import BuildNamespace
 from virtcloud.agent.gateway.vpn_difference import AddVpnPort
 from virtcloud.agent.host_services.server_difference import ServeGuests
+from virtcloud.agent.observed_host import ObservedHost
+from virtcloud.agent.steps import BuildSegment, FilterGuests, RemoveSegment, StartGuest, Step, StepPending
 from virtcloud.agent.supervision import StopSignal
 from virtcloud.model.errors import Refused, Unsafe, VirtcloudError
 from virtcloud.model.gateway_access import GATEWAY_ADDRESSES, GATEWAY_PUBLICATIONS, GATEWAY_ROUTER

@@ -5,23 +5,13 @@ import pytest
 from pydantic import SecretStr
 from seed_documents import seeded_guest, seeded_segment
 
-from virtcloud.agent.difference import (
-    BuildSegment,
-    FilterGuests,
-    ObservedGuest,
-    ObservedHost,
-    ObservedSegment,
-    RemoveSegment,
-    StartGuest,
-    StopGuests,
-    WritePeerFiles,
-    compute_difference,
-    digest,
-)
+from virtcloud.agent.difference import compute_difference, digest
 from virtcloud.agent.guests.peer_files import hash_peer_files, render_peer_files
 from virtcloud.agent.network import names
 from virtcloud.agent.network.guest_filters import GuestPort, list_elements
 from virtcloud.agent.network.observed_filters import ObservedFilters
+from virtcloud.agent.observed_host import ObservedGuest, ObservedHost, ObservedSegment
+from virtcloud.agent.steps import BuildSegment, FilterGuests, RemoveSegment, StartGuest, StopGuests, WritePeerFiles
 from virtcloud.model.guest_seed import GuestSeed
 from virtcloud.model.values import UserName
 from virtcloud.model.wanted import HostWanted, Segment

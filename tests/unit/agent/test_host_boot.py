@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from fake_machine import FakeElementApi, FakeManagedHost
 
-from virtcloud.agent.difference import ObservedHost
 from virtcloud.agent.host_boot import HostBoot
+from virtcloud.agent.observed_host import ObservedHost
 from virtcloud.agent.reconciler import HostReconciler, ReconcileTiming
 from virtcloud.agent.supervision import StopSignal
 from virtcloud.model.errors import Refused

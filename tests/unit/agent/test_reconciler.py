@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 from fake_machine import FakeElementApi, FakeManagedHost
 
-from virtcloud.agent.difference import ObservedHost, Step
 from virtcloud.agent.network.observed_filters import ObservedFilters
+from virtcloud.agent.observed_host import ObservedHost
 from virtcloud.agent.reconciler import HostReconciler, ReconcileTiming
+from virtcloud.agent.steps import Step
 from virtcloud.agent.supervision import StopSignal
 from virtcloud.model.errors import NotFound, ServiceUnreachable
 from virtcloud.model.wanted import GuestWanted, Segment

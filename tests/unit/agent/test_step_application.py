@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 from fake_machine import FakeManagedHost
 
-from virtcloud.agent.difference import BuildSegment, StartGuest, Step, StepPending
 from virtcloud.agent.step_application import StepApplication, StepOutcomes, list_batches
+from virtcloud.agent.steps import BuildSegment, StartGuest, Step, StepPending
 from virtcloud.agent.supervision import StopRequested, StopSignal
 from virtcloud.model.errors import Refused
 from virtcloud.model.wanted import Segment

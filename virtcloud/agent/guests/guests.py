@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from virtcloud.agent.difference import ObservedGuest, digest
+from virtcloud.agent.difference import digest
 from virtcloud.agent.guests.admission_rules import NO_RULES, AdmissionRules
 from virtcloud.agent.guests.consoles import GuestConsoles
 from virtcloud.agent.guests.container_disks import ensure_container_disks
@@ -30,6 +30,7 @@ from virtcloud.agent.guests.rooted_files import RootedFiles
 from virtcloud.agent.guests.seed_images import write_seed_image
 from virtcloud.agent.guests.seeds import render_nocloud
 from virtcloud.agent.network import names
+from virtcloud.agent.observed_host import ObservedGuest
 from virtcloud.model.element import Hypervisor as Kind
 from virtcloud.model.errors import Refused, Unreachable, Unsafe
 from virtcloud.model.wanted import GuestWanted, HostWanted, Segment

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Final
 
 from virtcloud.agent import log
-from virtcloud.agent.difference import StepPending
 from virtcloud.agent.files import describe_os_error
 from virtcloud.agent.guests.image_fetch import FULL, ImageFetch, ImageSources, remove_partial_file
 from virtcloud.agent.guests.image_unpack import UnpackLimits, unpack
 from virtcloud.agent.guests.images import GuestImage, LxcImage, QemuImage
+from virtcloud.agent.steps import StepPending
 from virtcloud.model.element import Hypervisor
 from virtcloud.model.errors import BadInput, Refused, Unreachable, VirtcloudError
 from virtcloud.model.image import FETCHING, HEAD_BYTES, UNPACKING, ImageSource, Sha256, check_head

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from itertools import cycle
 from pathlib import Path
 
-from virtcloud.agent.difference import StepPending
 from virtcloud.agent.guests.disk_archives import GuestDisk, find_guest_disk
 from virtcloud.agent.guests.guest_roots import ContainerRoots, GuestRoot
 from virtcloud.agent.guests.id_ranges import CLONE_IDS
+from virtcloud.agent.steps import StepPending
 from virtcloud.model.errors import Refused
 
 

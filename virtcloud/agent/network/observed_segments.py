@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Iterator
 
-from virtcloud.agent.difference import ObservedSegment
 from virtcloud.agent.network import names
 from virtcloud.agent.network.interfaces import KernelInterface, UplinkRecord
+from virtcloud.agent.observed_host import ObservedSegment
 
 
 def find_segments(

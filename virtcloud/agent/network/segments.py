@@ -7,10 +7,11 @@ does not have the cluster's ownership alias.
 
 from collections.abc import Callable, Iterable
 
-from virtcloud.agent.difference import ObservedSegment, expected_mtu
+from virtcloud.agent.difference import expected_mtu
 from virtcloud.agent.network import names
 from virtcloud.agent.network.interfaces import Kernel, KernelInterface, UplinkRecord, UplinkRecords
 from virtcloud.agent.network.observed_segments import find_owned, find_segments, is_job_port
+from virtcloud.agent.observed_host import ObservedSegment
 from virtcloud.model.errors import Refused, Unsafe
 from virtcloud.model.wanted import GuestWanted, Segment
 

@@ -12,17 +12,12 @@ from fake_machine import FakeUplinkRecords
 from openvpn_world import LIMIT_S, TEST_FRAME, UDP, GatewayWorld, StockClient
 from vpn_documents import VpnAuthority, VpnDevice
 
-from virtcloud.agent.difference import (
-    BuildSegment,
-    FilterGuests,
-    ObservedHost,
-    RemoveSegment,
-    Step,
-    compute_difference,
-)
+from virtcloud.agent.difference import compute_difference
 from virtcloud.agent.network.kernel import NetlinkKernel
 from virtcloud.agent.network.nftables import NftablesFilters, _run
 from virtcloud.agent.network.segments import SegmentInterfaces
+from virtcloud.agent.observed_host import ObservedHost
+from virtcloud.agent.steps import BuildSegment, FilterGuests, RemoveSegment, Step
 from virtcloud.model.wanted import HostWanted, Segment
 
 Run = Callable[[Callable[[], object]], object]

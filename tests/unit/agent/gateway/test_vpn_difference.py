@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from vpn_documents import make_server
 
-from virtcloud.agent.difference import FilterGuests, ObservedHost, ObservedSegment, compute_difference
+from virtcloud.agent.difference import compute_difference
 from virtcloud.agent.gateway.admission import DeviceSession
 from virtcloud.agent.gateway.vpn_difference import (
     ObservedVpn,
@@ -19,6 +19,8 @@ from virtcloud.agent.gateway.vpn_difference import (
 from virtcloud.agent.network.guest_filters import DevicePort, list_elements
 from virtcloud.agent.network.interfaces import KernelInterface
 from virtcloud.agent.network.observed_filters import ObservedFilters
+from virtcloud.agent.observed_host import ObservedHost, ObservedSegment
+from virtcloud.agent.steps import FilterGuests
 from virtcloud.model.cluster import HOST_SERVICE_MAC
 from virtcloud.model.vpn import VpnProtocol
 from virtcloud.model.wanted import HostWanted, Segment

@@ -10,25 +10,15 @@ import pytest
 from fake_machine import FakeGroups, FakeHypervisor, FakeKernel, FakeRoots, FakeUplinkRecords
 from seed_documents import seeded_guest, seeded_segment
 
-from virtcloud.agent.difference import (
-    BuildSegment,
-    ObservedGuest,
-    ObservedHost,
-    RemoveSegment,
-    StartGuest,
-    Step,
-    StepPending,
-    StopGuests,
-    WritePeerFiles,
-    compute_difference,
-    digest,
-)
+from virtcloud.agent.difference import compute_difference, digest
 from virtcloud.agent.guests.domains import GuestDomain
 from virtcloud.agent.guests.guest_files import GuestFiles
 from virtcloud.agent.guests.guests import GuestSettings, LocalGuests
 from virtcloud.agent.local_host import LocalHost
 from virtcloud.agent.network import names
 from virtcloud.agent.network.segments import SegmentInterfaces
+from virtcloud.agent.observed_host import ObservedGuest, ObservedHost
+from virtcloud.agent.steps import BuildSegment, RemoveSegment, StartGuest, Step, StepPending, StopGuests, WritePeerFiles
 from virtcloud.model.element import Hypervisor
 from virtcloud.model.errors import Refused, Unreachable, Unsafe
 from virtcloud.model.wanted import GuestWanted, HostWanted, Segment

@@ -20,11 +20,11 @@ from typing import Any
 
 import pytest
 
-from virtcloud.agent.difference import StepPending
 from virtcloud.agent.guests.image_cache import CacheSettings, ImageCache
 from virtcloud.agent.guests.image_fetch import ImageSources
 from virtcloud.agent.guests.image_unpack import UnpackLimits
 from virtcloud.agent.guests.images import GuestImage, LxcImage, QemuImage
+from virtcloud.agent.steps import StepPending
 from virtcloud.client.connection import FileTransfer
 from virtcloud.model.errors import NotFound, Refused, Unreachable
 from virtcloud.model.image import ImageSource

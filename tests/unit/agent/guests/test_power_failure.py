@@ -18,7 +18,6 @@ from typing import TypeVar
 import pytest
 from seed_documents import CLUSTER_KEY, HOST_KEY, PUBLIC_KEY, seeded_guest, seeded_segment
 
-from virtcloud.agent.difference import StepPending
 from virtcloud.agent.files import write_durably
 from virtcloud.agent.guests import image_cache, mounts
 from virtcloud.agent.guests.container_seeds import write_container_seed
@@ -28,6 +27,7 @@ from virtcloud.agent.guests.image_cache import ImageCache
 from virtcloud.agent.guests.image_fetch import ImageSources
 from virtcloud.agent.guests.image_unpack import UnpackLimits
 from virtcloud.agent.guests.images import LxcImage, QemuImage
+from virtcloud.agent.steps import StepPending
 from virtcloud.client.connection import FileTransfer
 from virtcloud.model.errors import NotFound
 from virtcloud.model.image import ImageSource

@@ -25,7 +25,7 @@ from scapy.layers.l2 import ARP, Ether
 from scapy.packet import Packet
 from seed_documents import SEED, seeded_guest, seeded_segment
 
-from virtcloud.agent.difference import FilterGuests, ObservedHost, compute_difference
+from virtcloud.agent.difference import compute_difference
 from virtcloud.agent.host_services.dnsmasq_config import ADDRESS, ADDRESS6, MAC
 from virtcloud.agent.host_services.dnsmasq_servers import DnsmasqServers
 from virtcloud.agent.host_services.guest_identity import BURST
@@ -35,6 +35,8 @@ from virtcloud.agent.network import names
 from virtcloud.agent.network.kernel import NetlinkKernel
 from virtcloud.agent.network.nftables import NftablesFilters
 from virtcloud.agent.network.observed_filters import ObservedFilters
+from virtcloud.agent.observed_host import ObservedHost
+from virtcloud.agent.steps import FilterGuests
 from virtcloud.model.errors import Refused
 from virtcloud.model.wanted import HostWanted, Segment
 

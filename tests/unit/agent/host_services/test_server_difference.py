@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from virtcloud.agent.difference import BuildSegment, ObservedHost, ObservedSegment, StartGuest, compute_difference
+from virtcloud.agent.difference import compute_difference
 from virtcloud.agent.host_services.dnsmasq_config import render_dnsmasq
 from virtcloud.agent.host_services.metadata_documents import hash_metadata
 from virtcloud.agent.host_services.server_difference import (
@@ -15,6 +15,8 @@ from virtcloud.agent.host_services.server_difference import (
     find_port_faults,
 )
 from virtcloud.agent.network.interfaces import KernelInterface
+from virtcloud.agent.observed_host import ObservedHost, ObservedSegment
+from virtcloud.agent.steps import BuildSegment, StartGuest
 from virtcloud.model.wanted import HostWanted, Segment
 
 Make = Callable[..., Segment]

@@ -6,10 +6,10 @@ from contextlib import contextmanager
 import kernel_links
 from fake_machine import FakeUplinkRecords
 
-from virtcloud.agent.difference import ObservedSegment
 from virtcloud.agent.network.interfaces import KernelInterface
 from virtcloud.agent.network.kernel import NetlinkKernel
 from virtcloud.agent.network.segments import SegmentInterfaces
+from virtcloud.agent.observed_host import ObservedSegment
 from virtcloud.model.wanted import Segment
 
 Run = Callable[[Callable[[], object]], object]

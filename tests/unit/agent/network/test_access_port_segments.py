@@ -7,9 +7,11 @@ import pytest
 from fake_machine import FakeKernel, FakeUplinkRecords
 from fake_machine.host import NEW_INTERFACE_IP
 
-from virtcloud.agent.difference import BuildSegment, ObservedHost, ObservedSegment, RemoveSegment, compute_difference
+from virtcloud.agent.difference import compute_difference
 from virtcloud.agent.network.interfaces import HostIpSettings, UplinkRecord, UplinkRecordFiles
 from virtcloud.agent.network.segments import SegmentInterfaces
+from virtcloud.agent.observed_host import ObservedHost, ObservedSegment
+from virtcloud.agent.steps import BuildSegment, RemoveSegment
 from virtcloud.model.errors import Refused, Unsafe
 from virtcloud.model.wanted import HostWanted, Segment
 

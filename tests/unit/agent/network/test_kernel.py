@@ -10,11 +10,11 @@ import pytest
 from fake_machine import FakeUplinkRecords
 from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
 
-from virtcloud.agent.difference import ObservedSegment
 from virtcloud.agent.network import kernel as kernel_module
 from virtcloud.agent.network.interfaces import KernelInterface
 from virtcloud.agent.network.kernel import NetlinkKernel
 from virtcloud.agent.network.segments import SegmentInterfaces
+from virtcloud.agent.observed_host import ObservedSegment
 from virtcloud.model.errors import Refused, Unsafe
 from virtcloud.model.wanted import Segment
 

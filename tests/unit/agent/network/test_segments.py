@@ -3,9 +3,11 @@ from collections.abc import Callable
 import pytest
 from fake_machine import FakeKernel, FakeUplinkRecords
 
-from virtcloud.agent.difference import BuildSegment, ObservedHost, ObservedSegment, Step, compute_difference
+from virtcloud.agent.difference import compute_difference
 from virtcloud.agent.network import names
 from virtcloud.agent.network.segments import SegmentInterfaces
+from virtcloud.agent.observed_host import ObservedHost, ObservedSegment
+from virtcloud.agent.steps import BuildSegment, Step
 from virtcloud.model.errors import Refused, Unsafe
 from virtcloud.model.wanted import HostWanted, Segment
 

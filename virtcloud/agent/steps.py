@@ -1,0 +1,147 @@
+"""PURE. The steps that change a host, and the error of a step that cannot be applied yet.
+
+`difference.py` computes the steps, `step_application.py` orders them, and `local_host.py` applies each of them.
+"""
+
+from dataclasses import dataclass
+
+from virtcloud.agent.file_servers.nfs_difference import FileServerStep
+from virtcloud.agent.gateway.namespace_difference import NamespaceStep
+from virtcloud.agent.gateway.outside_difference import RouteOutside
+from virtcloud.agent.gateway.ssh_difference import SshStep
+from virtcloud.agent.gateway.vpn_difference import VpnStep
+from virtcloud.agent.host_services.server_difference import ServeGuests, StopServing
+from virtcloud.agent.network.guest_filters import FilteredPort, GuestPort
+from virtcloud.model.errors import VirtcloudError, count_of
+from virtcloud.model.wanted import GuestWanted, Segment
+
+
+class StepPending(VirtcloudError):
+    """A step cannot be applied yet, for example while an image is being fetched. This is no error of the host.
+
+    The message describes what the step waits for. The reconciler applies the step again later.
+    """
+
+    slug = "step-pending"
+
+
+@dataclass(frozen=True, slots=True)
+class StopGuests:
+    """Stop guests of a cluster at the same time, and remove their domains.
+
+    The files of the guests in ``kept`` stay on the host, because these guests start again now or later.
+    """
+
+    cluster: str
+    guests: tuple[str, ...]
+    kept: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """Describe the step for logs and error messages."""
+        return f"stop {', '.join(self.guests)}"
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveSegment:
+    """Remove a cluster's bridge and tagged interface.
+
+    If ``files_stay``, the cluster is still wanted, with another VLAN ID or port, and its guests' files stay.
+    """
+
+    cluster: str
+    vlan: int
+    files_stay: bool = False
+
+    def __str__(self) -> str:
+        """Describe the step for logs and error messages."""
+        return f"remove VLAN {self.vlan}"
+
+
+@dataclass(frozen=True, slots=True)
+class BuildSegment:
+    """Create a cluster's tagged interface and bridge, or correct their faults."""
+
+    segment: Segment
+    faults: tuple[str, ...] = ()
+
+    @property
+    def cluster(self) -> str:
+        """The cluster's id."""
+        return self.segment.id
+
+    def __str__(self) -> str:
+        """Describe the step for logs and error messages."""
+        how = ", untagged" if self.segment.untagged else ""
+        faults = f" ({', '.join(self.faults)})" if self.faults else ""
+        return f"build VLAN {self.segment.vlan} on {self.segment.port}{how}{faults}"
+
+
+@dataclass(frozen=True, slots=True)
+class FilterGuests:
+    """Replace the host's filters, because the ports of a cluster's guests or devices have no correct filters.
+
+    ``ports`` are the ports of all guests and devices of the host. ``cluster`` is "" if filters of former guests are
+    the only difference.
+    """
+
+    cluster: str
+    ports: tuple[FilteredPort, ...]
+    faults: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """Describe the step for logs and error messages."""
+        faults = f" ({', '.join(self.faults)})" if self.faults else ""
+        guests = sum(isinstance(port, GuestPort) for port in self.ports)
+        devices = f" and {count_of(len(self.ports) - guests, 'VPN port')}" if guests < len(self.ports) else ""
+        return f"filter the frames of {count_of(guests, 'guest')}{devices}{faults}"
+
+
+@dataclass(frozen=True, slots=True)
+class StartGuest:
+    """Start a guest on its cluster's bridge."""
+
+    segment: Segment
+    guest: GuestWanted
+
+    @property
+    def cluster(self) -> str:
+        """The id of the guest's cluster, which is the segment's cluster or a member of that cluster's network."""
+        return self.guest.cluster or self.segment.id
+
+    def __str__(self) -> str:
+        """Describe the step for logs and error messages."""
+        return f"start {self.guest.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class WritePeerFiles:
+    """Replace the files by which a running guest knows the other guests of its network."""
+
+    segment: Segment
+    guest: GuestWanted
+
+    @property
+    def cluster(self) -> str:
+        """The id of the guest's cluster, as in `StartGuest`."""
+        return self.guest.cluster or self.segment.id
+
+    def __str__(self) -> str:
+        """Describe the step for logs and error messages."""
+        return f"write the names of {count_of(len(self.segment.peers), 'guest')} for {self.guest.name}"
+
+
+Step = (
+    StopGuests
+    | RemoveSegment
+    | BuildSegment
+    | FileServerStep
+    | FilterGuests
+    | NamespaceStep
+    | RouteOutside
+    | ServeGuests
+    | SshStep
+    | StartGuest
+    | StopServing
+    | VpnStep
+    | WritePeerFiles
+)
