@@ -38,7 +38,7 @@ CLUSTERS, RUNNING, READINGS = 200, 12, 3
 CHECK_S, TIMEOUT_S = 2, 400
 IMPORTS = (
     *("virtcloud.cli", "ssl", "httpx", "pydantic", "yaml", "libvirt", "pyroute2"),
-    *("virtcloud.agent.bootstrap", "virtcloud.agent.local_host"),
+    *("virtcloud.agent.bootstrap", "virtcloud.agent.host_bootstrap"),
 )
 SHARE_NAMES = {"virtcloud.cli": "click"}
 SHARES = """

@@ -1,6 +1,6 @@
 """The composition root of the agent: reads the settings, builds the agent from its parts, and runs it.
 
-Importing this module imports neither pyroute2 nor libvirt. `virtcloud.agent.local_host` imports both.
+Importing this module imports neither pyroute2 nor libvirt. `virtcloud.agent.host_bootstrap` imports both.
 """
 
 import fcntl
@@ -204,18 +204,15 @@ def _reconcile(element: Name, settings: AgentSettings, stop: StopSignal, supervi
         reduce_memory()
         job_sbf = sbf.with_timeout(JOB_SOCKET_SBF_TIMEOUT_S)
         with serve_job_socket(element, settings, job_sbf, reconciler.wake, socket_adapters, supervisor.start):
-            sessions.start(supervisor.start)
-            reporter.start(supervisor.start)
-            use_reporter.start(supervisor.start)
-            monitor.start(supervisor.start)
+            threads = sessions, reporter, use_reporter, monitor
+            for thread in threads:
+                thread.start(supervisor.start)
             log.info("started", element=element, sbf=settings.sbf, socket=settings.socket)
             supervisor.report_ready()
             reconciler.run()
             supervisor.report_stopping()
-            sessions.stop()
-            reporter.stop()
-            use_reporter.stop()
-            monitor.stop()
+            for thread in threads:
+                thread.stop()
 
 
 def _make_pause(stop: StopSignal, supervisor: ThreadSupervisor) -> Callable[[float], None]:
@@ -272,6 +269,6 @@ def _lock_state_folder(state: Path) -> Iterator[None]:
 
 def _import_adapters() -> ModuleType:
     try:
-        return import_module("virtcloud.agent.local_host")
+        return import_module("virtcloud.agent.host_bootstrap")
     except ImportError as error:
         raise BadInput(MISSING_EXTRA.format(missing=error.name)) from error

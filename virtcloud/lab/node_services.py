@@ -189,7 +189,7 @@ def libvirtd_service() -> NodeService:
 
 def agent_service() -> NodeService:
     """Return a host's agent. Each agent would otherwise import the libraries of its first call to SBF again."""
-    imports = ("virtcloud.agent.local_host", "httpcore", "encodings.idna")
+    imports = ("virtcloud.agent.host_bootstrap", "httpcore", "encodings.idna")
     argv = ("virtcloud-agent", "--config", AGENT_FILE)
     return NodeService("agent", argv, module="virtcloud.agent.bootstrap", imports=imports, ready=f"unix:{AGENT_SOCKET}")
 

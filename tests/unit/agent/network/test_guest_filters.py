@@ -20,7 +20,7 @@ from guest_attacks import (
     build_switch_attacks,
 )
 
-from virtcloud.agent.local_host import _open_filters
+from virtcloud.agent.host_bootstrap import _open_filters
 from virtcloud.agent.network import names, nftables
 from virtcloud.agent.network.guest_filters import (
     BROADCASTS_PER_S,
