@@ -15,7 +15,8 @@ from benchmarks.measurement import Measurement
 from sbf_service.bootstrap import SbfService, build_service
 from sbf_service.settings import ServiceSettings
 from sbf_service.store.cluster_creation import put_cluster
-from sbf_service.store.elements import confirm_revision, make_element_views
+from sbf_service.store.confirmations import confirm_revision
+from sbf_service.store.elements import make_element_views
 from sbf_service.store.pools import put_pool
 from sbf_service.store.topology import put_topology
 from virtcloud.model.cluster import ClusterRequest

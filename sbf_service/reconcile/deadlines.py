@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Protocol
 
 from sbf_service.settings import ServiceTiming
-from sbf_service.store.elements import record_error
+from sbf_service.store.error_reports import record_error
 from sbf_service.store.leases import find_stale_agents
 from sbf_service.store.transitions import apply_due_transitions, find_due_transitions
 from sbf_service.store.unit_of_work import Store

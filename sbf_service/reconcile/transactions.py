@@ -15,7 +15,8 @@ from sbf_service.log import get_log
 from sbf_service.reconcile.device_task import DeviceReading, ReconcileTask
 from sbf_service.reconcile.task import read_task
 from sbf_service.settings import ServiceTiming
-from sbf_service.store.elements import ElementClusterErrors, confirm_revision, record_error, reset_confirmation
+from sbf_service.store.confirmations import ElementClusterErrors, confirm_revision, reset_confirmation
+from sbf_service.store.error_reports import record_error
 from sbf_service.store.leases import acquire_lease, holds_lease, release_lease, release_leases_of, renew_lease
 from sbf_service.store.observed_state import record_failed_save, record_pending_save, record_saved
 from sbf_service.store.pools import find_clusters_of_vlans

@@ -16,7 +16,7 @@ from pydantic import SecretStr
 from sbf_fakes.http_calls import app_of
 from sbf_fakes.world import World, make_world, spec
 
-from sbf_service.store import elements, guest_power
+from sbf_service.store import error_reports, guest_power
 from virtcloud.agent.job_socket import job_records
 from virtcloud.agent.network.address_probe import IpAddress
 from virtcloud.agent.settings import AgentSettings
@@ -206,7 +206,7 @@ def test_the_answer_contains_the_error_of_an_element(world: World, host: Agent) 
     world.converge_switches()
     world.confirm("brno-h1", world.element("brno-h1").wanted_revision)
     with world.store.change(who="brno-h2") as unit:
-        elements.record_error(unit, "brno-h2", "image debian\nis missing", timedelta(60))
+        error_reports.record_error(unit, "brno-h2", "image debian\nis missing", timedelta(60))
     assert state(host) == ("waiting", ["host brno-h2 at brno has not confirmed (image debian is missing)"])
 
 

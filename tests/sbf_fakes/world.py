@@ -22,7 +22,7 @@ from sbf_service.domain.idempotency import AttemptFence
 from sbf_service.reconcile.transactions import read_device_statuses
 from sbf_service.reconcile.worker import ReconcileOutcome
 from sbf_service.settings import ServiceSettings
-from sbf_service.store import clusters, elements
+from sbf_service.store import clusters, confirmations, elements
 from sbf_service.store.cluster_creation import PutResult, put_cluster
 from sbf_service.store.pools import make_site_view, put_pool
 from sbf_service.store.tables import AuditRow
@@ -258,7 +258,7 @@ class World:
 
     def confirm(self, name: str, revision: int) -> None:
         with self.store.change(who=name) as unit:
-            elements.confirm_revision(unit, name, revision, self.service.settings.timing.drain)
+            confirmations.confirm_revision(unit, name, revision, self.service.settings.timing.drain)
 
     def sweep(self) -> None:
         self.service.scheduler.sweep.run()

@@ -19,7 +19,8 @@ from sbf_fakes.world import SITES, World, spec, three_edges
 
 from sbf_service.store.cluster_queries import find_clusters, read_networks
 from sbf_service.store.clusters import ClusterPage, list_clusters
-from sbf_service.store.elements import read_wanted_revision, reset_confirmation
+from sbf_service.store.confirmations import reset_confirmation
+from sbf_service.store.elements import read_wanted_revision
 from sbf_service.store.leases import release_leases_of
 from sbf_service.store.tables import ClusterRow
 from virtcloud.model.cluster import ENDED_STATES, LEAVING_STATES, ClusterSpec, ClusterState

@@ -20,7 +20,7 @@ from sbf_service.domain.ownership import make_vlan_name
 from sbf_service.reconcile import transactions
 from sbf_service.reconcile.device_task import DeviceReading, ReconcileTask
 from sbf_service.reconcile.transactions import LeaseLostError, StoreWorkerTransactions, WorkerTransactions
-from sbf_service.store import elements, leases
+from sbf_service.store import confirmations, error_reports, leases
 from sbf_service.store.allocation import NEVER_USED
 from sbf_service.store.cluster_creation import put_cluster
 from sbf_service.store.leases import record_agent_heartbeat
@@ -122,14 +122,14 @@ class StorePair:
         self.memory.record_error(name, reachable=reachable)
         with self.real.store.change() as unit:
             drain = self.real.service.settings.timing.drain
-            elements.record_error(unit, name, "no answer", drain, reachable=reachable)
+            error_reports.record_error(unit, name, "no answer", drain, reachable=reachable)
         return None, None
 
     def reset_confirmation(self) -> tuple[Outcome, Outcome]:
         name = self.element()
         self.memory.reset_confirmation(name)
         with self.real.store.change() as unit:
-            elements.reset_confirmation(unit, name, "restarted", self.real.service.settings.timing.drain)
+            confirmations.reset_confirmation(unit, name, "restarted", self.real.service.settings.timing.drain)
         return None, None
 
     def increment_revisions(self) -> tuple[Outcome, Outcome]:

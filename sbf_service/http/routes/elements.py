@@ -15,7 +15,7 @@ from sbf_service.http.auth.authorization import Caller, CurrentCaller, CurrentSe
 from sbf_service.http.operations import After, Operation, Wait, wait_until_newer
 from sbf_service.http.problems import problem_responses
 from sbf_service.reconcile.on_demand import OnDemandReader
-from sbf_service.store import elements
+from sbf_service.store import confirmations, elements, error_reports
 from sbf_service.store.capacity import record_capacity
 from sbf_service.store.cluster_dry_run import compute_element_difference
 from sbf_service.store.leases import record_agent_heartbeat
@@ -92,8 +92,8 @@ def confirm_element(name: Name, confirmation: Confirmation, caller: CurrentCalle
     Incomplete clusters, and clusters that could not be removed, are excepted.
     """
     with _change_by_agent(service, caller, name) as unit:
-        errors = elements.describe_exceptions(unit, name, confirmation.incomplete, confirmation.remaining)
-        elements.confirm_revision(unit, name, confirmation.revision, service.settings.timing.drain, errors=errors)
+        errors = error_reports.describe_exceptions(unit, name, confirmation.incomplete, confirmation.remaining)
+        confirmations.confirm_revision(unit, name, confirmation.revision, service.settings.timing.drain, errors=errors)
 
 
 @router.post("/{name}/trouble", status_code=HTTPStatus.NO_CONTENT, responses=AGENT_PROBLEMS)
@@ -101,7 +101,7 @@ def report_trouble(name: Name, report: ElementErrorReport, caller: CurrentCaller
     """Report why a host or gateway cannot reach the wanted state of a revision."""
     drain = service.settings.timing.drain
     with _change_by_agent(service, caller, name) as unit:
-        elements.record_agent_error(unit, name, report.message, report.clusters, drain)
+        error_reports.record_agent_error(unit, name, report.message, report.clusters, drain)
         fail_refused_clusters(unit, name, report.refused, drain)
 
 
@@ -110,7 +110,7 @@ def report_drift(name: Name, confirmation: Confirmation, caller: CurrentCaller, 
     """Report that a host or gateway differs from the revision that it confirmed."""
     with _change_by_agent(service, caller, name) as unit:
         reason = f"the agent found a difference from revision {confirmation.revision}"
-        elements.reset_confirmation(unit, name, reason, service.settings.timing.drain)
+        confirmations.reset_confirmation(unit, name, reason, service.settings.timing.drain)
 
 
 @contextmanager

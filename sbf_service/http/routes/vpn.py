@@ -24,7 +24,7 @@ from sbf_service.http.problems import problem_responses
 from sbf_service.http.routes.clusters import IdQuery, KeyPath, UserPath
 from sbf_service.store import vpn_profiles, vpn_users
 from sbf_service.store.clusters import get_cluster, require_cluster
-from sbf_service.store.elements import confirmation_topic
+from sbf_service.store.confirmations import confirmation_topic
 from sbf_service.store.leases import record_agent_heartbeat
 from sbf_service.store.unit_of_work import Unit
 from sbf_service.store.vpn_profiles import NewDevice

@@ -6,7 +6,7 @@ import pytest
 from sbf_fakes.http_calls import ask, problem
 from sbf_fakes.world import EVPN, World, spec, three_edges
 
-from sbf_service.store.elements import record_error
+from sbf_service.store.error_reports import record_error
 from sbf_service.store.quarantine import declare_clean
 from sbf_service.store.transitions import fail_refused_clusters
 from virtcloud.model.access import Role

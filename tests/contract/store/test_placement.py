@@ -9,7 +9,7 @@ from sbf_fakes.world import World, spec
 from sbf_service.domain.placement import Overcommit
 from sbf_service.store.capacity import record_capacity
 from sbf_service.store.cluster_creation import put_cluster
-from sbf_service.store.elements import record_error
+from sbf_service.store.error_reports import record_error
 from sbf_service.store.quotas import put_quota
 from virtcloud.model.access import AdmissionRule, QuotaLimits, Role
 from virtcloud.model.cluster import ClusterRequest, ClusterSpec

@@ -1,0 +1,85 @@
+"""The error reports of elements: errors that concern a whole element, and errors of single clusters."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+
+from sbf_service.domain.error_report import NO_CLUSTER_ERRORS, format_cluster_errors
+from sbf_service.store.cluster_queries import (
+    UNSETTLED,
+    find_clusters,
+    has_placement_on,
+    split_ids,
+)
+from sbf_service.store.confirmations import MAX_ERROR_CHARACTERS, ElementClusterErrors, reset_confirmation
+from sbf_service.store.network_routers import replace_routers
+from sbf_service.store.revisions import require_element
+from sbf_service.store.tables import ClusterRow
+from sbf_service.store.transitions import apply_due_transitions, increment_versions
+from sbf_service.store.unit_of_work import Unit, record_audit
+from virtcloud.model.element import ElementKind
+from virtcloud.model.values import Name
+
+
+def record_error(  # noqa: PLR0913 - the parts of an error report
+    unit: Unit,
+    name: str,
+    message: str,
+    drain_deadline: timedelta,
+    *,
+    reachable: bool = True,
+    clusters: Mapping[str, str] = NO_CLUSTER_ERRORS,
+) -> bool:
+    """Record the error report of an element; idempotent. Return whether the report is new.
+
+    If the element is not ``reachable``, active clusters become degraded. ``clusters`` maps cluster IDs to errors that
+    each concern a single cluster.
+    """
+    row = require_element(unit, name)
+    text, of_clusters = message[:MAX_ERROR_CHARACTERS], format_cluster_errors(clusters, MAX_ERROR_CHARACTERS)
+    if (row.trouble, row.troubles, row.reachable) == (text, of_clusters, reachable):
+        return False
+    row.trouble, row.troubles, row.reachable = text, of_clusters, reachable
+    unit.session.flush()
+    if not reachable and row.kind == ElementKind.GATEWAY:
+        replace_routers(unit, Name(name))
+    record_audit(unit, "element_trouble", element=name, why=text)
+    increment_versions(unit, has_placement_on(name))
+    apply_due_transitions(unit, drain_deadline, has_placement_on(name))
+    return True
+
+
+def record_agent_error(
+    unit: Unit, name: str, message: str, clusters: Mapping[str, str], drain_deadline: timedelta
+) -> bool:
+    """Record the error report of an agent. Return whether the report is new.
+
+    If the agent was stale, its earlier confirmations are reset, because its host may have restarted.
+    """
+    if not require_element(unit, name).reachable:
+        reset_confirmation(unit, name, "the agent was stale and now reports an error", drain_deadline)
+    return record_error(unit, name, message, drain_deadline, clusters=clusters)
+
+
+def describe_exceptions(
+    unit: Unit, name: str, incomplete: Mapping[str, str] | None, remaining: Mapping[str, str] | None
+) -> ElementClusterErrors | None:
+    """Return the exceptions from a host's confirmation as the report of the host; None for no exceptions.
+
+    ``incomplete`` maps cluster IDs to what the clusters still wait for, and ``remaining`` to errors of their removal.
+    """
+    texts = {**(incomplete or {}), **(remaining or {})}
+    if not texts:
+        return None
+    keys = {
+        row.id: row.key
+        for ids in split_ids(texts)
+        for row in find_clusters(unit, ClusterRow.id.in_(ids), UNSETTLED, has_placement_on(name))
+    }
+    clusters = {cluster: text for cluster, text in texts.items() if cluster in keys}
+    message = "; ".join(f"cluster {keys.get(cluster, cluster)}: {text}" for cluster, text in texts.items())
+    return ElementClusterErrors(
+        message[:MAX_ERROR_CHARACTERS],
+        clusters,
+        blocked=frozenset(clusters.keys() & (incomplete or {}).keys()),
+        remaining=frozenset(clusters.keys() & (remaining or {}).keys()),
+    )
