@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
 
@@ -45,44 +46,33 @@ def make_metrics() -> ServiceMetrics:
     """Create metrics with a separate registry, so that one process can run several services."""
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
+    counter, histogram = partial(Counter, registry=registry), partial(Histogram, registry=registry)
     return ServiceMetrics(
         registry,
-        Counter(
-            "virtcloud_converges",
-            "Attempts to reconcile a switch or a provider edge.",
-            ("platform", "outcome"),
-            registry=registry,
+        reconciliations=counter(
+            "virtcloud_converges", "Attempts to reconcile a switch or a provider edge.", ("platform", "outcome")
         ),
-        Histogram(
+        reconciliation_seconds=histogram(
             "virtcloud_converge_seconds",
             "Duration of an attempt to reconcile a switch or a provider edge, in seconds.",
             ("platform",),
             buckets=RECONCILE_BUCKETS,
-            registry=registry,
         ),
-        Histogram(
+        request_seconds=histogram(
             "virtcloud_request_seconds",
             "Duration of calls of the HTTP API without long polls, in seconds.",
             ("method", "route", "status"),
             buckets=REQUEST_BUCKETS,
-            registry=registry,
         ),
-        Counter(
-            "virtcloud_denied",
-            "Denied calls, by the problem document of the answer.",
-            ("problem",),
-            registry=registry,
-        ),
-        Counter(
+        denials=counter("virtcloud_denied", "Denied calls, by the problem document of the answer.", ("problem",)),
+        outside_connections=counter(
             "virtcloud_outside_connections",
             "Connections of guests to destinations outside, as gateways reported them.",
             ("gateway", "destination"),
-            registry=registry,
         ),
-        Counter(
+        outside_bytes=counter(
             "virtcloud_outside_bytes",
             "Bytes of guests to (sent) and from (received) destinations outside, as gateways reported them.",
             ("gateway", "destination", "direction"),
-            registry=registry,
         ),
     )

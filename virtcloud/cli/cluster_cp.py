@@ -1,7 +1,7 @@
 """``virtcloud cluster cp``: copies of files and folders to and from the guests of a cluster."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
@@ -67,13 +67,17 @@ def cp(  # noqa: PLR0913 - click passes each option by its name
             failed = copy.run(places, target)
         except KeyboardInterrupt:
             groups.exit_interrupted(context, "interrupted; files of unfinished copies were not changed")
+    _report(copy.guests, failed, "to" if isinstance(target, GuestPlace) else "from", as_json=as_json)
+
+
+def _report(guests: Collection[str], failed: GuestsFailed | None, direction: str, *, as_json: bool) -> None:
+    """Print the outcome of a copy. Raise the error if the copy of a guest failed."""
     if as_json:
-        click.echo(json.dumps({name: failed.failures.get(name) if failed else None for name in copy.guests}, indent=2))
+        click.echo(json.dumps({name: failed.failures.get(name) if failed else None for name in guests}, indent=2))
     if failed:
         raise failed
     if not as_json:
-        direction = "to" if isinstance(target, GuestPlace) else "from"
-        click.echo(f"copied {direction} {count_of(len(copy.guests), 'guest')}", err=True)
+        click.echo(f"copied {direction} {count_of(len(guests), 'guest')}", err=True)
 
 
 def _parse_target(destination: str) -> GuestPlace | Path:

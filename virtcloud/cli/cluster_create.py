@@ -223,14 +223,19 @@ def create(  # noqa: PLR0913 - click passes each option by its name
     )
     if as_json:
         printing.print_json(created.view)
-    elif seconds is None:
-        click.echo(f"cluster {key} is {created.state}; wait for it: virtcloud cluster wait {key}")
     else:
-        click.echo(
-            f"cluster {key} is active after {seconds:.1f} s: {printing.format_vlans(created.view)}; "
-            f"lease ends {format_lease_end(created.view)}"
-        )
+        click.echo(_describe_created(created, seconds))
     _warn_of_unreachable_sites(client, created.view)
+
+
+def _describe_created(created: Cluster, seconds: float | None) -> str:
+    """Return the line about a created cluster. ``seconds`` is the time until it was active, or None without waiting."""
+    if seconds is None:
+        return f"cluster {created.key} is {created.state}; wait for it: virtcloud cluster wait {created.key}"
+    return (
+        f"cluster {created.key} is active after {seconds:.1f} s: {printing.format_vlans(created.view)}; "
+        f"lease ends {format_lease_end(created.view)}"
+    )
 
 
 def _create(client: Client, key: str, spec: ClusterSpec, attempt: int | None) -> Cluster:

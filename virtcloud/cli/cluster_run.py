@@ -4,7 +4,8 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import IO, Any, Literal
 
 import click
@@ -116,19 +117,26 @@ def run(  # noqa: PLR0913 - click passes each option by its name
     """
     wanted = make_command(" ".join(command), sys.stdin.buffer.read() if use_stdin else None)
     output = None if as_json else PrefixedOutput(sys.stdout.buffer, sys.stderr.buffer)
+    sink, check = (output.open_sink, output.require_reader) if output else (None, None)
     with open_logins(open_client(context).sbf, key) as logins:
         found = find_batch_logins(logins, SshOptions(user, identity, options, through), split_names(guests))
-        sink, check = (output.open_sink, output.require_reader) if output else (None, None)
-        try:
+        with _exit_when_interrupted(context):
             results = run_commands(found, wanted, sink, jobs, timeout, check, wait)
-        except KeyboardInterrupt:
-            groups.exit_interrupted(context, "interrupted; the command was ended on all guests")
-        except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # otherwise Python reports the lost pipe at its end
-            context.exit(groups.EXIT_FAILED)
     if not output:
         click.echo(json.dumps({name: _document(result) for name, result in results.items()}, indent=2))
     require_success(results)
+
+
+@contextmanager
+def _exit_when_interrupted(context: click.Context) -> Iterator[None]:
+    """Exit the command if the block is interrupted, or if nobody reads the output any longer."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        groups.exit_interrupted(context, "interrupted; the command was ended on all guests")
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # otherwise Python reports the lost pipe at its end
+        context.exit(groups.EXIT_FAILED)
 
 
 def _document(result: GuestResult) -> Mapping[str, object]:
