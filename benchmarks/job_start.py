@@ -58,42 +58,19 @@ def run() -> Iterator[Measurement]:
         print(f"job_start: not measured: {error}", flush=True)  # noqa: T201 - a command's output
         return
     plain, with_cluster = [plain_start for plain_start, _ in pairs], [cluster_start for _, cluster_start in pairs]
-    yield Measurement(
-        "a job without a cluster, qsub to first line",
-        _median(plain, lambda start: start.first_line - start.called),
-        "s",
-    )
-    yield Measurement(
-        "a job with a cluster, qsub to first line",
-        _median(with_cluster, lambda start: start.first_line - start.called),
-        "s",
-    )
-    yield Measurement("qsub without a cluster", _median(plain, lambda start: start.submitted - start.called), "s")
-    yield Measurement("qsub with a cluster", _median(with_cluster, lambda start: start.submitted - start.called), "s")
-    yield Measurement(
-        "submitted to claimed: PBS allocates hosts",
-        _median(with_cluster, lambda start: start.claimed - start.submitted),
-        "s",
-    )
-    yield Measurement(
-        "claimed to active: switches, bridges, guests",
-        _median(with_cluster, lambda start: start.active - start.claimed),
-        "s",
-    )
-    yield Measurement(
-        "active to passed: guests answer, start barrier",
-        _median(with_cluster, lambda start: start.passed - start.active),
-        "s",
-    )
-    yield Measurement(
-        "passed to first line: PBS starts it", _median(with_cluster, lambda start: start.first_line - start.passed), "s"
-    )
+    for name, starts, part in (
+        ("a job without a cluster, qsub to first line", plain, lambda start: start.first_line - start.called),
+        ("a job with a cluster, qsub to first line", with_cluster, lambda start: start.first_line - start.called),
+        ("qsub without a cluster", plain, lambda start: start.submitted - start.called),
+        ("qsub with a cluster", with_cluster, lambda start: start.submitted - start.called),
+        ("submitted to claimed: PBS allocates hosts", with_cluster, lambda start: start.claimed - start.submitted),
+        ("claimed to active: switches, bridges, guests", with_cluster, lambda start: start.active - start.claimed),
+        ("active to passed: guests answer, start barrier", with_cluster, lambda start: start.passed - start.active),
+        ("passed to first line: PBS starts it", with_cluster, lambda start: start.first_line - start.passed),
+    ):
+        yield Measurement(name, median(map(part, starts)), "s")
     differences = ((second.first_line - second.called) - (first.first_line - first.called) for first, second in pairs)
     yield Measurement("virtcloud's part: with a cluster minus without", median(differences), "s", 3)
-
-
-def _median(starts: list[Start], part: Callable[[Start], float]) -> float:
-    return median(part(start) for start in starts)
 
 
 @contextmanager
