@@ -487,9 +487,12 @@ def test_a_running_jobs_files_are_restored_after_a_reboot(world: World, live: Ca
     host = live()
     active(world, host)
     host.ask("state", JOB)
+    hosts = host.settings.jobs / JOB / "hosts"
+    before = hosts.read_text()
     shutil.rmtree(host.settings.jobs)
-    host = live(AWAY)
-    until((host.settings.jobs / JOB / "hosts").exists)
+    live(AWAY)
+    until(lambda: hosts.exists() and hosts.read_text() != "")
+    assert hosts.read_text() == before
 
 
 def test_a_removal_completes_after_a_full_disk_has_room(

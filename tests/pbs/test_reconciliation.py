@@ -24,6 +24,11 @@ def actions(pbs: LabPbs) -> list[tuple[str, str]]:
     return [(action.what, str(action.cluster)) for action in report.deeds]
 
 
+def expect_action(stage: ScenarioStage, batch: LabPbs, what: str, cluster: str) -> None:
+    """Wait until the reconciler reports an action. Raise an error after a timeout."""
+    stage.await_that(lambda: (what, cluster) in actions(batch), "the action in the report")
+
+
 def test_only_clusters_of_missing_jobs_are_ended(stage: ScenarioStage, batch: LabPbs) -> None:
     """The server does not know job 999999. Cluster 999998 was created by an operator, not by a hook."""
     job = stage.submit(script=FOREVER)
@@ -36,7 +41,7 @@ def test_only_clusters_of_missing_jobs_are_ended(stage: ScenarioStage, batch: La
         hook.put_cluster(f"999999.{server}", ClusterRequest(spec=spec, attempt=1))
     client.put_cluster(f"999998.{server}", ClusterRequest(spec=spec, attempt=1))
     stage.await_released(f"999999.{server}")
-    stage.await_that(lambda: ("ended", f"999999.{server}") in actions(batch), "the action in the report")
+    expect_action(stage, batch, "ended", f"999999.{server}")
     assert stage.await_active(job).attempt == 1
     assert client.cluster(f"999998.{server}").state is ClusterState.ACTIVE
     client.delete_cluster(f"999998.{server}")
@@ -61,7 +66,7 @@ def test_a_forced_deletion_during_an_outage_leaves_nothing(stage: ScenarioStage,
             lambda: (one := stage.cluster(job)) is not None and one.state in {ClusterState.DRAINING, *ENDED_STATES},
             "the cluster to end",
         )
-        stage.await_that(lambda: ("ended", job) in actions(batch), "the action in the report")
+        expect_action(stage, batch, "ended", job)
     finally:
         stage.machines.start_host(host)
     stage.await_released(job)
@@ -77,7 +82,7 @@ def test_a_run_lost_in_begin_loses_its_cluster(stage: ScenarioStage, batch: LabP
         await_fault()
         stage.await_queued(job, "Not enough free nodes available")
         stage.await_released(job)
-        stage.await_that(lambda: ("ended", job) in actions(batch), "the action in the report")
+        expect_action(stage, batch, "ended", job)
         stage.await_clean()
         stage.force_delete(job)
 
@@ -89,6 +94,6 @@ def test_a_walltime_extended_during_an_outage_extends_the_lease(stage: ScenarioS
     batch.root("qalter", "-l", "walltime=20:00:00", job)
     stage.world.start_sbf()
     stage.await_that(lambda: stage.await_active(job).lease_ends - before > timedelta(hours=15), "a longer lease")
-    stage.await_that(lambda: ("extended", job) in actions(batch), "the action in the report")
+    expect_action(stage, batch, "extended", job)
     stage.batch.delete(job)
     stage.await_released(job)

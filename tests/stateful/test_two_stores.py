@@ -337,8 +337,8 @@ def empty_reading(task: ReconcileTask) -> DeviceReading:
     return task.interpret(empty)
 
 
-def run_and_compare(stores: StorePair, count: int) -> None:
-    """Run ``count`` random actions in both stores. After each action, the rows of both stores must be equal."""
+def assert_equal_rows(stores: StorePair, count: int) -> None:
+    """Run ``count`` random actions in both stores. Assert after each action that both stores have equal rows."""
     log: list[str] = []
     for _ in range(count):
         log.append(stores.step())
@@ -351,7 +351,7 @@ def run_and_compare(stores: StorePair, count: int) -> None:
 def test_both_stores_have_equal_rows_after_every_action(tmp_path: Path, seed: int) -> None:
     """Half of the seeds use sites with provider edges."""
     stores = StorePair(tmp_path, seed, WITH_EDGES if seed % 2 else TOPOLOGY)
-    run_and_compare(stores, 100)
+    assert_equal_rows(stores, 100)
     stores.real.close()
 
 
@@ -392,5 +392,5 @@ def test_a_bug_planted_in_the_real_store_is_found(tmp_path: Path, monkeypatch: p
     plant(monkeypatch, *BUGS[bug])
     stores = StorePair(tmp_path, 0, TOPOLOGY)
     with pytest.raises(AssertionError):
-        run_and_compare(stores, 400)
+        assert_equal_rows(stores, 400)
     stores.real.close()

@@ -85,8 +85,12 @@ def test_a_released_lease_is_not_renewed(world: World) -> None:
 
 
 def test_the_threads_end_with_the_last_conversation(world: World) -> None:
+    def renewal_threads() -> list[str]:
+        return [thread.name for thread in threading.enumerate() if thread.name.startswith("leases-")]
+
     world.converge(SW1)
-    wait_until(lambda: not [thread.name for thread in threading.enumerate() if thread.name.startswith("leases-")])
+    wait_until(lambda: not renewal_threads())
+    assert renewal_threads() == []
 
 
 @dataclass

@@ -64,11 +64,11 @@ def test_the_index_finds_the_vlan_id_of_the_rule(world: World, seed: int) -> Non
         return excluded
 
     randomise_pools(world, random)
-    compare_query_with_rule(world, reserved)
+    assert_query_equals_rule(world, reserved)
 
 
-def compare_query_with_rule(world: World, reserved: ReservedVlans) -> None:
-    """Check that query and rule agree for all combinations of sites, with and without translation."""
+def assert_query_equals_rule(world: World, reserved: ReservedVlans) -> None:
+    """Assert that query and rule find the same VLAN IDs for all combinations of sites, with and without translation."""
     with world.store.read() as unit:
         all_sites = world.topology().sites
         for sites in (list(group) for count in (1, 2, 3) for group in combinations(all_sites, count)):
@@ -88,7 +88,7 @@ def test_a_vlan_id_far_down_the_index_is_found(world: World, seed: int) -> None:
         world.put_pool(site, random.choice(LARGE_POOLS))
     with world.store.change() as unit:
         unit.session.execute(update(FreeVlanRow), list(random_release_times(unit, random)))
-    compare_query_with_rule(world, lambda _device: VlanSet())
+    assert_query_equals_rule(world, lambda _device: VlanSet())
 
 
 def random_release_times(unit: Unit, random: Random) -> Iterator[dict[str, object]]:

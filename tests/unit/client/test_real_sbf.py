@@ -149,6 +149,8 @@ def test_a_failed_cluster_has_its_reason(api: Client, service: SbfClient) -> Non
 
 def test_deleting_an_unknown_cluster_succeeds(api: Client) -> None:
     api.delete("never", wait=True)
+    with pytest.raises(NotFound):
+        api.get("never")
 
 
 def test_the_end_of_a_block_keeps_a_later_cluster(api: Client) -> None:

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from old_python import assert_syntax_of_python_3_6
 
 import pbs_hooks.openpbs.hooks
 from pbs_hooks.bundle import bundle_hook, bundle_program
@@ -15,12 +16,12 @@ FILES = sorted(Path(pbs_hooks.openpbs.hooks.__file__).parent.glob("*.py"))
 
 @pytest.mark.parametrize("file", FILES, ids=[file.name for file in FILES])
 def test_hook_modules_have_the_syntax_of_python_3_6(file: Path) -> None:
-    ast.parse(file.read_text(), feature_version=(3, 6))
+    assert_syntax_of_python_3_6(file.read_text())
 
 
 def test_the_bundle_has_the_syntax_of_python_3_6() -> None:
     for source in _sources(bundle_hook("server")).values():
-        ast.parse(source, feature_version=(3, 6))
+        assert_syntax_of_python_3_6(source)
 
 
 def test_a_bundle_imports_only_the_standard_library_and_itself() -> None:

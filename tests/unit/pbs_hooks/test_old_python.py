@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from old_python import assert_syntax_of_python_3_6
 
 import virtcloud
 
@@ -16,7 +17,7 @@ BUNDLED = (*(part.replace("/", ".") for part in PARTS), "yaml.")  # the bundle c
 
 @pytest.mark.parametrize("file", FILES, ids=[str(file.relative_to(HERE)) for file in FILES])
 def test_modules_have_the_syntax_of_python_3_6(file: Path) -> None:
-    ast.parse(file.read_text(), feature_version=(3, 6))
+    assert_syntax_of_python_3_6(file.read_text())
 
 
 @pytest.mark.parametrize("file", FILES, ids=[str(file.relative_to(HERE)) for file in FILES])

@@ -143,6 +143,7 @@ def test_a_container_with_systemd_gets_the_signal_of_systemd(
 
 def test_stopping_absent_guests_is_success(guests: LocalGuests) -> None:
     guests.ensure_no_guests("a", ("g1", "g2"))
+    assert guests.read() == ((), ())
 
 
 def test_a_foreign_domain_with_the_guests_name_stays_unchanged(

@@ -1,4 +1,3 @@
-import ast
 import os
 import pwd
 import subprocess
@@ -6,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from fake_machine import FakeMounts
+from old_python import assert_syntax_of_python_3_6
 
 from virtcloud.agent.job_access import connect_program, job_files
 from virtcloud.agent.job_access.access import JobAccess
@@ -113,7 +113,7 @@ def test_all_users_can_run_the_python_of_ssh(tmp_path: Path, monkeypatch: pytest
 
 
 def test_the_connect_program_is_valid_python_3_6() -> None:
-    ast.parse(Path(connect_program.__file__).read_text(), feature_version=(3, 6))
+    assert_syntax_of_python_3_6(Path(connect_program.__file__).read_text())
 
 
 def test_ssh_prints_that_no_address_is_free(tmp_path: Path) -> None:

@@ -45,15 +45,22 @@ def purposes(certificate: x509.Certificate) -> list[x509.ObjectIdentifier]:
     return list(certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
 
 
+def is_signed_by(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except InvalidSignature:
+        return False
+    return True
+
+
 def test_all_certificates_are_signed_by_the_authority() -> None:
     authority = parse(make_authority_certificate(SECRET))
-    for certificate in (authority, parse(server().certificate), device()):
-        certificate.verify_directly_issued_by(authority)
+    certificates = (authority, parse(server().certificate), device())
+    assert [is_signed_by(certificate, authority) for certificate in certificates] == [True, True, True]
 
 
 def test_another_secret_is_another_authority() -> None:
-    with pytest.raises(InvalidSignature):
-        device(OTHER).verify_directly_issued_by(parse(make_authority_certificate(SECRET)))
+    assert not is_signed_by(device(OTHER), parse(make_authority_certificate(SECRET)))
 
 
 def test_a_device_cannot_be_a_server() -> None:
