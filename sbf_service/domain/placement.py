@@ -43,15 +43,15 @@ DEFAULT_OVERCOMMIT: Final = Overcommit()
 
 
 @dataclass(frozen=True, slots=True)
-class Resources:
+class ComputeResources:
     """Processors and memory (MiB): of a host, or of the guests on a host."""
 
     cpus: int = 0
     memory_mb: int = 0
 
-    def __add__(self, other: "Resources") -> "Resources":
+    def __add__(self, other: "ComputeResources") -> "ComputeResources":
         """Return the sum."""
-        return Resources(self.cpus + other.cpus, self.memory_mb + other.memory_mb)
+        return ComputeResources(self.cpus + other.cpus, self.memory_mb + other.memory_mb)
 
     def __str__(self) -> str:
         """Return the resources as text for messages."""
@@ -64,18 +64,18 @@ class CandidateHost:
 
     name: Name
     site: Name
-    total: Resources = Resources()
-    used: Resources = Resources()
+    total: ComputeResources = ComputeResources()
+    used: ComputeResources = ComputeResources()
     obstacle: str | None = None
 
-    def count_room(self, needed: Resources) -> int:
+    def count_room(self, needed: ComputeResources) -> int:
         """Return how many guests fit on the host."""
         if self.obstacle is not None:
             return 0
         cpus = (self.total.cpus - self.used.cpus) // needed.cpus
         return max(0, min(cpus, (self.total.memory_mb - self.used.memory_mb) // needed.memory_mb))
 
-    def describe(self, needed: Resources) -> str:
+    def describe(self, needed: ComputeResources) -> str:
         """Return why the host has no room for more guests, as text for messages."""
         room = self.count_room(needed)
         fits = f"room for {count_of(room, 'guest')}, " if room else ""
@@ -83,18 +83,18 @@ class CandidateHost:
         return f"host {self.name}: {reason}"
 
 
-def compute_total(capacity: HostCapacity, overcommit: Overcommit) -> Resources:
+def compute_total(capacity: HostCapacity, overcommit: Overcommit) -> ComputeResources:
     """Return the resources of a host that guests may use."""
     memory = max(0, capacity.memory_mb - overcommit.host_memory_mb)
-    return Resources(int(capacity.cpus * overcommit.cpus), int(memory * overcommit.memory))
+    return ComputeResources(int(capacity.cpus * overcommit.cpus), int(memory * overcommit.memory))
 
 
-def sum_used(specs: Iterable[ClusterSpec]) -> dict[Name, Resources]:
+def sum_used(specs: Iterable[ClusterSpec]) -> dict[Name, ComputeResources]:
     """Return the resources that the guests of these clusters use, by host."""
-    used: dict[Name, Resources] = {}
+    used: dict[Name, ComputeResources] = {}
     for spec in specs:
         for guest in spec.guests:
-            used[guest.host] = used.get(guest.host, Resources()) + Resources(guest.cpus, guest.memory_mb)
+            used[guest.host] = used.get(guest.host, ComputeResources()) + ComputeResources(guest.cpus, guest.memory_mb)
     return used
 
 
@@ -103,7 +103,7 @@ def place_guests(spread: GuestSpread, hosts: Sequence[CandidateHost]) -> tuple[G
 
     Raise NoCapacity if the hosts have too little room. The message explains every host.
     """
-    needed = Resources(spread.cpus, spread.memory_mb)
+    needed = ComputeResources(spread.cpus, spread.memory_mb)
     room = [host.count_room(needed) for host in hosts]
     if sum(room) < spread.count:
         raise NoCapacity(_describe_shortage(spread, hosts, sum(room)))
@@ -113,7 +113,9 @@ def place_guests(spread: GuestSpread, hosts: Sequence[CandidateHost]) -> tuple[G
     return tuple(Guest(name=name, host=host, **keys) for name, host in zip(spread.names, chosen, strict=True))
 
 
-def _distribute(count: int, needed: Resources, hosts: Sequence[CandidateHost], room: Sequence[int]) -> Counter[int]:
+def _distribute(
+    count: int, needed: ComputeResources, hosts: Sequence[CandidateHost], room: Sequence[int]
+) -> Counter[int]:
     """Return the number of guests of each host, by its index.
 
     The heap has one entry for each host with room. The number of guests at a site changes the order of hosts with an
@@ -140,7 +142,7 @@ def _distribute(count: int, needed: Resources, hosts: Sequence[CandidateHost], r
     return placed
 
 
-def _compute_free_share(host: CandidateHost, needed: Resources, guests: int) -> Fraction:
+def _compute_free_share(host: CandidateHost, needed: ComputeResources, guests: int) -> Fraction:
     """Return the free share of the scarcer resource of a host with this many more guests."""
     cpus = host.total.cpus - host.used.cpus - guests * needed.cpus
     memory = host.total.memory_mb - host.used.memory_mb - guests * needed.memory_mb
@@ -148,14 +150,14 @@ def _compute_free_share(host: CandidateHost, needed: Resources, guests: int) -> 
 
 
 def _describe_shortage(spread: GuestSpread, hosts: Sequence[CandidateHost], room: int) -> str:
-    needed = Resources(spread.cpus, spread.memory_mb)
+    needed = ComputeResources(spread.cpus, spread.memory_mb)
     sites = f"at {', '.join(spread.sites)}" if spread.sites else "at all sites"
     wanted = f"expected room for {count_of(spread.count, 'guest')} of {needed} {sites}, got room for {room}"
     remedy = "request fewer or smaller guests, other sites, or wait until clusters end"
     return f"{wanted}: {'; '.join(_describe_hosts(hosts, needed)) or 'there is no host'}: {remedy}"
 
 
-def _describe_hosts(hosts: Sequence[CandidateHost], needed: Resources) -> Iterator[str]:
+def _describe_hosts(hosts: Sequence[CandidateHost], needed: ComputeResources) -> Iterator[str]:
     for host in hosts[:MAX_LISTED_HOSTS]:
         yield host.describe(needed)
     if len(hosts) > MAX_LISTED_HOSTS:

@@ -56,9 +56,9 @@ class SwitchTask(ReconcileTask):
     kept: SwitchWanted
     scope: SwitchScope
 
-    def interpret(self, observed: SwitchObserved) -> "SwitchReading":
+    def interpret(self, observed: SwitchObserved) -> "SwitchTaskReading":
         """Mark VLANs in other use in an observed state. Then compare the observed state with the wanted state."""
-        return SwitchReading(self, mark_foreign_vlans(observed, self.scope.created))
+        return SwitchTaskReading(self, mark_foreign_vlans(observed, self.scope.created))
 
     @staticmethod
     def read_scope(unit: Unit, device: Device, site: Name, wanted: SwitchWanted) -> SwitchScope:
@@ -88,7 +88,7 @@ class SwitchTask(ReconcileTask):
         record_reading(unit, self.name, self.scope.returned, observed)
 
 
-class SwitchReading(DeviceReading):
+class SwitchTaskReading(DeviceReading):
     """A reading of a switch."""
 
     task: SwitchTask
@@ -151,9 +151,9 @@ class EdgeTask(ReconcileTask):
     kept: EdgeWanted
     scope: EdgeScope
 
-    def interpret(self, observed: EdgeObserved) -> "EdgeReading":
+    def interpret(self, observed: EdgeObserved) -> "EdgeTaskReading":
         """Compare an observed state with the wanted state."""
-        return EdgeReading(self, observed)
+        return EdgeTaskReading(self, observed)
 
     @staticmethod
     def read_scope(unit: Unit, device: Device, site: Name, _wanted: EdgeWanted) -> EdgeScope:
@@ -171,7 +171,7 @@ class EdgeTask(ReconcileTask):
         return Backbone(transports, find_edge_peers(topology, name, transports))
 
 
-class EdgeReading(DeviceReading):
+class EdgeTaskReading(DeviceReading):
     """A reading of a provider edge."""
 
     task: EdgeTask

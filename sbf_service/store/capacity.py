@@ -11,8 +11,8 @@ from sbf_service.domain.paths import LiveCluster, find_path_ports
 from sbf_service.domain.placement import (
     DEFAULT_OVERCOMMIT,
     CandidateHost,
+    ComputeResources,
     Overcommit,
-    Resources,
     compute_total,
     place_guests,
     sum_used,
@@ -91,12 +91,12 @@ class _HostReader:
                 yield self._make_candidate(site, host, rows[host.name], used, taken)
 
     def _make_candidate(
-        self, site: Site, host: Host, row: ElementRow, used: Mapping[Name, Resources], taken: Collection[PortRef]
+        self, site: Site, host: Host, row: ElementRow, used: Mapping[Name, ComputeResources], taken: Collection[PortRef]
     ) -> CandidateHost:
         capacity = make_capacity(row)
-        total = Resources() if capacity is None else compute_total(capacity, self.overcommit)
+        total = ComputeResources() if capacity is None else compute_total(capacity, self.overcommit)
         obstacle = self._find_obstacle(host, row, taken)
-        return CandidateHost(host.name, site.name, total, used.get(host.name, Resources()), obstacle)
+        return CandidateHost(host.name, site.name, total, used.get(host.name, ComputeResources()), obstacle)
 
     def _find_obstacle(self, host: Host, row: ElementRow, taken: Collection[PortRef]) -> str | None:
         """Return why the host may not get guests, or None."""

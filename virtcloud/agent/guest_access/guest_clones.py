@@ -16,7 +16,7 @@ from typing import Final, Protocol
 
 from virtcloud.agent import log
 from virtcloud.agent.guest_access.session_listener import find_segment
-from virtcloud.agent.guests.disk_archives import DiskArchive, GuestDisk, open_disk_archive
+from virtcloud.agent.guests.disk_archives import DiskArchive, StoppedGuestDisk, open_disk_archive
 from virtcloud.agent.guests.guest_roots import GuestRoot
 from virtcloud.agent.guests.root_archives import RootArchive, list_key_lines, open_root_archive
 from virtcloud.agent.network import names
@@ -28,7 +28,7 @@ from virtcloud.model.wanted import GuestWanted, Segment, WantedDocument
 
 REPORT_S: Final = 0.5
 """Shortest time in seconds between two lines of progress."""
-CloneSource = GuestRoot | GuestDisk
+CloneSource = GuestRoot | StoppedGuestDisk
 ReserveSource = Callable[[str, str], AbstractContextManager[CloneSource]]
 """Function that reserves the root or disk of a domain and guest for a block, in which the guest does not start."""
 
@@ -138,7 +138,7 @@ class GuestCloner:
     ) -> CatalogueImage:
         with ExitStack() as stack:
             archive: RootArchive | DiskArchive
-            if isinstance(source, GuestDisk):
+            if isinstance(source, StoppedGuestDisk):
                 archive = stack.enter_context(open_disk_archive(self._folder))
                 packing = archive.pack(source, list_key_lines(guest.seed))
             else:

@@ -43,7 +43,7 @@ BlockNode = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class GuestDisk:
+class StoppedGuestDisk:
     """The disk of a stopped virtual machine: the file with the guest's changes, and the image's disk below.
 
     ``size`` is the size of the disk in bytes. ``user`` is a user ID of the guest, which no account of the host has.
@@ -55,7 +55,7 @@ class GuestDisk:
     user: int
 
 
-def find_guest_disk(folder: Path, user: int) -> GuestDisk | None:
+def find_guest_disk(folder: Path, user: int) -> StoppedGuestDisk | None:
     """Return the disk in the folder of a guest, or None if the guest has no disk.
 
     Raise Refused if the image's disk was changed or removed.
@@ -67,7 +67,7 @@ def find_guest_disk(folder: Path, user: int) -> GuestDisk | None:
         if identify_disk(record.disk) != record.image:
             raise Refused(f"{record.disk} has changed since the guest's disk was created: the guest cannot be cloned")
     size = _read_size(record.disk) if record.size_mb is None else record.size_mb * MIB
-    return GuestDisk(folder / DISK, record.disk, size, user)
+    return StoppedGuestDisk(folder / DISK, record.disk, size, user)
 
 
 def _read_size(disk: Path) -> int:
@@ -88,7 +88,7 @@ class DiskArchive(GuestArchive):
         super().__init__(file)
         self._copy = copy
 
-    def pack(self, disk: GuestDisk, texts: Iterable[str]) -> Generator[int]:
+    def pack(self, disk: StoppedGuestDisk, texts: Iterable[str]) -> Generator[int]:
         """Copy a disk, overwrite the ``texts`` in the copy, and compress it. Yield the bytes written so far.
 
         When the caller stops the iteration, qemu-img is killed. Raise Refused if the disk cannot be read, or if there
@@ -153,7 +153,7 @@ def _path(file: IO[bytes]) -> str:
 
 
 def _convert(
-    source: BlockNode, files: Iterable[IO[bytes]], target: IO[bytes], target_format: str, disk: GuestDisk
+    source: BlockNode, files: Iterable[IO[bytes]], target: IO[bytes], target_format: str, disk: StoppedGuestDisk
 ) -> Iterator[int]:
     """Run qemu-img with the guest's user ID. Yield the bytes that the target has. Raise Refused if qemu-img fails.
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from itertools import cycle
 from pathlib import Path
 
-from virtcloud.agent.guests.disk_archives import GuestDisk, find_guest_disk
+from virtcloud.agent.guests.disk_archives import StoppedGuestDisk, find_guest_disk
 from virtcloud.agent.guests.guest_roots import ContainerRoots, GuestRoot
 from virtcloud.agent.guests.id_ranges import CLONE_IDS
 from virtcloud.agent.steps import StepPending
@@ -42,7 +42,7 @@ class RootReservations:
                 self._starting.discard(domain)
 
     @contextmanager
-    def for_reading(self, domain: str, guest: str) -> Iterator[GuestRoot | GuestDisk]:
+    def for_reading(self, domain: str, guest: str) -> Iterator[GuestRoot | StoppedGuestDisk]:
         """Reserve the root or the disk of a stopped guest within the block, in which the guest does not start.
 
         Raise Refused if the guest is reserved, or if it has neither.
@@ -57,7 +57,7 @@ class RootReservations:
             with self._lock:
                 self._read.discard(domain)
 
-    def _find(self, domain: str, guest: str) -> GuestRoot | GuestDisk:
+    def _find(self, domain: str, guest: str) -> GuestRoot | StoppedGuestDisk:
         found = self._roots.find(domain) or find_guest_disk(self._folder / domain, next(self._users))
         if found is None:
             raise Refused(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from virtcloud.agent.guests.disk_archives import GuestDisk, find_guest_disk, open_disk_archive
+from virtcloud.agent.guests.disk_archives import StoppedGuestDisk, find_guest_disk, open_disk_archive
 from virtcloud.agent.guests.guest_disks import ensure_disks
 from virtcloud.agent.guests.images import QemuImage
 from virtcloud.model.errors import Refused
@@ -28,7 +28,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def disk(tmp_path: Path, folder: Path, make_guest: MakeGuest) -> GuestDisk:
+def disk(tmp_path: Path, folder: Path, make_guest: MakeGuest) -> StoppedGuestDisk:
     """The disk of a guest, which wrote to its second MiB. The image's disk (qcow2) has other data."""
     raw, base = tmp_path / "base.raw", tmp_path / "base.qcow2"
     raw.write_bytes(b"image".ljust(4 * MIB, b"\0"))
@@ -49,7 +49,7 @@ def write(disk: Path, data: bytes, position: int) -> None:
     subprocess.run(["qemu-io", "-f", "qcow2", "-c", command, str(disk)], capture_output=True, check=True)  # noqa: S603, S607
 
 
-def clone(disk: GuestDisk, tmp_path: Path, *texts: str) -> bytes:
+def clone(disk: StoppedGuestDisk, tmp_path: Path, *texts: str) -> bytes:
     """Return the content of the cloned disk."""
     with open_disk_archive(tmp_path) as archive:
         list(archive.pack(disk, texts))
@@ -61,12 +61,12 @@ def clone(disk: GuestDisk, tmp_path: Path, *texts: str) -> bytes:
     return raw.read_bytes()
 
 
-def test_a_clone_has_the_data_of_image_and_guest(disk: GuestDisk, tmp_path: Path) -> None:
+def test_a_clone_has_the_data_of_image_and_guest(disk: StoppedGuestDisk, tmp_path: Path) -> None:
     data = clone(disk, tmp_path)
     assert (len(data), data[:5], data[MIB : MIB + 5]) == (4 * MIB, b"image", b"guest")
 
 
-def test_no_line_of_a_key_remains_in_a_clone(disk: GuestDisk, tmp_path: Path) -> None:
+def test_no_line_of_a_key_remains_in_a_clone(disk: StoppedGuestDisk, tmp_path: Path) -> None:
     """Also if a line is at the border of two parts that are read, or if its halves are in different blocks."""
     write(disk.overlay, b"guest".ljust(2 * MIB, b"."), MIB)
     for position in (MIB + 8192, 2 * MIB - 30, 3 * MIB - 70):
@@ -78,7 +78,7 @@ def test_no_line_of_a_key_remains_in_a_clone(disk: GuestDisk, tmp_path: Path) ->
     assert data[MIB : MIB + 5] == b"guest"
 
 
-def test_a_clone_reads_no_file_that_the_disk_names(disk: GuestDisk, tmp_path: Path) -> None:
+def test_a_clone_reads_no_file_that_the_disk_names(disk: StoppedGuestDisk, tmp_path: Path) -> None:
     """A guest that took over its QEMU could write the name of any file of the host into the disk's file."""
     (tmp_path / "secret").write_bytes(b"host's secret".ljust(4 * MIB))
     command = ["qemu-img", "rebase", "-u", "-f", "qcow2", "-F", "raw", "-b", str(tmp_path / "secret")]
@@ -87,7 +87,7 @@ def test_a_clone_reads_no_file_that_the_disk_names(disk: GuestDisk, tmp_path: Pa
     assert (data[:5], data[MIB : MIB + 5]) == (b"image", b"guest")
 
 
-def test_a_disk_with_an_external_data_file_is_refused(disk: GuestDisk, tmp_path: Path) -> None:
+def test_a_disk_with_an_external_data_file_is_refused(disk: StoppedGuestDisk, tmp_path: Path) -> None:
     with disk.overlay.open("r+b") as file:
         file.seek(79)
         file.write(b"\x04")
@@ -95,7 +95,7 @@ def test_a_disk_with_an_external_data_file_is_refused(disk: GuestDisk, tmp_path:
         clone(disk, tmp_path)
 
 
-def test_a_disk_that_claims_another_size_fills_no_disk(disk: GuestDisk, tmp_path: Path) -> None:
+def test_a_disk_that_claims_another_size_fills_no_disk(disk: StoppedGuestDisk, tmp_path: Path) -> None:
     """QEMU's file names a size of 256 MiB, and its host would write a copy of this size."""
     with disk.overlay.open("r+b") as file:
         file.seek(24)
@@ -104,13 +104,13 @@ def test_a_disk_that_claims_another_size_fills_no_disk(disk: GuestDisk, tmp_path
         clone(disk, tmp_path)
 
 
-def test_the_owner_of_a_cloned_disk_is_root_again(disk: GuestDisk, tmp_path: Path) -> None:
+def test_the_owner_of_a_cloned_disk_is_root_again(disk: StoppedGuestDisk, tmp_path: Path) -> None:
     clone(disk, tmp_path)
     status = disk.overlay.stat()
     assert (status.st_uid, status.st_mode & 0o777) == (0, 0o600)
 
 
-def test_an_image_that_only_root_may_read_is_named(disk: GuestDisk, tmp_path: Path) -> None:
+def test_an_image_that_only_root_may_read_is_named(disk: StoppedGuestDisk, tmp_path: Path) -> None:
     disk.base.chmod(0o600)
     with pytest.raises(Refused, match=r"check that all users may read .*base\.qcow2"):
         clone(disk, tmp_path)

@@ -7,8 +7,8 @@ import pytest
 
 from sbf_service.domain.placement import (
     CandidateHost,
+    ComputeResources,
     Overcommit,
-    Resources,
     compute_total,
     place_guests,
     sum_used,
@@ -21,7 +21,9 @@ from virtcloud.model.views import HostCapacity
 
 def host(name: str, cpus: int, memory_mb: int = 8192, used: tuple[int, int] = (0, 0), **keys: object) -> CandidateHost:
     """Return a host. Its site is the part of its name before the dash."""
-    return CandidateHost(Name(name), Name(name.partition("-")[0]), Resources(cpus, memory_mb), Resources(*used), **keys)
+    return CandidateHost(
+        Name(name), Name(name.partition("-")[0]), ComputeResources(cpus, memory_mb), ComputeResources(*used), **keys
+    )
 
 
 def spread(count: int, **keys: object) -> GuestSpread:
@@ -69,7 +71,7 @@ def test_no_host_gets_more_guests_than_fit() -> None:
             for n in range(numbers.randint(1, 6))
         ]
         cpus, memory, count = numbers.randint(1, 3), numbers.randint(128, 2048), numbers.randint(1, 9)
-        room = {one.name: one.count_room(Resources(cpus, memory)) for one in hosts}
+        room = {one.name: one.count_room(ComputeResources(cpus, memory)) for one in hosts}
         if sum(room.values()) < count:
             with pytest.raises(NoCapacity):
                 placed(count, *hosts, cpus=cpus, memory_mb=memory)
@@ -103,14 +105,14 @@ def test_the_error_explains_at_most_twenty_hosts() -> None:
 
 def test_the_settings_limit_the_capacity_for_guests() -> None:
     overcommit = Overcommit(cpus=1.5, memory=0.5, host_memory_mb=96)
-    assert compute_total(HostCapacity(cpus=3, memory_mb=1096), overcommit) == Resources(4, 500)
-    assert compute_total(HostCapacity(cpus=1, memory_mb=64), overcommit) == Resources(1, 0)
+    assert compute_total(HostCapacity(cpus=3, memory_mb=1096), overcommit) == ComputeResources(4, 500)
+    assert compute_total(HostCapacity(cpus=1, memory_mb=64), overcommit) == ComputeResources(1, 0)
 
 
 def test_the_guests_of_all_clusters_use_capacity() -> None:
     guests = [{"name": f"g{n}", "host": "h1", "image": "x", "cpus": n, "memory_mb": 100} for n in (1, 2)]
     spec = ClusterSpec.model_validate({"owner": "alice", "guests": guests, "hosts": ["h2"]})
-    assert sum_used([spec, spec]) == {"h1": Resources(6, 400)}
+    assert sum_used([spec, spec]) == {"h1": ComputeResources(6, 400)}
 
 
 def test_a_name_of_a_spread_differs_from_other_guests() -> None:
