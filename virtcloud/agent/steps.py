@@ -12,6 +12,7 @@ from virtcloud.agent.gateway.ssh_difference import SshStep
 from virtcloud.agent.gateway.vpn_difference import VpnStep
 from virtcloud.agent.host_services.server_difference import ServeGuests, StopServing
 from virtcloud.agent.network.guest_filters import FilteredPort, GuestPort
+from virtcloud.agent.segment_step import SegmentStep, format_faults
 from virtcloud.model.errors import VirtcloudError, count_of
 from virtcloud.model.wanted import GuestWanted, Segment
 
@@ -58,22 +59,13 @@ class RemoveSegment:
 
 
 @dataclass(frozen=True, slots=True)
-class BuildSegment:
+class BuildSegment(SegmentStep):
     """Create a cluster's tagged interface and bridge, or correct their faults."""
-
-    segment: Segment
-    faults: tuple[str, ...] = ()
-
-    @property
-    def cluster(self) -> str:
-        """The cluster's id."""
-        return self.segment.id
 
     def __str__(self) -> str:
         """Describe the step for logs and error messages."""
         how = ", untagged" if self.segment.untagged else ""
-        faults = f" ({', '.join(self.faults)})" if self.faults else ""
-        return f"build VLAN {self.segment.vlan} on {self.segment.port}{how}{faults}"
+        return f"build VLAN {self.segment.vlan} on {self.segment.port}{how}{format_faults(self.faults)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +82,14 @@ class FilterGuests:
 
     def __str__(self) -> str:
         """Describe the step for logs and error messages."""
-        faults = f" ({', '.join(self.faults)})" if self.faults else ""
         guests = sum(isinstance(port, GuestPort) for port in self.ports)
         devices = f" and {count_of(len(self.ports) - guests, 'VPN port')}" if guests < len(self.ports) else ""
-        return f"filter the frames of {count_of(guests, 'guest')}{devices}{faults}"
+        return f"filter the frames of {count_of(guests, 'guest')}{devices}{format_faults(self.faults)}"
 
 
 @dataclass(frozen=True, slots=True)
-class StartGuest:
-    """Start a guest on its cluster's bridge."""
+class GuestStep:
+    """A step that concerns one guest of a segment."""
 
     segment: Segment
     guest: GuestWanted
@@ -108,22 +99,19 @@ class StartGuest:
         """The id of the guest's cluster, which is the segment's cluster or a member of that cluster's network."""
         return self.guest.cluster or self.segment.id
 
+
+@dataclass(frozen=True, slots=True)
+class StartGuest(GuestStep):
+    """Start a guest on its cluster's bridge."""
+
     def __str__(self) -> str:
         """Describe the step for logs and error messages."""
         return f"start {self.guest.name}"
 
 
 @dataclass(frozen=True, slots=True)
-class WritePeerFiles:
+class WritePeerFiles(GuestStep):
     """Replace the files by which a running guest knows the other guests of its network."""
-
-    segment: Segment
-    guest: GuestWanted
-
-    @property
-    def cluster(self) -> str:
-        """The id of the guest's cluster, as in `StartGuest`."""
-        return self.guest.cluster or self.segment.id
 
     def __str__(self) -> str:
         """Describe the step for logs and error messages."""

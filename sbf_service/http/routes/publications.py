@@ -10,7 +10,7 @@ from sbf_service.http.auth.authorization import CurrentCaller, CurrentService
 from sbf_service.http.operations import Operation
 from sbf_service.http.problems import problem_responses
 from sbf_service.http.routes.clusters import IdQuery, KeyPath
-from sbf_service.http.routes.vpn import authorize_vpn
+from sbf_service.http.routes.vpn import authorize_vpn, change_vpn
 from sbf_service.store import publications
 from virtcloud.model.publication import PublicationRequest, PublicationView
 from virtcloud.model.values import Name
@@ -47,10 +47,7 @@ def publish_guest(
 
     All guests of the network must have images that are certified for the site.
     """
-    with service.store.read() as unit:
-        authorize_vpn(unit, caller, Action.PUBLISH_GUEST, key, id)
-    with service.store.change(who=caller.who) as unit:
-        authorize_vpn(unit, caller, Action.PUBLISH_GUEST, key, id)
+    with change_vpn(service, caller, Action.PUBLISH_GUEST, key, id) as (unit, _):
         return publications.publish(unit, key, request, service.settings.limits, id)
 
 
@@ -65,8 +62,5 @@ def unpublish_guest(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter b
     id: IdQuery = None,  # noqa: A002 - the word of the API
 ) -> list[PublicationView]:
     """End the publication of a port of a guest; idempotent. Return the publications that ended."""
-    with service.store.read() as unit:
-        authorize_vpn(unit, caller, Action.PUBLISH_GUEST, key, id)
-    with service.store.change(who=caller.who) as unit:
-        authorize_vpn(unit, caller, Action.PUBLISH_GUEST, key, id)
+    with change_vpn(service, caller, Action.PUBLISH_GUEST, key, id) as (unit, _):
         return publications.unpublish(unit, key, PublicationRequest(guest=guest, port=port, site=site), id)

@@ -12,7 +12,7 @@ from sbf_service.http.auth.authorization import CurrentCaller, CurrentService, a
 from sbf_service.http.operations import Operation
 from sbf_service.http.problems import problem_responses
 from sbf_service.http.routes.clusters import IdQuery, KeyPath
-from sbf_service.http.routes.vpn import authorize_vpn
+from sbf_service.http.routes.vpn import authorize_vpn, change_vpn
 from sbf_service.store import ssh_certificates, ssh_revocations
 from sbf_service.store.leases import record_agent_heartbeat
 from sbf_service.store.ssh_certificates import CertifiedUser
@@ -65,10 +65,7 @@ def create_ssh_certificate(
     user = CertifiedUser(
         UserName(caller.principal.name), public_key, request.public_key.fingerprint, secrets.randbits(SERIAL_BITS)
     )
-    with service.store.read() as unit:
-        authorize_vpn(unit, caller, Action.JOIN_NETWORK, key, id)
-    with service.store.change(who=caller.who) as unit:
-        authorize_vpn(unit, caller, Action.JOIN_NETWORK, key, id)
+    with change_vpn(service, caller, Action.JOIN_NETWORK, key, id) as (unit, _):
         return ssh_certificates.create_certificate(unit, key, user, service.settings.limits, id)
 
 
@@ -98,10 +95,7 @@ def revoke_ssh_certificate(
     id: IdQuery = None,  # noqa: A002 - the word of the API
 ) -> SshCertificateEntry:
     """Revoke a certificate; idempotent. The gateways end its open connections."""
-    with service.store.read() as unit:
-        authorize_vpn(unit, caller, Action.REVOKE_VPN, key, id)
-    with service.store.change(who=caller.who) as unit:
-        user = authorize_vpn(unit, caller, Action.REVOKE_VPN, key, id)
+    with change_vpn(service, caller, Action.REVOKE_VPN, key, id) as (unit, user):
         return ssh_revocations.revoke_certificate(unit, key, serial, user, id)
 
 

@@ -73,7 +73,7 @@ def create_vpn_profile(
     caller.count_profile()
     device_key = parse_device_key(request.csr)
     user = UserName(caller.principal.name)
-    with _change(service, caller, Action.JOIN_NETWORK, key, id) as (unit, invited):
+    with change_vpn(service, caller, Action.JOIN_NETWORK, key, id) as (unit, invited):
         if request.router and invited is not None:
             raise Forbidden(
                 f"{invited} may not make a device the router of cluster {key}: only the cluster's owner may"
@@ -133,7 +133,7 @@ def revoke_vpn_profile(
     id: IdQuery = None,  # noqa: A002 - the word of the API
 ) -> VpnProfileView:
     """Revoke a profile; idempotent. The gateways end the device's connection."""
-    with _change(service, caller, Action.REVOKE_VPN, key, id) as (unit, user):
+    with change_vpn(service, caller, Action.REVOKE_VPN, key, id) as (unit, user):
         _check_own(unit, key, profile, user, id)
         return vpn_profiles.revoke_profile(unit, key, profile, id)
 
@@ -174,7 +174,7 @@ def invite_vpn_user(
     id: IdQuery = None,  # noqa: A002 - the word of the API
 ) -> VpnInvitation:
     """Allow a user to create profiles for the user's own devices; idempotent."""
-    with _change(service, caller, Action.INVITE_USER, key, id) as (unit, _):
+    with change_vpn(service, caller, Action.INVITE_USER, key, id) as (unit, _):
         return vpn_users.invite_user(unit, key, user, id)
 
 
@@ -187,7 +187,7 @@ def withdraw_vpn_invitation(
     id: IdQuery = None,  # noqa: A002 - the word of the API
 ) -> list[VpnProfileView]:
     """Withdraw an invitation and revoke the user's profiles; idempotent. Return the profiles that were valid."""
-    with _change(service, caller, Action.INVITE_USER, key, id) as (unit, _):
+    with change_vpn(service, caller, Action.INVITE_USER, key, id) as (unit, _):
         return vpn_users.withdraw_invitation(unit, key, user, id)
 
 
@@ -212,7 +212,7 @@ def report_vpn_connections(name: Name, report: VpnConnections, caller: CurrentCa
 
 
 @contextmanager
-def _change(
+def change_vpn(
     service: SbfService, caller: Caller, action: Action, key: ClusterKey, cluster_id: str | None
 ) -> Iterator[tuple[Unit, UserName | None]]:
     """Check the right before the write lock is acquired, and again in the unit of work that is yielded.

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from virtcloud.agent.segment_step import SegmentStep, format_faults
 from virtcloud.model.wanted import Segment
 
 
@@ -19,22 +20,13 @@ class ObservedFileServer:
 
 
 @dataclass(frozen=True, slots=True)
-class ServeFiles:
+class ServeFiles(SegmentStep):
     """Start the file server of a network, or start it again because of its faults."""
-
-    segment: Segment
-    faults: tuple[str, ...] = ()
-
-    @property
-    def cluster(self) -> str:
-        """The cluster's id."""
-        return self.segment.id
 
     def __str__(self) -> str:
         """Describe the step for logs and error messages."""
         exports = " and ".join(export.name for export in self.segment.nfs.exports) if self.segment.nfs else "no files"
-        faults = f" ({', '.join(self.faults)})" if self.faults else ""
-        return f"serve {exports} by NFS{faults}"
+        return f"serve {exports} by NFS{format_faults(self.faults)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from virtcloud.agent.gateway.namespace_config import DEVICE, PORT, NamespaceConf
 from virtcloud.agent.gateway.outside_links import has_link
 from virtcloud.agent.network import names
 from virtcloud.agent.network.interfaces import KernelInterface
+from virtcloud.agent.segment_step import SegmentStep, format_faults
 from virtcloud.model.wanted import Segment
 
 
@@ -27,21 +28,13 @@ class ObservedNamespace:
 
 
 @dataclass(frozen=True, slots=True)
-class BuildNamespace:
+class BuildNamespace(SegmentStep):
     """Create a gateway's namespace in a network, or correct its faults."""
-
-    segment: Segment
-    faults: tuple[str, ...] = ()
-
-    @property
-    def cluster(self) -> str:
-        """The cluster's id."""
-        return self.segment.id
 
     def __str__(self) -> str:
         """Describe the step for logs and error messages."""
-        faults = f" ({', '.join(self.faults)})" if self.faults else ""
-        return f"offer {' and '.join(self.segment.gateway_addresses)} in VLAN {self.segment.vlan}{faults}"
+        addresses = " and ".join(self.segment.gateway_addresses)
+        return f"offer {addresses} in VLAN {self.segment.vlan}{format_faults(self.faults)}"
 
 
 @dataclass(frozen=True, slots=True)

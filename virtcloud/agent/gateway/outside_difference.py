@@ -6,6 +6,7 @@ from typing import Any
 
 from virtcloud.agent.gateway.outside_links import has_link, list_outside_interfaces, make_outside_table
 from virtcloud.agent.network.owned_tables import NO_TABLE
+from virtcloud.agent.segment_step import format_faults
 from virtcloud.model.errors import count_of
 from virtcloud.model.wanted import Segment
 
@@ -28,8 +29,7 @@ class RouteOutside:
 
     def __str__(self) -> str:
         """Describe the step for logs and error messages."""
-        faults = f" ({', '.join(self.faults)})" if self.faults else ""
-        return f"route {count_of(len(self.segments), 'network')} to the outside{faults}"
+        return f"route {count_of(len(self.segments), 'network')} to the outside{format_faults(self.faults)}"
 
 
 def find_outside_changes(segments: Iterable[Segment], observed: ObservedOutside) -> Iterator[RouteOutside]:

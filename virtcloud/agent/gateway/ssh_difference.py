@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from virtcloud.agent.segment_step import format_faults
 from virtcloud.model.ssh_access import SshServer
 from virtcloud.model.wanted import HostWanted
 
@@ -29,8 +30,7 @@ class RunSshd:
 
     def __str__(self) -> str:
         """Describe the step for logs and error messages."""
-        faults = f" ({', '.join(self.faults)})" if self.faults else ""
-        return f"start the sshd at port {self.server.port}{faults}"
+        return f"start the sshd at port {self.server.port}{format_faults(self.faults)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from virtcloud.agent.gateway.openvpn_config import DEVICES
 from virtcloud.agent.network import names
 from virtcloud.agent.network.guest_filters import DevicePort
 from virtcloud.agent.network.interfaces import KernelInterface
+from virtcloud.agent.segment_step import format_faults
 from virtcloud.model.cluster import HOST_SERVICE_MAC
 from virtcloud.model.errors import count_of
 from virtcloud.model.vpn import VpnProtocol, VpnServer
@@ -61,8 +62,8 @@ class RunVpnServer:
 
     def __str__(self) -> str:
         """Describe the step for logs and error messages."""
-        faults = f" ({', '.join(self.faults)})" if self.faults else ""
-        return f"start the OpenVPN server at {self.protocol} port {self.server.ports[self.protocol]}{faults}"
+        port = self.server.ports[self.protocol]
+        return f"start the OpenVPN server at {self.protocol} port {port}{format_faults(self.faults)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +111,7 @@ class AddVpnPort:
 
     def __str__(self) -> str:
         """Describe the step for logs and error messages."""
-        faults = f" ({', '.join(self.faults)})" if self.faults else ""
-        return f"connect {self.name}{faults}"
+        return f"connect {self.name}{format_faults(self.faults)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from virtcloud.agent.host_services.dnsmasq_config import render_dnsmasq
 from virtcloud.agent.host_services.metadata_documents import hash_metadata
 from virtcloud.agent.network import names
 from virtcloud.agent.network.interfaces import KernelInterface
+from virtcloud.agent.segment_step import SegmentStep, format_faults
 from virtcloud.model.cluster import HostService
 from virtcloud.model.errors import count_of
 from virtcloud.model.wanted import Segment
@@ -32,22 +33,13 @@ class ObservedServer:
 
 
 @dataclass(frozen=True, slots=True)
-class ServeGuests:
+class ServeGuests(SegmentStep):
     """Start the server of a segment's guests, or correct its faults and its names."""
-
-    segment: Segment
-    faults: tuple[str, ...] = ()
-
-    @property
-    def cluster(self) -> str:
-        """The cluster's id."""
-        return self.segment.id
 
     def __str__(self) -> str:
         """Describe the step for logs and error messages."""
         services = " and ".join(SERVICE_NAMES[service] for service in self.segment.host_services)
-        faults = f" ({', '.join(self.faults)})" if self.faults else ""
-        return f"serve {services} to {count_of(len(self.segment.guests), 'guest')}{faults}"
+        return f"serve {services} to {count_of(len(self.segment.guests), 'guest')}{format_faults(self.faults)}"
 
 
 @dataclass(frozen=True, slots=True)
