@@ -1,16 +1,15 @@
 """A host for Torque's scripts: a fake agent on a real socket, a fake SBF on a real TCP port, and real files."""
 
 import json
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from fake_agent import FakeAgentSocket, FakeAnswer, FakeRequest, agent_socket
+from http_answers import HttpAnswer, HttpRequest, answer_json, serve_answers
 
 from pbs_hooks.torque.scripts.script_entry import main
 
@@ -112,37 +111,20 @@ def run_torque_host(folder: Path, user: str, capture: pytest.CaptureFixture[str]
     """Run the fake agent and the fake SBF during a test."""
     bench = TorqueHost(folder, user, capture)
 
-    class Handler(BaseHTTPRequestHandler):
-        def answer(self) -> None:
-            length = int(self.headers.get("content-length") or 0)
-            call = SbfCall(self.command, self.path, json.loads(self.rfile.read(length) or b"null"))
-            bench.sbf_calls.append(call)
-            status, document = bench.answer_as_sbf(call)
-            body = json.dumps(document).encode()
-            self.send_response(status)
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def answer(request: HttpRequest) -> HttpAnswer:
+        call = SbfCall(request.method, request.path, request.document())
+        bench.sbf_calls.append(call)
+        return answer_json(*bench.answer_as_sbf(call))
 
-        do_GET = do_PUT = do_DELETE = answer  # noqa: N815 - http.server's name
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's name
-            pass
-
-    with (
-        ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server,
-        agent_socket(folder / "s", bench.agent_answer) as agent,
-    ):
+    with serve_answers(answer) as address, agent_socket(folder / "s", bench.agent_answer) as agent:
         bench.agent = agent
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         bench.settings(
-            sbf=f"http://127.0.0.1:{server.server_port}",
+            sbf=address,
             token_file=None,
             socket=str(folder / "s"),
             environments=str(folder / "environments"),
         )
         yield bench
-        server.shutdown()
 
 
 def script_job_states(bench: TorqueHost, *states: dict[str, object]) -> None:

@@ -1,13 +1,12 @@
 """Fixtures: a fake SBF in memory that answers over real HTTP, and a function that runs commands with this SBF."""
 
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from cli_calls import RunCommand
 from click.testing import CliRunner, Result
 from fake_machine.clusters import FakeSbf
+from http_answers import HttpAnswer, HttpRequest, serve_answers
 
 from virtcloud.cli import main
 
@@ -16,30 +15,15 @@ from virtcloud.cli import main
 def sbf() -> Iterator[FakeSbf]:
     sbf = FakeSbf()
 
-    class Handler(BaseHTTPRequestHandler):
-        def _answer(self) -> None:
-            body = self.rfile.read(int(self.headers.get("content-length", 0)))
-            sbf.matched += self.headers.get_all("if-match", [])
-            status, content = sbf.answer(self.command, self.path, body)
-            self.send_response(status)
-            if self.path.endswith("/topology"):
-                self.send_header("etag", '"7"' if self.path == "/v1/topology" else '"abc"')
-            self.send_header("content-length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
+    def answer(request: HttpRequest) -> HttpAnswer:
+        if "if-match" in request.headers:
+            sbf.matched.append(request.headers["if-match"])
+        status, content = sbf.answer(request.method, request.path, request.body)
+        version = '"7"' if request.path == "/v1/topology" else '"abc"'
+        return HttpAnswer(status, content, {"etag": version} if request.path.endswith("/topology") else {})
 
-        do_GET = do_PUT = do_POST = do_DELETE = _answer  # noqa: N815 - the base class's names
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
-            """Print nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        sbf.url = f"http://127.0.0.1:{server.server_port}"
+    with serve_answers(answer) as sbf.url:
         yield sbf
-        server.shutdown()
-        thread.join()
 
 
 @pytest.fixture
