@@ -60,12 +60,13 @@ def record_agent_error(
     return record_error(unit, name, message, drain_deadline, clusters=clusters)
 
 
-def describe_exceptions(
+def describe_excluded_clusters(
     unit: Unit, name: str, incomplete: Mapping[str, str] | None, remaining: Mapping[str, str] | None
 ) -> ElementClusterErrors | None:
-    """Return the exceptions from a host's confirmation as the report of the host; None for no exceptions.
+    """Return the error report of the clusters that a host's confirmation excludes, or None if it excludes none.
 
-    ``incomplete`` maps cluster IDs to what the clusters still wait for, and ``remaining`` to errors of their removal.
+    ``incomplete`` maps cluster IDs to what the clusters still wait for. ``remaining`` maps cluster IDs to errors of the
+    clusters' removal.
     """
     texts = {**(incomplete or {}), **(remaining or {})}
     if not texts:

@@ -1,7 +1,7 @@
 """Detection of a reboot of this host. After a reboot, the host no longer carries what the agent confirmed.
 
-The file ``<state>/boot`` contains the kernel's boot ID (random(4)) of the boot in which the agent last reported to SBF
-that the host carries, or no longer carries, the confirmed revision.
+The kernel has a new boot ID after each boot (random(4)). When the agent reports to SBF that the host carries, or no
+longer carries, the confirmed revision, the agent records the present boot ID in the file ``<state>/boot``.
 """
 
 from pathlib import Path

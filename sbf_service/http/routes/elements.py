@@ -92,7 +92,7 @@ def confirm_element(name: Name, confirmation: Confirmation, caller: CurrentCalle
     Incomplete clusters, and clusters that could not be removed, are excepted.
     """
     with _change_by_agent(service, caller, name) as unit:
-        errors = error_reports.describe_exceptions(unit, name, confirmation.incomplete, confirmation.remaining)
+        errors = error_reports.describe_excluded_clusters(unit, name, confirmation.incomplete, confirmation.remaining)
         confirmations.confirm_revision(unit, name, confirmation.revision, service.settings.timing.drain, errors=errors)
 
 

@@ -70,7 +70,7 @@ class ClusterNamespaces:
     """The namespaces of all networks of this gateway. All operations are idempotent."""
 
     def __init__(self, kernel: NamespaceKernel, folder: Path) -> None:
-        """Bind namespaces to files in ``folder``, which the first namespace creates."""
+        """Bind namespaces to files in ``folder``, which is created with the first namespace."""
         self._kernel = kernel
         self._folder = folder
 
@@ -228,7 +228,7 @@ class ClusterNamespaces:
 
 
 def _read_states(opened: Mapping[str, int]) -> dict[str, Any]:
-    """Return the states of open namespaces by cluster ID. If the program fails, all of them have this error."""
+    """Return the states of open namespaces by cluster ID. If the program fails, each state has the error."""
     try:
         answers = _run_program([{"descriptor": descriptor, "sysctls": SYSCTLS} for descriptor in opened.values()])
     except Refused as error:

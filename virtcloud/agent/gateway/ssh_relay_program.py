@@ -1,8 +1,8 @@
 """Connects a user's ssh with the sshd of a guest. This program is the shell of the only account of a gateway's sshd.
 
 The agent copies this file to the mount namespace of the sshd, which runs the copy with ``python3 -I -S``. So the file
-uses only the standard library. The user's command is the name of the guest. Nothing else of the user's input has a
-meaning. The program sends the guest's name and the user's certificate to the agent, and receives a connection to the
+uses only the standard library. The user's command is the name of the guest; no other command is possible. The
+program sends the guest's name and the user's certificate to the agent, and receives a connection to the
 guest (SCM_RIGHTS, unix(7)). Then it copies its input to the connection, and the connection to its output.
 """
 
@@ -63,7 +63,7 @@ def _copy_input(connection: socket.socket) -> None:
         while data := os.read(0, CHUNK):
             connection.sendall(data)
         connection.shutdown(socket.SHUT_WR)
-    except OSError:  # the guest has ended the connection, which the other direction notices too
+    except OSError:  # the guest has ended the connection; the other direction ends too
         return
 
 
