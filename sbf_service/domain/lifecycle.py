@@ -28,7 +28,7 @@ class Condition(Enum):
 
     LEASE_ENDED = auto()
     COMPLETE = auto()
-    """Every placement that is not being removed is complete; of a cluster's gateways, one is enough."""
+    """Every placement that is not being removed is complete. If a cluster has several gateways, one is enough."""
     INCOMPLETE = auto()
     SETUP_DEADLINE_PASSED = auto()
     REMOVED = auto()
@@ -116,8 +116,8 @@ class PlacementStatus:
 class ClusterStatus:
     """A cluster's state, placements and times.
 
-    If the cluster created a network, ``members`` are the members of this network. Ended members whose removal every
-    element has confirmed are omitted.
+    If the cluster created a network, ``members`` are the members of this network. ``members`` omits an ended member
+    when every element has confirmed the member's removal.
     """
 
     id: str
@@ -136,7 +136,7 @@ class ClusterStatus:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every placement that is not being removed is complete, but one gateway of several suffices."""
+        """Whether every placement that is not being removed is complete. If there are several gateways, one is enough."""
         gateways = [part.is_complete for part in self.wanted_placements if part.kind is ElementKind.GATEWAY]
         others = (part.is_complete for part in self.wanted_placements if part.kind is not ElementKind.GATEWAY)
         return all(others) and (not gateways or any(gateways))

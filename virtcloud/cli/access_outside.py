@@ -14,7 +14,7 @@ COLUMNS = ("destination", "gateway", "connections", "sent", "received", "since",
 @printing.json_option
 @click.pass_context
 def outside(context: click.Context, /, key: str, *, as_json: bool) -> None:
-    """Show which destinations outside the guests reached.
+    """Show how much the guests used destinations outside.
 
     The gateways of CLUSTER count connections and bytes, and report once a minute.
 

@@ -105,7 +105,7 @@ class MetadataServer:
             self._begin(connection, self._addresses.get(_address(peer[0])))
 
     def _begin(self, connection: socket.socket, guest: int | None) -> None:
-        """Start a thread for a connection. Close the connection of a stranger, and one above a limit."""
+        """Start a thread for a connection. Close the connection if its address is no guest's, or if a limit is exceeded."""
         if guest is None or not self._count(guest):
             connection.close()
             return
@@ -138,7 +138,7 @@ class MetadataServer:
 
 
 def make_answer(head: bytes, documents: Documents) -> bytes:
-    """Return the answer to the head of a request. An incomplete head was too long."""
+    """Return the answer to the head of a request. A head without an empty line at its end exceeds `HEAD_BYTES`."""
     if not head.endswith(END_OF_HEAD):
         return _render(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
     words = head.partition(b"\r\n")[0].decode("latin-1").split(" ")
@@ -163,7 +163,7 @@ def _render(status: HTTPStatus, text: str | None = None, *, with_body: bool = Tr
 
 
 def _find_path(target: str) -> str:
-    """Return the path of the document at a request's target, which may have a query, and slashes to be ignored."""
+    """Return the path of the document that a request names. Ignore a query, and additional slashes."""
     parts = [part for part in target.partition("?")[0].split("/") if part]
     if parts and parts[0] in VERSIONS:
         parts = parts[1:] if parts[1:] == [USER_DATA] else [LATEST, *parts[1:]]
