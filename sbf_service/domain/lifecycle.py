@@ -136,7 +136,7 @@ class ClusterStatus:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every placement that is not being removed is complete. If there are several gateways, one is enough."""
+        """Whether every placement that is not being removed is complete. One of several gateways is enough."""
         gateways = [part.is_complete for part in self.wanted_placements if part.kind is ElementKind.GATEWAY]
         others = (part.is_complete for part in self.wanted_placements if part.kind is not ElementKind.GATEWAY)
         return all(others) and (not gateways or any(gateways))

@@ -30,7 +30,7 @@ MODULES = (
     "cdrom",
     "isofs",
 )
-"""The modules for a guest's network card, disk and seed, in loading order. Some of these modules are built into some kernels."""
+"""The modules for a guest's network card, disk and seed, in loading order. Some kernels have them built in."""
 SUFFIXES = (".ko", ".ko.xz")
 BOOT = Path("/boot")
 MODULE_TREE = Path("/lib/modules")

@@ -105,7 +105,7 @@ class MetadataServer:
             self._begin(connection, self._addresses.get(_address(peer[0])))
 
     def _begin(self, connection: socket.socket, guest: int | None) -> None:
-        """Start a thread for a connection. Close the connection if its address is no guest's, or if a limit is exceeded."""
+        """Start a thread for a connection. Close it if its address is no guest's, or if it exceeds a limit."""
         if guest is None or not self._count(guest):
             connection.close()
             return
