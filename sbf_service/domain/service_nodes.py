@@ -21,7 +21,7 @@ class ServedNetwork:
 
 
 def find_service_node(topology: Topology, gateways: Iterable[Name]) -> Name | None:
-    """Return the gateway that serves a network: the first file server of these gateways of the network's cluster."""
+    """Return the first file server among the gateways of a network's cluster, which serves the network, or None."""
     return next((name for name in gateways if _has_nfs(topology, name)), None)
 
 

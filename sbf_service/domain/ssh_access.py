@@ -12,7 +12,7 @@ from virtcloud.model.wanted import HostWanted, Segment
 
 @dataclass(frozen=True, slots=True)
 class ReachableCluster:
-    """A cluster whose guests users reach through a gateway: its owner and the invited users may.
+    """A cluster whose owner and invited users may reach its guests through a gateway.
 
     ``ends`` is the end of the cluster's lease, or of the network if that is earlier. ``revoked`` are the serial numbers
     of revoked certificates by user.

@@ -28,7 +28,7 @@ from virtcloud.model.ssh_keys import UserKey
 from virtcloud.model.values import Name, UserName
 
 FORCED_COMMAND: Final = b"virtcloud"
-"""The forced command of certificates. The shell of the gateway's account ignores it. Another sshd would find none."""
+"""The forced command of certificates. The account's shell at a gateway ignores it. Other hosts have no such program."""
 
 SshPublicKey = EllipticCurvePublicKey | RSAPublicKey | Ed25519PublicKey
 

@@ -2,7 +2,7 @@
 
 1. The user's call inserts a row, and waits for the agent (:class:`SessionRelay`).
 2. The agent's long poll returns the row. The agent connects to the guest, and then to this replica.
-3. The agent's first message is an error, or tells that the guest is connected. Only then the user's call is accepted.
+3. The agent's first message is an error, or states that the guest is connected. SBF accepts the user's call only then.
 4. The messages of each side are sent to the other side. A slow reader slows the other side down, because no more than
    one message of each side is read ahead. The session ends when a side ends, when no side sends for a long time, or
    when the service stops.

@@ -39,7 +39,7 @@ _REPLACE = (
 
 
 def start_router(unit: Unit, network: ClusterRow, gateways: Iterable[Name]) -> None:
-    """Make a gateway the router of a new network that asks for it. All possible routers get addresses of their own."""
+    """Choose the router of a new network whose spec requests a gateway. All possible routers get addresses."""
     if parse_current_spec(network).router != "gateway":
         return
     candidates = _list_candidates(read_topology(unit), gateways)
@@ -50,7 +50,10 @@ def start_router(unit: Unit, network: ClusterRow, gateways: Iterable[Name]) -> N
 
 
 def replace_routers(unit: Unit, gateway: Name) -> None:
-    """Replace a gateway that does not answer, or has no link, as router of its networks, if another one answers."""
+    """Choose another router for the networks of ``gateway``, which does not answer or has no link to the outside.
+
+    A network whose other gateways do not answer either is not changed.
+    """
     networks = unit.connection.execute(_READ, {"gateway": gateway}).scalars().all()
     alive = find_alive_gateways(unit) - {gateway} if networks else frozenset()
     for row in find_clusters(unit, ClusterRow.id.in_(networks), ClusterRow.state.in_(WANTED_STATES)) if alive else ():
@@ -64,7 +67,7 @@ def replace_routers(unit: Unit, gateway: Name) -> None:
 
 
 def take_over_routers(unit: Unit, gateway: Name) -> None:
-    """Make a gateway that answers again the router of its networks whose router does not answer."""
+    """Make ``gateway``, which answers again, the router of its networks whose router does not answer."""
     for other in unit.connection.execute(_READ_DEAD, {"gateway": gateway}).scalars().all():
         replace_routers(unit, Name(other))
 

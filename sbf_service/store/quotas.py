@@ -28,7 +28,7 @@ NO_LIMITS: Final = QuotaLimits()
 _LIMIT_NAMES: Final = tuple(QuotaLimits.model_fields)
 _READ_LIMITS = select(*(getattr(QuotaRow, name) for name in _LIMIT_NAMES)).where(QuotaRow.owner == bindparam("owner"))
 IS_STORED: Final = ImageRow.url.is_(None), ImageRow.file.is_(None)
-"""The conditions that SBF stores an image's file."""
+"""The conditions under which SBF stores the file of an image."""
 _STORED_BYTES = select(func.coalesce(func.sum(ImageRow.size), 0)).where(
     ImageRow.owner == bindparam("owner"), *IS_STORED
 )

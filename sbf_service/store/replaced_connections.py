@@ -1,7 +1,8 @@
-"""Connections whose profile connected to another gateway afterwards. Their gateways end these connections.
+"""Connections of a profile that a later connection of the same profile at another gateway replaces.
 
-Each gateway itself ends the older of two connections of a profile. Only SBF sees that the other one is at another
-gateway, and adds the end of the older connection to the grant in the wanted document of its gateway.
+If a profile connects twice to one gateway, this gateway ends the older connection. If the connections are at two
+gateways, only SBF knows both. SBF then marks the older connection in the grant of its gateway, and this gateway ends
+the connection.
 """
 
 from collections.abc import Iterable
@@ -50,7 +51,7 @@ def read_replaced_connections(unit: Unit, gateway: str) -> dict[str, datetime]:
 def notify_replaced_gateways(unit: Unit, gateway: str, profiles: Iterable[str]) -> None:
     """Increment the revisions of gateways with connections that the new connections of ``profiles`` replace.
 
-    If one of the new connections was replaced before SBF knew it, the revision of ``gateway`` is incremented.
+    If a new connection was already replaced when ``gateway`` reported it, the revision of ``gateway`` is incremented.
     """
     pairs = [
         row

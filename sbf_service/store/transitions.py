@@ -184,7 +184,7 @@ def _remove_placements(unit: Unit, row: ClusterRow) -> None:
 
 
 def _find_hosts_with_changed_peers(unit: Unit, row: ClusterRow) -> frozenset[str]:
-    """Return the hosts of the network that a member with guests leaves, or no hosts if the network ends itself."""
+    """Return the hosts of the network that a member with guests leaves. Return none if the whole network ends."""
     if row.network is None or not parse_spec(row.spec).guests:
         return frozenset()
     network = unit.session.get_one(ClusterRow, row.network)

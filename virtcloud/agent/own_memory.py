@@ -12,7 +12,7 @@ With 200 clusters, they save 5 MB.
 
 
 def reduce_memory() -> None:
-    """Configure the allocator of the C library and Python's collections. Call it after imports and before threads."""
+    """Configure the allocator of the C library and Python's collections. Call this after imports and before threads."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # a C library other than glibc may lack it
     if mallopt is not None:
         for parameter, value in MALLOC_PARAMETERS.items():

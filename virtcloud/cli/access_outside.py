@@ -1,4 +1,4 @@
-"""``virtcloud access outside``: show what a cluster's guests used outside."""
+"""``virtcloud access outside``: show the use of destinations outside by a cluster's guests."""
 
 import click
 

@@ -58,7 +58,7 @@ def describe_profile(created: VpnProfileView) -> None:
 
 
 def wait_for_gateways(client: Client, created: VpnProfileView, next_step: str) -> None:
-    """Wait until a gateway and all other elements have confirmed the profile, and print for what the command waits.
+    """Wait until a gateway and all other elements have confirmed the profile, and print what the command waits for.
 
     Then print ``next_step``, which the user can take now.
     """

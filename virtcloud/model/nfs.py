@@ -72,7 +72,7 @@ class NfsServer(Document):
 
 
 def make_nfs_server(listener: NfsListener, owner: UserName) -> NfsServer:
-    """Return the file server of a network of ``owner``. The name of a user is always the name of a folder."""
+    """Return the file server of a network of ``owner``. Each user name is a valid name of a folder."""
     exports = tuple(
         export.model_copy(update={"folder": ExportFolder(export.folder.replace(OWNER, owner))})
         for export in listener.exports

@@ -1,4 +1,4 @@
-"""The use of destinations outside by networks, as gateways count it and as SBF shows it."""
+"""The use of destinations outside: counters of gateways, and their sums as SBF shows them."""
 
 from datetime import datetime
 from typing import Annotated

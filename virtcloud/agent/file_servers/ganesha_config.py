@@ -51,7 +51,7 @@ def render_ganesha(server: NfsServer, account: OwnerAccount) -> str:
 
 
 def digest_server(server: NfsServer, account: OwnerAccount) -> str:
-    """Return a digest of all on which a running server depends."""
+    """Return a digest of everything on which a running server depends."""
     text = f"{server.model_dump_json()}\0{render_ganesha(server, account)}"
     return sha256(text.encode()).hexdigest()[:16]
 

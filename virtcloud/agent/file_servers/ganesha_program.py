@@ -111,7 +111,7 @@ def open_export(export: Mapping[str, Any], uid: int, gid: int) -> int:
 
 
 def _open_parent(path: Path, *, create: bool) -> int:
-    """Open the folder above ``path`` without symbolic links. Missing folders are created in folders of root."""
+    """Open the folder above ``path`` without symbolic links. Create missing folders, but only in folders of root."""
     descriptor = os.open("/", FOLDER_FLAGS)
     for part in path.parts[1:-1]:
         try:
@@ -218,7 +218,7 @@ def _mount_export(descriptor: int, target: Path, flags: int) -> None:
 
 
 def _bind(source: Path, target: Path, flags: int) -> None:
-    """Bind a file or folder, without the mounts in it. The second call sets the flags, which the first one ignores."""
+    """Bind a file or folder, without the mounts in it. The second call sets the flags, which the first call ignores."""
     _mount(source, target, "", MS_BIND)
     _mount("", target, "", MS_REMOUNT | MS_BIND | flags)
 

@@ -1,7 +1,8 @@
 """The file servers of this gateway: one process of NFS-Ganesha for each network that asks for the service ``nfs``.
 
-A server runs in the gateway's network namespace of its network (`cluster_namespaces`), so identical addresses do not
-meet. It continues while the agent restarts. The folder ``<state>/nfs/<cluster id>`` has a record of its process.
+A server runs in the gateway's network namespace of its network (`cluster_namespaces`), so networks with identical
+addresses do not conflict. The server continues while the agent restarts. The folder ``<state>/nfs/<cluster id>`` has a
+record of its process.
 """
 
 import os
@@ -58,7 +59,7 @@ class NfsServers:
     """The file servers of all networks of this gateway. All operations are idempotent."""
 
     def __init__(self, open_namespace: OpenNamespace, folder: Path, boot: str | None = None) -> None:
-        """Store the records of servers in ``folder``, which the first server creates."""
+        """Store the records of servers in ``folder``, which is created with the first server."""
         self._open_namespace = open_namespace
         self._folder = folder
         self._boot = boot or BOOT_ID.read_text().strip()

@@ -101,7 +101,7 @@ def _address_commands(device: str, wanted: Mapping[str, Any], present: Mapping[s
 
 
 def _find_option(address: Any) -> str:  # noqa: ANN401 - an interface's address of either version
-    """Return the option ``nodad`` for IPv6: SBF assigns no address twice, and guests could claim a new one."""
+    """Return ``nodad`` for IPv6: with duplicate address detection, a guest could claim the gateway's address."""
     return " nodad" if address.version == IPV6_VERSION else ""
 
 

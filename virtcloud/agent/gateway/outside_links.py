@@ -48,11 +48,11 @@ FORBIDDEN6: Final = "::/127, fe80::/10, fec0::/10, ff00::/8"
 NEIGHBOURS: Final = "icmpv6 type { 135, 136 } ip6 hoplimit 255 accept"
 """Both ends of a link find each other's MAC address (RFC 4861). The hop limit excludes packets that were forwarded."""
 DIRECTIONS: Final = {"sent": "d", "received": "s"}
-"""The directions of counted packets, with the side of the packets on which the destination is: ``daddr``, ``saddr``."""
+"""The directions of counted packets. In the packets of a direction, the destination is the ``daddr`` or ``saddr``."""
 LOGS_PER_S: Final = 20
 CONNECTIONS, CONNECTIONS_PER_S = 8192, 500
-"""Open connections of one network, and new ones per second. A network that opens more does not fill the gateway's table
-of connections, which all networks share.
+"""Limits of one network: open connections, and new connections per second. They protect the gateway's table of
+connections, which all networks share.
 """
 _IPV4: Final = 4
 

@@ -43,7 +43,7 @@ class OutsideRouting:
         """The table of the latest wanted document."""
 
     def read(self, interfaces: Iterable[KernelInterface]) -> ObservedOutside:
-        """Return the table and the forwarding of the gateway's interfaces. Without the table, return nothing else."""
+        """Return the table and, if it exists, which of the gateway's interfaces forward packets."""
         listing = self._tables.read(*TABLE)
         names = [interface.name for interface in interfaces] if listing is not None else []
         found = {name: self._kernel.read_forwarding(name) for name in names}

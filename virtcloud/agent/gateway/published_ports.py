@@ -1,9 +1,10 @@
 """PURE. The rules of nftables by which ports of a gateway lead to guests.
 
-A packet from outside to a published port passes two translations of its destination: in the gateway's main namespace to
-the link of the network (`outside_links`), with the published port, and in the network's namespace to the guest. If the
-namespace is the guest's router for this IP version, the guest sees the client's address. Otherwise the guest sees the
-gateway's address in the network, because its answers would not find the gateway.
+The destination of a packet from outside to a published port is translated twice. The gateway's main namespace replaces
+it by the address of the network's link (`outside_links`) and keeps the published port. The network's namespace replaces
+this address and port by those of the guest. If the namespace is the guest's router for this IP version, the guest sees
+the client's address. Otherwise the guest sees the gateway's address in the network, because its answers would not find
+the gateway.
 
 ================================================  ====================================================================
 packets from outside                              reach no guest, because
@@ -27,7 +28,7 @@ from virtcloud.model.wanted import Segment
 
 LOGS_PER_S: Final = 20
 CONNECTIONS, CONNECTIONS_PER_S = 8192, 500
-"""Open connections from outside to one network, and new ones per second."""
+"""Limits of one network: open connections from outside, and new connections per second."""
 TRANSLATED: Final = "ct status dnat"
 _ICMP: Final = "ct state related meta l4proto { icmp, icmpv6 }"
 _IPV4: Final = 4

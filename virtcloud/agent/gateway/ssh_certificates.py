@@ -56,7 +56,7 @@ def _parse_certificate(proof: str) -> SSHCertificate:
 
 
 def _read_claims(certificate: SSHCertificate) -> ProvenUser:
-    """Return the user and the cluster. The order of the principals is not trusted: one of them is the account."""
+    """Return the user and the cluster. One principal is the account, the other is the cluster, in any order."""
     principals = {name.decode(errors="replace") for name in certificate.valid_principals}
     user, _, serial = certificate.key_id.decode(errors="replace").rpartition("/")
     if ACCOUNT not in principals or len(principals) != PRINCIPALS or serial != str(certificate.serial):

@@ -1,4 +1,4 @@
-"""PURE. The observed sshd of a gateway, and the steps that turn it into the wanted one."""
+"""PURE. The observed sshd of a gateway, and the steps that turn it into the wanted sshd."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -152,7 +152,7 @@ class SshGateway:
                 (self._folder / name).unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Stop to answer requests. The sshd and the connections continue."""
+        """Stop answering requests. The sshd and the connections continue."""
         if self._requests is None:
             return
         self._requests.close()

@@ -93,7 +93,7 @@ class SshRequests:
             self._begin(relay)
 
     def close(self) -> None:
-        """Stop to answer requests."""
+        """Stop answering requests."""
         self._is_closed = True
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)

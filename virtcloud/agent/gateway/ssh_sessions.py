@@ -26,9 +26,9 @@ from virtcloud.model.wanted import Segment
 
 MAX_OF_USER: Final = 128
 MAX_SESSIONS: Final = 1024
-"""Connections at the same time: of one user, and of all users. Each connection needs about 15 MB of memory."""
+"""Limits of concurrent connections: of one user, and of all users. Each connection needs about 15 MB of memory."""
 CHECK_S: Final = 5.0
-"""Longest time in seconds between two checks of leases. The agent's clock may be set meanwhile."""
+"""Longest time in seconds between two checks of leases, because somebody may set the host's clock."""
 
 
 class RecordedSshSessions(Document):

@@ -50,11 +50,11 @@ FIXED_OPTIONS: Final = (
     "PrintMotd no",
     "PidFile none",
 )
-"""``PerSourceMaxStartups`` counts connections that are not authenticated yet, so a command on many guests passes."""
+"""``PerSourceMaxStartups`` counts connections that are not authenticated yet, so a command may use many guests."""
 
 
 def render_sshd_config(port: int, *, ipv6: bool) -> str:
-    """Return the configuration. With ``ipv6``, the sshd is reached by IPv4 and IPv6; otherwise by IPv4 only."""
+    """Return the configuration. With ``ipv6``, the sshd accepts IPv4 and IPv6; otherwise only IPv4."""
     own = (f"Port {port}", f"AddressFamily {'any' if ipv6 else 'inet'}")
     return "\n".join((*own, *FIXED_OPTIONS, ""))
 

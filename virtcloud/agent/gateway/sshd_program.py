@@ -68,7 +68,7 @@ def _start() -> None:
 
 
 def _mount_files(spec: dict[str, Any]) -> None:
-    """Mount the files of the sshd at ``folder``, and those of ``replaced`` also at the places of the host's files."""
+    """Mount the files of the sshd at ``folder``. Also mount the files of ``replaced`` over the host's files."""
     socket_folder = os.open(spec["socket_folder"], os.O_PATH | os.O_DIRECTORY)  # a mount may hide its path
     _mount("none", "/", None, MS_REC | MS_PRIVATE)
     _mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)

@@ -30,7 +30,7 @@ _IPV4: Final = 4
 def find_guests(segment: Segment) -> dict[str, GuestWanted]:
     """Return the guest of each address: the addresses of the spec, and the link-local address of the MAC address.
 
-    If two guests have the same address or the same MAC address, it identifies none of them.
+    If two guests have the same address or the same MAC address, this address identifies neither of them.
     """
     macs = Counter(guest.mac for guest in segment.guests)
     pairs = [(address, guest) for guest in segment.guests for address in _list_addresses(guest)]

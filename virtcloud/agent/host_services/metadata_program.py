@@ -37,7 +37,7 @@ from virtcloud.agent.host_services.server_isolation import (
 
 HEAD_BYTES, LIMIT_S = 8192, 10.0
 CONNECTIONS, ALL_CONNECTIONS = 4, 128
-"""The connections that are served at the same time: of each guest, and of all guests."""
+"""Limits of concurrent connections: of each guest, and of all guests."""
 STACK_BYTES = 256 << 10
 PAUSE_S = 0.1
 """The pause after an error of the listening socket, for example if memory is short."""

@@ -25,7 +25,7 @@ MAX_MESSAGE: Final = 1 << 16
 
 
 class TableMonitor:
-    """Calls a function after each change of a table. The thread that creates a monitor chooses the namespace."""
+    """Calls a function after each change of a table. The network namespace is that of the thread that calls `start`."""
 
     def __init__(self, table: str, restore: Callable[[], object]) -> None:
         """Call ``restore`` after changes of the table with this name, also after the changes of this agent."""
@@ -34,7 +34,7 @@ class TableMonitor:
         self._stopping = threading.Event()
 
     def start(self, start: StartSupervisedThread) -> None:
-        """Start the thread. Log a warning, and start none, on a kernel without nftables."""
+        """Start the thread. On a kernel without nftables, log a warning and start no thread."""
         try:
             notices = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, NETLINK_NETFILTER)
             notices.bind((0, 0))
@@ -60,7 +60,7 @@ class TableMonitor:
                 progress()
 
     def _has_changed(self, notices: socket.socket) -> bool:
-        """Wait for a notice, and read all that follow. Return whether one names the table, or notices were lost."""
+        """Wait for notices, and read all of them. Return whether a notice names the table, or notices were lost."""
         poll = select.poll()  # select(2) accepts no descriptor above 1023
         poll.register(notices, select.POLLIN)
         is_readable, has_changed = bool(poll.poll(CHECK_S * 1000)), False
