@@ -86,7 +86,6 @@ def _materials(lab: LabFile, state: LabState, options: LabOptions) -> LabMateria
         host_keys=host_keys,
         visible_folders=_hidden_folders(),
         bare=options.bare,
-        sbf=(sys.executable, "-m", "sbf_service"),
         lldp=_lldp_account() if lab.lldp else None,
     )
 

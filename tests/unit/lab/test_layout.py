@@ -13,7 +13,7 @@ from virtcloud.lab.node_services import LabMaterials, LldpAccount
 
 LAB = read_lab_file()
 KEYS = {f"{site}-sw1": f"key of {site}" for site in ("brno", "praha", "plzen")}
-MATERIALS = LabMaterials("/state", "/python", "ssh-ed25519 AAAA", KEYS, sbf=("/python", "-m", "sbf_service"))
+MATERIALS = LabMaterials("/state", "/python", "ssh-ed25519 AAAA", KEYS)
 
 
 @pytest.fixture

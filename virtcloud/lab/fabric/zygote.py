@@ -1,6 +1,6 @@
 """The zygote: a process that has imported the modules of services, and forks itself to run these modules on nodes.
 
-Inside User-mode Linux an agent's imports take seconds, but a fork takes a fraction of a second.
+The imports of SBF or of an agent take seconds of processor time, but a fork takes a fraction of a second.
 """
 
 import gc
@@ -47,7 +47,7 @@ class Zygote:
         """Run a service's module inside a node, after the imports are complete."""
         request = {
             "group": str(handle.group / "init"),
-            "pid": handle.pid,
+            "pid": handle.pid if handle.node.isolated else 0,
             "module": service.module,
             "argv": service.argv,
             "log": log,
@@ -89,17 +89,21 @@ def _serve(channel: socket.socket, modules: tuple[str, ...]) -> None:
     os.setsid()
     os.closerange(3, channel.fileno())
     os.closerange(channel.fileno() + 1, 4096)
+    gc.disable()  # the imports leave almost no garbage, but collections would take a sixth of their time
     failed = _import(modules)
     gc.freeze()  # a garbage collection in a child would copy the memory of all imported modules
-    children: set[int] = set()
+    gc.enable()
+    children: dict[int, int] = {}
     while True:
-        readable, _, _ = select.select([channel], [], [], 0.3)
-        if readable:
+        readable, _, _ = select.select([channel, *children], [], [])
+        for descriptor in readable:
+            if descriptor is not channel:
+                _report_end(channel, children, descriptor)
+        if channel in readable:
             packet = channel.recv(PACKET)
             if not packet:
                 return
             channel.send(json.dumps(_start(json.loads(packet), failed, children)).encode())
-        _report_ended(channel, children)
 
 
 def _import(modules: tuple[str, ...]) -> dict[str, str]:
@@ -112,30 +116,30 @@ def _import(modules: tuple[str, ...]) -> dict[str, str]:
     return failed
 
 
-def _start(request: dict[str, Any], failed: dict[str, str], children: set[int]) -> dict[str, Any]:
+def _start(request: dict[str, Any], failed: dict[str, str], children: dict[int, int]) -> dict[str, Any]:
     if request["module"] in failed:
         return {"error": failed[request["module"]]}
     try:
-        pid = syscalls.fork_into_pid_namespace_of(request["pid"])
+        pid = syscalls.fork_into_pid_namespace_of(request["pid"]) if request["pid"] else os.fork()
     except OSError as error:
         return {"error": f"could not enter the node: {error}"}
     if pid == 0:
         _run_and_exit(lambda: _run_in_node(request))
-    children.add(pid)
+    children[os.pidfd_open(pid)] = pid
     return {"pid": pid}
 
 
 def _run_in_node(request: dict[str, Any]) -> None:
-    """Enter the node's other namespaces, and run the module."""
+    """Enter the node's other namespaces, unless the node is the station, and run the module."""
     os.setsid()
+    os.closerange(3, 4096)
     log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(log, 1), os.dup2(log, 2)
     group = Path(request["group"], "cgroup.procs")
     if group.exists():
         group.write_text("0")
-    namespaces = [f"/proc/{request['pid']}/ns/{kind}" for kind in NAMESPACES]
-    for namespace in namespaces:
-        syscalls.setns(namespace)
+    for kind in NAMESPACES if request["pid"] else ():
+        syscalls.setns(f"/proc/{request['pid']}/ns/{kind}")
     _run(request)
 
 
@@ -151,9 +155,9 @@ def _run(request: dict[str, Any]) -> None:
         os._exit(ended.code if isinstance(ended.code, int) else 0 if ended.code is None else 1)
 
 
-def _report_ended(channel: socket.socket, children: set[int]) -> None:
-    for pid in list(children):
-        ended, status = os.waitpid(pid, os.WNOHANG)
-        if ended:
-            children.remove(pid)
-            channel.send(json.dumps({"pid": pid, "exit": os.waitstatus_to_exitcode(status)}).encode())
+def _report_end(channel: socket.socket, children: dict[int, int], process: int) -> None:
+    """Report the exit code of an ended child. ``children`` contains the pids of children by their pidfds."""
+    pid = children.pop(process)
+    os.close(process)
+    _, status = os.waitpid(pid, 0)
+    channel.send(json.dumps({"pid": pid, "exit": os.waitstatus_to_exitcode(status)}).encode())
