@@ -95,11 +95,10 @@ def _serve(channel: socket.socket, modules: tuple[str, ...]) -> None:
     gc.enable()
     children: dict[int, int] = {}
     while True:
-        readable, _, _ = select.select([channel, *children], [], [])
-        for descriptor in readable:
-            if descriptor is not channel:
-                _report_end(channel, children, descriptor)
-        if channel in readable:
+        readable, _, _ = select.select([channel.fileno(), *children], [], [])
+        for process in children.keys() & readable:
+            _report_end(channel, children, process)
+        if channel.fileno() in readable:
             packet = channel.recv(PACKET)
             if not packet:
                 return
