@@ -13,7 +13,7 @@ from sbf_service.domain.gateway_access import GatewayRole
 from virtcloud.model.cluster import Guest
 from virtcloud.model.element import Gateway
 from virtcloud.model.errors import BadInput, NoGateway, NoPortFree, NotAdmitted
-from virtcloud.model.gateway_access import GATEWAY_PUBLICATIONS, PublishedPort
+from virtcloud.model.gateway_access import GATEWAY_PUBLICATIONS, UDP_PUBLICATIONS, PublishedPort, PublishedProtocol
 from virtcloud.model.image import ImageSource
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Address, ClusterKey, Name
@@ -100,10 +100,13 @@ def choose_addresses(
     )
 
 
-def choose_port(gateway: Gateway, taken: Collection[int]) -> int | None:
-    """Return the lowest free port of a gateway, or None."""
-    ports = gateway.outside.publish_ports if gateway.outside else None
-    return next((port for port in ports.ports if port not in taken), None) if ports is not None else None
+def choose_port(gateway: Gateway, taken: Collection[int], preferred: int | None = None) -> int | None:
+    """Return a free port of a gateway, or None: the ``preferred`` one if possible, otherwise the lowest."""
+    found = gateway.outside.publish_ports if gateway.outside else None
+    ports = found.ports if found is not None else range(0)
+    if preferred in ports and preferred not in taken:
+        return preferred
+    return next((port for port in ports if port not in taken), None)
 
 
 def make_no_port(gateways: Iterable[Gateway]) -> NoPortFree:
@@ -144,7 +147,7 @@ def add_publications(wanted: HostWanted, publications: Iterable[ActivePublicatio
                 segment.model_copy(
                     update={
                         "publications": tuple(by_network[segment.id]),
-                        "requires": (*segment.requires, GATEWAY_PUBLICATIONS),
+                        "requires": (*segment.requires, *_list_requirements(by_network[segment.id])),
                     }
                 )
                 if segment.id in by_network
@@ -153,6 +156,11 @@ def add_publications(wanted: HostWanted, publications: Iterable[ActivePublicatio
             )
         }
     )
+
+
+def _list_requirements(publications: Iterable[PublishedPort]) -> tuple[str, ...]:
+    has_udp = any(one.protocol is PublishedProtocol.UDP for one in publications)
+    return (GATEWAY_PUBLICATIONS, *((UDP_PUBLICATIONS,) if has_udp else ()))
 
 
 def list_imaged_guests(

@@ -68,7 +68,8 @@ def _suspend(unit: Unit, publication: PublicationRow, row: ClusterRow, reason: s
     unit.changed.add(f"cluster:{row.key}")
     unit.session.flush()
     increment_revisions(unit, [publication.gateway])
-    why = f"{publication.guest}:{publication.guest_port} at port {publication.port}: {reason}"
+    target = f"{publication.guest}:{publication.guest_port}/{publication.protocol}"
+    why = f"{target} at port {publication.port}: {reason}"
     record_audit(unit, "publication_suspended", element=publication.gateway, why=why, cluster_id=row.id)
 
 

@@ -21,6 +21,7 @@ from sbf_service.store.cluster_queries import (
 )
 from sbf_service.store.network_routers import take_over_routers
 from sbf_service.store.observed_state import record_saved
+from sbf_service.store.publication_moves import take_over_publications
 from sbf_service.store.revisions import require_element
 from sbf_service.store.tables import ClusterRow, ElementRow, PlacementRow
 from sbf_service.store.transitions import apply_due_transitions, increment_versions
@@ -90,6 +91,7 @@ def confirm_revision(  # noqa: PLR0913, PLR0917 - the confirmed revision and the
     unit.session.flush()
     if row.kind == ElementKind.GATEWAY and not former.reachable:
         take_over_routers(unit, Name(name))
+        take_over_publications(unit, Name(name))
     is_agents = row.kind not in DEVICE_KINDS
     if is_agents and former.confirmed == revision and former.reachable and errors is not None and not marked:
         increment_versions(unit, has_placement_on(name))  # an agent reports progress

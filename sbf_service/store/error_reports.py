@@ -12,6 +12,7 @@ from sbf_service.store.cluster_queries import (
 )
 from sbf_service.store.confirmations import MAX_ERROR_CHARACTERS, ElementClusterErrors, reset_confirmation
 from sbf_service.store.network_routers import replace_routers
+from sbf_service.store.publication_moves import move_publications
 from sbf_service.store.revisions import require_element
 from sbf_service.store.tables import ClusterRow
 from sbf_service.store.transitions import apply_due_transitions, increment_versions
@@ -42,6 +43,7 @@ def record_error(  # noqa: PLR0913 - the parts of an error report
     unit.session.flush()
     if not reachable and row.kind == ElementKind.GATEWAY:
         replace_routers(unit, Name(name))
+        move_publications(unit, Name(name))
     record_audit(unit, "element_trouble", element=name, why=text)
     increment_versions(unit, has_placement_on(name))
     apply_due_transitions(unit, drain_deadline, has_placement_on(name))

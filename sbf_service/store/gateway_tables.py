@@ -2,11 +2,12 @@
 
 from datetime import datetime
 
-from sqlalchemy import BigInteger, ForeignKey, String, Text, UniqueConstraint
+from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, String, Text, UniqueConstraint
 from sqlalchemy.orm import Mapped, mapped_column
 
 from sbf_service.store.columns import NAME_TYPE, UtcDateTime
-from sbf_service.store.tables import Base
+from sbf_service.store.tables import Base, is_one_of
+from virtcloud.model.gateway_access import PublishedProtocol
 
 
 class GatewayAddressRow(Base):
@@ -57,13 +58,18 @@ class OutsideUseRow(Base):
 class PublicationRow(Base):
     """A port of a gateway that leads to a guest, until the guest's cluster ends or the owner ends the publication.
 
-    ``suspended`` is the reason for which the port does not lead to the guest, or None.
+    ``suspended`` is the reason for which the port does not lead to the guest, or None. ``moved_from`` is the gateway
+    that published the port until it no longer answered, or None.
     """
 
     __tablename__ = "publications"
-    __table_args__ = (UniqueConstraint("cluster_id", "guest", "guest_port", "gateway"),)
+    __table_args__ = (
+        UniqueConstraint("cluster_id", "guest", "guest_port", "protocol", "gateway"),
+        CheckConstraint(is_one_of("protocol", PublishedProtocol), name="protocol"),
+    )
 
     gateway: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("elements.name"), primary_key=True)
+    protocol: Mapped[str] = mapped_column(NAME_TYPE, primary_key=True)
     port: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     cluster_id: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("clusters.id"), index=True)
     guest: Mapped[str] = mapped_column(NAME_TYPE)
@@ -72,3 +78,4 @@ class PublicationRow(Base):
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     created_by: Mapped[str] = mapped_column(Text)
     suspended: Mapped[str | None] = mapped_column(Text)
+    moved_from: Mapped[str | None] = mapped_column(NAME_TYPE)

@@ -1,6 +1,6 @@
 """Publications: ports of gateways that lead to guests. Owners publish and unpublish them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from ipaddress import ip_address
 
 from sqlalchemy import bindparam, func, select
@@ -19,6 +19,7 @@ from sbf_service.domain.publications import (
     make_publisher,
 )
 from sbf_service.store.certified_networks import find_uncertified
+from sbf_service.store.cluster_gateways import find_alive_gateways
 from sbf_service.store.cluster_queries import make_live_clusters, parse_current_spec, read_networks
 from sbf_service.store.clusters import require_cluster
 from sbf_service.store.gateway_addresses import ensure_gateway_addresses
@@ -29,7 +30,7 @@ from sbf_service.store.unit_of_work import Unit, read_topology, record_audit
 from sbf_service.store.vpn_grants import connect_gateways
 from virtcloud.model.cluster import WANTED_STATES, Guest
 from virtcloud.model.errors import BeyondLimit, Conflict, NotFound, count_of
-from virtcloud.model.gateway_access import PublishedPort
+from virtcloud.model.gateway_access import PublishedPort, PublishedProtocol
 from virtcloud.model.publication import PublicationRequest, PublicationView
 from virtcloud.model.values import ClusterKey, Name
 from virtcloud.model.wanted import HostWanted
@@ -38,9 +39,11 @@ _NETWORK = aliased(ClusterRow)
 _OF_CLUSTER = (
     select(PublicationRow)
     .where(PublicationRow.cluster_id == bindparam("cluster"))
-    .order_by(PublicationRow.guest, PublicationRow.guest_port, PublicationRow.gateway)
+    .order_by(PublicationRow.guest, PublicationRow.guest_port, PublicationRow.protocol, PublicationRow.gateway)
 )
-_TAKEN = select(PublicationRow.port).where(PublicationRow.gateway == bindparam("gateway"))
+_TAKEN = select(PublicationRow.port).where(
+    PublicationRow.gateway == bindparam("gateway"), PublicationRow.protocol == bindparam("protocol")
+)
 _ROUTER = select(NetworkRouterRow.gateway).where(NetworkRouterRow.network_id == bindparam("network"))
 _READ_ACTIVE = (
     select(PublicationRow, ClusterRow.lease_ends, _NETWORK.id, _NETWORK.lease_ends)
@@ -48,7 +51,7 @@ _READ_ACTIVE = (
     .join(_NETWORK, _NETWORK.id == func.coalesce(ClusterRow.network, ClusterRow.id))
     .where(PublicationRow.gateway == bindparam("gateway"), PublicationRow.suspended.is_(None))
     .where(ClusterRow.state.in_(WANTED_STATES))
-    .order_by(PublicationRow.port)
+    .order_by(PublicationRow.port, PublicationRow.protocol)
 )
 
 
@@ -114,10 +117,28 @@ def add_published_ports(unit: Unit, name: str, wanted: HostWanted) -> HostWanted
                 guest=Name(row.guest),
                 guest_address=guest_address,
                 guest_port=row.guest_port,
+                protocol=PublishedProtocol(row.protocol),
                 expires_at=min(ends, network_ends),
             )
             found.append(ActivePublication(network, published))
     return add_publications(wanted, found)
+
+
+def read_taken_ports(unit: Unit, gateway: Name, protocol: str) -> frozenset[int]:
+    """Return the ports of a gateway at which guests are published with a protocol."""
+    return frozenset(unit.connection.execute(_TAKEN, {"gateway": gateway, "protocol": protocol}).scalars())
+
+
+def describe_target(publication: PublicationRow) -> str:
+    """Return the guest and its port, as users write them."""
+    protocol = "" if publication.protocol == PublishedProtocol.TCP else f"/{publication.protocol}"
+    return f"{publication.guest}:{publication.guest_port}{protocol}"
+
+
+def prefer_router(unit: Unit, network: str, gateways: Iterable[Name]) -> list[Name]:
+    """Return gateways of a network, its router first: guests then see the addresses of clients."""
+    router = unit.connection.execute(_ROUTER, {"network": network}).scalar_one_or_none()
+    return sorted(gateways, key=lambda one: one != router)
 
 
 def _choose_site(unit: Unit, row: ClusterRow, requested: Name | None) -> Name:
@@ -149,13 +170,16 @@ def _check_count(unit: Unit, row: ClusterRow, limits: RequestLimits) -> None:
 
 
 def _add(unit: Unit, row: ClusterRow, guest: Guest, request: PublicationRequest) -> PublicationRow:
-    """Add a publication at the first gateway of the site with a free port. The network's router is preferred."""
+    """Add a publication at the first gateway of the site with a free port.
+
+    Gateways that answer are preferred, then the network's router.
+    """
     topology, network = read_topology(unit), read_networks(unit, [row])[row.network or row.id]
     names = connect_gateways(unit, row, make_publisher(topology, request.site))
-    router = unit.connection.execute(_ROUTER, {"network": network.id}).scalar_one_or_none()
-    for name in sorted(names, key=lambda one: one != router):
+    alive = find_alive_gateways(unit)
+    for name in sorted(prefer_router(unit, network.id, names), key=lambda one: one not in alive):
         gateway = topology.gateways[name]
-        free = choose_port(gateway, set(unit.connection.execute(_TAKEN, {"gateway": name}).scalars()))
+        free = choose_port(gateway, read_taken_ports(unit, name, request.protocol))
         if free is None:
             continue
         _, guest_address = choose_addresses(guest, gateway, ensure_gateway_addresses(unit, network, name))
@@ -166,6 +190,7 @@ def _add(unit: Unit, row: ClusterRow, guest: Guest, request: PublicationRequest)
             guest=guest.name,
             guest_address=str(guest_address),
             guest_port=request.port,
+            protocol=request.protocol,
             created_at=unit.now,
             created_by=unit.who,
         )
@@ -175,7 +200,11 @@ def _add(unit: Unit, row: ClusterRow, guest: Guest, request: PublicationRequest)
 
 
 def _read(unit: Unit, row: ClusterRow, request: PublicationRequest) -> Sequence[PublicationRow]:
-    found = _OF_CLUSTER.where(PublicationRow.guest == request.guest, PublicationRow.guest_port == request.port)
+    found = _OF_CLUSTER.where(
+        PublicationRow.guest == request.guest,
+        PublicationRow.guest_port == request.port,
+        PublicationRow.protocol == request.protocol,
+    )
     return unit.session.scalars(found, {"cluster": row.id}).all()
 
 
@@ -189,7 +218,7 @@ def _record(unit: Unit, row: ClusterRow, publication: PublicationRow, event: str
     unit.changed.add(f"cluster:{row.key}")
     unit.session.flush()
     increment_revisions(unit, [publication.gateway])
-    why = f"{publication.guest}:{publication.guest_port} at port {publication.port}"
+    why = f"{describe_target(publication)} at port {publication.port}"
     record_audit(unit, event, element=publication.gateway, why=why, cluster_id=row.id)
 
 
@@ -204,6 +233,8 @@ def _make_view(unit: Unit, row: ClusterRow, publication: PublicationRow) -> Publ
         cluster_id=row.id,
         guest=Name(publication.guest),
         guest_port=publication.guest_port,
+        protocol=PublishedProtocol(publication.protocol),
+        moved_from=None if publication.moved_from is None else Name(publication.moved_from),
         site=_site_of(unit, publication),
         gateway=Name(publication.gateway),
         address=next((one for one in (link.addresses if link else ()) if one.version == version), None),

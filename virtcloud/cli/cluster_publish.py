@@ -7,6 +7,7 @@ import click
 from virtcloud.cli import printing
 from virtcloud.cli.options import open_client
 from virtcloud.model.errors import BadInput
+from virtcloud.model.gateway_access import PublishedProtocol
 from virtcloud.model.publication import PublicationRequest, PublicationView
 from virtcloud.model.values import Name
 
@@ -16,31 +17,34 @@ HIGHEST_PORT = 65535
 
 @click.command()
 @click.argument("key", metavar="CLUSTER")
-@click.argument("target", metavar="GUEST:PORT")
+@click.argument("target", metavar="GUEST:PORT[/udp]")
 @click.option("--site", help="The site at whose gateway the port is published.  [default: a site of the cluster]")
 @printing.json_option
 @click.pass_context
 def publish(context: click.Context, /, key: str, *, target: str, site: str | None, as_json: bool) -> None:
-    """Publish a TCP port of a guest at a site's gateway.
+    """Publish a TCP or UDP port of a guest at a site's gateway.
 
     A port of the gateway leads to the port PORT of the guest GUEST of CLUSTER. All guests of the network must have
     images that an administrator of the site certified. The publication is suspended when another guest joins, or when
-    an image loses its certification; repeat the command to restore it. It ends with the cluster. Idempotent.
+    an image loses its certification; repeat the command to restore it. It ends with the cluster. If the gateway fails
+    and another one replaces it, the publication moves, and has another address. Idempotent.
 
     Example: virtcloud cluster publish demo g1:22 --site brno
+
+    Example: virtcloud cluster publish demo g1:53/udp
     """
-    guest, port = _parse_target(target)
-    request = PublicationRequest(guest=guest, port=port, site=None if site is None else Name(site))
+    guest, port, protocol = _parse_target(target)
+    request = PublicationRequest(guest=guest, port=port, protocol=protocol, site=None if site is None else Name(site))
     view = open_client(context).sbf.publish(key, request)
     printing.print_json(view) if as_json else click.echo(
-        f"{_format_address(view)} leads to {view.guest}:{view.guest_port} of cluster {key}, as soon as gateway "
+        f"{_format_address(view)} leads to {_format_target(view)} of cluster {key}, as soon as gateway "
         f"{view.gateway} confirms it, until {printing.format_time(view.lease_ends)}"
     )
 
 
 @click.command()
 @click.argument("key", metavar="CLUSTER")
-@click.argument("target", metavar="GUEST:PORT")
+@click.argument("target", metavar="GUEST:PORT[/udp]")
 @click.option("--site", help="Only the publication at this site.  [default: all sites]")
 @printing.json_option
 @click.pass_context
@@ -51,8 +55,8 @@ def unpublish(context: click.Context, /, key: str, *, target: str, site: str | N
 
     Example: virtcloud cluster unpublish demo g1:22
     """
-    guest, port = _parse_target(target)
-    ended = open_client(context).sbf.unpublish(key, guest, port, site)
+    guest, port, protocol = _parse_target(target)
+    ended = open_client(context).sbf.unpublish(key, guest, port, site, protocol=protocol)
     if as_json:
         printing.print_list(COLUMNS, ended, _make_row, "", as_json=True)
         return
@@ -77,27 +81,41 @@ def publications(context: click.Context, /, key: str, *, as_json: bool) -> None:
     printing.print_list(COLUMNS, views, _make_row, "no publications", as_json=as_json)
 
 
-def _parse_target(text: str) -> tuple[Name, int]:
-    found = re.fullmatch(r"([^:]+):([0-9]{1,5})", text)
+def _parse_target(text: str) -> tuple[Name, int, PublishedProtocol]:
+    found = re.fullmatch(r"([^:]+):([0-9]{1,5})(?:/(tcp|udp))?", text)
     if found is None or not 1 <= int(found[2]) <= HIGHEST_PORT:
-        raise BadInput(f"expected GUEST:PORT such as g1:22, got {text!r}")
-    return Name(found[1]), int(found[2])
+        raise BadInput(f"expected GUEST:PORT such as g1:22, or GUEST:PORT/udp, got {text!r}")
+    return Name(found[1]), int(found[2]), PublishedProtocol(found[3] or PublishedProtocol.TCP)
+
+
+def _format_target(view: PublicationView) -> str:
+    return f"{view.guest}:{view.guest_port}{_format_protocol(view)}"
+
+
+def _format_protocol(view: PublicationView) -> str:
+    return "" if view.protocol is PublishedProtocol.TCP else f"/{view.protocol}"
 
 
 def _format_address(view: PublicationView) -> str:
     if view.address is None:
-        return f"port {view.port} of gateway {view.gateway}"
-    return f"[{view.address}]:{view.port}" if ":" in str(view.address) else f"{view.address}:{view.port}"
+        return f"port {view.port}{_format_protocol(view)} of gateway {view.gateway}"
+    address = f"[{view.address}]" if ":" in str(view.address) else str(view.address)
+    return f"{address}:{view.port}{_format_protocol(view)}"
+
+
+def _format_state(view: PublicationView) -> str:
+    state = f"suspended: {view.suspended}" if view.suspended else "published"
+    return state if view.moved_from is None else f"{state}; moved from {view.moved_from}, which did not answer"
 
 
 def _make_row(view: PublicationView) -> tuple[object, ...]:
     return (
-        f"{view.guest}:{view.guest_port}",
+        _format_target(view),
         _format_address(view),
         view.site or "",
         view.gateway,
         printing.format_time(view.created_at),
         view.created_by,
         printing.format_time(view.lease_ends),
-        f"suspended: {view.suspended}" if view.suspended else "published",
+        _format_state(view),
     )

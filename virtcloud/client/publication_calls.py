@@ -1,6 +1,7 @@
 """Calls about publications: ports of gateways that lead to guests."""
 
 from virtcloud.client.calls import SbfCalls
+from virtcloud.model.gateway_access import PublishedProtocol
 from virtcloud.model.publication import PublicationRequest, PublicationView
 from virtcloud.model.values import ClusterKey, Name
 
@@ -21,12 +22,19 @@ class PublicationCalls(SbfCalls):
         answer = self._connection.send("POST", _path(key), request, query={"id": cluster_id})
         return self._document(PublicationView, answer)
 
-    def unpublish(
-        self, key: str, guest: str, port: int, site: str | None = None, cluster_id: str | None = None
+    def unpublish(  # noqa: PLR0913, PLR0917 - callers pass the options by name
+        self,
+        key: str,
+        guest: str,
+        port: int,
+        site: str | None = None,
+        cluster_id: str | None = None,
+        protocol: PublishedProtocol = PublishedProtocol.TCP,
     ) -> list[PublicationView]:
         """End the publication of a port of a guest; idempotent. Return the publications that ended."""
         path = f"{_path(key)}/{Name(guest)}/{port}"
-        answer = self._connection.send("DELETE", path, query={"site": site, "id": cluster_id})
+        named = None if protocol is PublishedProtocol.TCP else str(protocol)  # unknown to an SBF of an earlier version
+        answer = self._connection.send("DELETE", path, query={"site": site, "id": cluster_id, "protocol": named})
         return self._documents(PublicationView, answer)
 
 

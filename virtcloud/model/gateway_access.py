@@ -5,6 +5,7 @@ destinations that its guests need. Nothing else outside the network is reachable
 """
 
 from datetime import datetime
+from enum import StrEnum
 from ipaddress import ip_network
 from typing import Annotated, Final, Self
 
@@ -20,7 +21,20 @@ GATEWAY_ROUTER: Final = "gateway-router"
 """The requirement of segments with ``router``. Guests would have no way out through an agent that ignores this key."""
 GATEWAY_PUBLICATIONS: Final = "gateway-publications"
 """The requirement of segments with ``publications``. An agent that ignores this key would publish none of them."""
+UDP_PUBLICATIONS: Final = "udp-publications"
+"""The requirement of segments with publications of UDP ports. An agent that ignores the protocol would publish TCP."""
 LOWEST_PUBLIC_PORT, HIGHEST_PORT = 1024, 65535
+
+
+class PublishedProtocol(StrEnum):
+    """The transport protocols of published ports."""
+
+    TCP = "tcp"
+    UDP = "udp"
+
+
+OMIT_TCP: Final = Field(exclude_if=lambda value: value == PublishedProtocol.TCP)
+"""TCP is left out of documents, because an earlier version refuses a key that it does not know."""
 
 
 class OutsideNetwork(PatternText):
@@ -48,11 +62,11 @@ class ServicePort(PatternText):
 
 
 class PortRange(PatternText):
-    """The TCP ports of a gateway at which guests are published, such as ``40000-40999``."""
+    """The ports of a gateway at which guests are published, such as ``40000-40999``, for TCP and for UDP."""
 
     __slots__ = ()
     pattern = r"[1-9][0-9]{3,4}-[1-9][0-9]{3,4}"
-    meaning = "a range of TCP ports from 1024 to 65535 such as 40000-40999"
+    meaning = "a range of ports from 1024 to 65535 such as 40000-40999"
 
     def __new__(cls, value: str) -> Self:
         """Check ``value``: its ports, and their order."""
@@ -89,7 +103,7 @@ class OutsideLink(Document):
     addresses: Annotated[tuple[IPvAnyAddress, ...], Field(max_length=2)] = ()
     """The source addresses of packets from clusters: at most one of each IP version; `[]`: those of the interface."""
     publish_ports: Annotated[PortRange | None, OMIT_NONE] = None
-    """The TCP ports of these addresses at which users may publish guests; null: guests are not published here."""
+    """The TCP and UDP ports of these addresses at which users may publish guests; null: none."""
 
     @model_validator(mode="after")
     def _check_addresses(self) -> Self:
@@ -101,7 +115,7 @@ class OutsideLink(Document):
 
 
 class PublishedPort(Document):
-    """A TCP port of a gateway that leads to a guest. Open connections end with the publication."""
+    """A port of a gateway that leads to a guest. Open connections end with the publication."""
 
     address: IPvAnyAddress
     """The address of the gateway."""
@@ -115,6 +129,8 @@ class PublishedPort(Document):
     """The guest's address in the network, of the same IP version."""
     guest_port: Annotated[int, Field(ge=1, le=65535)]
     """The port of the guest."""
+    protocol: Annotated[PublishedProtocol, OMIT_TCP] = PublishedProtocol.TCP
+    """The transport protocol of both ports."""
     expires_at: datetime
     """The end of the cluster's lease."""
 

@@ -5,19 +5,22 @@ from typing import Annotated
 
 from pydantic import Field, IPvAnyAddress
 
-from virtcloud.model.document import Document
+from virtcloud.model.document import OMIT_NONE, Document
+from virtcloud.model.gateway_access import OMIT_TCP, PublishedProtocol
 from virtcloud.model.values import ClusterKey, Name
 
-TcpPort = Annotated[int, Field(ge=1, le=65535)]
+TransportPort = Annotated[int, Field(ge=1, le=65535)]
 
 
 class PublicationRequest(Document):
-    """A request to publish a TCP port of a guest at a site."""
+    """A request to publish a port of a guest at a site."""
 
     guest: Name
     """The guest."""
-    port: TcpPort
-    """The TCP port of the guest."""
+    port: TransportPort
+    """The port of the guest."""
+    protocol: Annotated[PublishedProtocol, OMIT_TCP] = PublishedProtocol.TCP
+    """The transport protocol of the port."""
     site: Name | None = None
     """The site whose gateway publishes the port; null: a site of the cluster that publishes ports."""
 
@@ -29,19 +32,23 @@ class PublicationView(Document):
     cluster_id: str
     """Id of the guest's cluster."""
     guest: Name
-    guest_port: TcpPort
-    """The TCP port of the guest."""
+    guest_port: TransportPort
+    """The port of the guest."""
+    protocol: PublishedProtocol = PublishedProtocol.TCP
+    """The transport protocol of both ports."""
     site: Name | None
     """The site of the gateway; null: the gateway is no longer in the topology."""
     gateway: Name
     address: IPvAnyAddress | None
     """The address at which users reach the guest; null: the topology no longer contains it."""
-    port: TcpPort
-    """The TCP port of this address."""
+    port: TransportPort
+    """The port of this address."""
     created_at: datetime
     """When the port was published first."""
     created_by: str
     """The user who published the port."""
+    moved_from: Annotated[Name | None, OMIT_NONE] = None
+    """The gateway that published the port before and did not answer; null: the publication did not move."""
     suspended: str | None = None
     """Why the port does not lead to the guest at present; null: it does."""
     lease_ends: datetime

@@ -12,10 +12,12 @@ from sbf_service.http.problems import problem_responses
 from sbf_service.http.routes.clusters import IdQuery, KeyPath
 from sbf_service.http.routes.vpn import authorize_vpn, change_vpn
 from sbf_service.store import publications
+from virtcloud.model.gateway_access import PublishedProtocol
 from virtcloud.model.publication import PublicationRequest, PublicationView
 from virtcloud.model.values import Name
 
-PortPath = Annotated[int, Path(description="The TCP port of the guest.", ge=1, le=65535)]
+PortPath = Annotated[int, Path(description="The port of the guest.", ge=1, le=65535)]
+ProtocolQuery = Annotated[PublishedProtocol, Query(description="The transport protocol of the port.")]
 SiteQuery = Annotated[Name | None, Query(description="Only the publication at this site; absent: at all sites.")]
 PROBLEMS = problem_responses(404, 409, 422)
 
@@ -59,8 +61,10 @@ def unpublish_guest(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter b
     caller: CurrentCaller,
     service: CurrentService,
     site: SiteQuery = None,
+    protocol: ProtocolQuery = PublishedProtocol.TCP,
     id: IdQuery = None,  # noqa: A002 - the word of the API
 ) -> list[PublicationView]:
     """End the publication of a port of a guest; idempotent. Return the publications that ended."""
     with change_vpn(service, caller, Action.PUBLISH_GUEST, key, id) as (unit, _):
-        return publications.unpublish(unit, key, PublicationRequest(guest=guest, port=port, site=site), id)
+        request = PublicationRequest(guest=guest, port=port, protocol=protocol, site=site)
+        return publications.unpublish(unit, key, request, id)

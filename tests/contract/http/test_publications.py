@@ -12,7 +12,7 @@ from sbf_fakes.world import World, make_world, spec
 from sbf_service.store.revisions import require_element
 from virtcloud.model.access import Role
 from virtcloud.model.cluster import ClusterSpec
-from virtcloud.model.gateway_access import GATEWAY_PUBLICATIONS, PublishedPort
+from virtcloud.model.gateway_access import GATEWAY_PUBLICATIONS, UDP_PUBLICATIONS, PublishedPort
 
 OUTSIDE = {"interface": "eth1", "addresses": ["198.51.100.7"], "publish_ports": "40000-40001"}
 URL_IMAGE = {"size": 1, "format": "tar", "architecture": "x86_64", "url": "https://example.org/a.tar"}
@@ -240,3 +240,36 @@ def test_the_audit_log_names_the_user(world: World) -> None:
     rows = ask(world, "GET", "/v1/audit?cluster=demo", token=token_of(world)).json()
     found = [row for row in (rows["entries"] if isinstance(rows, dict) else rows) if row["what"] == "guest_published"]
     assert [(row["who"], row["element"]) for row in found] == [("alice", "brno-gw")]
+
+
+def test_a_udp_port_is_published_as_such(world: World) -> None:
+    put(world)
+    view = publish(world, port=53, protocol="udp").json()
+    assert (view["protocol"], view["port"]) == ("udp", 40000)
+    (found,) = published(world)
+    assert found.protocol == "udp"
+    (segment,) = world.wanted_of_host("brno-gw").segments
+    assert UDP_PUBLICATIONS in segment.requires
+
+
+def test_tcp_and_udp_of_one_port_are_independent(world: World) -> None:
+    put(world)
+    ports = [publish(world, port=53, protocol=protocol).json()["port"] for protocol in ("udp", "tcp")]
+    assert ports == [40000, 40000]
+    ended = ask(world, "DELETE", "/v1/clusters/demo/publications/g1/53", token=token_of(world)).json()
+    assert [view["protocol"] for view in ended] == ["tcp"]
+    assert [one.protocol for one in published(world)] == ["udp"]
+
+
+def test_an_uncertified_guest_is_not_published_by_udp(world: World) -> None:
+    put(world, image="own")
+    assert problem(publish(world, port=53, protocol="udp"))[:2] == (403, "not-admitted")
+
+
+def test_documents_with_tcp_only_have_no_protocol(world: World) -> None:
+    """An agent of an earlier version knows no protocol."""
+    put(world)
+    publish(world)
+    (segment,) = world.wanted_of_host("brno-gw").segments
+    assert "protocol" not in segment.model_dump(mode="json")["publications"][0]
+    assert UDP_PUBLICATIONS not in segment.requires

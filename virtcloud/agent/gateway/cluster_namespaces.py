@@ -128,6 +128,8 @@ class ClusterNamespaces:
             (answer,) = _run_program([{**specification, "descriptor": descriptor, "mtu": bridge.mtu}])
             if "error" in answer:
                 raise Refused(f"cannot configure the network namespace of cluster {segment.key}: {answer['error']}")
+            if "connections" in answer:
+                log.warning("published_connections_not_removed", cluster=segment.id, error=answer["connections"])
             self._kernel.change(port, up=True)
 
     def ensure_no_namespace(self, cluster: str) -> None:

@@ -16,7 +16,17 @@ from ipaddress import ip_interface
 from typing import Any, Final
 
 from virtcloud.agent.file_servers.ganesha_config import PORT as NFS_PORT
-from virtcloud.agent.gateway.outside_links import NEIGHBOURS, OUTSIDE, find_link_addresses, has_link, make_inner_rules
+from virtcloud.agent.gateway.connection_table import Translation
+from virtcloud.agent.gateway.outside_links import (
+    LINKS4,
+    LINKS6,
+    NEIGHBOURS,
+    OUTSIDE,
+    find_link_addresses,
+    has_link,
+    list_published_translations,
+    make_inner_rules,
+)
 from virtcloud.agent.network.owned_tables import OwnedChain, OwnedTable
 from virtcloud.model.values import Mac
 from virtcloud.model.wanted import Segment
@@ -58,6 +68,8 @@ class NamespaceConfig:
     tables: tuple[OwnedTable, ...]
     routers: tuple[str, ...] = ()
     """The addresses of the next hops of default routes."""
+    translations: tuple[Translation, ...] | None = None
+    """The translations of published ports. All other translated connections are removed; None: there is no link."""
 
     def as_specification(self) -> dict[str, Any]:
         """Return the specification for `namespace_program`."""
@@ -69,6 +81,8 @@ class NamespaceConfig:
             "unwanted": OwnedTable(*ROUTING, {}).render_removal() if len(self.tables) == 1 else "",
             "routers": self.routers,
             "outside": OUTSIDE,
+            "translations": self.translations,
+            "links": (str(LINKS4), str(LINKS6)),
         }
 
 
@@ -83,6 +97,7 @@ def make_namespace_config(segment: Segment) -> NamespaceConfig:
         _make_sysctls("1"),
         (_make_filter(segment, _list_routed(own)), _make_routing(segment, own)),
         tuple(address.partition("/")[0] for address in link.gateway),
+        tuple(sorted(list_published_translations((segment,)))),
     )
 
 

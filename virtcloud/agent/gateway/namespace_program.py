@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from virtcloud.agent.gateway.connection_table import Translation, remove_ended_connections
 from virtcloud.agent.host_services.server_isolation import CLONE_NEWNET, call
 
 SYSCTL = Path("/proc/sys/net")
@@ -42,7 +43,7 @@ def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
         call("join a network namespace", _LIBC.setns(request["descriptor"], CLONE_NEWNET))
         if "tables" in request:
             _configure(request)
-            return {}
+            return _remove_connections(request)
         return _read(request["sysctls"])
     except OSError as error:
         return {"error": str(error)}
@@ -72,6 +73,18 @@ def _configure(wanted: Mapping[str, Any]) -> None:
         )
     )
     _announce(bridge, present[port]["mac"], wanted["addresses"][bridge])
+
+
+def _remove_connections(wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Remove the connections of ended publications. Return an error: the filter drops their packets anyway."""
+    if wanted["translations"] is None:
+        return {}
+    current = {Translation(*translation) for translation in wanted["translations"]}
+    try:
+        remove_ended_connections(current, [ipaddress.ip_network(text) for text in wanted["links"]])
+    except OSError as error:
+        return {"connections": str(error)}
+    return {}
 
 
 def _replace_table(removal: str, commands: str) -> None:

@@ -23,12 +23,14 @@ from dataclasses import dataclass
 from ipaddress import IPv4Interface, IPv6Interface, ip_network
 from typing import Final
 
+from virtcloud.agent.gateway.connection_table import Translation
 from virtcloud.agent.gateway.published_ports import (
     TRANSLATED,
     list_counters,
     list_inner_rules,
     list_inner_sources,
     list_inner_translations,
+    list_translations,
     make_outer_chains,
 )
 from virtcloud.agent.network.owned_tables import OwnedChain, OwnedTable
@@ -76,6 +78,15 @@ def find_link_addresses(vlan: int) -> LinkAddresses:
 def has_link(segment: Segment) -> bool:
     """Return whether a network has a link to the outside: for destinations, or for guests that are published."""
     return bool(segment.publications) or (segment.router is not None and bool(segment.router.destinations))
+
+
+def list_published_translations(segments: Iterable[Segment]) -> frozenset[Translation]:
+    """Return the translations of all publications, in the main namespace and in the namespaces of the networks."""
+    return frozenset(
+        found
+        for segment in segments
+        for found in list_translations(segment, find_link_addresses(segment.vlan).namespace)
+    )
 
 
 def list_outside_interfaces(segments: Iterable[Segment]) -> list[PortName]:

@@ -7,8 +7,16 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from virtcloud.agent import log
+from virtcloud.agent.gateway.connection_table import remove_ended_connections
 from virtcloud.agent.gateway.outside_difference import ObservedOutside
-from virtcloud.agent.gateway.outside_links import TABLE, list_outside_interfaces, make_outside_table
+from virtcloud.agent.gateway.outside_links import (
+    LINKS4,
+    LINKS6,
+    TABLE,
+    list_outside_interfaces,
+    list_published_translations,
+    make_outside_table,
+)
 from virtcloud.agent.gateway.outside_reports import parse_uses
 from virtcloud.agent.network.interfaces import KernelInterface
 from virtcloud.agent.network.nftables import KernelTables
@@ -41,6 +49,7 @@ class OutsideRouting:
         self._lock = threading.Lock()
         self._wanted: OwnedTable | None = None
         """The table of the latest wanted document."""
+        self._segments: tuple[Segment, ...] = ()
 
     def read(self, interfaces: Iterable[KernelInterface]) -> ObservedOutside:
         """Return the table and, if it exists, which of the gateway's interfaces forward packets."""
@@ -56,7 +65,7 @@ class OutsideRouting:
     def receive(self, segments: Sequence[Segment]) -> None:
         """Record the networks of a wanted document, for `restore`. Change nothing."""
         with self._lock:
-            self._wanted = make_outside_table(segments)
+            self._wanted, self._segments = make_outside_table(segments), tuple(segments)
 
     def restore(self) -> None:
         """Replace the packet filter if it differs from the latest wanted document. Any thread may call this method.
@@ -69,6 +78,7 @@ class OutsideRouting:
             faults = list(self._wanted.find_faults(self._tables.read(*TABLE)))
             if faults:
                 self._tables.replace(self._wanted)
+                _remove_ended_connections(self._segments)
                 log.warning("packet_filter_restored", faults=", ".join(faults))
 
     def ensure(self, segments: tuple[Segment, ...]) -> None:
@@ -78,11 +88,14 @@ class OutsideRouting:
         setting of the gateway.
         """
         with self._lock:
-            self._wanted = make_outside_table(segments)
+            self._wanted, self._segments = make_outside_table(segments), segments
             if self._wanted is None:
                 self._tables.remove(*TABLE)
-                return
-            self._tables.replace(self._wanted)
+            else:
+                self._tables.replace(self._wanted)
+        _remove_ended_connections(segments)
+        if not segments:
+            return
         routers = [segment.router for segment in segments if segment.router is not None]
         for name in list_outside_interfaces(segments):
             if self._kernel.read_forwarding(name) is None:
@@ -97,3 +110,14 @@ class OutsideRouting:
                 "net.ipv6.conf.all.forwarding=1 on this gateway, got 0: set it in /etc/sysctl.d, and "
                 "set accept_ra=2 for interfaces that learn their routes from advertisements"
             )
+
+
+def _remove_ended_connections(segments: Iterable[Segment]) -> None:
+    """Remove the connections of ended publications. Log errors: the packet filter drops their packets anyway."""
+    try:
+        number = remove_ended_connections(list_published_translations(segments), (LINKS4, LINKS6))
+    except OSError as error:
+        log.warning("published_connections_not_removed", error=error)
+        return
+    if number:
+        log.info("published_connections_removed", number=number)

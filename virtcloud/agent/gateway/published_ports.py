@@ -13,6 +13,7 @@ to other ports of the gateway                     no rule translates them
 to addresses of links, which the attacker routes  they were not translated, so the chain ``forward`` drops them
 of a connection whose publication ended           both namespaces compare each packet's connection with the rules
 after the end of the lease                        the rules compare the kernel's clock with the end of the lease
+of a UDP flow whose publication ended             in addition, its entry is removed from the table of connections
 ================================================  ====================================================================
 
 A guest cannot open a connection by packets that look like answers: they belong to no connection that was translated.
@@ -22,8 +23,9 @@ from collections.abc import Iterable, Iterator
 from ipaddress import ip_interface
 from typing import Final
 
+from virtcloud.agent.gateway.connection_table import Translation
 from virtcloud.agent.network.owned_tables import OwnedChain
-from virtcloud.model.gateway_access import PublishedPort
+from virtcloud.model.gateway_access import PublishedPort, PublishedProtocol
 from virtcloud.model.wanted import Segment
 
 LOGS_PER_S: Final = 20
@@ -58,7 +60,8 @@ def _outer_translations(segment: Segment, link: tuple[str, ...]) -> Iterator[str
         target = _find_address(link, one)
         family, bracketed = _describe(one, target)
         yield (
-            f'iifname "{one.interface}" {family} daddr {one.address} tcp dport {one.port} {_before_end(one)} '
+            f'iifname "{one.interface}" {family} daddr {one.address} {one.protocol} dport {one.port} '
+            f"{_before_end(one)} "
             f"dnat {family} to {bracketed}:{one.port}"
         )
 
@@ -71,18 +74,33 @@ def _outer_rules(segment: Segment) -> Iterator[str]:
     for one in segment.publications:
         family, _ = _describe(one, "")
         match = (
-            f"ct original {family} daddr {one.address} meta l4proto tcp ct original proto-dst {one.port} "
+            f"ct original {family} daddr {one.address} meta l4proto {one.protocol} ct original proto-dst {one.port} "
             f"{_before_end(one)}"
         )
         log = f'limit rate {LOGS_PER_S}/second log prefix "virtcloud {segment.key[:64]} published {one.port}: "'
         yield f'iifname "{one.interface}" oifname "{name}" ct state new {match} {log}'
-        yield f'oifname "{name}" {match} counter name p{segment.vlan}_{one.port} accept'
+        yield f'oifname "{name}" {match} counter name {_name_counter(segment, one)} accept'
         yield f'iifname "{name}" {match} accept'
 
 
 def list_counters(segment: Segment) -> Iterator[str]:
     """Yield the names of the counters of a network's publications."""
-    return (f"p{segment.vlan}_{one.port}" for one in segment.publications)
+    return (_name_counter(segment, one) for one in segment.publications)
+
+
+def _name_counter(segment: Segment, published: PublishedPort) -> str:
+    return f"p{segment.vlan}_{published.port}{'_udp' if published.protocol is PublishedProtocol.UDP else ''}"
+
+
+def list_translations(segment: Segment, link: tuple[str, ...]) -> Iterator[Translation]:
+    """Yield the translations of a network's publications in both namespaces. ``link`` are its addresses of the link.
+
+    The entries of all other connections to published ports are removed from the kernel's connection table.
+    """
+    for one in segment.publications:
+        target = _find_address(link, one)
+        yield Translation(one.protocol, str(one.address), one.port, target, one.port)
+        yield Translation(one.protocol, target, one.port, str(one.guest_address), one.guest_port)
 
 
 def list_inner_translations(segment: Segment, link: tuple[str, ...], outside: str) -> Iterator[str]:
@@ -90,7 +108,8 @@ def list_inner_translations(segment: Segment, link: tuple[str, ...], outside: st
     for one in segment.publications:
         family, guest = _describe(one, str(one.guest_address))
         yield (
-            f'iifname "{outside}" {family} daddr {_find_address(link, one)} tcp dport {one.port} {_before_end(one)} '
+            f'iifname "{outside}" {family} daddr {_find_address(link, one)} {one.protocol} dport {one.port} '
+            f"{_before_end(one)} "
             f"dnat {family} to {guest}:{one.guest_port}"
         )
 
@@ -103,7 +122,7 @@ def list_inner_rules(segment: Segment) -> Iterator[str]:
     for one in segment.publications:
         family, _ = _describe(one, "")
         yield (
-            f"{TRANSLATED} meta l4proto tcp ct original proto-dst {one.port} ct reply {family} saddr "
+            f"{TRANSLATED} meta l4proto {one.protocol} ct original proto-dst {one.port} ct reply {family} saddr "
             f"{one.guest_address} ct reply proto-src {one.guest_port} {_before_end(one)} accept"
         )
     yield f"{TRANSLATED} drop"

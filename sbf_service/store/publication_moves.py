@@ -1,0 +1,134 @@
+"""Publications of a gateway that does not answer move to another gateway of the cluster's sites that answers.
+
+The address changes, because each gateway has its own. The port stays the same if it is free there.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from sqlalchemy import bindparam, select
+
+from sbf_service.domain.publications import choose_addresses, choose_port, list_publishing_sites, make_publisher
+from sbf_service.log import get_log
+from sbf_service.store.certified_networks import find_uncertified
+from sbf_service.store.cluster_gateways import find_alive_gateways
+from sbf_service.store.cluster_queries import make_live_clusters, parse_current_spec, read_networks
+from sbf_service.store.gateway_addresses import ensure_gateway_addresses
+from sbf_service.store.gateway_tables import PublicationRow
+from sbf_service.store.publications import describe_target, prefer_router, read_taken_ports
+from sbf_service.store.revisions import increment_revisions
+from sbf_service.store.tables import ClusterRow, ElementRow
+from sbf_service.store.unit_of_work import Unit, read_topology, record_audit
+from sbf_service.store.vpn_grants import connect_gateways
+from virtcloud.model.cluster import WANTED_STATES, Guest
+from virtcloud.model.errors import VirtcloudError
+from virtcloud.model.values import Name
+
+_READ: Final = (
+    select(PublicationRow, ClusterRow)
+    .join(ClusterRow, ClusterRow.id == PublicationRow.cluster_id)
+    .where(PublicationRow.gateway == bindparam("gateway"), ClusterRow.state.in_(WANTED_STATES))
+    .order_by(PublicationRow.protocol, PublicationRow.port)
+)
+_READ_DEAD: Final = (
+    select(PublicationRow.gateway)
+    .join(ElementRow, ElementRow.name == PublicationRow.gateway)
+    .where(ElementRow.reachable.is_(False))
+    .distinct()
+    .order_by(PublicationRow.gateway)
+)
+
+log = get_log(__name__)
+
+
+def move_publications(unit: Unit, gateway: Name) -> None:
+    """Move the publications of a gateway that does not answer, if another gateway can publish the guests.
+
+    A suspended publication moves within its site only. A publication that cannot move stays, and its gateway publishes
+    the guest when it answers again.
+    """
+    for publication, row in unit.session.execute(_READ, {"gateway": gateway}).all():
+        guest = next((one for one in parse_current_spec(row).guests if one.name == publication.guest), None)
+        if guest is not None:
+            _move(unit, row, publication, guest)
+
+
+def take_over_publications(unit: Unit, gateway: Name) -> None:
+    """Move publications of gateways that do not answer, because ``gateway`` answers again."""
+    for dead in unit.connection.execute(_READ_DEAD).scalars().all():
+        if dead != gateway:
+            move_publications(unit, Name(dead))
+
+
+def _move(unit: Unit, row: ClusterRow, publication: PublicationRow, guest: Guest) -> None:
+    """Try the sites in turn. An attempt that fails changes nothing."""
+    for site in _list_sites(unit, row, publication):
+        try:
+            with unit.session.begin_nested():
+                if _move_to_site(unit, row, publication, guest, site):
+                    return
+        except VirtcloudError as error:
+            log.warning("publication_not_moved", cluster=row.id, gateway=publication.gateway, site=site, why=str(error))
+
+
+def _list_sites(unit: Unit, row: ClusterRow, publication: PublicationRow) -> Iterator[Name]:
+    """Yield the sites whose gateways may publish the guest, the present site first."""
+    topology = read_topology(unit)
+    (cluster,) = make_live_clusters(unit, [row])
+    present = topology.site_of.get(Name(publication.gateway))
+    publishing = list_publishing_sites(topology)
+    if present is not None and present.name in publishing:
+        yield present.name
+    for site in publishing:
+        is_other = site in cluster.vlans and (present is None or site != present.name)
+        if is_other and not publication.suspended and find_uncertified(unit, row.network or row.id, site) is None:
+            yield site
+
+
+def _move_to_site(unit: Unit, row: ClusterRow, publication: PublicationRow, guest: Guest, site: Name) -> bool:
+    """Move a publication to the first gateway of a site that answers and has a free port. Return whether it moved.
+
+    Raise NoGateway, NoAddressFree, Conflict or BadInput if the gateways of the site cannot publish the guest.
+    """
+    topology, network = read_topology(unit), read_networks(unit, [row])[row.network or row.id]
+    alive = find_alive_gateways(unit) - {publication.gateway}
+    if not any(gateway.name in alive for gateway in topology.site(site).gateways):
+        return False
+    names = connect_gateways(unit, row, make_publisher(topology, site))
+    for name in prefer_router(unit, network.id, names):
+        if name not in alive or _has_same(unit, publication, name):
+            continue
+        gateway = topology.gateways[name]
+        port = choose_port(gateway, read_taken_ports(unit, name, publication.protocol), publication.port)
+        if port is not None:
+            _, address = choose_addresses(guest, gateway, ensure_gateway_addresses(unit, network, name))
+            _record_move(unit, row, publication, name, port, str(address))
+            return True
+    return False
+
+
+def _has_same(unit: Unit, publication: PublicationRow, gateway: Name) -> bool:
+    """Return whether a gateway publishes the same port of the same guest already."""
+    one = PublicationRow
+    same = select(one.port).where(
+        one.gateway == gateway,
+        one.cluster_id == publication.cluster_id,
+        one.guest == publication.guest,
+        one.guest_port == publication.guest_port,
+        one.protocol == publication.protocol,
+    )
+    return unit.connection.execute(same).first() is not None
+
+
+def _record_move(  # noqa: PLR0913, PLR0917 - the new values
+    unit: Unit, row: ClusterRow, publication: PublicationRow, gateway: Name, port: int, guest_address: str
+) -> None:
+    former, former_port = publication.gateway, publication.port
+    publication.gateway, publication.port, publication.guest_address = gateway, port, guest_address
+    publication.moved_from = former
+    row.version += 1
+    unit.changed.add(f"cluster:{row.key}")
+    unit.session.flush()
+    increment_revisions(unit, [former, gateway])
+    why = f"{describe_target(publication)} from port {former_port} of {former} to port {port} of {gateway}"
+    record_audit(unit, "publication_moved", element=former, why=why, cluster_id=row.id)

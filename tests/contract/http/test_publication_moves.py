@@ -1,0 +1,185 @@
+"""Tests of publications whose gateway fails: where they move, and what stays."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sbf_fakes.http_calls import ask
+from sbf_fakes.vpn_world import furnish, gateway, topology_with_gateways
+from sbf_fakes.world import World, make_world
+
+from virtcloud.model.access import Role
+from virtcloud.model.cluster import ClusterSpec
+
+URL_IMAGE = {"size": 1, "format": "tar", "architecture": "x86_64", "url": "https://example.org/a.tar"}
+PUBLICATIONS = "/v1/clusters/demo/publications"
+
+
+def outside(number: int, ports: str = "40000-40002") -> dict[str, object]:
+    return {"interface": "eth1", "addresses": [f"198.51.100.{number}"], "publish_ports": ports}
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    """Brno has two gateways that publish ports, and Praha one. The image ``good`` is certified for Brno."""
+    topology = topology_with_gateways(
+        brno=(gateway("brno-gw", outside=outside(1)), gateway("brno-gw2", outside=outside(2))),
+        praha=(gateway("praha-gw", outside=outside(3)),),
+    )
+    installation = furnish(make_world(tmp_path), topology)
+    body = URL_IMAGE | {"sha256": "0" * 64}
+    assert ask(installation, "PUT", "/v1/images/good", body, token=token_of(installation)).is_success
+    certify(installation, "brno")
+    put(installation)
+    yield installation
+    installation.close()
+
+
+def token_of(world: World) -> str:
+    return world.token(Role.USER, "alice")
+
+
+def certify(world: World, site: str, method: str = "PUT") -> None:
+    administrator = world.token(Role.SITE_ADMINISTRATOR, f"of-{site}", site)
+    assert ask(world, method, f"/v1/images/good/certifications/{site}", token=administrator).is_success
+
+
+def put(world: World, key: str = "demo", **changes: object) -> None:
+    guests = [{"name": f"g{number}", "host": f"{site}-h1", "image": "good"} for number, site in GUESTS]
+    made = {"owner": "alice", "subnets": ["10.0.0.0/24"], "guests": guests} | changes
+    world.put(key, ClusterSpec.model_validate(made))
+    world.settle()
+
+
+GUESTS = ((1, "brno"), (2, "praha"))
+
+
+def publish(world: World, key: str = "demo", **changes: object) -> dict[str, Any]:
+    answer = ask(
+        world, "POST", f"/v1/clusters/{key}/publications", {"guest": "g1", "port": 22} | changes, token=token_of(world)
+    )
+    assert answer.status_code == 201, answer.text
+    world.settle()
+    return dict(answer.json())
+
+
+def stop_agents(world: World, *gateways: str) -> None:
+    """Stop agents, and wait until SBF considers them stale."""
+    world.dead_hosts.update(gateways)
+    world.service.scheduler.sweep.clock = lambda: 1e12
+    world.service.scheduler.sweep._started = 0
+    world.clock.advance(world.service.settings.timing.agent_silence + 1)
+    world.settle()
+
+
+def start_agents(world: World, *gateways: str) -> None:
+    world.dead_hosts.difference_update(gateways)
+    world.settle()
+
+
+def places(world: World) -> list[tuple[str, str, int]]:
+    views = ask(world, "GET", PUBLICATIONS, token=token_of(world)).json()
+    return [(view["gateway"], view["address"], view["port"]) for view in views]
+
+
+def ports_of(world: World, name: str) -> list[int]:
+    """Return the ports in the wanted document of a gateway."""
+    return [one.port for segment in world.wanted_of_host(name).segments for one in segment.publications]
+
+
+def test_another_gateway_of_the_site_publishes_the_same_port(world: World) -> None:
+    publish(world)
+    assert places(world) == [("brno-gw", "198.51.100.1", 40000)]
+    stop_agents(world, "brno-gw")
+    assert places(world) == [("brno-gw2", "198.51.100.2", 40000)]
+    assert (ports_of(world, "brno-gw"), ports_of(world, "brno-gw2")) == ([], [40000])
+
+
+def test_the_move_is_named_to_the_owner(world: World) -> None:
+    publish(world)
+    stop_agents(world, "brno-gw")
+    (view,) = ask(world, "GET", PUBLICATIONS, token=token_of(world)).json()
+    assert view["moved_from"] == "brno-gw"
+    (row,) = world.audit("publication_moved")
+    assert (row.element, row.why) == ("brno-gw", "g1:22 from port 40000 of brno-gw to port 40000 of brno-gw2")
+
+
+def test_the_former_gateway_gets_a_document_without_the_port(world: World) -> None:
+    publish(world)
+    before = world.element("brno-gw").wanted_revision
+    stop_agents(world, "brno-gw")
+    assert world.element("brno-gw").wanted_revision > before
+    start_agents(world, "brno-gw")
+    assert (ports_of(world, "brno-gw"), places(world)[0][0]) == ([], "brno-gw2")
+
+
+def test_a_taken_port_is_replaced_by_a_free_one(world: World) -> None:
+    stop_agents(world, "brno-gw")
+    publish(world, port=80)
+    start_agents(world, "brno-gw")
+    stop_agents(world, "brno-gw2")
+    start_agents(world, "brno-gw2")
+    publish(world, port=22)
+    stop_agents(world, "brno-gw")
+    assert sorted(ports_of(world, "brno-gw2")) == [40000, 40001]
+
+
+def test_a_publication_moves_to_a_certifying_site_of_the_cluster(world: World) -> None:
+    certify(world, "praha")
+    publish(world, site="brno")
+    stop_agents(world, "brno-gw", "brno-gw2")
+    assert places(world) == [("praha-gw", "198.51.100.3", 40000)]
+
+
+def test_a_site_that_did_not_certify_the_images_publishes_nothing(world: World) -> None:
+    publish(world)
+    stop_agents(world, "brno-gw", "brno-gw2")
+    assert ports_of(world, "praha-gw") == []
+
+
+def test_without_another_gateway_a_publication_waits(world: World) -> None:
+    publish(world)
+    stop_agents(world, "brno-gw", "brno-gw2")
+    (place,) = places(world)
+    start_agents(world, place[0])
+    assert (places(world), ports_of(world, place[0])) == ([place], [40000])
+
+
+def test_a_gateway_that_returns_takes_publications_over(world: World) -> None:
+    stop_agents(world, "brno-gw2")
+    publish(world)
+    stop_agents(world, "brno-gw")
+    assert places(world)[0][0] == "brno-gw"
+    start_agents(world, "brno-gw2")
+    assert places(world)[0][0] == "brno-gw2"
+
+
+def test_the_router_and_its_publications_move_together(world: World) -> None:
+    put(world, "routed", router="gateway")
+    publish(world, "routed")
+    stop_agents(world, "brno-gw")
+    (segment,) = [one for one in world.wanted_of_host("brno-gw2").segments if one.key == "routed"]
+    assert (segment.router is not None, len(segment.publications)) == (True, 1)
+
+
+def test_a_suspended_publication_stays_suspended(world: World) -> None:
+    publish(world)
+    certify(world, "brno", "DELETE")
+    certify(world, "praha")
+    stop_agents(world, "brno-gw")
+    assert [ports_of(world, name) for name in ("brno-gw", "brno-gw2", "praha-gw")] == [[], [], []]
+
+
+def test_udp_and_tcp_move_independently(world: World) -> None:
+    publish(world, port=53)
+    publish(world, port=53, protocol="udp")
+    stop_agents(world, "brno-gw")
+    assert ports_of(world, "brno-gw2") == [40000, 40000]
+
+
+def test_new_publications_avoid_a_gateway_that_does_not_answer(world: World) -> None:
+    publish(world)
+    stop_agents(world, "brno-gw")
+    publish(world, port=80)
+    assert {place[0] for place in places(world)} == {"brno-gw2"}
