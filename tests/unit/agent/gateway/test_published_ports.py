@@ -4,17 +4,21 @@ Port 40000 of the gateway leads to a guest of a cluster whose router is the gate
 identical cluster without a router.
 """
 
+import json
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 
 import pytest
 from routing_world import ADMINISTRATOR, GATEWAY, NSENTER, ROUTER, SERVER, Run, Surroundings, make_segment, run_gateway
 
+from virtcloud.agent.gateway.connection_table import remove_ended_connections
+from virtcloud.agent.gateway.outside_links import list_published_translations
+from virtcloud.agent.host_services.server_processes import PACKAGE_ROOT
 from virtcloud.model.gateway_access import PublishedPort
 from virtcloud.model.values import Address
 from virtcloud.model.wanted import Segment
@@ -48,6 +52,45 @@ for line in sys.stdin:
     except OSError:
         print("none", flush=True)
 """
+ECHO_UDP = """
+import socket, sys
+server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+server.bind(("", 7070))
+print("ready", flush=True)
+while True:
+    data, client = server.recvfrom(100)
+    server.sendto(f"{sys.argv[1]} {client[0]}".encode(), client)
+"""
+HOLD_UDP = """
+import socket, sys
+client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+client.connect((sys.argv[1], int(sys.argv[2])))
+for line in sys.stdin:
+    client.settimeout(0.6)
+    try:
+        client.send(line.encode())
+        print(client.recv(100).decode().strip(), flush=True)
+    except OSError:
+        print("none", flush=True)
+"""
+TALK_UDP = """
+import socket, sys, time
+guest = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+guest.bind(("", 7070))
+print("ready", flush=True)
+_, client = guest.recvfrom(100)
+while True:
+    guest.sendto(b"more", client)
+    time.sleep(0.05)
+"""
+REMOVE = """
+import json, sys
+sys.path.append(sys.argv[2])
+from ipaddress import ip_network
+from virtcloud.agent.gateway.connection_table import Translation, remove_ended_connections
+current = {Translation(*translation) for translation in json.loads(sys.argv[1])}
+print(remove_ended_connections(current, [ip_network("100.64.0.0/19")]))
+"""
 FORGE = """
 import socket, struct, sys
 raw = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_TCP)
@@ -73,7 +116,7 @@ except OSError:
 """
 
 
-def publish(port: int, guest_port: int = 8080, lifetime_s: float = 3600) -> PublishedPort:
+def publish(port: int, guest_port: int = 8080, lifetime_s: float = 3600, **changes: str) -> PublishedPort:
     """Return the publication of a port of the guest with the address 10.0.0.5."""
     return PublishedPort.model_validate(
         {
@@ -85,6 +128,7 @@ def publish(port: int, guest_port: int = 8080, lifetime_s: float = 3600) -> Publ
             "guest_port": guest_port,
             "expires_at": datetime.now(UTC) + timedelta(seconds=lifetime_s),
         }
+        | changes
     )
 
 
@@ -233,12 +277,107 @@ def test_a_port_that_moves_to_another_guest_keeps_no_connection(gateway: Run) ->
     assert gateway(work) == ["hello", "none", SERVER]
 
 
+@pytest.fixture
+def udp(gateway: Run) -> Iterator[Callable[..., list[str]]]:
+    """Return a function that sends from one port of a client, before and after a change of the publications.
+
+    The guests 10.0.0.5 and 10.0.0.6 of the first cluster answer with their names and the address that they see.
+    """
+
+    def send(before: tuple[PublishedPort, ...], after: tuple[PublishedPort, ...]) -> list[str]:
+        def work(world: Surroundings) -> list[str]:
+            world.segments = segments(*before)
+            world.reconcile()
+            guests = [running(world, name, ECHO_UDP, name) for name in ("guest100", "other100")]
+            with (
+                guests[0] as first,
+                guests[1] as second,
+                running(world, "server", HOLD_UDP, GATEWAY, "40003") as client,
+            ):
+                await_ready(first)
+                await_ready(second)
+                answer = exchange(client)
+                world.segments = segments(*after)
+                assert world.reconcile() == []
+                return [answer, exchange(client), exchange(client)]
+
+        return gateway(work)
+
+    yield send
+    gateway(lambda world: (setattr(world, "segments", segments(publish(40000))), world.reconcile()))
+
+
+SENT = 2000
+UDP: PublishedPort = publish(40003, 7070, protocol="udp")
+
+
+def test_a_udp_port_leads_to_a_guest(udp: Callable[..., list[str]]) -> None:
+    assert udp((UDP,), (UDP,)) == [f"guest100 {SERVER}"] * 3
+
+
+def test_a_tcp_publication_leads_no_datagrams(udp: Callable[..., list[str]]) -> None:
+    assert udp((publish(40003, 7070),), (UDP,))[0] == "none"
+
+
+def test_tcp_and_udp_of_one_port_lead_to_different_guests(gateway: Run, udp: Callable[..., list[str]]) -> None:
+    other = publish(40003, 8080, guest_address="10.0.0.6")
+    assert udp((UDP, other), (UDP, other)) == [f"guest100 {SERVER}"] * 3
+
+    def fetch(world: Surroundings) -> str:
+        world.segments = segments(UDP, other)
+        world.reconcile()
+        return world.fetch(GATEWAY, 40003, "server", 5)
+
+    assert gateway(fetch) == SERVER
+
+
+def test_an_open_udp_flow_ends_with_the_publication(udp: Callable[..., list[str]]) -> None:
+    assert udp((UDP, publish(40000)), (publish(40000),)) == [f"guest100 {SERVER}", "none", "none"]
+
+
+def test_an_open_udp_flow_follows_its_port_to_another_guest(udp: Callable[..., list[str]]) -> None:
+    """The client sends from the same port without a pause, so the kernel's entry of the former flow would remain."""
+    moved = UDP.model_copy(update={"guest_address": ip_address("10.0.0.6")})
+    assert udp((UDP,), (moved,)) == [f"guest100 {SERVER}", f"other100 {SERVER}", f"other100 {SERVER}"]
+
+
+def test_a_guest_cannot_continue_an_ended_udp_flow(gateway: Run) -> None:
+    def work(world: Surroundings) -> list[str]:
+        world.segments = segments(UDP)
+        world.reconcile()
+        with running(world, "guest100", TALK_UDP) as guest, running(world, "server", HOLD_UDP, GATEWAY, "40003") as one:
+            await_ready(guest)
+            before = exchange(one)
+            world.segments = segments(publish(40000))
+            world.reconcile()
+            answers = [exchange(one)]
+            while answers[-1] == "more" and len(answers) < SENT:
+                answers.append(exchange(one))  # the guest's datagrams from before the change
+            return [before, answers[-1]]
+
+    assert gateway(work) == ["more", "none"]
+
+
+def test_ended_publications_leave_no_entry_in_the_connection_tables(
+    gateway: Run, udp: Callable[..., list[str]]
+) -> None:
+    udp((UDP,), (publish(40000),))
+
+    def count(world: Surroundings) -> list[int]:
+        current, links = list_published_translations(world.segments), [ip_network("100.64.0.0/19")]
+        arguments = json.dumps(sorted(current)), str(PACKAGE_ROOT)
+        inner = world.run("namespaces/c100", sys.executable, "-I", "-S", "-c", REMOVE, *arguments)
+        return [remove_ended_connections(current, links), int(inner)]
+
+    assert gateway(count) == [0, 0]
+
+
 def test_a_publication_ends_with_the_lease_without_an_agent(gateway: Run) -> None:
     def work(world: Surroundings) -> list[str]:
-        world.segments = segments(publish(40000), publish(40003, 7070, lifetime_s=3.5))
-        world.reconcile()
         with running(world, "guest100", ECHO) as echo:
             await_ready(echo)
+            world.segments = segments(publish(40000), publish(40003, 7070, lifetime_s=3.5))
+            world.reconcile()
             with running(world, "server", HOLD, GATEWAY, "40003") as client:
                 before = exchange(client)
                 time.sleep(max(0, world.segments[0].publications[1].expires_at.timestamp() - time.time()) + 1)
