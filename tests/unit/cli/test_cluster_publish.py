@@ -44,7 +44,19 @@ def test_unpublishing_names_what_ended(
     assert (result.exit_code, text in result.output) == (0, True), result.output
 
 
-@pytest.mark.parametrize("target", ["g1", "g1:0", "g1:65536", "g1:ssh", "G 1:22"])
+@pytest.mark.parametrize("target", ["g1", "g1:0", "g1:65536", "g1:ssh", "G 1:22", "g1:53/sctp", "g1:53/"])
 def test_a_bad_target_is_refused(run: RunCommand, target: str) -> None:
     result = run("cluster", "publish", "demo", target)
     assert (result.exit_code, "expected" in result.output) == (2, True), result.output
+
+
+def test_a_udp_port_is_shown_as_such(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(clusters.DOCUMENTS, PATH, PUBLICATION | {"guest_port": 53, "protocol": "udp"})
+    output = run("cluster", "publish", "demo", "g1:53/udp").output
+    assert output.startswith("198.51.100.7:40000/udp leads to g1:53/udp of cluster demo, as soon as gateway brno-gw")
+
+
+def test_the_list_shows_the_gateway_that_failed(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(clusters.DOCUMENTS, PATH, [PUBLICATION | {"moved_from": "brno-gw2"}])
+    output = " ".join(run("cluster", "publications", "demo").output.split())
+    assert "published; moved from brno-gw2, which did not answer" in output
