@@ -88,7 +88,7 @@ def test_7_1_the_database_refuses_a_second_claim(world: World) -> None:
 
 
 @pytest.mark.parametrize("last", ["brno-sw1", "praha-sw1", "brno-h1", "praha-h1"])
-def test_7_2_an_id_is_held_until_every_removal_is_confirmed(world: World, last: str) -> None:
+def test_7_2_confirmed_removals_free_an_id(world: World, last: str) -> None:
     """Until element ``last`` confirms its removal, the VLAN ID is free at no site.
 
     The VLAN ID is not free even at a site whose elements have all confirmed their removals.

@@ -278,7 +278,7 @@ def test_an_unknown_cluster_is_gone(host: Agent) -> None:
     assert host.ask("remove", JOB, wait=30) == {"ok": True, "gone": True, "missing": []}
 
 
-def test_a_host_cannot_end_a_cluster_that_does_not_use_it(world: World, host: Agent) -> None:
+def test_a_host_cannot_end_a_cluster_on_other_hosts(world: World, host: Agent) -> None:
     world.put(JOB, spec("praha-h1"), attempt=1)
     assert host.ask("remove", JOB, wait=30)["gone"]
     assert world.view(JOB).state is ClusterState.CONFIGURING
@@ -424,7 +424,7 @@ def test_a_lost_run_whose_script_is_elsewhere_is_forgotten(world: World, host: A
     until(lambda: world.view(JOB).state is ClusterState.DRAINING)
 
 
-def test_a_member_waits_for_its_guests_and_has_the_networks_vlan(world: World, host: Agent) -> None:
+def test_a_member_has_the_networks_vlan_and_awaits_guests(world: World, host: Agent) -> None:
     root = {"name": "r1", "host": "praha-h1", "image": "x", "addresses": ["10.0.0.9/24"]}
     mine = {"name": "g1", "host": "brno-h1", "image": "x", "addresses": ["10.0.0.1/24"]}
     world.put("net", spec(owner="root", name="demo", guests=[root]))
@@ -441,7 +441,7 @@ def test_a_member_waits_for_its_guests_and_has_the_networks_vlan(world: World, h
 
 
 @pytest.mark.parametrize("do", ["up", "state"])
-def test_a_job_with_a_waiting_caller_does_not_count_as_missing(world: World, host: Agent, do: str) -> None:
+def test_a_job_with_a_waiting_caller_is_not_missing(world: World, host: Agent, do: str) -> None:
     """Some batch systems do not list a job until its script runs."""
     active(world, host)
     host.ask("running", clusters=[])

@@ -172,7 +172,7 @@ def test_a_guest_has_its_former_host_key(outage: Outage) -> None:
     assert outage.after.host_key == outage.before.host_key
 
 
-def test_the_job_reaches_its_guests_without_a_request_of_a_hook(outage: Outage) -> None:
+def test_the_job_reaches_its_guests_without_a_hook(outage: Outage) -> None:
     assert list(outage.after.job_files) == of_cluster(outage.before.job_files, KEPT)
 
 

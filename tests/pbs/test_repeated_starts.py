@@ -90,7 +90,7 @@ def test_a_rerun_survives_the_death_of_the_server(stage: ScenarioStage, site_hoo
     stage.await_released(job)
 
 
-def test_each_start_around_a_moms_death_in_launch_has_a_network(stage: ScenarioStage, world: RealWorld) -> None:
+def test_each_start_around_a_moms_death_has_a_network(stage: ScenarioStage, world: RealWorld) -> None:
     """The MoM's child process starts the script nevertheless. Then PBS runs the job again, with the next number."""
     host = world.hosts[0]
     script = f"until {IN_LAUNCH}; do sleep 0.02; done; kill -9 $(cat {scripts.HOME}/mom_priv/mom.lock)"

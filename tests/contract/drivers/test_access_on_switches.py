@@ -80,7 +80,7 @@ def test_an_access_port_is_never_in_a_second_vlan(bench: SwitchBench) -> None:
     assert not bench.switch.running.vlans.keys() & POOL
 
 
-def test_an_access_port_change_needs_one_save_and_no_other_change(bench: SwitchBench) -> None:
+def test_an_access_port_change_needs_one_save_only(bench: SwitchBench) -> None:
     converge(bench, "112", a="112")
     saves = bench.switch.saves
     converge(bench, "", a="112")
@@ -126,7 +126,7 @@ def test_a_port_in_a_foreign_vlan_is_unsafe_and_unchanged(bench: SwitchBench) ->
     assert bench.switch.running_config() == before
 
 
-def test_a_port_shut_by_another_user_is_reported_and_stays_shut(make_bench: MakeBench) -> None:
+def test_a_port_that_another_user_shut_stays_shut(make_bench: MakeBench) -> None:
     bench = make_bench("cisco_ios")
     converge(bench, "112")
     bench.switch.running.ports[bench.names[1]].down = True

@@ -115,7 +115,7 @@ def test_an_edge_restarted_after_the_reading_is_not_changed(platform: str, stack
     assert not bench.reached()
 
 
-def test_no_line_is_sent_in_an_unknown_mode_of_an_edge(stack: ExitStack) -> None:
+def test_an_edge_in_an_unknown_mode_receives_no_line(stack: ExitStack) -> None:
     """SBF closes a session that does not leave the configuration mode, and opens no other session for the change."""
     bench = make_edge_bench(stack, "cisco_nxos")
     bench.read()

@@ -299,7 +299,7 @@ def test_a_site_administrator_ends_clusters_that_touch_its_site_only(world: Worl
     assert answer[:2] == (403, "forbidden")
 
 
-def test_an_agent_sees_and_ends_the_clusters_of_its_element_only(world: World) -> None:
+def test_an_agent_sees_and_ends_only_clusters_of_its_element(world: World) -> None:
     world.put("far", spec("praha-h1"))
     world.put("near", spec("brno-h1", "praha-h1"))
     token = world.token(Role.AGENT, "brno-h1")

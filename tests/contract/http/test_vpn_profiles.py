@@ -150,7 +150,7 @@ def test_a_cluster_is_active_while_one_of_its_gateways_answers(world: World) -> 
     assert world.view("demo").state is ClusterState.DEGRADED
 
 
-def test_a_gateway_that_dies_during_the_set_up_does_not_fail_the_cluster(world: World) -> None:
+def test_a_gateway_that_dies_during_set_up_fails_no_cluster(world: World) -> None:
     world.dead_hosts.add("brno-gw")
     world.put("demo", spec("brno-h1", vpn=True))
     assert "brno-gw" in {part.element for part in world.view("demo").placements}

@@ -56,7 +56,7 @@ def test_7_1_racing_replicas_allocate_each_service_once(world: World) -> None:
     assert answers == [*map(str, range(10100, 10108)), *["NoVlanFree"] * 4]
 
 
-def test_7_1_the_database_refuses_a_second_claim_of_a_service(world: World) -> None:
+def test_7_1_the_database_refuses_another_claim_of_a_service(world: World) -> None:
     world.put("a", TWO_SITES)
     other = world.put("b", spec("plzen-h1")).view
     twice = insert(ServiceClaimRow).values(transport="evpn", number=10100, cluster_id=other.id)
@@ -76,7 +76,7 @@ def test_7_1_a_cluster_without_service_claims_nothing(world: World) -> None:
 
 
 @pytest.mark.parametrize("last", ["brno-pe1", "praha-sw1", "praha-h1"])
-def test_7_2_a_service_is_not_free_until_all_removals_are_confirmed(world: World, last: str) -> None:
+def test_7_2_confirmed_removals_free_a_service(world: World, last: str) -> None:
     for number in range(8):
         world.put(f"c{number}", TWO_SITES)
     world.settle()
@@ -113,7 +113,7 @@ def test_7_4_only_managed_services_are_removed(world: World) -> None:
     assert (world.edges["brno-pe1"].circuits, world.edges["brno-pe1"].parts) == (foreign, set())
 
 
-def test_7_5_a_cluster_on_an_edge_that_ignores_commands_is_not_active(world: World) -> None:
+def test_7_5_an_edge_that_ignores_commands_activates_no_cluster(world: World) -> None:
     world.edges["praha-pe1"].lies = True
     world.put("demo", TWO_SITES)
     world.settle()

@@ -381,7 +381,7 @@ def test_a_partly_configured_switch_is_saved_once(world: World) -> None:
     assert (switch.carried(), switch.saves, is_unsaved(world)) == ({"p9": "101"}, saves + 1, False)
 
 
-def test_a_pending_save_of_a_partly_configured_switch_is_made_once(world: World) -> None:
+def test_a_partly_configured_switchs_pending_save_is_made_once(world: World) -> None:
     switch = world.switches["brno-sw1"]
     switch.table = {1: "default"}
     create_active(world)

@@ -142,7 +142,7 @@ def test_an_access_port_is_taken_until_removal_is_confirmed(access: World) -> No
     assert access.view("second").state is ClusterState.ACTIVE
 
 
-def test_a_trunk_that_two_clusters_share_cannot_become_an_access_link(world: World) -> None:
+def test_a_trunk_of_two_clusters_cannot_become_an_access_link(world: World) -> None:
     world.put("first", spec("brno-h2"))
     world.put("second", spec("brno-h1", "brno-h2"))
     with pytest.raises(Conflict, match=MESSAGE):
@@ -150,7 +150,7 @@ def test_a_trunk_that_two_clusters_share_cannot_become_an_access_link(world: Wor
     assert world.topology() == topology_with(brno_h2=False)
 
 
-def test_a_trunk_with_one_cluster_becomes_an_access_link_under_it(world: World) -> None:
+def test_a_trunk_of_one_cluster_becomes_an_access_link(world: World) -> None:
     world.put("first", spec("brno-h2"))
     world.settle()
     world.put_topology(topology_with(brno_h2=True))

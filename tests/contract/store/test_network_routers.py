@@ -155,7 +155,7 @@ def test_a_destination_of_another_site_is_not_known(world: World) -> None:
         put(world, host="praha-h1", outside=["web"])
 
 
-def test_a_site_without_a_link_to_the_outside_has_no_router(world: World) -> None:
+def test_a_site_without_a_link_outside_has_no_router(world: World) -> None:
     with pytest.raises(NoGateway, match="expected a gateway with a link to the outside at praha, got none"):
         put(world, host="praha-h1", router="gateway")
 

@@ -119,7 +119,7 @@ def test_an_unreachable_host_gets_no_guests(hosts: World) -> None:
         hosts.put("more", spread(2, "brno"))
 
 
-def test_hosts_that_refuse_the_owner_or_the_image_get_no_guests(hosts: World) -> None:
+def test_hosts_that_refuse_owner_or_image_get_no_guests(hosts: World) -> None:
     change_host(hosts, "brno-h1", admits=AdmissionRule(users=(UserName("bob"),)))
     change_host(hosts, "brno-h2", images=(Name("other"),))
     with pytest.raises(NoCapacity) as caught:

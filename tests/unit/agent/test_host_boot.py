@@ -40,9 +40,7 @@ def test_a_record_that_cannot_be_written_is_an_error(boot: Boot, tmp_path: Path)
         boot("1").record_report()
 
 
-def test_a_rebooted_host_reports_drift_even_if_the_wanted_state_changed(
-    boot: Boot, make_segment: Callable[..., Segment]
-) -> None:
+def test_a_rebooted_host_reports_drift_despite_a_new_revision(boot: Boot, make_segment: Callable[..., Segment]) -> None:
     """A cluster that ends while its host reboots must not hide that the host has lost another cluster."""
     service, host = FakeElementApi(), FakeManagedHost()
     service.want(make_segment("a", 100), make_segment("b", 101))

@@ -151,7 +151,7 @@ def test_json_contains_all_checks_and_the_result(config: Path) -> None:
 
 
 @pytest.mark.parametrize(("offset", "named"), [(timedelta(days=1), "behind"), (-timedelta(days=1), "ahead of")])
-def test_a_clock_that_is_off_by_a_day_fails_the_check(offset: timedelta, named: str) -> None:
+def test_a_clock_off_by_a_day_fails_the_check(offset: timedelta, named: str) -> None:
     class OtherClock(SbfClient):
         def clock(self) -> datetime:
             return datetime.now(UTC) + offset

@@ -579,7 +579,7 @@ def test_a_former_sbf_receives_a_failed_removal_as_an_error(
     assert service.reports == [("confirmed", 1), ("error", 2)]
 
 
-def test_a_remaining_cluster_that_sbf_does_not_know_is_no_drift(
+def test_a_remaining_cluster_unknown_to_sbf_is_no_drift(
     reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost, make_segment: Make
 ) -> None:
     service.want(make_segment("a", 100))

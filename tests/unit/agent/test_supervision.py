@@ -165,7 +165,7 @@ def test_a_wait_that_begins_after_the_signal_ends_immediately() -> None:
         stop.pause(60)
 
 
-def test_a_pause_of_another_thread_does_not_interrupt_the_main_thread() -> None:
+def test_another_threads_pause_does_not_interrupt_the_main_thread() -> None:
     interruptible: list[bool] = []
     stop = StopSignal(lambda _: interruptible.append(stop._interruptible))
     with ThreadPoolExecutor(1) as thread:

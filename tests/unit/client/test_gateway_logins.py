@@ -100,7 +100,7 @@ def test_the_host_keys_of_gateways_and_guests_are_known() -> None:
     assert lines == [f"gw1.gateway {KEY}", f"gw2.gateway {KEY}", f"g1,10.0.0.1 {KEY}"]
 
 
-def test_the_second_gateway_is_tried_if_the_first_does_not_answer(tmp_path: Path) -> None:
+def test_the_second_gateway_is_tried_if_the_first_is_silent(tmp_path: Path) -> None:
     assert run_proxy(tmp_path, 255, 0) == ["gw1.gateway", "gw2.gateway"]
 
 
@@ -132,7 +132,7 @@ def test_folders_of_ended_logins_are_removed(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_gateway_that_is_out_of_reach_is_no_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gateway_that_is_out_of_reach_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gateway_logins, "is_reachable", lambda _: False)
     assert not find_reachable_access(FakeSbf(), "demo", "c1")
 

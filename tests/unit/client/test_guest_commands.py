@@ -4,7 +4,7 @@ from virtcloud.client.guest_commands import GuestResult, explain_failure, make_c
 from virtcloud.model.errors import BadInput, GuestsFailed
 
 
-def test_a_sequence_is_quoted_for_the_shell_and_a_text_is_not() -> None:
+def test_only_a_sequence_is_quoted_for_the_shell() -> None:
     assert make_command(["echo", "a b", "$HOME"]).line == "echo 'a b' '$HOME'"
     assert make_command("echo $HOME").line == "echo $HOME"
 

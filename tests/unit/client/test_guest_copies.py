@@ -20,7 +20,7 @@ from virtcloud.model.errors import BadInput
         ("/x/a:b", Path("/x/a:b")),
     ],
 )
-def test_a_colon_before_the_first_slash_is_a_place_in_guests(text: str, place: object) -> None:
+def test_a_colon_before_any_slash_names_guests(text: str, place: object) -> None:
     assert parse_place(text) == place
 
 

@@ -40,7 +40,7 @@ def run_compiler(folder: Path, *argv: str) -> None:
     subprocess.run(["gcc", *argv], cwd=folder, check=True)  # noqa: S603, S607 - constant arguments
 
 
-def test_a_program_that_needs_only_new_names_runs_with_this_glibc(tmp_path: Path) -> None:
+def test_a_program_that_needs_only_new_names_runs_here(tmp_path: Path) -> None:
     program = link_program(tmp_path, "strlen(argv[3])")
     newer = program.read_bytes()
     older = use_older_names(newer)

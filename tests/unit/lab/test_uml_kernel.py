@@ -73,6 +73,6 @@ def test_only_kernels_since_linux_6_16_use_seccomp(tmp_path: Path) -> None:
     assert [str(kernel.program) in command for kernel, command in zip((OLD, NEW), commands, strict=True)] == [True] * 2
 
 
-def test_a_kernel_with_seccomp_needs_no_library_for_the_processor_state(tmp_path: Path) -> None:
+def test_a_kernel_with_seccomp_needs_no_library_for_xstate(tmp_path: Path) -> None:
     assert lab_kernel.preload_library(NEW, tmp_path) == ""
     assert list(tmp_path.iterdir()) == []

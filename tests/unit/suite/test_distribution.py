@@ -18,7 +18,7 @@ def test_a_worker_without_labs_starts_with_the_longest_unit() -> None:
     assert choose([FAST, FIRST, SLOW], takes_labs=False, lab="", taken=[]) == SLOW
 
 
-def test_a_lab_is_not_started_twice_for_a_minute_of_tests() -> None:
+def test_no_lab_starts_twice_for_a_minute_of_tests() -> None:
     assert choose([FIRST, SECOND, FAST], takes_labs=True, lab="edges", taken=["lab"]) == FAST
     long = WorkUnit("long", 40, "lab")
     assert choose([FIRST, long, FAST], takes_labs=True, lab="edges", taken=["lab"]) == long

@@ -129,6 +129,6 @@ def test_a_session_ends_with_its_grant(network: Segment, ended: tuple[str, bool]
     assert find_reasons(network) == [ended]
 
 
-def test_without_a_wanted_document_a_session_ends_with_the_known_lease() -> None:
+def test_without_a_document_a_session_ends_with_its_lease() -> None:
     assert find_reasons(None) == []
     assert find_reasons(None, NOW + timedelta(hours=1)) == [(LEASE_ENDED, False)]

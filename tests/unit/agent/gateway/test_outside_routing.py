@@ -146,7 +146,7 @@ def test_a_network_has_a_limited_number_of_connections(gateway: Run, monkeypatch
 
 
 @pytest.mark.parametrize("address", [GATEWAY, "100.64.0.200"])
-def test_a_flush_without_an_agent_opens_no_known_address_of_the_gateway(gateway: Run, address: str) -> None:
+def test_a_flush_without_agent_opens_no_known_gateway_address(gateway: Run, address: str) -> None:
     """The filter in the namespace drops packets to the link and to ``outside.addresses``."""
 
     def work(world: Surroundings) -> str:

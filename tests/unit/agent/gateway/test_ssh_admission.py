@@ -60,6 +60,6 @@ def test_a_session_ends_with_an_extended_lease() -> None:
     assert ended(short, "alice", now=LATER) == ["the lease of the cluster has ended"]
 
 
-def test_without_a_wanted_document_a_session_ends_with_the_known_lease() -> None:
+def test_without_a_document_a_session_ends_with_its_lease() -> None:
     assert ended(SESSION) == []
     assert ended(SESSION, now=LATER) == ["the lease of the cluster has ended"]

@@ -248,7 +248,7 @@ def test_only_the_sshd_may_request_connections(world: SshWorld) -> None:
         assert agent.recv(1000) == b"only the relays of this gateway's sshd may request connections"
 
 
-def test_the_private_host_key_is_in_no_file_of_the_gateway(world: SshWorld) -> None:
+def test_no_file_of_the_gateway_has_the_private_host_key(world: SshWorld) -> None:
     secret = world.server.host_key.get_secret_value().encode()
     files = [path for path in (world.folder / "ssh").rglob("*") if path.is_file()]
     assert [path for path in files if secret in path.read_bytes()] == []

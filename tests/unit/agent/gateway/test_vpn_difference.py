@@ -127,7 +127,7 @@ def test_the_end_of_a_lease_needs_no_step() -> None:
     assert steps(GRANTED, observed) == []
 
 
-def test_a_host_that_is_no_gateway_any_more_stops_its_servers() -> None:
+def test_a_host_that_was_a_gateway_stops_its_servers() -> None:
     assert steps(HostWanted(), COMPLETE, ObservedFilters()) == [
         "disconnect vpn-udp.100",
         "disconnect vpn-tcp.100",

@@ -168,7 +168,7 @@ def test_a_new_agent_takes_over_the_connections(in_world: Callable[..., Any], au
     assert (faults, profiles, "restarting" in output) == ((), ["laptop"], False)
 
 
-def test_a_connection_that_was_not_recorded_starts_again_at_the_new_agent(
+def test_an_unrecorded_connection_starts_again_at_the_new_agent(
     in_world: Callable[..., Any], authority: VpnAuthority
 ) -> None:
     device = authority.make_device("laptop")
@@ -189,7 +189,7 @@ def test_a_connection_that_was_not_recorded_starts_again_at_the_new_agent(
     assert "restarting" in in_world(work)
 
 
-def test_a_device_waits_until_the_new_agent_has_a_wanted_document(
+def test_a_device_waits_for_the_new_agents_wanted_document(
     in_world: Callable[..., Any], authority: VpnAuthority
 ) -> None:
     device = authority.make_device("laptop")

@@ -75,7 +75,7 @@ def test_a_full_log_keeps_one_former_file(
     assert [path.read_bytes() for path in list_log_files(log_file)] == [b"abcdefghij", b"end"]
 
 
-def test_a_symbolic_link_in_place_of_the_log_is_not_followed(
+def test_a_symbolic_link_as_the_log_is_not_followed(
     consoles: GuestConsoles, terminal: tuple[int, str], tmp_path: Path
 ) -> None:
     (tmp_path / "console.log").symlink_to(tmp_path / "other")

@@ -46,7 +46,7 @@ def test_a_guests_interface_has_the_mtu_of_its_cluster(
     assert [element.attrib["size"] for element in root.findall("devices/interface/mtu")] == sizes
 
 
-def test_a_container_has_a_default_route_in_its_own_subnets_only(make_segment: Callable[..., Segment]) -> None:
+def test_a_containers_default_route_is_in_its_own_subnets(make_segment: Callable[..., Segment]) -> None:
     routers = ("10.0.0.250/24", "fd77::250/64")
     segment = make_segment("4c1f", 100, ("g1",)).model_copy(update={"router_addresses": routers})
     root = ET.fromstring(render_domain(segment, segment.guests[0], LXC, "abc", ENVIRONMENT))  # noqa: S314 - written by the agent
@@ -132,7 +132,7 @@ def test_an_extra_disk_of_a_container_is_a_folder(make_segment: Callable[..., Se
     ]
 
 
-def test_qemus_user_does_not_become_the_owner_of_a_shared_image(xml: MakeXml) -> None:
+def test_qemus_user_never_owns_a_shared_image(xml: MakeXml) -> None:
     image = QEMU.model_copy(update={"disk": Path("/images/k/disk.img")})
     path = "devices/disk/backingStore/source/seclabel"
     assert attributes_of(xml(image, replace(ENVIRONMENT, shared=True)), path) == {"model": "dac", "relabel": "no"}

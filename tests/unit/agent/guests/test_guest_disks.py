@@ -95,7 +95,7 @@ def test_a_size_without_a_disk_is_refused(folder: Path, image: QemuImage, make_g
 
 
 @pytest.mark.parametrize("reference", ["backing file", "data file"])
-def test_an_image_that_names_a_file_of_the_host_is_refused(
+def test_an_image_that_names_a_host_file_is_refused(
     folder: Path, image: QemuImage, make_guest: MakeGuest, tmp_path: Path, reference: str
 ) -> None:
     """Otherwise a user's image could show root's files to the guest."""

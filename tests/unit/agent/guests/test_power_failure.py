@@ -146,7 +146,7 @@ def test_a_container_keeps_what_it_synced(tmp_path: Path, container: Path, with_
     with_mounts(work)
 
 
-def test_a_virtual_machine_has_a_usable_disk_after_a_power_failure(
+def test_a_virtual_machines_disk_survives_a_power_failure(
     tmp_path: Path, make_guest: Callable[..., GuestWanted], with_mounts: Run[None]
 ) -> None:
     image = QemuImage(kind="qemu", disk=tmp_path / "image.raw", disk_format="raw")
@@ -165,7 +165,7 @@ def test_a_virtual_machine_has_a_usable_disk_after_a_power_failure(
 
 
 @pytest.mark.parametrize("moment", ["unpack", "remove_partial_file"])
-def test_an_image_is_complete_after_a_power_failure_of_its_fetch(
+def test_a_fetched_image_is_complete_after_a_power_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str, with_mounts: Run[None]
 ) -> None:
     """The power fails when the files have been unpacked, or when the complete image has got its name."""

@@ -79,7 +79,7 @@ def test_the_interface_is_found_by_its_mac_address() -> None:
 
 
 @pytest.mark.parametrize(("services", "static"), [((), ["0.0.0.0/0", "::/0"]), (("dhcp",), ["::/0"])])
-def test_a_seed_has_the_default_routes_that_dhcp_does_not_give(services: tuple[str, ...], static: list[str]) -> None:
+def test_a_seed_has_the_default_routes_that_dhcp_lacks(services: tuple[str, ...], static: list[str]) -> None:
     guest = seeded_guest()
     routers = ["10.0.0.250/24", "fd00::250/64"]
     segment = seeded_segment(guest, router_addresses=routers, host_services=services)

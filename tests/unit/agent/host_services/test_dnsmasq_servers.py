@@ -359,7 +359,7 @@ def test_a_port_that_lost_its_isolation_is_corrected(in_world: Callable[..., Any
     assert in_world(work, make_segment()) == (expected, (), True)
 
 
-def test_a_record_of_another_boot_or_process_is_no_running_server(in_world: Callable[..., Any]) -> None:
+def test_another_boots_record_is_no_running_server(in_world: Callable[..., Any]) -> None:
     """The process ID of the record may belong to any process of the host."""
 
     def work(world: World) -> object:

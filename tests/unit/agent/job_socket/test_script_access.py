@@ -155,7 +155,7 @@ def test_the_access_is_recorded_with_the_clusters_id(script_access: ScriptAccess
     assert opening.network == "x"
 
 
-def test_the_access_of_a_member_is_recorded_with_the_networks_id(
+def test_a_members_access_is_recorded_with_the_networks_id(
     provider: FakeAccessProvider, records: JobRecordStore
 ) -> None:
     """A member's view has only the key of its network. After a reboot, the VLAN ID may belong to another network."""

@@ -146,7 +146,7 @@ def test_a_running_guests_port_gets_a_new_mtu(kernel: FakeKernel, make_segment: 
     assert kernel.interface(port).mtu == 1450
 
 
-def test_without_an_mtu_of_the_cluster_guests_ports_are_left_alone(kernel: FakeKernel, make_segment: Make) -> None:
+def test_without_a_clusters_mtu_guests_ports_stay_unchanged(kernel: FakeKernel, make_segment: Make) -> None:
     kernel.change(1, mtu=9000)
     segments, segment = SegmentInterfaces(kernel, FakeUplinkRecords()), make_segment("a", 100, ("g1",))
     segments.ensure_segment(segment)

@@ -57,7 +57,7 @@ def test_without_attempt_an_ended_cluster_is_created_again(state: ClusterState) 
 
 @pytest.mark.parametrize("attempt", [None, 2, 3, 4])
 @pytest.mark.parametrize("state", sorted(WANTED_STATES | LEAVING_STATES))
-def test_a_key_belongs_to_its_owner_until_the_cluster_has_ended(state: ClusterState, attempt: int | None) -> None:
+def test_a_key_belongs_to_the_owner_until_its_clusters_end(state: ClusterState, attempt: int | None) -> None:
     with pytest.raises(Conflict, match="the key k belongs to another owner until its cluster has ended: choose"):
         resolve_request("k", request(attempt), former(state, wanted=OF_BOB))
 

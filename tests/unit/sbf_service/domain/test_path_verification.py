@@ -62,7 +62,7 @@ def test_the_frames_that_arrived_decide_the_result(frames: dict[str, int], resul
     )
 
 
-def test_a_host_that_receives_its_own_frames_is_in_a_loop() -> None:
+def test_a_host_that_receives_its_frames_has_a_loop() -> None:
     path = judge({("brno-h1", "brno-h1"): {"broadcast": 1}})["brno-h1", "brno-h1"]
     assert path.result is PathResult.DUPLICATES
 
@@ -72,7 +72,7 @@ def test_a_host_without_a_report_has_no_paths() -> None:
     assert judge_paths(three_sites(), live(*HOSTS), tuple(map(Name, HOSTS)), reports) == ()
 
 
-def test_a_route_lists_the_ports_in_the_order_of_the_frame() -> None:
+def test_a_route_lists_ports_in_the_frames_order() -> None:
     route = find_route(three_sites(), live(*HOSTS), Name("praha-h1"), Name("brno-h2"))
     assert route == (
         "praha-h1:eth0",

@@ -51,7 +51,7 @@ def test_a_path_leads_from_host_to_provider_edge() -> None:
     ]
 
 
-def test_a_cluster_of_one_site_needs_no_transport_and_no_edge() -> None:
+def test_a_cluster_of_one_site_needs_no_transport() -> None:
     assert choose_transport(topology(EVPN), ["brno-h1"]) is None
     assert sorted(find_path_ports(topology(EVPN), spec("brno-h1"))) == ["brno-h1:eth0", "brno-sw1:p1"]
 

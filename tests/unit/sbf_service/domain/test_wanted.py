@@ -31,7 +31,7 @@ def test_each_port_carries_the_clusters_on_its_path() -> None:
     assert ports("plzen-sw1", *clusters) == {"p1": "", "p2": "", "uplink": ""}
 
 
-def test_a_host_runs_its_guests_of_each_cluster_on_its_uplink() -> None:
+def test_a_host_runs_each_clusters_guests_on_its_uplink() -> None:
     found = compute_wanted(
         Name("brno-h1"), three_sites(), [live("b", 101, "brno-h1"), live("a", 100, "brno-h1", "praha-h1")]
     )
