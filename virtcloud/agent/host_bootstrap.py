@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from virtcloud.agent import log
 from virtcloud.agent.file_servers.nfs_servers import NfsServers
 from virtcloud.agent.gateway.cluster_namespaces import ClusterNamespaces
+from virtcloud.agent.gateway.connection_limits import ConnectionLimits
 from virtcloud.agent.gateway.guest_connections import connect_by_namespace
 from virtcloud.agent.gateway.outside_routing import OutsideRouting
 from virtcloud.agent.gateway.ssh_gateway import SshGateway
@@ -57,7 +58,7 @@ def open_host(
     kernel = NetlinkKernel()
     hypervisors = {kind: LibvirtHypervisor(uri, progress=progress) for kind, uri in settings.hypervisors.items()}
     consoles = GuestConsoles()
-    vpn = VpnGateway(kernel, settings.state / "vpn")
+    vpn = VpnGateway(kernel, settings.state / "vpn", limits=ConnectionLimits())
     namespaces = ClusterNamespaces(kernel, settings.namespaces)
     ssh = SshGateway(settings.state / "ssh", connect_by_namespace(namespaces.open_namespace))
     try:

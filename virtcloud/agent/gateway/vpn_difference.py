@@ -44,11 +44,15 @@ class ObservedVpnPort:
 
 @dataclass(frozen=True, slots=True)
 class ObservedVpn:
-    """The VPN of a gateway. ``configs`` are the digests of the configurations that the wanted servers would have."""
+    """The VPN of a gateway. ``configs`` are the digests of the configurations that the wanted servers would have.
+
+    ``limit_faults`` are the differences of the filter that limits TCP connections.
+    """
 
     servers: tuple[ObservedVpnServer, ...] = ()
     ports: tuple[ObservedVpnPort, ...] = ()
     configs: Mapping[VpnProtocol, str] = field(default_factory=dict)
+    limit_faults: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,21 @@ class RunVpnServer:
         """Describe the step for logs and error messages."""
         port = self.server.ports[self.protocol]
         return f"start the OpenVPN server at {self.protocol} port {port}{format_faults(self.faults)}"
+
+
+@dataclass(frozen=True, slots=True)
+class LimitVpnConnections:
+    """Limit the connections of each client to the OpenVPN server of TCP; None: remove the limits."""
+
+    port: int | None
+    faults: tuple[str, ...] = ()
+    cluster: str = ""
+
+    def __str__(self) -> str:
+        """Describe the step for logs and error messages."""
+        if self.port is None:
+            return "remove the limits of connections to the OpenVPN server"
+        return f"limit the connections to TCP port {self.port}{format_faults(self.faults)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +148,7 @@ class RemoveVpnPort:
 _BEFORE_ALL_ENDS = datetime.min.replace(tzinfo=UTC)
 """Grants end by the agent's clock without a step."""
 VpnRemoval = EndVpnSessions | RemoveVpnPort | StopVpnServer
-VpnStep = VpnRemoval | RunVpnServer | AddVpnPort
+VpnStep = VpnRemoval | LimitVpnConnections | RunVpnServer | AddVpnPort
 
 
 def list_vpn_ports(wanted: HostWanted) -> dict[str, str]:
@@ -179,8 +198,11 @@ def find_vpn_removals(wanted: HostWanted, observed: ObservedVpn) -> Iterator[Vpn
             yield StopVpnServer(server.protocol)
 
 
-def find_server_starts(wanted: HostWanted, observed: ObservedVpn) -> Iterator[RunVpnServer]:
-    """Yield the steps that start servers or correct their faults."""
+def find_server_starts(wanted: HostWanted, observed: ObservedVpn) -> Iterator[LimitVpnConnections | RunVpnServer]:
+    """Yield the steps that start servers or correct their faults. The connections are limited first."""
+    if observed.limit_faults:
+        port = wanted.vpn.ports.get(VpnProtocol.TCP) if wanted.vpn else None
+        yield LimitVpnConnections(port, observed.limit_faults)
     if wanted.vpn is None:
         return
     by_protocol = {server.protocol: server for server in observed.servers}

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from virtcloud.agent import log
 from virtcloud.agent.files import refuse_os_errors, write_durably
 from virtcloud.agent.gateway.admission import ETHERNET_MTU, index_grants
+from virtcloud.agent.gateway.connection_limits import ConnectionLimits
 from virtcloud.agent.gateway.device_control import DeviceControl, SharedGrants
 from virtcloud.agent.gateway.management_socket import UnixManagementSocket
 from virtcloud.agent.gateway.openvpn_config import DEVICES, digest_config, render_config
@@ -24,6 +25,7 @@ from virtcloud.agent.gateway.session_records import SessionRecords
 from virtcloud.agent.gateway.vpn_difference import (
     AddVpnPort,
     EndVpnSessions,
+    LimitVpnConnections,
     ObservedVpn,
     ObservedVpnServer,
     RemoveVpnPort,
@@ -83,13 +85,15 @@ class VpnGateway:
         kernel: VpnKernel,
         folder: Path,
         shared: SharedGrants | None = None,
+        limits: ConnectionLimits | None = None,
     ) -> None:
-        """Store the servers' records in ``folder``."""
+        """Store the servers' records in ``folder``. Without ``limits``, a client may open any number of connections."""
         self._kernel = kernel
         self._folder = folder
         self.changed: Callable[[], object] = lambda: None
         """Called after each change of the connections."""
         self._shared = shared or SharedGrants()
+        self._limits = limits
         self._controls: dict[VpnProtocol, DeviceControl] = {}
         self._wanted: VpnServer | None = None
         self._threads: dict[VpnProtocol, threading.Thread] = {}
@@ -118,11 +122,16 @@ class VpnGateway:
     def read(self, interfaces: Sequence[KernelInterface]) -> ObservedVpn:
         """Return the servers and their ports. Take over the servers of a former agent."""
         servers = [server for protocol in VpnProtocol if (server := self._observe(protocol, interfaces)) is not None]
-        return ObservedVpn(tuple(servers), tuple(find_vpn_ports(interfaces)), self._wanted_configs())
+        port = self._wanted.ports.get(VpnProtocol.TCP) if self._wanted else None
+        faults = self._limits.find_faults(port) if self._limits else ()
+        return ObservedVpn(tuple(servers), tuple(find_vpn_ports(interfaces)), self._wanted_configs(), faults)
 
     def apply(self, step: VpnStep) -> None:
         """Apply one step. Raise Refused or Unsafe if it fails."""
         match step:
+            case LimitVpnConnections(port):
+                if self._limits:
+                    self._limits.ensure(port)
             case RunVpnServer(protocol, server):
                 self.ensure_server(protocol, server)
             case StopVpnServer(protocol):

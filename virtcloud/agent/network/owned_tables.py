@@ -22,12 +22,13 @@ class OwnedChain:
 
 @dataclass(frozen=True, slots=True)
 class OwnedTable:
-    """A table with its chains by name, and with the names of its counters."""
+    """A table with its chains by name, the names of its counters, and the declarations of its sets."""
 
     family: str
     name: str
     chains: Mapping[str, OwnedChain]
     counters: tuple[str, ...] = field(default=())
+    sets: tuple[str, ...] = field(default=())
 
     def render(self, listing: Mapping[str, Any] | None = None) -> str:
         """Return commands that replace the rules of the table in one transaction, and keep its counters.
@@ -35,11 +36,12 @@ class OwnedTable:
         Chains and counters of ``listing`` (as in `find_faults`) that are not wanted are deleted.
         """
         counters = "".join(f" counter {name} {{ }}\n" for name in self.counters)
+        sets = "".join(f" {declaration}\n" for declaration in self.sets)
         hooks = "".join(f" chain {name} {{ {_declare(chain.hook)} }}\n" for name, chain in self.chains.items())
         rules = "".join(_render_chain(name, chain) for name, chain in self.chains.items())
         table = f"table {self.family} {self.name}"
         removals = "".join(self._render_removals(listing)) if listing is not None else ""
-        return f"{table} {{\n{counters}{hooks}}}\nflush {table}\n{removals}{table} {{\n{rules}}}\n"
+        return f"{table} {{\n{counters}{sets}{hooks}}}\nflush {table}\n{removals}{table} {{\n{rules}}}\n"
 
     def _render_removals(self, listing: Mapping[str, Any]) -> Iterator[str]:
         wanted: Mapping[str, Container[str]] = {"chain": self.chains, "counter": self.counters}

@@ -2,9 +2,10 @@
 
 import os
 import socket
+import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -12,6 +13,13 @@ from typing import Any
 import pytest
 from openvpn_world import OPENVPN, TCP, UDP, GatewayWorld
 from vpn_documents import PORTS, VpnAuthority
+
+from virtcloud.agent.gateway import connection_limits, openvpn_config
+from virtcloud.agent.gateway.connection_limits import ConnectionLimits
+from virtcloud.agent.gateway.vpn_difference import LimitVpnConnections, ObservedVpn, find_server_starts
+from virtcloud.agent.network.nftables import KernelTables
+from virtcloud.model.errors import Refused
+from virtcloud.model.wanted import HostWanted
 
 pytestmark = pytest.mark.skipif(not OPENVPN, reason="NOT TESTED: openvpn is not installed")
 
@@ -69,6 +77,71 @@ def test_silent_tcp_connections_delay_no_device(in_world: Callable[..., Any], au
             return connect_s(world, authority, "laptop", TCP)
 
     assert in_world(work, UDP, TCP) < CONNECT_S
+
+
+@contextmanager
+def silent_connections_of_two(number: int) -> Iterator[list[socket.socket]]:
+    """Open TCP connections from 127.0.0.2 and ::1. Yield those that the gateway accepted."""
+    with ExitStack() as stack:
+        opened = []
+        for target, source in [("127.0.0.1", "127.0.0.2"), ("::1", "::1")] * number:
+            with suppress(ConnectionRefusedError):
+                stream = socket.create_connection((target, PORTS[TCP]), source_address=(source, 0))
+                opened.append(stack.enter_context(stream))
+        yield opened
+
+
+def test_one_source_cannot_fill_the_tcp_server(
+    in_world: Callable[..., Any], authority: VpnAuthority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OpenVPN accepts 30 connections here, and one source may open 10."""
+    monkeypatch.setattr(connection_limits, "PER_SOURCE", 10)
+    monkeypatch.setattr(openvpn_config, "_FIXED_OPTIONS", (*openvpn_config._FIXED_OPTIONS, "max-clients 30"))
+    limits = ConnectionLimits()
+
+    def work(world: GatewayWorld) -> object:
+        limits.ensure(PORTS[TCP])
+        with silent_connections_of_two(40) as opened:
+            return len(opened), connect_s(world, authority, "laptop", TCP)
+
+    number, seconds = in_world(work, UDP, TCP)
+    assert (number, seconds < CONNECT_S) == (20, True)
+
+
+def test_flushed_limits_are_set_again(in_world: Callable[..., Any]) -> None:
+    limits = ConnectionLimits()
+
+    def work(_world: GatewayWorld) -> object:
+        limits.ensure(PORTS[TCP])
+        before = limits.find_faults(PORTS[TCP])
+        subprocess.run(["/usr/sbin/nft", "flush", "ruleset"], check=True)
+        (step,) = find_server_starts(HostWanted(), ObservedVpn(limit_faults=limits.find_faults(PORTS[TCP])))
+        limits.ensure(PORTS[TCP])
+        return before, type(step), limits.find_faults(PORTS[TCP])
+
+    assert in_world(work) == ((), LimitVpnConnections, ())
+
+
+def test_a_gateway_without_tcp_server_has_no_limits(in_world: Callable[..., Any]) -> None:
+    limits = ConnectionLimits()
+
+    def work(_world: GatewayWorld) -> object:
+        limits.ensure(PORTS[TCP])
+        unwanted = limits.find_faults(None)
+        limits.ensure(None)
+        return unwanted, limits.find_faults(None)
+
+    assert in_world(work) == (("no server needs the limits of connections",), ())
+
+
+def test_a_kernel_without_such_filters_serves_devices_nevertheless(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_arguments: object) -> None:
+        raise Refused("the kernel refused the packet filter")
+
+    monkeypatch.setattr(KernelTables, "replace", refuse)
+    limits = ConnectionLimits()
+    limits.ensure(443)
+    assert limits.find_faults(443) == ()
 
 
 @contextmanager
