@@ -1,5 +1,7 @@
 """The commands of the service: ``sbf serve``, ``sbf token create``, ``sbf openapi``, ``sbf platforms``.
 
+The commands on the database are in ``database_commands.py``.
+
 Exit codes: 0 success; 1 a plug-in cannot be used (``sbf platforms``); 2 bad input, such as invalid settings, an address
 in use, or a database that cannot be written.
 """
@@ -9,33 +11,22 @@ import getpass
 import json
 import secrets
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
-from typing import NoReturn
 
 import click
-from pydantic import ValidationError
 
+from sbf_service.command_options import CONFIG, EXIT_FAILED, describe_database, load_settings, report_bad_input
+from sbf_service.database_commands import backup, restore
 from sbf_service.local_files import ensure_database_file, private_file
 from sbf_service.log import get_log, log_to_stderr
-from sbf_service.settings import ServiceSettings, read_settings
+from sbf_service.settings import ServiceSettings
 from sbf_service.store.database import make_engine, migrate
 from sbf_service.store.replica_lock import hold_replica_name
 from sbf_service.store.tokens import create_token
 from sbf_service.store.unit_of_work import Store
 from virtcloud.model.access import Role, TokenRequest
-from virtcloud.model.document import explain_validation_error
-from virtcloud.model.errors import VirtcloudError
 from virtcloud.model.values import Name
-
-DEFAULT_CONFIG = Path("/etc/virtcloud/sbf.toml")
-EXIT_FAILED = 1
-EXIT_BAD_INPUT = 2
-
-CONFIG = click.option(
-    "--config", type=click.Path(path_type=Path), help=f"Settings file (TOML). Default: {DEFAULT_CONFIG}, if it exists."
-)
 
 log = get_log("sbf_service")
 
@@ -61,15 +52,15 @@ def serve(config: Path | None) -> None:
     gc.enable()
     log_to_stderr()
     with ExitStack() as stack:
-        with _report_bad_input():
-            settings = _load_settings(config)
+        with report_bad_input():
+            settings = load_settings(config)
             service = build_service(settings)
             service.prepare()
             sockets = server.open_sockets(service)
             stack.enter_context(hold_replica_name(service.store.engine, replica_name(settings)))
         _log_plugins()
         log.info(
-            "listening", tcp=settings.listen, socket=settings.socket or "none", database=_describe_database(settings)
+            "listening", tcp=settings.listen, socket=settings.socket or "none", database=describe_database(settings)
         )
         server.run_server(service, sockets)
     log.info("stopped")
@@ -139,9 +130,9 @@ def create(name: str, role: str, sites: tuple[str, ...], output: Path | None, co
 
     Example: sbf token create eva --role operator --output eva.token
     """
-    with _report_bad_input():
+    with report_bad_input():
         request = TokenRequest(name=Name(name), role=Role(role), sites=tuple(Name(site) for site in sites))
-        settings = _load_settings(config)
+        settings = load_settings(config)
         if output is None:
             click.echo(_create_token(settings, request))
             return
@@ -161,32 +152,8 @@ def _create_token(settings: ServiceSettings, request: TokenRequest) -> str:
     return text
 
 
-@contextmanager
-def _report_bad_input() -> Iterator[None]:
-    try:
-        yield
-    except ValidationError as error:
-        _exit_bad_input("\n".join(explain_validation_error(fault) for fault in error.errors()))
-    except VirtcloudError as error:
-        _exit_bad_input(str(error))
-
-
-def _exit_bad_input(message: str) -> NoReturn:
-    click.echo(f"sbf: {message}", err=True)
-    sys.exit(EXIT_BAD_INPUT)
-
-
-def _load_settings(config: Path | None) -> ServiceSettings:
-    if config is not None:
-        return read_settings(config)
-    return read_settings(DEFAULT_CONFIG) if DEFAULT_CONFIG.exists() else ServiceSettings()
-
-
-def _describe_database(settings: ServiceSettings) -> str:
-    """Return the address of the database without its password."""
-    scheme, _, rest = settings.database.partition("://")
-    return f"{scheme}://{rest.rpartition('@')[2]}"
-
+main.add_command(backup)
+main.add_command(restore)
 
 if __name__ == "__main__":
     main()

@@ -63,6 +63,22 @@ def ensure_database_file(database: str) -> None:
         ) from error
 
 
+@contextmanager
+def remove_new_database_file(database: str) -> Iterator[None]:
+    """Remove the SQLite file of the address ``database`` if the ``with`` block creates the file and then fails."""
+    file = _sqlite_file(database)
+    existed = file is None or file.exists()
+    try:
+        yield
+    except BaseException:
+        for path in [] if existed or file is None else [file, *(Path(f"{file}{suffix}") for suffix in SQLITE_SUFFIXES)]:
+            path.unlink(missing_ok=True)
+        raise
+
+
+SQLITE_SUFFIXES = ("-wal", "-shm", "-journal", ".lock")
+
+
 def _sqlite_file(database: str) -> Path | None:
     address = make_url(database)
     is_file = address.get_backend_name() == "sqlite" and address.database not in {None, "", ":memory:"}

@@ -26,6 +26,7 @@ from virtcloud.model.wanted import (
 )
 
 DeviceScope = SwitchScope | EdgeScope
+NO_VLANS = VlanSet()
 
 
 class ReconcilableDriver(Protocol):
@@ -54,7 +55,8 @@ class ReconcileTask(ABC):
     ``scope`` limits SBF's changes on the device. ``kept`` is the confirmed part of the wanted state. ``users`` contains
     the cluster key of each VLAN ID. ``saved`` contains the items that were in the startup configuration at the last
     check. ``unsaved`` is true when the running configuration may have changed after that check. ``may_save`` is false
-    during the pause after a failed save.
+    during the pause after a failed save. Of the VLAN IDs in ``held``, the device keeps what it carries, but sets up
+    nothing more. ``postponed`` are the VLAN IDs of which the device lacks something.
     """
 
     kind: ClassVar[ElementKind]
@@ -72,6 +74,8 @@ class ReconcileTask(ABC):
     saved: frozenset[object] = frozenset()
     unsaved: bool = False
     may_save: bool = True
+    held: VlanSet = NO_VLANS
+    postponed: VlanSet = NO_VLANS
 
     @property
     def name(self) -> Name:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from sbf_service.domain.held_vlans import limit_edge, limit_switch
 from sbf_service.domain.ownership import find_owned_vlans, mark_foreign_vlans
 from sbf_service.domain.wanted import find_edge_peers
 from sbf_service.drivers.contract import Backbone, EdgeScope, SwitchScope
@@ -24,6 +25,7 @@ from sbf_service.store.pools import read_cluster_keys, read_managed_vlans
 from sbf_service.store.ports import parse_removed_switch, read_port_records, record_change, record_reading
 from sbf_service.store.revisions import require_element
 from sbf_service.store.tables import ElementRow
+from sbf_service.store.unchecked_elements import read_held_vlans
 from sbf_service.store.unit_of_work import Store, Unit, read_topology
 from sbf_service.store.vlan_ownership import read_created_vlans
 from virtcloud.model.edge import (
@@ -58,7 +60,9 @@ class SwitchTask(ReconcileTask):
 
     def interpret(self, observed: SwitchObserved) -> "SwitchTaskReading":
         """Mark VLANs in other use in an observed state. Then compare the observed state with the wanted state."""
-        return SwitchTaskReading(self, mark_foreign_vlans(observed, self.scope.created))
+        marked = mark_foreign_vlans(observed, self.scope.created)
+        wanted, postponed = limit_switch(self.wanted, marked, self.held)
+        return SwitchTaskReading(replace(self, wanted=wanted, postponed=self.postponed | postponed), marked)
 
     @staticmethod
     def read_scope(unit: Unit, device: Device, site: Name, wanted: SwitchWanted) -> SwitchScope:
@@ -153,7 +157,8 @@ class EdgeTask(ReconcileTask):
 
     def interpret(self, observed: EdgeObserved) -> "EdgeTaskReading":
         """Compare an observed state with the wanted state."""
-        return EdgeTaskReading(self, observed)
+        wanted, postponed = limit_edge(self.wanted, observed, self.held)
+        return EdgeTaskReading(replace(self, wanted=wanted, postponed=self.postponed | postponed), observed)
 
     @staticmethod
     def read_scope(unit: Unit, device: Device, site: Name, _wanted: EdgeWanted) -> EdgeScope:
@@ -248,6 +253,7 @@ def make_task(unit: Unit, name: Name, fence: int) -> ReconcileTask:
         saved=list_saved_items(row),
         unsaved=row.unsaved_since is not None,
         may_save=is_save_allowed(unit, row),
+        held=read_held_vlans(unit, site),
     )
 
 

@@ -11,6 +11,7 @@ from sqlalchemy import select
 
 from sbf_service.domain.due_elements import DeviceStatus
 from sbf_service.domain.error_report import ErrorReport, describe_blocked_vlans, describe_shared_vlans
+from sbf_service.domain.held_vlans import describe_held_vlans
 from sbf_service.log import get_log
 from sbf_service.reconcile.device_task import DeviceReading, ReconcileTask
 from sbf_service.reconcile.task import read_task
@@ -234,10 +235,12 @@ class StoreWorkerTransactions:
         replace_created_vlans(unit, task.name, reading.owned)
         record_foreign_vlans(unit, require_element(unit, task.name), task.scope.vlans, foreign)
         blocked = describe_blocked_vlans(reading.blocked, foreign)
-        about = describe_shared_vlans(task.wanted.vlans, foreign) | blocked
+        held = describe_held_vlans(task.postponed)
+        about = describe_shared_vlans(task.wanted.vlans, foreign) | held | blocked
         refused = find_clusters_of_vlans(unit, task.site, blocked)
+        waiting = find_clusters_of_vlans(unit, task.site, held | blocked)
         errors = ElementClusterErrors(
-            "; ".join(about.values()), find_clusters_of_vlans(unit, task.site, about), frozenset(refused)
+            "; ".join(about.values()), find_clusters_of_vlans(unit, task.site, about), frozenset(waiting)
         )
         confirm_revision(unit, task.name, task.revision, self.timing.drain, reading.observed, errors if about else None)
         if refused:

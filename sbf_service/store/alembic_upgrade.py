@@ -20,12 +20,12 @@ def make_alembic_config() -> Config:
     return config
 
 
-def upgrade_to_newest(connection: Connection) -> None:
-    """Apply the missing migrations. Raise BadInput when a newer version migrated the database."""
+def upgrade_to(connection: Connection, migration: str) -> None:
+    """Apply the missing migrations up to ``migration``. Raise BadInput when a newer version migrated the database."""
     config = make_alembic_config()
     config.attributes["connection"] = connection
     try:
-        command.upgrade(config, "head")
+        command.upgrade(config, migration)
     except CommandError as error:
         shown = connection.engine.url.render_as_string(hide_password=True)
         raise BadInput(f"database {shown} belongs to a newer version of virtcloud ({error}): upgrade sbf") from error

@@ -20,6 +20,7 @@ from sbf_service.domain.paths import choose_transport, find_sites
 from sbf_service.store.columns import NAME_TYPE, UtcDateTime
 from sbf_service.store.service_ids import choose_service_id
 from sbf_service.store.tables import Base, ClaimRow, ClusterRow, ForeignVlanRow, FreeVlanRow, SiteRow
+from sbf_service.store.unchecked_elements import check_sites_checked
 from sbf_service.store.unit_of_work import TOPOLOGY_TOPIC, Unit
 from virtcloud.model.cluster import ENDED_STATES, ClusterSpec
 from virtcloud.model.element import Device
@@ -119,6 +120,7 @@ def allocate_network_ids(
     """
     transport = choose_transport(topology, spec.all_hosts, spec.sites)
     sites = find_sites(topology, spec.all_hosts, spec.sites)
+    check_sites_checked(unit, topology, sites, transport)
     if spec.vlan is None:
         translates = transport is not None and transport.translates
         vlans = allocate_longest_unused(unit, sites, reserved, translates=translates)

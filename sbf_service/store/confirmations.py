@@ -25,6 +25,7 @@ from sbf_service.store.publication_moves import take_over_publications
 from sbf_service.store.revisions import require_element
 from sbf_service.store.tables import ClusterRow, ElementRow, PlacementRow
 from sbf_service.store.transitions import apply_due_transitions, increment_versions
+from sbf_service.store.unchecked_elements import mark_checked
 from sbf_service.store.unit_of_work import Unit, read_topology, record_audit
 from virtcloud.model.changes import HostDifference
 from virtcloud.model.edge import DEVICE_KINDS, DeviceObserved
@@ -46,13 +47,15 @@ class ElementClusterErrors:
     """Errors on an element that each concern a single cluster.
 
     ``clusters`` maps cluster IDs to errors. ``blocked`` has the IDs of networks that the element carries only in part.
-    ``remaining`` has the IDs of clusters that the element could not remove.
+    ``remaining`` has the IDs of clusters that the element could not remove. ``unknown`` has those that
+    SBF does not know.
     """
 
     message: str
     clusters: Mapping[str, str] = field(default_factory=dict)
     blocked: frozenset[str] = frozenset()
     remaining: frozenset[str] = frozenset()
+    unknown: frozenset[str] = frozenset()
 
 
 def confirmation_topic(name: str) -> str:
@@ -79,9 +82,24 @@ def confirm_revision(  # noqa: PLR0913, PLR0917 - the confirmed revision and the
     row = require_element(unit, name)
     if revision > row.wanted_revision:
         raise Conflict(f"{row.kind} {name} confirmed revision {revision}, but the newest is {row.wanted_revision}")
+    if revision < row.first_revision:
+        raise Conflict(
+            f"{row.kind} {name} confirmed revision {revision} of the time before the database was restored: expected "
+            f"revision {row.first_revision} or later; fetch the wanted state again"
+        )
     _record_reading(unit, row, carried)
     if revision < row.confirmed_revision:
         return
+    _apply_confirmation(unit, row, revision, drain_deadline, errors)
+    if errors is None or not errors.unknown:
+        mark_checked(unit, row)
+
+
+def _apply_confirmation(
+    unit: Unit, row: ElementRow, revision: int, drain_deadline: timedelta, errors: ElementClusterErrors | None
+) -> None:
+    """Record the confirmation of a revision, and apply the transitions that follow."""
+    name = row.name
     unit.changed.add(confirmation_topic(name))
     former = _record_confirmation(row, revision, errors)
     marked = _mark_blocked(unit, name, errors or ElementClusterErrors(""))

@@ -34,10 +34,15 @@ these settings.
 """
 
 
-def make_engine(url: str) -> Engine:
-    """Create an engine for SQLite or PostgreSQL without connecting. Raise BadInput for an invalid address."""
+def make_engine(url: str, *, create: bool = True) -> Engine:
+    """Create an engine for SQLite or PostgreSQL without connecting. Raise BadInput for an invalid address.
+
+    Unless ``create``, raise BadInput if the SQLite file is missing.
+    """
     try:
         address = make_url(url)
+        if not create and address.get_backend_name() == "sqlite" and not Path(str(address.database)).is_file():
+            raise BadInput(f"database {address.database}: expected a file, found none: check the setting database")
         makers = {"sqlite": _make_sqlite, "postgresql": _make_postgresql}
         if address.get_backend_name() not in makers:
             raise ArgumentError("neither SQLite nor PostgreSQL")  # noqa: TRY301 - reported like any other invalid address
@@ -109,13 +114,22 @@ def migrate(engine: Engine) -> None:
     """
     shown = engine.url.render_as_string(hide_password=True)
     try:
-        with engine.execution_options(virtcloud_write=True).connect() as connection, _allow_table_rebuilds(connection):
-            _upgrade(connection)
+        with begin_migration(engine) as connection:
+            upgrade_database(connection)
     except SQLAlchemyError as error:
         cause = " ".join(str(getattr(error, "orig", None) or error).split())
         raise BadInput(
             f"database {shown} cannot be opened for writing: {cause}; check its address and rights"
         ) from error
+
+
+@contextmanager
+def begin_migration(engine: Engine) -> Iterator[Connection]:
+    """Begin a transaction that may change tables. Replicas that start in the meantime wait for its end."""
+    with engine.execution_options(virtcloud_write=True).connect() as connection, _allow_table_rebuilds(connection):
+        if connection.dialect.name == "postgresql":
+            connection.execute(select(func.pg_advisory_xact_lock(MIGRATION_LOCK)))
+        yield connection
 
 
 @contextmanager
@@ -142,21 +156,21 @@ def _allow_table_rebuilds(connection: Connection) -> Iterator[None]:
         raw.close()
 
 
-def _upgrade(connection: Connection) -> None:
-    if connection.dialect.name == "postgresql":
-        connection.execute(select(func.pg_advisory_xact_lock(MIGRATION_LOCK)))
-    if not _is_at_newest_migration(connection):
-        from sbf_service.store.alembic_upgrade import upgrade_to_newest  # noqa: PLC0415 - slow to load, seldom needed
+def upgrade_database(connection: Connection, migration: str = "head") -> None:
+    """Apply the missing migrations up to ``migration``. Raise BadInput when a newer version migrated the database."""
+    if migration != "head" or not is_migrated_to_newest(connection):
+        from sbf_service.store.alembic_upgrade import upgrade_to  # noqa: PLC0415 - slow to load, seldom needed
 
-        upgrade_to_newest(connection)
+        upgrade_to(connection, migration)
 
 
 def is_migrated(unit: Unit) -> bool:
     """Return whether the database has all tables of this version."""
-    return _is_at_newest_migration(unit.session.connection())
+    return is_migrated_to_newest(unit.session.connection())
 
 
-def _is_at_newest_migration(connection: Connection) -> bool:
+def is_migrated_to_newest(connection: Connection) -> bool:
+    """Return whether the newest migration of this version is the database's newest migration."""
     if not inspect(connection).has_table("alembic_version"):
         return False
     return connection.scalars(text("SELECT version_num FROM alembic_version")).all() == [newest_migration()]

@@ -21,6 +21,7 @@ from sbf_service.store.revisions import require_element
 from sbf_service.store.service_nodes import add_network_services
 from sbf_service.store.ssh_grants import add_ssh_access
 from sbf_service.store.tables import IS_RECONCILED, ClusterRow, ElementRow, PlacementRow
+from sbf_service.store.unchecked_elements import mark_held_segments
 from sbf_service.store.unit_of_work import Unit, read_topology
 from sbf_service.store.vpn_grants import add_vpn
 from virtcloud.model.element import ElementKind
@@ -69,6 +70,7 @@ _ADDITIONS = (
     add_network_services,
     add_ssh_access,
     add_published_ports,
+    mark_held_segments,
 )
 
 

@@ -85,4 +85,5 @@ def describe_excluded_clusters(
         clusters,
         blocked=frozenset(clusters.keys() & (incomplete or {}).keys()),
         remaining=frozenset(clusters.keys() & (remaining or {}).keys()),
+        unknown=frozenset((remaining or {}).keys() - keys.keys()),
     )

@@ -33,6 +33,7 @@ from sbf_service.store.cluster_queries import (
 from sbf_service.store.gateway_tables import GatewayAddressRow
 from sbf_service.store.service_ids import choose_service_id
 from sbf_service.store.tables import ClusterRow
+from sbf_service.store.unchecked_elements import check_sites_checked
 from sbf_service.store.unit_of_work import Unit
 from sbf_service.store.vpn_tables import VpnAddressRow, VpnProfileRow
 from virtcloud.model.cluster import WANTED_STATES, ClusterSpec, Guest
@@ -158,6 +159,8 @@ def allocate_for_member(  # noqa: PLR0913, PLR0917 - the parameters of allocate_
     else:
         transport, service = topology.transport(network.transport), network.service
         check_sites_attached(network, new)
+    if new:
+        check_sites_checked(unit, topology, new, transport)
     vlans = dict(network.vlans) | _allocate_at_new_sites(unit, new, network, transport, reserved, sees)
     return NetworkIds(transport, vlans, service)
 

@@ -6,6 +6,7 @@ process. If the service's host is no longer reachable, PostgreSQL releases the l
 """
 
 import fcntl
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -16,7 +17,7 @@ from sqlalchemy.pool import NullPool
 
 from sbf_service.log import get_log
 from sbf_service.store.unit_of_work import translate_errors
-from virtcloud.model.errors import BadInput
+from virtcloud.model.errors import BadInput, count_of
 
 log = get_log(__name__)
 
@@ -63,9 +64,38 @@ def _try_advisory_lock(connection: Connection, name: str) -> bool:
 
 
 @contextmanager
+def hold_whole_database(engine: Engine) -> Iterator[None]:
+    """Hold a database that no service uses until the context ends. Raise BadInput if a service uses the database.
+
+    On PostgreSQL, the caller must in addition hold the lock of migrations, for which a starting service waits.
+    """
+    if engine.dialect.name != "postgresql":
+        with _lock_file_of_sqlite(engine, "", 0):
+            yield
+        return
+    with translate_errors(), engine.connect() as connection:
+        used = connection.execute(_COUNT_SERVICES, {"lock_class": LOCK_CLASS}).scalar_one()
+    if used:
+        raise BadInput(
+            f"database {engine.url.render_as_string(hide_password=True)}: expected a database that no service uses, "
+            f"found {count_of(used, 'running replica')}: stop SBF on every machine (systemctl stop virtcloud-sbf)"
+        )
+    yield
+
+
+_COUNT_SERVICES = text(
+    "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = :lock_class AND objsubid = 2 AND granted "
+    "AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+)
+
+
+@contextmanager
 def _lock_file_of_sqlite(engine: Engine, _name: str, patience: float) -> Iterator[None]:
     path = Path(f"{engine.url.database}.lock")
     with path.open("wb") as file:
+        if os.geteuid() == 0:  # the service's user must be able to open the file later
+            owner = path.parent.stat()
+            os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
         if not _retry_for(patience, lambda: _try_file_lock(file.fileno())):
             raise BadInput(
                 f"database {engine.url.database}: another service uses this file: stop that service, "

@@ -69,6 +69,9 @@ class SiteRow(Base):
     pool: Mapped[VlanSet] = mapped_column(VlanSetText)
 
 
+_UNCHECKED = text("unchecked")
+
+
 class ElementRow(Base):
     """An element: its revisions, its observed state, its error report and its lease.
 
@@ -83,13 +86,15 @@ class ElementRow(Base):
     ``reachable`` becomes false after a failed reading and when the agent is stale. ``reachable`` becomes true again
     when the element is read, confirms a revision or reports an error. ``leaving`` is the description of a switch that
     left the topology and has ports to restore. ``cpus`` and ``memory_mb`` are the capacity that the agent of a host
-    reported.
+    reported. ``first_revision`` is the first revision after the database was restored from a backup. ``unchecked`` is
+    true until the element has been read after a restore (``unchecked_elements.py``).
     """
 
     __tablename__ = "elements"
     __table_args__ = (
         CheckConstraint("confirmed_revision >= 0 AND confirmed_revision <= wanted_revision", name="revisions"),
         CheckConstraint(is_one_of("kind", ElementKind), name="kind"),
+        Index("ix_elements_unchecked", "site", sqlite_where=_UNCHECKED, postgresql_where=_UNCHECKED),
     )
 
     name: Mapped[str] = mapped_column(NAME_TYPE, primary_key=True)
@@ -115,6 +120,8 @@ class ElementRow(Base):
     lease_holder: Mapped[str | None] = mapped_column(NAME_TYPE)
     lease_until: Mapped[datetime | None] = mapped_column(UtcDateTime)
     fence: Mapped[int]
+    first_revision: Mapped[int] = mapped_column(server_default="0")
+    unchecked: Mapped[bool] = mapped_column(default=False, server_default=false())
 
 
 class PortRow(Base):

@@ -17,6 +17,8 @@ the host refuses a cluster      SBF receives the refusal, so the cluster fails b
 three times in a row
 a guest's image is being        all other clusters are reconciled and confirmed; SBF receives the progress of the fetch
 fetched
+SBF holds a network after a     what exists of the network stays; nothing more is set up until SBF requests it in a
+restore of its database         later document
 a segment has requirements      the segment is neither built nor confirmed; its guests continue to run; SBF
 that this agent does not know   receives an error report
 the host differs from a         SBF receives a drift report; then the host is corrected and the revision is
@@ -132,6 +134,7 @@ class HostReconciler:
         self._failed_rounds = 0
         self._refusals: dict[str, int] = {}
         self._pending: ClusterErrors = {}
+        self._is_fetching = False
         self._reported: ClusterErrors = {}
         """The exceptions of the latest confirmation: pending clusters, and clusters that could not be removed."""
         self._woken = woken or threading.Event()
@@ -188,7 +191,7 @@ class HostReconciler:
         errors, drifted = self._reconcile(document)
         remaining = _list_failed_removals(document.wanted, errors)
         is_confirmed = remaining == errors and self._confirm(document, remaining, drifted=drifted)
-        self._failed_rounds = self._failed_rounds + 1 if errors else PENDING_ROUNDS if self._pending else 0
+        self._failed_rounds = self._failed_rounds + 1 if errors else PENDING_ROUNDS if self._is_fetching else 0
         self._last_revision = document.revision
         if not is_confirmed:
             self._report(document, errors)
@@ -213,7 +216,7 @@ class HostReconciler:
 
     def _reconcile(self, document: WantedDocument) -> tuple[ClusterErrors, bool]:
         """Apply the difference, and read the host back. Return the errors, and whether the host had drifted."""
-        self._pending, drifted = {}, False
+        self._pending, self._is_fetching, drifted = {}, False, False
         try:
             self._host.remove_orphaned_files(document.wanted)
             observed = self._host.read()
@@ -268,7 +271,8 @@ class HostReconciler:
         """Apply the steps. Count the refusals of each cluster. Return the errors."""
         former, self._refusals = self._refusals, {}
         outcomes = self._application.apply(steps, _cluster_keys(document.wanted))
-        self._pending = outcomes.pending
+        self._pending = {**outcomes.held, **outcomes.pending}
+        self._is_fetching = bool(outcomes.pending)
         self._refusals = {cluster: former[cluster] for cluster in outcomes.pending if cluster in former}
         self._refusals |= {cluster: former.get(cluster, 0) + 1 for cluster in outcomes.refused}
         return outcomes.errors

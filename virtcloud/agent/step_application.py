@@ -30,7 +30,15 @@ from virtcloud.model.nfs import NFS
 from virtcloud.model.ssh_access import SSH_REVOCATIONS
 from virtcloud.model.values import ClusterKey
 from virtcloud.model.vpn import VPN
-from virtcloud.model.wanted import ADDRESS_FILTERS, GUEST_POWER, HOST_SERVICES, IMAGES, HostWanted, Segment
+from virtcloud.model.wanted import (
+    ADDRESS_FILTERS,
+    GUEST_POWER,
+    HOST_SERVICES,
+    IMAGES,
+    UNCHECKED_NETWORK,
+    HostWanted,
+    Segment,
+)
 
 SUPPORTED_REQUIREMENTS: frozenset[str] = frozenset(
     {
@@ -45,6 +53,7 @@ SUPPORTED_REQUIREMENTS: frozenset[str] = frozenset(
         NFS,
         SSH_REVOCATIONS,
         UDP_PUBLICATIONS,
+        UNCHECKED_NETWORK,
         VPN,
     }
 )
@@ -53,6 +62,10 @@ that older agents would ignore.
 """
 MAX_STARTS: Final = 16
 """The most guests that start side by side on any host. libvirtd works on few calls of one client at the same time."""
+HELD_REASON: Final = (
+    "SBF's database was restored from a backup: SBF sets up the network when it has read all elements that may carry "
+    "the VLAN ID for another cluster (virtcloud element list)"
+)
 ClusterErrors = dict[str, str]
 """Errors by cluster ID. Errors that do not concern a single cluster are under the key `""`."""
 
@@ -74,12 +87,14 @@ class ManagedHost(Protocol):
 class StepOutcomes:
     """The outcomes of steps: errors, and steps that wait, by cluster ID.
 
-    ``refused`` are the IDs of the clusters with a step that the host refused.
+    ``refused`` are the IDs of the clusters with a step that the host refused. ``held`` are steps that wait until SBF
+    requests them in a later document.
     """
 
     errors: ClusterErrors = field(default_factory=dict)
     pending: ClusterErrors = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
+    held: ClusterErrors = field(default_factory=dict)
 
     def record(self, outcomes: Iterable[tuple[Step, VirtcloudError | None]]) -> None:
         """Record the outcomes of a batch. Steps of a cluster that fail with the same error are listed together."""
@@ -119,8 +134,9 @@ class StepApplication:
 
         Raise StopRequested between two steps if a stop was requested, as soon as no guest is being started.
         """
-        outcomes, unbuilt = StepOutcomes(), set[str]()
-        for batch in list_batches(steps):
+        permitted_steps, held = split_held_steps(steps)
+        outcomes, unbuilt = StepOutcomes(held=held), set[str]()
+        for batch in list_batches(permitted_steps):
             self._stop.check()
             permitted = [step for step in batch if not _is_blocked(step, outcomes.errors, unbuilt)]
             applied = list(zip(permitted, self._apply_batch(permitted, keys), strict=True))
@@ -173,6 +189,23 @@ def list_batches(steps: Iterable[Step]) -> Iterator[list[Step]]:
         yield starts
 
 
+_Creation = BuildSegment | ServeGuests | StartGuest | AddVpnPort | BuildNamespace | ServeFiles
+
+
+def split_held_steps(steps: Iterable[Step]) -> tuple[list[Step], ClusterErrors]:
+    """PURE. Return the steps that may be applied now, and the reasons of the held steps by cluster ID.
+
+    The creations of a segment with the requirement UNCHECKED_NETWORK are held. What exists of such a segment stays.
+    """
+    permitted, held = list[Step](), ClusterErrors()
+    for step in steps:
+        if isinstance(step, _Creation) and UNCHECKED_NETWORK in step.segment.requires:
+            held[step.cluster] = HELD_REASON
+        else:
+            permitted.append(step)
+    return permitted, held
+
+
 def unsupported_segments(segments: Iterable[Segment]) -> ClusterErrors:
     """Return errors for the segments that this agent does not support, by cluster ID."""
     return {segment.id: error for segment in segments if (error := _describe_unsupported(segment))}
@@ -187,9 +220,7 @@ def _is_blocked(step: Step, errors: Container[str], unbuilt: Container[str]) -> 
 
 def _check_supported(step: Step) -> None:
     """Raise Refused when a step needs a segment with requirements that this agent does not support."""
-    if isinstance(step, BuildSegment | ServeGuests | StartGuest | AddVpnPort | BuildNamespace | ServeFiles) and (
-        error := _describe_unsupported(step.segment)
-    ):
+    if isinstance(step, _Creation) and (error := _describe_unsupported(step.segment)):
         raise Refused(error)
 
 

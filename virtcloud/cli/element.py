@@ -106,6 +106,23 @@ def reconcile(context: click.Context, name: str, as_json: bool) -> None:
 
 @element.command()
 @click.argument("name")
+@click.option("--reason", required=True, metavar="TEXT", help="The reason why the element is clean, for the audit log.")
+@printing.json_option
+@click.pass_context
+def clean(context: click.Context, /, name: str, *, reason: str, as_json: bool) -> None:
+    """Declare the element NAME clean: it carries no cluster that a restored database does not contain.
+
+    After a restore of its database, SBF starts no cluster at a site until all elements of the site have confirmed. Use
+    this command for an element that will never return. The audit log records your name.
+
+    Example: virtcloud element clean brno-h3 --reason "brno-h3 was scrapped"
+    """
+    view = open_client(context).sbf.declare_element_clean(name, reason=reason)
+    printing.print_json(view) if as_json else click.echo(f"SBF no longer waits for {name}")
+
+
+@element.command()
+@click.argument("name")
 @printing.json_option
 @click.pass_context
 def ports(context: click.Context, name: str, as_json: bool) -> None:

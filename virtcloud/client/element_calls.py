@@ -7,7 +7,7 @@ from virtcloud.model.changes import AuditEntry, ElementDifference, ElementReconc
 from virtcloud.model.outside_use import OutsideReport
 from virtcloud.model.port_use import PortAdoption, PortRelease, PortUse, PortView
 from virtcloud.model.values import Name, PortName
-from virtcloud.model.views import Confirmation, ElementErrorReport, ElementView, HostCapacity
+from virtcloud.model.views import CleanDeclaration, Confirmation, ElementErrorReport, ElementView, HostCapacity
 from virtcloud.model.wanted import WantedDocument
 
 
@@ -38,6 +38,16 @@ class ElementCalls(SbfCalls):
         """
         path = f"/v1/elements/{Name(element)}/reconcile"
         return self._document(ElementReconciliation, self._connection.send("POST", path, wait=DEVICE_S))
+
+    def declare_element_clean(self, element: str, *, reason: str) -> ElementView:
+        """Declare that an element carries no cluster that a restored database does not contain. Idempotent.
+
+        Raise NotFound for an unknown element. Raise BadInput for a blank reason.
+        """
+        declaration = validated(CleanDeclaration, reason=reason)
+        return self._document(
+            ElementView, self._connection.send("POST", f"/v1/elements/{Name(element)}/clean", declaration)
+        )
 
     def ports(self, element: str) -> list[PortView]:
         """Read a switch now and return its managed ports and their uses.

@@ -23,6 +23,10 @@ from virtcloud.model.vlans import VlanSet
 from virtcloud.model.vpn import VpnGrant, VpnServer
 
 PortVlans = dict[PortName, VlanSet]
+UNCHECKED_NETWORK: Final = "unchecked-network"
+"""The requirement of a segment that the host must keep as it is, and not set up. After a restore of its database, SBF
+first waits until the other elements have removed the clusters that SBF does not know.
+"""
 IMAGES: Final = "images"
 """The requirement of a segment with a guest whose image comes from the catalogue. An older agent would start another
 image with the same name.

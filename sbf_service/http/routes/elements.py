@@ -15,7 +15,7 @@ from sbf_service.http.auth.authorization import Caller, CurrentCaller, CurrentSe
 from sbf_service.http.operations import After, Operation, Wait, wait_until_newer
 from sbf_service.http.problems import problem_responses
 from sbf_service.reconcile.on_demand import OnDemandReader
-from sbf_service.store import confirmations, elements, error_reports
+from sbf_service.store import confirmations, elements, error_reports, unchecked_elements
 from sbf_service.store.capacity import record_capacity
 from sbf_service.store.cluster_dry_run import compute_element_difference
 from sbf_service.store.leases import record_agent_heartbeat
@@ -31,7 +31,7 @@ from virtcloud.model.errors import Conflict
 from virtcloud.model.guest_seed import WITH_SECRETS
 from virtcloud.model.port_use import PortAdoption, PortRelease, PortView
 from virtcloud.model.values import Name
-from virtcloud.model.views import Confirmation, ElementErrorReport, ElementView, HostCapacity
+from virtcloud.model.views import CleanDeclaration, Confirmation, ElementErrorReport, ElementView, HostCapacity
 from virtcloud.model.wanted import SwitchWanted, WantedDocument
 
 AGENT_PROBLEMS = problem_responses(404, 409, 422)
@@ -155,6 +155,17 @@ async def reconcile_element(name: Name, caller: CurrentCaller, service: CurrentS
     await run_in_threadpool(authorize_element, service.store, caller, Action.RECONCILE_ELEMENT, name)
     caller.count_device_read()
     return await service.device_threads.run(partial(_reader(service).reconcile, name))
+
+
+@router.post("/{name}/clean", responses=problem_responses(404, 409, 422))
+def declare_element_clean(
+    name: Name, declaration: CleanDeclaration, caller: CurrentCaller, service: CurrentService
+) -> ElementView:
+    """Declare, with a reason, that an element carries no cluster that a restored database does not contain."""
+    authorize_element(service.store, caller, Action.DECLARE_CLEAN, name)
+    with service.store.change(who=caller.who) as unit:
+        unchecked_elements.declare_element_clean(unit, name, declaration.reason)
+        return elements.make_element_view(unit, name)
 
 
 @router.get("/{name}/ports", responses=DEVICE_PROBLEMS)

@@ -368,6 +368,7 @@ BODIES: dict[str, object] = {
     "put_pool": {"vlans": "100"},
     "preview_pool": {"vlans": "100"},
     "say_clean": {"reason": "x"},
+    "declare_element_clean": {"reason": "x"},
     "adopt_ports": {"ports": {"p1": {"mode": "access", "access": 20}}},
     "release_ports": {"ports": ["p1"]},
     "put_topology": three_sites().model_dump(mode="json"),

@@ -81,6 +81,7 @@ EVERY_CALL = frozenset(
         "reconcile_element",
         "list_ports",
         "adopt_ports",
+        "declare_element_clean",
         "release_ports",
         "get_audit",
         "who_am_i",
@@ -167,7 +168,7 @@ OWN: dict[Role, frozenset[str]] = {
     | READ_IMAGES
     | READ_VPN
     | {"certify_image", "revoke_certification"}
-    | {"get_difference", "reconcile_element", "list_ports", "adopt_ports", "release_ports"},
+    | {"get_difference", "reconcile_element", "list_ports", "adopt_ports", "release_ports", "declare_element_clean"},
     Role.OPERATOR: EVERY_CALL - PERSONAL,
     Role.AGENT: FOR_EVERYBODY
     | LISTS
@@ -235,7 +236,9 @@ URL_IMAGE = {
 }
 FINGERPRINT = "SHA256:" + "a" * 43
 PUBLIC_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAICV4Rg1MXTHEvoTqFY3ldwZh9dYVIQFVY1pW0Sx6tWc3"
-OF_DEVICES = frozenset({"get_difference", "reconcile_element", "list_ports", "adopt_ports", "release_ports"})
+OF_DEVICES = frozenset(
+    {"get_difference", "reconcile_element", "list_ports", "adopt_ports", "release_ports", "declare_element_clean"}
+)
 
 
 @pytest.fixture
@@ -268,6 +271,7 @@ def target(call: str, path: str, *, own: bool, agent: str = "h1") -> tuple[str, 
         "put_pool": {"vlans": "100-139"},
         "preview_pool": {"vlans": "100-139"},
         "say_clean": {"reason": "x"},
+        "declare_element_clean": {"reason": "x"},
         "adopt_ports": {"ports": {"p2": {"mode": "access", "access": 20}}},
         "release_ports": {"ports": ["p2"]},
         "confirm_element": {"revision": 1},

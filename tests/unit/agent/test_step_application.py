@@ -7,11 +7,11 @@ from collections.abc import Callable
 import pytest
 from fake_machine import FakeManagedHost
 
-from virtcloud.agent.step_application import StepApplication, StepOutcomes, list_batches
-from virtcloud.agent.steps import BuildSegment, StartGuest, Step, StepPending
+from virtcloud.agent.step_application import StepApplication, StepOutcomes, list_batches, split_held_steps
+from virtcloud.agent.steps import BuildSegment, RemoveSegment, StartGuest, Step, StepPending, StopGuests
 from virtcloud.agent.supervision import StopRequested, StopSignal
 from virtcloud.model.errors import Refused
-from virtcloud.model.wanted import Segment
+from virtcloud.model.wanted import UNCHECKED_NETWORK, Segment
 
 Make = Callable[..., Segment]
 TIMEOUT_S = 10
@@ -112,3 +112,21 @@ def test_progress_is_reported_after_each_start(make_segment: Make) -> None:
     steps = [StartGuest(segment, guest) for guest in segment.guests]
     StepApplication("h1", StartingHost(), StopSignal(), lambda: progress.append(1), 3).apply(steps, {})
     assert len(progress) == 3
+
+
+def test_a_held_network_is_not_set_up_and_others_are(make_segment: Make) -> None:
+    held = make_segment("a", 100, ("g1",)).model_copy(update={"requires": (UNCHECKED_NETWORK,)})
+    other = make_segment("b", 101, ("g2",))
+    steps = [
+        BuildSegment(held),
+        StartGuest(held, held.guests[0]),
+        BuildSegment(other),
+        StartGuest(other, other.guests[0]),
+    ]
+    permitted, reasons = split_held_steps(steps)
+    assert (permitted, reasons.keys()) == (steps[2:], {"a"})
+
+
+def test_what_exists_of_a_held_network_can_be_removed(make_segment: Make) -> None:
+    steps: list[Step] = [StopGuests("a", ("g1",)), RemoveSegment("a", 100)]
+    assert split_held_steps(steps) == (steps, {})

@@ -1,0 +1,51 @@
+"""Options and error messages of the service's commands."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NoReturn
+
+import click
+from pydantic import ValidationError
+
+from sbf_service.settings import ServiceSettings, read_settings
+from virtcloud.model.document import explain_validation_error
+from virtcloud.model.errors import VirtcloudError
+
+DEFAULT_CONFIG = Path("/etc/virtcloud/sbf.toml")
+EXIT_FAILED = 1
+EXIT_BAD_INPUT = 2
+
+CONFIG = click.option(
+    "--config", type=click.Path(path_type=Path), help=f"Settings file (TOML). Default: {DEFAULT_CONFIG}, if it exists."
+)
+
+
+@contextmanager
+def report_bad_input() -> Iterator[None]:
+    """Print an error of virtcloud and exit with code 2."""
+    try:
+        yield
+    except ValidationError as error:
+        _exit_bad_input("\n".join(explain_validation_error(fault) for fault in error.errors()))
+    except VirtcloudError as error:
+        _exit_bad_input(str(error))
+
+
+def _exit_bad_input(message: str) -> NoReturn:
+    click.echo(f"sbf: {message}", err=True)
+    sys.exit(EXIT_BAD_INPUT)
+
+
+def load_settings(config: Path | None) -> ServiceSettings:
+    """Return the settings of this file, of the default file, or the default settings. Raise BadInput or BadDocument."""
+    if config is not None:
+        return read_settings(config)
+    return read_settings(DEFAULT_CONFIG) if DEFAULT_CONFIG.exists() else ServiceSettings()
+
+
+def describe_database(settings: ServiceSettings) -> str:
+    """Return the address of the database without its password."""
+    scheme, _, rest = settings.database.partition("://")
+    return f"{scheme}://{rest.rpartition('@')[2]}"

@@ -1,0 +1,88 @@
+"""The commands on the service's database: ``sbf backup`` and ``sbf restore``."""
+
+import getpass
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+
+import click
+
+from sbf_service.command_options import CONFIG, describe_database, load_settings, report_bad_input
+from sbf_service.local_files import ensure_database_file, remove_new_database_file
+from sbf_service.store.database import make_engine
+from virtcloud.model.errors import count_of
+from virtcloud.model.values import format_utc
+
+DEFAULT_GRACE_MINUTES = 60
+PATH = click.Path(path_type=Path, dir_okay=False)
+
+
+@click.command()
+@click.argument("file", type=PATH)
+@CONFIG
+def backup(file: Path, config: Path | None) -> None:
+    """Write a backup of the database to FILE, while SBF runs.
+
+    FILE contains the secrets from which SBF derives the keys of guests and VPNs, the hashes of tokens, and the clusters
+    and names of all users. It has mode 0600: store it like a private key. It does not contain the settings, the secrets
+    of devices and the files of images.
+
+    Example: sbf backup /var/backups/sbf-$(date +%F).backup
+    """
+    from sbf_service.store.backup import write_backup  # noqa: PLC0415 - other commands do not need it
+
+    with report_bad_input():
+        engine = make_engine(load_settings(config).database, create=False)
+        taken_at, rows = write_backup(engine, file)
+        engine.dispose()
+    click.echo(
+        f"{file}: {count_of(sum(rows.values()), 'row')} of {count_of(len(rows), 'table')} at {format_utc(taken_at)}"
+    )
+
+
+@click.command()
+@click.argument("file", type=PATH)
+@click.option("--replace", is_flag=True, help="Replace all rows of a database that is not empty.")
+@click.option(
+    "--grace",
+    type=click.IntRange(0, 60 * 24 * 30),
+    default=DEFAULT_GRACE_MINUTES,
+    show_default=True,
+    metavar="MINUTES",
+    help="Shortest lease of running clusters after the restore. Extensions after the backup are lost.",
+)
+@CONFIG
+def restore(file: Path, *, replace: bool, grace: int, config: Path | None) -> None:
+    """Restore the database from FILE, on this or another machine. SBF must not run.
+
+    The settings name the database, SQLite or PostgreSQL, regardless of the database of the backup. If the restore
+    fails, the database is unchanged. After its start, SBF reads all elements. Until then it sets up nothing new at
+    their sites.
+
+    Example: sbf restore /var/backups/sbf-2026-11-23.backup
+    """
+    from sbf_service.store.backup_format import open_backup  # noqa: PLC0415 - other commands do not need it
+    from sbf_service.store.restore import restore_backup  # noqa: PLC0415 - so is this
+
+    with report_bad_input():
+        settings = load_settings(config)
+        checked = open_backup(file)
+        with remove_new_database_file(settings.database):
+            ensure_database_file(settings.database)
+            engine = make_engine(settings.database)
+            report = restore_backup(
+                engine, checked, replace=replace, grace=timedelta(minutes=grace), who=f"{getpass.getuser()}@sbf"
+            )
+            engine.dispose()
+    _print_rows(checked.rows, report.rows)
+    taken_at = format_utc(report.taken_at)
+    click.echo(f"restored the backup of {taken_at} into {describe_database(settings)}")
+    click.echo(f"{count_of(report.elements, 'element')} must be read before new clusters start: virtcloud element list")
+    click.echo(f"{count_of(report.extended, 'lease')} extended to {grace} min from now")
+    click.echo(f"tokens and VPN profiles revoked after {taken_at} are valid again: virtcloud token list")
+
+
+def _print_rows(expected: Mapping[str, int], restored: Mapping[str, int]) -> None:
+    click.echo(f"{'table':<24} {'in the file':>12} {'restored':>12}")
+    for name in sorted(expected):
+        click.echo(f"{name:<24} {expected[name]:>12} {restored[name]:>12}")

@@ -1,0 +1,128 @@
+"""``sbf backup``: writes all rows of the database into a file while SBF runs.
+
+The rows come from one snapshot. On SQLite, a read transaction of the write-ahead log is a snapshot; on PostgreSQL, a
+transaction of the isolation level REPEATABLE READ. Neither blocks the writers.
+"""
+
+import gzip
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from pathlib import Path
+
+from sqlalchemy import Connection, Engine, select, text
+
+from sbf_service.store import gateway_tables, guest_tables, ssh_tables, user_tables, vpn_tables  # noqa: F401 - their tables join the metadata of Base
+from sbf_service.store.backup_format import BackupHeader, BackupWriter, ColumnKind, find_column_kind, make_table
+from sbf_service.store.columns import database_now
+from sbf_service.store.database import is_migrated_to_newest, newest_migration
+from sbf_service.store.guest_tables import GuestSessionRow
+from sbf_service.store.tables import Base, ClusterRow, JobQuestionRow, ReplicaRow
+from sbf_service.store.unit_of_work import translate_errors
+from virtcloud import __version__
+from virtcloud.model.errors import BadInput
+
+OMITTED_TABLES = frozenset({GuestSessionRow.__tablename__, JobQuestionRow.__tablename__, ReplicaRow.__tablename__})
+"""Tables whose rows are valid for minutes: sessions and questions that wait for an answer, and running replicas."""
+COUNTED_TABLE = GuestSessionRow.__tablename__
+"""The omitted table whose numbers must never be given again, because agents remember the highest number."""
+FILE_MODE = 0o600
+BATCH = 1000
+_LAST_SESSION = {
+    "sqlite": "SELECT seq FROM sqlite_sequence WHERE name = 'guest_sessions'",
+    "postgresql": "SELECT last_value FROM guest_sessions_number_seq",
+}
+
+
+def write_backup(engine: Engine, path: Path) -> tuple[datetime, Mapping[str, int]]:
+    """Write a backup of the database to a new file. Return the time of the snapshot and the rows of each table.
+
+    Raise BadInput if the database has another version, or if the file exists or cannot be written. The
+    file then does not exist.
+    """
+    with translate_errors(), _read_snapshot(engine) as connection, _create_file(path) as file:
+        header = _make_header(connection)
+        writer = BackupWriter(file)
+        writer.write_header(header)
+        for name, columns in header.tables.items():
+            writer.write_table(name, _read_rows(connection, name, columns))
+        writer.write_trailer()
+    return header.taken_at, writer.rows
+
+
+def list_columns() -> dict[str, dict[str, ColumnKind]]:
+    """Return the columns of each table of a backup. A table comes after the tables to which it refers."""
+    return {
+        table.name: {column.name: find_column_kind(column.type) for column in table.columns}
+        for table in Base.metadata.sorted_tables
+        if table.name not in OMITTED_TABLES
+    }
+
+
+@contextmanager
+def _read_snapshot(engine: Engine) -> Iterator[Connection]:
+    is_postgresql = engine.dialect.name == "postgresql"
+    options = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True} if is_postgresql else {}
+    with engine.connect().execution_options(**options) as connection, connection.begin():
+        if is_postgresql:  # the file may be on a slow disk
+            connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
+        yield connection
+
+
+def _make_header(connection: Connection) -> BackupHeader:
+    if not is_migrated_to_newest(connection):
+        raise BadInput(
+            f"database: expected the tables of this version (migration {newest_migration()}), found another version: "
+            "back up with the program of the version that uses the database, or start this version's SBF first"
+        )
+    last = connection.execute(text(_LAST_SESSION[connection.dialect.name])).scalar()
+    return BackupHeader(
+        virtcloud=__version__,
+        migration=newest_migration(),
+        database=connection.dialect.name,
+        taken_at=connection.execute(select(database_now())).scalar_one(),
+        counters={COUNTED_TABLE: last or 0},
+        tables=list_columns(),
+    )
+
+
+def _read_rows(connection: Connection, name: str, columns: Mapping[str, ColumnKind]) -> Iterator[tuple[object, ...]]:
+    reading = select(table := make_table(name, columns))
+    if name == ClusterRow.__tablename__:
+        reading = reading.order_by(table.c.network.is_not(None))  # members refer to the clusters of their networks
+    streaming = {"stream_results": True, "yield_per": BATCH}
+    return (tuple(row) for row in connection.execute(reading, execution_options=streaming))
+
+
+@contextmanager
+def _create_file(path: Path) -> Iterator[gzip.GzipFile]:
+    """Create a file that only its owner can read. It appears under its name when it is complete and on the disk."""
+    new = path.with_name(f".{path.name}.new")
+    try:
+        if path.exists():
+            raise BadInput(f"backup {path}: expected no file, found one: choose another name")
+        new.unlink(missing_ok=True)
+        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE), "wb") as file:
+            with gzip.GzipFile(path.name, "wb", 6, file) as compressed:
+                yield compressed
+            file.flush()
+            os.fsync(file.fileno())
+        new.rename(path)
+        _synchronize_folder(path.parent)
+    except OSError as error:
+        raise BadInput(
+            f"backup {path}: cannot be written: {error.strerror or error}: free space, or choose another folder"
+        ) from error
+    finally:
+        with suppress(OSError):
+            new.unlink(missing_ok=True)
+
+
+def _synchronize_folder(folder: Path) -> None:
+    """Write a folder's entries to the disk, so that a new file survives a power failure."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

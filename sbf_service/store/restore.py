@@ -1,0 +1,139 @@
+"""``sbf restore``: replaces the database by a backup, in one transaction.
+
+The transaction creates the tables of the backup's version, inserts the rows, and then applies the newer migrations. So
+a backup of an older version can be restored. Then it records what is no longer certain after a restore
+(``restored_state.py``). If any step fails, the database is unchanged.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from itertools import islice
+
+from sqlalchemy import Connection, Engine, MetaData, func, insert, inspect, select, text
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.orm import Session
+
+from sbf_service.store.backup import BATCH, COUNTED_TABLE
+from sbf_service.store.backup_format import BackupFile, make_table
+from sbf_service.store.database import begin_migration, newest_migration, upgrade_database
+from sbf_service.store.replica_lock import hold_whole_database
+from sbf_service.store.restored_state import REVISION_STEP, RestoreReport, record_restore
+from sbf_service.store.tables import Base, ReplicaRow, ServiceSecretRow, TopologyRow
+from sbf_service.store.unit_of_work import Clock, TopologyCache, Unit, read_database_clock
+from virtcloud.model.errors import BadInput
+
+VERSION_TABLE = "alembic_version"
+INITIAL_TABLES = frozenset({VERSION_TABLE, ServiceSecretRow.__tablename__, ReplicaRow.__tablename__})
+"""Tables that may have rows in an empty database."""
+
+
+def restore_backup(  # noqa: PLR0913 - the options of the command, and the clock
+    engine: Engine,
+    backup: BackupFile,
+    *,
+    replace: bool,
+    grace: timedelta,
+    who: str,
+    clock: Clock = read_database_clock,
+) -> RestoreReport:
+    """Restore a backup into a database that no SBF uses. Return what was restored.
+
+    Clusters whose lease ends within ``grace`` get a lease of this length, because extensions after the backup are lost.
+    Raise BadInput if the backup is of a newer version, or if the database is in use, or has rows unless ``replace``.
+    """
+    _check_version(backup)
+    with hold_whole_database(engine), _transaction(engine) as connection:
+        _empty_database(connection, backup.header.migration, replace=replace)
+        _insert_rows(connection, backup)
+        rows = _count_rows(connection, backup.rows)
+        if rows != backup.rows:
+            raise BadInput(f"expected {dict(backup.rows)} rows, found {rows}; the database was left unchanged")
+        upgrade_database(connection)
+        _set_counters(connection, backup.header.counters)
+        with Session(connection) as session:
+            unit = Unit(session, clock(session), TopologyCache(), who)
+            report = record_restore(unit, backup.header, rows, grace)
+            session.commit()
+        _set_sequences(connection)
+    return report
+
+
+def _check_version(backup: BackupFile) -> None:
+    header = backup.header
+    if header.migration > newest_migration():
+        raise BadInput(
+            f"backup {backup.path}: expected tables of migration {newest_migration()} or older, found migration "
+            f"{header.migration} of virtcloud {header.virtcloud}: upgrade virtcloud on this machine first; the "
+            "database was left unchanged"
+        )
+
+
+@contextmanager
+def _transaction(engine: Engine) -> Iterator[Connection]:
+    shown = engine.url.render_as_string(hide_password=True)
+    try:
+        with begin_migration(engine) as connection:
+            yield connection
+    except SQLAlchemyError as error:
+        cause = " ".join(str(getattr(error, "orig", None) or error).split())
+        raise BadInput(f"database {shown} cannot be restored: {cause}; the database was left unchanged") from error
+
+
+def _empty_database(connection: Connection, migration: str, *, replace: bool) -> None:
+    """Leave the empty tables of a migration. Raise BadInput if the tables have rows, unless ``replace``."""
+    if inspect(connection).has_table(VERSION_TABLE):
+        upgrade_database(connection)
+        if not replace and (found := _list_used_tables(connection)):
+            raise BadInput(
+                f"database {connection.engine.url.render_as_string(hide_password=True)}: expected an empty database, "
+                f"found rows in {', '.join(found)}: set another database, or replace all rows with --replace; the "
+                "database was left unchanged"
+            )
+        if migration != newest_migration():
+            Base.metadata.drop_all(connection)
+            connection.execute(text(f"DROP TABLE {VERSION_TABLE}"))
+    upgrade_database(connection, migration)
+    tables = MetaData()
+    tables.reflect(connection)
+    for table in reversed(tables.sorted_tables):  # migrations insert rows into new tables
+        if table.name != VERSION_TABLE:
+            connection.execute(table.delete())
+
+
+def _list_used_tables(connection: Connection) -> list[str]:
+    counted = Base.metadata.tables.keys() - INITIAL_TABLES - {TopologyRow.__tablename__}
+    used = [name for name, rows in _count_rows(connection, counted).items() if rows]
+    if connection.execute(select(TopologyRow.document)).scalar() is not None:
+        used.append(TopologyRow.__tablename__)
+    return sorted(used)
+
+
+def _count_rows(connection: Connection, names: Collection[str]) -> dict[str, int]:
+    counting = {name: select(func.count()).select_from(make_table(name, {})) for name in sorted(names)}
+    return {name: connection.execute(statement).scalar_one() for name, statement in counting.items()}
+
+
+def _insert_rows(connection: Connection, backup: BackupFile) -> None:
+    for name, rows in backup.read_tables():
+        table = make_table(name, backup.header.tables[name])
+        while batch := list(islice(rows, BATCH)):
+            connection.execute(insert(table), batch)
+
+
+def _set_counters(connection: Connection, counters: Mapping[str, int]) -> None:
+    """Continue the numbers of omitted rows far above every number that was given before or after the backup."""
+    start = counters.get(COUNTED_TABLE, 0) + REVISION_STEP
+    if connection.dialect.name == "postgresql":
+        connection.execute(text(f"SELECT setval('{COUNTED_TABLE}_number_seq', :start)"), {"start": start})
+    else:
+        connection.execute(
+            text("INSERT INTO sqlite_sequence (name, seq) VALUES (:name, :start)"),
+            {"name": COUNTED_TABLE, "start": start},
+        )
+
+
+def _set_sequences(connection: Connection) -> None:
+    """Continue PostgreSQL's sequence of audit rows after the highest row. SQLite does so by itself."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT setval('audit_id_seq', (SELECT max(id) FROM audit))"))

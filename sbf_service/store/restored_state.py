@@ -1,0 +1,97 @@
+"""The changes of a database after a restore: what the backup contains is no longer certain (docs/decisions/0073).
+
+After the backup was taken, SBF may have created, changed and ended clusters, of which the database then knows nothing.
+So every element must be read again before SBF relies on it (``unchecked_elements.py``), and no number is given twice:
+revisions, fencing tokens and versions continue far above every number that SBF may have given since the backup. A late
+confirmation, write or conditional request from the time before the restore therefore never fits.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy import func, insert, select, true, update
+
+from sbf_service.store.backup_format import BackupHeader
+from sbf_service.store.tables import IS_RECONCILED, AuditRow, Base, ClusterRow, ElementRow, TopologyRow
+from sbf_service.store.unit_of_work import Unit
+from virtcloud.model.cluster import WANTED_STATES
+from virtcloud.model.edge import DEVICE_KINDS
+from virtcloud.model.errors import BadInput
+from virtcloud.model.values import format_utc
+
+REVISION_STEP = 10_000_000
+"""The distance of new numbers from the numbers of the backup. SBF cannot have given more numbers since the backup: with
+one change of an element a second, this takes four months.
+"""
+MAX_NUMBER = 2**31 - 1
+"""The highest number in PostgreSQL's columns of revisions. It permits about 200 restores."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreReport:
+    """The result of a restore: the rows of each table, and the numbers of unchecked elements and of longer leases."""
+
+    taken_at: datetime
+    rows: Mapping[str, int]
+    elements: int
+    extended: int
+
+
+def record_restore(unit: Unit, header: BackupHeader, rows: Mapping[str, int], grace: timedelta) -> RestoreReport:
+    """Record that the database was restored. Raise BadInput if the numbers of revisions are exhausted."""
+    highest = unit.session.scalar(select(func.max(ElementRow.wanted_revision))) or 0
+    if highest > MAX_NUMBER - 2 * REVISION_STEP:
+        raise BadInput(
+            f"the revisions of elements ({highest}) permit no further restore: start with an empty database instead"
+        )
+    elements = _reset_elements(unit, header.taken_at)
+    extended = _extend_leases(unit, unit.now + grace)
+    unit.session.execute(update(ClusterRow).values(version=ClusterRow.version + REVISION_STEP))
+    unit.session.execute(update(TopologyRow).values(version=TopologyRow.version + REVISION_STEP))
+    why = f"backup of {format_utc(header.taken_at)}, virtcloud {header.virtcloud}, {header.database}"
+    _record_audit(unit, why)
+    return RestoreReport(header.taken_at, rows, elements, extended)
+
+
+def _reset_elements(unit: Unit, taken_at: datetime) -> int:
+    """Reset the confirmations of all elements, and record a pending save of each device. Return their number."""
+    revision, fence = ElementRow.wanted_revision + REVISION_STEP, ElementRow.fence + REVISION_STEP
+    unit.session.execute(
+        update(ElementRow).values(
+            wanted_revision=revision,
+            first_revision=revision,
+            confirmed_revision=0,
+            fence=fence,
+            lease_holder=None,
+            lease_until=None,
+            checked_at=None,
+        )
+    )
+    trouble = f"not read since the database was restored from a backup of {format_utc(taken_at)}"
+    unchecked = update(ElementRow).where(IS_RECONCILED)
+    names = unit.session.scalars(
+        unchecked.values(unchecked=true(), trouble=trouble, troubles=None).returning(ElementRow.name)
+    ).all()
+    # The startup configuration may have changed twice since the backup, so that the running one alone looks unchanged.
+    unit.session.execute(
+        unchecked.where(ElementRow.kind.in_(sorted(DEVICE_KINDS))).values(unsaved_since=unit.now, save_after=None)
+    )
+    return len(names)
+
+
+def _extend_leases(unit: Unit, until: datetime) -> int:
+    """Extend leases and deadlines that end before ``until``. Return the number of longer leases."""
+    wanted = update(ClusterRow).where(ClusterRow.state.in_(WANTED_STATES))
+    extending = wanted.where(ClusterRow.lease_ends < until).values(lease_ends=until)
+    extended = unit.session.scalars(extending.returning(ClusterRow.id)).all()
+    unit.session.execute(wanted.where(ClusterRow.deadline < until).values(deadline=until))
+    return len(extended)
+
+
+def _record_audit(unit: Unit, why: str) -> None:
+    """Insert an audit row whose number is far above every number that followed the backup, for ``audit --follow``."""
+    audit = Base.metadata.tables[AuditRow.__tablename__]
+    last = unit.session.scalar(select(func.max(AuditRow.id))) or 0
+    values = {"id": last + REVISION_STEP, "at": unit.now, "who": unit.who, "what": "database_restored", "why": why}
+    unit.session.execute(insert(audit).values(values))

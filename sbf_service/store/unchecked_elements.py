@@ -1,0 +1,146 @@
+"""Unchecked elements: elements that SBF has not read since the database was restored (docs/decisions/0073).
+
+An unchecked element may carry clusters that the database does not know, with VLAN IDs that are free or claimed by other
+clusters in the database. Until every element of a site is checked,
+
+* no new cluster gets a VLAN ID at the site (or over the site's transports),
+* elements keep what they carry of the *held* networks, which have VLAN IDs there, but set up nothing more of them.
+
+An element is checked as soon as it confirms that it carries nothing else than its wanted state, or an administrator
+declares it clean.
+"""
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from sqlalchemy import ColumnElement, bindparam, or_, select, union
+
+from sbf_service.store.revisions import increment_revisions, require_element
+from sbf_service.store.tables import IS_RECONCILED, ClaimRow, ClusterRow, ElementRow, PlacementRow
+from sbf_service.store.unit_of_work import Unit, read_topology, record_audit
+from virtcloud.model.edge import DEVICE_KINDS
+from virtcloud.model.errors import NoVlanFree
+from virtcloud.model.topology import Site, Topology
+from virtcloud.model.transport import Transport
+from virtcloud.model.vlans import VlanSet
+from virtcloud.model.wanted import UNCHECKED_NETWORK, HostWanted
+
+MAX_NAMES = 5
+REMEDY = (
+    "wait until they have confirmed (virtcloud element list), or declare an element that will never return clean "
+    "(virtcloud element clean NAME --reason TEXT)"
+)
+_READ_UNCHECKED = (
+    select(ElementRow.name, ElementRow.site, ElementRow.kind)
+    .where(ElementRow.unchecked, IS_RECONCILED)
+    .order_by(ElementRow.name)
+)
+
+
+def check_sites_checked(unit: Unit, topology: Topology, sites: Iterable[Site], transport: Transport | None) -> None:
+    """Raise NoVlanFree if a new network at these sites could meet a cluster on an unchecked element."""
+    unchecked = unit.connection.execute(_READ_UNCHECKED).all()
+    if not unchecked:
+        return
+    names = {site.name for site in sites}
+    attached = _list_attached_sites(topology, {transport.name}) if transport else frozenset()
+    found = [row for row in unchecked if row.site in names or (row.kind in DEVICE_KINDS and row.site in attached)]
+    if found:
+        listed = ", ".join(row.name for row in found[:MAX_NAMES])
+        more = f" and {len(found) - MAX_NAMES} others" if len(found) > MAX_NAMES else ""
+        raise NoVlanFree(
+            f"the database was restored from a backup, and these elements may still carry clusters that the backup "
+            f"does not contain: {listed}{more}: {REMEDY}"
+        )
+
+
+def _list_attached_sites(topology: Topology, transports: Collection[str]) -> frozenset[str]:
+    attachments = ((site.name, attachment.transport) for site in topology.sites for attachment in site.attachments)
+    return frozenset(site for site, transport in attachments if transport in transports)
+
+
+def read_held_networks(unit: Unit) -> frozenset[str]:
+    """Return the IDs of the networks that wait for unchecked elements."""
+    unchecked = unit.connection.execute(_READ_UNCHECKED).all()
+    if not unchecked:
+        return frozenset()
+    sites = {row.site for row in unchecked}
+    device_sites = {row.site for row in unchecked if row.kind in DEVICE_KINDS}
+    topology = read_topology(unit)
+    attachments = ((site.name, attachment.transport) for site in topology.sites for attachment in site.attachments)
+    transports = {transport for site, transport in attachments if site in device_sites}
+    claimed = select(ClaimRow.cluster_id).where(ClaimRow.site.in_(sites))
+    connected = (
+        select(ClaimRow.cluster_id)
+        .join(ClusterRow, ClusterRow.id == ClaimRow.cluster_id)
+        .where(ClusterRow.transport.in_(transports))
+    )
+    return frozenset(unit.connection.execute(union(claimed, connected)).scalars())
+
+
+_READ_VLANS = select(ClaimRow.vlan).where(
+    ClaimRow.site == bindparam("at"), ClaimRow.cluster_id.in_(bindparam("held", expanding=True))
+)
+
+
+def read_held_vlans(unit: Unit, site: str) -> VlanSet:
+    """Return the VLAN IDs of held networks at a site."""
+    held = read_held_networks(unit)
+    if not held:
+        return VlanSet()
+    return VlanSet(unit.connection.execute(_READ_VLANS, {"at": site, "held": sorted(held)}).scalars())
+
+
+def mark_held_segments(unit: Unit, _name: str, wanted: HostWanted) -> HostWanted:
+    """Return a host's wanted state in which the segments of held networks have the requirement UNCHECKED_NETWORK."""
+    held = read_held_networks(unit)
+    if not held:
+        return wanted
+    return wanted.model_copy(
+        update={
+            "segments": tuple(
+                segment.model_copy(update={"requires": (*segment.requires, UNCHECKED_NETWORK)})
+                if segment.id in held
+                else segment
+                for segment in wanted.segments
+            )
+        }
+    )
+
+
+def mark_checked(unit: Unit, row: ElementRow) -> None:
+    """Record that an element carries nothing else than its wanted state; idempotent.
+
+    The elements that set up nothing of a network, because the network waited for this element, get a new revision.
+    """
+    if not row.unchecked:
+        return
+    before = read_held_networks(unit)
+    row.unchecked = False
+    unit.session.flush()
+    freed = before - read_held_networks(unit)
+    if freed:
+        increment_revisions(unit, unit.session.scalars(_READ_WAITING, {"freed": sorted(freed)}).all())
+
+
+def _is_of(ids: Any) -> ColumnElement[bool]:  # noqa: ANN401 - a parameter of SQLAlchemy
+    return or_(ClusterRow.id.in_(ids), ClusterRow.network.in_(ids))
+
+
+_READ_WAITING = (
+    select(PlacementRow.element)
+    .join(ClusterRow, ClusterRow.id == PlacementRow.cluster_id)
+    .where(PlacementRow.blocked, PlacementRow.removed_revision.is_(None), _is_of(bindparam("freed", expanding=True)))
+    .distinct()
+)
+
+
+def declare_element_clean(unit: Unit, name: str, reason: str) -> None:
+    """Accept an administrator's declaration that an element carries no cluster that SBF does not know; idempotent.
+
+    Raise NotFound for an unknown element.
+    """
+    row = require_element(unit, name)
+    if row.unchecked:
+        record_audit(unit, "element_said_clean", element=name, why=reason)
+        mark_checked(unit, row)

@@ -1,0 +1,287 @@
+"""Tests of what SBF does after a restore about clusters that were created or ended after the backup (decision 73)."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sbf_fakes.restores import CarryingHosts, back_up, restored_world
+from sbf_fakes.world import World, make_world, spec
+from sqlalchemy import update
+
+from sbf_service.store.leases import acquire_lease
+from sbf_service.store.revisions import increment_revisions
+from sbf_service.store.tables import ElementRow
+from sbf_service.store.unchecked_elements import declare_element_clean
+from virtcloud.model.cluster import ClusterState
+from virtcloud.model.errors import Conflict, NoVlanFree
+from virtcloud.model.wanted import UNCHECKED_NETWORK
+
+SWITCH = "brno-sw1"
+POOL_OF_TWO = "100-101"
+
+
+class Machines:
+    """A world, its hosts, and the world on another machine after a restore."""
+
+    def __init__(self, world: World, folder: Path) -> None:
+        self.world, self.folder, self.hosts = world, folder, CarryingHosts()
+        self.restored: World | None = None
+
+    def settle(self, *absent: str) -> None:
+        self.hosts.settle(self.restored or self.world, *absent)
+
+    def back_up(self) -> None:
+        self.settle()
+        self.backup = back_up(self.world, self.folder)
+
+    def restore(self) -> World:
+        self.restored = restored_world(self.world, self.backup, self.folder)
+        return self.restored
+
+    def carries(self, host: str) -> list[int]:
+        return sorted(vlan for _, vlan in self.hosts.carried[host])
+
+
+@pytest.fixture
+def machines(tmp_path: Path) -> Iterator[Machines]:
+    made = Machines(make_world(tmp_path), tmp_path)
+    made.world.furnish()
+    yield made
+    for world in filter(None, (made.restored, made.world)):
+        world.close()
+
+
+@pytest.fixture
+def reused(machines: Machines) -> Machines:
+    """Cluster ``old`` had VLAN 100 at the time of the backup. Then it ended, and ``new`` got VLAN 100."""
+    machines.world.put_pool("brno", POOL_OF_TWO)
+    machines.world.put("old", spec("brno-h1", vlan=100))
+    machines.back_up()
+    machines.world.delete("old")
+    machines.settle()
+    machines.world.put("new", spec("brno-h2", vlan=100))
+    machines.settle()
+    return machines
+
+
+def test_a_cluster_of_the_backup_stays_active_and_unchanged(machines: Machines) -> None:
+    machines.world.put("demo", spec("brno-h1", "praha-h1"))
+    machines.back_up()
+    switch = machines.world.switches[SWITCH]
+    before, applied = dict(switch.ports), len(switch.applied)
+    restored = machines.restore()
+    machines.settle()
+    assert restored.view("demo").state is ClusterState.ACTIVE
+    assert (switch.ports, len(switch.applied)) == (before, applied)
+
+
+def test_a_cluster_after_the_backup_is_removed_everywhere(machines: Machines) -> None:
+    machines.back_up()
+    machines.world.put("new", spec("brno-h1"))
+    machines.settle()
+    assert machines.carries("brno-h1") == [100]
+    machines.restore()
+    machines.settle()
+    assert machines.carries("brno-h1") == []
+    assert set().union(*machines.world.switches[SWITCH].ports.values()) == set()
+
+
+def test_no_cluster_starts_at_a_site_before_its_elements_are_read(machines: Machines) -> None:
+    """Without this rule, the first cluster after the restore would get the VLAN ID of the unknown cluster."""
+    machines.back_up()
+    machines.world.put("new", spec("brno-h1"))
+    machines.settle()
+    restored = machines.restore()
+    with pytest.raises(NoVlanFree, match=r"restored from a backup.*: brno-h1, brno-h2, brno-sw1: wait until"):
+        restored.put("other", spec("brno-h2"))
+
+
+def test_a_silent_host_blocks_new_clusters_of_its_site_only(machines: Machines) -> None:
+    machines.back_up()
+    restored = machines.restore()
+    machines.settle("brno-h2")
+    with pytest.raises(NoVlanFree, match=r"does not contain: brno-h2: wait"):
+        restored.put("here", spec("brno-h1"))
+    assert restored.put("there", spec("praha-h1", "plzen-h1")).view.vlans == {"praha": 100, "plzen": 100}
+
+
+def test_a_silent_switch_blocks_clusters_over_its_transports(machines: Machines) -> None:
+    machines.back_up()
+    restored = machines.restore()
+    machines.world.switches[SWITCH].cut_off = True
+    machines.settle()
+    restored.put("local", spec("praha-h1"))
+    with pytest.raises(NoVlanFree, match=r"does not contain: brno-sw1: wait"):
+        restored.put("wide", spec("praha-h1", "plzen-h1"))
+
+
+def test_a_new_cluster_starts_when_all_elements_were_read(machines: Machines) -> None:
+    machines.back_up()
+    restored = machines.restore()
+    machines.settle()
+    restored.put("other", spec("brno-h1"))
+    machines.settle()
+    assert restored.view("other").state is ClusterState.ACTIVE
+
+
+def test_an_element_declared_clean_blocks_no_cluster(machines: Machines) -> None:
+    machines.back_up()
+    restored = machines.restore()
+    machines.settle("brno-h2")
+    with restored.store.change(who="eva") as unit:
+        declare_element_clean(unit, "brno-h2", "scrapped")
+    restored.put("here", spec("brno-h1"))
+    assert [(row.who, row.element, row.why) for row in restored.audit("element_said_clean")] == [
+        ("eva", "brno-h2", "scrapped")
+    ]
+
+
+def test_an_ended_cluster_returns_until_its_lease_ends(machines: Machines) -> None:
+    machines.world.put("old", spec("brno-h1", lease_s=7200))
+    machines.back_up()
+    machines.world.delete("old")
+    machines.settle()
+    restored = machines.restore()
+    machines.settle()
+    assert restored.view("old").state is ClusterState.ACTIVE
+    restored.clock.advance(7200)
+    machines.settle()
+    assert restored.view("old").state is ClusterState.RELEASED
+
+
+def test_a_returned_cluster_never_meets_the_next_user_of_its_vlan(reused: Machines) -> None:
+    """Host 2 still carries VLAN 100 of the cluster ``new``. So host 1 and the switch do not set up ``old`` yet."""
+    restored, switch = reused.restore(), reused.world.switches[SWITCH]
+    reused.settle("brno-h2")
+    assert (reused.carries("brno-h1"), reused.carries("brno-h2")) == ([], [100])
+    assert {port: set(vlans) for port, vlans in switch.ports.items() if vlans} == {}
+    assert restored.view("old").state is ClusterState.DEGRADED
+
+
+def test_a_returned_cluster_is_set_up_when_its_vlan_is_clean(reused: Machines) -> None:
+    restored = reused.restore()
+    reused.settle("brno-h2")
+    reused.settle()
+    assert (reused.carries("brno-h1"), reused.carries("brno-h2")) == ([100], [])
+    assert restored.view("old").state is ClusterState.ACTIVE
+
+
+def test_a_switch_that_cannot_be_read_holds_returned_clusters(reused: Machines) -> None:
+    restored, switch = reused.restore(), reused.world.switches[SWITCH]
+    switch.cut_off = True
+    reused.settle()
+    assert (reused.carries("brno-h1"), restored.view("old").state) == ([], ClusterState.DEGRADED)
+    switch.cut_off = False
+    reused.settle()
+    assert (reused.carries("brno-h1"), restored.view("old").state) == ([100], ClusterState.ACTIVE)
+
+
+def test_an_unknown_cluster_that_a_host_cannot_remove_blocks_its_site(machines: Machines) -> None:
+    machines.back_up()
+    machines.world.put("new", spec("brno-h1"))
+    machines.settle()
+    restored = machines.restore()
+    ((unknown, _),) = machines.hosts.carried["brno-h1"]
+    machines.hosts.stuck["brno-h1"] = {unknown}
+    machines.settle()
+    with pytest.raises(NoVlanFree, match=r"does not contain: brno-h1: wait"):
+        restored.put("other", spec("brno-h2"))
+    assert restored.element("brno-h1").trouble == f"cluster {unknown}: busy"
+    machines.hosts.stuck.clear()
+    machines.settle()
+    restored.put("other", spec("brno-h2"))
+
+
+def test_late_confirmations_of_former_revisions_are_refused(machines: Machines) -> None:
+    """After the backup, the host confirmed revisions that the database does not know, with other clusters."""
+    machines.world.put("old", spec("brno-h1"))
+    machines.back_up()
+    machines.world.delete("old")
+    machines.settle()
+    former = machines.world.element("brno-h1").confirmed_revision
+    restored = machines.restore()
+    with pytest.raises(Conflict, match=r"before the database was restored: expected revision 1\d{7} or later"):
+        restored.confirm("brno-h1", former)
+    assert restored.element("brno-h1").confirmed_revision == 0
+
+
+def test_revisions_exceed_all_revisions_before_the_restore(machines: Machines) -> None:
+    """An agent waits for a revision later than its last one, which the backup may not contain."""
+    machines.back_up()
+    with machines.world.store.change() as unit:
+        for _ in range(100):
+            increment_revisions(unit, ["brno-h1"])
+    assert machines.restore().element("brno-h1").wanted_revision > machines.world.element("brno-h1").wanted_revision
+
+
+def test_fencing_tokens_exceed_all_tokens_before_the_restore(machines: Machines) -> None:
+    machines.back_up()
+    with machines.world.store.change_row() as unit:
+        former = [acquire_lease(unit, SWITCH, "one", machines.world.service.settings.timing.lease) for _ in range(9)]
+    restored = machines.restore()
+    with restored.store.change_row() as unit:
+        token = acquire_lease(unit, SWITCH, "two", restored.service.settings.timing.lease)
+    assert token is not None
+    assert token > max(filter(None, former))
+
+
+def test_a_lost_lease_extension_ends_no_cluster_immediately(machines: Machines) -> None:
+    machines.world.put("demo", spec("brno-h1", lease_s=600))
+    machines.back_up()
+    machines.world.clock.advance(700)
+    restored = machines.restore()
+    machines.settle()
+    assert restored.view("demo").state is ClusterState.ACTIVE
+
+
+def test_every_device_is_saved_again_after_a_restore(machines: Machines) -> None:
+    """The startup configuration may have changed twice since the backup, although the running one is the same."""
+    machines.world.put("demo", spec("brno-h1"))
+    machines.back_up()
+    switch = machines.world.switches[SWITCH]
+    switch.startup = ({"p1": {139}}, set())
+    machines.restore()
+    machines.settle()
+    assert switch.startup[0]["p1"] == {100}
+
+
+def test_quarantined_vlans_stay_in_quarantine(machines: Machines) -> None:
+    machines.world.put("demo", spec("brno-h1"))
+    machines.settle()
+    machines.world.delete("demo")
+    machines.hosts.settle(machines.world, "brno-h1")
+    machines.world.clock.advance(61)
+    machines.hosts.settle(machines.world, "brno-h1")
+    machines.backup = back_up(machines.world, machines.folder)
+    restored = machines.restore()
+    machines.settle("brno-h1")
+    assert str(restored.site("brno").quarantined) == "100"
+    machines.settle()
+    assert str(restored.site("brno").quarantined) == ""
+
+
+def test_the_reason_of_a_held_network_is_shown(reused: Machines) -> None:
+    restored = reused.restore()
+    reused.settle("brno-h2")
+    assert "restored from a backup" in str(restored.element(SWITCH).trouble)
+    (segment,) = restored.wanted_of_host("brno-h1").segments
+    assert UNCHECKED_NETWORK in segment.requires
+
+
+def test_a_second_restore_also_exceeds_the_revisions_of_the_first(machines: Machines, tmp_path: Path) -> None:
+    machines.back_up()
+    first = machines.restore()
+    (folder := tmp_path / "second").mkdir()
+    second = Machines(first, folder)
+    second.backup = back_up(first, folder)
+    assert second.restore().element("brno-h1").wanted_revision > first.element("brno-h1").wanted_revision
+    second.restored.close()
+
+
+def test_exhausted_revisions_refuse_a_restore(machines: Machines) -> None:
+    machines.back_up()
+    with machines.world.store.change() as unit:
+        unit.session.execute(update(ElementRow).values(wanted_revision=2**31 - 2))
+    machines.backup = back_up(machines.world, machines.folder, "b.backup")
+    with pytest.raises(Exception, match="permit no further restore"):
+        machines.restore()

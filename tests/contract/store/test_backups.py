@@ -1,0 +1,222 @@
+"""Tests of backup files and of their restore into SQLite and PostgreSQL."""
+
+import dataclasses
+import gzip
+import stat
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from sbf_fakes.restores import back_up, restore
+from sbf_fakes.world import World, make_world, spec
+from sqlalchemy import Engine, func, insert, inspect, select, text
+
+from sbf_service.store.backup import OMITTED_TABLES, list_columns
+from sbf_service.store.backup_format import BackupFile, BackupWriter, make_table, open_backup
+from sbf_service.store.database import make_engine
+from sbf_service.store.replica_lock import hold_replica_name
+from sbf_service.store.restored_state import REVISION_STEP
+from sbf_service.store.tables import AuditRow, Base, ClusterRow, CreatedVlanRow
+from virtcloud.model.errors import BadInput
+
+
+@dataclass
+class Small:
+    """A world on SQLite, its backup, and the address of a database that does not exist yet."""
+
+    world: World
+    folder: Path
+    backup: BackupFile
+    other: str
+
+
+VALUES = {"integer": 77, "float": 1.5, "boolean": True, "time": datetime(2026, 2, 28, 23, 59, 59, 123456, UTC)}
+
+
+def read_rows(engine: Engine, name: str) -> list[tuple[object, ...]]:
+    columns = list_columns()[name]
+    with engine.connect() as connection:
+        return sorted((tuple(row) for row in connection.execute(select(make_table(name, columns)))), key=str)
+
+
+def fill_every_column(engine: Engine) -> None:
+    """Insert a row with a value in every column of the tables without foreign keys or conditions."""
+    with engine.execution_options(virtcloud_write=True).begin() as connection:
+        for name, columns in list_columns().items():
+            table = Base.metadata.tables[name]
+            if table.foreign_keys or any("CheckConstraint" in str(type(one)) for one in table.constraints):
+                continue
+            row = {key: VALUES.get(kind, "100-139") for key, kind in columns.items()}
+            connection.execute(insert(make_table(name, columns)), row)
+
+
+@pytest.fixture
+def small(tmp_path: Path, folder: Path) -> Iterator[Small]:
+    made = make_world(tmp_path)
+    made.furnish()
+    yield Small(made, folder, back_up(made, folder), f"sqlite:///{tmp_path / 'small.db'}")
+    made.close()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (made := tmp_path / "backups").mkdir()
+    return made
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
+def other_database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The address of a second database without tables."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'other.db'}"
+    found: str = request.getfixturevalue("empty_postgresql")
+    return found
+
+
+def test_every_table_moves_to_another_database(world: World, folder: Path, other_database: str) -> None:
+    """From SQLite to PostgreSQL, from PostgreSQL to SQLite, and to another database of the same kind."""
+    world.put("demo", spec("brno-h1", "praha-h1"))
+    world.put("member", spec("brno-h2", joins="demo", guests=[{"name": "g9", "host": "brno-h2", "image": "debian"}]))
+    world.settle()
+    fill_every_column(world.store.engine)
+    backup = back_up(world, folder)
+    assert restore(backup, other_database).rows == backup.rows
+    engine = make_engine(other_database)
+    changed = {"elements", "clusters", "topology", "audit"}
+    for name in list_columns().keys() - changed:
+        assert read_rows(engine, name) == read_rows(world.store.engine, name), name
+    with engine.execution_options(virtcloud_write=True).begin() as connection:
+        restored = connection.scalar(select(func.max(AuditRow.id)))
+        connection.execute(insert(AuditRow).values(at=VALUES["time"], who="eva", what="x"))
+        assert connection.scalar(select(func.max(AuditRow.id))) == restored + 1 > REVISION_STEP
+        number = "INSERT INTO guest_sessions (id, element, network, guest, request, expires_at) VALUES ('s', 'brno-h1', 'n', 'g', '{}', :at) RETURNING number"  # noqa: E501 - all columns
+        assert connection.scalar(text(number), {"at": "2026-01-01 00:00:00"}) > REVISION_STEP
+    engine.dispose()
+
+
+def test_every_table_is_in_a_backup_or_known_as_omitted(small: Small) -> None:
+    tables = {*inspect(small.world.store.engine).get_table_names()} - {"alembic_version", "sqlite_sequence"}
+    assert list_columns().keys() | OMITTED_TABLES == tables
+
+
+def test_a_backup_shows_one_moment_while_sbf_writes(world: World, folder: Path) -> None:
+    """Each transaction changes two tables. No backup contains only one of the two rows."""
+    stop, differences = threading.Event(), []
+
+    def write() -> None:
+        for number in range(2, 4000):
+            with world.store.change() as unit:
+                unit.session.add(AuditRow(at=unit.now, who="eva", what="pair"))
+                unit.session.add(CreatedVlanRow(element="brno-sw1", vlan=number, created_at=unit.now))
+            if stop.is_set():
+                break
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for number in range(3):
+            backup = back_up(world, folder, f"{number}.backup")
+            rows = {name: list(found) for name, found in backup.read_tables()}
+            differences.append(len(rows["created_vlans"]) - sum(row["what"] == "pair" for row in rows["audit"]))
+    finally:
+        stop.set()
+        writer.join()
+    assert differences == [0, 0, 0]
+
+
+@pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
+def test_a_restore_into_a_database_in_use_is_refused(kind: str, request: pytest.FixtureRequest, small: Small) -> None:
+    database = small.other if kind == "sqlite" else str(request.getfixturevalue("postgresql"))
+    engine = make_engine(database)
+    with hold_replica_name(engine, "one"), pytest.raises(BadInput, match=r"service.*: stop"):
+        restore(small.backup, database, replace=True)
+    engine.dispose()
+
+
+def test_a_database_with_rows_is_replaced_only_on_request(small: Small) -> None:
+    database = small.world.database
+    with pytest.raises(BadInput, match=r"found rows in audit, .*topology: .* with --replace"):
+        restore(small.backup, database)
+    small.world.put("later", spec("brno-h1"))
+    restore(small.backup, database, replace=True)
+    assert [row.key for row in _clusters(small.world)] == []
+
+
+def test_a_backup_of_a_newer_version_is_refused(small: Small) -> None:
+    header = small.backup.header.model_copy(update={"migration": "9999", "virtcloud": "7.0"})
+    newer = dataclasses.replace(small.backup, header=header)
+    with pytest.raises(BadInput, match=r"migration 9999 of virtcloud 7.0: upgrade virtcloud on this machine first"):
+        restore(newer, small.other)
+
+
+def test_a_backup_of_an_older_version_is_migrated(small: Small) -> None:
+    """Migration 0040 added two columns of elements."""
+    path = small.folder / "older.backup"
+    removed = {"first_revision", "unchecked"}
+    tables = {name: dict(columns) for name, columns in small.backup.header.tables.items()}
+    for name in removed:
+        del tables["elements"][name]
+    header = small.backup.header.model_copy(update={"migration": "0039", "tables": tables})
+    with gzip.open(path, "wb") as file:
+        writer = BackupWriter(file)
+        writer.write_header(header)
+        for name, rows in small.backup.read_tables():
+            writer.write_table(name, ([row[key] for key in tables[name]] for row in rows))
+        writer.write_trailer()
+    assert restore(open_backup(path), small.other).rows == small.backup.rows
+
+
+def test_a_truncated_file_is_refused_at_every_length(small: Small) -> None:
+    whole = small.backup.path.read_bytes()
+    for length in (0, 1, 10, len(whole) // 2, len(whole) - 9, len(whole) - 1):
+        small.backup.path.write_bytes(whole[:length])
+        with pytest.raises(BadInput, match="use another backup; the database was left unchanged"):
+            open_backup(small.backup.path)
+
+
+@pytest.mark.parametrize("edit", ["value", "row", "table", "after"])
+def test_an_edited_file_is_refused(small: Small, edit: str) -> None:
+    lines = gzip.decompress(small.backup.path.read_bytes()).splitlines(keepends=True)
+    number = next(index for index, line in enumerate(lines) if line.startswith(b'["brno-sw1"'))
+    edits = {
+        "value": [*lines[:number], lines[number].replace(b"brno", b"Brno"), *lines[number + 1 :]],
+        "row": [*lines[:number], *lines[number + 1 :]],
+        "table": [line for line in lines if line != b'{"table":"tokens"}\n'],
+        "after": [*lines, b"{}\n"],
+    }
+    small.backup.path.write_bytes(gzip.compress(b"".join(edits[edit])))
+    with pytest.raises(BadInput, match="was edited or damaged"):
+        open_backup(small.backup.path)
+
+
+def test_a_backup_can_be_read_by_its_owner_only(small: Small) -> None:
+    assert stat.S_IMODE(small.backup.path.stat().st_mode) == 0o600
+
+
+def test_a_backup_replaces_no_file(small: Small) -> None:
+    with pytest.raises(BadInput, match="expected no file, found one: choose another name"):
+        back_up(small.world, small.folder)
+
+
+def test_an_error_leaves_the_database_unchanged(small: Small) -> None:
+    """The file is correct, but a row refers to a missing row. The error appears after most rows were inserted."""
+    path = small.folder / "bad.backup"
+    with gzip.open(path, "wb") as file:
+        writer = BackupWriter(file)
+        writer.write_header(small.backup.header)
+        for name, rows in small.backup.read_tables():
+            kept = (row for row in rows if name != "sites" or row["name"] != "brno")
+            writer.write_table(name, (list(row.values()) for row in kept))
+        writer.write_trailer()
+    before = {name: read_rows(small.world.store.engine, name) for name in list_columns()}
+    with pytest.raises(BadInput, match="rows refer to missing rows"):
+        restore(open_backup(path), small.world.database, replace=True)
+    assert {name: read_rows(small.world.store.engine, name) for name in list_columns()} == before
+
+
+def _clusters(world: World) -> list[ClusterRow]:
+    with world.store.read() as unit:
+        return list(unit.session.scalars(select(ClusterRow)))

@@ -1,0 +1,90 @@
+"""Backups and restores of a world's database, and hosts that continue to carry their clusters after a restore."""
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+from migrated import create_sqlite
+
+from sbf_fakes.world import World
+from sbf_service.store import confirmations, elements, error_reports
+from sbf_service.store.backup import write_backup
+from sbf_service.store.backup_format import BackupFile, open_backup
+from sbf_service.store.database import make_engine
+from sbf_service.store.restore import restore_backup
+from sbf_service.store.restored_state import RestoreReport
+from sbf_service.store.unit_of_work import Clock, read_database_clock
+from virtcloud.model.wanted import UNCHECKED_NETWORK
+
+HOUR = timedelta(hours=1)
+
+
+def back_up(world: World, folder: Path, name: str = "a.backup") -> BackupFile:
+    """Write a backup of the world's database, and open it."""
+    write_backup(world.service.store.engine, folder / name)
+    return open_backup(folder / name)
+
+
+def restore(
+    backup: BackupFile,
+    database: str,
+    *,
+    replace: bool = False,
+    grace: timedelta = HOUR,
+    clock: Clock = read_database_clock,
+) -> RestoreReport:
+    """Restore a backup into a database."""
+    engine = make_engine(database)
+    try:
+        return restore_backup(engine, backup, replace=replace, grace=grace, who="root@sbf", clock=clock)
+    finally:
+        engine.dispose()
+
+
+def restored_world(world: World, backup: BackupFile, folder: Path) -> World:
+    """Return a world on another machine: a restored database, with the devices and the clock of ``world``."""
+    create_sqlite(database := f"sqlite:///{folder / 'restored.db'}")
+    restore(backup, database, clock=world.clock)
+    return World(database, clock=world.clock, switches=world.switches, edges=world.edges)
+
+
+@dataclass
+class CarryingHosts:
+    """Hosts that carry segments, as agents would: they remove what is not wanted, and set up what is not held."""
+
+    carried: dict[str, set[tuple[str, int]]] = field(default_factory=dict)
+    stuck: dict[str, set[str]] = field(default_factory=dict)
+    """The clusters that a host cannot remove, by host."""
+
+    def reconcile(self, world: World, host: str) -> None:
+        """Fetch the wanted document of a host, apply it, and confirm it with its exceptions."""
+        with world.store.read() as unit:
+            document = elements.make_wanted_document(unit, host)
+        wanted = {(segment.id, int(segment.vlan)): segment for segment in document.wanted.segments}
+        before, stuck = self.carried.get(host, set()), self.stuck.get(host, set())
+        remaining = {one for one in before - wanted.keys() if one[0] in stuck}
+        held = {one for one, segment in wanted.items() if UNCHECKED_NETWORK in segment.requires} - before
+        self.carried[host] = (wanted.keys() - held) | remaining
+        incomplete = {cluster: "held" for cluster, _ in held}
+        with world.store.change(who=host) as unit:
+            errors = error_reports.describe_excluded_clusters(
+                unit, host, incomplete, {one[0]: "busy" for one in remaining}
+            )
+            drain = world.service.settings.timing.drain
+            confirmations.confirm_revision(unit, host, document.revision, drain, errors=errors)
+
+    def settle(self, world: World, *absent: str) -> None:
+        """Reconcile devices and hosts until nothing changes, except the ``absent`` hosts."""
+        hosts = [host.name for site in world.topology().sites for host in site.hosts if host.name not in absent]
+        for _ in range(4):
+            due = [host for host in hosts if self._is_due(world, host)]
+            if not world.converge_switches() and not due:
+                break
+            for host in due:
+                self.reconcile(world, host)
+            world.sweep()
+        world.sweep()
+
+    def _is_due(self, world: World, host: str) -> bool:
+        view = world.element(host)
+        return view.confirmed_revision < view.wanted_revision or view.trouble is not None or not view.reachable
