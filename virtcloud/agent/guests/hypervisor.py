@@ -22,6 +22,8 @@ from virtcloud.agent.guests.domains import NAMESPACE, DomainOwnership, GuestDoma
 from virtcloud.model.errors import Refused, Unreachable
 
 T = TypeVar("T")
+CALLS_AT_ONCE = 5
+"""The most calls of a client that libvirtd executes at the same time (``max_client_requests`` of libvirtd.conf)."""
 _ALIVE = frozenset({libvirt.VIR_DOMAIN_RUNNING, libvirt.VIR_DOMAIN_BLOCKED, libvirt.VIR_DOMAIN_NOSTATE})
 _CONNECTION_LOST = frozenset(
     {libvirt.VIR_ERR_SYSTEM_ERROR, libvirt.VIR_ERR_INTERNAL_ERROR, libvirt.VIR_ERR_RPC, libvirt.VIR_ERR_NO_CONNECT}
@@ -40,11 +42,19 @@ class LibvirtDeadlines:
     close_s: float = 2.0
 
 
+@dataclass(slots=True, eq=False)
+class LibvirtConnection:
+    """A connection with libvirtd, and the number of its calls that have not returned."""
+
+    opened: Any
+    calls: int = 0
+
+
 class LibvirtHypervisor:
     """A `HypervisorApi` for one libvirtd.
 
-    The object connects at the first call, and connects again after a restart of libvirtd. Thread-safe: calls of several
-    threads use one connection at the same time, which libvirt permits.
+    The object connects at the first call, and connects again after a restart of libvirtd. Thread-safe. Each connection
+    has at most `CALLS_AT_ONCE` calls at the same time. So readings do not wait until guests have started.
     """
 
     def __init__(
@@ -57,7 +67,7 @@ class LibvirtHypervisor:
         self._progress = progress
         self._calls = DeadlineCalls(f"libvirt ({uri})", "if libvirtd hangs: systemctl restart libvirtd")
         self._lock = threading.Lock()
-        self._connection: Any = None
+        self._connections: list[LibvirtConnection] = []
 
     def close(self) -> None:
         """Close the connection. If libvirtd hangs, the connection stays open until this process ends."""
@@ -66,10 +76,10 @@ class LibvirtHypervisor:
 
     def _close(self) -> None:
         with self._lock:
-            connection, self._connection = self._connection, None
-        if connection is not None:
+            connections, self._connections = self._connections, []
+        for connection in connections:
             with suppress(libvirt.libvirtError):  # the connection may be broken
-                connection.close()
+                connection.opened.close()
 
     def list_domains(self) -> list[GuestDomain]:
         """Return all domains."""
@@ -125,35 +135,46 @@ class LibvirtHypervisor:
 
     def _call_once(self, action: str, call: Callable[[Any], T], *, repeat: bool) -> T:
         """Call libvirtd. If the connection is lost and ``repeat`` is set, connect again and repeat the call once."""
-        connection, is_new = self._connect()
+        connection, is_new = self._reserve()
         try:
-            return call(connection)
+            return call(connection.opened)
         except libvirt.libvirtError as error:
             if not _is_connection_lost(error):
                 raise Refused(f"libvirt ({self._uri}) could not {action}: {error}") from error
             self._forget(connection)
             if is_new or not repeat:
                 raise Unreachable(f"libvirt ({self._uri}) could not {action}: connection lost: {error}") from error
+        finally:
+            with self._lock:
+                connection.calls -= 1
         return self._call_once(action, call, repeat=False)
 
-    def _connect(self) -> tuple[Any, bool]:
-        """Return the connection, and whether it is new."""
+    def _reserve(self) -> tuple[LibvirtConnection, bool]:
+        """Return a connection that has room for a call, and whether it is new."""
         with self._lock:
-            if self._connection is not None:
-                return self._connection, False
-            try:
-                self._connection = libvirt.open(self._uri)
-            except libvirt.libvirtError as error:
-                raise Unreachable(
-                    f"libvirt does not answer at {self._uri}: {error}; check libvirtd: systemctl status libvirtd"
-                ) from error
-            return self._connection, True
+            found = next((one for one in self._connections if one.calls < CALLS_AT_ONCE), None)
+            connection = found or self._connect()
+            connection.calls += 1
+            return connection, found is None
 
-    def _forget(self, connection: Any) -> None:  # noqa: ANN401 - libvirt has no types
-        """Forget a lost connection. Python closes the connection when no other thread uses it any more."""
+    def _connect(self) -> LibvirtConnection:
+        try:
+            connection = LibvirtConnection(libvirt.open(self._uri))
+        except libvirt.libvirtError as error:
+            raise Unreachable(
+                f"libvirt does not answer at {self._uri}: {error}; check libvirtd: systemctl status libvirtd"
+            ) from error
+        self._connections.append(connection)
+        return connection
+
+    def _forget(self, lost: LibvirtConnection) -> None:
+        """Forget all connections when one is lost, because libvirtd has ended, unless another thread has forgotten it.
+
+        Python closes a connection when no other thread uses it any more.
+        """
         with self._lock:
-            if self._connection is connection:
-                self._connection = None
+            if lost in self._connections:
+                self._connections = []
 
 
 def _ignore_error(_context: object, _error: object) -> None:

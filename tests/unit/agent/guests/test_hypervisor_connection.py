@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import libvirt
 import pytest
 
-from virtcloud.agent.guests.hypervisor import LibvirtHypervisor
+from virtcloud.agent.guests.hypervisor import CALLS_AT_ONCE, LibvirtConnection, LibvirtHypervisor
 
 
 class LostConnection(libvirt.libvirtError):
@@ -47,7 +47,47 @@ def test_a_lost_connection_is_replaced_once_for_all_threads(monkeypatch: pytest.
 
     monkeypatch.setattr(libvirt, "open", open_next)
     hypervisor = LibvirtHypervisor("test:///default")
-    hypervisor._connection = open_next("test:///default")
+    hypervisor._connections.append(LibvirtConnection(open_next("test:///default")))
     with ThreadPoolExecutor(3) as pool:
         assert list(pool.map(lambda _: hypervisor.list_domains(), range(3))) == [[], [], []]
     assert (len(opened), connections[1].closed) == (2, False)
+
+
+def test_a_reading_does_not_wait_behind_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The daemon executes five calls of a client at the same time, and queues the others."""
+    opened: list[ScriptedConnection] = []
+
+    def open_next(_uri: str) -> ScriptedConnection:
+        opened.append(ScriptedConnection(None))
+        return opened[-1]
+
+    monkeypatch.setattr(libvirt, "open", open_next)
+    hypervisor = LibvirtHypervisor("test:///default")
+    hypervisor.list_domains()
+    starting, finish = threading.Barrier(CALLS_AT_ONCE + 1), threading.Event()
+
+    def start(_xml: str, _flags: int) -> None:
+        starting.wait(10)
+        finish.wait(10)
+
+    monkeypatch.setattr(opened[0], "createXML", start, raising=False)
+    monkeypatch.setattr(opened[0], "listAllDomains", lambda _flags: pytest.fail("in the queue of the starts"))
+    with ThreadPoolExecutor(CALLS_AT_ONCE) as pool:
+        starts = [pool.submit(hypervisor.start, "<domain><name>g</name></domain>") for _ in range(CALLS_AT_ONCE)]
+        starting.wait(10)
+        try:
+            assert hypervisor.list_domains() == []
+        finally:
+            finish.set()
+        for one in starts:
+            one.result()
+    assert len(opened) == 2
+    hypervisor.close()
+    assert all(connection.closed for connection in opened)
+
+
+def test_after_a_restart_of_the_daemon_no_old_connection_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(libvirt, "open", lambda _uri: ScriptedConnection(None))
+    hypervisor = LibvirtHypervisor("test:///default")
+    hypervisor._connections += [LibvirtConnection(ScriptedConnection(lambda: None)) for _ in range(3)]
+    assert hypervisor.list_domains() == []
