@@ -8,6 +8,7 @@ import ast
 import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import pairwise
 from operator import not_
 from textwrap import dedent
@@ -90,25 +91,44 @@ def find_unknown_keys(value: object, path: str = "") -> Iterator[str]:
 D = TypeVar("D", bound=Document)
 
 
+@dataclass(frozen=True, slots=True)
+class YamlText:
+    """A parsed text in YAML: its nodes, which have line numbers, and its data. ``source`` is its name in messages."""
+
+    source: str
+    root: yaml.Node | None
+    data: object
+
+    def read(self, kind: type[D]) -> D:
+        """Return the document. If the data are invalid, raise BadDocument that lists every error."""
+        if not isinstance(self.data, dict):
+            raise BadDocument(
+                f"{self.source}:1: expected a mapping with the keys {_list_keys(kind)}, got {type(self.data).__name__}"
+            )
+        try:
+            return kind.model_validate(self.data)
+        except ValidationError as error:
+            faults = (_format_fault(self.source, self.root, detail) for detail in list_validation_errors(error))
+            raise BadDocument("\n".join(faults)) from error
+
+
+def parse_yaml(text: str, source: str) -> YamlText:
+    """Parse a text once. If it is no YAML, raise BadDocument."""
+    try:
+        loader = yaml.SafeLoader(text)
+        root = loader.get_single_node()
+        return YamlText(source, root, None if root is None else loader.construct_document(root))
+    except yaml.YAMLError as error:
+        raise BadDocument(_syntax_message(source, error)) from error
+
+
 def read_document(text: str, source: str, kind: type[D]) -> D:
     """Parse a document from YAML. JSON is also accepted, because JSON is a subset of YAML.
 
     ``source`` is the name of the text in messages, such as a file name. If the text is invalid, raise BadDocument that
     lists every error as ``source:line: key: expected …, got …``.
     """
-    try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-        data = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise BadDocument(_syntax_message(source, error)) from error
-    if not isinstance(data, dict):
-        raise BadDocument(f"{source}:1: expected a mapping with the keys {_list_keys(kind)}, got {type(data).__name__}")
-    try:
-        return kind.model_validate(data)
-    except ValidationError as error:
-        raise BadDocument(
-            "\n".join(_format_fault(source, root, detail) for detail in list_validation_errors(error))
-        ) from error
+    return parse_yaml(text, source).read(kind)
 
 
 def _syntax_message(source: str, error: yaml.YAMLError) -> str:

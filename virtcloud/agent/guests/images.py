@@ -12,7 +12,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
-from virtcloud.model.document import Document, read_document
+from virtcloud.model.document import Document, parse_yaml
 from virtcloud.model.errors import BadDocument, BadInput, Refused, VirtcloudError
 
 IMAGE_FILE = "image.yaml"
@@ -106,11 +106,12 @@ class _Kind(Document):
 
 def _parse(text: str, path: Path) -> GuestImage:
     try:
-        return read_document(text, str(path), IMAGE_KINDS[read_document(text, str(path), _Kind).kind])
+        description = parse_yaml(text, str(path))
     except RecursionError as error:
         raise BadDocument(
             f"{path}:1: expected a mapping of keys and plain values, got a deeply nested document"
         ) from error
+    return description.read(IMAGE_KINDS[description.read(_Kind).kind])
 
 
 def _resolve_files(image: GuestImage, folder: Path) -> dict[str, Path]:

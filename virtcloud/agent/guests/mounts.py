@@ -11,6 +11,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -99,9 +100,13 @@ def sync_file_system(folder: Path) -> None:
 
 def list_mounts(folder: Path) -> list[Path]:
     """Return the mount points below ``folder``, in the order in which they were mounted."""
-    points = (line.split(" ")[4] for line in MOUNT_INFO.read_text().splitlines())
-    paths = (Path(_ESCAPED.sub(lambda match: chr(int(match.group(1), 8)), point)) for point in points)
-    return [path for path in paths if folder in path.parents]
+    prefix = f"{folder}/"
+    points = (_unescape(line.split(" ", 5)[4]) for line in MOUNT_INFO.read_text().splitlines())
+    return [Path(point) for point in points if point.startswith(prefix)]
+
+
+def _unescape(point: str) -> str:
+    return _ESCAPED.sub(lambda match: chr(int(match.group(1), 8)), point) if "\\" in point else point
 
 
 def unmount(target: Path) -> None:
@@ -157,6 +162,7 @@ def _run(*argv: str) -> None:
         raise OSError(result.returncode, " ".join(result.stderr.split()) or f"{argv[0]} failed")
 
 
+@cache
 def _libc() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)
 
