@@ -21,6 +21,8 @@ MOST_SHARES = "262144"
 EMPTY_FOLDERS = ("/run", "/etc/libvirt", "/var/lib/libvirt", "/var/log/libvirt", "/var/cache/libvirt")
 DRIVER = Path("/usr/lib/x86_64-linux-gnu/libvirt/connection-driver/libvirt_driver_lxc.so")
 LIBVIRTD, SOCKET = "/usr/sbin/libvirtd", Path("/run/libvirt/libvirt-sock")
+OPEN_FILES = 8192
+"""The limit of libvirtd's systemd unit. Each container's first process closes as many descriptors as the limit."""
 START_S = 60.0
 
 
@@ -77,7 +79,8 @@ def libvirt_of_containers() -> Iterator[None]:
     config.write_text('auth_unix_rw = "none"\nauth_unix_ro = "none"\nmdns_adv = 0\n')
     _run("ip", "link", "set", "lo", "up")
     environment = {**os.environ, "LIBVIRT_DRIVER_DIR": str(drivers)}
-    daemon = subprocess.Popen([LIBVIRTD, "--config", str(config)], env=environment, stderr=subprocess.DEVNULL)  # noqa: S603
+    argv = ["prlimit", f"--nofile={OPEN_FILES}", LIBVIRTD, "--config", str(config)]
+    daemon = subprocess.Popen(argv, env=environment, stderr=subprocess.DEVNULL)  # noqa: S603
     try:
         deadline = time.monotonic() + START_S
         while not SOCKET.exists() and time.monotonic() < deadline:

@@ -8,9 +8,10 @@ from pathlib import Path
 from virtcloud.model.errors import Refused
 
 
-def write_durably(path: Path, content: bytes, mode: int = 0o600) -> None:
+def write_durably(path: Path, content: bytes, mode: int = 0o600, *, sync_folder: bool = True) -> None:
     """Replace a file atomically. After a crash, the file has its former content or ``content``.
 
+    Without ``sync_folder``, it may still have its former content until another file of the folder is written durably.
     Raise OSError if the file cannot be written.
     """
     new = path.with_name(f".{path.stem}.new")
@@ -21,7 +22,8 @@ def write_durably(path: Path, content: bytes, mode: int = 0o600) -> None:
         file.flush()
         os.fsync(descriptor)
     new.rename(path)
-    _sync_folder(path.parent)
+    if sync_folder:
+        _sync_folder(path.parent)
 
 
 def remove_durably(path: Path) -> None:
