@@ -50,7 +50,9 @@ FIXED_OPTIONS: Final = (
     "PrintMotd no",
     "PidFile none",
 )
-"""``PerSourceMaxStartups`` counts connections that are not authenticated yet, so a command may use many guests."""
+"""``PerSourceMaxStartups`` counts only connections that are not authenticated yet. A command that logs in to many guests
+stays below this limit.
+"""
 
 
 def render_sshd_config(port: int, *, ipv6: bool) -> str:

@@ -29,7 +29,7 @@ ff02::1 ip6-allnodes
 ff02::2 ip6-allrouters
 """
 MAX_LABEL, MAX_KEY = 63, 200
-"""The maximum length of a label (RFC 1035), and of a key such that every full name is shorter than 253 characters."""
+"""Maximum lengths: of a label (RFC 1035), and of a key, so that every full name has less than 253 characters."""
 LABEL: Final = re.compile(rf"[a-z0-9]([a-z0-9-]{{0,{MAX_LABEL - 2}}}[a-z0-9])?")
 HASHED: Final = re.compile(r".*-[0-9a-f]{16}")
 """The form of a replaced key. A key of this form is always replaced, so that no member can choose another's domain.
