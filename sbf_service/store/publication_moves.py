@@ -1,6 +1,6 @@
-"""Publications of a gateway that does not answer move to another gateway of the cluster's sites that answers.
+"""Moves of publications: if a gateway does not answer, another gateway of the cluster's sites takes its publications.
 
-The address changes, because each gateway has its own. The port stays the same if it is free there.
+The address of a publication changes, because each gateway has its own. The port stays the same if it is free there.
 """
 
 from collections.abc import Iterator

@@ -50,8 +50,8 @@ FIXED_OPTIONS: Final = (
     "PrintMotd no",
     "PidFile none",
 )
-"""``PerSourceMaxStartups`` counts only connections that are not authenticated yet. A command that logs in to many guests
-stays below this limit.
+"""``PerSourceMaxStartups`` counts only connections that are not authenticated yet. So a command that logs in to many
+guests stays below this limit.
 """
 
 
