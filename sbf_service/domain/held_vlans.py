@@ -1,4 +1,4 @@
-"""Held VLAN IDs: what a device carries of them stays, but the device sets up nothing more. Pure.
+"""Held VLAN IDs: a device keeps what it carries with a held VLAN ID, but SBF adds nothing with this ID. Pure.
 
 After a restore of its database, SBF holds VLAN IDs until it has read the other elements that may carry them for other
 clusters (``store/unchecked_elements.py``).

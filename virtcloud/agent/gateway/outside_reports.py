@@ -68,7 +68,7 @@ class DestinationUseReporter:
         self._stopping.set()
 
     def report(self) -> None:
-        """Report the counters, unless they are as in the last report. Log errors; the next report has the same sums."""
+        """Report the counters if they differ from the last report. Log an error; the next report has all counts."""
         uses = self._read()
         if uses == self._reported:
             return

@@ -142,7 +142,7 @@ def _job_access(job: JobRecord, view: ClusterView, site: Name) -> JobAccess | No
 
 
 def _is_same_access(recorded: JobAccess, access: JobAccess) -> bool:
-    """Return whether two accesses are equal. Ignore the peers, and ignore the network if only one access has a network."""
+    """Return whether accesses are equal. Ignore the peers, and ignore the network if only one access has a network."""
     networks = {recorded.network, access.network}
     return recorded.model_copy(update=NO_PEERS | {"network": access.network}) == access and (
         None in networks or len(networks) == 1
