@@ -40,5 +40,6 @@ OPEN_BY_LIST = tuple(
 
 def emulate(platform: str, **options: object) -> AbstractContextManager[EmulatedSwitch]:
     """Run a switch during the context. ``options`` are the options of the platform's class."""
+    assert platform in EMULATED_PLATFORMS, f"platform {platform}: expected an emulator, tests/emulators/{platform}.py"
     switch = EMULATED_PLATFORMS[platform](**options)  # type: ignore[arg-type]
     return eapi_server.listening(switch) if isinstance(switch, AristaEapi) else listening(switch)
