@@ -147,7 +147,10 @@ class ServiceTiming(Document):
         300, description="Seconds between two readings of a switch that has no changes (drift detection)."
     )
     agent_silence: Seconds = Field(
-        150, description="Seconds without a call after which an agent counts as unreachable."
+        150,
+        description="Seconds without a call after which an agent counts as unreachable, and the clusters on its host as "
+        "degraded. Until then, a host that died looks active. An agent calls every 30 s, but not while it applies "
+        "a change: with less than 150 s, a host that starts many guests may count as unreachable.",
     )
 
     secret_timeout: Seconds = Field(5, description="Seconds until the command of a secret times out.")

@@ -6,6 +6,8 @@ It fetches the wanted state, reads the host, applies the difference, reads the h
 event                           reaction
 ==============================  ========================================================================
 SBF does not answer             the host is not changed; the request is retried with growing pauses
+the agent cannot read the       the host is not changed; SBF receives an error report; the request is retried
+wanted document                 with growing pauses
 a step fails                    the steps of other clusters are applied; SBF receives an error report; all
                                 steps are retried with growing pauses, or immediately when the wanted state
                                 changes or a job waits for its cluster
@@ -34,6 +36,7 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from virtcloud import __version__
 from virtcloud.agent import log
 from virtcloud.agent.difference import compute_difference
 from virtcloud.agent.host_boot import HostBoot
@@ -41,7 +44,7 @@ from virtcloud.agent.observed_host import ObservedHost
 from virtcloud.agent.step_application import ClusterErrors, ManagedHost, StepApplication, unsupported_segments
 from virtcloud.agent.steps import StartGuest, Step
 from virtcloud.agent.supervision import StopRequested, StopSignal
-from virtcloud.model.errors import BadInput, ServiceUnreachable, VirtcloudError
+from virtcloud.model.errors import AnswerUnreadable, BadInput, ServiceUnreachable, VirtcloudError
 from virtcloud.model.values import ClusterKey
 from virtcloud.model.wanted import HostWanted, WantedDocument
 
@@ -137,6 +140,8 @@ class HostReconciler:
         self._is_fetching = False
         self._reported: ClusterErrors = {}
         """The exceptions of the latest confirmation: pending clusters, and clusters that could not be removed."""
+        self._may_be_in_error = True
+        """Whether SBF may have an error report of this host, also of a former process. A confirmation clears it."""
         self._woken = woken or threading.Event()
         self._progress = progress
         self._report_capacity = report_capacity
@@ -166,10 +171,24 @@ class HostReconciler:
             unreachable = isinstance(error, ServiceUnreachable)
             log.warning("sbf_unreachable" if unreachable else "sbf_refused", element=self._element, error=error)
             self._failed_rounds += 1
+            if isinstance(error, AnswerUnreadable):
+                self._report_unreadable(error)
             with self._stop.interruptible():
                 self._woken.wait(self._retry_pause())
                 self._woken.clear()
         self._progress()
+
+    def _report_unreadable(self, error: AnswerUnreadable) -> None:
+        """Report that this version cannot read the wanted document. Otherwise, only the log would contain this."""
+        message = (
+            f"this agent (virtcloud {__version__}) cannot read the wanted document: {error.fault}; the host keeps its "
+            "clusters and guests, but gets no changes: upgrade the agent to SBF's version"
+        )
+        self._may_be_in_error = True
+        try:
+            self._sbf.report_error(self._element, self._last_revision or 0, message)
+        except VirtcloudError as failure:
+            log.warning("error_not_reported", element=self._element, error=failure)
 
     def _fetch(self) -> WantedDocument:
         """Return the wanted document when its revision changes, the check interval ends, or `wake` is called."""
@@ -204,6 +223,7 @@ class HostReconciler:
         log.warning("reconcile_failed", element=self._element, revision=document.revision, message=message)
         by_cluster = {cluster: text for cluster, text in errors.items() if cluster}
         refused = self._persistent_refusals(keys, by_cluster)
+        self._may_be_in_error = True
         self._sbf.report_error(self._element, document.revision, message, refused, by_cluster)
 
     def _persistent_refusals(self, wanted: Container[str], errors: ClusterErrors) -> dict[str, str]:
@@ -247,14 +267,15 @@ class HostReconciler:
         return self._boot is not None and self._boot.is_unreported
 
     def _confirm(self, document: WantedDocument, remaining: ClusterErrors, *, drifted: bool) -> bool:
-        """Confirm the revision, except pending clusters and failed removals. Confirm again if the exceptions changed.
+        """Confirm the revision, except pending clusters and failed removals.
 
-        Return False if SBF is a former version that does not know failed removals: it would regard them as removed.
+        Confirm again if the exceptions changed, or if SBF may have an error report that is no longer true. Return False
+        if SBF is a former version that does not know failed removals: it would regard them as removed.
         """
         exceptions = {**self._pending, **remaining}
         is_complete = document.confirmed_revision >= document.revision and not drifted
         is_recorded = set(self._pending) <= set(document.incomplete) and bool(exceptions) >= bool(document.incomplete)
-        if is_complete and is_recorded and exceptions == self._reported:
+        if is_complete and is_recorded and exceptions == self._reported and not self._may_be_in_error:
             return True
         try:
             self._sbf.confirm(self._element, document.revision, self._pending, remaining)
@@ -263,7 +284,7 @@ class HostReconciler:
                 raise
             log.warning("failed_removals_unknown_to_sbf", element=self._element, error=error)
             return False
-        self._reported = exceptions
+        self._reported, self._may_be_in_error = exceptions, False
         log.info("confirmed", element=self._element, revision=document.revision, **_log_exceptions(exceptions))
         return True
 

@@ -16,8 +16,9 @@ from virtcloud import __version__
 from virtcloud.client.credentials import TokenSource, no_token
 from virtcloud.client.http_errors import error_of_answer, error_of_response, explain_request_error
 from virtcloud.client.session_stream import HandshakeRefusedError, SessionStream, open_stream
-from virtcloud.model.document import Document
+from virtcloud.model.document import Document, locate_first_fault
 from virtcloud.model.errors import (
+    AnswerUnreadable,
     BadInput,
     ServiceUnreachable,
 )
@@ -56,13 +57,15 @@ class SbfResponse:
     date: str | None = None
 
     def read(self, parse: Callable[[bytes], R]) -> R:
-        """Parse the answer. Raise ServiceUnreachable if the answer is invalid in this version of the API."""
+        """Parse the answer. Raise AnswerUnreadable if the answer is invalid in this version of the API."""
         try:
             return parse(self.content)
         except ValidationError as error:
-            raise ServiceUnreachable(
+            fault = locate_first_fault(error)
+            raise AnswerUnreadable(
                 f"the server at {self.url} is not an SBF of this version: its answer for {self.path} is invalid: "
-                f"{error.errors()[0]['msg']}; check the address, and upgrade the older side"
+                f"{fault}; check the address, and upgrade the older side",
+                fault,
             ) from error
 
 

@@ -31,7 +31,13 @@ if [ -d "$d" ]; then into=$d
 elif [ "$many" = 1 ] || [ "${{d%/}}" != "$d" ]; then echo "$d is no folder: create it first with mkdir" >&2; exit 1
 else into=$(dirname -- "$d"); name=$(basename -- "$d"); fi
 cd -- "$into" || exit 1
-t=$(mktemp -d ./.virtcloud-XXXXXX) || exit 1
+h=$(uname -n)
+for o in "./.virtcloud-$h"-*; do
+  p=${{o#"./.virtcloud-$h-"}}; p=${{p%%-*}}
+  case $p in ""|*[!0-9]*) continue;; esac
+  [ ! -d /proc/self ] || [ -d "/proc/$p" ] || rm -rf "$o" 2>/dev/null
+done
+t=$(mktemp -d "./.virtcloud-$h-$$-XXXXXX") || exit 1
 trap 'rm -rf "$t"' EXIT; trap 'exit 1' HUP INT TERM PIPE
 tar -xpf - -C "$t" || exit 1
 [ -e "$t/{LAST_MEMBER}" ] || {{ echo "the copy was interrupted" >&2; exit 1; }}
@@ -49,7 +55,11 @@ merge() {{
 }}
 for n; do move "$t/$n" "${{name:-$n}}" || exit 1; done
 """
-"""Reads a tar stream. Arguments: the destination, 1 if it must be a folder, and the names in the stream."""
+"""Reads a tar stream. Arguments: the destination, 1 if it must be a folder, and the names in the stream.
+
+The temporary folder has the name of the guest and the process ID. The next copy removes the folders of processes that
+were killed, but not those of other computers, which may write to the same network file system.
+"""
 GET_SCRIPT = f"""\
 echo "$0" >&2; export LC_ALL=C; IFS=
 for d; do {HOME}

@@ -1,6 +1,8 @@
 """Files that a guest sends as a tar stream. The guest is not trusted: no file is written outside the destination."""
 
+import glob
 import os
+import platform
 import shutil
 import tarfile
 import tempfile
@@ -23,8 +25,10 @@ def receive_files(target: Path) -> Iterator[Callable[[IO[bytes]], None]]:
     ``target`` does not exist.
     """
     into = target if target.is_dir() else target.parent
+    prefix = f".virtcloud-{platform.node()}-"
     try:
-        folder = Path(tempfile.mkdtemp(prefix=".virtcloud-", dir=into))
+        _remove_folders_of_killed_copies(into, prefix)
+        folder = Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-", dir=into))
     except OSError as error:
         raise Refused(f"cannot write to folder {into}: {error.strerror}") from error
     try:
@@ -35,6 +39,24 @@ def receive_files(target: Path) -> Iterator[Callable[[IO[bytes]], None]]:
         _place(sorted(folder.iterdir()), target)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_folders_of_killed_copies(into: Path, prefix: str) -> None:
+    """Remove the temporary folders of processes of this computer that were killed."""
+    for path in into.glob(f"{glob.escape(prefix)}*-*"):
+        pid = path.name.removeprefix(prefix).partition("-")[0]
+        if pid.isascii() and pid.isdigit() and not _is_running(int(pid)):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True  # a process of another user
+    return True
 
 
 def _unpack(stream: IO[bytes], folder: Path, links: dict[Path, str]) -> None:

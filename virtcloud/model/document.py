@@ -212,6 +212,13 @@ def error_path(detail: ErrorDetails) -> str:
     return ".".join(str(part) for part in path)
 
 
+def locate_first_fault(error: ValidationError) -> str:
+    """Return the key and the expectation of the first error, without the value, which may be a secret."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    key = error_path(first)
+    return f"{key}: {first['msg']}" if key else first["msg"]
+
+
 def _format_validation_error(detail: ErrorDetails, root: str) -> str:
     key = error_path(detail) or root
     return f"{key}: {explain_validation_error(detail)}" if key else explain_validation_error(detail)

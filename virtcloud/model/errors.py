@@ -31,6 +31,7 @@
     ├── Gone                  the call belongs to an outdated attempt       HTTP 410
     ├── NoSuchCall            SBF is older than this client
     ├── ServiceUnreachable    SBF does not answer
+    │   ├── AnswerUnreadable  … its answer does not fit this version of virtcloud
     │   ├── DatabaseUnavailable  … its database does not answer             HTTP 503
     │   └── ServiceBusy       … too many calls of this kind are running     HTTP 503, with Retry-After
     ├── StorageFull           SBF cannot store an image                     HTTP 507
@@ -265,6 +266,17 @@ class ServiceUnreachable(VirtcloudError):
     """SBF does not answer."""
 
     slug = "service-unreachable"
+
+
+class AnswerUnreadable(ServiceUnreachable):
+    """SBF's answer does not fit this version of virtcloud. ``fault`` has the key and the expectation, without values."""
+
+    slug = "answer-unreadable"
+
+    def __init__(self, message: str, fault: str = "") -> None:
+        """Store the message and the fault."""
+        super().__init__(message)
+        self.fault = fault
 
 
 class DatabaseUnavailable(ServiceUnreachable):

@@ -7,12 +7,13 @@ from dataclasses import replace
 import pytest
 from fake_machine import FakeElementApi, FakeManagedHost
 
+from virtcloud import __version__
 from virtcloud.agent.network.observed_filters import ObservedFilters
 from virtcloud.agent.observed_host import ObservedHost
 from virtcloud.agent.reconciler import HostReconciler, ReconcileTiming
 from virtcloud.agent.steps import Step
 from virtcloud.agent.supervision import StopSignal
-from virtcloud.model.errors import NotFound, ServiceUnreachable
+from virtcloud.model.errors import AnswerUnreadable, NotFound, ServiceUnreachable, VirtcloudError
 from virtcloud.model.wanted import GuestWanted, Segment
 
 Make = Callable[..., Segment]
@@ -367,6 +368,49 @@ def test_an_unreachable_sbf_changes_nothing_on_the_host(
     for _ in range(5):
         reconciler.reconcile_once()
     assert (host.observed, waits) == (before, [0.5, 1.0, 2.0, 4.0, 4.0])
+
+
+def test_an_unreadable_wanted_document_is_reported_to_sbf(
+    reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.want()
+    reconciler.reconcile_once()
+    monkeypatch.setattr(service, "wanted", _raise(AnswerUnreadable("SBF …", "wanted.segments.0.x: expected a list")))
+    reconciler.reconcile_once()
+    assert (service.reports, host.steps) == ([("confirmed", 1), ("error", 1)], [])
+    assert service.messages == [
+        f"this agent (virtcloud {__version__}) cannot read the wanted document: wanted.segments.0.x: expected a list; "
+        "the host keeps its clusters and guests, but gets no changes: upgrade the agent to SBF's version"
+    ]
+
+
+def _raise(error: VirtcloudError) -> Callable[..., None]:
+    def fail(*_arguments: object) -> None:
+        raise error
+
+    return fail
+
+
+def test_a_report_that_is_no_longer_true_is_cleared(
+    reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost
+) -> None:
+    service.want()
+    reconciler.reconcile_once()
+    host.observed = replace(host.observed, hypervisor_errors=("libvirt does not answer",))
+    reconciler.reconcile_once()
+    host.observed = replace(host.observed, hypervisor_errors=())
+    for _ in range(2):
+        reconciler.reconcile_once()
+    assert service.reports == [("confirmed", 1), ("error", 1), ("confirmed", 1)]
+
+
+def test_a_restarted_agent_clears_the_report_of_its_predecessor(
+    service: FakeElementApi, host: FakeManagedHost, stop: StopSignal
+) -> None:
+    service.want()
+    for _ in range(2):
+        HostReconciler("h1", service, host, stop, ReconcileTiming()).reconcile_once()
+    assert service.reports == [("confirmed", 1), ("confirmed", 1)]
 
 
 def test_a_lost_confirmation_is_sent_again(

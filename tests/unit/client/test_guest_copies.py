@@ -1,11 +1,12 @@
 import io
+import platform
 import subprocess
 import tarfile
 from pathlib import Path
 
 import pytest
 
-from virtcloud.client.guest_copies import PUT_SCRIPT, GuestPlace, list_sources, parse_place
+from virtcloud.client.guest_copies import LAST_MEMBER, PUT_SCRIPT, GuestPlace, list_sources, parse_place
 from virtcloud.model.errors import BadInput
 
 
@@ -50,3 +51,21 @@ def test_a_stream_that_ends_between_two_files_changes_nothing(tmp_path: Path) ->
     done = subprocess.run(command, input=stream.getvalue(), capture_output=True, check=False)  # noqa: S603 - our own
     assert (done.returncode, done.stderr) == (1, b"mark\nthe copy was interrupted\n")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("shell", [["sh"], ["busybox", "sh"]])
+def test_a_copy_to_a_guest_removes_only_folders_of_killed_copies(tmp_path: Path, shell: list[str]) -> None:
+    """Process 1 runs. No process has an ID above 2^22 (proc(5), pid_max)."""
+    here = f".virtcloud-{platform.node()}"
+    kept = {f"{here}-1-running", f".virtcloud-other-{1 << 23}-x", ".virtcloud-mine", f"{here}-x", f"{here}-1x-y"}
+    for name in (*kept, f"{here}-{1 << 23}-killed"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "part").touch()
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as archive:
+        archive.addfile(tarfile.TarInfo("file"))
+        archive.addfile(tarfile.TarInfo(LAST_MEMBER))
+    command = [*shell, "-c", PUT_SCRIPT, "mark", str(tmp_path), "0", "file"]
+    done = subprocess.run(command, input=stream.getvalue(), capture_output=True, check=False)  # noqa: S603 - our own
+    assert (done.returncode, done.stderr) == (0, b"mark\n")
+    assert {path.name for path in tmp_path.iterdir()} == {*kept, "file"}

@@ -1,6 +1,7 @@
 """Tests of files from a guest that is not trusted."""
 
 import io
+import platform
 import tarfile
 from pathlib import Path
 
@@ -74,3 +75,14 @@ def test_an_exception_leaves_no_file(tmp_path: Path) -> None:
 def test_several_sources_need_a_folder(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="new is no folder"):
         receive(tmp_path / "new", ("a", tarfile.REGTYPE, ""), ("b", tarfile.REGTYPE, ""))
+
+
+def test_a_copy_removes_only_folders_of_killed_copies(tmp_path: Path) -> None:
+    """Process 1 runs. No process has an ID above 2^22 (proc(5), pid_max)."""
+    here = f".virtcloud-{platform.node()}"
+    kept = {f"{here}-1-running", f".virtcloud-other-{1 << 23}-x", ".virtcloud-mine", f"{here}-x", f"{here}-²-x"}
+    for name in (*kept, f"{here}-{1 << 23}-killed", f"{here}-{1 << 80}-x"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "part").touch()
+    receive(tmp_path, ("file", tarfile.REGTYPE, ""))
+    assert {path.name for path in tmp_path.iterdir()} == {*kept, "file"}
