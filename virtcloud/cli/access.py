@@ -20,7 +20,10 @@ TOKEN_COLUMNS = ("id", "name", "role", "sites", "created", "by", "last used", "v
 
 @click.command()
 @click.option(
-    "--from", "token_input", type=click.File(), help="Read the token from this file ('-': stdin), instead of prompting."
+    "--from",
+    "token_input",
+    type=click.File(errors="replace"),
+    help="Read the token from this file ('-': stdin), instead of prompting.",
 )
 @click.pass_context
 def login(context: click.Context, token_input: TextIO | None) -> None:

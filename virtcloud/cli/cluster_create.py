@@ -99,7 +99,10 @@ RENAME_GUESTS = (
     "IPv6; 'none' for guests without addresses.  [default: 10.0.0.0/24 and an IPv6 subnet of the cluster]",
 )
 @click.option(
-    "--spec", "file", type=click.File(), help="File with the spec as YAML or JSON, instead of --host ('-': stdin)."
+    "--spec",
+    "file",
+    type=click.File(errors="surrogateescape"),
+    help="File with the spec as YAML or JSON, instead of --host ('-': stdin).",
 )
 @click.option("--owner", help="The cluster's owner.  [default: the user of your token]")
 @click.option("--name", help="A name for the network, unique until the cluster has ended.")

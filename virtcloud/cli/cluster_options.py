@@ -8,6 +8,7 @@ from typing import IO
 
 from pydantic import ValidationError
 
+from virtcloud.cli.options import name_of
 from virtcloud.model.cluster import ClusterSpec, Guest
 from virtcloud.model.document import format_validation_errors, read_document
 from virtcloud.model.errors import BadInput, count_of
@@ -71,7 +72,7 @@ def build_spec(options: ClusterOptions, caller: Callable[[], str]) -> ClusterSpe
     _check_placement_options(options)
     overrides = _list_overrides(options)
     if options.file:
-        spec = read_document(options.file.read(), options.file.name, ClusterSpec)
+        spec = read_document(options.file.read(), name_of(options.file), ClusterSpec)
         return validate_spec(
             **spec.model_dump() | {key: value for key, value in overrides.items() if value is not None}
         )
@@ -123,7 +124,7 @@ def _list_overrides(options: ClusterOptions) -> dict[str, object]:
         "router": options.router,
         "outside": options.outside or None,
         "user": options.user,
-        "authorized_keys": [key for file in options.ssh_keys for key in parse_user_keys(file.read(), file.name)]
+        "authorized_keys": [key for file in options.ssh_keys for key in parse_user_keys(file.read(), name_of(file))]
         or None,
     }
 

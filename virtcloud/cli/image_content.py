@@ -90,6 +90,8 @@ def _open(source: str) -> Iterator[tuple[BinaryIO, int | None]]:
         with opened as body:
             length = getattr(body, "length", None)
             yield body, length
+    except ValueError as error:
+        raise BadInput(f"{source}: expected an address such as https://example.org/debian-12.qcow2: {error}") from error
     except (OSError, HTTPException) as error:
         raise Unreachable(f"{source}: cannot be read: {getattr(error, 'reason', error)}") from error
 

@@ -6,7 +6,7 @@ import click
 
 from virtcloud.cli import printing
 from virtcloud.cli.groups import SummaryGroup
-from virtcloud.cli.options import open_client
+from virtcloud.cli.options import name_of, open_client
 from virtcloud.model.ssh_keys import UserKey, UserKeyView, parse_user_keys
 
 KEY_COLUMNS = ("fingerprint", "type", "comment", "added", "by")
@@ -37,7 +37,7 @@ def add(context: click.Context, file: TextIO, user: str | None, as_json: bool) -
 
     Example: virtcloud key add ~/.ssh/id_ed25519.pub
     """
-    keys = parse_user_keys(file.read(), file.name)
+    keys = parse_user_keys(file.read(), name_of(file))
     client = open_client(context)
     user = user or client.sbf.whoami().name
     before = {view.fingerprint for view in client.sbf.keys(user)}

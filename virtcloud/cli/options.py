@@ -1,6 +1,6 @@
 """The connection to SBF that commands share, and options with durations such as ``90s``, ``4h`` or ``1h30m``."""
 
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
@@ -25,6 +25,11 @@ def open_client(context: click.Context) -> "Client":
         root.meta[__name__] = client
         root.call_on_close(client.close)
     return client
+
+
+def name_of(file: IO[str]) -> str:
+    """Return the name of an input file for messages."""
+    return str(getattr(file, "name", "<stdin>"))
 
 
 class DurationType(click.ParamType):  # type: ignore[type-arg] # not generic in older releases of click

@@ -10,7 +10,7 @@ import click
 from virtcloud.cli import confirmation, printing
 from virtcloud.cli.differences import format_yaml, unified_yaml_diff
 from virtcloud.cli.groups import SummaryGroup
-from virtcloud.cli.options import open_client
+from virtcloud.cli.options import name_of, open_client
 from virtcloud.client.calls import ANY_VERSION
 from virtcloud.client.sbf import SbfClient
 from virtcloud.model.changes import ChangeDryRun
@@ -96,7 +96,7 @@ def show_(context: click.Context, site: str | None, as_json: bool) -> None:
 
 
 @topology.command("set")
-@click.argument("file", type=click.File())
+@click.argument("file", type=click.File(errors="surrogateescape"))
 @site_option
 @click.option("--force", is_flag=True, help="Replace any version; changes made by other users since then are lost.")
 @confirmation.dry_run_option
@@ -124,14 +124,14 @@ def set_(  # noqa: PLR0913 - click passes each option by its name
     Example: virtcloud topology set brno.yaml --site brno --dry-run
     """
     sbf, text = open_client(context).sbf, file.read()
-    options = _SetOptions(file.name, force=force, dry_run=dry_run, yes=yes, as_json=as_json)
+    options = _SetOptions(name_of(file), force=force, dry_run=dry_run, yes=yes, as_json=as_json)
     if site is None:
-        document = read_document(text, file.name, TopologyFile)
+        document = read_document(text, name_of(file), TopologyFile)
         _replace(_whole_topology(sbf), _without_version(document, Topology), document.version, options)
         return
-    part = read_document(text, file.name, SiteFile)
+    part = read_document(text, name_of(file), SiteFile)
     if part.site.name != site:
-        raise BadInput(f"{file.name}: site.name: expected {site}, got {part.site.name}")
+        raise BadInput(f"{name_of(file)}: site.name: expected {site}, got {part.site.name}")
     _replace(_site_topology(sbf, site), _without_version(part, SitePart), part.version, options)
 
 

@@ -11,6 +11,7 @@ No command takes a token as an argument, because every local user can read a com
 """
 
 import os
+import re
 import stat
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -54,6 +55,7 @@ def token_source(url: str, token: str | SecretStr | None = None, file: str | Pat
     """Return a function that reads the token for calls to ``url``. ``token_source`` itself reads no file."""
     if token is not None:
         secret = token if isinstance(token, SecretStr) else SecretStr(token)
+        check_token(secret.get_secret_value(), "token")
         return lambda: secret
     path = file or os.environ.get(FILE_VARIABLE)
     if path:
@@ -85,9 +87,14 @@ def read_token(path: Path) -> SecretStr:
 
 def _check_prefix(path: Path, text: str) -> str:
     """Return ``text`` if it has a token's prefix; otherwise raise BadInput."""
-    if not text.startswith(PREFIX):
-        raise BadInput(f"token file {path}: expected a token such as {PREFIX}…, got something else")
+    check_token(text if text.startswith(PREFIX) else "", f"token file {path}")
     return text
+
+
+def check_token(text: str, source: str) -> None:
+    """Raise BadInput for a text that cannot be a token. The message does not contain the text."""
+    if not re.fullmatch("[!-~]+", text):
+        raise BadInput(f"{source}: expected a token such as {PREFIX}…, got something else")
 
 
 def write_token(path: Path, token: str) -> None:

@@ -142,12 +142,14 @@ def ensure_debian_disk(watch: Watcher) -> Path:
 def write_image(target: Path, watch: Watcher) -> None:
     """Write the container image to ``target`` if its suffix is ``.tar``, or the disk if its suffix is ``.qcow2``.
 
-    Raise BadInput for another suffix or an existing file. Raise LabImpossible if the image cannot be built or written.
+    Raise BadInput for another suffix, an existing file, or a folder that cannot be written. Raise LabImpossible if the image cannot be built or written.
     """
     if target.suffix not in {".tar", ".qcow2"}:
         raise BadInput(f"{target}: expected a file name that ends with .tar or .qcow2")
     if target.exists():
         raise BadInput(f"{target}: expected a new file, but the file exists: remove it, or choose another name")
+    if not os.access(target.parent, os.W_OK | os.X_OK):
+        raise BadInput(f"{target}: expected a folder that you can write, got {target.parent}")
     built = ensure_debian_root(CLOUD, watch) if target.suffix == ".tar" else ensure_debian_disk(watch)
     unfinished = target.with_name(f"{target.name}.part")
     try:

@@ -115,18 +115,25 @@ class YamlText:
 def parse_yaml(text: str, source: str) -> YamlText:
     """Parse a text once. If it is no YAML, raise BadDocument."""
     try:
+        text.encode()
         loader = yaml.SafeLoader(text)
         root = loader.get_single_node()
         return YamlText(source, root, None if root is None else loader.construct_document(root))
+    except UnicodeEncodeError as error:
+        line = text.count("\n", 0, error.start) + 1
+        raise BadDocument(f"{source}:{line}: expected YAML in UTF-8, got other bytes") from error
     except yaml.YAMLError as error:
         raise BadDocument(_syntax_message(source, error)) from error
+    except RecursionError as error:
+        raise BadDocument(f"{source}: expected YAML with fewer nested levels") from error
 
 
 def read_document(text: str, source: str, kind: type[D]) -> D:
     """Parse a document from YAML. JSON is also accepted, because JSON is a subset of YAML.
 
     ``source`` is the name of the text in messages, such as a file name. If the text is invalid, raise BadDocument that
-    lists every error as ``source:line: key: expected …, got …``.
+    lists every error as ``source:line: key: expected …, got …``. Bytes that are not UTF-8 are lone surrogates in
+    ``text`` (error handler ``surrogateescape``).
     """
     return parse_yaml(text, source).read(kind)
 
@@ -192,6 +199,8 @@ def explain_validation_error(detail: ErrorDetails) -> str:
         return f"expected at least {detail['ctx']['min_length']} item, got none"
     if detail["type"] in {"tuple_type", "list_type"} and isinstance(detail["input"], str):
         return f"expected a list such as [{detail['input']!r}], got the text {detail['input']!r}"
+    if detail["type"] in {"tuple_type", "list_type"}:
+        return f"expected a list, got {detail['input']!r}"
     message = detail["msg"].removeprefix("Value error, ")
     if message.startswith("expected") or detail["type"] == "value_error":
         return message

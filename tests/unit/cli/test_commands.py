@@ -200,3 +200,24 @@ main()
     command = [sys.executable, "-m", "interrupted"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)  # noqa: S603
     assert (done.returncode, done.stderr) == (130, "started\n\nvirtcloud: interrupted\n")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("cluster", "create", "demo", "--spec", "{binary}"),
+        ("topology", "set", "{binary}"),
+        ("image", "add", "mine", "{binary}"),
+        ("image", "add", "mine", "https://[bad/x"),
+        ("key", "add", "{binary}"),
+        ("cluster", "create", "demo", "--host", "h1", "--image", "busybox", "--user-data", "{binary}"),
+    ],
+)
+def test_a_malformed_file_or_address_exits_with_code_2(
+    run: RunCommand, sbf: FakeSbf, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    binary = tmp_path / "binary"
+    binary.write_bytes(bytes(range(255, 0, -1)))
+    done = run(*(word.format(binary=binary) for word in arguments))
+    assert (done.exit_code, sbf.put) == (2, [])
+    assert done.stderr.splitlines()[-1].startswith("virtcloud: ")

@@ -77,6 +77,19 @@ def test_an_invalid_token_is_reported_with_its_file(home: Path) -> None:
         read_token(write(home / "t", "-----BEGIN CERTIFICATE-----"))
 
 
+@pytest.mark.parametrize("token", [b"vc_a\nvc_b\n", b"vc_\xff\n", "vc_é\n".encode(), b"vc_a b\n"])
+def test_text_that_cannot_be_a_token_is_neither_sent_nor_shown(home: Path, script: Script, token: bytes) -> None:
+    (home / "t").write_bytes(token)
+    (home / "t").chmod(0o600)
+    for arguments in (["login", "--from", str(home / "t")], ["--token-file", str(home / "t"), "whoami"]):
+        done = CliRunner().invoke(main, ["--url", script.url, *arguments])
+        assert (done.exit_code, done.stderr.partition(": expected ")[2]) == (
+            2,
+            "a token such as vc_…, got something else\n",
+        )
+    assert script.headers == []
+
+
 def test_a_token_is_written_for_its_owner_only(home: Path) -> None:
     assert write(home / "new" / "t", "x").stat().st_mode & 0o777 == 0o600
 

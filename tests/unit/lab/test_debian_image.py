@@ -160,6 +160,15 @@ def test_an_existing_file_is_never_replaced_by_an_image(tmp_path: Path) -> None:
     assert (tmp_path / "mine.tar").read_text() == "mine"
 
 
+def test_a_missing_folder_is_found_before_the_image_is_built(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"none/mine.tar: expected a folder that you can write, got .*/none"):
+        debian_image.write_image(tmp_path / "none/mine.tar", _refuse_events)
+
+
+def _refuse_events(event: LabEvent) -> None:
+    raise AssertionError(event)
+
+
 def test_the_suffix_selects_the_kind_of_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install_mmdebstrap(tmp_path, monkeypatch)
     debian_image.write_image(tmp_path / "debian.tar", lambda _: None)

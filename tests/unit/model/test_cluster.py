@@ -25,6 +25,19 @@ def test_a_cluster_without_hosts_is_refused() -> None:
     assert refusal("owner: alice\n") == "cluster.yaml:1: document: expected at least one host or guest, got none"
 
 
+def test_text_that_is_not_utf8_is_refused_at_its_line() -> None:
+    text = b"owner: alice\nhosts: [\xe9]\n".decode(errors="surrogateescape")
+    assert refusal(text) == "cluster.yaml:2: expected YAML in UTF-8, got other bytes"
+
+
+def test_deeply_nested_yaml_is_refused() -> None:
+    assert refusal("[" * 3000) == "cluster.yaml: expected YAML with fewer nested levels"
+
+
+def test_a_number_instead_of_a_list_is_refused() -> None:
+    assert refusal("owner: alice\nhosts: 5\n") == "cluster.yaml:2: hosts: expected a list, got 5"
+
+
 def test_two_guests_with_the_same_name_are_refused() -> None:
     text = "owner: alice\nguests:\n- {name: a, host: h1, image: busybox}\n- {name: a, host: h2, image: busybox}\n"
     assert refusal(text) == "cluster.yaml:1: document: expected each guest to have its own name, got a 2 times"
