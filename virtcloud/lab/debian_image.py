@@ -142,7 +142,8 @@ def ensure_debian_disk(watch: Watcher) -> Path:
 def write_image(target: Path, watch: Watcher) -> None:
     """Write the container image to ``target`` if its suffix is ``.tar``, or the disk if its suffix is ``.qcow2``.
 
-    Raise BadInput for another suffix, an existing file, or a folder that cannot be written. Raise LabImpossible if the image cannot be built or written.
+    Raise BadInput for another suffix, an existing file, or a folder that cannot be written. Raise LabImpossible if the
+    image cannot be built or written.
     """
     if target.suffix not in {".tar", ".qcow2"}:
         raise BadInput(f"{target}: expected a file name that ends with .tar or .qcow2")

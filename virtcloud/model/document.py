@@ -197,10 +197,9 @@ def explain_validation_error(detail: ErrorDetails) -> str:
         return "unknown key; check its spelling"
     if detail["type"] == "too_short":
         return f"expected at least {detail['ctx']['min_length']} item, got none"
-    if detail["type"] in {"tuple_type", "list_type"} and isinstance(detail["input"], str):
-        return f"expected a list such as [{detail['input']!r}], got the text {detail['input']!r}"
     if detail["type"] in {"tuple_type", "list_type"}:
-        return f"expected a list, got {detail['input']!r}"
+        example, got = (f" such as [{given!r}]", "the text ") if isinstance(given := detail["input"], str) else ("", "")
+        return f"expected a list{example}, got {got}{given!r}"
     message = detail["msg"].removeprefix("Value error, ")
     if message.startswith("expected") or detail["type"] == "value_error":
         return message

@@ -269,7 +269,7 @@ class ServiceUnreachable(VirtcloudError):
 
 
 class AnswerUnreadable(ServiceUnreachable):
-    """SBF's answer does not fit this version of virtcloud. ``fault`` has the key and the expectation, without values."""
+    """SBF's answer does not fit this version of virtcloud. ``fault`` has the key and the expectation, not the value."""
 
     slug = "answer-unreadable"
 
