@@ -10,9 +10,13 @@ code  meaning
 ====  ===================================================================================================
 """
 
+import os
+import sys
 from collections.abc import Mapping
 from difflib import get_close_matches
 from importlib import import_module
+from io import TextIOWrapper
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
@@ -87,6 +91,17 @@ class LazyGroup(click.Group):
         options = click.Command.shell_complete(self, ctx, incomplete)
         return [name for name in names if name.value.startswith(incomplete)] + options
 
+    def main(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - click's signature
+        """Run the program. A failed write, such as of the output to a full disk, is an error without a traceback."""
+        prepare_standard_streams()
+        try:
+            return super().main(*args, **kwargs)
+        except OSError as error:  # click itself handles a closed pipe
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # otherwise Python reports the buffered output at its end
+            reason = f"{error.filename or 'cannot write the output'}: {error.strerror or error}"
+            click.echo(f"{self._program}: {reason}", err=True)
+            sys.exit(EXIT_FAILED)
+
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's signature
         """Run the command. After an exception of virtcloud or Ctrl-C, print a message and exit with an exit code."""
         try:
@@ -95,6 +110,15 @@ class LazyGroup(click.Group):
             exit_with_error(ctx, error, self._program)
         except (KeyboardInterrupt, click.Abort):  # click raises Abort after Ctrl-C at a prompt
             exit_interrupted(ctx, program=self._program)
+
+
+def prepare_standard_streams() -> None:
+    """Replace closed standard streams by /dev/null, and characters that the output's encoding lacks by '?'."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - open until the end
+    if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="replace")
 
 
 def exit_code(error: VirtcloudError) -> int:

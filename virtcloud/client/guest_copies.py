@@ -37,7 +37,7 @@ for o in "./.virtcloud-$h"-*; do
   case $p in ""|*[!0-9]*) continue;; esac
   [ ! -d /proc/self ] || [ -d "/proc/$p" ] || rm -rf "$o" 2>/dev/null
 done
-t=$(mktemp -d "./.virtcloud-$h-$$-XXXXXX") || exit 1
+t=$(mktemp -d "./.virtcloud-$h-$$-XXXXXX") || {{ echo "cannot write to folder $PWD" >&2; exit 1; }}
 trap 'rm -rf "$t"' EXIT; trap 'exit 1' HUP INT TERM PIPE
 tar -xpf - -C "$t" || exit 1
 [ -e "$t/{LAST_MEMBER}" ] || {{ echo "the copy was interrupted" >&2; exit 1; }}

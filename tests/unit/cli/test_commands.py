@@ -1,6 +1,7 @@
 """Tests of simple commands, and of rules that hold for all commands."""
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -221,3 +222,20 @@ def test_a_malformed_file_or_address_exits_with_code_2(
     done = run(*(word.format(binary=binary) for word in arguments))
     assert (done.exit_code, sbf.put) == (2, [])
     assert done.stderr.splitlines()[-1].startswith("virtcloud: ")
+
+
+@pytest.mark.parametrize(
+    ("redirection", "exit_code", "message"),
+    [
+        (">/dev/full", 1, "virtcloud: cannot write the output: No space left on device\n"),
+        (">&-", 0, ""),
+        ("2>&- <&-", 0, ""),
+        ("| true", 0, ""),
+    ],
+)
+def test_an_output_that_cannot_be_written_is_no_traceback(redirection: str, exit_code: int, message: str) -> None:
+    """The encoding lacks characters of the help text."""
+    command = ["sh", "-c", f"{sys.executable} -m virtcloud.cli image add --help {redirection}"]
+    environment = os.environ | {"PYTHONIOENCODING": "latin-1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)  # noqa: S603 - our own
+    assert (done.returncode, done.stderr) == (exit_code, message)
