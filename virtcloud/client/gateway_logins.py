@@ -35,7 +35,9 @@ from virtcloud.model.ssh_keys import UserKey
 CONNECT_S: Final = 10
 """Time limit of ssh for the answer of a gateway, in seconds. Then ssh tries the next gateway."""
 PROBE_S: Final = 2.0
-"""Time limit in seconds of the check whether a gateway is reachable from here."""
+BANNER_S: Final = 4.0
+"""Time limits in seconds of the check whether a gateway is reachable: for the connection, and for the banner."""
+BANNER: Final = b"SSH-"
 WAIT_S: Final = 60.0
 """The longest wait in seconds for the elements of a cluster that was just connected to a gateway."""
 POLL_S: Final = 0.3
@@ -105,9 +107,13 @@ def find_reachable_access(sbf: SbfClient, key: str, cluster_id: str) -> bool:
 
 
 def is_reachable(gateway: SshGatewayView) -> bool:
-    """Return whether the gateway's sshd accepts a connection from here."""
-    with suppress(OSError), socket.create_connection((gateway.address, gateway.port), PROBE_S):
-        return True
+    """Return whether an sshd answers at the gateway's address from here (RFC 4253, 4.2).
+
+    Proxies and firewalls of some networks accept every connection, and then forward nothing.
+    """
+    with suppress(OSError), socket.create_connection((gateway.address, gateway.port), PROBE_S) as connection:
+        connection.settimeout(BANNER_S)
+        return connection.recv(len(BANNER), socket.MSG_WAITALL) == BANNER
     return False
 
 

@@ -1,6 +1,8 @@
 """Tests of the files with which ssh passes a gateway: their content as ssh understands it, and their permissions."""
 
+import socket
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -135,6 +137,23 @@ def test_folders_of_ended_logins_are_removed(tmp_path: Path) -> None:
 def test_a_gateway_that_is_out_of_reach_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gateway_logins, "is_reachable", lambda _: False)
     assert not find_reachable_access(FakeSbf(), "demo", "c1")
+
+
+@pytest.mark.parametrize(("banner", "is_sshd"), [(b"SSH-2.0-OpenSSH_9.2p1\r\n", True), (b"HTTP", False), (b"", False)])
+def test_only_a_gateway_with_an_sshd_is_reachable(
+    monkeypatch: pytest.MonkeyPatch, banner: bytes, *, is_sshd: bool
+) -> None:
+    """Some proxies accept every connection, and then forward nothing."""
+    monkeypatch.setattr(gateway_logins, "BANNER_S", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as listening, ThreadPoolExecutor(1) as thread:
+        gateway = CERTIFICATE.gateways[0].model_copy(
+            update={"address": "127.0.0.1", "port": listening.getsockname()[1]}
+        )
+        reachable = thread.submit(gateway_logins.is_reachable, gateway)
+        connection, _ = listening.accept()
+        with connection:
+            connection.sendall(banner)
+            assert reachable.result() == is_sshd
 
 
 def test_an_earlier_sbf_offers_no_gateway() -> None:
