@@ -41,7 +41,7 @@ RENAME_GUESTS = (
     "guest_count",
     type=click.IntRange(1, 4096),
     metavar="N",
-    help="Number of guests for which SBF chooses the hosts, by free capacity.",
+    help="Number of guests for which SBF chooses the hosts, by free capacity. A --host then gets no guest of its own.",
 )
 @click.option(
     "--sites",

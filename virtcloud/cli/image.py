@@ -16,7 +16,7 @@ from virtcloud.cli.image_content import describe_content, read_file
 from virtcloud.cli.options import open_client
 from virtcloud.model.document import Document
 from virtcloud.model.errors import BadInput, Refused, ServiceUnreachable, Unauthenticated
-from virtcloud.model.image import CatalogueImage, HostFile, ImageFormat, ImageUrl, Sha256
+from virtcloud.model.image import Architecture, CatalogueImage, HostFile, ImageFormat, ImageUrl, Sha256
 from virtcloud.model.values import Name
 
 HOST_COLUMNS = ("image", "kind", "readable by", "by you", "trouble")
@@ -74,12 +74,13 @@ def add(  # noqa: PLR0913 - click passes each option by its name
     if url is not None and host_file is not None:
         raise BadInput("--host-file: expected a local copy of the file, got a URL; pass FILE, or omit --host-file")
     expected = None if sha256 is None else Sha256(sha256.lower())
+    file = None if host_file is None else HostFile(host_file)
     content = describe_content(
-        source, expected, None if image_format is None else ImageFormat(image_format), architecture
+        source, expected, None if image_format is None else ImageFormat(image_format), Architecture(architecture)
     )
     sbf = open_client(context).sbf
     if url is not None or host_file is not None:
-        added = sbf.add_image(name, content, url=url, file=None if host_file is None else HostFile(host_file))
+        added = sbf.add_image(name, content, url=url, file=file)
     else:
         added = sbf.check_upload(name, content) or sbf.upload_image(
             name, content, read_file(Path(source), f"uploading {name}", content.size)
