@@ -148,7 +148,7 @@ class ServiceTiming(Document):
     )
     agent_silence: Seconds = Field(
         150,
-        description="Seconds without a call after which an agent counts as unreachable, and the clusters on its host as "
+        description="Seconds without a call after which an agent counts as unreachable, and its host's clusters as "
         "degraded. Until then, a host that died looks active. An agent calls every 30 s, but not while it applies "
         "a change: with less than 150 s, a host that starts many guests may count as unreachable.",
     )
