@@ -17,8 +17,10 @@ from sbf_service.reconcile.scheduler import WorkerScheduler
 from sbf_service.reconcile.sessions import DeviceSessions, EdgePlatformOf, PlatformOf, Platforms
 from sbf_service.reconcile.transactions import StoreDeviceStatuses, StoreWorkerTransactions
 from sbf_service.reconcile.worker import Worker
+from sbf_service.retention_schedule import RetentionSchedule
 from sbf_service.settings import ServiceSettings
 from sbf_service.store.database import make_engine, migrate
+from sbf_service.store.retention import find_archive_folder
 from sbf_service.store.tokens import TokenCache
 from sbf_service.store.unit_of_work import Clock, Store, read_database_clock
 from virtcloud.model.element import Device
@@ -45,6 +47,7 @@ class SbfService:
     """Counts the calls of each caller, for the rate limits. The counts are in memory. Thread-safe."""
     device_threads: BoundedThreads
     """Threads for calls that read devices. Such calls can take long and must not occupy the threads of other calls."""
+    retention: RetentionSchedule
 
     @property
     def image_folder(self) -> ImageFolder:
@@ -61,13 +64,15 @@ class SbfService:
         migrate(self.store.engine)
 
     def start(self) -> None:
-        """Start the reconciler."""
+        """Start the reconciler and the schedule of retention."""
         self.scheduler.start()
+        self.retention.start()
 
     def stop(self) -> None:
         """Wake all waiting calls, stop the reconciler within a second, and close the database."""
         self.change_feed.close()
         self.scheduler.stop()
+        self.retention.stop()
         self.store.close()
 
 
@@ -95,8 +100,18 @@ def build_service(
     change_feed.add_listener(token_cache.on_change)
     threads = BoundedThreads(settings.device_threads, "readings of devices")
     call_counts = MovingWindowRateLimiter(MemoryStorage())
+    folder = find_archive_folder(settings.retention, settings.database)
     return SbfService(
-        settings, store, change_feed, scheduler, device_platforms, metrics, token_cache, call_counts, threads
+        settings,
+        store,
+        change_feed,
+        scheduler,
+        device_platforms,
+        metrics,
+        token_cache,
+        call_counts,
+        threads,
+        RetentionSchedule(store, settings.retention, folder),
     )
 
 

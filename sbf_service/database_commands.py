@@ -1,4 +1,4 @@
-"""The commands on the service's database: ``sbf backup`` and ``sbf restore``."""
+"""The commands on the service's database: ``sbf backup``, ``sbf restore`` and ``sbf prune``."""
 
 import getpass
 from collections.abc import Mapping
@@ -9,8 +9,9 @@ import click
 
 from sbf_service.command_options import CONFIG, describe_database, load_settings, report_bad_input
 from sbf_service.local_files import ensure_database_file, remove_new_database_file
-from sbf_service.store.database import make_engine
-from virtcloud.model.errors import count_of
+from sbf_service.store.database import check_migrated, make_engine
+from sbf_service.store.unit_of_work import Store
+from virtcloud.model.errors import BadInput, count_of
 from virtcloud.model.values import format_utc
 
 DEFAULT_GRACE_MINUTES = 60
@@ -86,3 +87,37 @@ def _print_rows(expected: Mapping[str, int], restored: Mapping[str, int]) -> Non
     click.echo(f"{'table':<24} {'in the file':>12} {'restored':>12}")
     for name in sorted(expected):
         click.echo(f"{name:<24} {expected[name]:>12} {restored[name]:>12}")
+
+
+@click.command()
+@click.option("--dry-run", is_flag=True, help="Print what would be archived, and change nothing.")
+@CONFIG
+def prune(*, dry_run: bool, config: Path | None) -> None:
+    """Write rows beyond the limits in [retention] to files of JSON lines, then delete them. SBF may run.
+
+    SBF does the same once an hour. Each file is complete and on the disk before its rows are deleted. A run that is
+    interrupted loses no row.
+
+    Example: sbf prune --dry-run
+    """
+    from sbf_service.store.retention import count_old_rows, find_archive_folder  # noqa: PLC0415 - slow to load
+    from sbf_service.store.retention import prune as archive_rows  # noqa: PLC0415 - so is this
+
+    with report_bad_input():
+        settings = load_settings(config)
+        store = Store(make_engine(settings.database, create=False))
+        folder = find_archive_folder(settings.retention, settings.database)
+        check_migrated(store)
+        if dry_run:
+            with store.read() as unit:
+                report = count_old_rows(unit, settings.retention)
+        else:
+            done = archive_rows(store, settings.retention, folder)
+            if done is None:
+                raise BadInput("another process archives rows of this database: try again later")
+            report = done
+        store.close()
+    verb = "would be archived" if dry_run else "archived"
+    click.echo(
+        f"{count_of(report.audit, 'audit row')} and {count_of(report.clusters, 'ended cluster')} {verb} in {folder}"
+    )

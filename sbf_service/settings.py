@@ -12,6 +12,7 @@ from sbf_service.domain.admission import RequestLimits
 from sbf_service.domain.authentication import LocalUsers
 from sbf_service.domain.image_rules import ImageLimits
 from sbf_service.domain.placement import Overcommit
+from sbf_service.domain.retention import RetentionLimits
 from virtcloud.model.access import QuotaLimits
 from virtcloud.model.document import Document, format_validation_errors
 from virtcloud.model.errors import BadDocument, BadInput
@@ -243,6 +244,7 @@ class ServiceSettings(Document):
     images: ImageLimits = ImageLimits()
     placement: Overcommit = Overcommit()
     relay: RelayKeys = RelayKeys()
+    retention: RetentionLimits = RetentionLimits()
     timing: ServiceTiming = ServiceTiming()
 
     @model_validator(mode="after")

@@ -14,6 +14,7 @@ from pathlib import Path
 from sqlalchemy import Connection, Engine, select, text
 
 from sbf_service.store import gateway_tables, guest_tables, ssh_tables, user_tables, vpn_tables  # noqa: F401 - their tables join the metadata of Base
+from sbf_service.store.archive_files import synchronize_folder
 from sbf_service.store.backup_format import BackupHeader, BackupWriter, ColumnKind, find_column_kind, make_table
 from sbf_service.store.columns import database_now
 from sbf_service.store.database import is_migrated_to_newest, newest_migration
@@ -109,7 +110,7 @@ def _create_file(path: Path) -> Iterator[gzip.GzipFile]:
             file.flush()
             os.fsync(file.fileno())
         new.rename(path)
-        _synchronize_folder(path.parent)
+        synchronize_folder(path.parent)
     except OSError as error:
         raise BadInput(
             f"backup {path}: cannot be written: {error.strerror or error}: free space, or choose another folder"
@@ -117,12 +118,3 @@ def _create_file(path: Path) -> Iterator[gzip.GzipFile]:
     finally:
         with suppress(OSError):
             new.unlink(missing_ok=True)
-
-
-def _synchronize_folder(folder: Path) -> None:
-    """Write a folder's entries to the disk, so that a new file survives a power failure."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import DateTime, Dialect, String, Text, TypeDecorator
+from sqlalchemy import BigInteger, DateTime, Dialect, Integer, String, Text, TypeDecorator
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
@@ -20,6 +20,10 @@ KEY_TYPE = String(275).with_variant(String(275, collation="C"), "postgresql")
 
 USER_TYPE = String(64).with_variant(String(64, collation="C"), "postgresql")
 """The type of user names. Every database sorts the names in the same order, regardless of its locale."""
+
+
+ROW_NUMBER = BigInteger().with_variant(Integer(), "sqlite")
+"""The type of numbers that the database assigns to rows. SQLite's INTEGER PRIMARY KEY always has 64 bits."""
 
 
 class UtcDateTime(TypeDecorator[datetime]):

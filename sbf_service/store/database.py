@@ -164,6 +164,16 @@ def upgrade_database(connection: Connection, migration: str = "head") -> None:
         upgrade_to(connection, migration)
 
 
+def check_migrated(store: Store) -> None:
+    """Raise BadInput unless the newest migration of this version is the database's newest migration."""
+    with store.read() as unit:
+        if not is_migrated(unit):
+            raise BadInput(
+                f"database: expected the tables of this version (migration {newest_migration()}), found another "
+                "version: start this version's SBF first"
+            )
+
+
 def is_migrated(unit: Unit) -> bool:
     """Return whether the database has all tables of this version."""
     return is_migrated_to_newest(unit.session.connection())

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import IO
 
 from sqlalchemy import Connection, Engine, create_engine, func, select, text
 from sqlalchemy.pool import NullPool
@@ -23,6 +24,8 @@ log = get_log(__name__)
 
 LOCK_CLASS = 0x7265706C
 """The first key of the advisory lock (the letters "repl"). The second key is a hash of the name."""
+TASK_LOCK_CLASS = 0x7461736B
+"""The first key of the advisory lock of a task (the letters "task"). The second key is a hash of the task's name."""
 LOCK_TIMEOUT_S = 40.0
 """How many seconds a starting service waits for the lock. With the keepalive settings below, PostgreSQL detects an
 unreachable host sooner.
@@ -64,6 +67,18 @@ def _try_advisory_lock(connection: Connection, name: str) -> bool:
 
 
 @contextmanager
+def hold_task(engine: Engine, task: str) -> Iterator[bool]:
+    """Yield whether no other process held a task of this database. If so, hold the task until the context ends."""
+    if engine.dialect.name == "postgresql":
+        unpooled = create_engine(engine.url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
+        with translate_errors(), unpooled.connect() as connection:
+            yield bool(connection.scalar(select(func.pg_try_advisory_lock(TASK_LOCK_CLASS, func.hashtext(task)))))
+        return
+    with _open_lock_file(Path(f"{engine.url.database}.{task}.lock")) as file:
+        yield _try_file_lock(file.fileno())
+
+
+@contextmanager
 def hold_whole_database(engine: Engine) -> Iterator[None]:
     """Hold a database that no service uses until the context ends. Raise BadInput if a service uses the database.
 
@@ -91,17 +106,22 @@ _COUNT_SERVICES = text(
 
 @contextmanager
 def _lock_file_of_sqlite(engine: Engine, _name: str, patience: float) -> Iterator[None]:
-    path = Path(f"{engine.url.database}.lock")
-    with path.open("wb") as file:
-        if os.geteuid() == 0:  # the service's user must be able to open the file later
-            owner = path.parent.stat()
-            os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
+    with _open_lock_file(Path(f"{engine.url.database}.lock")) as file:
         if not _retry_for(patience, lambda: _try_file_lock(file.fileno())):
             raise BadInput(
                 f"database {engine.url.database}: another service uses this file: stop that service, "
                 f"or set another database; only on PostgreSQL can several services share a database"
             )
         yield
+
+
+@contextmanager
+def _open_lock_file(path: Path) -> Iterator[IO[bytes]]:
+    with path.open("wb") as file:
+        if os.geteuid() == 0:  # the service's user must be able to open the file later
+            owner = path.parent.stat()
+            os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
+        yield file
 
 
 def _try_file_lock(descriptor: int) -> bool:

@@ -20,7 +20,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from sbf_service.store.columns import KEY_TYPE, NAME_TYPE, USER_TYPE, UtcDateTime, VlanSetText
+from sbf_service.store.columns import KEY_TYPE, NAME_TYPE, ROW_NUMBER, USER_TYPE, UtcDateTime, VlanSetText
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.element import ElementKind
 from virtcloud.model.vlans import VlanSet
@@ -303,7 +303,7 @@ class AuditRow(Base):
 
     __tablename__ = "audit"
 
-    id: Mapped[int] = mapped_column(primary_key=True)
+    id: Mapped[int] = mapped_column(ROW_NUMBER, primary_key=True)
     at: Mapped[datetime] = mapped_column(UtcDateTime)
     who: Mapped[str] = mapped_column(Text)
     what: Mapped[str] = mapped_column(NAME_TYPE)

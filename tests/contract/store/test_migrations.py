@@ -17,6 +17,8 @@ from sbf_service.store.database import make_engine, migrate, newest_migration
 from sbf_service.store.tables import Base, FreeVlanRow, PortRow
 from virtcloud.model.errors import BadInput
 
+BEFORE_LONG_NUMBERS = "0040"
+"""The last migration before the numbers of audit rows had 64 bits on PostgreSQL."""
 BEFORE_RECORDS = "0015"
 """The last migration before SBF recorded the VLANs that it created. Until then, SBF owned every VLAN of a pool."""
 
@@ -195,4 +197,25 @@ def test_vlans_on_switches_are_recorded_as_created(empty_database: str) -> None:
     with engine.connect() as connection:
         found = connection.execute(text("SELECT element, vlan FROM created_vlans ORDER BY vlan")).all()
     assert found == [("brno-sw1", 100), ("brno-sw1", 110), ("brno-sw1", 111)]
+    engine.dispose()
+
+
+def test_numbers_of_audit_rows_exceed_32_bits(empty_database: str) -> None:
+    """The database of a former version has rows, and has given the highest number of 32 bits."""
+    engine = make_engine(empty_database)
+    many = "INSERT INTO audit (at, who, what) SELECT :at, 'eva', 'x' FROM (WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2000) SELECT i FROM n) AS rows"  # noqa: E501 - one statement
+    with engine.execution_options(virtcloud_write=True).begin() as connection:
+        settings = make_alembic_config()
+        settings.attributes["connection"] = connection
+        command.upgrade(settings, BEFORE_LONG_NUMBERS)
+        connection.execute(text(many), {"at": "2026-01-01 00:00:00"})
+        last = "INSERT INTO audit (id, at, who, what) VALUES (2147483647, '2026-01-01 00:00:00', 'eva', 'last')"
+        connection.execute(text(last))
+        if engine.dialect.name == "postgresql":
+            connection.execute(text("SELECT setval('audit_id_seq', 2147483647)"))
+    migrate(engine)
+    with engine.execution_options(virtcloud_write=True).begin() as connection:
+        connection.execute(text("INSERT INTO audit (at, who, what) VALUES ('2026-01-01 00:00:00', 'eva', 'next')"))
+        found = connection.execute(text("SELECT max(id), count(*) FROM audit")).one()
+    assert found == (2147483648, 2002)
     engine.dispose()

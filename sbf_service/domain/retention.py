@@ -1,0 +1,39 @@
+"""The settings of retention: how long SBF keeps the audit log and ended clusters. Pure."""
+
+from datetime import timedelta
+from typing import Annotated
+
+from pydantic import Field
+
+from virtcloud.model.document import Document
+
+MIN_DAYS = 7
+"""Ended clusters stay for at least a week. Until then, SBF refuses late calls of former attempts of their jobs."""
+Days = Annotated[int, Field(ge=MIN_DAYS, le=36500)]
+Rows = Annotated[int, Field(ge=1000, lt=2**53)]
+
+
+class RetentionLimits(Document):
+    """``[retention]``: SBF writes older rows to files of JSON lines, and then deletes them from the database."""
+
+    folder: Annotated[str, Field(min_length=1)] | None = Field(
+        None,
+        description="Folder of the files (mode 0600). Default: the folder `archive` beside SQLite's file, or "
+        "`/var/lib/virtcloud/archive`.",
+    )
+    audit_days: Days = Field(3650, description="Days for which SBF keeps the rows of the audit log.")
+    audit_rows: Rows = Field(20_000_000, description="Largest number of rows of the audit log; the newest are kept.")
+    cluster_days: Days = Field(
+        1825, description="Days for which SBF keeps a cluster, its placements and its VPN profiles after its end."
+    )
+    clusters: Rows = Field(2_000_000, description="Largest number of ended clusters; the newest are kept.")
+
+    @property
+    def audit_age(self) -> timedelta:
+        """The age after which audit rows are deleted."""
+        return timedelta(days=self.audit_days)
+
+    @property
+    def cluster_age(self) -> timedelta:
+        """The time after which ended clusters are deleted."""
+        return timedelta(days=self.cluster_days)

@@ -1,0 +1,53 @@
+"""The schedule of retention: SBF archives old rows once an hour. One replica at a time does it."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Event, Thread
+
+from sbf_service.domain.retention import RetentionLimits
+from sbf_service.log import get_log
+from sbf_service.store.retention import prune
+from sbf_service.store.unit_of_work import Store
+from virtcloud.model.errors import BadInput, DatabaseUnavailable
+
+FIRST_RUN_S = 600.0
+"""The time from the start of SBF to the first run. SBF first reconciles its elements."""
+INTERVAL_S = 3600.0
+
+log = get_log(__name__)
+
+
+@dataclass
+class RetentionSchedule:
+    """Runs the retention in a thread of its own. An error is logged, and the next run tries again."""
+
+    store: Store
+    limits: RetentionLimits
+    folder: Path
+    first_run_s: float = FIRST_RUN_S
+    _stopping: Event = field(default_factory=Event)
+
+    def start(self) -> None:
+        """Start the thread."""
+        Thread(target=self._run, name="retention", daemon=True).start()
+
+    def stop(self) -> None:
+        """Start no more runs. A run in progress ends with the process and loses no row."""
+        self._stopping.set()
+
+    def _run(self) -> None:
+        pause = self.first_run_s
+        while not self._stopping.wait(pause):
+            self.run_once()
+            pause = INTERVAL_S
+
+    def run_once(self) -> None:
+        """Archive all old rows, unless another replica does."""
+        try:
+            prune(self.store, self.limits, self.folder)
+        except BadInput as error:
+            log.warning("rows_not_archived", why=error)
+        except DatabaseUnavailable:
+            log.warning("waiting_for_database")
+        except Exception as error:  # noqa: BLE001 - an error in one run must not end the thread
+            log.fault("retention_fault", error)

@@ -1,0 +1,56 @@
+"""Archive files: rows as JSON lines, written to the disk before SBF deletes the rows.
+
+A file appears under its name when it is complete. The name contains the first row, so a run that was killed between
+the file and the deletion writes the same file again.
+"""
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+
+from virtcloud.model.errors import BadInput
+from virtcloud.model.values import format_utc
+
+FOLDER_MODE, FILE_MODE = 0o700, 0o600
+
+
+def write_archive(folder: Path, name: str, rows: Iterable[Mapping[str, object]]) -> Path:
+    """Write rows to the file ``name`` in ``folder``, and wait until the disk has them. Return the path.
+
+    Raise BadInput if the file cannot be written. Then no file has this name, or the former file is unchanged.
+    """
+    path, new = folder / name, folder / f".{name}.new"
+    try:
+        folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+        new.unlink(missing_ok=True)
+        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE), "w", encoding="utf-8") as file:
+            for row in rows:
+                file.write(json.dumps(row, ensure_ascii=False, default=_format_value) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
+        synchronize_folder(folder)
+    except OSError as error:
+        with suppress(OSError):
+            new.unlink(missing_ok=True)
+        raise BadInput(
+            f"retention.folder = '{folder}': {name} cannot be written: {error.strerror or error}; no row was deleted: "
+            "free space, or set another folder that SBF's user can write"
+        ) from error
+    return path
+
+
+def synchronize_folder(folder: Path) -> None:
+    """Write a folder's entries to the disk, so that a new file survives a power failure."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _format_value(value: object) -> str:
+    return format_utc(value) if isinstance(value, datetime) else str(value)

@@ -1,0 +1,161 @@
+"""Retention: old audit rows and ended clusters are written to files and then deleted, in batches.
+
+Each batch is one file and one transaction. A run that is killed at any moment loses no row: the next run writes the
+file of the interrupted batch again. A cluster goes with all rows that refer to it. A cluster stays while it has claims
+(also in quarantine) or while another cluster that joined its network stays.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import ColumnElement, Table, delete, exists, func, make_url, or_, select
+from sqlalchemy.orm import aliased
+
+from sbf_service.domain.retention import MIN_DAYS, RetentionLimits
+from sbf_service.log import get_log
+from sbf_service.store import gateway_tables, guest_tables, ssh_tables, vpn_tables  # noqa: F401 - their tables refer to clusters
+from sbf_service.store.archive_files import write_archive
+from sbf_service.store.replica_lock import hold_task
+from sbf_service.store.tables import AuditRow, Base, ClaimRow, ClusterRow, ServiceClaimRow
+from sbf_service.store.unit_of_work import Store, Unit, record_audit
+from virtcloud.model.cluster import ENDED_STATES
+
+BATCH = 1000
+MAX_ID = 2**63 - 1
+TASK = "retention"
+DEFAULT_FOLDER = Path("/var/lib/virtcloud/archive")
+_AUDIT = Base.metadata.tables[AuditRow.__tablename__]
+_CLUSTERS = Base.metadata.tables[ClusterRow.__tablename__]
+_PROFILES = Base.metadata.tables["vpn_profiles"]
+_MEMBER = aliased(ClusterRow)
+_ENDED_AT = func.coalesce(ClusterRow.leaving_since, ClusterRow.created_at)
+_IS_ENDED = (
+    ClusterRow.state.in_(ENDED_STATES),
+    ClusterRow.quarantined.is_(False),
+    ~exists().where(ClaimRow.cluster_id == ClusterRow.id),
+    ~exists().where(ServiceClaimRow.cluster_id == ClusterRow.id),
+    ~exists().where(_MEMBER.network == ClusterRow.id),
+)
+
+log = get_log(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PruneReport:
+    """The number of audit rows and of ended clusters that a run deleted, or that a run would delete."""
+
+    audit: int
+    clusters: int
+
+
+def find_archive_folder(limits: RetentionLimits, database: str) -> Path:
+    """Return the folder of archive files: the setting, or the folder ``archive`` beside SQLite's file."""
+    if limits.folder is not None:
+        return Path(limits.folder)
+    address = make_url(database)
+    if address.get_backend_name() == "sqlite" and address.database not in {None, "", ":memory:"}:
+        return Path(str(address.database)).parent / "archive"
+    return DEFAULT_FOLDER
+
+
+def count_old_rows(unit: Unit, limits: RetentionLimits) -> PruneReport:
+    """Return how many rows a run would delete now. Networks whose last members would go in the same run count too."""
+    audit = select(func.count()).select_from(AuditRow).where(_is_old_audit(unit, limits))
+    ended = _is_ended_before(unit, limits)
+    clusters = select(func.count()).select_from(ClusterRow).where(*_IS_ENDED[:4], ended)
+    return PruneReport(unit.session.scalar(audit) or 0, unit.session.scalar(clusters) or 0)
+
+
+def prune(store: Store, limits: RetentionLimits, folder: Path, batch: int = BATCH) -> PruneReport | None:
+    """Write old rows to files and delete them. Return the numbers, or None while another replica does the same.
+
+    Raise BadInput if a file cannot be written. Then the rows of its batch are still in the database.
+    """
+    with hold_task(store.engine, TASK) as is_held:
+        if not is_held:
+            return None
+        clusters = sum(_each_batch(store, limits, folder, batch, _prune_clusters))
+        audit = sum(_each_batch(store, limits, folder, batch, _prune_audit))
+    if audit or clusters:
+        with store.change_row() as unit:
+            record_audit(unit, "rows_archived", why=f"{audit} of audit, {clusters} ended clusters; folder {folder}")
+        log.info("rows_archived", audit=audit, clusters=clusters, folder=folder)
+    return PruneReport(audit, clusters)
+
+
+def _each_batch(store: Store, limits: RetentionLimits, folder: Path, batch: int, prune_batch: Any) -> Iterator[int]:  # noqa: ANN401 - one of the two functions below
+    while count := prune_batch(store, limits, folder, batch):
+        yield count
+
+
+def _prune_audit(store: Store, limits: RetentionLimits, folder: Path, batch: int) -> int:
+    with store.read() as unit:
+        old = select(_AUDIT).where(_is_old_audit(unit, limits)).order_by(_AUDIT.c.id).limit(batch)
+        rows = _read(unit, old)
+    if not rows:
+        return 0
+    first, last = rows[0]["id"], rows[-1]["id"]
+    write_archive(folder, f"audit-{first:012}.jsonl", rows)
+    with store.change_row() as unit:
+        unit.connection.execute(delete(_AUDIT).where(_AUDIT.c.id >= first, _AUDIT.c.id <= last))
+    return len(rows)
+
+
+def _is_old_audit(unit: Unit, limits: RetentionLimits) -> ColumnElement[bool]:
+    """Return the condition that an audit row is beyond the limits. The rows are in the order of their times."""
+    beyond = select(AuditRow.id).order_by(AuditRow.id.desc()).offset(limits.audit_rows).limit(1).scalar_subquery()
+    young = select(func.min(AuditRow.id)).where(AuditRow.at >= unit.now - limits.audit_age).scalar_subquery()
+    return or_(AuditRow.id <= beyond, AuditRow.id < func.coalesce(young, MAX_ID))
+
+
+def _prune_clusters(store: Store, limits: RetentionLimits, folder: Path, batch: int) -> int:
+    with store.read() as unit:
+        old = select(ClusterRow.id).where(*_IS_ENDED, _is_ended_before(unit, limits))
+        ids = unit.session.scalars(old.order_by(_ENDED_AT, ClusterRow.id).limit(batch)).all()
+        documents = _read_clusters(unit, ids) if ids else []
+    if not ids:
+        return 0
+    write_archive(folder, f"clusters-{ids[0]}.jsonl", documents)
+    with store.change() as unit:
+        for table, condition in reversed(_list_parts(ids)):
+            unit.connection.execute(delete(table).where(condition))
+    return len(ids)
+
+
+def _is_ended_before(unit: Unit, limits: RetentionLimits) -> ColumnElement[bool]:
+    """Return the condition that an ended cluster is beyond the limits, and ended at least ``MIN_DAYS`` ago."""
+    ended = select(_ENDED_AT).where(ClusterRow.state.in_(ENDED_STATES)).order_by(_ENDED_AT.desc())
+    beyond = unit.session.scalar(ended.offset(limits.clusters).limit(1))
+    aged: datetime = unit.now - limits.cluster_age
+    latest = unit.now - timedelta(days=MIN_DAYS)
+    return min(latest, max(aged, beyond) if beyond else aged) >= _ENDED_AT
+
+
+def _list_parts(ids: Sequence[str]) -> list[tuple[Table, ColumnElement[bool]]]:
+    """Return the tables of clusters, each with the condition of its rows. Rows refer only to rows of earlier tables."""
+    parts: list[tuple[Table, ColumnElement[bool]]] = [(_CLUSTERS, _CLUSTERS.c.id.in_(ids))]
+    for table in Base.metadata.sorted_tables:
+        columns = [key.parent for key in table.foreign_keys if key.column is _CLUSTERS.c.id and table is not _CLUSTERS]
+        if columns:
+            parts.append((table, or_(*(column.in_(ids) for column in columns))))
+    profiles = select(_PROFILES.c.id).where(or_(_PROFILES.c.cluster_id.in_(ids), _PROFILES.c.network_id.in_(ids)))
+    for table in Base.metadata.sorted_tables:
+        columns = [key.parent for key in table.foreign_keys if key.column is _PROFILES.c.id]
+        parts += [(table, column.in_(profiles)) for column in columns]
+    return parts
+
+
+def _read_clusters(unit: Unit, ids: Sequence[str]) -> list[Mapping[str, object]]:
+    """Return a document for each row of the clusters: its table, and its values by column."""
+    return [
+        {"table": table.name, **row}
+        for table, condition in _list_parts(ids)
+        for row in _read(unit, select(table).where(condition))
+    ]
+
+
+def _read(unit: Unit, statement: Any) -> list[dict[str, Any]]:  # noqa: ANN401 - a statement of SQLAlchemy
+    return [dict(row) for row in unit.connection.execute(statement).mappings()]

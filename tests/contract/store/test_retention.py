@@ -1,0 +1,193 @@
+"""Tests of retention: old rows go to files before SBF deletes them."""
+
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from sbf_fakes.world import World, make_world, spec
+from sqlalchemy import func, select
+
+from sbf_service.domain.retention import RetentionLimits
+from sbf_service.retention_schedule import RetentionSchedule
+from sbf_service.store import retention
+from sbf_service.store.replica_lock import hold_task
+from sbf_service.store.retention import PruneReport, count_old_rows, prune
+from sbf_service.store.tables import AuditRow, Base, ClusterRow, PlacementRow
+from virtcloud.model.errors import BadInput, Gone
+
+DAY = timedelta(days=1)
+LIMITS = RetentionLimits(audit_days=30, cluster_days=10)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = make_world(tmp_path)
+    made.furnish()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    return tmp_path / "archive"
+
+
+def end_cluster(world: World, key: str, **changes: object) -> str:
+    world.put(key, spec("brno-h1", **changes))
+    world.settle()
+    cluster_id = world.view(key).id
+    world.delete(key)
+    world.settle()
+    return cluster_id
+
+
+def count(world: World, table: type[Base]) -> int:
+    with world.store.read() as unit:
+        return unit.session.scalar(select(func.count()).select_from(table)) or 0
+
+
+def read_archive(folder: Path, start: str) -> list[dict[str, object]]:
+    return [json.loads(line) for path in sorted(folder.glob(f"{start}*")) for line in path.read_text().splitlines()]
+
+
+def run(world: World, archive: Path, limits: RetentionLimits = LIMITS, batch: int = 2) -> PruneReport | None:
+    return prune(world.store, limits, archive, batch)
+
+
+def test_defaults_archive_nothing_of_ten_years(world: World, archive: Path) -> None:
+    end_cluster(world, "a")
+    world.clock.advance(4 * 365 * 86400)
+    assert run(world, archive, RetentionLimits()) == PruneReport(0, 0)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
+def test_old_audit_rows_are_archived_in_order_and_deleted(
+    kind: str, request: pytest.FixtureRequest, world: World, archive: Path
+) -> None:
+    if kind == "postgresql":
+        world = World(str(request.getfixturevalue("postgresql")))
+        world.furnish()
+        request.addfinalizer(world.close)
+    end_cluster(world, "a")
+    world.clock.advance(31 * 86400)
+    world.put_pool("brno", "100-120")
+    old = [row.id for row in world.audit()][:-1]
+    assert run(world, archive) == PruneReport(len(old), 1)
+    assert [row["id"] for row in read_archive(archive, "audit")] == old
+    assert [row.what for row in world.audit()] == ["pool_put", "rows_archived"]
+
+
+def test_the_newest_audit_rows_stay_beyond_their_number(world: World, archive: Path) -> None:
+    with world.store.change() as unit:
+        unit.session.add_all([AuditRow(at=unit.now, who="eva", what="x") for _ in range(1010)])
+    newest = [row.id for row in world.audit()][-1000:]
+    run(world, archive, RetentionLimits(audit_rows=1000), 500)
+    assert [row.id for row in world.audit()][:-1] == newest
+
+
+def test_an_ended_cluster_goes_with_all_its_rows(world: World, archive: Path) -> None:
+    gone = end_cluster(world, "a")
+    world.put("b", spec("brno-h1"))
+    world.clock.advance(11 * 86400)
+    assert run(world, archive) == PruneReport(0, 1)
+    assert (count(world, ClusterRow), count(world, PlacementRow)) == (1, 2)
+    rows = read_archive(archive, "clusters")
+    assert {row["table"] for row in rows} == {"clusters", "placements"}
+    assert {row.get("id", row.get("cluster_id")) for row in rows} == {gone}
+
+
+def test_a_network_goes_after_its_members(world: World, archive: Path) -> None:
+    world.put("net", spec("brno-h1"))
+    member = [{"name": "g9", "host": "brno-h2", "image": "debian"}]
+    world.put("member", spec(joins="net", guests=member))
+    world.settle()
+    world.delete("net")
+    world.settle()
+    world.clock.advance(11 * 86400)
+    assert run(world, archive, batch=1) == PruneReport(0, 2)
+
+
+def test_a_quarantined_cluster_stays(world: World, archive: Path) -> None:
+    world.put("a", spec("brno-h1"))
+    world.settle()
+    world.dead_hosts.add("brno-h1")
+    world.delete("a")
+    world.clock.advance(11 * 86400)
+    world.settle()
+    assert str(world.site("brno").quarantined) == "100"
+    assert run(world, archive) == PruneReport(0, 0)
+
+
+def test_former_attempts_are_refused_for_a_week_at_any_number(world: World, archive: Path) -> None:
+    world.put("job", spec("brno-h1"), attempt=2)
+    world.settle()
+    world.delete("job")
+    world.settle()
+    many = RetentionLimits(cluster_days=7)
+    world.clock.advance(6 * 86400)
+    assert run(world, archive, many) == PruneReport(0, 0)
+    with pytest.raises(Gone):
+        world.put("job", spec("brno-h1"), attempt=1)
+
+
+@pytest.mark.parametrize("kind", ["audit", "clusters"])
+def test_a_run_killed_before_the_deletion_loses_and_doubles_no_row(
+    world: World, archive: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """The process is killed after the first file of a kind was written, before its rows are deleted."""
+    for key in "abc":
+        end_cluster(world, key)
+    world.clock.advance(31 * 86400)
+    rows = [row.id for row in world.audit()]
+
+    def write_and_die(folder: Path, name: str, written: list[dict[str, object]]) -> None:
+        write(folder, name, written)
+        if name.startswith(kind):
+            raise KeyboardInterrupt
+
+    write = retention.write_archive
+    monkeypatch.setattr(retention, "write_archive", write_and_die)
+    with pytest.raises(KeyboardInterrupt):
+        run(world, archive)
+    monkeypatch.setattr(retention, "write_archive", write)
+    assert count(world, AuditRow) == len(rows)
+    run(world, archive)
+    assert [row["id"] for row in read_archive(archive, "audit")] == rows
+    assert len([row for row in read_archive(archive, "clusters") if row["table"] == "clusters"]) == 3
+
+
+def test_a_full_disk_deletes_no_row(world: World, archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.clock.advance(31 * 86400)
+    before = count(world, AuditRow)
+
+    def fail(_descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", fail)
+    with pytest.raises(BadInput, match="No space left on device; no row was deleted: free space, or set another"):
+        run(world, archive)
+    assert (count(world, AuditRow), list(archive.iterdir())) == (before, [])
+
+
+def test_only_one_replica_archives_at_a_time(world: World, archive: Path) -> None:
+    with hold_task(world.store.engine, "retention"):
+        assert run(world, archive) is None
+
+
+def test_the_dry_run_counts_what_a_run_archives(world: World, archive: Path) -> None:
+    end_cluster(world, "a")
+    world.clock.advance(31 * 86400)
+    with world.store.read() as unit:
+        counted = count_old_rows(unit, LIMITS)
+    assert counted == run(world, archive)
+
+
+def test_sbf_runs_the_retention_by_itself(world: World, archive: Path) -> None:
+    end_cluster(world, "a")
+    world.clock.advance(31 * 86400)
+    schedule = RetentionSchedule(world.store, LIMITS, archive, first_run_s=0)
+    schedule.run_once()
+    assert read_archive(archive, "audit")
+    assert not [path for path in archive.iterdir() if path.stat().st_mode & 0o077]
