@@ -12,6 +12,7 @@ from typing import Any
 
 from virtcloud.agent.difference import compute_difference
 from virtcloud.agent.gateway.cluster_namespaces import ClusterNamespaces
+from virtcloud.agent.gateway.fqdn_addresses import FqdnAddresses
 from virtcloud.agent.gateway.namespace_difference import BuildNamespace, RemoveNamespace
 from virtcloud.agent.gateway.outside_difference import RouteOutside
 from virtcloud.agent.gateway.outside_routing import OutsideRouting
@@ -42,11 +43,18 @@ except OSError as error:
 """
 
 
-def make_segment(vlan: int, networks: tuple[str, ...] = ("0.0.0.0/0",)) -> Segment:
+def make_segment(
+    vlan: int, networks: tuple[str, ...] = ("0.0.0.0/0",), fqdns: tuple[str, ...] = (), private: tuple[str, ...] = ()
+) -> Segment:
     """Return a segment. All clusters have the same addresses."""
     destination = {"name": "web", "networks": networks, "ports": ["tcp/8080"]}
+    named = destination | {"fqdns": fqdns, "private_networks": private}
     link = {"interface": "outside0", "addresses": [GATEWAY]}
-    router = {"addresses": [f"{ROUTER}/24"], "link": link, "destinations": [destination]}
+    router = {
+        "addresses": [f"{ROUTER}/24"],
+        "link": link,
+        **({"named_destinations": [named]} if fqdns else {"destinations": [destination]}),
+    }
     return Segment.model_validate(
         {
             "id": f"c{vlan}",
@@ -54,7 +62,7 @@ def make_segment(vlan: int, networks: tuple[str, ...] = ("0.0.0.0/0",)) -> Segme
             "vlan": vlan,
             "port": "eth0",
             "gateway_addresses": ["10.0.0.246/24"],
-            "router": router if networks else None,
+            "router": router if networks or fqdns else None,
         }
     )
 
@@ -64,8 +72,7 @@ class Surroundings:
 
     def __init__(self, kernel: NetlinkKernel, folder: Path) -> None:
         self.kernel, self.folder = kernel, folder
-        self.namespaces = ClusterNamespaces(kernel, folder / "namespaces")
-        self.outside = OutsideRouting(kernel)
+        self.start_agent()
         self.applied = 0
         self.segments: tuple[Segment, ...] = (make_segment(100), make_segment(200))
         self.run("", "sysctl", "-w", "net.ipv4.ip_forward=1")  # as on a gateway that forwards other packets too
@@ -79,6 +86,16 @@ class Surroundings:
         self.ip("link set to-server name outside0 up", f"address add {GATEWAY}/24 dev outside0")
         self.add_computer("admin", f"{ADMINISTRATOR}/24", "198.51.100.1")
         self.ip("address add 198.51.100.1/24 dev to-admin")
+
+    def start_agent(self) -> None:
+        """Replace the agent's objects, as after its restart."""
+        self.fqdns = FqdnAddresses(self.folder / "fqdns.json", lambda: closing(NetlinkKernel()))
+        self.namespaces = ClusterNamespaces(self.kernel, self.folder / "namespaces", self.fqdns.list_admitted)
+        self.outside = OutsideRouting(self.kernel, self.fqdns)
+
+    def correct_sets(self) -> None:
+        """Change the addresses of FQDNs in the packet filters where they differ."""
+        self.namespaces.correct_sets(self.outside.correct_sets())
 
     def ip(self, *commands: str, computer: str = "") -> None:
         enter = (NSENTER, f"--net={self.folder / computer}") if computer else ()

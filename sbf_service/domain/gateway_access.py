@@ -9,6 +9,7 @@ from virtcloud.model.element import Gateway
 from virtcloud.model.errors import NotFound
 from virtcloud.model.gateway_access import (
     GATEWAY_ADDRESSES,
+    GATEWAY_FQDNS,
     GATEWAY_ROUTER,
     Destination,
     GatewayRouter,
@@ -54,20 +55,25 @@ def check_destinations(topology: Topology, spec: ClusterSpec, sites: Iterable[Na
 def make_router(spec: ClusterSpec, link: OutsideLink, destinations: Iterable[Destination]) -> GatewayRouter:
     """Return what a gateway needs as router of a network. ``destinations`` are those of the gateway's site."""
     allowed = tuple(destination for destination in destinations if destination.name in spec.outside)
-    return GatewayRouter(addresses=spec.router_addresses or (), link=link, destinations=allowed)
+    return GatewayRouter(
+        addresses=spec.router_addresses or (),
+        link=link,
+        destinations=tuple(destination for destination in allowed if not destination.fqdns),
+        named_destinations=tuple(destination for destination in allowed if destination.fqdns),
+    )
 
 
 def add_routers(wanted: HostWanted, routers: Mapping[str, GatewayRouter]) -> HostWanted:
     """Return the wanted state of a gateway with the networks whose router it is. ``routers`` are by network."""
     segments = tuple(
-        segment.model_copy(
-            update={"router": routers[segment.id], "requires": (*segment.requires, GATEWAY_ROUTER)}
-            if segment.id in routers
-            else {}
-        )
-        for segment in wanted.segments
+        _add_router(segment, routers[segment.id]) if segment.id in routers else segment for segment in wanted.segments
     )
     return wanted.model_copy(update={"segments": segments})
+
+
+def _add_router(segment: Segment, router: GatewayRouter) -> Segment:
+    requires = (GATEWAY_ROUTER, GATEWAY_FQDNS) if router.named_destinations else (GATEWAY_ROUTER,)
+    return segment.model_copy(update={"router": router, "requires": (*segment.requires, *requires)})
 
 
 def add_gateway_addresses(wanted: HostWanted, addresses: Mapping[str, tuple[Address, ...]]) -> HostWanted:

@@ -16,6 +16,7 @@ from sbf_service.store.guest_power import read_guest_powers
 from sbf_service.store.guest_seeds import add_network_seeds
 from sbf_service.store.network_routers import add_network_routers
 from sbf_service.store.observed_state import parse_observed_circuits, parse_observed_ports
+from sbf_service.store.outside_uses import find_name_faults
 from sbf_service.store.publications import add_published_ports
 from sbf_service.store.revisions import require_element
 from sbf_service.store.service_nodes import add_network_services
@@ -103,7 +104,8 @@ def make_element_views(unit: Unit) -> list[ElementView]:
 
 def make_element_view(unit: Unit, name: str) -> ElementView:
     """Return the view of an element. Raise NotFound for an unknown element."""
-    return _format_element(require_element(unit, name))
+    view = _format_element(require_element(unit, name))
+    return view.model_copy(update={"notices": find_name_faults(unit, name)})
 
 
 def _format_element(row: ElementRow) -> ElementView:

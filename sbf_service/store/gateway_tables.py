@@ -37,7 +37,8 @@ class OutsideUseRow(Base):
     """The use of a destination outside by a network, until the network ends.
 
     ``connections``, ``sent_bytes`` and ``received_bytes`` are sums. The values of the gateway's counters in its latest
-    report, from which SBF computes the next increase, have the prefix ``reported_``.
+    report, from which SBF computes the next increase, have the prefix ``reported_``. ``names`` are the destination's
+    FQDNs in this report, or None.
     """
 
     __tablename__ = "outside_uses"
@@ -53,6 +54,7 @@ class OutsideUseRow(Base):
     reported_received_bytes: Mapped[int] = mapped_column(BigInteger)
     since: Mapped[datetime] = mapped_column(UtcDateTime)
     reported_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    names: Mapped[str | None] = mapped_column(Text)
 
 
 class PublicationRow(Base):

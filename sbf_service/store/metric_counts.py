@@ -10,6 +10,7 @@ from sqlalchemy import case, func, select
 from sbf_service.domain.lifecycle import PlacementStatus
 from sbf_service.store.allocation import ReservedVlans, find_excluded_vlans, read_foreign_vlans
 from sbf_service.store.cluster_queries import NOT_ENDED, find_clusters, read_placements
+from sbf_service.store.outside_uses import count_failing_names
 from sbf_service.store.service_ids import count_service_ids
 from sbf_service.store.tables import AuditRow, ClaimRow, ClusterRow, ElementRow, SiteRow
 from sbf_service.store.unit_of_work import Unit, read_topology
@@ -46,13 +47,17 @@ class ElementCounts:
 
 @dataclass(frozen=True, slots=True)
 class InstallationCounts:
-    """All counts of one moment; ``oldest_change_s`` is the age in seconds of the oldest unconfirmed change."""
+    """All counts of one moment; ``oldest_change_s`` is the age in seconds of the oldest unconfirmed change.
+
+    ``failing_names`` are the numbers of FQDNs that gateways cannot resolve, by gateway.
+    """
 
     clusters: Mapping[ClusterState, int]
     pools: Mapping[str, PoolCounts]
     services: Mapping[str, PoolCounts]
     elements: Mapping[tuple[str, str], ElementCounts]
     oldest_change_s: float
+    failing_names: Mapping[str, int]
 
 
 def count_installation(unit: Unit, reserved: ReservedVlans) -> InstallationCounts:
@@ -63,6 +68,7 @@ def count_installation(unit: Unit, reserved: ReservedVlans) -> InstallationCount
         services=_count_services(unit),
         elements=_count_elements(unit),
         oldest_change_s=_find_oldest_change(unit),
+        failing_names=count_failing_names(unit),
     )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from pydantic import TypeAdapter
 from sqlalchemy import select
 
 from sbf_service.store.cluster_queries import find_clusters, parse_current_spec
@@ -16,10 +17,11 @@ from sbf_service.store.vpn_tables import ClusterGatewayRow
 from virtcloud.model.cluster import WANTED_STATES
 from virtcloud.model.element import ElementKind
 from virtcloud.model.errors import Conflict
-from virtcloud.model.outside_use import DestinationUse, DestinationUseView, OutsideReport
+from virtcloud.model.outside_use import DestinationUse, DestinationUseView, OutsideReport, ResolvedName
 from virtcloud.model.values import Name
 
 COUNTERS: Final = ("connections", "sent_bytes", "received_bytes")
+_NAMES: Final = TypeAdapter(tuple[ResolvedName, ...])
 _MOST: Final = (1 << 63) - 1
 
 
@@ -45,6 +47,8 @@ def record_uses(unit: Unit, gateway: str, report: OutsideReport) -> list[UseIncr
     found = unit.session.scalars(select(OutsideUseRow).where(OutsideUseRow.gateway == gateway))
     rows = {(row.network_id, row.destination): row for row in found}
     reported = {(use.network, use.destination): use for use in report.uses}
+    for key in rows.keys() - reported.keys():
+        rows[key].names = None
     return [
         _add(unit, gateway, use, rows.get(key))
         for key, use in reported.items()
@@ -75,6 +79,7 @@ def _add(unit: Unit, gateway: str, use: DestinationUse, row: OutsideUseRow | Non
         setattr(row, name, min(getattr(row, name) + increases[name], _MOST))
         setattr(row, f"reported_{name}", counter)
     row.reported_at = unit.now
+    row.names = _NAMES.dump_json(use.names).decode() if use.names else None
     unit.session.flush()
     return UseIncrease(use.destination, increases)
 
@@ -99,4 +104,18 @@ def _make_view(row: OutsideUseRow) -> DestinationUseView:
         received_bytes=row.received_bytes,
         since=row.since,
         reported_at=row.reported_at,
+        names=_NAMES.validate_json(row.names or "[]"),
     )
+
+
+def find_name_faults(unit: Unit, gateway: str) -> tuple[str, ...]:
+    """Return the faults of the FQDNs that a gateway resolves, as it reported them last, each once."""
+    found = select(OutsideUseRow.names).where(OutsideUseRow.gateway == gateway, OutsideUseRow.names.is_not(None))
+    names = [name for text in unit.session.scalars(found) for name in _NAMES.validate_json(text or "[]")]
+    return tuple(sorted({f"{name.fqdn}: {name.error}" for name in names if name.error is not None}))
+
+
+def count_failing_names(unit: Unit) -> dict[str, int]:
+    """Return the number of FQDNs with a fault, for each gateway that resolves FQDNs."""
+    found = select(OutsideUseRow.gateway).where(OutsideUseRow.names.is_not(None)).distinct()
+    return {gateway: len(find_name_faults(unit, gateway)) for gateway in unit.session.scalars(found)}

@@ -18,6 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from name_server import NameServer, write_resolver_file
 from network_namespaces import NetworkNamespace, network_namespaces
 from wanted_server import WantedServer, serving_wanted
 
@@ -32,6 +33,7 @@ GATEWAY, GATEWAY6 = "192.0.2.1", "2001:db8:5::1"
 ADMINISTRATOR, ADMINISTRATOR6 = "198.51.100.10", "2001:db8:6::10"
 ROUTER, ROUTER6 = "10.0.0.250", "fd00:1::fa"
 PORT, OTHER_PORT = 8080, 9090
+NAME = "web.example.org"
 LIMIT_S = 20.0
 SERVE = """
 import socket, sys
@@ -68,6 +70,18 @@ print(connection.recv(100).decode(), flush=True)
 """
 
 
+OWN_MOUNTS = """
+import ctypes, os, sys, time
+libc = ctypes.CDLL(None)
+assert libc.unshare(0x20000) == 0 and libc.mount(None, b"/", None, ctypes.c_ulong(0x44000), None) == 0
+source, target = sys.argv[1].encode(), os.path.realpath("/etc/resolv.conf").encode()
+assert libc.mount(source, target, None, ctypes.c_ulong(0x1000), None) == 0
+print("ready", flush=True)
+time.sleep(3600)
+"""
+"""A mount namespace with its own /etc/resolv.conf, in which all agents of the gateway run."""
+
+
 def make_wanted(*vlans: int) -> HostWanted:
     """Return the wanted state of a gateway that is the router of networks with identical addresses."""
     networks = ["192.0.2.0/24", "198.51.100.0/24", "2001:db8:5::/64", "2001:db8:6::/64"]
@@ -86,6 +100,16 @@ def make_wanted(*vlans: int) -> HostWanted:
     segments = [
         {**common, "id": f"c{vlan}", "key": f"demo{vlan}", "vlan": vlan, "port": f"eth{vlan}"} for vlan in vlans
     ]
+    return HostWanted.model_validate({"segments": segments})
+
+
+def make_named() -> HostWanted:
+    """Return the wanted state of `make_wanted`, with names in the place of networks."""
+    segments = make_wanted(100, 200).model_dump(mode="json")["segments"]
+    for segment in segments:
+        (destination,) = segment["router"].pop("destinations")
+        segment["router"]["named_destinations"] = [destination | {"networks": [], "fqdns": [NAME]}]
+        segment["requires"].append("gateway-fqdns")
     return HostWanted.model_validate({"segments": segments})
 
 
@@ -112,6 +136,9 @@ class OutsideWorld:
     def __init__(self, stack: ExitStack, folder: Path) -> None:
         self.gateway, self.guest, self.other_guest, self.server, self.admin = stack.enter_context(network_namespaces(5))
         self.folder, self.stack = folder, stack
+        self.dns = NameServer(folder, ("nsenter", f"--net=/proc/{self.gateway.pid}/ns/net"))
+        stack.callback(self.dns.close)
+        self.mounts = self._start(self.gateway, OWN_MOUNTS, str(write_resolver_file(folder))).pid
         self.sbf = WantedServer("brno-gw1")
         self.socket = folder / "sbf.sock"
         self.agent: subprocess.Popen[bytes] | None = None
@@ -169,7 +196,7 @@ class OutsideWorld:
         former = self.log.count('"started"') if (self.folder / "log").exists() else 0
         argv = [sys.executable, "-m", "virtcloud.cli", "agent", "--config", str(self.folder / "agent.toml")]
         with (self.folder / "log").open("a") as log:
-            enter = ["nsenter", f"--net=/proc/{self.gateway.pid}/ns/net"]
+            enter = ["nsenter", f"--net=/proc/{self.gateway.pid}/ns/net", f"--mount=/proc/{self.mounts}/ns/mnt"]
             self.agent = subprocess.Popen([*enter, *argv], stderr=log)  # noqa: S603 - the agent
         wait_until(lambda: len(re.findall(r"\bstarted\b", self.log)) > former, self)
 
@@ -209,16 +236,10 @@ def wait_until(reached: Callable[[], bool], world: OutsideWorld) -> None:
         time.sleep(0.05)
 
 
-def detach_namespaces(folder: Path) -> None:
-    for path in folder.glob("*"):
-        subprocess.run(["umount", "-l", path], check=True)  # noqa: S603, S607 - util-linux
-
-
 @pytest.fixture(scope="module")
 def world() -> Iterator[OutsideWorld]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="outside-")))
-        stack.callback(detach_namespaces, folder / "namespaces")
         made = OutsideWorld(stack, folder)
         stack.callback(made.kill_agent)
         with serving_wanted(made.sbf, made.socket):
@@ -317,6 +338,55 @@ def test_guests_are_published_while_the_agent_is_dead(world: OutsideWorld) -> No
     world.sbf.change(make_wanted(100, 200))
     world.sbf.wait_until_confirmed()
     assert [alive, dead, fetch(), world.fetch(SERVER)] == [[SERVER, SERVER6]] * 2 + [["none", "none"], GATEWAY]
+
+
+def test_guests_reach_a_name_with_ipv4_and_ipv6(world: OutsideWorld) -> None:
+    """The document is confirmed although the resolver does not answer at first. Then both addresses are admitted."""
+    world.server.check("ip address add 192.0.2.11/24 dev eth0")
+    with world.dns.hanging():
+        world.sbf.change(make_named())
+        world.sbf.wait_until_confirmed()
+        assert [world.fetch(address) for address in (SERVER, SERVER6)] == ["none", "none"]
+    world.dns.answer({NAME: [SERVER, SERVER6, ADMINISTRATOR, GATEWAY, "127.0.0.1"]})
+    wait_until(lambda: world.fetch(SERVER) == GATEWAY, world)
+    found = [world.fetch(address) for address in (SERVER6, "192.0.2.11", ADMINISTRATOR, ADMINISTRATOR6)]
+    assert [*found, world.fetch(SERVER, computer=world.other_guest)] == [GATEWAY6, "none", "none", "none", GATEWAY]
+
+
+def test_a_connection_survives_a_new_answer(world: OutsideWorld) -> None:
+    connection = world.open_connection()
+    assert connection.stdin is not None
+    assert connection.stdout is not None
+    world.dns.answer({NAME: ["192.0.2.11"]})
+    wait_until(lambda: world.fetch("192.0.2.11") == GATEWAY, world)
+    connection.stdin.write(b"\n")
+    connection.stdin.flush()
+    assert connection.stdout.readline() == b"still open\n"
+
+
+def test_a_restarted_agent_without_resolver_admits_the_last_answers(world: OutsideWorld) -> None:
+    """The agent changes nothing. Without an agent, nothing changes either."""
+    with world.dns.hanging():
+        world.kill_agent()
+        dead = world.fetch(SERVER)
+        former, polls = len(world.log), world.sbf.polls
+        world.start_agent()
+        wait_until(lambda: world.sbf.polls > polls + 1, world)
+        assert [dead, world.fetch(SERVER)] == [GATEWAY, GATEWAY]
+    assert "applied" not in world.log[former:]
+
+
+def test_a_flushed_set_is_restored_without_a_question(world: OutsideWorld) -> None:
+    with world.dns.hanging():
+        world.gateway.check("nft flush set inet virtcloud_outside fqdns4.web")
+        wait_until(lambda: world.fetch(SERVER) == GATEWAY, world)
+
+
+def test_the_agent_reports_the_names_of_destinations(world: OutsideWorld) -> None:
+    """After its restart, the agent has reported them for both networks, without a wait for the next minute."""
+    (*_, report) = [report for name, report in world.sbf.reports if name == "outside"]
+    names = [name for use in report["uses"] for name in use.get("names", ())]
+    assert [(name["fqdn"], SERVER in name["addresses"]) for name in names] == [(NAME, True)] * 2
 
 
 def test_ended_clusters_leave_nothing(world: OutsideWorld) -> None:

@@ -204,7 +204,8 @@ def _reconcile(element: Name, settings: AgentSettings, stop: StopSignal, supervi
         reduce_memory()
         job_sbf = sbf.with_timeout(JOB_SOCKET_SBF_TIMEOUT_S)
         with serve_job_socket(element, settings, job_sbf, reconciler.wake, socket_adapters, supervisor.start):
-            threads = sessions, reporter, use_reporter, monitor
+            host.fqdns.changed = use_reporter.notice_change
+            threads = sessions, reporter, use_reporter, monitor, host.fqdns
             for thread in threads:
                 thread.start(supervisor.start)
             log.info("started", element=element, sbf=settings.sbf, socket=settings.socket)

@@ -11,6 +11,7 @@ from virtcloud.agent import log
 from virtcloud.agent.file_servers.nfs_servers import NfsServers
 from virtcloud.agent.gateway.cluster_namespaces import ClusterNamespaces
 from virtcloud.agent.gateway.connection_limits import ConnectionLimits
+from virtcloud.agent.gateway.fqdn_addresses import FqdnAddresses
 from virtcloud.agent.gateway.guest_connections import connect_by_namespace
 from virtcloud.agent.gateway.outside_routing import OutsideRouting
 from virtcloud.agent.gateway.ssh_gateway import SshGateway
@@ -59,7 +60,8 @@ def open_host(
     hypervisors = {kind: LibvirtHypervisor(uri, progress=progress) for kind, uri in settings.hypervisors.items()}
     consoles = GuestConsoles()
     vpn = VpnGateway(kernel, settings.state / "vpn", limits=ConnectionLimits())
-    namespaces = ClusterNamespaces(kernel, settings.namespaces)
+    fqdns = FqdnAddresses(settings.state / "fqdns.json", _open_kernel, settings.sbf, settings.timing.check)
+    namespaces = ClusterNamespaces(kernel, settings.namespaces, fqdns.list_admitted)
     ssh = SshGateway(settings.state / "ssh", connect_by_namespace(namespaces.open_namespace))
     try:
         accepts_filters = settings.bridged_frames_filtered == "accept"
@@ -71,9 +73,11 @@ def open_host(
         filters = _open_filters(settings)
         guests = LocalGuests(hypervisors, _guest_settings(settings), pause, cache=cache, consoles=consoles)
         servers = DnsmasqServers(kernel, settings.state / "servers", has_filters=filters is not None)
-        outside = OutsideRouting(kernel)
+        outside = OutsideRouting(kernel, fqdns)
         file_servers = NfsServers(namespaces.open_namespace, settings.state / "nfs")
-        yield LocalHost(segments, guests, filters, consoles, servers, vpn, namespaces, outside, file_servers, ssh)
+        yield LocalHost(
+            segments, guests, filters, consoles, servers, vpn, namespaces, outside, file_servers, ssh, fqdns
+        )
     finally:
         ssh.close()
         vpn.close()

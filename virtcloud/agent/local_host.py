@@ -9,6 +9,7 @@ from virtcloud.agent import log
 from virtcloud.agent.file_servers.nfs_difference import FileServerStep, ServeFiles, StopServingFiles
 from virtcloud.agent.file_servers.nfs_servers import NfsServers
 from virtcloud.agent.gateway.cluster_namespaces import ClusterNamespaces
+from virtcloud.agent.gateway.fqdn_addresses import FqdnAddresses
 from virtcloud.agent.gateway.namespace_difference import NamespaceStep
 from virtcloud.agent.gateway.outside_difference import ObservedOutside, RouteOutside
 from virtcloud.agent.gateway.outside_routing import OutsideRouting
@@ -58,13 +59,15 @@ class LocalHost:
         outside: OutsideRouting | None = None,
         file_servers: NfsServers | None = None,
         ssh: SshGateway | None = None,
+        fqdns: FqdnAddresses | None = None,
     ) -> None:
         """Reconcile these parts.
 
         Without ``filters``, guests may send any frame. Without ``servers``, no guest gets DHCP and DNS from the host.
         Without ``vpn``, no device joins a network through this host. Without ``namespaces``, this host has no addresses
         in networks. Without ``outside``, it is no router of networks. Without ``file_servers``, it serves no
-        files. Without ``ssh``, no user reaches a guest with SSH through this host.
+        files. Without ``ssh``, no user reaches a guest with SSH through this host. ``fqdns`` are the names of
+        destinations outside.
         """
         self._segments = segments
         self._guests = guests
@@ -75,6 +78,9 @@ class LocalHost:
         self._outside = outside
         self._file_servers = file_servers
         self._ssh = ssh
+        self.fqdns = fqdns
+        if fqdns is not None:
+            fqdns.apply = self._correct_fqdn_sets
         self.consoles = consoles or GuestConsoles()
         self.root_reservations = guests.root_reservations
         self._orphans_removed_for: HostWanted | None = None
@@ -107,6 +113,15 @@ class LocalHost:
         """Replace the packet filter of routers if somebody changed it. Any thread may call this method."""
         if self._outside:
             self._outside.restore()
+
+    def _correct_fqdn_sets(self) -> None:
+        """Change the addresses of FQDNs in the packet filters where they differ. Any thread may call this method.
+
+        Raise Refused if the kernel refuses a change.
+        """
+        segments = self._outside.correct_sets() if self._outside else ()
+        if self._namespaces is not None:
+            self._namespaces.correct_sets(segments)
 
     def notice_connection_changes(self, notice: Callable[[], object]) -> None:
         """Call ``notice`` after each change of the connected devices, and of the SSH connections."""

@@ -24,7 +24,13 @@ from virtcloud.agent.observed_host import ObservedHost
 from virtcloud.agent.steps import BuildSegment, FilterGuests, RemoveSegment, StartGuest, Step, StepPending
 from virtcloud.agent.supervision import StopSignal
 from virtcloud.model.errors import Refused, Unsafe, VirtcloudError
-from virtcloud.model.gateway_access import GATEWAY_ADDRESSES, GATEWAY_PUBLICATIONS, GATEWAY_ROUTER, UDP_PUBLICATIONS
+from virtcloud.model.gateway_access import (
+    GATEWAY_ADDRESSES,
+    GATEWAY_FQDNS,
+    GATEWAY_PUBLICATIONS,
+    GATEWAY_ROUTER,
+    UDP_PUBLICATIONS,
+)
 from virtcloud.model.guest_limits import GUEST_LIMITS
 from virtcloud.model.nfs import NFS
 from virtcloud.model.ssh_access import SSH_REVOCATIONS
@@ -44,6 +50,7 @@ SUPPORTED_REQUIREMENTS: frozenset[str] = frozenset(
     {
         ADDRESS_FILTERS,
         GATEWAY_ADDRESSES,
+        GATEWAY_FQDNS,
         GATEWAY_PUBLICATIONS,
         GATEWAY_ROUTER,
         GUEST_LIMITS,

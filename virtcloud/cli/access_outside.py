@@ -4,9 +4,10 @@ import click
 
 from virtcloud.cli import printing
 from virtcloud.cli.options import open_client
-from virtcloud.model.outside_use import DestinationUseView
+from virtcloud.model.outside_use import DestinationUseView, ResolvedName
 
 COLUMNS = ("destination", "gateway", "connections", "sent", "received", "since", "reported")
+NAME_COLUMNS = ("destination", "gateway", "name", "addresses", "error")
 
 
 @click.command()
@@ -16,12 +17,22 @@ COLUMNS = ("destination", "gateway", "connections", "sent", "received", "since",
 def outside(context: click.Context, /, key: str, *, as_json: bool) -> None:
     """Show how much the guests used destinations outside.
 
-    The gateways of CLUSTER count connections and bytes, and report once a minute.
+    The gateways of CLUSTER count connections and bytes, and report once a minute. If destinations have names, the
+    gateways report their addresses too.
 
     Example: virtcloud access outside demo
     """
     views = open_client(context).sbf.destination_uses(key)
     printing.print_list(COLUMNS, views, _row, "no gateway reported a destination", as_json=as_json)
+    named = [(view, name) for view in views for name in view.names]
+    if named and not as_json:
+        click.echo()
+        printing.print_table(NAME_COLUMNS, [_name_row(view, name) for view, name in named], "")
+
+
+def _name_row(view: DestinationUseView, name: ResolvedName) -> tuple[object, ...]:
+    addresses = ", ".join(map(str, name.addresses))
+    return (view.destination, view.gateway, name.fqdn, addresses or "none", name.error)
 
 
 def _row(view: DestinationUseView) -> tuple[object, ...]:

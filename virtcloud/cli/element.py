@@ -58,6 +58,8 @@ def show_(context: click.Context, name: str, as_json: bool) -> None:
         click.echo(f"\n{_format_unsaved(view)}: a restart would restore an older configuration")
     if view.trouble:
         click.echo(f"\ntrouble: {view.trouble}")
+    for notice in view.notices:
+        click.echo(f"\nnotice: {notice}")
     if view.read_at is not None:
         connection = "" if view.reachable else "; it is unreachable and may have restarted"
         click.echo(f"\nread at {printing.format_time(view.read_at)}{connection}")

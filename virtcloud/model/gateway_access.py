@@ -6,12 +6,12 @@ destinations that its guests need. Nothing else outside the network is reachable
 
 from datetime import datetime
 from enum import StrEnum
-from ipaddress import ip_network
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Annotated, Final, Self
 
 from pydantic import Field, IPvAnyAddress, model_validator
 
-from virtcloud.model.document import OMIT_NONE, Document
+from virtcloud.model.document import OMIT_EMPTY, OMIT_NONE, Document
 from virtcloud.model.errors import BadInput
 from virtcloud.model.values import Address, Name, PatternText, PortName
 
@@ -23,7 +23,17 @@ GATEWAY_PUBLICATIONS: Final = "gateway-publications"
 """The requirement of segments with ``publications``. An agent that ignores this key would publish none of them."""
 UDP_PUBLICATIONS: Final = "udp-publications"
 """The requirement of segments with publications of UDP ports. An agent that ignores the protocol would publish TCP."""
+GATEWAY_FQDNS: Final = "gateway-fqdns"
+"""The requirement of segments with ``router.named_destinations``. An agent that ignores this key would admit none."""
 LOWEST_PUBLIC_PORT, HIGHEST_PORT = 1024, 65535
+MAX_FQDN: Final = 253
+"""The most characters of an FQDN (RFC 1035)."""
+MAX_FQDNS: Final = 32
+"""The most FQDNs of a destination."""
+PRIVATE_NETWORKS: Final = tuple(
+    map(ip_network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"))
+)
+"""The networks that FQDNs resolve to only with permission (RFC 1918, 6598, 4193)."""
 
 
 class PublishedProtocol(StrEnum):
@@ -51,6 +61,38 @@ class OutsideNetwork(PatternText):
             return super().__new__(cls, str(ip_network(text)))
         except ValueError as error:
             raise BadInput(f"expected {cls.meaning}, got {value!r}") from error
+
+
+class Fqdn(PatternText):
+    """The fully qualified name of a computer outside, such as ``archive.example.org`` (RFC 1123), in lower case."""
+
+    __slots__ = ()
+    pattern = r"([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]([a-z0-9-]{0,61}[a-z0-9])?"
+    meaning = "a fully qualified domain name such as archive.example.org"
+
+    def __new__(cls, value: str) -> Self:
+        """Check ``value`` and return it in lower case, without the dot of the root."""
+        if not isinstance(value, str):
+            return super().__new__(cls, value)
+        text = value.lower().removesuffix(".")
+        if reason := _find_name_fault(text):
+            raise BadInput(f"expected {cls.meaning}, got {value!r}: {reason}")
+        return super().__new__(cls, text)
+
+
+def _find_name_fault(text: str) -> str | None:
+    """Return why a text cannot be an FQDN, if this has a remedy."""
+    if "*" in text:
+        return "a wildcard has no addresses that a gateway could ask for; list each name"
+    if not text.isascii():
+        return "write the name as DNS does, with xn--"
+    if ":" in text or text.rpartition(".")[2].isdecimal():
+        return "addresses belong to `networks`"
+    if len(text) > MAX_FQDN:
+        return f"it has {len(text)} characters, and the most are {MAX_FQDN}"
+    if "." not in text:
+        return "a name without a dot differs from computer to computer"
+    return None
 
 
 class ServicePort(PatternText):
@@ -84,15 +126,38 @@ class PortRange(PatternText):
 
 
 class Destination(Document):
-    """Services outside that clusters may request by name."""
+    """Services outside that clusters may request by name: computers in ``networks`` or with names in ``fqdns``."""
 
     name: Name
-    networks: Annotated[tuple[OutsideNetwork, ...], Field(min_length=1, max_length=256)]
+    networks: Annotated[tuple[OutsideNetwork, ...], Field(max_length=256)] = ()
     """The networks of the services' computers."""
+    fqdns: Annotated[tuple[Fqdn, ...], Field(max_length=MAX_FQDNS), OMIT_EMPTY] = ()
+    """The names of the services' computers. Gateways resolve them again and again."""
+    private_networks: Annotated[tuple[OutsideNetwork, ...], Field(max_length=64), OMIT_EMPTY] = ()
+    """The private networks in which computers with these names may be. Other private addresses are ignored."""
     ports: Annotated[tuple[ServicePort, ...], Field(min_length=1, max_length=64)]
     """The ports of the services."""
     description: str = ""
     """A text for users."""
+
+    @model_validator(mode="after")
+    def _check_computers(self) -> Self:
+        if not (self.networks or self.fqdns):
+            raise BadInput("expected `networks` or `fqdns`, got none")
+        if self.private_networks and not self.fqdns:
+            raise BadInput("expected `fqdns` with `private_networks`, got none", ("private_networks",))
+        for text in self.private_networks:
+            if not _is_private(ip_network(text)):
+                known = ", ".join(map(str, PRIVATE_NETWORKS))
+                raise BadInput(f"expected a network in {known}, got {text}", ("private_networks",))
+        return self
+
+
+def _is_private(network: IPv4Network | IPv6Network) -> bool:
+    return any(
+        network.version == private.version and network.subnet_of(private)  # type: ignore[arg-type] # same version
+        for private in PRIVATE_NETWORKS
+    )
 
 
 class OutsideLink(Document):
@@ -143,4 +208,11 @@ class GatewayRouter(Document):
     link: OutsideLink
     """The gateway's link to the outside."""
     destinations: tuple[Destination, ...] = ()
-    """The destinations that guests may reach."""
+    """The destinations without FQDNs that guests may reach."""
+    named_destinations: Annotated[tuple[Destination, ...], OMIT_EMPTY] = ()
+    """The destinations with FQDNs that guests may reach. Agents that do not know FQDNs ignore this key."""
+
+    @property
+    def every_destination(self) -> tuple[Destination, ...]:
+        """The destinations that guests may reach."""
+        return (*self.destinations, *self.named_destinations)

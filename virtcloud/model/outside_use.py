@@ -1,15 +1,30 @@
 """The use of destinations outside: counters of gateways, and their sums as SBF shows them."""
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Final
 
-from pydantic import Field
+from pydantic import Field, IPvAnyAddress
 
-from virtcloud.model.document import Document
+from virtcloud.model.document import OMIT_EMPTY, OMIT_NONE, Document
+from virtcloud.model.gateway_access import MAX_FQDNS, Fqdn
 from virtcloud.model.values import Name
+from virtcloud.model.views import ElementMessage
 from virtcloud.model.vpn import ByteCount
 
 MAX_USES = 100_000
+MAX_NAME_ADDRESSES: Final = 64
+"""The most addresses of an FQDN that a gateway admits."""
+MAX_ERROR: Final = 300
+
+
+class ResolvedName(Document):
+    """An FQDN of a destination, as a gateway resolved it."""
+
+    fqdn: Fqdn
+    addresses: Annotated[tuple[IPvAnyAddress, ...], Field(max_length=MAX_NAME_ADDRESSES)] = ()
+    """The addresses to which guests may open connections."""
+    error: Annotated[ElementMessage | None, Field(max_length=MAX_ERROR), OMIT_NONE] = None
+    """Why the gateway does not admit all addresses, or has no present answer; null: no error."""
 
 
 class DestinationUse(Document):
@@ -24,6 +39,8 @@ class DestinationUse(Document):
     """Bytes of packets from guests in open connections."""
     received_bytes: ByteCount = 0
     """Bytes of packets to guests in open connections."""
+    names: Annotated[tuple[ResolvedName, ...], Field(max_length=MAX_FQDNS), OMIT_EMPTY] = ()
+    """The FQDNs of the destination."""
 
 
 class OutsideReport(Document):
@@ -48,3 +65,5 @@ class DestinationUseView(Document):
     """When the gateway reported the destination first."""
     reported_at: datetime
     """When the gateway reported the destination last."""
+    names: Annotated[tuple[ResolvedName, ...], OMIT_EMPTY] = ()
+    """The FQDNs of the destination, as the gateway resolved them at last."""

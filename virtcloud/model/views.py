@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field
 
 from virtcloud.model.cluster import ClusterSpec, ClusterState
-from virtcloud.model.document import OMIT_NONE, Document
+from virtcloud.model.document import OMIT_EMPTY, OMIT_NONE, Document
 from virtcloud.model.edge import Circuit
 from virtcloud.model.element import ElementKind
 from virtcloud.model.errors import CONTROL_CHARACTERS, printable
@@ -152,6 +152,8 @@ class ElementView(Document):
     """The time from which the running configuration may differ from the startup configuration."""
     capacity: HostCapacity | None = None
     """The capacity of a host; null until its agent has reported the capacity."""
+    notices: Annotated[tuple[str, ...], OMIT_EMPTY] = ()
+    """Faults that do not prevent the wanted state, such as names that a gateway cannot resolve. Lists omit them."""
 
 
 class Pool(Document):

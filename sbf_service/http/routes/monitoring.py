@@ -154,6 +154,9 @@ def metric_families(counts: InstallationCounts) -> Iterator[Metric]:
     ):
         samples = [(labels, getattr(count, attribute)) for labels, count in counts.elements.items()]
         yield _gauge(name, help_, ("site", "kind"), samples)
+    failing = "FQDNs of destinations outside that the gateway cannot resolve, or whose addresses it does not admit."
+    names = [((gateway,), count) for gateway, count in counts.failing_names.items()]
+    yield _gauge("outside_names_failing", failing, ("gateway",), names)
     oldest = "Age in seconds of the oldest change that an element has not confirmed for a cluster; 0 without one."
     yield _gauge("oldest_unconfirmed_change_seconds", oldest, (), [((), counts.oldest_change_s)])
 

@@ -28,7 +28,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     installation.close()
 
 
-def report(world: World, connections: int, sent: int = 0, gateway: str = "brno-gw", **changes: str) -> int:
+def report(world: World, connections: int, sent: int = 0, gateway: str = "brno-gw", **changes: object) -> int:
     """Report the counters of a destination. Return the status of the answer."""
     use = {"network": world.view("demo").id, "destination": "web", "connections": connections, "sent_bytes": sent}
     return ask(world, "PUT", f"/v1/elements/{gateway}/outside", {"uses": [use | changes]}).status_code
@@ -86,6 +86,36 @@ def test_metrics_count_each_gateway_and_destination(world: World) -> None:
     metrics = ask(world, "GET", "/metrics").text
     assert 'virtcloud_outside_connections_total{destination="web",gateway="brno-gw"} 5.0' in metrics
     assert 'virtcloud_outside_bytes_total{destination="web",direction="sent",gateway="brno-gw"} 1500.0' in metrics
+
+
+def report_name(world: World, error: str | None) -> int:
+    name: dict[str, Any] = {"fqdn": "web.example.org", "addresses": ["192.0.2.10", "2001:db8::10"]}
+    return report(world, 1, names=[name if error is None else name | {"error": error}])
+
+
+def test_the_owner_sees_how_names_were_resolved(world: World) -> None:
+    assert report_name(world, "no answer\x1b[2J") == 204
+    (view,) = ask(world, "GET", PATH, token=world.token(Role.USER, "alice")).json()
+    addresses = ["192.0.2.10", "2001:db8::10"]
+    assert view["names"] == [{"fqdn": "web.example.org", "addresses": addresses, "error": "no answer\ufffd[2J"}]
+
+
+def test_a_name_without_answer_is_a_notice_of_the_gateway(world: World) -> None:
+    """The gateway has its wanted state, and the cluster is active. The next report removes the notice."""
+    report_name(world, "no answer")
+    view = world.element("brno-gw")
+    metrics = ask(world, "GET", "/metrics").text
+    report_name(world, None)
+    assert (view.notices, view.trouble) == (("web.example.org: no answer",), None)
+    assert world.view("demo").state == "active"
+    assert 'virtcloud_outside_names_failing{gateway="brno-gw"} 1.0' in metrics
+    assert world.element("brno-gw").notices == ()
+
+
+def test_a_gateway_that_no_longer_resolves_a_name_has_no_notice(world: World) -> None:
+    report_name(world, "no answer")
+    assert ask(world, "PUT", "/v1/elements/brno-gw/outside", {"uses": []}).status_code == 204
+    assert world.element("brno-gw").notices == ()
 
 
 def test_the_sums_end_with_the_cluster(world: World) -> None:

@@ -9,13 +9,14 @@ from sbf_fakes.vpn_world import furnish, gateway, topology_with_gateways
 from sbf_fakes.world import World, make_world, spec
 
 from virtcloud.model.errors import BadInput, GuestTaken, NoGateway, NotFound
-from virtcloud.model.gateway_access import GATEWAY_ROUTER
+from virtcloud.model.gateway_access import GATEWAY_FQDNS, GATEWAY_ROUTER
 from virtcloud.model.topology import Topology
 from virtcloud.model.wanted import Segment
 
 LINK = {"interface": "outside0"}
 WEB = {"name": "web", "networks": ["192.0.2.0/24"], "ports": ["tcp/443"]}
 ARCHIVE = {"name": "archive", "networks": ["198.51.100.0/24"], "ports": ["tcp/22"]}
+NAMED = {"name": "data", "fqdns": ["Data.Example.org."], "ports": ["tcp/443"]}
 
 
 def make_topology(*destinations: dict[str, object]) -> Topology:
@@ -118,6 +119,22 @@ def test_an_agent_that_ignores_routers_is_warned(world: World) -> None:
     put(world, outside=["web"])
     assert GATEWAY_ROUTER in segment(world).requires
     assert GATEWAY_ROUTER not in segment(world, "brno-gw2").requires
+
+
+def test_destinations_with_names_need_an_agent_that_resolves_them(world: World) -> None:
+    """An older agent ignores the key of these destinations, and refuses only this segment."""
+    world.put_topology(make_topology(WEB, NAMED))
+    put(world, outside=["web", "data"])
+    router = segment(world).router
+    assert router is not None
+    assert [one.name for one in router.destinations] == ["web"]
+    assert [one.fqdns for one in router.named_destinations] == [("data.example.org",)]
+    assert segment(world).requires[-2:] == (GATEWAY_ROUTER, GATEWAY_FQDNS)
+
+
+def test_destinations_without_names_need_no_newer_agent(world: World) -> None:
+    put(world, outside=["web"])
+    assert GATEWAY_FQDNS not in segment(world).requires
 
 
 def test_another_gateway_replaces_a_dead_router(world: World) -> None:

@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -20,7 +21,13 @@ from typing import Any, Final, Protocol
 from virtcloud.agent import log
 from virtcloud.agent.files import refuse_os_errors
 from virtcloud.agent.gateway import namespace_program
-from virtcloud.agent.gateway.namespace_config import PORT, SYSCTLS, derive_gateway_mac, make_namespace_config
+from virtcloud.agent.gateway.namespace_config import (
+    PORT,
+    SYSCTLS,
+    derive_gateway_mac,
+    make_namespace_config,
+    make_routing,
+)
 from virtcloud.agent.gateway.namespace_difference import (
     BuildNamespace,
     NamespaceStep,
@@ -28,7 +35,7 @@ from virtcloud.agent.gateway.namespace_difference import (
     find_gateway_ports,
     find_links,
 )
-from virtcloud.agent.gateway.outside_links import OUTSIDE, find_link_addresses, has_link
+from virtcloud.agent.gateway.outside_links import OUTSIDE, ListAdmitted, admit_none, find_link_addresses, has_link
 from virtcloud.agent.host_services.server_processes import PACKAGE_ROOT
 from virtcloud.agent.network import names
 from virtcloud.agent.network.interfaces import KernelInterface
@@ -69,10 +76,13 @@ class NamespaceKernel(Protocol):
 class ClusterNamespaces:
     """The namespaces of all networks of this gateway. All operations are idempotent."""
 
-    def __init__(self, kernel: NamespaceKernel, folder: Path) -> None:
+    def __init__(self, kernel: NamespaceKernel, folder: Path, list_admitted: ListAdmitted = admit_none) -> None:
         """Bind namespaces to files in ``folder``, which is created with the first namespace."""
         self._kernel = kernel
         self._folder = folder
+        self._list_admitted = list_admitted
+        self._sets_lock = threading.Lock()
+        """Held from the moment when the addresses of FQDNs are read until they are in the namespaces."""
 
     @contextmanager
     def open_namespace(self, cluster: str) -> Iterator[int]:
@@ -124,13 +134,33 @@ class ClusterNamespaces:
             inside = state.get("interfaces", {})
             port = self._ensure_port(segment, bridge, interfaces, descriptor, is_inside=PORT in inside)
             self._ensure_link(segment, interfaces, descriptor, is_inside=OUTSIDE in inside)
-            specification = make_namespace_config(segment).as_specification()
-            (answer,) = _run_program([{**specification, "descriptor": descriptor, "mtu": bridge.mtu}])
+            with self._sets_lock:
+                specification = make_namespace_config(segment, self._list_admitted).as_specification()
+                (answer,) = _run_program([{**specification, "descriptor": descriptor, "mtu": bridge.mtu}])
             if "error" in answer:
                 raise Refused(f"cannot configure the network namespace of cluster {segment.key}: {answer['error']}")
             if "connections" in answer:
                 log.warning("published_connections_not_removed", cluster=segment.id, error=answer["connections"])
             self._kernel.change(port, up=True)
+
+    def correct_sets(self, segments: Sequence[Segment]) -> None:
+        """Change the addresses of FQDNs in the namespaces of these networks, where they differ. Thread-safe.
+
+        Raise Refused if the program fails. An error of one namespace is logged; a network without namespace is skipped.
+        """
+        named = [segment for segment in segments if segment.router is not None and segment.router.named_destinations]
+        with ExitStack() as stack, self._sets_lock:
+            requests = {}
+            for segment in named:
+                with suppress(NotFound):
+                    descriptor = stack.enter_context(self.open_namespace(segment.id))
+                    sets = make_routing(segment, self._list_admitted).address_sets
+                    listed = {name: [one.version, sorted(one.addresses)] for name, one in sets.items()}
+                    requests[segment.key] = {"descriptor": descriptor, "sets": listed}
+            answers = _run_program(list(requests.values())) if requests else []
+        for key, answer in zip(requests, answers, strict=True):
+            if "error" in answer:
+                log.warning("addresses_not_applied", cluster=key, error=answer["error"])
 
     def ensure_no_namespace(self, cluster: str) -> None:
         """Remove a network's namespace and its port. An absent namespace is success."""

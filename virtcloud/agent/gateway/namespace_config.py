@@ -22,10 +22,13 @@ from virtcloud.agent.gateway.outside_links import (
     LINKS6,
     NEIGHBOURS,
     OUTSIDE,
+    ListAdmitted,
+    admit_none,
     find_link_addresses,
     has_link,
     list_published_translations,
     make_inner_rules,
+    make_sets,
 )
 from virtcloud.agent.network.owned_tables import OwnedChain, OwnedTable
 from virtcloud.model.values import Mac
@@ -86,7 +89,7 @@ class NamespaceConfig:
         }
 
 
-def make_namespace_config(segment: Segment) -> NamespaceConfig:
+def make_namespace_config(segment: Segment, list_admitted: ListAdmitted = admit_none) -> NamespaceConfig:
     """Return the configuration of a gateway's namespace in a network."""
     own = (*segment.gateway_addresses, *(segment.router.addresses if segment.router else ()))
     if not has_link(segment):
@@ -95,7 +98,7 @@ def make_namespace_config(segment: Segment) -> NamespaceConfig:
     return NamespaceConfig(
         {DEVICE: own, OUTSIDE: link.namespace},
         _make_sysctls("1"),
-        (_make_filter(segment, _list_routed(own)), _make_routing(segment, own)),
+        (_make_filter(segment, _list_routed(own)), make_routing(segment, list_admitted)),
         tuple(address.partition("/")[0] for address in link.gateway),
         tuple(sorted(list_published_translations((segment,)))),
     )
@@ -140,8 +143,9 @@ def _list_routed(own: tuple[str, ...]) -> tuple[str, ...]:
     )
 
 
-def _make_routing(segment: Segment, own: tuple[str, ...]) -> OwnedTable:
+def make_routing(segment: Segment, list_admitted: ListAdmitted = admit_none) -> OwnedTable:
     """Return the filter of forwarded packets, and the translation of their source addresses."""
+    own = (*segment.gateway_addresses, *(segment.router.addresses if segment.router else ()))
     rules = make_inner_rules(segment, DEVICE)
     addresses = [ip_interface(text).ip for text in own]
     local = (
@@ -162,4 +166,5 @@ def _make_routing(segment: Segment, own: tuple[str, ...]) -> OwnedTable:
             "prerouting": OwnedChain(rules.prerouting, "nat hook prerouting priority -100; policy accept"),
             "postrouting": OwnedChain(rules.postrouting, "nat hook postrouting priority 100; policy accept"),
         },
+        address_sets=make_sets((segment,), list_admitted),
     )

@@ -1,9 +1,9 @@
 """Reads and configures network namespaces of a gateway. The agent runs `main` as a child process.
 
 The program enters each namespace in turn, so that no thread of the agent ever leaves the host's namespace. It uses only
-the standard library (``python -I -S``). The input is a JSON array. Each element names an open namespace and is either a
-reading or, with ``tables``, a configuration. The output is a JSON array with one answer for each element: the state of
-the namespace, or an error.
+the standard library (``python -I -S``). The input is a JSON array. Each element names an open namespace and is a
+reading or, with ``tables``, a configuration or, with ``sets``, a correction of sets of addresses. The output is a JSON
+array with one answer for each element: the state of the namespace, or an error.
 """
 
 import ctypes
@@ -21,6 +21,7 @@ from typing import Any
 
 from virtcloud.agent.gateway.connection_table import Translation, remove_ended_connections
 from virtcloud.agent.host_services.server_isolation import CLONE_NEWNET, call
+from virtcloud.agent.network.owned_tables import OwnedSet, OwnedTable
 
 SYSCTL = Path("/proc/sys/net")
 SEARCH_PATH = "/usr/sbin:/sbin:/usr/bin:/bin"
@@ -44,6 +45,9 @@ def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
         if "tables" in request:
             _configure(request)
             return _remove_connections(request)
+        if "sets" in request:
+            _correct_sets(request["sets"])
+            return {}
         return _read(request["sysctls"])
     except OSError as error:
         return {"error": str(error)}
@@ -98,6 +102,15 @@ def _replace_table(removal: str, commands: str) -> None:
             raise OSError(
                 f"{error} (the kernel needs nftables for the family {family}, and NAT for routers)"
             ) from error
+
+
+def _correct_sets(wanted: Mapping[str, Any]) -> None:
+    """Change the sets of the table for routers where they differ. Without this table, change nothing."""
+    sets = {name: OwnedSet(version, frozenset(addresses)) for name, (version, addresses) in wanted.items()}
+    listing = _read_table("inet")
+    commands = OwnedTable(*TABLES["inet"].split(), {}, address_sets=sets).render_set_changes(listing) if listing else ""
+    if commands:
+        _run_nft(commands)
 
 
 def _route_command(action: str, router: str) -> str:

@@ -13,14 +13,15 @@ other clusters, link-local addresses  the chain ``forward`` drops them before it
 anything else                         the chain ``forward`` accepts only the destinations that the cluster requested
 ====================================  ================================================================================
 
-From outside, only answers reach a cluster, and packets to published ports (`published_ports`). Each new connection is a
-line in the kernel's log. Each network has counters of connections, and of bytes in both directions, for each
-destination.
+A destination with FQDNs has a set of addresses for each IP version, which `fqdn_addresses` changes without a change of
+rules. From outside, only answers reach a cluster, and packets to published ports (`published_ports`). Each new
+connection is a line in the kernel's log. Each network has counters of connections, and of bytes in both directions, for
+each destination.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Interface, IPv6Interface, ip_network
+from ipaddress import IPv4Interface, IPv6Interface, ip_address, ip_network
 from typing import Final
 
 from virtcloud.agent.gateway.connection_table import Translation
@@ -33,7 +34,7 @@ from virtcloud.agent.gateway.published_ports import (
     list_translations,
     make_outer_chains,
 )
-from virtcloud.agent.network.owned_tables import OwnedChain, OwnedTable
+from virtcloud.agent.network.owned_tables import OwnedChain, OwnedSet, OwnedTable
 from virtcloud.model.gateway_access import Destination, GatewayRouter, OutsideLink
 from virtcloud.model.values import PortName
 from virtcloud.model.wanted import Segment
@@ -57,6 +58,13 @@ CONNECTIONS, CONNECTIONS_PER_S = 8192, 500
 connections, which all networks share.
 """
 _IPV4: Final = 4
+ListAdmitted = Callable[[Destination], Iterable[str]]
+"""A function that returns the addresses of a destination's FQDNs."""
+
+
+def admit_none(_destination: Destination) -> Iterable[str]:
+    """Return no addresses, for the comparison of tables without their addresses."""
+    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +85,7 @@ def find_link_addresses(vlan: int) -> LinkAddresses:
 
 def has_link(segment: Segment) -> bool:
     """Return whether a network has a link to the outside: for destinations, or for guests that are published."""
-    return bool(segment.publications) or (segment.router is not None and bool(segment.router.destinations))
+    return bool(segment.publications) or (segment.router is not None and bool(segment.router.every_destination))
 
 
 def list_published_translations(segments: Iterable[Segment]) -> frozenset[Translation]:
@@ -101,7 +109,7 @@ def list_destination_rules(router: GatewayRouter, prefix: str, suffix: str, side
 
     With the ``side`` "s", the rules match packets from the destinations.
     """
-    for destination in router.destinations:
+    for destination in router.every_destination:
         for match in _match_networks(destination, side):
             for protocol in ("tcp", "udp"):
                 ports = ", ".join(port.partition("/")[2] for port in destination.ports if port.startswith(protocol))
@@ -116,9 +124,25 @@ def _match_networks(destination: Destination, side: str) -> Iterator[str]:
         texts = ", ".join(str(network) for network in networks if network.version == version)
         if texts:
             yield f"{family} {side}addr {{ {texts} }}"
+        if destination.fqdns:  # packets are counted once, also if an address is in both
+            others = f" {family} {side}addr != {{ {texts} }}" if texts else ""
+            yield f"{family} {side}addr @fqdns{version}.{destination.name}{others}"
 
 
-def make_outside_table(segments: Sequence[Segment]) -> OwnedTable | None:
+def make_sets(segments: Iterable[Segment], list_admitted: ListAdmitted) -> dict[str, OwnedSet]:
+    """Return the sets of addresses of the destinations with FQDNs. All networks of a gateway share its destinations."""
+    routers = [segment.router for segment in segments if segment.router is not None]
+    destinations = {one.name: one for router in routers for one in router.named_destinations}
+    return {
+        f"fqdns{version}.{name}": OwnedSet(
+            version, frozenset(text for text in list_admitted(one) if ip_address(text).version == version)
+        )
+        for name, one in destinations.items()
+        for version in (4, 6)
+    }
+
+
+def make_outside_table(segments: Sequence[Segment], list_admitted: ListAdmitted = admit_none) -> OwnedTable | None:
     """Return the packet filter between a gateway's links and its other interfaces, or None without a link."""
     linked = [segment for segment in segments if has_link(segment)]
     if not linked:
@@ -152,6 +176,7 @@ def make_outside_table(segments: Sequence[Segment]) -> OwnedTable | None:
             ),
         },
         tuple(name for segment in linked for name in _list_counters(segment)),
+        address_sets=make_sets(linked, list_admitted),
     )
 
 
@@ -212,7 +237,7 @@ def _make_counting_chains(linked: Iterable[Segment]) -> dict[str, OwnedChain]:
 
 def _list_counters(segment: Segment) -> Iterator[str]:
     yield from list_counters(segment)
-    for destination in segment.router.destinations if segment.router else ():
+    for destination in segment.router.every_destination if segment.router else ():
         for name in ("connections", *DIRECTIONS):
             yield f"{name}.{segment.id}.{destination.name}"
 

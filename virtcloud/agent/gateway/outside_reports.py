@@ -1,4 +1,4 @@
-"""Reports of a gateway's counters for destinations outside to SBF, at the start of the agent and once a minute."""
+"""Reports of a gateway's counters for destinations outside to SBF, at the start of the agent, once a minute, and if names changed."""
 
 import threading
 from collections import defaultdict
@@ -56,7 +56,8 @@ class DestinationUseReporter:
         self._sbf = sbf
         self._read = read
         self._interval_s = interval_s
-        self._stopping = threading.Event()
+        self._stopping = False
+        self._woken = threading.Event()
         self._reported: tuple[DestinationUse, ...] = ()
 
     def start(self, start: StartSupervisedThread) -> None:
@@ -65,7 +66,12 @@ class DestinationUseReporter:
 
     def stop(self) -> None:
         """Request the end of the thread."""
-        self._stopping.set()
+        self._stopping = True
+        self._woken.set()
+
+    def notice_change(self) -> None:
+        """Report soon, because the names of destinations changed. Any thread may call this method."""
+        self._woken.set()
 
     def report(self) -> None:
         """Report the counters if they differ from the last report. Log an error; the next report has all counts."""
@@ -80,8 +86,8 @@ class DestinationUseReporter:
         self._reported = uses
 
     def _run(self, progress: ReportProgress) -> None:
-        is_stopping = False
-        while not is_stopping:
+        while not self._stopping:
+            self._woken.clear()
             self.report()
             progress()
-            is_stopping = self._stopping.wait(self._interval_s)
+            self._woken.wait(self._interval_s)

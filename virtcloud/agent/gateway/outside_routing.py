@@ -8,11 +8,13 @@ from typing import Final, Protocol
 
 from virtcloud.agent import log
 from virtcloud.agent.gateway.connection_table import remove_ended_connections
+from virtcloud.agent.gateway.fqdn_addresses import FqdnAddresses
 from virtcloud.agent.gateway.outside_difference import ObservedOutside
 from virtcloud.agent.gateway.outside_links import (
     LINKS4,
     LINKS6,
     TABLE,
+    admit_none,
     list_outside_interfaces,
     list_published_translations,
     make_outside_table,
@@ -42,14 +44,17 @@ class ForwardingKernel(Protocol):
 class OutsideRouting:
     """The packet filter of the routers of all networks. All operations are idempotent."""
 
-    def __init__(self, kernel: ForwardingKernel) -> None:
-        """Change interfaces of ``kernel``."""
+    def __init__(self, kernel: ForwardingKernel, fqdns: FqdnAddresses | None = None) -> None:
+        """Change interfaces of ``kernel``. Without ``fqdns``, no name has an address."""
         self._kernel = kernel
+        self._fqdns = fqdns
+        self._list_admitted = fqdns.list_admitted if fqdns is not None else admit_none
         self._tables = KernelTables()
         self._lock = threading.Lock()
-        self._wanted: OwnedTable | None = None
-        """The table of the latest wanted document."""
         self._segments: tuple[Segment, ...] = ()
+        """The networks of the latest wanted document."""
+        self._wanted: OwnedTable | None = None
+        """The table of these networks."""
 
     def read(self, interfaces: Iterable[KernelInterface]) -> ObservedOutside:
         """Return the table and, if it exists, which of the gateway's interfaces forward packets."""
@@ -60,12 +65,36 @@ class OutsideRouting:
 
     def read_uses(self) -> tuple[DestinationUse, ...]:
         """Return the counters of all networks and destinations. Any thread may call this method."""
-        return parse_uses(self._tables.read(*TABLE))
+        with self._lock:
+            listed = [(segment.id, segment.router) for segment in self._segments if segment.router is not None]
+        named = {(network, one.name): one for network, router in listed for one in router.named_destinations}
+        return tuple(
+            use.model_copy(update={"names": self._fqdns.describe(named[use.network, use.destination])})
+            if self._fqdns is not None and (use.network, use.destination) in named
+            else use
+            for use in parse_uses(self._tables.read(*TABLE))
+        )
 
     def receive(self, segments: Sequence[Segment]) -> None:
-        """Record the networks of a wanted document, for `restore`. Change nothing."""
+        """Record the networks of a wanted document, for `restore`, and request their FQDNs. Change nothing."""
+        if self._fqdns is not None:
+            routers = [segment.router for segment in segments if segment.router is not None]
+            destinations = [(router.link.interface, one) for router in routers for one in router.named_destinations]
+            self._fqdns.request({fqdn: interface for interface, one in destinations for fqdn in one.fqdns})
         with self._lock:
-            self._wanted, self._segments = make_outside_table(segments), tuple(segments)
+            self._segments = tuple(segments)
+            self._wanted = make_outside_table(segments, self._list_admitted)
+
+    def correct_sets(self) -> tuple[Segment, ...]:
+        """Change the addresses of FQDNs where they differ. Any thread may call this method. Return the networks.
+
+        Raise Refused if the kernel refuses a change.
+        """
+        with self._lock:
+            self._wanted = make_outside_table(self._segments, self._list_admitted)
+            if self._wanted is not None:
+                self._tables.correct_sets(self._wanted)
+            return self._segments
 
     def restore(self) -> None:
         """Replace the packet filter if it differs from the latest wanted document. Any thread may call this method.
@@ -80,6 +109,8 @@ class OutsideRouting:
                 self._tables.replace(self._wanted)
                 _remove_ended_connections(self._segments)
                 log.warning("packet_filter_restored", faults=", ".join(faults))
+            elif self._tables.correct_sets(self._wanted):
+                log.warning("packet_filter_restored", faults="the addresses of FQDNs were changed")
 
     def ensure(self, segments: tuple[Segment, ...]) -> None:
         """Replace the packet filter. Then forward the packets of the interfaces towards the outside.
@@ -88,7 +119,8 @@ class OutsideRouting:
         setting of the gateway.
         """
         with self._lock:
-            self._wanted, self._segments = make_outside_table(segments), segments
+            self._segments = tuple(segments)
+            self._wanted = make_outside_table(segments, self._list_admitted)
             if self._wanted is None:
                 self._tables.remove(*TABLE)
             else:
@@ -101,7 +133,7 @@ class OutsideRouting:
             if self._kernel.read_forwarding(name) is None:
                 raise Refused(f"the interface {name}, named by `outside` of this gateway in the topology, is missing")
             self._kernel.enable_forwarding(name)
-        destinations = [destination for router in routers for destination in router.destinations]
+        destinations = [destination for router in routers for destination in router.every_destination]
         needs6 = any(ip_network(text).version == _IPV6 for one in destinations for text in one.networks)
         needs6 |= any(one.address.version == _IPV6 for segment in segments for one in segment.publications)
         if needs6 and FORWARDING6.exists() and FORWARDING6.read_text().strip() == "0":

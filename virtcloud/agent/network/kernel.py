@@ -24,6 +24,7 @@ MESSAGES_IN_MEMORY = 20
 _UP = 1
 _SIOCGIFMTU, _SIOCSIFMTU = 0x8921, 0x8922  # linux/sockios.h
 _MTU_REQUEST = struct.Struct("16si20x")  # struct ifreq of netdevice(7)
+_UNICAST = 1  # RTN_UNICAST, linux/rtnetlink.h
 _FILTERS = ("br_nf_call_iptables", "br_nf_call_ip6tables", "br_nf_call_arptables")
 
 
@@ -171,6 +172,18 @@ class NetlinkKernel:
         """Return whether IPv4 packets that arrive at an interface are forwarded. Return None without the interface."""
         path = _sysctl_path(name, FORWARDING)
         return path.read_text().strip() == "1" if path.exists() else None
+
+    def find_exit(self, address: str) -> str | None:
+        """Return the interface by which packets to an address would leave this host. Return None without a route.
+
+        Return "" for an address of this host, and for broadcast addresses.
+        """
+        try:
+            (message,) = tuple(self._socket.route("get", dst=address))
+            is_other = message["type"] == _UNICAST
+            return socket.if_indextoname(_Attributes(message)["RTA_OIF"]) if is_other else ""
+        except (NetlinkError, OSError):  # no route, a route that forbids the address, or a former interface
+            return None
 
     def disable_host_ip(self, index: int, name: str) -> None:
         """Stop the host's IP stack from using an interface.

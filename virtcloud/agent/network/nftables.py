@@ -67,6 +67,17 @@ class KernelTables:
         except Refused:
             _run(table.render_removal() + table.render())
 
+    def correct_sets(self, table: OwnedTable) -> bool:
+        """Change the addresses of a table's sets, in one transaction. Return whether there was a difference.
+
+        Without the table, change nothing. Raise Refused if the kernel refuses the change.
+        """
+        listing = self.read(table.family, table.name) if table.address_sets else None
+        commands = table.render_set_changes(listing) if listing is not None else ""
+        if commands:
+            _run(commands)
+        return bool(commands)
+
     def remove(self, family: str, name: str) -> None:
         """Delete a table. An absent table is success."""
         if self.read(family, name) is not None:

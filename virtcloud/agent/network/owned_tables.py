@@ -1,12 +1,14 @@
 """PURE. Tables of nftables that the agent owns: their commands, and the differences of a listed table.
 
 Each rule has a comment with a digest of its text, by which the agent recognizes the rules of its version. A table is
-replaced in one transaction. Named counters keep their values, because `flush table` removes only rules (nft(8)).
+replaced in one transaction. Named counters keep their values, because `flush table` removes only rules (nft(8)). Sets
+of addresses change without a change of rules.
 """
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
+from ipaddress import ip_address
 from typing import Any
 
 NO_TABLE = "the table is missing"
@@ -21,30 +23,66 @@ class OwnedChain:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnedSet:
+    """A set of addresses of one IP version, for rules that compare with ``@NAME``."""
+
+    version: int
+    addresses: frozenset[str] = frozenset()
+
+    @property
+    def kind(self) -> str:
+        """The type of the set's elements."""
+        return f"ipv{self.version}_addr"
+
+
+@dataclass(frozen=True, slots=True)
 class OwnedTable:
-    """A table with its chains by name, the names of its counters, and the declarations of its sets."""
+    """A table with its chains by name, the names of its counters, the declarations of its sets, and address sets."""
 
     family: str
     name: str
     chains: Mapping[str, OwnedChain]
     counters: tuple[str, ...] = field(default=())
     sets: tuple[str, ...] = field(default=())
+    address_sets: Mapping[str, OwnedSet] = field(default_factory=dict)
+    """Sets whose addresses the agent changes, by name. A table has either these or ``sets``, which rules change."""
 
     def render(self, listing: Mapping[str, Any] | None = None) -> str:
-        """Return commands that replace the rules of the table in one transaction, and keep its counters.
+        """Return commands that replace the rules and sets of the table in one transaction, and keep its counters.
 
-        Chains and counters of ``listing`` (as in `find_faults`) that are not wanted are deleted.
+        Chains, counters and sets of ``listing`` (as in `find_faults`) that are not wanted are deleted.
         """
         counters = "".join(f" counter {name} {{ }}\n" for name in self.counters)
         sets = "".join(f" {declaration}\n" for declaration in self.sets)
+        sets += "".join(f" set {name} {{ type {one.kind}; }}\n" for name, one in self.address_sets.items())
         hooks = "".join(f" chain {name} {{ {_declare(chain.hook)} }}\n" for name, chain in self.chains.items())
         rules = "".join(_render_chain(name, chain) for name, chain in self.chains.items())
         table = f"table {self.family} {self.name}"
         removals = "".join(self._render_removals(listing)) if listing is not None else ""
-        return f"{table} {{\n{counters}{sets}{hooks}}}\nflush {table}\n{removals}{table} {{\n{rules}}}\n"
+        elements = "".join(
+            f"flush set {self.family} {self.name} {name}\n{self._render_elements(name, one.addresses, 'add')}"
+            for name, one in self.address_sets.items()
+        )
+        return f"{table} {{\n{counters}{sets}{hooks}}}\nflush {table}\n{removals}{table} {{\n{rules}}}\n{elements}"
+
+    def _render_elements(self, name: str, addresses: Iterable[str], action: str) -> str:
+        listed = ", ".join(sorted(addresses))
+        return f"{action} element {self.family} {self.name} {name} {{ {listed} }}\n" if listed else ""
+
+    def render_set_changes(self, listing: Mapping[str, Any]) -> str:
+        """Return commands that add and delete addresses of the sets in ``listing``, or "" if the sets are correct."""
+        found = _list_sets(listing)
+        return "".join(
+            self._render_elements(name, wanted.addresses - found[name].addresses, "add")
+            + self._render_elements(name, found[name].addresses - wanted.addresses, "delete")
+            for name, wanted in self.address_sets.items()
+            if name in found
+        )
 
     def _render_removals(self, listing: Mapping[str, Any]) -> Iterator[str]:
-        wanted: Mapping[str, Container[str]] = {"chain": self.chains, "counter": self.counters}
+        wanted: dict[str, Container[str]] = {"chain": self.chains, "counter": self.counters}
+        if not self.sets:
+            wanted["set"] = self.address_sets
         for item in listing["nftables"]:
             kind, found = next(iter(item.items()))
             if kind in wanted and found["name"] not in wanted[kind]:
@@ -62,6 +100,10 @@ class OwnedTable:
         found = [next(iter(item.items())) for item in listing["nftables"]]
         if any("flags" in one for kind, one in found if kind == "table"):
             yield "the table has flags, for example dormant"
+        present = _list_sets(listing)
+        for name, wanted in self.address_sets.items():
+            if name not in present or present[name].version != wanted.version:
+                yield f"the set {name} is missing or was changed"
         hooks = {one["name"]: _describe_hook(one) for kind, one in found if kind == "chain"}
         for name, chain in self.chains.items():
             observed = [one.get("comment") for kind, one in found if kind == "rule" and one["chain"] == name]
@@ -71,6 +113,20 @@ class OwnedTable:
                 yield f"the hook of chain {name} was changed"
         if extra := hooks.keys() - self.chains.keys():
             yield f"the chains {', '.join(sorted(extra))} are not wanted"
+
+
+def _list_sets(listing: Mapping[str, Any]) -> dict[str, OwnedSet]:
+    """Return the sets of addresses in a listing, without those that the agent did not create."""
+    return {
+        one["name"]: OwnedSet(int(one["type"][3]), frozenset(map(_format_element, one.get("elem", ()))))
+        for one in (item["set"] for item in listing["nftables"] if "set" in item)
+        if str(one["type"]) in {"ipv4_addr", "ipv6_addr"} and "flags" not in one
+    }
+
+
+def _format_element(element: Any) -> str:  # noqa: ANN401 - JSON
+    """Return an address in Python's form. An element with a comment has its address in ``val``."""
+    return str(ip_address(element["elem"]["val"] if isinstance(element, dict) else element))
 
 
 def digest_rule(rule: str) -> str:

@@ -1,0 +1,16 @@
+"""Add the column ``names`` to the uses of destinations outside: FQDNs as gateways resolved them."""
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+from alembic import op
+
+revision: str = "0038"
+down_revision: str | None = "0037"
+branch_labels: str | Sequence[str] | None = None
+depends_on: str | Sequence[str] | None = None
+
+
+def upgrade() -> None:
+    """Apply this step."""
+    op.add_column("outside_uses", sa.Column("names", sa.Text(), nullable=True))

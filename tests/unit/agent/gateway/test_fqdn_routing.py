@@ -1,0 +1,312 @@
+"""Tests of destinations with FQDNs on the real kernel, with a real DNS server: real packets, attacks, and faults.
+
+One gateway has two identical clusters. The destination of the first one is the name ``web.example.org`` at port 8080.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+from mount_namespace import unshare_mounts
+from name_server import NameServer, use_name_server
+from routing_world import ADMINISTRATOR, GATEWAY, SERVER, Run, Surroundings, make_segment, run_gateway
+
+from virtcloud.agent.gateway import fqdn_addresses, fqdn_answers
+from virtcloud.model.outside_use import MAX_NAME_ADDRESSES
+
+NAME = "web.example.org"
+OTHERS = ("192.0.2.11", "192.0.2.12")
+PRIVATE = "10.77.0.1"
+TABLES = {"": "virtcloud_outside", "namespaces/c100": "virtcloud"}
+"""The tables with the addresses of the first cluster's destination, by namespace."""
+
+
+class NamedWorld:
+    """The gateway, and the DNS server that it uses."""
+
+    def __init__(self, world: Surroundings, stack: ExitStack) -> None:
+        self.world = world
+        folder = world.folder / "dns"
+        folder.mkdir()
+        use_name_server(folder)
+        self.dns = NameServer(folder)
+        stack.callback(self.dns.close)
+        stack.enter_context(world.serving("server"))
+        stack.enter_context(world.serving("admin"))
+        stack.enter_context(world.serving(""))
+        addresses = [f"address add {address}/24 dev eth0" for address in OTHERS]
+        world.ip(*addresses, f"address add {PRIVATE}/32 dev eth0", computer="server")
+        world.ip(f"route add {PRIVATE}/32 via {SERVER}")
+
+    def request(self, *, networks: tuple[str, ...] = (), private: tuple[str, ...] = ()) -> None:
+        """Make the name a destination of the first cluster."""
+        self.world.segments = (make_segment(100, networks, (NAME,), private), make_segment(200, ("198.18.0.0/15",)))
+        self.world.outside.receive(self.world.segments)
+
+    def resolve(self, *addresses: str) -> None:
+        """Answer these addresses, and ask the server again."""
+        self.dns.answer({NAME: addresses})
+        self.refresh()
+
+    def refresh(self) -> None:
+        self.world.fqdns.refresh()
+        self.world.correct_sets()
+
+    def start_anew(self, *addresses: str) -> None:
+        """Forget all former answers, and answer these addresses."""
+        self.world.outside.receive(())
+        self.request()
+        self.resolve(*addresses)
+        assert self.world.reconcile() == []
+
+    def fetch(self, *addresses: str) -> list[str]:
+        """Return for each address what the guest received: the gateway's address, or ``none``."""
+        return [self.world.fetch(address) for address in addresses]
+
+    def list_sets(self, namespace: str = "") -> set[str]:
+        """Return the addresses in all sets of a table."""
+        listed = json.loads(self.world.run(namespace, "nft", "--json", "list", "sets", "inet"))["nftables"]
+        sets = [item["set"] for item in listed if "set" in item and item["set"]["table"] == TABLES[namespace]]
+        return {element for one in sets for element in one.get("elem", ())}
+
+    @property
+    def error(self) -> str:
+        """The fault of the name, as the gateway reports it to SBF."""
+        names = [name for use in self.world.outside.read_uses() for name in use.names]
+        return names[0].error or ""
+
+
+Named = Callable[[Callable[[NamedWorld], object]], object]
+
+
+@pytest.fixture(scope="module")
+def named_gateway(unshare: Callable[[], None]) -> Iterator[Named]:
+    """Yield a function that runs code in the namespaces of the gateway."""
+    made: list[NamedWorld] = []
+
+    def enter() -> None:
+        unshare()
+        unshare_mounts()
+
+    def prepare(world: Surroundings, stack: ExitStack) -> None:
+        world.ip("link set lo up")
+        made.append(NamedWorld(world, stack))
+        made[0].request()
+
+    def run_named(run: Run) -> Named:
+        return lambda work: run(lambda _: work(made[0]))
+
+    with run_gateway(enter, prepare) as run:
+        yield run_named(run)
+
+
+@pytest.fixture
+def gateway(named_gateway: Named) -> Named:
+    """Return the function of `named_gateway`, after the name has the address of the server only."""
+    named_gateway(lambda world: world.start_anew(SERVER))
+    return named_gateway
+
+
+def test_a_guest_reaches_the_addresses_of_a_name(gateway: Named) -> None:
+    assert gateway(lambda world: world.fetch(SERVER, *OTHERS)) == [GATEWAY, "none", "none"]
+
+
+def test_another_cluster_does_not_reach_the_name(gateway: Named) -> None:
+    assert gateway(lambda world: world.world.fetch(SERVER, computer="guest200")) == "none"
+
+
+def test_a_new_answer_adds_its_addresses_and_keeps_former_ones(gateway: Named) -> None:
+    def work(world: NamedWorld) -> object:
+        world.resolve(OTHERS[0])
+        return world.fetch(SERVER, *OTHERS)
+
+    assert gateway(work) == [GATEWAY, GATEWAY, "none"]
+
+
+def test_a_former_address_is_removed_after_some_time(gateway: Named, monkeypatch: pytest.MonkeyPatch) -> None:
+    def work(world: NamedWorld) -> object:
+        world.resolve(OTHERS[0])
+        monkeypatch.setattr(fqdn_answers, "KEEP_S", 0)
+        world.refresh()
+        return world.fetch(SERVER, OTHERS[0])
+
+    assert gateway(work) == ["none", GATEWAY]
+
+
+def test_a_new_answer_changes_no_counter(gateway: Named) -> None:
+    def work(world: NamedWorld) -> object:
+        former = world.world.outside.read_uses()[0].connections
+        world.fetch(SERVER)
+        world.resolve(OTHERS[0])
+        world.fetch(OTHERS[0])
+        return world.world.outside.read_uses()[0].connections - former
+
+    assert gateway(work) == 2
+
+
+def test_an_address_in_a_network_is_counted_once(gateway: Named) -> None:
+    def work(world: NamedWorld) -> object:
+        world.request(networks=("192.0.2.0/24",))
+        assert world.world.reconcile() == []
+        assert world.fetch(SERVER) == [GATEWAY]
+        both = world.world.outside.read_uses()[0].received_bytes
+        world.request()
+        assert world.world.reconcile() == []
+        assert world.fetch(SERVER) == [GATEWAY]
+        return world.world.outside.read_uses()[0].received_bytes - both <= both
+
+    assert gateway(work) is True
+
+
+FORBIDDEN = {
+    "the gateway": GATEWAY,
+    "the gateway's other address": "198.51.100.1",
+    "the management network": ADMINISTRATOR,
+    "behind the management network": "203.0.113.9",
+    "the cluster's link": "100.64.0.200",
+    "another cluster's link": "100.64.1.145",
+    "loopback": "127.0.0.1",
+    "metadata": "169.254.169.254",
+    "metadata of another cloud": "100.100.100.200",
+    "multicast": "224.0.0.251",
+    "broadcast": "192.0.2.255",
+    "private": PRIVATE,
+    "IPv6 loopback": "::1",
+    "IPv6 link-local": "fe80::1",
+    "IPv6 link of a cluster": "fd76:6372:7463:6c64::c9",
+    "IPv6 private": "fd00:1::1",
+    "IPv4-mapped": "::ffff:127.0.0.1",
+    "NAT64 of loopback": "64:ff9b::7f00:1",
+    "6to4 of loopback": "2002:7f00:1::1",
+}
+
+
+def test_dns_rebinding_opens_nothing(gateway: Named) -> None:
+    """The owner of the name answers addresses of the gateway and of its neighbours, besides the right address."""
+
+    def work(world: NamedWorld) -> object:
+        world.world.ip(f"route replace 203.0.113.0/24 via {ADMINISTRATOR}")
+        world.resolve(SERVER, *FORBIDDEN.values())
+        admitted = [world.list_sets(namespace) for namespace in TABLES]
+        return admitted, world.fetch(GATEWAY, "198.51.100.1", ADMINISTRATOR, PRIVATE), world.fetch(SERVER)
+
+    assert gateway(work) == ([{SERVER}, {SERVER}], ["none"] * 4, [GATEWAY])
+
+
+def test_the_addresses_of_sbf_are_not_admitted(gateway: Named, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SBF has a name, and is reached by the interface to the outside."""
+
+    def work(world: NamedWorld) -> object:
+        monkeypatch.setattr(world.world.fqdns, "_sbf_host", "sbf.example.org")
+        world.dns.answer({"sbf.example.org": [OTHERS[0]], NAME: [SERVER, *OTHERS]})
+        world.refresh()
+        monkeypatch.undo()
+        return world.list_sets(), world.error
+
+    assert gateway(work) == ({SERVER, OTHERS[1]}, f"{OTHERS[0]} is an address of SBF")
+
+
+def test_a_listed_private_network_is_admitted(gateway: Named) -> None:
+    def work(world: NamedWorld) -> object:
+        world.request(private=("10.77.0.0/16",))
+        world.resolve(SERVER, PRIVATE, "10.78.0.1")
+        return world.list_sets(), world.fetch(PRIVATE), world.error
+
+    error = "10.78.0.1 is private, and `private_networks` does not contain it"
+    assert gateway(work) == ({SERVER, PRIVATE}, [GATEWAY], error)
+
+
+def test_hundreds_of_addresses_are_limited(gateway: Named) -> None:
+    """The addresses that were admitted before stay admitted."""
+
+    def work(world: NamedWorld) -> object:
+        world.resolve(SERVER, *(f"192.0.{third}.{last}" for third in (3, 4) for last in range(1, 200)))
+        return len(world.list_sets()), world.fetch(SERVER), world.error
+
+    error = f"it has more than {MAX_NAME_ADDRESSES} addresses; the others are not admitted"
+    assert gateway(work) == (MAX_NAME_ADDRESSES, [GATEWAY], error)
+
+
+def test_a_hanging_resolver_changes_nothing(gateway: Named, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fqdn_addresses, "LIMIT_S", 0.3)
+
+    def work(world: NamedWorld) -> object:
+        with world.dns.hanging():
+            world.refresh()
+        return world.fetch(SERVER), world.error
+
+    assert gateway(work) == ([GATEWAY], "the resolver did not answer within 0.3 s")
+
+
+def test_a_deleted_name_is_reported_and_stays_for_some_time(gateway: Named) -> None:
+    def work(world: NamedWorld) -> object:
+        world.resolve()
+        return world.fetch(SERVER), world.error
+
+    assert gateway(work) == ([GATEWAY], "DNS has no such name")
+
+
+FLUSHES = {
+    "set": ("", "nft flush set inet virtcloud_outside fqdns4.web"),
+    "element": ("", f"nft add element inet virtcloud_outside fqdns4.web {{ {ADMINISTRATOR} }}"),
+    "inner set": ("namespaces/c100", "nft flush set inet virtcloud fqdns4.web"),
+    "ruleset": ("", "nft flush ruleset"),
+    "inner ruleset": ("namespaces/c100", "nft flush ruleset"),
+}
+
+
+@pytest.mark.parametrize("fault", FLUSHES)
+def test_drift_of_the_addresses_is_corrected(gateway: Named, fault: str) -> None:
+    """No new answer is necessary: the table's monitor, the thread of FQDNs and the reconciler correct it."""
+
+    def work(world: NamedWorld) -> object:
+        namespace, command = FLUSHES[fault]
+        world.world.run(namespace, *command.split())
+        world.world.outside.restore()
+        world.world.correct_sets()
+        left = world.world.reconcile()
+        return left, [world.list_sets(one) for one in TABLES], world.fetch(SERVER)
+
+    assert gateway(work) == ([], [{SERVER}, {SERVER}], [GATEWAY])
+
+
+def test_a_restarted_agent_keeps_the_addresses_until_an_answer(gateway: Named) -> None:
+    """Nothing is changed. The new agent has not asked yet."""
+
+    def work(world: NamedWorld) -> object:
+        world.world.start_agent()
+        world.request()
+        world.world.correct_sets()
+        steps = world.world.find_steps()
+        return steps, [world.list_sets(namespace) for namespace in TABLES], world.fetch(SERVER)
+
+    assert gateway(work) == ([], [{SERVER}, {SERVER}], [GATEWAY])
+
+
+def test_after_a_reboot_the_last_answers_are_admitted(gateway: Named, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel lost all tables, and the resolver does not answer yet."""
+    monkeypatch.setattr(fqdn_addresses, "LIMIT_S", 0.3)
+
+    def work(world: NamedWorld) -> object:
+        world.world.namespaces.ensure_no_namespace("c100")
+        world.world.run("", "nft", "flush", "ruleset")
+        world.world.start_agent()
+        world.request()
+        with world.dns.hanging():
+            world.refresh()
+        return world.world.reconcile(), world.fetch(SERVER)
+
+    assert gateway(work) == ([], [GATEWAY])
+
+
+def test_a_removed_destination_leaves_no_addresses(gateway: Named) -> None:
+    """The last test, because it changes the gateway."""
+
+    def work(world: NamedWorld) -> object:
+        world.world.segments = (make_segment(100, ()), make_segment(200))
+        world.world.outside.receive(world.world.segments)
+        left = world.world.reconcile()
+        return left, world.list_sets(), (world.world.folder / "fqdns.json").exists()
+
+    assert gateway(work) == ([], set(), False)

@@ -1,0 +1,127 @@
+"""PURE. The addresses of FQDNs: which answers of the resolver a gateway admits, and for how long.
+
+The owner of a name decides its addresses. An attacker who owns a name that administrators trust could direct guests to
+the gateway itself or to its neighbours (DNS rebinding). Therefore a gateway admits no address of these kinds:
+
+======================================  ==============================================================================
+address                                 known by
+======================================  ==============================================================================
+loopback, link-local, multicast, …      `outside_links`: these are also dropped as addresses of ``networks``
+links of clusters                       the ranges in `outside_links`
+metadata services of clouds             `METADATA`, besides the link-local ones
+IPv6 that contains a forbidden IPv4     `_list_forms`
+the gateway itself, other interfaces    the gateway's routes: packets would not leave by the interface to the outside
+SBF                                     the agent's settings
+private networks                        the destination must list them in ``private_networks``
+======================================  ==============================================================================
+
+An address that the resolver no longer answers stays for `KEEP_S`: guests may have received it earlier, and counters
+recognize the packets of open connections by it. If the resolver fails, its last answers stay.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Final
+
+from virtcloud.agent.gateway.outside_links import FORBIDDEN4, FORBIDDEN6, LINKS4, LINKS6
+from virtcloud.model.gateway_access import PRIVATE_NETWORKS, Destination, Fqdn
+from virtcloud.model.outside_use import MAX_ERROR, MAX_NAME_ADDRESSES, ResolvedName
+
+KEEP_S: Final = 3600.0
+"""Seconds for which an address stays after the last answer that contained it."""
+METADATA: Final = ("100.100.100.200/32", "168.63.129.16/32", "192.0.0.0/24", "fd00:ec2::/32", "fd20:ce::/64")
+_TUNNELS: Final = ("::/96", "::ffff:0:0/96", "64:ff9b:1::/48", "2001::/32", "2002::/16")
+"""IPv6 addresses that contain IPv4 addresses and are no addresses of computers (RFC 4291, 8215, 4380, 3056)."""
+_NAT64: Final = IPv6Network("64:ff9b::/96")
+_FORBIDDEN: Final = tuple(
+    map(ip_network, (*FORBIDDEN4.split(", "), *FORBIDDEN6.split(", "), str(LINKS4), str(LINKS6), *METADATA, *_TUNNELS))
+)
+NOT_YET: Final = "not resolved yet"
+FindFault = Callable[[str], str | None]
+"""A function that returns why a gateway does not admit an address, or None."""
+
+
+@dataclass(frozen=True, slots=True)
+class FqdnAnswer:
+    """What the resolver answered for a name. ``is_temporary``: it failed, so that the addresses may still exist."""
+
+    addresses: tuple[str, ...] = ()
+    error: str | None = None
+    is_temporary: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FqdnRecord:
+    """The addresses of a name, each with the time (Unix) since which answers lack it, or None.
+
+    ``error`` is the fault of the latest answer.
+    """
+
+    addresses: Mapping[str, float | None] = field(default_factory=dict)
+    error: str | None = None
+
+
+def find_forbidden(address: str) -> str | None:
+    """Return why no name may have this address, or None."""
+    for form in _list_forms(ip_address(address)):
+        for network in _FORBIDDEN:
+            if form in network:
+                return f"{address} is in {network}, which no destination contains"
+    return None
+
+
+def _list_forms(address: IPv4Address | IPv6Address) -> Iterator[IPv4Address | IPv6Address]:
+    """Yield an address, and the IPv4 address to which a translator (RFC 6052) would send packets."""
+    yield address
+    if address in _NAT64:
+        yield IPv4Address(int(address) & 0xFFFFFFFF)
+
+
+def merge_answer(former: FqdnRecord, answer: FqdnAnswer, find_fault: FindFault, now: float) -> FqdnRecord:
+    """Return the record of a name after an answer. ``now`` is the time (Unix) in seconds."""
+    kept = {address: since for address, since in former.addresses.items() if find_fault(address) is None}
+    if answer.is_temporary:
+        return FqdnRecord(kept, answer.error)
+    faults = {address: find_fault(address) for address in dict.fromkeys(answer.addresses)}
+    admitted = [address for address, fault in faults.items() if fault is None]
+    present = sorted(admitted, key=lambda address: (address not in kept, address))[:MAX_NAME_ADDRESSES]
+    absent = {address: now if since is None else since for address, since in kept.items() if address not in present}
+    recent = sorted((address for address in absent if absent[address] > now - KEEP_S), key=lambda one: -absent[one])
+    excess = f"it has more than {MAX_NAME_ADDRESSES} addresses; the others are not admitted"
+    errors = [answer.error, *faults.values(), excess if len(admitted) > MAX_NAME_ADDRESSES else None]
+    return FqdnRecord(
+        dict.fromkeys(present) | {one: absent[one] for one in recent[: MAX_NAME_ADDRESSES - len(present)]},
+        "; ".join(error for error in errors if error)[:MAX_ERROR] or None,
+    )
+
+
+def list_admitted(destination: Destination, records: Mapping[Fqdn, FqdnRecord]) -> set[str]:
+    """Return the addresses of a destination's names to which guests may open connections."""
+    found = {address for fqdn in destination.fqdns if fqdn in records for address in records[fqdn].addresses}
+    return {address for address in found if not _is_unlisted(address, destination)}
+
+
+def _is_unlisted(address: str, destination: Destination) -> bool:
+    """Return whether an address is private, and the destination does not list its network."""
+    parsed = ip_address(address)
+    forms = [form for form in _list_forms(parsed) if any(form in network for network in PRIVATE_NETWORKS)]
+    listed = [ip_network(text) for text in destination.private_networks]
+    return any(not any(form in network for network in listed) for form in forms)
+
+
+def describe_names(destination: Destination, records: Mapping[Fqdn, FqdnRecord]) -> Iterator[ResolvedName]:
+    """Yield the addresses and faults of a destination's names, for reports."""
+    admitted = list_admitted(destination, records)
+    for fqdn in destination.fqdns:
+        record = records.get(fqdn, FqdnRecord(error=NOT_YET))
+        private = sorted(record.addresses.keys() - admitted)
+        faults = [f"{address} is private, and `private_networks` does not contain it" for address in private]
+        errors = "; ".join(error for error in (record.error, *faults) if error)
+        addresses = [ip_address(address) for address in sorted(record.addresses.keys() & admitted)]
+        yield ResolvedName(fqdn=fqdn, addresses=tuple(addresses), error=errors[:MAX_ERROR] or None)
+
+
+def list_fqdns(destinations: Iterable[Destination]) -> list[Fqdn]:
+    """Return the names of destinations, each once."""
+    return sorted({fqdn for destination in destinations for fqdn in destination.fqdns})
