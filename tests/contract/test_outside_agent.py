@@ -16,6 +16,7 @@ from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from name_server import NameServer, write_resolver_file
@@ -383,10 +384,14 @@ def test_a_flushed_set_is_restored_without_a_question(world: OutsideWorld) -> No
 
 
 def test_the_agent_reports_the_names_of_destinations(world: OutsideWorld) -> None:
-    """After its restart, the agent has reported them for both networks, without a wait for the next minute."""
-    (*_, report) = [report for name, report in world.sbf.reports if name == "outside"]
-    names = [name for use in report["uses"] for name in use.get("names", ())]
-    assert [(name["fqdn"], SERVER in name["addresses"]) for name in names] == [(NAME, True)] * 2
+    """The agent, which was started anew, reports them for both networks without a wait for the next minute."""
+
+    def read_names() -> list[dict[str, Any]]:
+        (*_, report) = [report for name, report in world.sbf.reports if name == "outside"]
+        return [name for use in report["uses"] for name in use.get("names", ())]
+
+    wait_until(lambda: len(read_names()) == 2, world)
+    assert [(name["fqdn"], SERVER in name["addresses"]) for name in read_names()] == [(NAME, True)] * 2
 
 
 def test_ended_clusters_leave_nothing(world: OutsideWorld) -> None:

@@ -127,8 +127,8 @@ class FqdnAddresses:
         with self._lock:
             former = self._load()
             self._records = {fqdn: record for fqdn, record in former.items() if fqdn in wanted}
-            self._wanted = dict(wanted)
-            if wanted.keys() - self._records.keys():
+            if self._wanted != wanted:
+                self._wanted = dict(wanted)
                 self._woken.set()
             if self._records != former:
                 self._store()

@@ -108,7 +108,8 @@ def _correct_sets(wanted: Mapping[str, Any]) -> None:
     """Change the sets of the table for routers where they differ. Without this table, change nothing."""
     sets = {name: OwnedSet(version, frozenset(addresses)) for name, (version, addresses) in wanted.items()}
     listing = _read_table("inet")
-    commands = OwnedTable(*TABLES["inet"].split(), {}, address_sets=sets).render_set_changes(listing) if listing else ""
+    family, name = TABLES["inet"].split()
+    commands = OwnedTable(family, name, {}, address_sets=sets).render_set_changes(listing) if listing else ""
     if commands:
         _run_nft(commands)
 

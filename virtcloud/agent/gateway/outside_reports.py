@@ -1,4 +1,7 @@
-"""Reports of a gateway's counters for destinations outside to SBF, at the start of the agent, once a minute, and if names changed."""
+"""Reports of a gateway's counters for destinations outside to SBF.
+
+The gateway reports at the start of the agent, once a minute, and when the addresses of names changed.
+"""
 
 import threading
 from collections import defaultdict
