@@ -11,7 +11,7 @@ from sbf_service.store.cluster_queries import find_clusters, parse_current_spec
 from sbf_service.store.clusters import require_cluster
 from sbf_service.store.gateway_tables import OutsideUseRow
 from sbf_service.store.revisions import require_element
-from sbf_service.store.tables import ClusterRow
+from sbf_service.store.tables import ClusterRow, ElementRow
 from sbf_service.store.unit_of_work import Unit
 from sbf_service.store.vpn_tables import ClusterGatewayRow
 from virtcloud.model.cluster import WANTED_STATES
@@ -116,6 +116,11 @@ def find_name_faults(unit: Unit, gateway: str) -> tuple[str, ...]:
 
 
 def count_failing_names(unit: Unit) -> dict[str, int]:
-    """Return the number of FQDNs with a fault, for each gateway that resolves FQDNs."""
+    """Return the number of FQDNs with a fault, for each gateway."""
+    gateways = select(ElementRow.name).where(ElementRow.kind == ElementKind.GATEWAY, ElementRow.present)
     found = select(OutsideUseRow.gateway).where(OutsideUseRow.names.is_not(None)).distinct()
-    return {gateway: len(find_name_faults(unit, gateway)) for gateway in unit.session.scalars(found)}
+    resolving = set(unit.session.scalars(found))
+    return {
+        gateway: len(find_name_faults(unit, gateway)) if gateway in resolving else 0
+        for gateway in unit.session.scalars(gateways.order_by(ElementRow.name))
+    }

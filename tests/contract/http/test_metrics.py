@@ -15,6 +15,7 @@ from sqlalchemy.exc import OperationalError
 
 from sbf_service.http.middleware import is_long_poll, route_template
 from sbf_service.reconcile.transactions import read_device_statuses
+from virtcloud.model.topology import Topology
 
 
 @pytest.fixture
@@ -207,7 +208,11 @@ def test_documented_alerts_use_existing_metrics(world: World) -> None:
     page = (Path(__file__).parents[3] / "docs" / "how-to" / "watch-it.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     rules = yaml.safe_load(blocks[-1])["groups"][0]["rules"]
-    world.put_topology(three_edges())
+    document = three_edges().model_dump(mode="json")
+    document["sites"][0]["gateways"] = [{"name": "brno-gw", "ports": ["eth0"]}]
+    document["sites"][0]["switches"][0]["ports"].append("gw")
+    document["links"].append({"a": "brno-gw:eth0", "b": "brno-sw1:gw"})
+    world.put_topology(Topology.model_validate(document))
     world.service.metrics.record_reconciliation("fake", "confirmed", 0.1)
     world.service.metrics.record_request("GET", "/v1/sites", 200, 0.1)
     world.service.metrics.record_denial("forbidden")
