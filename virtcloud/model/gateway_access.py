@@ -72,8 +72,6 @@ class Fqdn(PatternText):
 
     def __new__(cls, value: str) -> Self:
         """Check ``value`` and return it in lower case, without the dot of the root."""
-        if not isinstance(value, str):
-            return super().__new__(cls, value)
         text = value.lower().removesuffix(".")
         if reason := _find_name_fault(text):
             raise BadInput(f"expected {cls.meaning}, got {value!r}: {reason}")
