@@ -1,4 +1,4 @@
-"""The VPN of this gateway: its OpenVPN servers, their ports in networks, and their devices.
+"""The VPN of this gateway: its OpenVPN servers and their devices (the interfaces: `vpn_interfaces.py`).
 
 The servers continue while the agent restarts. The next agent takes them over: it finds a server by the record of its
 process, and the server's connections by their record. While no agent runs, no device can connect.
@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final
 
 from pydantic import ValidationError
 
 from virtcloud.agent import log
 from virtcloud.agent.files import refuse_os_errors, write_durably
-from virtcloud.agent.gateway.admission import ETHERNET_MTU, index_grants
+from virtcloud.agent.gateway.admission import index_grants
 from virtcloud.agent.gateway.connection_limits import ConnectionLimits
 from virtcloud.agent.gateway.device_control import DeviceControl, SharedGrants
 from virtcloud.agent.gateway.management_socket import UnixManagementSocket
@@ -35,10 +35,10 @@ from virtcloud.agent.gateway.vpn_difference import (
     find_tap_faults,
     find_vpn_ports,
 )
-from virtcloud.agent.network import names
+from virtcloud.agent.gateway.vpn_interfaces import VpnInterfaces, VpnKernel
 from virtcloud.agent.network.interfaces import BOOT_ID, KernelInterface
 from virtcloud.agent.own_processes import kill_processes, list_own_processes, read_start_time
-from virtcloud.model.errors import Refused, Unreachable, Unsafe, VirtcloudError
+from virtcloud.model.errors import Refused, Unreachable, VirtcloudError
 from virtcloud.model.vpn import VpnConnection, VpnProtocol, VpnServer
 from virtcloud.model.wanted import HostWanted, Segment
 
@@ -52,31 +52,6 @@ IPV6: Final = Path("/proc/net/if_inet6")
 RECORD, SESSIONS, SOCKET = "record.json", "sessions.json", "management.sock"
 
 
-class VpnKernel(Protocol):
-    """The operations of the kernel that the VPN's interfaces need."""
-
-    def list_interfaces(self) -> list[KernelInterface]:
-        """Return all interfaces."""
-
-    def add_tap(self, name: str) -> int:
-        """Create a tap in the state down. Return its index."""
-
-    def add_vlan(self, name: str, parent: KernelInterface, vlan: int) -> int:
-        """Create an 802.1Q interface in the state down. Return its index."""
-
-    def change(self, index: int, **values: Any) -> None:  # noqa: ANN401 - netlink's attributes
-        """Change ``name``, ``alias``, ``mtu``, ``master`` or ``up`` of an interface."""
-
-    def set_hairpin(self, index: int) -> None:
-        """Allow a bridge's port to send a frame back through the same port."""
-
-    def disable_host_ip(self, index: int, name: str) -> None:
-        """Stop the host's IP stack from using an interface."""
-
-    def delete(self, index: int) -> None:
-        """Delete an interface. An absent interface is success."""
-
-
 class VpnGateway:
     """The VPN of this gateway. All operations are idempotent."""
 
@@ -88,7 +63,7 @@ class VpnGateway:
         limits: ConnectionLimits | None = None,
     ) -> None:
         """Store the servers' records in ``folder``. Without ``limits``, a client may open any number of connections."""
-        self._kernel = kernel
+        self._interfaces = VpnInterfaces(kernel)
         self._folder = folder
         self.changed: Callable[[], object] = lambda: None
         """Called after each change of the connections."""
@@ -141,7 +116,7 @@ class VpnGateway:
             case AddVpnPort(segment, protocol):
                 self.ensure_port(segment, protocol)
             case RemoveVpnPort(cluster, name):
-                self.ensure_no_port(cluster, name)
+                self._interfaces.ensure_no_port(cluster, name)
 
     def close(self) -> None:
         """Stop to control the servers, which continue, after the threads have recorded the connections."""
@@ -153,7 +128,7 @@ class VpnGateway:
     def ensure_server(self, protocol: VpnProtocol, server: VpnServer) -> None:
         """Start a server. Stop a former server first. Raise Refused, with OpenVPN's reason, if it cannot start."""
         self._stop(protocol)
-        tap = self._ensure_tap(DEVICES[protocol])
+        tap = self._interfaces.ensure_tap(DEVICES[protocol])
         with refuse_os_errors(f"create the folder of the OpenVPN server in {self._folder}"):
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o711)
             for folder in (self._path(protocol), self._folder / "empty"):
@@ -173,64 +148,16 @@ class VpnGateway:
     def ensure_no_server(self, protocol: VpnProtocol) -> None:
         """Stop a server, and remove its tap and its records. An absent server is success."""
         self._stop(protocol)
-        for interface in self._kernel.list_interfaces():
-            if interface.name == DEVICES[protocol] and interface.alias == names.VPN_ALIAS:
-                self._kernel.delete(interface.index)
+        self._interfaces.ensure_no_tap(DEVICES[protocol])
         with refuse_os_errors(f"remove the records of {self._path(protocol)}"):
             for name in (RECORD, SESSIONS, SOCKET):
                 (self._path(protocol) / name).unlink(missing_ok=True)
 
     def ensure_port(self, segment: Segment, protocol: VpnProtocol) -> None:
-        """Connect a server with a network's bridge, or correct the port's faults.
-
-        The port is up after everything else is set. So no frame passes before the port is in its bridge and filters.
-        """
-        name, vlan = names.vpn_port_name(DEVICES[protocol], segment.vlan), segment.vlan
-        interfaces = {interface.name: interface for interface in self._kernel.list_interfaces()}
-        bridge, tap = interfaces.get(names.bridge_name(vlan)), interfaces.get(DEVICES[protocol])
-        if bridge is None or names.cluster_of_alias(bridge.alias) != segment.id:
-            raise Refused(f"expected bridge {names.bridge_name(vlan)} of cluster {segment.key}, found none")
-        if tap is None or protocol not in self._controls:
+        """Connect a server with a network's bridge, or correct the port's faults. Raise Refused without the server."""
+        if protocol not in self._controls:
             raise Refused(f"the OpenVPN server of {protocol} is not running")
-        port = interfaces.get(name)
-        if port is not None and names.cluster_of_alias(port.alias) is None:
-            raise Unsafe(f"virtcloud did not create the interface {name}; left unchanged: remove or rename it")
-        if port is not None and (port.parent, port.vlan) == (tap.index, vlan):
-            index = port.index
-            self._kernel.change(index, alias=names.ownership_alias(segment.id))
-        else:
-            index = self._create_port(segment, name, tap, [port, interfaces.get(names.temporary_vpn_port_name(vlan))])
-        self._kernel.disable_host_ip(index, name)
-        self._kernel.change(index, master=bridge.index, mtu=min(bridge.mtu, ETHERNET_MTU))
-        self._kernel.set_hairpin(index)
-        self._kernel.change(index, up=True)
-
-    def ensure_no_port(self, cluster: str, name: str) -> None:
-        """Disconnect a server from a network. An absent port is success."""
-        for interface in self._kernel.list_interfaces():
-            if interface.name == name and names.cluster_of_alias(interface.alias) == cluster:
-                self._kernel.delete(interface.index)
-
-    def _create_port(
-        self, segment: Segment, name: str, tap: KernelInterface, former: list[KernelInterface | None]
-    ) -> int:
-        for interface in former:
-            if interface is not None:
-                self._kernel.delete(interface.index)
-        index = self._kernel.add_vlan(names.temporary_vpn_port_name(segment.vlan), tap, segment.vlan)
-        self._kernel.change(index, name=name, alias=names.ownership_alias(segment.id))
-        return index
-
-    def _ensure_tap(self, name: str) -> int:
-        """Create a tap or correct its faults. Return its index. Raise Unsafe if the tap is a foreign interface."""
-        tap = next((interface for interface in self._kernel.list_interfaces() if interface.name == name), None)
-        if tap is not None and tap.alias != names.VPN_ALIAS:
-            raise Unsafe(f"virtcloud did not create the interface {name}; left unchanged: remove or rename it")
-        index = tap.index if tap else self._kernel.add_tap(name)
-        self._kernel.change(index, alias=names.VPN_ALIAS, mtu=ETHERNET_MTU, master=0)
-        self._kernel.disable_host_ip(index, name)
-        self._kernel.change(index, up=True)
-        return index
+        self._interfaces.ensure_port(segment, protocol)
 
     def _start(self, protocol: VpnProtocol, launch: OpenvpnLaunch, config: str, tap: int) -> None:
         record = VpnServerRecord(

@@ -1,0 +1,102 @@
+"""The interfaces of a gateway's VPN: the taps of OpenVPN servers, and their ports on the bridges of networks."""
+
+from typing import Any, Protocol
+
+from virtcloud.agent.gateway.admission import ETHERNET_MTU
+from virtcloud.agent.gateway.openvpn_config import DEVICES
+from virtcloud.agent.network import names
+from virtcloud.agent.network.interfaces import KernelInterface
+from virtcloud.model.errors import Refused, Unsafe
+from virtcloud.model.vpn import VpnProtocol
+from virtcloud.model.wanted import Segment
+
+
+class VpnKernel(Protocol):
+    """The operations of the kernel that the VPN's interfaces need."""
+
+    def list_interfaces(self) -> list[KernelInterface]:
+        """Return all interfaces."""
+
+    def add_tap(self, name: str) -> int:
+        """Create a tap in the state down. Return its index."""
+
+    def add_vlan(self, name: str, parent: KernelInterface, vlan: int) -> int:
+        """Create an 802.1Q interface in the state down. Return its index."""
+
+    def change(self, index: int, **values: Any) -> None:  # noqa: ANN401 - netlink's attributes
+        """Change ``name``, ``alias``, ``mtu``, ``master`` or ``up`` of an interface."""
+
+    def set_hairpin(self, index: int) -> None:
+        """Allow a bridge's port to send a frame back through the same port."""
+
+    def disable_host_ip(self, index: int, name: str) -> None:
+        """Stop the host's IP stack from using an interface."""
+
+    def delete(self, index: int) -> None:
+        """Delete an interface. An absent interface is success."""
+
+
+class VpnInterfaces:
+    """The taps and ports of a gateway's VPN. All operations are idempotent."""
+
+    def __init__(self, kernel: VpnKernel) -> None:
+        """Change interfaces of ``kernel``."""
+        self._kernel = kernel
+
+    def ensure_tap(self, name: str) -> int:
+        """Create a tap or correct its faults. Return its index. Raise Unsafe if the tap is a foreign interface."""
+        tap = next((interface for interface in self._kernel.list_interfaces() if interface.name == name), None)
+        if tap is not None and tap.alias != names.VPN_ALIAS:
+            raise Unsafe(f"virtcloud did not create the interface {name}; left unchanged: remove or rename it")
+        index = tap.index if tap else self._kernel.add_tap(name)
+        self._kernel.change(index, alias=names.VPN_ALIAS, mtu=ETHERNET_MTU, master=0)
+        self._kernel.disable_host_ip(index, name)
+        self._kernel.change(index, up=True)
+        return index
+
+    def ensure_no_tap(self, name: str) -> None:
+        """Delete a tap. An absent tap is success. A foreign interface of this name is not changed."""
+        for interface in self._kernel.list_interfaces():
+            if interface.name == name and interface.alias == names.VPN_ALIAS:
+                self._kernel.delete(interface.index)
+
+    def ensure_port(self, segment: Segment, protocol: VpnProtocol) -> None:
+        """Connect a server with a network's bridge, or correct the port's faults.
+
+        The port is up after everything else is set. So no frame passes before the port is in its bridge and filters.
+        """
+        name, vlan = names.vpn_port_name(DEVICES[protocol], segment.vlan), segment.vlan
+        interfaces = {interface.name: interface for interface in self._kernel.list_interfaces()}
+        bridge, tap = interfaces.get(names.bridge_name(vlan)), interfaces.get(DEVICES[protocol])
+        if bridge is None or names.cluster_of_alias(bridge.alias) != segment.id:
+            raise Refused(f"expected bridge {names.bridge_name(vlan)} of cluster {segment.key}, found none")
+        if tap is None:
+            raise Refused(f"the OpenVPN server of {protocol} is not running")
+        port = interfaces.get(name)
+        if port is not None and names.cluster_of_alias(port.alias) is None:
+            raise Unsafe(f"virtcloud did not create the interface {name}; left unchanged: remove or rename it")
+        if port is not None and (port.parent, port.vlan) == (tap.index, vlan):
+            index = port.index
+            self._kernel.change(index, alias=names.ownership_alias(segment.id))
+        else:
+            index = self._create_port(segment, name, tap, [port, interfaces.get(names.temporary_vpn_port_name(vlan))])
+        self._kernel.disable_host_ip(index, name)
+        self._kernel.change(index, master=bridge.index, mtu=min(bridge.mtu, ETHERNET_MTU))
+        self._kernel.set_hairpin(index)
+        self._kernel.change(index, up=True)
+
+    def ensure_no_port(self, cluster: str, name: str) -> None:
+        """Disconnect a server from a network. An absent port is success."""
+        for interface in self._kernel.list_interfaces():
+            if interface.name == name and names.cluster_of_alias(interface.alias) == cluster:
+                self._kernel.delete(interface.index)
+
+    def _create_port(
+        self, segment: Segment, name: str, tap: KernelInterface, former: list[KernelInterface | None]
+    ) -> int:
+        for interface in former:
+            if interface is not None:
+                self._kernel.delete(interface.index)
+        index = self._kernel.add_vlan(names.temporary_vpn_port_name(segment.vlan), tap, segment.vlan)
+        self._kernel.change(index, name=name, alias=names.ownership_alias(segment.id))
+        return index
