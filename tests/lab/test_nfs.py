@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 import pytest
 from lab_clusters import LIMIT_S, create, remove
+from lab_vpn import connected, find_addresses
 
 from virtcloud.client.sbf import SbfClient
 from virtcloud.lab import Lab
@@ -88,6 +89,16 @@ def test_identical_clusters_see_their_owners_files_only(lab: Lab, clusters: Mapp
     for key, owner in OWNERS.items():
         assert on_mount(lab, clusters[key], "cat file; ls") == (0, f"{owner}\nfile\nlost+found")
     assert run_on_exports(lab, "cat file") == {"alice", "bob"}
+
+
+def test_a_laptop_mounts_the_files_of_the_cluster_that_it_joined(lab: Lab, clusters: Mapping[str, ClusterView]) -> None:
+    assert on_mount(lab, clusters["alice-nfs"], "echo alice >file") == (0, "")
+    with connected(lab, "alice-nfs", "nfs") as laptop:
+        own = find_addresses(lab, "alice-nfs", "nfs")[0].partition("/")[0]
+        mount = MOUNT.replace("clientaddr=10.0.0.1", f"clientaddr={own}")
+        script = f"{mount} && cd /mnt/home && cat file && echo laptop >from-laptop; cd /; umount /mnt"
+        assert laptop.run("unshare", "-m", "sh", "-c", script) == (0, "alice\n")
+    assert on_mount(lab, clusters["alice-nfs"], "cat from-laptop; rm from-laptop file") == (0, "laptop")
 
 
 def test_root_of_a_guest_is_the_owner_on_the_server(lab: Lab, clusters: Mapping[str, ClusterView]) -> None:

@@ -10,6 +10,7 @@ import pwd
 import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +18,7 @@ from virtcloud.agent import log
 from virtcloud.agent.file_servers import ganesha_program
 from virtcloud.agent.file_servers.ganesha_config import OwnerAccount, digest_server, render_ganesha
 from virtcloud.agent.file_servers.nfs_difference import FileServerStep, ObservedFileServer, ServeFiles
+from virtcloud.agent.file_servers.nfs_probe import NfsProbe
 from virtcloud.agent.files import refuse_os_errors
 from virtcloud.agent.host_services.server_processes import (
     RecordedProcess,
@@ -58,17 +60,24 @@ class FileServerRecord(RecordedProcess):
 class NfsServers:
     """The file servers of all networks of this gateway. All operations are idempotent."""
 
-    def __init__(self, open_namespace: OpenNamespace, folder: Path, boot: str | None = None) -> None:
+    def __init__(
+        self, open_namespace: OpenNamespace, folder: Path, boot: str | None = None, probe: NfsProbe | None = None
+    ) -> None:
         """Store the records of servers in ``folder``, which is created with the first server."""
         self._open_namespace = open_namespace
         self._folder = folder
         self._boot = boot or BOOT_ID.read_text().strip()
+        self._probe = probe or NfsProbe(open_namespace)
 
     def read(self) -> tuple[ObservedFileServer, ...]:
         """Return the servers that have a record."""
         with refuse_os_errors(f"read the records of {self._folder}"):
             names = sorted(path.name for path in self._folder.iterdir()) if self._folder.exists() else []
-        return tuple(self._observe(name) for name in names)
+        observed = [self._observe(name) for name in names]
+        hanging = self._probe.find_hanging([one.cluster for one in observed if not one.faults])
+        return tuple(
+            replace(one, faults=("it does not answer",)) if one.cluster in hanging else one for one in observed
+        )
 
     def apply(self, step: FileServerStep) -> None:
         """Apply one step. Raise Refused if it fails."""

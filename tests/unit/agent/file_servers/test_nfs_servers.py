@@ -9,7 +9,7 @@ import socket
 import struct
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -17,11 +17,14 @@ import pytest
 from mount_namespace import unshare_mounts
 from nfs_client import EXIST, INVAL, MINOR_VERS_MISMATCH, OK, OP_PUTROOTFH, ROFS, STALE, NfsClient
 
+from virtcloud.agent.file_servers import nfs_probe
+from virtcloud.agent.file_servers.ganesha_config import CONNECTIONS, PORT
 from virtcloud.agent.file_servers.nfs_difference import (
     FileServerStep,
     find_file_server_changes,
     find_unwanted_file_servers,
 )
+from virtcloud.agent.file_servers.nfs_probe import SILENCE_S, NfsProbe
 from virtcloud.agent.file_servers.nfs_servers import PROGRAM, SEARCH_PATH, NfsServers
 from virtcloud.agent.own_processes import read_start_time
 from virtcloud.model.errors import Refused
@@ -53,7 +56,9 @@ class FileGateway:
         run_mount("mount", "-t", "tmpfs", "-o", f"uid={OWNER_ID},mode=755", "home", str(self.home))
         (self.home / "file").write_text("mine")
         (folder / "home/other/file").write_text("other")
-        self.servers = NfsServers(self.open_namespace, folder / "state")
+        self.now = 0.0
+        probe = NfsProbe(self.open_namespace, lambda: self.now)
+        self.servers = NfsServers(self.open_namespace, folder / "state", probe=probe)
 
     @contextmanager
     def open_namespace(self, _cluster: str) -> Iterator[int]:
@@ -201,6 +206,50 @@ def test_a_killed_server_starts_again(in_network: Run) -> None:
             assert gateway.reconcile(gateway.make_segment()) == ["serve home by NFS (Ganesha has ended)"]
             with NfsClient(LOOPBACK).start_session() as client:
                 assert client.read("home", "file") == b"mine"
+
+    in_network(scenario)
+
+
+def test_a_server_that_hangs_is_replaced(in_network: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nfs_probe, "ANSWER_S", 2.0)
+
+    def scenario() -> None:
+        with opened() as gateway:
+            os.kill(gateway.pid, signal.SIGSTOP)
+            assert gateway.reconcile(gateway.make_segment()) == []  # a busy server may be late once
+            gateway.now += SILENCE_S
+            assert gateway.reconcile(gateway.make_segment()) == ["serve home by NFS (it does not answer)"]
+            with NfsClient(LOOPBACK).start_session() as client:
+                assert client.read("home", "file") == b"mine"
+
+    in_network(scenario)
+
+
+def test_a_server_that_answers_again_is_left_alone(in_network: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nfs_probe, "ANSWER_S", 2.0)
+
+    def scenario() -> None:
+        with opened() as gateway:
+            os.kill(gateway.pid, signal.SIGSTOP)
+            assert gateway.reconcile(gateway.make_segment()) == []
+            os.kill(gateway.pid, signal.SIGCONT)
+            gateway.now += SILENCE_S
+            assert gateway.reconcile(gateway.make_segment()) == []
+            os.kill(gateway.pid, signal.SIGSTOP)
+            assert gateway.reconcile(gateway.make_segment()) == []
+            os.kill(gateway.pid, signal.SIGCONT)
+
+    in_network(scenario)
+
+
+def test_a_guest_that_uses_all_connections_restarts_no_server(in_network: Run) -> None:
+    def scenario() -> None:
+        with opened() as gateway, ExitStack() as stack:
+            for _ in range(CONNECTIONS + 10):
+                stack.enter_context(socket.create_connection((LOOPBACK, PORT)))
+            for _ in range(2):
+                assert gateway.reconcile(gateway.make_segment()) == []
+                gateway.now += SILENCE_S
 
     in_network(scenario)
 
