@@ -1,6 +1,7 @@
 """The service nodes of networks: their choice for new clusters, and the services in wanted documents."""
 
 from collections.abc import Mapping, Sequence
+from ipaddress import ip_interface
 
 from sbf_service.domain.paths import LiveCluster
 from sbf_service.domain.service_nodes import ServedNetwork, add_services, choose_service_node, find_service_node
@@ -9,9 +10,12 @@ from sbf_service.store.cluster_queries import find_clusters, split_ids
 from sbf_service.store.gateway_addresses import ensure_gateway_addresses, read_gateway_addresses
 from sbf_service.store.tables import ClusterRow
 from sbf_service.store.unit_of_work import Unit, read_topology
+from virtcloud.model.cluster import WANTED_STATES
 from virtcloud.model.errors import BadInput
+from virtcloud.model.nfs import FileMount
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name, UserName
+from virtcloud.model.views import ClusterView
 from virtcloud.model.wanted import HostWanted
 
 
@@ -25,6 +29,23 @@ def address_service_node(unit: Unit, topology: Topology, row: ClusterRow, cluste
     node = find_service_node(topology, cluster.gateways)
     if node is not None and not ensure_gateway_addresses(unit, row, node):
         raise BadInput(f"spec.services: expected a subnet for the addresses of {node}, got a network without subnets")
+
+
+def add_mounts(unit: Unit, view: ClusterView) -> ClusterView:
+    """Return the view of a cluster with the folders that its guests can mount. Most clusters have none."""
+    if not view.spec.services or view.state not in WANTED_STATES:
+        return view
+    topology = read_topology(unit)
+    node = find_service_node(topology, read_cluster_gateways(unit, [[view.id]]).get(view.id, ()))
+    addresses = () if node is None else read_gateway_addresses(unit, node, [view.id]).get(view.id, ())
+    listener = None if node is None else topology.gateways[node].nfs
+    if node is None or listener is None or not addresses:
+        return view
+    mounts = tuple(
+        FileMount(name=one.name, gateway=node, address=ip_interface(addresses[0]).ip, read_only=one.read_only)
+        for one in listener.exports
+    )
+    return view.model_copy(update={"mounts": mounts})
 
 
 def add_network_services(unit: Unit, name: str, wanted: HostWanted) -> HostWanted:

@@ -40,6 +40,12 @@ def _print_summary(view: ClusterView) -> None:
         click.echo(f"sites joined by {format_transport_service(view.joined)}{mtu}")
     if view.spec.filters:
         click.echo(f"filters of guests: {view.spec.filters}")
+    _print_services(view)
+    if view.quarantined:
+        click.echo("VLAN IDs are quarantined until all elements below are clean")
+
+
+def _print_services(view: ClusterView) -> None:
     if view.spec.serves:
         click.echo(f"services of guests: {', '.join(view.spec.serves)}")
     if view.spec.host_services:
@@ -48,8 +54,9 @@ def _print_summary(view: ClusterView) -> None:
         click.echo(f"router: {view.spec.router} at {' and '.join(view.spec.router_addresses)}")
     if view.spec.outside:
         click.echo(f"destinations outside: {', '.join(view.spec.outside)}")
-    if view.quarantined:
-        click.echo("VLAN IDs are quarantined until all elements below are clean")
+    for mount in view.mounts:
+        rights = " (read-only)" if mount.read_only else ""
+        click.echo(f"files of {mount.gateway}: {mount.command}{rights}")
 
 
 def _print_guests(view: ClusterView) -> None:

@@ -2,9 +2,9 @@
 
 from typing import Annotated, Final, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, IPvAnyAddress, model_validator
 
-from virtcloud.model.document import Document
+from virtcloud.model.document import OMIT_EMPTY, Document
 from virtcloud.model.errors import BadInput
 from virtcloud.model.values import Name, PatternText, UserName
 
@@ -69,6 +69,25 @@ class NfsServer(Document):
     """The owner of the cluster that created the network."""
     exports: tuple[NfsExport, ...]
     """The exports. Their folders contain no `{owner}`."""
+
+
+class FileMount(Document):
+    """A folder that the guests and devices of a network can mount."""
+
+    name: Name
+    """The name of the export."""
+    gateway: Name
+    """The gateway that serves the folder."""
+    address: IPvAnyAddress
+    """The address of the server in the network."""
+    read_only: Annotated[bool, OMIT_EMPTY] = False
+    """Whether the folder can only be read."""
+
+    @property
+    def command(self) -> str:
+        """The command that mounts the folder, as root of a virtual machine or of a computer with a VPN profile."""
+        server = f"[{self.address}]" if ":" in str(self.address) else str(self.address)
+        return f"mount -t nfs4 -o vers=4.2 {server}:/{self.name} /mnt"
 
 
 def make_nfs_server(listener: NfsListener, owner: UserName) -> NfsServer:

@@ -11,6 +11,7 @@ from virtcloud.model.document import OMIT_EMPTY, OMIT_NONE, Document
 from virtcloud.model.edge import Circuit
 from virtcloud.model.element import ElementKind
 from virtcloud.model.errors import CONTROL_CHARACTERS, printable
+from virtcloud.model.nfs import FileMount
 from virtcloud.model.transport import TransportKind
 from virtcloud.model.values import ClusterKey, Name, PortName, UserName, VlanId
 from virtcloud.model.vlans import VlanSet
@@ -110,6 +111,10 @@ class ClusterView(Document):
     """The caller that requested the cluster, such as ``alice`` or ``scheduler@pbssrv``."""
     stopped_guests: tuple[Name, ...] = ()
     """The guests that a user stopped. A job's start does not wait for these guests."""
+    mounts: Annotated[tuple[FileMount, ...], OMIT_EMPTY] = ()
+    """The folders that guests can mount, if the cluster asked for the service `nfs`. Only the answer to `get_cluster`
+    has them.
+    """
 
 
 class HostCapacity(Document):

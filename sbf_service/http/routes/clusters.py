@@ -29,6 +29,7 @@ from sbf_service.http.problems import problem_responses
 from sbf_service.store import cluster_creation, clusters
 from sbf_service.store.cluster_dry_run import dry_run_cluster
 from sbf_service.store.clusters import ClusterPage
+from sbf_service.store.service_nodes import add_mounts
 from virtcloud.model.changes import ClusterDryRun
 from virtcloud.model.cluster import ENDED_STATES, ClusterRequest, LeaseExtension
 from virtcloud.model.errors import Forbidden
@@ -147,7 +148,7 @@ async def get_cluster(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter
 
     def read_view() -> ClusterView:
         with service.store.read() as unit:
-            return clusters.get_cluster(unit, key, id)
+            return add_mounts(unit, clusters.get_cluster(unit, key, id))
 
     await run_in_threadpool(authorize_cluster, service.store, caller, Action.READ_CLUSTER, key, id)
     await wait_until_newer(service.change_feed, f"cluster:{key}", read_version, after, wait)

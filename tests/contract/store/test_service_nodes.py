@@ -4,11 +4,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
+from sbf_fakes.http_calls import ask
 from sbf_fakes.vpn_world import furnish, gateway, topology_with_gateways
 from sbf_fakes.world import World, make_world, spec
 
 from virtcloud.model.errors import BadInput, NoGateway, NotFound
 from virtcloud.model.nfs import NFS, NfsListener
+from virtcloud.model.views import ClusterView
 from virtcloud.model.wanted import Segment
 
 HOME = {"name": "home", "folder": "/srv/home/{owner}"}
@@ -120,3 +122,18 @@ def test_the_file_server_is_removed_with_the_cluster(world: World) -> None:
 def test_a_folder_that_owners_would_share_or_leave_is_refused(folder: str) -> None:
     with pytest.raises(BadInput):
         NfsListener(exports=[HOME | {"folder": folder}])
+
+
+def test_the_cluster_shows_how_to_mount_its_files(world: World) -> None:
+    put(world, subnets=["10.0.0.0/24"])
+    view = ClusterView.model_validate(ask(world, "GET", "/v1/clusters/demo").json())
+    assert [mount.command for mount in view.mounts] == [
+        "mount -t nfs4 -o vers=4.2 10.0.0.246:/home /mnt",
+        "mount -t nfs4 -o vers=4.2 10.0.0.246:/data /mnt",
+    ]
+    assert [mount.read_only for mount in view.mounts] == [False, True]
+
+
+def test_a_cluster_without_files_shows_no_mounts(world: World) -> None:
+    put(world, services=[])
+    assert "mounts" not in ask(world, "GET", "/v1/clusters/demo").json()
