@@ -42,7 +42,9 @@ def check_usable(image: CatalogueImage, user: UserName) -> None:
 
 
 def check_name_allowed(name: Name, role: Role, topology_names: Iterable[Name], local_users: Iterable[str]) -> None:
-    """Raise NotAdmitted if a user's image would replace an image in hosts' folders that others use by this name.
+    """Raise NotAdmitted if other users use an image of this name in the folders of hosts, or may use it.
+
+    An image of the catalogue would replace that image for these users.
 
     ``topology_names`` are the images that sites list for their users. ``local_users`` are the owners of running
     clusters with a guest from a host's own image of this name.

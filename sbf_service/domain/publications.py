@@ -1,6 +1,6 @@
 """Rules of publications: which networks may be published, where, and at which port. Pure.
 
-A site answers for what its addresses offer. Therefore all guests of a published network have images that an
+A site is responsible for the services at its addresses. Therefore all guests of a published network have images that an
 administrator of this site certified.
 """
 
