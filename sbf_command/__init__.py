@@ -16,6 +16,10 @@ COMMANDS = {
     "backup": ("sbf_service.__main__:backup", "Write a backup of the database, while SBF runs."),
     "restore": ("sbf_service.__main__:restore", "Restore the database from a backup."),
     "prune": ("sbf_service.__main__:prune", "Archive old audit rows and ended clusters."),
+    "upgrade": (
+        "sbf_service.__main__:upgrade",
+        "Convert the database to this version, or try it.",
+    ),
     "openapi": ("sbf_service.__main__:openapi", "Print the OpenAPI document of the API."),
     "platforms": ("sbf_service.__main__:platforms", "List the switch platforms, including those of plug-ins."),
     "token": ("sbf_service.__main__:token", "Create tokens on the host of the service."),

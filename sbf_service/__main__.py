@@ -17,7 +17,7 @@ from pathlib import Path
 import click
 
 from sbf_service.command_options import CONFIG, EXIT_FAILED, describe_database, load_settings, report_bad_input
-from sbf_service.database_commands import backup, prune, restore
+from sbf_service.database_commands import backup, prune, restore, upgrade
 from sbf_service.local_files import ensure_database_file, private_file
 from sbf_service.log import get_log, log_to_stderr
 from sbf_service.settings import ServiceSettings
@@ -155,6 +155,7 @@ def _create_token(settings: ServiceSettings, request: TokenRequest) -> str:
 main.add_command(backup)
 main.add_command(restore)
 main.add_command(prune)
+main.add_command(upgrade)
 
 if __name__ == "__main__":
     main()

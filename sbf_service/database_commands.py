@@ -1,4 +1,4 @@
-"""The commands on the service's database: ``sbf backup``, ``sbf restore`` and ``sbf prune``."""
+"""The commands on the service's database: ``sbf backup``, ``restore``, ``prune`` and ``upgrade``."""
 
 import getpass
 from collections.abc import Mapping
@@ -9,7 +9,8 @@ import click
 
 from sbf_service.command_options import CONFIG, describe_database, load_settings, report_bad_input
 from sbf_service.local_files import ensure_database_file, remove_new_database_file
-from sbf_service.store.database import check_migrated, make_engine
+from sbf_service.store.database import check_migrated, make_engine, migrate
+from sbf_service.store.replica_lock import hold_whole_database
 from sbf_service.store.unit_of_work import Store
 from virtcloud.model.errors import BadInput, count_of
 from virtcloud.model.values import format_utc
@@ -121,3 +122,33 @@ def prune(*, dry_run: bool, config: Path | None) -> None:
     click.echo(
         f"{count_of(report.audit, 'audit row')} and {count_of(report.clusters, 'ended cluster')} {verb} in {folder}"
     )
+
+
+@click.command()
+@click.option("--check", is_flag=True, help="Try the upgrade, print what it would do, and change nothing.")
+@CONFIG
+def upgrade(*, check: bool, config: Path | None) -> None:
+    """Convert the database to this version. SBF must not run. The first start of this version's SBF does the same.
+
+    With --check, SBF of the former version may run: on SQLite, a copy is converted. On PostgreSQL, the database is
+    converted in a transaction that is rolled back; replicas wait until its end. The check needs as long as the upgrade.
+
+    Example: sbf upgrade --check
+    """
+    from sbf_service.store.upgrade_check import plan_upgrade, try_upgrade  # noqa: PLC0415 - slow to load
+
+    with report_bad_input():
+        engine = make_engine(load_settings(config).database, create=False)
+        plan = plan_upgrade(engine)
+        for name, description in plan.missing:
+            click.echo(f"{name}  {description}")
+        if not plan.missing:
+            click.echo("the database is of this version; nothing to do")
+        elif check:
+            seconds = try_upgrade(engine)
+            click.echo(f"the upgrade from {plan.current or 'an empty database'} will pass; it took {seconds:.1f} s")
+        else:
+            with hold_whole_database(engine):
+                migrate(engine)
+            click.echo(f"the database was upgraded from {plan.current or 'an empty database'}")
+        engine.dispose()

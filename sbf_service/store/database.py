@@ -189,8 +189,14 @@ def is_migrated_to_newest(connection: Connection) -> bool:
 @cache
 def newest_migration() -> str:
     """Return the revision of the newest migration: the number at the beginning of the file's name."""
+    return max(list_migrations())
+
+
+def list_migrations() -> dict[str, str]:
+    """Return the name of each migration's module by the migration's revision, in order."""
     names = (file.name for file in files("sbf_service.store").joinpath("migrations", "versions").iterdir())
-    return max(name[:4] for name in names if name[:4].isdecimal())
+    found = sorted(name.removesuffix(".py") for name in names if name[:4].isdecimal())
+    return {name[:4]: f"sbf_service.store.migrations.versions.{name}" for name in found}
 
 
 def probe_write(store: Store, replica: str) -> None:

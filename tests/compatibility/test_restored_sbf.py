@@ -10,6 +10,7 @@ import pytest
 from compatibility.installation import HOSTS, agent, await_, running, site
 from compatibility.previous import THIS
 from emulators.switch_device import EmulatedSwitch
+from migrated import create_sqlite
 
 from virtcloud.client import SbfClient
 from virtcloud.model.cluster import ClusterRequest, ClusterSpec, Guest
@@ -47,6 +48,8 @@ class TwoMachines:
 def machines() -> Iterator[TwoMachines]:
     with ExitStack() as stack:
         folder, switch = stack.enter_context(site())
+        for name in ("sbf", "restored"):  # with tables, because the migrations would take seconds
+            create_sqlite(f"sqlite:///{folder}/{name}.db")
         yield TwoMachines(folder, switch, stack)
 
 

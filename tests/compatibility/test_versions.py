@@ -2,6 +2,7 @@
 
 import getpass
 import json
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -150,3 +151,18 @@ def test_a_cluster_survives_an_upgrade_of_sbf(former: Version) -> None:
 def test_an_upgrade_of_an_agent_restarts_no_guest(former: Version) -> None:
     script = DIGEST.format(segment=SEGMENT)
     assert former.run("-c", script).stdout == THIS.run("-c", script).stdout != ""
+
+
+def test_databases_of_former_versions_are_checked_and_upgraded(former: Version, tmp_path: Path) -> None:
+    (config := tmp_path / "sbf.toml").write_text(f'database = "sqlite:///{tmp_path}/sbf.db"')
+    file = tmp_path / "sbf.db"
+    created = former.run("-m", "sbf_service", "token", "create", "eva", "--role", "operator", "--config", str(config))
+    assert created.returncode == 0, created
+    before = file.read_bytes()
+    sbf = ("-c", "from sbf_command import main; main()", "upgrade", "--config", str(config))
+    checked = THIS.run(*sbf, "--check")
+    assert (checked.returncode, "will pass" in checked.stdout, file.read_bytes()) == (0, True, before), checked
+    assert {path.name for path in tmp_path.iterdir() if path.is_dir()} == set()
+    assert "was upgraded from" in THIS.run(*sbf).stdout
+    with sqlite3.connect(file) as connection:
+        assert connection.execute("SELECT name FROM tokens").fetchall() == [("eva",)]

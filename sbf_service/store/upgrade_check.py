@@ -1,0 +1,127 @@
+"""``sbf upgrade``: the migrations that a database lacks, and a trial of them that changes nothing.
+
+On SQLite, the trial migrates a copy. On PostgreSQL, the trial migrates the database in a transaction and rolls it back.
+"""
+
+import shutil
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from sqlalchemy import Connection, Engine, inspect, text
+from sqlalchemy.exc import SQLAlchemyError
+
+from sbf_service.store.database import begin_migration, list_migrations, make_engine, newest_migration, upgrade_database
+from virtcloud.model.errors import BadInput
+
+TRIAL_LOCK_TIMEOUT_S = 10
+SPACE_FACTOR = 2
+"""A migration may write every table again, and SQLite's journal needs the same space."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpgradePlan:
+    """The migration of a database now (None: no tables), and the missing migrations with their descriptions."""
+
+    current: str | None
+    missing: tuple[tuple[str, str], ...]
+
+
+class _RollBack(Exception):
+    """Rolls back a trial that succeeded."""
+
+
+def plan_upgrade(engine: Engine) -> UpgradePlan:
+    """Return the missing migrations. Raise BadInput if the database cannot be read or is of a newer version."""
+    try:
+        with engine.connect() as connection:
+            current = _read_migration(connection)
+    except SQLAlchemyError as error:
+        raise BadInput(f"database {_show(engine)}: cannot be read: {_describe(error)}") from error
+    migrations = list_migrations()
+    if current is not None and current not in migrations:
+        raise BadInput(
+            f"database {_show(engine)}: expected a migration up to {newest_migration()}, found {current} of a newer "
+            "version: install that version, or restore a backup of this version (sbf restore)"
+        )
+    missing = [name for name in migrations if current is None or name > current]
+    return UpgradePlan(current, tuple((name, _describe_migration(migrations[name])) for name in missing))
+
+
+def try_upgrade(engine: Engine) -> float:
+    """Try all missing migrations, and change nothing. Return the duration in seconds.
+
+    Raise BadInput if the migrations would fail, or if SQLite's disk has too little space.
+    """
+    trial = _try_in_transaction if engine.dialect.name == "postgresql" else _try_on_copy
+    started = time.monotonic()
+    try:
+        trial(engine)
+    except (SQLAlchemyError, sqlite3.Error, OSError) as error:
+        raise BadInput(
+            f"database {_show(engine)}: the upgrade would fail, and nothing was changed: {_describe(error)}"
+        ) from error
+    return time.monotonic() - started
+
+
+def _try_on_copy(engine: Engine) -> None:
+    file = Path(str(engine.url.database))
+    needed, free = SPACE_FACTOR * file.stat().st_size, shutil.disk_usage(file.parent).free
+    if free < needed:
+        raise BadInput(
+            f"folder {file.parent}: expected {_format_mib(needed)} of free space for the upgrade, found "
+            f"{_format_mib(free)}: free space first"
+        )
+    with TemporaryDirectory(prefix=".sbf-upgrade-", dir=file.parent) as folder:
+        copy = Path(folder) / "copy.db"
+        address = f"{file.resolve().as_uri()}?mode=ro"
+        with closing(sqlite3.connect(address, uri=True)) as source, closing(sqlite3.connect(copy)) as target:
+            source.backup(target)
+        trial = make_engine(f"sqlite:///{copy}")
+        try:
+            with begin_migration(trial) as connection:
+                upgrade_database(connection)
+        finally:
+            trial.dispose()
+
+
+def _try_in_transaction(engine: Engine) -> None:
+    with _rolled_back(), begin_migration(engine) as connection:
+        connection.execute(text(f"SET LOCAL lock_timeout = '{TRIAL_LOCK_TIMEOUT_S}s'"))
+        upgrade_database(connection)
+        raise _RollBack
+
+
+@contextmanager
+def _rolled_back() -> Iterator[None]:
+    try:
+        yield
+    except _RollBack:
+        return
+
+
+def _read_migration(connection: Connection) -> str | None:
+    if not inspect(connection).has_table("alembic_version"):
+        return None
+    return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+
+
+def _describe_migration(module: str) -> str:
+    return (import_module(module).__doc__ or "").partition("\n")[0]
+
+
+def _show(engine: Engine) -> str:
+    return engine.url.render_as_string(hide_password=True)
+
+
+def _describe(error: Exception) -> str:
+    return " ".join(str(getattr(error, "orig", None) or error).split())
+
+
+def _format_mib(size: int) -> str:
+    return f"{size / 2**20:.0f} MiB"

@@ -1,0 +1,86 @@
+"""Tests of ``sbf upgrade --check``: what it reports, and that it changes nothing."""
+
+import hashlib
+import shutil
+import sqlite3
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from click.testing import CliRunner
+
+from sbf_service.database_commands import upgrade
+from sbf_service.store import upgrade_check
+from sbf_service.store.alembic_upgrade import upgrade_to
+from sbf_service.store.database import begin_migration, list_migrations, make_engine
+from sbf_service.store.upgrade_check import plan_upgrade, try_upgrade
+from virtcloud.model.errors import BadInput
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SQLite file that lacks the newest migration."""
+    file = tmp_path_factory.mktemp("old") / "old.db"
+    create_old(f"sqlite:///{file}")
+    return file
+
+
+@pytest.fixture
+def old_database(template: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copy(template, tmp_path))
+
+
+def create_old(address: str) -> None:
+    engine = make_engine(address)
+    with begin_migration(engine) as connection:
+        upgrade_to(connection, sorted(list_migrations())[-2])
+    engine.dispose()
+
+
+def digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def test_a_database_that_cannot_be_converted_is_reported(old_database: Path) -> None:
+    """A row refers to a missing row, for example after a repair by hand. The database is unchanged."""
+    with sqlite3.connect(old_database) as connection:
+        connection.execute("INSERT INTO claims VALUES ('nowhere', 100, 'nothing')")
+    before, engine = digest(old_database), make_engine(f"sqlite:///{old_database}")
+    with pytest.raises(BadInput, match="rows refer to missing rows"):
+        try_upgrade(engine)
+    assert digest(old_database) == before
+    engine.dispose()
+
+
+def test_too_little_space_is_reported_before_the_trial(old_database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upgrade_check.shutil, "disk_usage", lambda _folder: SimpleNamespace(free=1 << 18))
+    engine = make_engine(f"sqlite:///{old_database}")
+    with pytest.raises(BadInput, match=r"expected \d MiB of free space for the upgrade, found 0 MiB: free space first"):
+        try_upgrade(engine)
+    engine.dispose()
+
+
+def test_a_database_of_a_newer_version_is_refused(old_database: Path) -> None:
+    with sqlite3.connect(old_database) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    engine = make_engine(f"sqlite:///{old_database}")
+    with pytest.raises(BadInput, match=r"found 9999 of a newer version: install that version, or restore a backup"):
+        plan_upgrade(engine)
+    engine.dispose()
+
+
+def test_a_missing_database_is_not_created(tmp_path: Path) -> None:
+    (config := tmp_path / "sbf.toml").write_text(f'database = "sqlite:///{tmp_path}/sbf.db"')
+    done = CliRunner().invoke(upgrade, ["--check", "--config", str(config)])
+    assert (done.exit_code, "expected a file, found none" in done.stderr) == (2, True)
+    assert not (tmp_path / "sbf.db").exists()
+
+
+@pytest.mark.postgresql
+def test_a_check_on_postgresql_changes_nothing(empty_postgresql: str) -> None:
+    create_old(empty_postgresql)
+    engine = make_engine(empty_postgresql)
+    before = plan_upgrade(engine)
+    assert try_upgrade(engine) > 0
+    assert plan_upgrade(engine) == before
+    engine.dispose()
