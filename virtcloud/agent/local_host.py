@@ -155,11 +155,9 @@ class LocalHost:
         The files of wanted guests stay: a stopped guest, and each guest after a reboot of the host, has no domain. An
         error is logged, and the removal is repeated at the next call.
         """
-        if wanted == self._orphans_removed_for:
-            return
         try:
-            if self._guests.remove_orphaned_files(wanted):
-                self._orphans_removed_for = wanted
+            if wanted == self._orphans_removed_for or self._guests.remove_orphaned_files(wanted):
+                self._orphans_removed_for = wanted  # an equal former document would need memory too
         except Refused as error:
             log.warning("orphaned_files_not_removed", error=error)
 
