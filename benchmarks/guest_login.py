@@ -11,7 +11,6 @@ hosts have fetched the disk before. Its values are of the second of two runs.
 """
 
 import hashlib
-import os
 import subprocess
 import sys
 import time
@@ -21,7 +20,7 @@ from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.measurement import Measurement
+from benchmarks.measurement import Measurement, measure_load
 from virtcloud.client.sbf import SbfClient
 from virtcloud.lab import Lab, read_lab_file
 from virtcloud.lab.small_disk import BOOT_TIMES, ensure_small_disk
@@ -60,7 +59,7 @@ Parts = dict[str, float]
 
 def run() -> Iterator[Measurement]:
     """Measure in the lab of the tests of QEMU guests, which has two sites."""
-    yield Measurement("load average of the machine before: processes that other programs run", os.getloadavg()[0])
+    yield measure_load()
     with TemporaryDirectory(prefix="vc") as folder:
         lab = Lab.up(read_lab_file(TOPOLOGY), state=LabState(Path(folder) / "lab"))
         try:

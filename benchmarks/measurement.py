@@ -59,6 +59,11 @@ class Measurement:
         return f"{self.what}: {self.shown}{target}"
 
 
+def measure_load() -> Measurement:
+    """Return the load average before a benchmark: the number of processes of other programs that were ready to run."""
+    return Measurement("load average of the machine before: processes that other programs run", os.getloadavg()[0])
+
+
 def _format(value: float, unit: str) -> str:
     digits = f"{value:.0f}" if value == int(value) or abs(value) >= 100 else f"{value:.3g}"  # noqa: PLR2004
     return f"{digits} {unit}".strip()
