@@ -16,6 +16,7 @@ from sbf_service.log import get_log
 from sbf_service.reconcile.device_task import DeviceReading, ReconcileTask
 from sbf_service.reconcile.task import read_task
 from sbf_service.settings import ServiceTiming
+from sbf_service.store.columns import equals_any
 from sbf_service.store.confirmations import ElementClusterErrors, confirm_revision, reset_confirmation
 from sbf_service.store.error_reports import record_error
 from sbf_service.store.leases import acquire_lease, holds_lease, release_lease, release_leases_of, renew_lease
@@ -41,7 +42,7 @@ _DEVICES = (
         ElementRow.lease_until,
         ElementRow.lease_holder,
     )
-    .where(IS_RECONCILED, ElementRow.kind.in_(sorted(DEVICE_KINDS)))
+    .where(IS_RECONCILED, equals_any(ElementRow.kind, DEVICE_KINDS))
     .order_by(ElementRow.name)
 )
 """The columns of an element, except the observed state. That column is long, and this query runs after every change."""

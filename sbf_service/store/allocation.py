@@ -17,7 +17,7 @@ from sqlalchemy.orm import aliased
 
 from sbf_service.domain.allocation import SitePool, allocate_vlan_ids, choose_vlan_ids, find_excluded
 from sbf_service.domain.paths import choose_transport, find_sites
-from sbf_service.store.columns import NAME_TYPE, UtcDateTime
+from sbf_service.store.columns import NAME_TYPE, UtcDateTime, equals_any
 from sbf_service.store.service_ids import choose_service_id
 from sbf_service.store.tables import Base, ClaimRow, ClusterRow, ForeignVlanRow, FreeVlanRow, SiteRow
 from sbf_service.store.unchecked_elements import check_sites_checked
@@ -65,7 +65,7 @@ _READ_POOLS = select(SiteRow.name, SiteRow.pool).where(SiteRow.name.in_(_SITES))
 _READ_CLAIMS = select(ClaimRow.site, _JOINED).where(ClaimRow.site.in_(_SITES)).group_by(ClaimRow.site)
 _READ_QUARANTINED = _READ_CLAIMS.where(
     ClaimRow.cluster_id.in_(
-        select(ClusterRow.id).where(ClusterRow.state.in_(ENDED_STATES), ClusterRow.quarantined == true())
+        select(ClusterRow.id).where(equals_any(ClusterRow.state, ENDED_STATES), ClusterRow.quarantined == true())
     )
 )
 _READ_FREED = select(FreeVlanRow.site, FreeVlanRow.vlan, FreeVlanRow.since).where(

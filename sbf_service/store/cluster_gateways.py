@@ -5,11 +5,10 @@ This module reads no clusters, because the queries of clusters use it.
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
 
 from sqlalchemy import bindparam, delete, insert, or_, select, update
 
-from sbf_service.store.columns import NAME_TYPE
+from sbf_service.store.columns import NAME_TYPE, equals_any
 from sbf_service.store.gateway_tables import GatewayAddressRow, NetworkRouterRow, OutsideUseRow, PublicationRow
 from sbf_service.store.tables import Base, ClusterRow, ElementRow
 from sbf_service.store.unit_of_work import Unit
@@ -40,7 +39,7 @@ _READ_OF_NETWORK = (
     select(ClusterGatewayRow.gateway)
     .join(ClusterRow, ClusterRow.id == ClusterGatewayRow.cluster_id)
     .where(or_(ClusterRow.id == bindparam("network"), ClusterRow.network == bindparam("network")))
-    .where(ClusterRow.state.in_(WANTED_STATES))
+    .where(equals_any(ClusterRow.state, WANTED_STATES))
     .distinct()
 )
 _REVOKE = (
@@ -59,7 +58,6 @@ _DELETE_USES = delete(OutsideUseRow).where(OutsideUseRow.network_id == bindparam
 _DELETE_PUBLICATIONS = (
     delete(PublicationRow).where(PublicationRow.cluster_id == bindparam("ended")).returning(PublicationRow.gateway)
 )
-_UNSYNCHRONIZED: Final = {"synchronize_session": False}
 
 
 def read_cluster_gateways(unit: Unit, groups: Iterable[Sequence[str]]) -> Mapping[str, tuple[Name, ...]]:
@@ -97,24 +95,24 @@ def revoke_profiles_of(unit: Unit, cluster_id: str) -> None:
     """Revoke all profiles of a cluster that begins to end, and free their addresses."""
     if not _has_gateways(unit, cluster_id):
         return
-    unit.session.execute(_REVOKE, {"ended": cluster_id, "now": unit.now}, execution_options=_UNSYNCHRONIZED)
-    unit.session.execute(_DELETE_ADDRESSES, {"ended": cluster_id}, execution_options=_UNSYNCHRONIZED)
+    unit.connection.execute(_REVOKE, {"ended": cluster_id, "now": unit.now})
+    unit.connection.execute(_DELETE_ADDRESSES, {"ended": cluster_id})
 
 
 def end_publications_of(unit: Unit, cluster_id: str) -> frozenset[str]:
     """Delete the publications of a cluster that begins to end. Return the gateways that published its guests."""
-    found = unit.session.execute(_DELETE_PUBLICATIONS, {"ended": cluster_id}, execution_options=_UNSYNCHRONIZED)
+    found = unit.connection.execute(_DELETE_PUBLICATIONS, {"ended": cluster_id})
     return frozenset(found.scalars())
 
 
 def delete_vpn_access(unit: Unit, cluster_id: str) -> None:
     """Delete the gateways, invitations and connections of a cluster that has ended, and gateways' addresses there."""
     for statement in (_DELETE_INVITATIONS, _DELETE_INTERFACES, _DELETE_ROUTER, _DELETE_USES):
-        unit.session.execute(statement, {"ended": cluster_id}, execution_options=_UNSYNCHRONIZED)
+        unit.connection.execute(statement, {"ended": cluster_id})
     if not _has_gateways(unit, cluster_id):
         return
     for statement in (_DELETE_CONNECTIONS, _DELETE_GATEWAYS):
-        unit.session.execute(statement, {"ended": cluster_id}, execution_options=_UNSYNCHRONIZED)
+        unit.connection.execute(statement, {"ended": cluster_id})
 
 
 def _has_gateways(unit: Unit, cluster_id: str) -> bool:

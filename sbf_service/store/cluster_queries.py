@@ -14,13 +14,13 @@ from types import MappingProxyType
 from typing import Any
 
 from pydantic import TypeAdapter
-from sqlalchemy import ColumnElement, and_, bindparam, exists, or_, select, true
+from sqlalchemy import BindParameter, ColumnElement, Select, and_, bindparam, exists, or_, select, true
 
 from sbf_service.domain.error_report import find_cluster_error
 from sbf_service.domain.lifecycle import ClusterStatus, PlacementStatus
 from sbf_service.domain.paths import ClusterNetwork, LiveCluster
 from sbf_service.store.cluster_gateways import read_cluster_gateways
-from sbf_service.store.columns import NAME_TYPE
+from sbf_service.store.columns import NAME_TYPE, equals_any
 from sbf_service.store.tables import ClaimRow, ClusterRow, ElementRow, PlacementRow, ServiceClaimRow
 from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.cluster import ENDED_STATES, WANTED_STATES, ClusterSpec, ClusterState
@@ -30,11 +30,11 @@ from virtcloud.model.transport import Transport
 from virtcloud.model.values import ClusterKey, Name, UserName, VlanId
 from virtcloud.model.views import ClusterTransport, ClusterView, PlacementProgress, PlacementView
 
-NOT_ENDED = ClusterRow.state.in_(frozenset(ClusterState) - ENDED_STATES)
+NOT_ENDED = equals_any(ClusterRow.state, frozenset(ClusterState) - ENDED_STATES)
 """Clusters that have not ended. Most clusters have ended. The condition therefore lists the states of the other
 clusters, so that the database uses an index.
 """
-UNSETTLED = or_(NOT_ENDED, and_(ClusterRow.state.in_(ENDED_STATES), ClusterRow.quarantined == true()))
+UNSETTLED = or_(NOT_ENDED, and_(equals_any(ClusterRow.state, ENDED_STATES), ClusterRow.quarantined == true()))
 """Clusters that may still change their state: they have not ended, or they have quarantined claims."""
 MAX_PARAMETERS = 1000
 _IMAGE_SOURCES = TypeAdapter(dict[Name, ImageSource])
@@ -72,12 +72,27 @@ _READ_PLACEMENTS = (
 _READ_CLUSTERS = select(ClusterRow).order_by(ClusterRow.created_at, ClusterRow.key)
 
 
+def select_clusters(*conditions: ColumnElement[bool]) -> Select[tuple[ClusterRow]]:
+    """Return the statement that reads the clusters that meet the conditions, oldest first.
+
+    Build frequent statements once, as module constants: building a statement takes longer than its execution.
+    """
+    return _READ_CLUSTERS.where(*conditions)
+
+
+def read_clusters(
+    unit: Unit, statement: Select[tuple[ClusterRow]], parameters: Mapping[str, object]
+) -> Sequence[ClusterRow]:
+    """Return the clusters of a statement of :func:`select_clusters`. ``parameters`` are bound parameters, by name."""
+    return unit.session.scalars(statement, parameters).all()
+
+
 def find_clusters(unit: Unit, *conditions: ColumnElement[bool], **parameters: object) -> Sequence[ClusterRow]:
     """Return the clusters that meet the conditions, oldest first. ``parameters`` are bound parameters, by name."""
-    return unit.session.scalars(_READ_CLUSTERS.where(*conditions), parameters).all()
+    return read_clusters(unit, select_clusters(*conditions), parameters)
 
 
-def has_placement_on(element: str) -> ColumnElement[bool]:
+def has_placement_on(element: str | BindParameter[str]) -> ColumnElement[bool]:
     """Return the condition that a cluster has a placement on ``element``."""
     return has_placement(PlacementRow.element == element)
 
@@ -131,22 +146,26 @@ def make_cluster_status(
     )
 
 
+_OF_NETWORKS = select_clusters(UNSETTLED, ClusterRow.network.in_(_IDS))
+_OF_IDS = select_clusters(ClusterRow.id.in_(_IDS))
+
+
 def find_members(unit: Unit, network: str) -> Sequence[ClusterRow]:
     """Return the members of a network that may still change their state (``UNSETTLED``), oldest first."""
-    return find_clusters(unit, UNSETTLED, ClusterRow.network == network)
+    return read_clusters(unit, _OF_NETWORKS, {"ids": [network]})
 
 
 def _find_members_of(unit: Unit, ids: Sequence[str]) -> dict[str, list[ClusterRow]]:
     found: dict[str, list[ClusterRow]] = defaultdict(list)
     for group in split_ids(ids):
-        for row in find_clusters(unit, UNSETTLED, ClusterRow.network.in_(group)):
+        for row in read_clusters(unit, _OF_NETWORKS, {"ids": group}):
             found[str(row.network)].append(row)
     return found
 
 
 def read_live_clusters(unit: Unit, *conditions: ColumnElement[bool]) -> list[LiveCluster]:
     """Return the clusters that meet the conditions and that elements must carry."""
-    rows = find_clusters(unit, ClusterRow.state.in_(WANTED_STATES), *conditions)
+    rows = find_clusters(unit, equals_any(ClusterRow.state, WANTED_STATES), *conditions)
     return make_live_clusters(unit, rows)
 
 
@@ -197,7 +216,7 @@ def read_networks(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, ClusterRo
     found = {row.id: row for row in rows if row.network is None}
     joined = {row.network for row in rows if row.network is not None} - found.keys()
     for group in split_ids(sorted(joined)):
-        found |= {row.id: row for row in find_clusters(unit, ClusterRow.id.in_(group))}
+        found |= {row.id: row for row in read_clusters(unit, _OF_IDS, {"ids": group})}
     return found
 
 

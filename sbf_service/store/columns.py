@@ -1,10 +1,23 @@
 """Column types and the database's clock, identical on SQLite and PostgreSQL."""
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import BigInteger, DateTime, Dialect, Integer, String, Text, TypeDecorator
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    DateTime,
+    Dialect,
+    Integer,
+    String,
+    Text,
+    TypeDecorator,
+    literal_column,
+)
 from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.orm import QueryableAttribute
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
@@ -24,6 +37,15 @@ USER_TYPE = String(64).with_variant(String(64, collation="C"), "postgresql")
 
 ROW_NUMBER = BigInteger().with_variant(Integer(), "sqlite")
 """The type of numbers that the database assigns to rows. SQLite's INTEGER PRIMARY KEY always has 64 bits."""
+
+
+def equals_any(column: QueryableAttribute[str], values: Iterable[StrEnum]) -> ColumnElement[bool]:
+    """Return the condition that a column has one of these values.
+
+    The values are literals of the statement. SQLAlchemy would otherwise expand the list at each execution, which takes
+    as long as the rest of a small query.
+    """
+    return column.in_([literal_column(f"'{value}'") for value in sorted(values)])
 
 
 class UtcDateTime(TypeDecorator[datetime]):

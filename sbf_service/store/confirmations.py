@@ -9,22 +9,17 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from sqlalchemy import ColumnElement, and_, bindparam, func, or_, select, update
+from sqlalchemy import and_, bindparam, or_, select, update
 
 from sbf_service.domain.dry_run import plan_segments
 from sbf_service.domain.error_report import format_cluster_errors
-from sbf_service.store.cluster_queries import (
-    find_clusters,
-    has_placement,
-    has_placement_on,
-    make_live_clusters,
-)
+from sbf_service.store.element_clusters import COMPLETED_ON_ELEMENT, read_added_clusters, read_removed_clusters
 from sbf_service.store.network_routers import take_over_routers
 from sbf_service.store.observed_state import record_saved
 from sbf_service.store.publication_moves import take_over_publications
 from sbf_service.store.revisions import require_element
 from sbf_service.store.tables import ClusterRow, ElementRow, PlacementRow
-from sbf_service.store.transitions import apply_due_transitions, increment_versions
+from sbf_service.store.transitions import ON_ELEMENT, apply_due_transitions, increment_versions
 from sbf_service.store.unchecked_elements import mark_checked
 from sbf_service.store.unit_of_work import Unit, read_topology, record_audit
 from virtcloud.model.changes import HostDifference
@@ -112,12 +107,14 @@ def _apply_confirmation(
         take_over_publications(unit, Name(name))
     is_agents = row.kind not in DEVICE_KINDS
     if is_agents and former.confirmed == revision and former.reachable and errors is not None and not marked:
-        increment_versions(unit, has_placement_on(name))  # an agent reports progress
+        increment_versions(unit, ON_ELEMENT, element=name)  # an agent reports progress
         return
     _audit_confirmation(unit, row, former, marked)
-    is_completed = _is_completed_by(name, former.confirmed, revision)
-    increment_versions(unit, is_completed if is_unchanged else has_placement_on(name))
-    apply_due_transitions(unit, drain_deadline, has_placement_on(name))
+    if is_unchanged:
+        increment_versions(unit, COMPLETED_ON_ELEMENT, element=name, before=former.confirmed, revision=revision)
+    else:
+        increment_versions(unit, ON_ELEMENT, element=name)
+    apply_due_transitions(unit, drain_deadline, ON_ELEMENT, element=name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,20 +159,14 @@ def _compute_confirmed_change(
     whose mark `blocked` has just changed.
     """
     before, revision = former.confirmed if former.reachable else 0, row.confirmed_revision
-    added_at, removed_at = PlacementRow.added_revision, PlacementRow.removed_revision
-    is_added = and_(added_at > before, added_at <= revision, removed_at.is_(None))
-    is_new = removed_at > former.highest
-    if marked:
-        is_new = or_(is_new, PlacementRow.cluster_id.in_(marked))
-    is_removed = and_(is_new, removed_at <= revision, PlacementRow.blocked.is_(False))
-    here = select(PlacementRow.cluster_id).where(PlacementRow.element == row.name)
-    added = make_live_clusters(unit, find_clusters(unit, ClusterRow.id.in_(here.where(is_added))))
-    removed = find_clusters(unit, ClusterRow.id.in_(here.where(is_removed)))
-    difference = HostDifference(
+    added = read_added_clusters(unit, row.name, before, revision)
+    removed = read_removed_clusters(unit, row.name, former.highest, revision, marked)
+    if not added and not removed:
+        return None
+    return HostDifference(
         add=plan_segments(Name(row.name), read_topology(unit), added),
         remove=tuple(sorted({ClusterKey(cluster.key) for cluster in removed})),
     )
-    return difference or None
 
 
 def reset_confirmation(unit: Unit, name: str, why: str, drain_deadline: timedelta) -> None:
@@ -190,8 +181,8 @@ def reset_confirmation(unit: Unit, name: str, why: str, drain_deadline: timedelt
     unit.session.flush()
     unit.changed.add(f"element:{name}")
     record_audit(unit, "element_drifted", element=name, why=why)
-    increment_versions(unit, has_placement_on(name))
-    apply_due_transitions(unit, drain_deadline, has_placement_on(name))
+    increment_versions(unit, ON_ELEMENT, element=name)
+    apply_due_transitions(unit, drain_deadline, ON_ELEMENT, element=name)
 
 
 def read_blocked_clusters(unit: Unit, name: str) -> tuple[str, ...]:
@@ -223,10 +214,3 @@ def _mark_blocked(unit: Unit, name: str, errors: ElementClusterErrors) -> frozen
     marked = update(PlacementRow).where(PlacementRow.element == name, concerned, PlacementRow.blocked != is_blocked)
     marked = marked.values(blocked=~PlacementRow.blocked).returning(PlacementRow.cluster_id)
     return frozenset(unit.session.scalars(marked.execution_options(synchronize_session=False)).all())
-
-
-def _is_completed_by(element: str, before: int, after: int) -> ColumnElement[bool]:
-    """Return the condition that a revision from ``before`` + 1 to ``after`` completes a placement on ``element``."""
-    awaited = func.coalesce(PlacementRow.removed_revision, PlacementRow.added_revision)
-    newly = PlacementRow.element == element, awaited > before, awaited <= after
-    return has_placement(*newly)

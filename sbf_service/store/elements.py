@@ -2,15 +2,13 @@
 
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, select
+from sqlalchemy import select
 
 from sbf_service.domain.guest_power import apply_guest_powers, list_cluster_ids
 from sbf_service.domain.wanted import WantedState, compute_wanted
 from sbf_service.store.capacity import make_capacity
-from sbf_service.store.cluster_queries import (
-    read_live_clusters,
-)
 from sbf_service.store.confirmations import read_blocked_clusters
+from sbf_service.store.element_clusters import read_confirmed_clusters, read_wanted_clusters
 from sbf_service.store.gateway_addresses import add_gateway_interfaces
 from sbf_service.store.guest_power import read_guest_powers
 from sbf_service.store.guest_seeds import add_network_seeds
@@ -21,7 +19,7 @@ from sbf_service.store.publications import add_published_ports
 from sbf_service.store.revisions import require_element
 from sbf_service.store.service_nodes import add_network_services
 from sbf_service.store.ssh_grants import add_ssh_access
-from sbf_service.store.tables import IS_RECONCILED, ClusterRow, ElementRow, PlacementRow
+from sbf_service.store.tables import IS_RECONCILED, ElementRow
 from sbf_service.store.unchecked_elements import mark_held_segments
 from sbf_service.store.unit_of_work import Unit, read_topology
 from sbf_service.store.vpn_grants import add_vpn
@@ -30,6 +28,8 @@ from virtcloud.model.errors import Conflict
 from virtcloud.model.values import Name
 from virtcloud.model.views import ElementView
 from virtcloud.model.wanted import HostWanted, WantedDocument
+
+_READ_ELEMENTS = select(ElementRow).where(IS_RECONCILED).order_by(ElementRow.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,7 @@ class WantedRevision:
 def read_wanted_revision(unit: Unit, name: str) -> WantedRevision:
     """Return the wanted state of an element. Raise NotFound for an unknown element."""
     row = require_element(unit, name)
-    clusters = read_live_clusters(unit, _is_placed_on(name))
-    wanted = compute_wanted(Name(name), read_topology(unit), clusters)
+    wanted = compute_wanted(Name(name), read_topology(unit), read_wanted_clusters(unit, name))
     if isinstance(wanted, HostWanted):
         wanted = apply_guest_powers(wanted, read_guest_powers(unit, list_cluster_ids(wanted)))
     return WantedRevision(row.wanted_revision, row.confirmed_revision, wanted)
@@ -54,14 +53,7 @@ def read_wanted_revision(unit: Unit, name: str) -> WantedRevision:
 def read_confirmed_state(unit: Unit, name: str) -> WantedState:
     """Return the confirmed part of an element's wanted state. Raise NotFound for an unknown element."""
     confirmed = require_element(unit, name).confirmed_revision
-    added = (
-        PlacementRow.element == name,
-        PlacementRow.removed_revision.is_(None),
-        PlacementRow.added_revision <= confirmed,
-        PlacementRow.blocked.is_(False),
-    )
-    clusters = read_live_clusters(unit, ClusterRow.id.in_(select(PlacementRow.cluster_id).where(*added)))
-    return compute_wanted(Name(name), read_topology(unit), clusters)
+    return compute_wanted(Name(name), read_topology(unit), read_confirmed_clusters(unit, name, confirmed))
 
 
 _ADDITIONS = (
@@ -98,8 +90,7 @@ def make_wanted_document(unit: Unit, name: str) -> WantedDocument:
 
 def make_element_views(unit: Unit) -> list[ElementView]:
     """Return the views of all elements, in the order of their names."""
-    found = select(ElementRow).where(IS_RECONCILED).order_by(ElementRow.name)
-    return [_format_element(row) for row in unit.session.scalars(found)]
+    return [_format_element(row) for row in unit.session.scalars(_READ_ELEMENTS)]
 
 
 def make_element_view(unit: Unit, name: str) -> ElementView:
@@ -124,9 +115,3 @@ def _format_element(row: ElementRow) -> ElementView:
         unsaved_since=row.unsaved_since,
         capacity=make_capacity(row),
     )
-
-
-def _is_placed_on(element: str) -> ColumnElement[bool]:
-    """Return the condition that a cluster has a placement on ``element`` that is not being removed."""
-    staying = PlacementRow.element == element, PlacementRow.removed_revision.is_(None)
-    return ClusterRow.id.in_(select(PlacementRow.cluster_id).where(*staying))

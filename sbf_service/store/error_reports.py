@@ -15,7 +15,7 @@ from sbf_service.store.network_routers import replace_routers
 from sbf_service.store.publication_moves import move_publications
 from sbf_service.store.revisions import require_element
 from sbf_service.store.tables import ClusterRow
-from sbf_service.store.transitions import apply_due_transitions, increment_versions
+from sbf_service.store.transitions import ON_ELEMENT, apply_due_transitions, increment_versions
 from sbf_service.store.unit_of_work import Unit, record_audit
 from virtcloud.model.element import ElementKind
 from virtcloud.model.values import Name
@@ -45,8 +45,8 @@ def record_error(  # noqa: PLR0913 - the parts of an error report
         replace_routers(unit, Name(name))
         move_publications(unit, Name(name))
     record_audit(unit, "element_trouble", element=name, why=text)
-    increment_versions(unit, has_placement_on(name))
-    apply_due_transitions(unit, drain_deadline, has_placement_on(name))
+    increment_versions(unit, ON_ELEMENT, element=name)
+    apply_due_transitions(unit, drain_deadline, ON_ELEMENT, element=name)
     return True
 
 

@@ -11,6 +11,7 @@ from sqlalchemy import bindparam, or_, select
 
 from sbf_service.domain.guest_seeds import GuestLogin, NetworkCluster, add_seeds, decide_login
 from sbf_service.store.cluster_queries import find_clusters, parse_current_spec, split_ids
+from sbf_service.store.columns import equals_any
 from sbf_service.store.tables import ClusterRow, ElementRow, PlacementRow, ServiceSecretRow
 from sbf_service.store.unit_of_work import Unit
 from sbf_service.store.user_tables import UserKeyRow
@@ -34,9 +35,9 @@ _READ_HOSTS = (
     .join(ElementRow, ElementRow.name == PlacementRow.element)
     .where(
         or_(ClusterRow.id == bindparam("network"), ClusterRow.network == bindparam("network")),
-        ClusterRow.state.in_(WANTED_STATES),
+        equals_any(ClusterRow.state, WANTED_STATES),
         PlacementRow.removed_revision.is_(None),
-        ElementRow.kind.not_in(DEVICE_KINDS),
+        ~equals_any(ElementRow.kind, DEVICE_KINDS),
     )
     .distinct()
 )
@@ -61,7 +62,7 @@ def read_network_clusters(unit: Unit, networks: Iterable[str]) -> list[NetworkCl
     found = []
     for group in split_ids(networks):
         of_network = or_(ClusterRow.id.in_(group), ClusterRow.network.in_(group))
-        rows = find_clusters(unit, ClusterRow.state.in_(WANTED_STATES), of_network)
+        rows = find_clusters(unit, equals_any(ClusterRow.state, WANTED_STATES), of_network)
         found += [_make_network_cluster(row) for row in sorted(rows, key=lambda row: row.network is not None)]
     return found
 

@@ -8,6 +8,7 @@ from datetime import timedelta
 
 from sqlalchemy import bindparam, or_, select, update
 
+from sbf_service.store.columns import equals_any
 from sbf_service.store.revisions import require_element
 from sbf_service.store.tables import IS_RECONCILED, ElementRow
 from sbf_service.store.unit_of_work import Store, Unit
@@ -76,11 +77,21 @@ HEARTBEAT_INTERVAL = timedelta(seconds=5)
 """The shortest time between two updates of ``last_seen``."""
 
 
+_FIND_STALE = (
+    select(ElementRow.name)
+    .where(
+        ElementRow.present,
+        ~equals_any(ElementRow.kind, DEVICE_KINDS),
+        ElementRow.reachable,
+        or_(ElementRow.last_seen.is_(None), ElementRow.last_seen < bindparam("silent_since")),
+    )
+    .order_by(ElementRow.name)
+)
+
+
 def find_stale_agents(unit: Unit, silence: timedelta) -> list[Name]:
     """Return the reachable hosts and gateways whose agents have sent no heartbeat for ``silence``."""
-    is_silent = or_(ElementRow.last_seen.is_(None), ElementRow.last_seen < unit.now - silence)
-    agents = ElementRow.present, ElementRow.kind.not_in(sorted(DEVICE_KINDS)), ElementRow.reachable, is_silent
-    names = unit.session.scalars(select(ElementRow.name).where(*agents).order_by(ElementRow.name))
+    names = unit.connection.execute(_FIND_STALE, {"silent_since": unit.now - silence}).scalars()
     return [Name(name) for name in names]
 
 

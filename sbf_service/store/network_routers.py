@@ -10,7 +10,7 @@ from sqlalchemy import bindparam, insert, select, update
 from sbf_service.domain.gateway_access import OUTSIDE_LINK, add_routers, make_router
 from sbf_service.store.cluster_gateways import find_alive_gateways, read_cluster_gateways
 from sbf_service.store.cluster_queries import find_clusters, parse_current_spec
-from sbf_service.store.columns import NAME_TYPE
+from sbf_service.store.columns import NAME_TYPE, equals_any
 from sbf_service.store.gateway_addresses import ensure_gateway_addresses
 from sbf_service.store.gateway_tables import NetworkRouterRow
 from sbf_service.store.revisions import increment_revisions
@@ -56,7 +56,8 @@ def replace_routers(unit: Unit, gateway: Name) -> None:
     """
     networks = unit.connection.execute(_READ, {"gateway": gateway}).scalars().all()
     alive = find_alive_gateways(unit) - {gateway} if networks else frozenset()
-    for row in find_clusters(unit, ClusterRow.id.in_(networks), ClusterRow.state.in_(WANTED_STATES)) if alive else ():
+    wanted = ClusterRow.id.in_(networks), equals_any(ClusterRow.state, WANTED_STATES)
+    for row in find_clusters(unit, *wanted) if alive else ():
         gateways = read_cluster_gateways(unit, [[row.id]]).get(row.id, ())
         others = [name for name in _list_candidates(read_topology(unit), gateways) if name in alive]
         if others:

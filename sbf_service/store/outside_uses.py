@@ -9,6 +9,7 @@ from sqlalchemy import select
 
 from sbf_service.store.cluster_queries import find_clusters, parse_current_spec
 from sbf_service.store.clusters import require_cluster
+from sbf_service.store.columns import equals_any
 from sbf_service.store.gateway_tables import OutsideUseRow
 from sbf_service.store.revisions import require_element
 from sbf_service.store.tables import ClusterRow, ElementRow
@@ -59,7 +60,7 @@ def record_uses(unit: Unit, gateway: str, report: OutsideReport) -> list[UseIncr
 def _find_destinations(unit: Unit, gateway: str) -> dict[str, tuple[Name, ...]]:
     """Return the destinations that networks of a gateway requested, by network."""
     here = select(ClusterGatewayRow.cluster_id).where(ClusterGatewayRow.gateway == gateway)
-    rows = find_clusters(unit, ClusterRow.id.in_(here), ClusterRow.state.in_(WANTED_STATES))
+    rows = find_clusters(unit, ClusterRow.id.in_(here), equals_any(ClusterRow.state, WANTED_STATES))
     return {row.id: parse_current_spec(row).outside for row in rows}
 
 

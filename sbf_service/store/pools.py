@@ -18,6 +18,7 @@ from virtcloud.model.values import VlanId
 from virtcloud.model.views import Pool, SiteView
 from virtcloud.model.vlans import VlanSet
 
+_READ_POOL = select(SiteRow.pool).where(SiteRow.name == bindparam("at"))
 _READ_CLAIMED = select(ClaimRow.vlan).where(ClaimRow.site == bindparam("at"))
 _READ_CLUSTER_KEYS = (
     select(ClaimRow.vlan, ClusterRow.key)
@@ -62,8 +63,9 @@ def make_site_view(unit: Unit, site: Site, reserved: ReservedVlans) -> SiteView:
 
 def read_managed_vlans(unit: Unit, site: str) -> VlanSet:
     """Return the VLAN IDs that SBF may change at a site: the site's pool and all claimed VLAN IDs."""
-    claimed = unit.session.scalars(_READ_CLAIMED, {"at": site})
-    return unit.session.get_one(SiteRow, site).pool | claimed
+    unit.session.flush()
+    claimed = unit.connection.execute(_READ_CLAIMED, {"at": site}).scalars()
+    return unit.connection.execute(_READ_POOL, {"at": site}).scalar_one() | claimed
 
 
 def read_cluster_keys(unit: Unit, site: str) -> dict[VlanId, str]:

@@ -15,6 +15,7 @@ from virtcloud.model.port_use import PortRelease, PortUse
 from virtcloud.model.values import PortName
 from virtcloud.model.wanted import SwitchDifference, SwitchObserved, SwitchWanted
 
+_READ_LEAVING = select(ElementRow.leaving).where(ElementRow.name == bindparam("element"))
 _READ_PORTS = select(PortRow).where(PortRow.element == bindparam("element")).order_by(PortRow.port)
 
 
@@ -153,12 +154,11 @@ def release_removed_switch(unit: Unit, row: ElementRow, switch: Switch) -> None:
 
 def _clear_removed_switch(unit: Unit, name: str) -> None:
     """Delete the description of a switch that left the topology, once all its ports are restored."""
-    row = unit.session.get_one(ElementRow, name)
-    if row.leaving is None:
-        return
     unit.session.flush()
+    if unit.connection.execute(_READ_LEAVING, {"element": name}).scalar_one() is None:
+        return
     if not read_port_rows(unit, name):
-        row.leaving = None
+        unit.session.get_one(ElementRow, name).leaving = None
 
 
 def parse_removed_switch(row: ElementRow) -> Switch | None:

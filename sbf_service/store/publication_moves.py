@@ -13,6 +13,7 @@ from sbf_service.log import get_log
 from sbf_service.store.certified_networks import find_uncertified
 from sbf_service.store.cluster_gateways import find_alive_gateways
 from sbf_service.store.cluster_queries import make_live_clusters, parse_current_spec, read_networks
+from sbf_service.store.columns import equals_any
 from sbf_service.store.gateway_addresses import ensure_gateway_addresses
 from sbf_service.store.gateway_tables import PublicationRow
 from sbf_service.store.publications import describe_target, prefer_router, read_taken_ports
@@ -27,7 +28,7 @@ from virtcloud.model.values import Name
 _READ: Final = (
     select(PublicationRow, ClusterRow)
     .join(ClusterRow, ClusterRow.id == PublicationRow.cluster_id)
-    .where(PublicationRow.gateway == bindparam("gateway"), ClusterRow.state.in_(WANTED_STATES))
+    .where(PublicationRow.gateway == bindparam("gateway"), equals_any(ClusterRow.state, WANTED_STATES))
     .order_by(PublicationRow.protocol, PublicationRow.port)
 )
 _READ_DEAD: Final = (

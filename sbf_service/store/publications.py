@@ -22,6 +22,7 @@ from sbf_service.store.certified_networks import find_uncertified
 from sbf_service.store.cluster_gateways import find_alive_gateways
 from sbf_service.store.cluster_queries import make_live_clusters, parse_current_spec, read_networks
 from sbf_service.store.clusters import require_cluster
+from sbf_service.store.columns import equals_any
 from sbf_service.store.gateway_addresses import ensure_gateway_addresses
 from sbf_service.store.gateway_tables import NetworkRouterRow, PublicationRow
 from sbf_service.store.revisions import increment_revisions
@@ -50,7 +51,7 @@ _READ_ACTIVE = (
     .join(ClusterRow, ClusterRow.id == PublicationRow.cluster_id)
     .join(_NETWORK, _NETWORK.id == func.coalesce(ClusterRow.network, ClusterRow.id))
     .where(PublicationRow.gateway == bindparam("gateway"), PublicationRow.suspended.is_(None))
-    .where(ClusterRow.state.in_(WANTED_STATES))
+    .where(equals_any(ClusterRow.state, WANTED_STATES))
     .order_by(PublicationRow.port, PublicationRow.protocol)
 )
 

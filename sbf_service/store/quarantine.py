@@ -3,12 +3,12 @@
 from collections.abc import Iterable
 from datetime import timedelta
 
-from sqlalchemy import delete, or_, select
+from sqlalchemy import delete, select
 
 from sbf_service.domain.lifecycle import PlacementStatus
 from sbf_service.store.cluster_queries import find_clusters, find_members, read_placements
 from sbf_service.store.tables import ClaimRow, ClusterRow, PlacementRow
-from sbf_service.store.transitions import apply_due_transitions, increment_versions
+from sbf_service.store.transitions import OF_NETWORK, apply_due_transitions, increment_versions
 from sbf_service.store.unit_of_work import Unit, record_audit
 from virtcloud.model.errors import Conflict
 from virtcloud.model.values import ClusterKey, VlanId
@@ -51,9 +51,8 @@ def declare_clean(unit: Unit, site: str, vlan: VlanId, reason: str, drain_deadli
         _delete_placement(unit, cluster_id, placement, f"VLAN {vlan} at {site}: {reason}")
     unit.session.flush()
     if unconfirmed:
-        clusters = or_(ClusterRow.id == row.id, ClusterRow.network == row.id)
-        increment_versions(unit, clusters)
-        apply_due_transitions(unit, drain_deadline, clusters)
+        increment_versions(unit, OF_NETWORK, network_id=row.id)
+        apply_due_transitions(unit, drain_deadline, OF_NETWORK, network_id=row.id)
 
 
 def _find_holder(unit: Unit, site: str, vlan: VlanId) -> ClusterRow | None:

@@ -7,6 +7,7 @@ this service ID.
 from sqlalchemy import delete, func, insert, select
 
 from sbf_service.domain.allocation import ServicePool, allocate_service_id
+from sbf_service.store.columns import equals_any
 from sbf_service.store.tables import Base, ClusterRow, FreedServiceRow, ServiceClaimRow
 from sbf_service.store.unit_of_work import Unit, record_audit
 from virtcloud.model.cluster import ENDED_STATES
@@ -50,7 +51,10 @@ def _read_service_pool(unit: Unit, transport: Transport) -> ServicePool:
     of_transport = ServiceClaimRow.transport == transport.name
     claims = select(ServiceClaimRow.number).where(of_transport)
     quarantined = (
-        select(func.count()).select_from(ServiceClaimRow).join(ClusterRow).where(ClusterRow.state.in_(ENDED_STATES))
+        select(func.count())
+        .select_from(ServiceClaimRow)
+        .join(ClusterRow)
+        .where(equals_any(ClusterRow.state, ENDED_STATES))
     )
     freed = select(FreedServiceRow.number, FreedServiceRow.freed_at).where(FreedServiceRow.transport == transport.name)
     return ServicePool(

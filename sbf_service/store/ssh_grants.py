@@ -9,7 +9,7 @@ from sqlalchemy.orm import aliased
 from sbf_service.domain.ssh_access import ReachableCluster, add_ssh
 from sbf_service.domain.ssh_authority import make_ssh_server
 from sbf_service.store.cluster_queries import split_ids
-from sbf_service.store.columns import NAME_TYPE
+from sbf_service.store.columns import NAME_TYPE, equals_any
 from sbf_service.store.guest_seeds import read_network_clusters
 from sbf_service.store.ssh_revocations import read_revoked_serials
 from sbf_service.store.tables import ClusterRow, PlacementRow
@@ -32,7 +32,7 @@ _READ_CLUSTERS = (
     .join(_NETWORK, _NETWORK.id == func.coalesce(ClusterRow.network, ClusterRow.id))
     .join(PlacementRow, PlacementRow.cluster_id == ClusterRow.id)
     .where(PlacementRow.element == bindparam("gateway"), PlacementRow.removed_revision.is_(None))
-    .where(ClusterRow.state.in_(WANTED_STATES))
+    .where(equals_any(ClusterRow.state, WANTED_STATES))
     .order_by(ClusterRow.id)
 )
 _READ_INVITED = (

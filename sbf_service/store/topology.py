@@ -201,16 +201,18 @@ def _update_elements(unit: Unit, former: Topology | None, topology: Topology) ->
     for name, element in topology.elements.items():
         row = rows.get(name) or _add_element_row(unit, element, topology)
         row.site, row.kind = topology.site_of[name].name, kind_of(element)
-        if isinstance(element, Switch):
-            update_described_ports(unit, element, before.get(name), is_other=is_other_device(before.get(name), element))
-        if is_other_device(before.get(name), element):
-            delete_foreign_vlans(unit, name)
-            replace_created_vlans(unit, name, VlanSet())
         if before.get(name) != element:
             row.wanted_revision, row.confirmed_revision = row.wanted_revision + 1, 0
             row.unsaved_since = row.unsaved_since or (unit.now if row.carried is not None else None)
             unit.changed.add(f"element:{name}")
     unit.session.flush()
+    for name, element in topology.elements.items():
+        is_other = is_other_device(before.get(name), element)
+        if isinstance(element, Switch):
+            update_described_ports(unit, element, before.get(name), is_other=is_other)
+        if is_other:
+            delete_foreign_vlans(unit, name)
+            replace_created_vlans(unit, name, VlanSet())
     for row in unit.session.scalars(select(ElementRow)):
         left = before.get(Name(row.name)) if row.present and row.name not in topology.elements else None
         row.present = row.name in topology.elements

@@ -27,12 +27,15 @@ from sbf_service.store.cluster_queries import (
     has_placement_on,
     parse_spec,
     read_cluster_statuses,
+    read_clusters,
+    select_clusters,
 )
+from sbf_service.store.columns import NAME_TYPE, equals_any
 from sbf_service.store.guest_seeds import find_network_hosts
 from sbf_service.store.guest_tables import GuestPowerRow
 from sbf_service.store.revisions import increment_revisions, require_element
 from sbf_service.store.service_ids import release_service_id
-from sbf_service.store.tables import ClaimRow, ClusterRow, ElementRow, PlacementRow
+from sbf_service.store.tables import Base, ClaimRow, ClusterRow, ElementRow, PlacementRow
 from sbf_service.store.unit_of_work import Unit, record_audit
 from virtcloud.model.cluster import ENDED_STATES, WANTED_STATES, ClusterState
 from virtcloud.model.element import ElementKind
@@ -75,7 +78,7 @@ _IS_CARRIED = or_(
 _CARRIED = exists().where(PlacementRow.cluster_id == ClusterRow.id, _OF_PLACEMENT, _IS_CARRIED)
 _MEMBER = aliased(ClusterRow)
 _HAS_MEMBERS = exists().where(
-    _MEMBER.network == ClusterRow.id, or_(_MEMBER.state.not_in(ENDED_STATES), _MEMBER.quarantined == true())
+    _MEMBER.network == ClusterRow.id, or_(~equals_any(_MEMBER.state, ENDED_STATES), _MEMBER.quarantined == true())
 )
 _STILL_CARRIED = or_(_CARRIED, _HAS_MEMBERS)
 
@@ -91,16 +94,17 @@ _HOLDS = {
     Condition.QUARANTINE_CONFIRMED: and_(ClusterRow.quarantined == true(), ~_STILL_CARRIED),
 }
 HAS_DUE_TRANSITION = or_(
-    *(and_(ClusterRow.state.in_(list_states(condition)), _HOLDS[condition]) for condition in Condition)
+    *(and_(equals_any(ClusterRow.state, list_states(condition)), _HOLDS[condition]) for condition in Condition)
 )
 """The condition that a transition of a cluster is due, with the parameters of :func:`make_due_parameters`."""
 
 
-def make_due_parameters(now: datetime, drain_deadline: timedelta) -> dict[str, datetime]:
+def make_due_parameters(now: datetime, drain_deadline: timedelta) -> dict[str, object]:
     """Return the parameters of :data:`HAS_DUE_TRANSITION`."""
     return {"now": now, "drained_before": now - drain_deadline}
 
 
+_CLUSTERS = Base.metadata.tables[ClusterRow.__tablename__]
 _DELETE_POWERS = delete(GuestPowerRow).where(GuestPowerRow.cluster_id == bindparam("ended"))
 MAX_TRANSITIONS = 3
 """The highest number of transitions of one cluster in one call.
@@ -109,31 +113,56 @@ For example, a cluster that is configuring starts to drain, and is then released
 """
 
 
-def apply_due_transitions(unit: Unit, drain_deadline: timedelta, *conditions: ColumnElement[bool]) -> None:
-    """Apply all due transitions of the selected clusters; idempotent.
+class ClusterSelection:
+    """The clusters that a change may concern, with the statements on these clusters.
+
+    Selections are module constants, because building such a statement takes a millisecond.
+    """
+
+    def __init__(self, *conditions: ColumnElement[bool]) -> None:
+        """Select the clusters that meet the conditions. Their bound parameters are given at each call, by name."""
+        self.due = select_clusters(HAS_DUE_TRANSITION, *conditions)
+        increment = update(_CLUSTERS).where(UNSETTLED, *conditions).values(version=_CLUSTERS.c.version + 1)
+        self.increment_versions = increment.returning(_CLUSTERS.c.key)
+
+
+EVERY_CLUSTER = ClusterSelection()
+ON_ELEMENT = ClusterSelection(has_placement_on(bindparam("element")))
+"""The clusters that have a placement on ``element``."""
+OF_NETWORK = ClusterSelection(
+    or_(ClusterRow.id == bindparam("network_id"), ClusterRow.network == bindparam("network_id"))
+)
+"""The clusters of the network ``network_id``."""
+_BY_ID = ClusterSelection(ClusterRow.id.in_(bindparam("ids", type_=NAME_TYPE, expanding=True)))
+
+
+def apply_due_transitions(
+    unit: Unit, drain_deadline: timedelta, selected: ClusterSelection = EVERY_CLUSTER, **parameters: object
+) -> None:
+    """Apply all due transitions of the selected clusters; idempotent. ``parameters`` are those of ``selected``.
 
     If a network waited for the end of a selected member, the network also ends, even if the network is not selected.
     """
-    networks = set()
+    networks = set[str]()
     for _ in range(MAX_TRANSITIONS):
-        due = find_due_transitions(unit, drain_deadline, *conditions)
+        due = find_due_transitions(unit, drain_deadline, selected, **parameters)
         states = [row.state for row, _ in due]
         for (row, transition), state in zip(due, states, strict=True):
             if row.state == state:  # otherwise the cluster is a member that has just ended together with its network
                 apply_transition(unit, row, transition)
-            networks |= {row.network} - {None}
+            if row.network is not None:
+                networks.add(row.network)
         if not due:
             break
     if networks:
-        apply_due_transitions(unit, drain_deadline, ClusterRow.id.in_(sorted(networks)))
+        apply_due_transitions(unit, drain_deadline, _BY_ID, ids=sorted(networks))
 
 
 def find_due_transitions(
-    unit: Unit, drain_deadline: timedelta, *conditions: ColumnElement[bool]
+    unit: Unit, drain_deadline: timedelta, selected: ClusterSelection = EVERY_CLUSTER, **parameters: object
 ) -> list[tuple[ClusterRow, ClusterTransition]]:
     """Return the due transitions of the selected clusters."""
-    parameters = make_due_parameters(unit.now, drain_deadline)
-    rows = find_clusters(unit, HAS_DUE_TRANSITION, *conditions, **parameters)
+    rows = read_clusters(unit, selected.due, make_due_parameters(unit.now, drain_deadline) | parameters)
     statuses = read_cluster_statuses(unit, rows)
     transitions = [find_transition(status, unit.now, drain_deadline) for status in statuses]
     return [(row, transition) for row, transition in zip(rows, transitions, strict=True) if transition is not None]
@@ -152,6 +181,7 @@ def apply_transition(unit: Unit, row: ClusterRow, transition: ClusterTransition)
     row.version += 1
     unit.changed.add(f"cluster:{row.key}")
     record_audit(unit, f"cluster_{row.state}", why=row.reason, cluster_id=row.id)
+    unit.session.flush()
     if effects.leaves:
         row.leaving_since = unit.now
         revoke_profiles_of(unit, row.id)
@@ -193,7 +223,7 @@ def _find_hosts_with_changed_peers(unit: Unit, row: ClusterRow) -> frozenset[str
 
 def _drain_members(unit: Unit, row: ClusterRow) -> None:
     """Start to drain the members of a network that is ending."""
-    for member in find_clusters(unit, ClusterRow.state.in_(WANTED_STATES), ClusterRow.network == row.id):
+    for member in find_clusters(unit, equals_any(ClusterRow.state, WANTED_STATES), ClusterRow.network == row.id):
         drain_cluster(unit, member, f"its network, cluster {row.key}, ended: {row.reason}")
 
 
@@ -206,14 +236,15 @@ def _release_claims(unit: Unit, row: ClusterRow) -> None:
     release_service_id(unit, row)
 
 
-def increment_versions(unit: Unit, *conditions: ColumnElement[bool]) -> None:
+def increment_versions(unit: Unit, selected: ClusterSelection, **parameters: object) -> None:
     """Increment the view versions of the selected clusters, and publish the change.
 
     Skip clusters that have ended and whose claims are not in quarantine. Such clusters no longer change.
     """
-    increment = update(ClusterRow).where(UNSETTLED, *conditions).values(version=ClusterRow.version + 1)
-    keys = unit.session.scalars(increment.returning(ClusterRow.key).execution_options(synchronize_session=False)).all()
-    unit.session.expire_all()
+    unit.session.flush()
+    keys = unit.connection.execute(selected.increment_versions, parameters).scalars().all()
+    if keys:
+        unit.session.expire_all()
     unit.changed.update(f"cluster:{key}" for key in keys)
 
 
@@ -241,4 +272,4 @@ def fail_refused_clusters(unit: Unit, element: str, refused: Mapping[str, str], 
             cluster,
             ClusterTransition(ClusterState.FAILING, f"{row.kind} {element} at {row.site} refused: {message}"),
         )
-    apply_due_transitions(unit, drain_deadline, has_placement_on(element))
+    apply_due_transitions(unit, drain_deadline, ON_ELEMENT, element=element)

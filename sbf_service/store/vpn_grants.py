@@ -15,7 +15,7 @@ from sbf_service.domain.vpn_access import GrantedProfile, add_grants, choose_gat
 from sbf_service.domain.vpn_authority import make_vpn_server
 from sbf_service.store.cluster_gateways import find_alive_gateways, insert_gateways
 from sbf_service.store.cluster_queries import make_live_clusters, split_ids
-from sbf_service.store.columns import NAME_TYPE
+from sbf_service.store.columns import NAME_TYPE, equals_any
 from sbf_service.store.guest_seeds import read_service_secret
 from sbf_service.store.networks import read_guest_macs, read_unsettled_clusters
 from sbf_service.store.replaced_connections import read_replaced_connections
@@ -48,7 +48,7 @@ _READ_PROFILES = (
     .join(_NETWORK, _NETWORK.id == VpnProfileRow.network_id)
     .join(PlacementRow, PlacementRow.cluster_id == VpnProfileRow.cluster_id)
     .where(PlacementRow.element == bindparam("gateway"), PlacementRow.removed_revision.is_(None))
-    .where(VpnProfileRow.revoked_at.is_(None), ClusterRow.state.in_(WANTED_STATES))
+    .where(VpnProfileRow.revoked_at.is_(None), equals_any(ClusterRow.state, WANTED_STATES))
     .order_by(VpnProfileRow.id)
 )
 _READ_ADDRESSES = select(VpnAddressRow.profile_id, VpnAddressRow.address, VpnAddressRow.prefix_length).where(

@@ -1,0 +1,76 @@
+"""The clusters of one element: those that it must carry, and those that a confirmation concerns.
+
+The statements are module constants, because building them takes longer than executing them.
+"""
+
+from collections.abc import Collection, Sequence
+
+from sqlalchemy import bindparam, func, or_, select
+
+from sbf_service.domain.paths import LiveCluster
+from sbf_service.store.cluster_queries import has_placement, make_live_clusters, read_clusters, select_clusters
+from sbf_service.store.columns import NAME_TYPE, equals_any
+from sbf_service.store.tables import ClusterRow, PlacementRow
+from sbf_service.store.transitions import ClusterSelection
+from sbf_service.store.unit_of_work import Unit
+from virtcloud.model.cluster import WANTED_STATES
+
+_ON_ELEMENT = PlacementRow.element == bindparam("element")
+_STAYS = PlacementRow.removed_revision.is_(None)
+_PLACED = select(PlacementRow.cluster_id).where(_ON_ELEMENT)
+_ADDED = select_clusters(
+    ClusterRow.id.in_(
+        _PLACED.where(
+            PlacementRow.added_revision > bindparam("before"),
+            PlacementRow.added_revision <= bindparam("revision"),
+            _STAYS,
+        )
+    )
+)
+_IS_MARKED = PlacementRow.cluster_id.in_(bindparam("marked", type_=NAME_TYPE, expanding=True))
+_IS_NEWLY_REMOVED = PlacementRow.removed_revision > bindparam("highest")
+_ALL_REMOVED = _PLACED.where(PlacementRow.removed_revision <= bindparam("revision"), PlacementRow.blocked.is_(False))
+_REMOVED = select_clusters(ClusterRow.id.in_(_ALL_REMOVED.where(_IS_NEWLY_REMOVED)))
+"""Without the condition of marked clusters, because the index of removals then excludes the earlier removals."""
+_REMOVED_OR_MARKED = select_clusters(ClusterRow.id.in_(_ALL_REMOVED.where(or_(_IS_NEWLY_REMOVED, _IS_MARKED))))
+_WANTED = select_clusters(equals_any(ClusterRow.state, WANTED_STATES), ClusterRow.id.in_(_PLACED.where(_STAYS)))
+_CONFIRMED = select_clusters(
+    equals_any(ClusterRow.state, WANTED_STATES),
+    ClusterRow.id.in_(
+        _PLACED.where(_STAYS, PlacementRow.added_revision <= bindparam("confirmed"), PlacementRow.blocked.is_(False))
+    ),
+)
+_AWAITED_AT = func.coalesce(PlacementRow.removed_revision, PlacementRow.added_revision)
+COMPLETED_ON_ELEMENT = ClusterSelection(
+    has_placement(_ON_ELEMENT, bindparam("before") < _AWAITED_AT, bindparam("revision") >= _AWAITED_AT)
+)
+"""The clusters with a placement on ``element`` that a revision from ``before`` + 1 to ``revision`` completes."""
+
+
+def read_wanted_clusters(unit: Unit, element: str) -> list[LiveCluster]:
+    """Return the clusters that an element must carry."""
+    return make_live_clusters(unit, read_clusters(unit, _WANTED, {"element": element}))
+
+
+def read_confirmed_clusters(unit: Unit, element: str, confirmed: int) -> list[LiveCluster]:
+    """Return the clusters that an element must carry and has confirmed, up to the revision ``confirmed``."""
+    return make_live_clusters(unit, read_clusters(unit, _CONFIRMED, {"element": element, "confirmed": confirmed}))
+
+
+def read_added_clusters(unit: Unit, element: str, before: int, revision: int) -> list[LiveCluster]:
+    """Return the clusters that a revision from ``before`` + 1 to ``revision`` added to an element."""
+    added = {"element": element, "before": before, "revision": revision}
+    return make_live_clusters(unit, read_clusters(unit, _ADDED, added))
+
+
+def read_removed_clusters(
+    unit: Unit, element: str, highest: int, revision: int, marked: Collection[str]
+) -> Sequence[ClusterRow]:
+    """Return the clusters that a revision up to ``revision`` removed from an element.
+
+    Removals up to the revision ``highest`` count only for the clusters with the IDs ``marked``.
+    """
+    removed = {"element": element, "highest": highest, "revision": revision}
+    if not marked:
+        return read_clusters(unit, _REMOVED, removed)
+    return read_clusters(unit, _REMOVED_OR_MARKED, removed | {"marked": sorted(marked)})
