@@ -1,7 +1,7 @@
 """Tests of the ports on the path of a cluster."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sbf_fakes.world import spec, three_sites
 
@@ -224,6 +224,7 @@ def test_an_unknown_host_is_named_with_the_known_ones() -> None:
         find_sites(three_sites(), ["nowhere"])
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_a_clusters_path_is_a_tree_over_its_hosts(data: st.DataObject) -> None:
     """In any connected mesh, the path's links connect all hosts, and no link is redundant."""
