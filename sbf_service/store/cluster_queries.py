@@ -72,7 +72,7 @@ _READ_PLACEMENTS = (
 _READ_CLUSTERS = select(ClusterRow).order_by(ClusterRow.created_at, ClusterRow.key)
 
 
-def select_clusters(*conditions: ColumnElement[bool]) -> Select[tuple[ClusterRow]]:
+def select_clusters(*conditions: ColumnElement[bool]) -> Select[ClusterRow]:
     """Return the statement that reads the clusters that meet the conditions, oldest first.
 
     Build frequent statements once, as module constants: building a statement takes longer than its execution.
@@ -80,9 +80,7 @@ def select_clusters(*conditions: ColumnElement[bool]) -> Select[tuple[ClusterRow
     return _READ_CLUSTERS.where(*conditions)
 
 
-def read_clusters(
-    unit: Unit, statement: Select[tuple[ClusterRow]], parameters: Mapping[str, object]
-) -> Sequence[ClusterRow]:
+def read_clusters(unit: Unit, statement: Select[ClusterRow], parameters: Mapping[str, object]) -> Sequence[ClusterRow]:
     """Return the clusters of a statement of :func:`select_clusters`. ``parameters`` are bound parameters, by name."""
     return unit.session.scalars(statement, parameters).all()
 
