@@ -91,7 +91,7 @@ def test_identical_clusters_see_their_owners_files_only(lab: Lab, clusters: Mapp
     assert run_on_exports(lab, "cat file") == {"alice", "bob"}
 
 
-def test_a_laptop_mounts_the_files_of_the_cluster_that_it_joined(lab: Lab, clusters: Mapping[str, ClusterView]) -> None:
+def test_a_laptop_mounts_files_of_the_cluster_it_joined(lab: Lab, clusters: Mapping[str, ClusterView]) -> None:
     assert on_mount(lab, clusters["alice-nfs"], "echo alice >file") == (0, "")
     with connected(lab, "alice-nfs", "nfs") as laptop:
         own = find_addresses(lab, "alice-nfs", "nfs")[0].partition("/")[0]

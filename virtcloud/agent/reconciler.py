@@ -120,10 +120,9 @@ class HostReconciler:
     ) -> None:
         """Reconcile ``host``. Start at most ``starts_at_once`` guests at the same time.
 
-        Setting ``woken`` ends a pause. ``progress`` is called after each step and each call to SBF.
-        ``receive`` is called with each wanted document before the host is changed, and ``report_capacity`` after each
-        wanted document. ``boot`` detects a reboot of the host; None: no
-        reboot is detected.
+        Setting ``woken`` ends a pause. ``progress`` is called after each step and each call to SBF. ``receive`` is
+        called with each wanted document before the host is changed, and ``report_capacity`` after each wanted document.
+        ``boot`` detects a reboot of the host; None: no reboot is detected.
         """
         self._boot = boot
         self._receive = receive

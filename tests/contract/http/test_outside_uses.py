@@ -119,7 +119,7 @@ def test_a_name_without_answer_is_a_notice_of_the_gateway(world: World) -> None:
     assert read_gateway(world).notices == ()
 
 
-def test_a_gateway_that_no_longer_resolves_a_name_has_no_notice(world: World) -> None:
+def test_a_gateway_that_stops_resolving_a_name_has_no_notice(world: World) -> None:
     report_name(world, "no answer")
     assert ask(world, "PUT", "/v1/elements/brno-gw/outside", {"uses": []}).status_code == 204
     assert read_gateway(world).notices == ()

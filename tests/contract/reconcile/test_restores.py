@@ -86,7 +86,7 @@ def test_a_cluster_after_the_backup_is_removed_everywhere(machines: Machines) ->
     assert set().union(*machines.world.switches[SWITCH].ports.values()) == set()
 
 
-def test_no_cluster_starts_at_a_site_before_its_elements_are_read(machines: Machines) -> None:
+def test_no_cluster_starts_before_its_sites_elements_are_read(machines: Machines) -> None:
     """Without this rule, the first cluster after the restore would get the VLAN ID of the unknown cluster."""
     machines.back_up()
     machines.world.put("new", spec("brno-h1"))
@@ -149,7 +149,7 @@ def test_an_ended_cluster_returns_until_its_lease_ends(machines: Machines) -> No
     assert restored.view("old").state is ClusterState.RELEASED
 
 
-def test_a_returned_cluster_never_meets_the_next_user_of_its_vlan(reused: Machines) -> None:
+def test_a_returned_cluster_never_meets_its_vlans_next_user(reused: Machines) -> None:
     """Host 2 still carries VLAN 100 of the cluster ``new``. So host 1 and the switch do not set up ``old`` yet."""
     restored, switch = reused.restore(), reused.world.switches[SWITCH]
     reused.settle("brno-h2")
@@ -158,7 +158,7 @@ def test_a_returned_cluster_never_meets_the_next_user_of_its_vlan(reused: Machin
     assert restored.view("old").state is ClusterState.DEGRADED
 
 
-def test_a_returned_cluster_is_set_up_when_its_vlan_is_clean(reused: Machines) -> None:
+def test_a_returned_cluster_is_set_up_with_a_clean_vlan(reused: Machines) -> None:
     restored = reused.restore()
     reused.settle("brno-h2")
     reused.settle()
@@ -176,7 +176,7 @@ def test_a_switch_that_cannot_be_read_holds_returned_clusters(reused: Machines) 
     assert (reused.carries("brno-h1"), restored.view("old").state) == ([100], ClusterState.ACTIVE)
 
 
-def test_an_unknown_cluster_that_a_host_cannot_remove_blocks_its_site(machines: Machines) -> None:
+def test_an_unknown_remaining_cluster_blocks_its_site(machines: Machines) -> None:
     machines.back_up()
     machines.world.put("new", spec("brno-h1"))
     machines.settle()

@@ -78,7 +78,7 @@ def test_an_invalid_token_is_reported_with_its_file(home: Path) -> None:
 
 
 @pytest.mark.parametrize("token", [b"vc_a\nvc_b\n", b"vc_\xff\n", "vc_é\n".encode(), b"vc_a b\n"])
-def test_text_that_cannot_be_a_token_is_neither_sent_nor_shown(home: Path, script: Script, token: bytes) -> None:
+def test_text_that_is_no_token_is_neither_sent_nor_shown(home: Path, script: Script, token: bytes) -> None:
     (home / "t").write_bytes(token)
     (home / "t").chmod(0o600)
     for arguments in (["login", "--from", str(home / "t")], ["--token-file", str(home / "t"), "whoami"]):

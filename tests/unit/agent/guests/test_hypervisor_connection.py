@@ -86,7 +86,7 @@ def test_a_reading_does_not_wait_behind_starts(monkeypatch: pytest.MonkeyPatch) 
     assert all(connection.closed for connection in opened)
 
 
-def test_after_a_restart_of_the_daemon_no_old_connection_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_daemons_restart_no_old_connection_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(libvirt, "open", lambda _uri: ScriptedConnection(None))
     hypervisor = LibvirtHypervisor("test:///default")
     hypervisor._connections += [LibvirtConnection(ScriptedConnection(lambda: None)) for _ in range(3)]
