@@ -32,7 +32,7 @@ requested                       on the host
 """
 
 import threading
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -300,12 +300,25 @@ class HostReconciler:
     def _read_back(self, document: WantedDocument) -> tuple[ClusterErrors, ObservedHost]:
         """Read the host again. Return the remaining steps as errors, and the observed state."""
         observed = self._host.read()
-        remaining: dict[str, list[str]] = {}
+        remaining: dict[str, list[Step]] = {}
         for step in _certain_steps(compute_difference(document.wanted, observed), observed):
             if step.cluster not in self._pending:
-                remaining.setdefault(step.cluster, []).append(str(step))
-        describe = "after all steps, the host still differs from the wanted state: {}".format
-        return {cluster: describe(", ".join(steps)) for cluster, steps in remaining.items()}, observed
+                remaining.setdefault(step.cluster, []).append(step)
+        keys = _cluster_keys(document.wanted)
+        return {
+            cluster: _describe_remaining(steps, keys.get(cluster)) for cluster, steps in remaining.items()
+        }, observed
+
+
+def _describe_remaining(steps: Sequence[Step], key: ClusterKey | None) -> str:
+    """Return why a host differs from the wanted state of a cluster, although all steps succeeded."""
+    ended = [step.guest.name for step in steps if isinstance(step, StartGuest)]
+    if len(ended) == len(steps) and key is not None:
+        return (
+            f"guest {', '.join(ended)} ended right after its start: expected an image whose first program continues to "
+            f"run; read the console: virtcloud guest log {key} {ended[0]}"
+        )
+    return f"after all steps, the host still differs from the wanted state: {', '.join(map(str, steps))}"
 
 
 def _has_drifted(steps: Iterable[Step], document: WantedDocument, reported: Container[str], *, rebooted: bool) -> bool:

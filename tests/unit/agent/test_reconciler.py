@@ -174,6 +174,20 @@ def test_a_revision_that_is_not_read_back_is_not_confirmed(
     ]
 
 
+def test_a_guest_that_ends_at_once_is_named_with_its_console(
+    reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost, make_segment: Make
+) -> None:
+    service.want(make_segment("a", 100))
+    reconciler.reconcile_once()
+    host.ignores_steps = True
+    service.want(make_segment("a", 100, ("g1",)))
+    reconciler.reconcile_once()
+    assert service.messages[0] == (
+        "cluster key-a: guest g1 ended right after its start: expected an image whose first program continues to run; "
+        "read the console: virtcloud guest log key-a g1"
+    )
+
+
 def test_drift_is_reported_before_it_is_corrected(
     reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost, make_segment: Make
 ) -> None:

@@ -113,6 +113,6 @@ if __name__ == "__main__":
         MemoryError,
         ValueError,
     ) as fault:
-        sys.stderr.write(f"{type(fault).__name__}: {fault}")
+        sys.stderr.write(str(fault) if isinstance(fault, BadArchive) else f"{type(fault).__name__}: {fault}")
         sys.exit(1)
     sys.stdout.write(str(total))

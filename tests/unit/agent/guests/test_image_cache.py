@@ -481,5 +481,5 @@ def test_a_bomb_or_a_damaged_archive_is_refused(host: Host, server: FileServer, 
 def test_a_root_file_system_needs_an_init_for_the_host(host: Host, server: FileServer) -> None:
     elf = b"\x7fELF\x02\x01\x01" + bytes(11) + (183).to_bytes(2, "little")
     server.data = archive(init=member("sbin/init", elf))
-    with pytest.raises(Refused, match="expected programs for x86_64, but /sbin/init is for aarch64"):
+    with pytest.raises(Refused, match="archive: expected programs for x86_64, but /sbin/init is for aarch64"):
         host.get(host.source(format="tar"))
