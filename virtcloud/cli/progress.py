@@ -18,6 +18,7 @@ from virtcloud.cli import groups
 from virtcloud.client.cluster import Cluster
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.edge import DEVICE_KINDS
+from virtcloud.model.errors import ServiceUnreachable, TimedOut
 from virtcloud.model.image import FETCHING, UNPACKING
 from virtcloud.model.views import ClusterView, PlacementProgress, PlacementView
 
@@ -156,13 +157,16 @@ def wait_with_progress(
 ) -> float:
     """Wait until the cluster is in the state ``goal``, and display the progress. Return the duration in seconds.
 
-    On Ctrl-C, exit with a message. In the message, ``continues`` describes what SBF continues to do.
+    On Ctrl-C, exit with a message. In the message, ``continues`` describes what SBF continues to do. Raise TimedOut,
+    not ServiceUnreachable, if SBF does not answer any more: the request itself was accepted.
     """
+    key = cluster.key
     try:
         with ProgressDisplay() as progress:
             (cluster.wait_active if goal == ClusterState.ACTIVE else cluster.wait_ended)(progress, timeout)
             return progress.seconds
+    except ServiceUnreachable as error:
+        raise TimedOut(f"{error}. Cluster {key} {continues}; show it later: virtcloud cluster show {key}") from error
     except KeyboardInterrupt:
-        key = cluster.key
         delete = f"; delete it: virtcloud cluster delete {key}" if goal == ClusterState.ACTIVE else ""
         groups.exit_interrupted(context, f"cluster {key} {continues}; show it: virtcloud cluster show {key}{delete}")

@@ -10,6 +10,7 @@ from fake_machine.clusters import DOCUMENTS, FakeSbf
 
 from virtcloud.client.cluster import Cluster
 from virtcloud.model.cluster import ClusterSpec, ClusterState
+from virtcloud.model.errors import ServiceUnreachable
 from virtcloud.model.values import ClusterKey, UserName
 
 CREATE = ("cluster", "create", "demo", "--host", "brno-h1", "--owner", "eva", "--image", "busybox")
@@ -447,6 +448,21 @@ def test_ctrl_c_prints_that_the_cluster_continues(run: RunCommand, monkeypatch: 
     assert result.exit_code == 130
     assert "cluster demo continues to be configured" in result.stderr
     assert "delete it: virtcloud cluster delete demo" in result.stderr
+
+
+def test_an_sbf_that_ends_during_the_wait_leaves_the_cluster(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The exit code is not 2, because the cluster was created."""
+
+    def fail(*_: object) -> None:
+        raise ServiceUnreachable("SBF does not answer")
+
+    monkeypatch.setattr(Cluster, "wait_active", fail)
+    result = run(*CREATE)
+    assert (result.exit_code, result.stderr) == (
+        1,
+        "virtcloud: SBF does not answer. Cluster demo continues to be configured; show it later: "
+        "virtcloud cluster show demo\n",
+    )
 
 
 def test_a_lease_is_extended_in_seconds(run: RunCommand, sbf: FakeSbf, monkeypatch: pytest.MonkeyPatch) -> None:
