@@ -458,11 +458,8 @@ def test_an_sbf_that_ends_during_the_wait_leaves_the_cluster(run: RunCommand, mo
 
     monkeypatch.setattr(Cluster, "wait_active", fail)
     result = run(*CREATE)
-    assert (result.exit_code, result.stderr) == (
-        1,
-        "virtcloud: SBF does not answer. Cluster demo continues to be configured; show it later: "
-        "virtcloud cluster show demo\n",
-    )
+    message = "SBF does not answer. Cluster demo continues to be configured; show it later: virtcloud cluster show demo"
+    assert (result.exit_code, result.stderr) == (1, f"virtcloud: {message}\n")
 
 
 def test_a_lease_is_extended_in_seconds(run: RunCommand, sbf: FakeSbf, monkeypatch: pytest.MonkeyPatch) -> None:
