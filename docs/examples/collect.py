@@ -13,6 +13,8 @@ from virtcloud import Client, SshOptions
 PROGRAM = """#!/bin/sh
 echo "$(hostname) computed $((6 * 7))" > result.txt
 """
+if not sys.argv[3:]:
+    sys.exit(__doc__)
 key, image, folder, *identity = sys.argv[1:]
 options = SshOptions(identity=identity[0] if identity else None)
 spread = {"count": 3, "image": image, "memory_mb": 64}

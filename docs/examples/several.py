@@ -24,4 +24,6 @@ async def main() -> None:
         await asyncio.gather(*(run(client, key) for key in sys.argv[1:]))
 
 
+if not sys.argv[1:]:
+    sys.exit(__doc__)
 asyncio.run(main())

@@ -7,6 +7,8 @@ import sys
 
 from virtcloud import Client
 
+if not sys.argv[1:]:
+    sys.exit(__doc__)
 key, image = sys.argv[1], (sys.argv[2:] or ["busybox"])[0]
 spread = {"count": 3, "image": image, "memory_mb": 32}
 with Client() as client, client.create(key, spread=spread) as cluster:
