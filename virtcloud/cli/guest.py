@@ -11,10 +11,16 @@ from virtcloud.cli.options import DurationType, open_client
 from virtcloud.cli.progress import ProgressLines
 from virtcloud.cli.session import attach_terminal, copy_standard_streams, print_log
 from virtcloud.client.guests import ClusterGuest
+from virtcloud.model.element import Hypervisor
 from virtcloud.model.guest_sessions import CloneProgress
 from virtcloud.model.guests import GuestPower, GuestView
+from virtcloud.model.values import Name
 
 PACKED_STEP = 64 << 20
+DISK_NOTE = (
+    "the image has the whole disk, also logs, histories, your public keys and the machine ID: before you share it, clean "
+    "the guest as in docs/how-to/control-guests.md (sudo cloud-init clean --logs, …), and clone the guest again"
+)
 COLUMNS = ("guest", "host", "state", "resets", "addresses", "image", "trouble")
 
 
@@ -106,6 +112,7 @@ def clone(  # noqa: PLR0913 - click's options
 
     Example: virtcloud guest clone demo g1 my-image --stop
     """
+    Name(image)
     found = _find(context, cluster, name)
     progress = ProgressLines(_clone_lines)
     try:
@@ -117,6 +124,8 @@ def clone(  # noqa: PLR0913 - click's options
     else:
         size = printing.format_size(made.source.size)
         click.echo(f"image {image} is ready ({size}); use it: virtcloud cluster create … --image {image}")
+        if made.kind is Hypervisor.QEMU:
+            click.echo(DISK_NOTE, err=True)
 
 
 def _clone_lines(report: CloneProgress) -> Iterator[tuple[str, str]]:

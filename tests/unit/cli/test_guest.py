@@ -77,3 +77,15 @@ def test_a_clone_shows_its_progress_and_its_use(
         *["packing", "packing, 64.0 MiB", "sending 100 bytes, 50 %"]
     ]
     assert result.stdout == "image mine is ready (3.0 MiB); use it: virtcloud cluster create … --image mine\n"
+
+
+def test_a_clone_of_a_disk_warns_of_what_it_contains(
+    run: RunCommand, demo: FakeSbf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = {"sha256": "0" * 64, "size": 3 << 20, "format": "qcow2", "architecture": "x86_64"}
+    keys = {"name": "mine", "owner": "eva", "kind": "qemu", "added_at": "2026-11-23T08:00:00Z"}
+    made = CatalogueImage.model_validate({**keys, "source": source})
+    monkeypatch.setattr(ClusterGuest, "clone", lambda *_arguments, **_options: made)
+    assert (
+        "your public keys and the machine ID: before you share it" in run("guest", "clone", "demo", "g1", "mine").stderr
+    )
