@@ -18,8 +18,8 @@ from virtcloud.model.values import Name
 
 PACKED_STEP = 64 << 20
 DISK_NOTE = (
-    "the image has the whole disk, also logs, histories, your public keys and the machine ID: before you share it, clean "
-    "the guest as in docs/how-to/control-guests.md (sudo cloud-init clean --logs, …), and clone the guest again"
+    "the image has the whole disk, also logs, histories, your public keys and the machine ID: before you share it, "
+    "clean the guest as in docs/how-to/control-guests.md (sudo cloud-init clean --logs, …), and clone the guest again"
 )
 COLUMNS = ("guest", "host", "state", "resets", "addresses", "image", "trouble")
 

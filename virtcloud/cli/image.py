@@ -243,6 +243,8 @@ def _change_users(  # noqa: PLR0913 - click's options
     add, remove = (users, ()) if allow else ((), users)
     found = open_client(context).sbf.share_image(name, add, remove, everybody=allow if everybody else None)
     _print_image(found, f"image {name} is used by {_format_users(found)}", as_json=as_json)
+    if users and not allow and found.everybody:
+        click.echo(f"virtcloud: to exclude {', '.join(users)}: virtcloud image unshare {name} --everybody", err=True)
 
 
 def _read_catalogue(context: click.Context, *, optional: bool) -> list[CatalogueImage]:
