@@ -16,11 +16,19 @@ from pathlib import Path
 
 import click
 
-from sbf_service.command_options import CONFIG, EXIT_FAILED, describe_database, load_settings, report_bad_input
+from sbf_service.command_options import (
+    CONFIG,
+    EXIT_FAILED,
+    describe_database,
+    find_settings_file,
+    load_settings,
+    report_bad_input,
+)
 from sbf_service.database_commands import backup, prune, restore, upgrade
 from sbf_service.local_files import ensure_database_file, private_file
 from sbf_service.log import get_log, log_to_stderr
 from sbf_service.settings import ServiceSettings
+from sbf_service.settings_reload import copy_settings
 from sbf_service.store.database import make_engine, migrate
 from sbf_service.store.replica_lock import hold_replica_name
 from sbf_service.store.tokens import create_token
@@ -53,7 +61,7 @@ def serve(config: Path | None) -> None:
     log_to_stderr()
     with ExitStack() as stack:
         with report_bad_input():
-            settings = load_settings(config)
+            settings = copy_settings(load_settings(config))
             service = build_service(settings)
             service.prepare()
             sockets = server.open_sockets(service)
@@ -62,7 +70,7 @@ def serve(config: Path | None) -> None:
         log.info(
             "listening", tcp=settings.listen, socket=settings.socket or "none", database=describe_database(settings)
         )
-        server.run_server(service, sockets)
+        server.run_server(service, sockets, find_settings_file(config))
     log.info("stopped")
 
 

@@ -20,7 +20,6 @@ from sbf_service.reconcile.worker import Worker
 from sbf_service.retention_schedule import RetentionSchedule
 from sbf_service.settings import ServiceSettings
 from sbf_service.store.database import make_engine, migrate
-from sbf_service.store.retention import find_archive_folder
 from sbf_service.store.tokens import TokenCache
 from sbf_service.store.unit_of_work import Clock, Store, read_database_clock
 from virtcloud.model.element import Device
@@ -100,7 +99,6 @@ def build_service(
     change_feed.add_listener(token_cache.on_change)
     threads = BoundedThreads(settings.device_threads, "readings of devices")
     call_counts = MovingWindowRateLimiter(MemoryStorage())
-    folder = find_archive_folder(settings.retention, settings.database)
     return SbfService(
         settings,
         store,
@@ -111,7 +109,7 @@ def build_service(
         token_cache,
         call_counts,
         threads,
-        RetentionSchedule(store, settings.retention, folder),
+        RetentionSchedule(store, settings.retention, settings.database),
     )
 
 

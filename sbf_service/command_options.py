@@ -40,9 +40,13 @@ def _exit_bad_input(message: str) -> NoReturn:
 
 def load_settings(config: Path | None) -> ServiceSettings:
     """Return the settings of this file, of the default file, or the default settings. Raise BadInput or BadDocument."""
-    if config is not None:
-        return read_settings(config)
-    return read_settings(DEFAULT_CONFIG) if DEFAULT_CONFIG.exists() else ServiceSettings()
+    file = find_settings_file(config)
+    return ServiceSettings() if file is None else read_settings(file)
+
+
+def find_settings_file(config: Path | None) -> Path | None:
+    """Return this file, or the default file if it exists, or None."""
+    return config or (DEFAULT_CONFIG if DEFAULT_CONFIG.exists() else None)
 
 
 def describe_database(settings: ServiceSettings) -> str:

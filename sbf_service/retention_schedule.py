@@ -1,12 +1,11 @@
 """The schedule of retention: SBF archives old rows once an hour. One replica at a time does it."""
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from threading import Event, Thread
 
 from sbf_service.domain.retention import RetentionLimits
 from sbf_service.log import get_log
-from sbf_service.store.retention import prune
+from sbf_service.store.retention import find_archive_folder, prune
 from sbf_service.store.unit_of_work import Store
 from virtcloud.model.errors import BadInput, DatabaseUnavailable
 
@@ -23,7 +22,7 @@ class RetentionSchedule:
 
     store: Store
     limits: RetentionLimits
-    folder: Path
+    database: str
     first_run_s: float = FIRST_RUN_S
     _stopping: Event = field(default_factory=Event)
 
@@ -44,7 +43,7 @@ class RetentionSchedule:
     def run_once(self) -> None:
         """Archive all old rows, unless another replica does."""
         try:
-            prune(self.store, self.limits, self.folder)
+            prune(self.store, self.limits, find_archive_folder(self.limits, self.database))
         except BadInput as error:
             log.warning("rows_not_archived", why=error)
         except DatabaseUnavailable:

@@ -1,7 +1,7 @@
 """The server. It listens on TCP, with TLS if configured, and on an AF_UNIX socket if configured.
 
-The server has one process and one event loop. On SIGHUP it reloads the certificate and checks the files of device
-credentials.
+The server has one process and one event loop. On SIGHUP it reloads the settings and the certificate, and checks the
+files of device credentials.
 """
 
 import asyncio
@@ -22,6 +22,7 @@ from sbf_service.http.app import create_app
 from sbf_service.http.auth.authentication import PeerHttpProtocol
 from sbf_service.log import get_log
 from sbf_service.settings import ListenAddress, ServiceSettings
+from sbf_service.settings_reload import reload_settings
 from virtcloud.model.errors import BadInput
 
 log = get_log(__name__)
@@ -103,6 +104,7 @@ class SbfServer(uvicorn.Server):
     """
 
     service: SbfService
+    config_file: Path | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start listening. The method of uvicorn would use TLS on all sockets or on none."""
@@ -117,6 +119,8 @@ class SbfServer(uvicorn.Server):
         return PeerHttpProtocol(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
 
     def _reload(self) -> None:
+        if self.config_file is not None:
+            reload_settings(self.service.settings, self.config_file)
         log_credential_faults(self.service.settings)
         if self.config.ssl is not None:
             reload_certificate(self.config.ssl, self.service.settings)
@@ -139,12 +143,12 @@ def open_sockets(service: SbfService) -> list[socket.socket]:
     return [*sockets, _listen_tcp(settings.listen)]
 
 
-def run_server(service: SbfService, sockets: list[socket.socket]) -> None:
-    """Serve until SIGTERM or SIGINT. Reload the certificate on SIGHUP."""
+def run_server(service: SbfService, sockets: list[socket.socket], config_file: Path | None = None) -> None:
+    """Serve until SIGTERM or SIGINT. Reload the settings of ``config_file`` and the certificate on SIGHUP."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # SIGHUP must not end the process before the server handles the signal
     log_credential_faults(service.settings)
     server = SbfServer(make_server_config(service, make_tls_context(service.settings)))
-    server.service = service
+    server.service, server.config_file = service, config_file
     try:
         server.run(sockets=sockets)
     finally:

@@ -22,7 +22,7 @@ from sbf_fakes.world import spec, three_sites
 
 from sbf_service.bootstrap import SbfService
 from sbf_service.server import _listen_tcp, open_sockets
-from sbf_service.settings import ListenAddress, ServiceSettings
+from sbf_service.settings import ListenAddress, ServiceSettings, read_settings
 
 SBF = [sys.executable, "-m", "sbf_service"]
 
@@ -230,3 +230,19 @@ def test_a_forwarded_call_does_not_count_as_local(tmp_path: Path) -> None:
     with running_service(path):
         forwarded = httpx.get(f"http://{listen}/metrics", headers={"x-forwarded-for": "192.0.2.9"})
         assert (forwarded.status_code, httpx.get(f"http://{listen}/metrics").status_code) == (401, 200)
+
+
+def test_sighup_applies_settings_and_names_those_that_need_a_restart(tmp_path: Path) -> None:
+    path = write_settings(tmp_path)
+    settings = path.read_text()
+    with running_service(path) as process:
+        assert process.stderr is not None
+        httpx.get(f"http://{read_settings(path).listen}/healthz", timeout=60)  # SIGHUP is ignored before
+        path.write_text(settings.replace("listen = ", "workers = 3\nlisten = ").replace("127.0.0.1", "localhost"))
+        process.send_signal(signal.SIGHUP)
+        lines = [process.stderr.readline()]
+        while "settings_reloaded" not in lines[-1]:
+            lines.append(process.stderr.readline())
+            assert lines[-1]
+        assert any("setting_changed key=workers former=64 new=3" in line for line in lines), lines
+        assert any("setting_needs_restart key=listen running=127.0.0.1:" in line for line in lines), lines

@@ -187,7 +187,7 @@ def test_the_dry_run_counts_what_a_run_archives(world: World, archive: Path) -> 
 def test_sbf_runs_the_retention_by_itself(world: World, archive: Path) -> None:
     end_cluster(world, "a")
     world.clock.advance(31 * 86400)
-    schedule = RetentionSchedule(world.store, LIMITS, archive, first_run_s=0)
+    schedule = RetentionSchedule(world.store, LIMITS, world.database)
     schedule.run_once()
     assert read_archive(archive, "audit")
     assert not [path for path in archive.iterdir() if path.stat().st_mode & 0o077]

@@ -1,0 +1,117 @@
+"""The reload of the settings while SBF runs (SIGHUP).
+
+The parts of the service share one :class:`ServiceSettings` and read a value when they need it. A reload therefore
+replaces values in this document. Values that are used only at the start need a restart: SBF continues with the former
+value, and logs both values. An invalid file changes nothing.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import make_url
+from sqlalchemy.exc import ArgumentError
+
+from sbf_service.log import get_log
+from sbf_service.settings import ServiceSettings, read_settings
+from virtcloud.model.document import Document
+from virtcloud.model.errors import VirtcloudError
+
+NEEDS_RESTART = frozenset(
+    {
+        "allow_plaintext",
+        "database",
+        "device_threads",
+        "images.folder",
+        "listen",
+        "relay.idle",
+        "relay.sessions_per_user",
+        "replica",
+        "socket",
+        "tls_client_ca",
+        "trusted_proxies",
+    }
+)
+"""The keys whose values are used only when SBF starts."""
+TLS_FILES = frozenset({"tls_certificate", "tls_key"})
+"""The keys whose values may change, but not between a value and None: SBF then uses TLS, or does not, until its end."""
+
+log = get_log(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SettingChange:
+    """A key whose value differs in the new settings, for example ``timing.drain_deadline``, and both values."""
+
+    key: str
+    former: object
+    new: object
+
+    @property
+    def needs_restart(self) -> bool:
+        """Whether SBF uses the new value only after a restart."""
+        is_tls_switched = self.key in TLS_FILES and None in {self.former, self.new}
+        return self.key in NEEDS_RESTART or is_tls_switched
+
+
+def find_changes(former: ServiceSettings, new: ServiceSettings) -> list[SettingChange]:
+    """Return the differences between two settings, in the order of the keys."""
+    values, new_values = dict(_list_values(former)), dict(_list_values(new))
+    return [
+        SettingChange(key, values[key], new_values[key]) for key in sorted(values) if values[key] != new_values[key]
+    ]
+
+
+def _list_values(document: Document, prefix: str = "") -> Iterator[tuple[str, object]]:
+    for name in type(document).model_fields:
+        value = getattr(document, name)
+        if isinstance(value, Document):
+            yield from _list_values(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def reload_settings(settings: ServiceSettings, file: Path) -> None:
+    """Read a settings file again, and replace the values in ``settings`` that need no restart. Log each change.
+
+    ``settings`` must not share its parts with other settings (:func:`copy_settings`).
+    """
+    try:
+        changes = find_changes(settings, read_settings(file))
+    except VirtcloudError as error:
+        log.warning("settings_not_reloaded", why=error)
+        return
+    for change in changes:
+        former, new = _describe(change.key, change.former), _describe(change.key, change.new)
+        if change.needs_restart:
+            log.warning("setting_needs_restart", key=change.key, running=former, file=new)
+        else:
+            _replace(settings, change)
+            log.info("setting_changed", key=change.key, former=former, new=new)
+    log.info("settings_reloaded", file=file)
+
+
+def copy_settings(settings: ServiceSettings) -> ServiceSettings:
+    """Return a copy that shares no part with other settings. Default values are shared otherwise."""
+    return settings.model_copy(deep=True)
+
+
+def _replace(settings: ServiceSettings, change: SettingChange) -> None:
+    """Replace one value. Settings are frozen for everybody else, and the parts of the service keep their documents."""
+    *parents, name = change.key.split(".")
+    document: Document = settings
+    for parent in parents:
+        document = getattr(document, parent)
+    document.__dict__[name] = change.new
+
+
+def _describe(key: str, value: object) -> str:
+    """Return a value for the log, without the password of the database."""
+    if key == "database":
+        try:
+            return make_url(str(value)).render_as_string(hide_password=True)
+        except ArgumentError:
+            return "an invalid address"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}: {part}" for name, part in value.items()) or "none"
+    return "none" if value is None else str(value)
