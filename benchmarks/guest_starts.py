@@ -8,11 +8,11 @@ ends when libvirt has started the guests' first processes. The processor time in
 The least ratio is the processor time of twelve starts, divided by the number of processors and by the time of one
 start. No order of the starts is faster than this ratio. Most of the processor time is that of libvirt, the kernel and
 the guest: even an agent that needs no processor time at all would miss the target on two processors. On four
-processors, the least ratio is half as large. ``libvirt_lxc`` uses a fifth of its processor time to load its 58
-libraries, which happens again for each container; most of the rest are forks, page faults and namespaces.
+processors, the least ratio is half as large. For each container, ``libvirt_lxc`` loads its 58 libraries again, which
+takes a fifth of its processor time. It uses most of the other time for forks, page faults and namespaces.
 
-On a busy machine, the ratio is greater. The shortest start of one guest falls into a moment without other programs, but
-twelve starts take longer than such a moment. They also wait for the disk and for the kernel's locks.
+On a busy machine, the ratio is greater. One guest is so fast that some rounds run while no other program does. Twelve
+guests take longer, so other programs delay each round. They also wait for the disk and for the kernel's locks.
 """
 
 import json

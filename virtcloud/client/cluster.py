@@ -207,7 +207,7 @@ class Cluster:
         return {name: Path(local) / name for name in found}
 
     def events(self, timeout: float | None = None) -> Iterator[ClusterEvent]:
-        """Yield the present state and progress, then each change, until the cluster has ended or ``timeout`` seconds.
+        """Yield the present state and progress, then each change. End with the cluster, or after ``timeout`` seconds.
 
         Changes of the state, the lease, the VLAN IDs and the elements' progress are events. A value that changes twice
         within one long poll results in one event.
