@@ -58,10 +58,9 @@ class RouteKernel(Protocol):
 def resolve_names(names: Iterable[str]) -> dict[str, FqdnAnswer]:
     """Return the answers of the system's resolver. A name without an answer in time has a temporary error."""
     asked = list(names)
-    code = f"import sys; sys.path.append({str(PACKAGE_ROOT)!r}); from {fqdn_program.__name__} import main; main()"
     missing = FqdnAnswer(error=f"the resolver did not answer within {LIMIT_S:g} s", is_temporary=True)
     try:
-        output, errors = _run([sys.executable, "-I", "-S", "-c", code], json.dumps(asked))
+        output, errors = _run_program(json.dumps(asked))
     except OSError as error:
         output, errors = "", f"cannot start the resolver: {error.strerror}"
     if errors:
@@ -75,13 +74,24 @@ def resolve_names(names: Iterable[str]) -> dict[str, FqdnAnswer]:
     return answers
 
 
-def _run(command: list[str], text: str) -> tuple[str, str]:
-    """Run a program. Return its output, and its errors, both up to the time limit."""
+def start_program() -> subprocess.Popen[str]:
+    """Start `fqdn_program`. Raise OSError if it cannot start."""
+    code = f"import sys; sys.path.append({str(PACKAGE_ROOT)!r}); from {fqdn_program.__name__} import main; main()"
     pipe = subprocess.PIPE
-    environment = {"PATH": os.environ.get("PATH", os.defpath), **_ENVIRONMENT}
-    with subprocess.Popen(  # noqa: S603 - a module of this package
-        command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=environment, cwd="/"
-    ) as process:
+    return subprocess.Popen(  # noqa: S603 - a module of this package
+        [sys.executable, "-I", "-S", "-c", code],
+        stdin=pipe,
+        stdout=pipe,
+        stderr=pipe,
+        text=True,
+        env={"PATH": os.environ.get("PATH", os.defpath), **_ENVIRONMENT},
+        cwd="/",
+    )
+
+
+def _run_program(text: str) -> tuple[str, str]:
+    """Return the output and the errors of `fqdn_program`, both up to the time limit."""
+    with start_program() as process:
         try:
             return process.communicate(text, timeout=LIMIT_S)
         except subprocess.TimeoutExpired:

@@ -4,8 +4,11 @@ One gateway has two identical clusters. The destination of the first one is the 
 """
 
 import json
+import re
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 from mount_namespace import unshare_mounts
@@ -240,11 +243,33 @@ def test_a_hanging_resolver_changes_nothing(gateway: Named, monkeypatch: pytest.
 
 
 def test_a_deleted_name_is_reported_and_stays_for_some_time(gateway: Named) -> None:
-    def work(world: NamedWorld) -> object:
-        world.resolve()
-        return world.fetch(SERVER), world.error
+    """The gateway's resolver has the search domain ``example.org``, which must not be appended."""
 
-    assert gateway(work) == ([GATEWAY], "DNS has no such name")
+    def work(world: NamedWorld) -> object:
+        world.dns.answer({f"{NAME}.example.org": [OTHERS[0]]})
+        world.refresh()
+        return world.list_sets(), world.fetch(SERVER), world.error
+
+    assert gateway(work) == ({SERVER}, [GATEWAY], "DNS has no such name")
+
+
+def test_answers_of_strangers_are_read_without_privileges(gateway: Named) -> None:
+    """The program that resolves names runs as nobody, without capabilities."""
+
+    def work(world: NamedWorld) -> object:
+        with world.dns.hanging(), fqdn_addresses.start_program() as program:
+            assert program.stdin is not None
+            program.stdin.write(json.dumps([NAME]))
+            program.stdin.close()
+            status = Path(f"/proc/{program.pid}/status")
+            deadline = time.monotonic() + 10
+            while "NoNewPrivs:\t1" not in status.read_text() and time.monotonic() < deadline:
+                time.sleep(0.02)
+            found = status.read_text()
+            program.kill()
+        return [re.findall(rf"{key}:\s+(\w+)", found) for key in ("Uid", "Gid", "CapEff", "CapPrm", "NoNewPrivs")]
+
+    assert gateway(work) == [["65534"], ["65534"], ["0" * 16], ["0" * 16], ["1"]]
 
 
 FLUSHES = {
