@@ -255,10 +255,16 @@ def _sysctl_path(name: str, setting: str) -> Path:
 
 
 def _write_sysctls(name: str, settings: Mapping[str, str]) -> None:
+    """Write sysctls of an interface with few system calls, because each new segment has eight of them."""
     for setting, value in settings.items():
-        path = _sysctl_path(name, setting)
-        if path.exists():  # on a kernel without IPv6, the file is missing
-            path.write_text(value)
+        try:
+            descriptor = os.open(_sysctl_path(name, setting), os.O_WRONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue  # a kernel without IPv6
+        try:
+            os.write(descriptor, value.encode())
+        finally:
+            os.close(descriptor)
 
 
 @contextmanager
