@@ -19,6 +19,8 @@ from virtcloud.model.errors import BadInput
 
 BEFORE_LONG_NUMBERS = "0040"
 """The last migration before the numbers of audit rows had 64 bits on PostgreSQL."""
+BEFORE_UDP = "0038"
+"""The last migration before publications had a protocol."""
 BEFORE_RECORDS = "0015"
 """The last migration before SBF recorded the VLANs that it created. Until then, SBF owned every VLAN of a pool."""
 
@@ -218,4 +220,23 @@ def test_numbers_of_audit_rows_exceed_32_bits(empty_database: str) -> None:
         connection.execute(text("INSERT INTO audit (at, who, what) VALUES ('2026-01-01 00:00:00', 'eva', 'next')"))
         found = connection.execute(text("SELECT max(id), count(*) FROM audit")).one()
     assert found == (2147483648, 2002)
+    engine.dispose()
+
+
+def test_publications_of_a_former_version_stay_tcp(empty_database: str) -> None:
+    engine = make_engine(empty_database)
+    cluster = "INSERT INTO clusters (id, key, turn, attempt, owner, spec, version, state, created_at, deadline, lease_ends, quarantined) VALUES ('a', 'a', 0, 0, 'eva', '{}', 1, 'active', :at, :at, :at, false)"  # noqa: E501 - all columns
+    element = "INSERT INTO elements (name, site, kind, present, wanted_revision, confirmed_revision, highest_confirmed, failed_saves, reachable, fence) VALUES ('gw', 'brno', 'gateway', true, 5, 3, 3, 0, true, 1)"  # noqa: E501 - all columns
+    former = "INSERT INTO publications VALUES ('gw', 40000, 'a', 'g1', '10.0.0.1', 22, :at, 'eva', NULL)"
+    with engine.execution_options(virtcloud_write=True).begin() as connection:
+        settings = make_alembic_config()
+        settings.attributes["connection"] = connection
+        command.upgrade(settings, BEFORE_UDP)
+        for line in ("INSERT INTO sites VALUES ('brno', true, '100-139')", element, cluster, former):
+            connection.execute(text(line), {"at": "2026-01-01 00:00:00"} if ":at" in line else {})
+    migrate(engine)
+    with engine.connect() as connection:
+        columns = "gateway, protocol, port, guest_port, created_by, moved_from"
+        found = connection.execute(text(f"SELECT {columns} FROM publications")).all()  # noqa: S608 - columns above
+    assert found == [("gw", "tcp", 40000, 22, "eva", None)]
     engine.dispose()
