@@ -163,7 +163,7 @@ def test_certificates_are_forgotten_an_hour_after_their_end(world: World, alice:
 
 def test_an_invited_user_revokes_only_own_certificates(world: World, alice: str, bob: str) -> None:
     hers, his = certify(world, alice), certify(world, bob)
-    assert (listed(world, bob), listed(world, alice)) == ([his], [hers, his])
+    assert (listed(world, bob), set(listed(world, alice))) == ([his], {hers, his})
     assert (revoke(world, bob, hers), revoke(world, bob, his)) == (404, 200)
 
 
