@@ -285,6 +285,11 @@ def _run_program(requests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise Refused(f"cannot read or configure network namespaces: {error}") from error
     if done.returncode:
-        raise Refused(f"cannot read or configure network namespaces: {done.stderr.strip()[-300:]}")
+        log.warning("namespace_program_failed", stderr=done.stderr)
+        reason = done.stderr.strip().rpartition("\n")[2][-300:]
+        raise Refused(
+            f"cannot read or configure network namespaces: {reason}; if virtcloud was upgraded meanwhile, restart the "
+            "agent; its log has the whole error"
+        )
     answers: list[dict[str, Any]] = json.loads(done.stdout)
     return answers

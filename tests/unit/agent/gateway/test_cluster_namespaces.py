@@ -12,11 +12,12 @@ from tempfile import TemporaryDirectory
 import kernel_links
 import pytest
 
+from virtcloud.agent.gateway import cluster_namespaces
 from virtcloud.agent.gateway.cluster_namespaces import ClusterNamespaces
 from virtcloud.agent.gateway.namespace_difference import find_namespace_changes, find_unwanted_namespaces
 from virtcloud.agent.network import names
 from virtcloud.agent.network.kernel import NetlinkKernel
-from virtcloud.model.errors import NotFound
+from virtcloud.model.errors import NotFound, Refused
 from virtcloud.model.wanted import Segment
 
 Run = Callable[[Callable[[], object]], object]
@@ -245,3 +246,13 @@ def test_an_unknown_network_has_no_namespace(tmp_path: Path) -> None:
     namespaces = ClusterNamespaces(None, tmp_path)  # type: ignore[arg-type] # no operation of the kernel is needed
     with pytest.raises(NotFound, match="no network namespace of cluster c300"), namespaces.open_namespace("c300"):
         pytest.fail("opened")
+
+
+def test_a_fault_of_the_program_is_reported_in_one_line() -> None:
+    """The program may have another version than the agent, while virtcloud is being upgraded."""
+    with Path("/proc/self/ns/net").open("rb") as namespace, pytest.raises(Refused) as raised:
+        cluster_namespaces._run_program([{"descriptor": namespace.fileno(), "tables": []}])
+    assert str(raised.value) == (
+        "cannot read or configure network namespaces: KeyError: 'unwanted'; if virtcloud was upgraded meanwhile, "
+        "restart the agent; its log has the whole error"
+    )
