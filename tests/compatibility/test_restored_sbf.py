@@ -62,7 +62,8 @@ def use_other_database(folder: Path) -> None:
 def test_agents_and_switches_of_a_restored_sbf_drop_unknown_clusters(machines: TwoMachines) -> None:
     """``kept`` runs before and after the restore, ``ended`` returns, and ``unknown`` was created after the backup.
 
-    The agents run all the time, as on hosts that were not restarted.
+    The agents run all the time, as on hosts that were not restarted. The port of ``brno-h2`` was first used after the
+    backup, so the restored SBF does not know that SBF configured it.
     """
     folder, backup = machines.folder, str(machines.folder / "a.backup")
     url = f"unix://{folder}/sbf.sock"
@@ -73,7 +74,7 @@ def test_agents_and_switches_of_a_restored_sbf_drop_unknown_clusters(machines: T
         sbf.put_topology(Topology.model_validate_json((folder / "topology.yaml").read_text()))
         sbf.put_pool("brno", Pool(vlans=VlanSet.parse("100-102")))
         create(sbf, "kept", "brno-h1")
-        create(sbf, "ended", "brno-h2")
+        create(sbf, "ended", "brno-h1")
         machines.sbf("backup", backup)
         carried = machines.carried()
         sbf.delete_cluster("ended")
