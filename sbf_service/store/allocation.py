@@ -61,6 +61,7 @@ _FREE_CLAIMS = insert(_FREE).from_select(
 _SITES = bindparam("sites", type_=NAME_TYPE, expanding=True)
 _JOINED = func.aggregate_strings(cast(ClaimRow.vlan, Text), ",")
 """A site's VLAN IDs as one text. Reading a row for each VLAN ID would take most of the time of an allocation."""
+_READ_FOREIGN = select(ForeignVlanRow.site, ForeignVlanRow.vlan).where(ForeignVlanRow.site.in_(_SITES))
 _READ_POOLS = select(SiteRow.name, SiteRow.pool).where(SiteRow.name.in_(_SITES))
 _READ_CLAIMS = select(ClaimRow.site, _JOINED).where(ClaimRow.site.in_(_SITES)).group_by(ClaimRow.site)
 _READ_QUARANTINED = _READ_CLAIMS.where(
@@ -271,9 +272,8 @@ def find_excluded_vlans(unit: Unit, site: Site, reserved: ReservedVlans) -> Vlan
 
 def read_foreign_vlans(unit: Unit, sites: Collection[str]) -> dict[str, VlanSet]:
     """Return the VLAN IDs in other use, by site. Sites without such a VLAN ID are omitted."""
-    rows = select(ForeignVlanRow.site, ForeignVlanRow.vlan).where(ForeignVlanRow.site.in_(sites))
     found: dict[str, set[int]] = defaultdict(set)
-    for site, vlan in unit.session.execute(rows):
+    for site, vlan in unit.session.execute(_READ_FOREIGN, {"sites": list(sites)}):
         found[site].add(vlan)
     return {site: VlanSet(vlans) for site, vlans in found.items()}
 

@@ -145,7 +145,13 @@ def make_cluster_status(
 
 
 _OF_NETWORKS = select_clusters(UNSETTLED, ClusterRow.network.in_(_IDS))
+_RUNNING_OF_NETWORKS = select_clusters(NOT_ENDED, ClusterRow.network.in_(_IDS))
 _OF_IDS = select_clusters(ClusterRow.id.in_(_IDS))
+
+
+def find_running_members(unit: Unit, networks: Sequence[str]) -> Sequence[ClusterRow]:
+    """Return the members of these networks that have not ended, oldest first. At most ``MAX_PARAMETERS`` networks."""
+    return read_clusters(unit, _RUNNING_OF_NETWORKS, {"ids": networks})
 
 
 def find_members(unit: Unit, network: str) -> Sequence[ClusterRow]:

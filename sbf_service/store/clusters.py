@@ -18,6 +18,7 @@ from sbf_service.store.cluster_keys import find_newest_cluster
 from sbf_service.store.cluster_queries import (
     NOT_ENDED,
     find_clusters,
+    find_running_members,
     format_cluster,
     make_joined_view,
     parse_current_spec,
@@ -240,7 +241,7 @@ def _read_member_owners(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, dic
     """Return the owners of the running members of each network, by network ID and key."""
     found: dict[str, dict[ClusterKey, UserName]] = defaultdict(dict)
     for group in split_ids(row.id for row in rows if row.network is None and row.state not in ENDED_STATES):
-        for member in find_clusters(unit, NOT_ENDED, ClusterRow.network.in_(group)):
+        for member in find_running_members(unit, group):
             found[str(member.network)][ClusterKey(member.key)] = UserName(member.owner)
     return found
 

@@ -23,9 +23,9 @@ from sbf_service.store.allocation import (
 )
 from sbf_service.store.cluster_keys import find_running_cluster
 from sbf_service.store.cluster_queries import (
-    NOT_ENDED,
     UNSETTLED,
     find_clusters,
+    find_running_members,
     make_live_clusters,
     parse_current_spec,
     read_networks,
@@ -61,7 +61,7 @@ def find_network(unit: Unit, name_or_key: str) -> Sequence[ClusterRow]:
     if row is None:
         return []
     network = read_networks(unit, [row])[row.network or row.id]
-    return [network, *find_clusters(unit, NOT_ENDED, ClusterRow.network == network.id)]
+    return [network, *find_running_members(unit, [network.id])]
 
 
 def find_joinable_network(unit: Unit, spec: ClusterSpec) -> ClusterRow:
@@ -138,7 +138,7 @@ def read_guest_macs(unit: Unit, network: str) -> tuple[Mac, ...]:
 
 def _read_guests(unit: Unit, network: ClusterRow) -> Iterator[tuple[ClusterRow, Guest]]:
     """Yield the guests of a network, each with its cluster. The network's own guests come first."""
-    for row in (network, *find_clusters(unit, NOT_ENDED, ClusterRow.network == network.id)):
+    for row in (network, *find_running_members(unit, [network.id])):
         yield from ((row, guest) for guest in parse_current_spec(row).guests)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pydantic import TypeAdapter
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 
 from sbf_service.store.cluster_queries import find_clusters, parse_current_spec
 from sbf_service.store.clusters import require_cluster
@@ -109,10 +109,15 @@ def _make_view(row: OutsideUseRow) -> DestinationUseView:
     )
 
 
+_READ_NAMES = select(OutsideUseRow.names).where(
+    OutsideUseRow.gateway == bindparam("gateway"), OutsideUseRow.names.is_not(None)
+)
+
+
 def find_name_faults(unit: Unit, gateway: str) -> tuple[str, ...]:
     """Return the faults of the FQDNs that a gateway resolves, as it reported them last, each once."""
-    found = select(OutsideUseRow.names).where(OutsideUseRow.gateway == gateway, OutsideUseRow.names.is_not(None))
-    names = [name for text in unit.session.scalars(found) for name in _NAMES.validate_json(text or "[]")]
+    found = unit.session.scalars(_READ_NAMES, {"gateway": gateway})
+    names = [name for text in found for name in _NAMES.validate_json(text or "[]")]
     return tuple(sorted({f"{name.fqdn}: {name.error}" for name in names if name.error is not None}))
 
 

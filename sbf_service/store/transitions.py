@@ -243,8 +243,9 @@ def increment_versions(unit: Unit, selected: ClusterSelection, **parameters: obj
     """
     unit.session.flush()
     keys = unit.connection.execute(selected.increment_versions, parameters).scalars().all()
-    if keys:
-        unit.session.expire_all()
+    for row in unit.session.identity_map.values() if keys else ():
+        if isinstance(row, ClusterRow):
+            unit.session.expire(row)
     unit.changed.update(f"cluster:{key}" for key in keys)
 
 
