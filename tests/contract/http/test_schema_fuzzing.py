@@ -76,6 +76,7 @@ def existing_name(path: str, name: str) -> str:
         "port": "22",
         "session": "aaaaaaaa",
         "profile": "aaaaaaaa",
+        "serial": "7",
         "site": "brno",
         "fingerprint": f"SHA256:{'a' * 43}",
     }
