@@ -1,9 +1,12 @@
 """Fakes in memory for tests of the reconciler: an SBF and a host."""
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
+from pathlib import Path
 
 from virtcloud.agent.difference import digest
+from virtcloud.agent.gateway.fqdn_addresses import FqdnAddresses, RouteKernel
 from virtcloud.agent.network.guest_filters import list_elements
 from virtcloud.agent.network.observed_filters import ObservedFilters
 from virtcloud.agent.observed_host import ObservedGuest, ObservedHost, ObservedSegment
@@ -83,17 +86,22 @@ class FakeElementApi:
         self.reports.append((kind, revision))
 
 
+def _open_no_kernel() -> AbstractContextManager[RouteKernel]:
+    raise AssertionError("expected no names to resolve")
+
+
 class FakeManagedHost:
     """A host whose state changes when a step is applied.
 
     Steps of clusters in ``refuses`` raise Refused. Guests of clusters in ``waits`` wait for the thing named there. If
     ``refuses_filters`` is true, steps that set filters raise Refused. If ``ignores_steps`` is true, steps have no
-    effect.
+    effect. ``fqdns`` are no names, because this host is no router.
     """
 
     def __init__(self) -> None:
         """Start without segments and guests."""
         self.observed = ObservedHost()
+        self.fqdns = FqdnAddresses(Path("unused"), _open_no_kernel)
         self.steps: list[Step] = []
         self.refuses: set[str] = set()
         self.waits: dict[str, str] = {}

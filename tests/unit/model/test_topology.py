@@ -171,9 +171,9 @@ def test_transports_of_different_kinds_may_share_service_ids() -> None:
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"publish_ports": "40000-39999"}, "expected a range of TCP ports"),
-        ({"publish_ports": "80-90"}, "expected a range of TCP ports"),
-        ({"publish_ports": "60000-65536"}, "expected a range of TCP ports"),
+        ({"publish_ports": "40000-39999"}, "expected a range of ports"),
+        ({"publish_ports": "80-90"}, "expected a range of ports"),
+        ({"publish_ports": "60000-65536"}, "expected a range of ports"),
         ({"publish_ports": "40000-40999", "addresses": []}, "expected an address with `publish_ports`"),
         ({"publish_ports": "2000-3000"}, "which contains 2222"),
     ],

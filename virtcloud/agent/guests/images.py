@@ -105,12 +105,7 @@ class _Kind(Document):
 
 
 def _parse(text: str, path: Path) -> GuestImage:
-    try:
-        description = parse_yaml(text, str(path))
-    except RecursionError as error:
-        raise BadDocument(
-            f"{path}:1: expected a mapping of keys and plain values, got a deeply nested document"
-        ) from error
+    description = parse_yaml(text, str(path))
     return description.read(IMAGE_KINDS[description.read(_Kind).kind])
 
 
