@@ -94,9 +94,11 @@ def test_a_copied_profile_at_the_other_gateway_ends_the_original(mixed: Lab, pro
     original, copy = (LaptopVpn(mixed, name, namespace=True) for name in ("original", "copy"))
     original.connect(only(profile, FIRST))
     assert original.logs(CONNECTED), original.log
+    original.move_interface()
     wait_for_connections(mixed, FIRST)
     copy.connect(only(profile, SECOND))
     assert copy.logs(CONNECTED), copy.log
+    assert original.logs(ENDED, REPLACED_S), original.log
     wait_for_connections(mixed, SECOND)
     assert ENDED not in copy.log
     copy.disconnect()

@@ -132,6 +132,7 @@ def test_the_second_use_of_a_profile_ends_the_first(lab: Lab, genuine: str) -> N
     first, second = (LaptopVpn(lab, name, namespace=True) for name in ("original", "copy"))
     first.connect(genuine)
     assert first.logs(CONNECTED), first.log
+    first.move_interface()
     second.connect(genuine)
     assert second.logs(CONNECTED), second.log
     assert first.logs(ENDED), first.log

@@ -16,12 +16,15 @@ POLL_S = 0.2
 WAIT = """
 for _ in $(seq "$3"); do
   grep -Eq "$1" "$2.log" && exit 0
-  kill -0 "$(cat "$2.pid")" 2>/dev/null || exec grep -Eq "$1" "$2.log"
+  [ ! -s "$2.pid" ] || kill -0 "$(cat "$2.pid")" 2>/dev/null || exec grep -Eq "$1" "$2.log"
   sleep 0.2
 done
 exit 1
 """
-"""A script that exits with code 0 when a client has logged a line, and 1 when the client or the time has ended."""
+"""A script that exits with code 0 when a client has logged a line, and 1 when the client or the time has ended.
+
+A client writes its process ID some time after its start.
+"""
 STOP = 'kill "$(cat "$0.pid")" && while kill -0 "$(cat "$0.pid")" 2>/dev/null; do sleep 0.1; done'
 
 
@@ -43,13 +46,14 @@ class LaptopVpn:
 
     def connect(self, profile: str, *options: str) -> None:
         """Start a client with a profile. ``options`` of openvpn(8) replace those of the profile."""
-        self._shell(f"mkdir -p /run/vpn && umask 077 && cat >{self._path}.ovpn && : >{self._path}.log", stdin=profile)
+        path = self._path
+        self._shell(f"mkdir -p /run/vpn && umask 077 && cat >{path}.ovpn && : >{path}.log && rm -f {path}.pid", profile)
         own = ("--ifconfig-noexec", "--persist-tun") if self.namespace else ()
         if self.namespace:
             self._shell(f"ip netns add {self.name} 2>/dev/null; ip -n {self.name} link set lo up")
         self._run(
-            *("openvpn", "--config", f"{self._path}.ovpn", "--dev", self.interface, "--dev-type", "tap", *own),
-            *("--daemon", "--log-append", f"{self._path}.log", "--writepid", f"{self._path}.pid", *options),
+            *("openvpn", "--config", f"{path}.ovpn", "--dev", self.interface, "--dev-type", "tap", *own),
+            *("--daemon", "--log-append", f"{path}.log", "--writepid", f"{path}.pid", *options),
         )
 
     def logs(self, pattern: str, limit_s: float = CONNECT_S) -> bool:
@@ -58,7 +62,11 @@ class LaptopVpn:
         return self.lab.run(LAPTOP, argv, timeout_s=limit_s + 60).returncode == 0
 
     def move_interface(self, *addresses: str) -> None:
-        """Move the tap interface to the client's namespace and add addresses, each with its prefix length."""
+        """Move the tap interface to the client's namespace, add addresses with their prefix lengths, and set it up.
+
+        While the interface is down, a client that has received a frame reads nothing more from the gateway, because
+        OpenVPN first waits until it can write the frame.
+        """
         lines = [f"ip link set {self.interface} netns {self.name}"]
         lines += [f"ip -n {self.name} addr add {address} dev {self.interface} nodad" for address in addresses]
         self._shell("; ".join([*lines, f"ip -n {self.name} link set {self.interface} up"]))
