@@ -7,7 +7,7 @@ PYTEST = $(BIN)/python -m compileall -q virtcloud pbs_hooks sbf_service sbf_comm
 SIDE_BY_SIDE = $(MAKE) --no-print-directory --jobs 2 --output-sync=target
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-quick test-durations test-pbs bench check check-types check-rest compile-tests \
+.PHONY: help setup demo test test-quick test-durations test-pbs test-ansible wheels bench check check-types check-rest compile-tests \
 	format docs lock clean
 
 help: ## print this list
@@ -33,6 +33,13 @@ test-pbs: setup ## run the scenarios on an installed OpenPBS (a quarter of an ho
 	@$(BIN)/pytest tests/pbs/test_install.py
 	@$(BIN)/pytest tests/pbs/test_bandwidth_example.py tests/pbs/test_scenarios.py tests/pbs/test_reconciliation.py tests/pbs/test_queues.py \
 		tests/pbs/test_repeated_starts.py tests/pbs/test_power_failure.py
+
+test-ansible: setup ## run the playbooks of ansible/ on machines with systemd (ten minutes)
+	@cd ansible && PATH="$$PWD/../$(BIN):$$PATH" ansible-lint --offline --profile production
+	@$(BIN)/pytest tests/playbooks
+
+wheels: setup ## write dist/virtcloud-wheels.tar, from which Ansible installs virtcloud
+	@setup/wheels
 
 bench: setup ## measure speed and compare it with the targets (ten minutes)
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks

@@ -1,0 +1,191 @@
+"""Machines for Ansible's playbooks: containers of Debian with systemd as process 1, on a network of their own.
+
+Each machine is a systemd-nspawn container on an overlay of one image. The image contains the Debian packages that the
+roles install, because the machines have no way to the Internet.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).parents[2]
+IMAGE = Path("/var/cache/virtcloud/lab/ansible-machine")
+PACKAGES = (
+    *("systemd-sysv", "dbus", "udev", "openssh-server", "sudo", "kmod"),
+    *("python3", "python3-venv", "python3-apt", "ca-certificates", "openssl"),
+    *("libvirt-daemon-system", "libvirt-clients", "libvirt-daemon-driver-lxc", "nftables", "libnftables1", "iproute2"),
+    *("dnsmasq-base", "libarchive-tools", "zstd", "openvpn"),
+)
+SSH_OPTIONS = "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR"
+START_S = 90.0
+NETWORK = """[Match]
+Name=host0
+[Network]
+Address={address}/24
+LinkLocalAddressing=no
+"""
+
+
+@dataclass
+class Site:
+    """The machines, the inventory, and Ansible on this machine."""
+
+    folder: Path
+    namespace: Path
+    addresses: Mapping[str, str]
+    inventory: dict[str, Any] = field(default_factory=dict)
+
+    def run(self, machine: str, command: str) -> subprocess.CompletedProcess[str]:
+        """Run a shell command on a machine, as root."""
+        words = (
+            "ssh",
+            "-i",
+            str(self.folder / "key"),
+            *SSH_OPTIONS.split(),
+            f"root@{self.addresses[machine]}",
+            command,
+        )
+        return self._enter(words)
+
+    def read(self, machine: str, command: str) -> str:
+        """Return the output of a shell command on a machine. Raise AssertionError if it fails."""
+        done = self.run(machine, command)
+        assert done.returncode == 0, f"{machine}: {command}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    def ssh_variables(self) -> dict[str, Any]:
+        """Return the inventory's variables with which Ansible logs in to the machines."""
+        return {
+            "ansible_user": "root",
+            "ansible_ssh_private_key_file": str(self.folder / "key"),
+            "ansible_ssh_common_args": SSH_OPTIONS,
+            "ansible_ssh_pipelining": True,
+            "ansible_python_interpreter": "/usr/bin/python3",
+        }
+
+    def play(self, playbook: str, *options: str) -> subprocess.CompletedProcess[str]:
+        """Run a playbook with the present inventory."""
+        file = self.folder / "inventory.yml"
+        file.write_text(yaml.safe_dump(self.inventory))
+        return self._enter(
+            (str(ROOT / ".venv/bin/ansible-playbook"), "-i", str(file), str(ROOT / "ansible" / playbook), *options)
+        )
+
+    def _enter(self, words: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "LC_ALL": "C.UTF-8", "ANSIBLE_NOCOLOR": "1", "ANSIBLE_CONFIG": "/dev/null"}
+        command = ("nsenter", f"--net={self.namespace}", *words)
+        return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)  # noqa: S603
+
+
+def count_changes(play: subprocess.CompletedProcess[str]) -> dict[str, int]:
+    """Return how many tasks changed each machine."""
+    assert play.returncode == 0, play.stdout[-4000:] + play.stderr
+    recap = play.stdout.partition("PLAY RECAP")[2].splitlines()[1:]
+    rows = [line.split() for line in recap if "changed=" in line]
+    return {row[0]: int(next(word for word in row if word.startswith("changed=")).partition("=")[2]) for row in rows}
+
+
+@contextmanager
+def running_machines(folder: Path, addresses: Mapping[str, str]) -> Iterator[Site]:
+    """Start a machine at each address. Stop the machines at the end, and remove everything."""
+    _build_image()
+    _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / "key"))
+    name = f"ansible{os.getpid()}"
+    with ExitStack() as stack:
+        _run("ip", "netns", "add", name)
+        stack.callback(_run, "ip", "netns", "delete", name)
+        namespace = Path("/run/netns", name)
+        enter = ("nsenter", f"--net={namespace}")
+        for words in ("link set lo up", "link add br0 type bridge", "addr add 10.99.0.1/24 dev br0", "link set br0 up"):
+            _run(*enter, "ip", *words.split())
+        site = Site(folder, namespace, addresses)
+        for machine in addresses:
+            stack.enter_context(_running_machine(site, machine))
+        for machine in addresses:
+            _await_ssh(site, machine)
+        yield site
+
+
+@contextmanager
+def _running_machine(site: Site, machine: str) -> Iterator[None]:
+    folder = site.folder / machine
+    root = folder / "root"
+    for part in ("upper", "work", "root"):
+        (folder / part).mkdir(parents=True)
+    layers = f"lowerdir={IMAGE},upperdir={folder / 'upper'},workdir={folder / 'work'}"
+    _run("mount", "-t", "overlay", "overlay", "-o", layers, str(root))
+    try:
+        _configure(site, machine, root)
+        with (folder / "console").open("wb") as console:
+            container = subprocess.Popen(  # noqa: S603
+                (
+                    *("nsenter", f"--net={site.namespace}", "systemd-nspawn", "-q", "--register=no", "--keep-unit"),
+                    *("--network-bridge=br0", "--capability=all", f"--machine={machine}", "-D", str(root), "--boot"),
+                ),
+                stdin=subprocess.DEVNULL,
+                stdout=console,
+                stderr=console,
+            )
+        try:
+            yield
+        finally:
+            container.send_signal(signal.SIGTERM)  # a request to shut down
+            try:
+                container.wait(30)
+            except subprocess.TimeoutExpired:
+                container.kill()
+                container.wait()
+    finally:
+        _run("umount", str(root))
+        shutil.rmtree(folder)
+
+
+def _configure(site: Site, machine: str, root: Path) -> None:
+    """Write the machine's name, address and host keys, the names of all machines, and the key of the tests."""
+    (root / "etc/hostname").write_text(f"{machine}\n")
+    hosts = {"localhost": "127.0.0.1", **site.addresses}
+    (root / "etc/hosts").write_text("".join(f"{address} {name}\n" for name, address in hosts.items()))
+    (root / "etc/systemd/network/host0.network").write_text(NETWORK.format(address=site.addresses[machine]))
+    networkd = root / "etc/systemd/system/multi-user.target.wants/systemd-networkd.service"
+    networkd.symlink_to("/lib/systemd/system/systemd-networkd.service")
+    (root / "root/.ssh").mkdir(mode=0o700, exist_ok=True)
+    shutil.copy(site.folder / "key.pub", root / "root/.ssh/authorized_keys")
+    _run("ssh-keygen", "-q", "-A", "-f", str(root))
+
+
+def _await_ssh(site: Site, machine: str) -> None:
+    end = time.monotonic() + START_S
+    while site.run(machine, "systemctl is-system-running --wait").returncode == 255:
+        assert time.monotonic() < end, (site.folder / machine / "console").read_text(errors="replace")[-2000:]
+        time.sleep(0.5)
+
+
+def _build_image() -> None:
+    """Build the image, unless it is in the cache with the same packages."""
+    recipe = IMAGE.with_suffix(".json")
+    if recipe.exists() and json.loads(recipe.read_text()) == list(PACKAGES):
+        return
+    shutil.rmtree(IMAGE, ignore_errors=True)
+    IMAGE.parent.mkdir(parents=True, exist_ok=True)
+    option = '--aptopt=APT::Install-Recommends "false"'
+    _run(
+        "mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(PACKAGES)}", option, "bookworm", str(IMAGE)
+    )
+    for key in (IMAGE / "etc/ssh").glob("ssh_host_*"):
+        key.unlink()
+    recipe.write_text(json.dumps(PACKAGES))
+
+
+def _run(*words: str) -> None:
+    done = subprocess.run(words, capture_output=True, text=True, check=False)  # noqa: S603
+    assert done.returncode == 0, f"{' '.join(words)}: {done.stdout}{done.stderr}"
