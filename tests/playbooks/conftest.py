@@ -54,9 +54,6 @@ def installed(site: Site) -> Site:
 def write_inventory(site: Site, archive: Path, topology: Path) -> dict[str, Any]:
     """Return an inventory with SBF, one host and one gateway."""
     accepted = {"agent_accepted_faults": ACCEPTED}
-    settings = (
-        '[credentials.site-brno]\nusername = "virtcloud"\npassword = {file = "/etc/virtcloud/site-brno.password"}\n'
-    )
     (site.folder / "site-brno.password").write_text("secret of the switch\n")
     return {
         "all": {"vars": {**site.ssh_variables(), "program_archive": str(archive)}},
