@@ -155,7 +155,7 @@ def _configure(site: Site, machine: str, root: Path) -> None:
     (root / "etc/hostname").write_text(f"{machine}\n")
     hosts = {"localhost": "127.0.0.1", **site.addresses}
     (root / "etc/hosts").write_text("".join(f"{address} {name}\n" for name, address in hosts.items()))
-    (root / "etc/systemd/network/host0.network").write_text(NETWORK.format(address=site.addresses[machine]))
+    (root / "etc/systemd/network/10-host0.network").write_text(NETWORK.format(address=site.addresses[machine]))
     networkd = root / "etc/systemd/system/multi-user.target.wants/systemd-networkd.service"
     networkd.symlink_to("/lib/systemd/system/systemd-networkd.service")
     (root / "root/.ssh").mkdir(mode=0o700, exist_ok=True)
