@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 IMAGE = Path("/var/cache/virtcloud/lab/ansible-machine")
 PACKAGES = (
     *("systemd-sysv", "dbus", "udev", "openssh-server", "sudo", "kmod"),
