@@ -69,8 +69,6 @@ class Site:
             "ansible_user": "root",
             "ansible_ssh_private_key_file": str(self.folder / "key"),
             "ansible_ssh_common_args": SSH_OPTIONS,
-            "ansible_ssh_pipelining": True,
-            "ansible_python_interpreter": "/usr/bin/python3",
         }
 
     def play(self, playbook: str, *options: str) -> subprocess.CompletedProcess[str]:
@@ -82,7 +80,12 @@ class Site:
         )
 
     def _enter(self, words: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
-        environment = {**os.environ, "LC_ALL": "C.UTF-8", "ANSIBLE_NOCOLOR": "1", "ANSIBLE_CONFIG": "/dev/null"}
+        environment = {
+            **os.environ,
+            "LC_ALL": "C.UTF-8",
+            "ANSIBLE_NOCOLOR": "1",
+            "ANSIBLE_CONFIG": str(ROOT / "ansible/ansible.cfg"),
+        }
         command = ("nsenter", f"--net={self.namespace}", *words)
         return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)  # noqa: S603
 
