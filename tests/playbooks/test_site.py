@@ -149,5 +149,5 @@ def test_uninstalling_leaves_nothing(installed: Site) -> None:
     count_changes(installed.play("uninstall.yml", "-e", "uninstall_data=true"))
     for machine in ("sbf1", "brno-h1", "brno-gw"):
         files = "find / -xdev -iname '*virtcloud*'; getent passwd virtcloud"
-        rest = f"{files}; pgrep -af '[v]irtcloud'; nft list tables | grep virtcloud; true"
+        rest = f"{files}; pgrep -a -x 'openvpn|virtcloud|sbf'; nft list tables | grep virtcloud; true"
         assert installed.read(machine, rest) == ""
