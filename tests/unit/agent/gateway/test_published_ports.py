@@ -366,10 +366,12 @@ def test_a_publication_ends_with_the_lease_without_an_agent(gateway: Run) -> Non
     def work(world: Surroundings) -> list[str]:
         with running(world, "guest100", ECHO) as echo:
             await_ready(echo)
-            world.segments = segments(publish(40000), publish(40003, 7070, lifetime_s=3.5))
+            world.segments = segments(publish(40000), publish(40003, 7070))
             world.reconcile()
             with running(world, "server", HOLD, GATEWAY, "40003") as client:
                 before = exchange(client)
+                world.segments = segments(publish(40000), publish(40003, 7070, lifetime_s=3))
+                world.reconcile()
                 time.sleep(max(0, world.segments[0].publications[1].expires_at.timestamp() - time.time()) + 1)
                 return [before, exchange(client), world.fetch(GATEWAY, 40003, "server")]
 
