@@ -485,7 +485,7 @@ def test_only_subinterfaces_of_shared_services_filter_and_keep_tags(
 
 def test_a_session_that_the_device_counts_as_open_is_awaited(make_bench: MakeBench) -> None:
     """Many devices count a lost session as open for a minute (SWITCHES.md, pitfall 6)."""
-    bench = make_bench("cisco_iosxr", "vpls", sessions=1, linger=60, read_timeout=1)
+    bench = make_bench("cisco_iosxr", "vpls", sessions=1, linger=60, read_timeout=3)
     bench.device.fail("disconnect", ATTACH["cisco_iosxr"])
     with pytest.raises(Unreachable, match="ended the session"):
         bench.converge(112)

@@ -407,7 +407,9 @@ def test_a_refused_start_is_explained_and_leaves_nothing(
     def work(world: World) -> object:
         with pytest.raises(Refused, match=r"cannot start dnsmasq: .*bad option at line 1"):
             world.servers.ensure_server(make_segment())
-        (observed,) = world.read()
+        deadline = time.monotonic() + 10
+        while "dnsmasq has ended" not in (observed := world.read()[0]).faults and time.monotonic() < deadline:
+            time.sleep(0.01)  # dnsmasq writes its error before it ends
         return observed, "vs100" in [interface.name for interface in world.kernel.list_interfaces()]
 
     expected = ObservedServer("c1", 100, "", "", ("dnsmasq has ended", "vs100 is missing"))

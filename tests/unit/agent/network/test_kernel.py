@@ -1,6 +1,7 @@
 """Tests of the netlink adapter on the real kernel, in a separate network namespace."""
 
 import gc
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -115,11 +116,11 @@ def test_an_uplink_of_the_real_kernel_is_restored(
             if mode == "1":
                 index = kernel_links.find_index("uplink0")
                 kernel_links.addr("add", index=index, address="fe80::7", prefixlen=64)
-            before, segments = kernel._link_local("uplink0"), SegmentInterfaces(kernel, FakeUplinkRecords())
+            before, segments = _await_link_local(kernel), SegmentInterfaces(kernel, FakeUplinkRecords())
             segments.ensure_segment(make_segment("a", 100, port="uplink0", untagged=True))
             segments.ensure_no_segment("a", 100)
             after = next(interface for interface in kernel.list_interfaces() if interface.name == "uplink0")
-            return before, kernel._link_local("uplink0"), after.master, _read_sysctls("uplink0"), segments.read()
+            return before, _await_link_local(kernel), after.master, _read_sysctls("uplink0"), segments.read()
 
     before, after, *others = in_namespace(work)  # type: ignore[misc]
     assert len(before) == 1
@@ -155,6 +156,14 @@ def _uplink(kernel: NetlinkKernel, settings: dict[str, str] | None = None) -> No
         interface = find_interface(kernel, name)
         assert interface
         kernel.change(interface.index, mtu=1600, up=True)
+
+
+def _await_link_local(kernel: NetlinkKernel) -> tuple[str, ...]:
+    """Return the link-local addresses. The kernel adds them some time after it has set the interface up."""
+    deadline = time.monotonic() + 10
+    while not (found := kernel._link_local("uplink0")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return found
 
 
 def test_a_foreign_bridge_of_the_real_kernel_stays_unchanged(
