@@ -1,3 +1,4 @@
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,6 +34,7 @@ ACCEPTED = ["802.1Q interfaces, bridges, veth", "bridged frames stay out of the 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """The machines of one site, with nothing installed, and the inventory that describes them."""
+    assert shutil.which("systemd-nspawn"), "these tests need systemd-nspawn: apt-get install systemd-container"
     folder = tmp_path_factory.mktemp("site")
     archive = folder / "wheels.tar"
     subprocess.run([Path("setup/wheels").absolute(), archive], check=True, capture_output=True)  # noqa: S603
