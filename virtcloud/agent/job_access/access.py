@@ -48,7 +48,8 @@ class JobAccess(Document):
     job's user on this host. ``vlan`` is the VLAN ID at this host's site. ``peers`` are the guests of the cluster's
     network with their public host keys. ``login`` is the user of the cluster's guests, or None if SBF does not know it.
     ``network`` is the ID of the cluster whose network the guests use, or None in records of former versions.
-    ``first_candidate`` is the number of addresses that the search for a free address tries last.
+    ``first_candidate`` is the index of the address at which the search for a free address begins. The addresses before
+    it are tried last.
     """
 
     key: ClusterKey
@@ -110,8 +111,8 @@ def find_free_addresses(prober: AddressProber, access: JobAccess) -> list[str]:
 def list_host_addresses(network: IpNetwork, access: JobAccess) -> Iterator[IpAddress]:
     """PURE. Yield the addresses of a subnet from its end to its beginning, without the guests' addresses.
 
-    The addresses are rotated by ``access.first_candidate``. Without this number, the first `BATCH_SIZE` addresses are
-    rotated by a checksum of the job's key.
+    The addresses are rotated so that they begin with index ``access.first_candidate``. If it is None, the first
+    `BATCH_SIZE` addresses are rotated by a checksum of the job's key.
     """
     guest_addresses = {ip_interface(address).ip for guest in access.guests for address in guest.addresses}
     address_type: Callable[[int], IpAddress] = type(network.network_address)
