@@ -22,6 +22,7 @@ from sbf_service.drivers.switch.candidate_switch import CandidateDialect, Candid
 from sbf_service.drivers.switch.command_line_switch import CommandLineSwitch
 from sbf_service.drivers.switch.dialect import Dialect
 from sbf_service.drivers.switch.dialects import arista_eos
+from sbf_service.drivers.switch.simulated_switch import PLATFORM as SIMULATED
 from sbf_service.drivers.transport.eapi import EosSession
 from sbf_service.drivers.transport.netconf import IosXrSession, JunosSession
 from sbf_service.drivers.transport.ssh import SshCommandLine
@@ -132,6 +133,11 @@ def find_edge_platform(edge: Edge) -> EdgePlatform:
 
 def describe_unknown_platform(platform: str) -> str:
     """Return the message for an unknown platform. The message lists the known platforms and the unusable plug-ins."""
+    if platform == SIMULATED:
+        return (
+            f"platform {SIMULATED} exists only in 'virtcloud up', expected the platform of a real switch: name one of "
+            f"{', '.join(list_platform_names())}"
+        )
     expected = f"expected a known platform ({', '.join(list_platform_names())}), got {platform}"
     return "; ".join([expected, *(str(plugin) for plugin in list_plugins() if plugin.fault)])
 

@@ -30,10 +30,12 @@ COMMANDS = {
     "pbs": ("virtcloud.cli.pbs:pbs", "Install, remove and check the hooks of OpenPBS."),
     "pool": ("virtcloud.cli.pool:pool", "Show and set the VLAN IDs that a site allocates."),
     "quota": ("virtcloud.cli.access:quota", "Show and set the limits of users."),
+    "simulate": ("virtcloud.cli.up:simulate", "Disturb an element of 'virtcloud up'."),
     "site": ("virtcloud.cli.site:site", "Show sites, and check their cables."),
     "token": ("virtcloud.cli.access:token", "Create, list and revoke tokens."),
     "topology": ("virtcloud.cli.topology:topology", "Show and set sites, elements and links."),
     "torque": ("virtcloud.cli.torque:torque", "Write the scripts that Torque runs."),
+    "up": ("virtcloud.cli.up:up", "Run SBF with simulated sites on this machine, without root."),
     "whoami": ("virtcloud.cli.access:whoami", "Show the user and roles that SBF sees for your token."),
 }
 

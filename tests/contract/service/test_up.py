@@ -1,0 +1,198 @@
+"""Tests of the real command ``virtcloud up``: its output, its simulated elements, and its end."""
+
+import os
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from virtcloud.cli import main
+from virtcloud.client.credentials import FileToken
+from virtcloud.client.sbf import SbfClient
+from virtcloud.model.errors import BadInput
+from virtcloud.simulation import installation
+
+
+@dataclass
+class RunningUp:
+    """A running command with its output and the variables that it printed."""
+
+    process: "subprocess.Popen[str]"
+    output: str
+
+    @property
+    def variables(self) -> dict[str, str]:
+        return dict(re.findall(r"^export (\w+)=(.*)$", self.output, re.MULTILINE))
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.variables["VIRTCLOUD_SIMULATION"])
+
+    @property
+    def port(self) -> int:
+        return int(self.variables["VIRTCLOUD_URL"].rpartition(":")[2])
+
+    def run(self, *arguments: str) -> Result:
+        return CliRunner(env={**self.variables, "COLUMNS": "200"}).invoke(main, arguments)
+
+    def stop(self) -> tuple[int, str]:
+        self.process.send_signal(signal.SIGINT)
+        output, _ = self.process.communicate(timeout=60)
+        return self.process.returncode, output
+
+
+@contextmanager
+def up(*options: str, home: Path) -> Iterator[RunningUp]:
+    """Start the command on a free port, and yield when it has printed everything."""
+    argv = [sys.executable, "-m", "virtcloud.cli", "up", "--port", "0", "--delay", "0", *options]
+    environment = {**os.environ, "HOME": str(home), "TMPDIR": str(home), "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(  # noqa: S603 - our own command
+        argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+    ) as process:
+        try:
+            lines = list[str]()
+            assert process.stdout is not None
+            for line in process.stdout:
+                lines.append(line)
+                if line.startswith("Stop:"):
+                    break
+            yield RunningUp(process, "".join(lines))
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningUp]:
+    with up(home=tmp_path_factory.mktemp("home")) as running:
+        yield running
+
+
+def test_the_printed_lines_suffice_to_create_a_cluster(running: RunningUp) -> None:
+    result = running.run("cluster", "create", "demo", "--host", "brno-h1", "--host", "plzen-h1", "--image", "busybox")
+    assert result.exit_code == 0, result.output
+    assert "cluster demo is active" in result.output
+
+
+def test_no_token_is_stored_outside_of_the_folder(running: RunningUp) -> None:
+    files = {path for path in running.folder.parent.rglob("*") if path.is_file()}
+    assert all(path.is_relative_to(running.folder) for path in files)
+    assert (running.folder / "operator.token").stat().st_mode & 0o777 == 0o600
+
+
+def test_an_unreachable_switch_answers_after_it_is_switched_on(running: RunningUp) -> None:
+    seen = running.run("element", "show", "plzen-sw2").output
+    assert "virtcloud simulate plzen-sw2 on" in seen
+    assert running.run("simulate", "plzen-sw2", "on").exit_code == 0
+    assert running.run("element", "reconcile", "plzen-sw2").exit_code == 0
+
+
+def test_a_drift_is_found_and_repaired(running: RunningUp) -> None:
+    host = ("--host", "praha-h1", "--host", "praha-h2", "--image", "busybox")
+    assert running.run("cluster", "create", "drifting", *host).exit_code == 0
+    assert running.run("simulate", "praha-sw1", "drift").exit_code == 0
+    assert re.search(r"\+ Gi1/0/1: VLAN \d+", running.run("element", "reconcile", "praha-sw1").output)
+
+
+def test_simulated_switches_report_their_cables(running: RunningUp) -> None:
+    assert running.run("site", "verify", "brno").output == "site brno: cables: 2 right, 0 wrong, 0 unknown\n"
+
+
+def test_a_vlan_of_others_is_excluded_from_the_pool(running: RunningUp) -> None:
+    with SbfClient(running.variables["VIRTCLOUD_URL"], token=_token(running)) as sbf:
+        (use,) = sbf.site("brno").other_use
+    assert (use.vlan, use.name) == (105, "printers")
+
+
+def _token(running: RunningUp) -> FileToken:
+    return FileToken(Path(running.variables["VIRTCLOUD_TOKEN_FILE"]))
+
+
+def test_an_unknown_element_cannot_be_disturbed(running: RunningUp) -> None:
+    result = running.run("simulate", "brno-sw9", "off")
+    assert result.exit_code == 2
+    assert "element brno-sw9: expected a simulated element, known: brno-sw1," in result.output
+
+
+def test_a_second_start_names_the_port_and_another_port(running: RunningUp) -> None:
+    result = CliRunner().invoke(main, ["up", "--port", str(running.port)])
+    assert result.exit_code == 2
+    assert f"port {running.port}: cannot listen on 127.0.0.1: Address already in use" in result.output
+    assert f"virtcloud up --port {running.port + 1}" in result.output
+
+
+def test_real_switches_are_refused_in_a_simulation(running: RunningUp, tmp_path: Path) -> None:
+    document = running.run("topology", "show").output
+    file = tmp_path / "topology.yaml"
+    file.write_text(document.replace("platform: simulated", "platform: cisco_ios"))
+    result = running.run("topology", "set", str(file), "--yes")
+    assert result.exit_code == 2
+    assert "expected platform simulated, the only one of 'virtcloud up', got cisco_ios" in result.output
+
+
+def test_an_interrupt_removes_everything(tmp_path: Path) -> None:
+    with up("--sites", "1", home=tmp_path) as running:
+        code, output = running.stop()
+        assert (code, output.strip()) == (0, "stopped; everything was removed")
+        assert not running.folder.exists()
+        assert not _is_listening(running.port)
+
+
+def test_a_kept_folder_keeps_the_clusters(tmp_path: Path) -> None:
+    keep = ("--keep", str(tmp_path / "kept"))
+    with up(*keep, home=tmp_path) as first:
+        assert first.run("cluster", "create", "demo", "--host", "brno-h1", "--image", "busybox").exit_code == 0
+        again = CliRunner().invoke(main, ["up", "--port", "0", *keep])
+        assert "another 'virtcloud up' uses this folder" in again.output
+        assert first.stop()[0] == 0
+    with up(*keep, home=tmp_path) as second:
+        assert "cluster demo of admin is active" in second.run("cluster", "show", "demo").output
+
+
+def test_sbf_ends_when_the_command_is_killed(tmp_path: Path) -> None:
+    with up("--sites", "1", home=tmp_path) as running:
+        sbf = _find_child(running.process.pid)
+        running.process.kill()
+        running.process.wait()
+        _wait_for_end(sbf)
+
+
+def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").touch()
+    result = CliRunner().invoke(main, ["up", "--keep", str(tmp_path)])
+    assert result.exit_code == 2
+    assert f"--keep {tmp_path}: expected an empty folder or the folder of an earlier 'virtcloud up'" in result.output
+
+
+def test_a_missing_library_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(installation, "find_spec", lambda name: None if name == "uvicorn" else object())
+    with pytest.raises(BadInput, match=r"needs uvicorn; install it with: pip install 'virtcloud\[sbf\]'"):
+        installation.check_libraries()
+
+
+def _is_listening(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _find_child(parent: int) -> int:
+    (child,) = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    return int(child)
+
+
+def _wait_for_end(process: int) -> None:
+    """Wait until a process that is no child of this process has ended; at most until the test's time limit."""
+    descriptor = os.pidfd_open(process)
+    try:
+        assert select.select([descriptor], [], [], 60)[0]
+    finally:
+        os.close(descriptor)

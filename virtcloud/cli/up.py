@@ -1,0 +1,162 @@
+"""``virtcloud up`` and ``virtcloud simulate``: an SBF with simulated sites, without root and without devices."""
+
+import shlex
+import signal
+import threading
+from contextlib import suppress
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import ProxyHandler, Request, build_opener
+
+import click
+
+from virtcloud.cli.groups import SummaryCommand
+from virtcloud.client.credentials import FILE_VARIABLE, FileToken
+from virtcloud.model.errors import BadInput, count_of
+from virtcloud.simulation.folder import FOLDER_VARIABLE, SimulationFolder, find_folder, open_folder
+from virtcloud.simulation.installation import (
+    USERS,
+    Simulation,
+    SimulationOptions,
+    check_libraries,
+    run_simulation,
+)
+from virtcloud.simulation.sites import MAX_SITES
+
+CONSOLE_PATH = "/console/"
+CONSOLE_S = 10.0
+ACTIONS = ("off", "on", "drift", "restart")
+
+
+@click.command(cls=SummaryCommand)
+@click.option("--port", type=click.IntRange(0, 65535), default=8800, show_default=True, help="TCP port; 0: any free.")
+@click.option(
+    "--sites", type=click.IntRange(1, MAX_SITES), default=3, show_default=True, help="Number of simulated sites."
+)
+@click.option(
+    "--keep",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Keep the database in FOLDER, and continue with it at the next start.  [default: a folder that is removed]",
+)
+@click.option(
+    "--delay", type=click.FloatRange(0, 60), default=1.0, show_default=True, help="Seconds that a change takes."
+)
+def up(port: int, sites: int, keep: Path | None, delay: float) -> None:
+    """Run SBF with simulated sites on this machine, until Ctrl-C: no root, no devices, no guests.
+
+    Simulated switches and hosts confirm changes as real ones do, after a short delay. One switch is unreachable. Use
+    SBF from another terminal with the printed lines. 'virtcloud simulate' disturbs an element.
+
+    Example: virtcloud up
+    """
+    check_libraries()
+    stop = threading.Event()
+    former = signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    options = SimulationOptions(port, sites, delay)
+    try:
+        with open_folder(None if keep is None else keep.absolute()) as folder:
+            click.echo("starting SBF …", err=True)
+            with run_simulation(folder, options) as simulation:
+                _print_start(simulation, keep)
+                simulation.wait(stop)
+    except KeyboardInterrupt:
+        click.echo(err=True)
+    finally:
+        signal.signal(signal.SIGTERM, former)
+    click.echo("stopped; " + ("everything was removed" if keep is None else f"the database is kept in {keep}"))
+
+
+def _print_start(simulation: Simulation, keep: Path | None) -> None:
+    folder = simulation.folder
+    with simulation.client() as sbf:
+        views, elements = sbf.sites(), sbf.elements()
+    off = [element.name for element in elements if folder.is_off(element.name)]
+    first, last = views[0].hosts[0], views[-1].hosts[0]
+    names = ", ".join(view.name for view in views[:6]) + (", …" if len(views) > 6 else "")  # noqa: PLR2004 - one line
+    click.echo(
+        f"SBF runs at {simulation.url} with {count_of(len(views), 'simulated site')} ({names})"
+        f"{'; unreachable: ' + ', '.join(off) if off else ''}\n"
+        f"{_describe_console(simulation)}\n"
+        "Copy these lines into another terminal:\n\n"
+        f"{_format_exports(simulation)}\n\n"
+        "Then try:\n\n"
+        "  virtcloud site list\n"
+        f"  virtcloud cluster create demo --host {first} --host {last} --image busybox\n"
+        f"  virtcloud simulate {views[0].name}-sw1 drift\n\n"
+        f"You are the operator admin. The tokens of the users {' and '.join(USERS)} are in {folder.path / 'tokens'}.\n"
+        f"SBF's log: {folder.log}\n"
+        f"Stop: Ctrl-C{' removes everything' if keep is None else f'; the database stays in {keep}'}"
+    )
+
+
+def _describe_console(simulation: Simulation) -> str:
+    """Return the line about the console, or about the description of the API if this SBF has no console."""
+    if _has_page(simulation, CONSOLE_PATH):
+        return (
+            f"Console: {simulation.url}{CONSOLE_PATH} (log in with the content of {simulation.folder.operator_token})"
+        )
+    return f"Description of the API: {simulation.url}/docs"
+
+
+def _has_page(simulation: Simulation, path: str) -> bool:
+    """Return whether SBF answers for a page, directly or after a redirection. Ignore proxies of the environment."""
+    token = FileToken(simulation.folder.operator_token)().get_secret_value()
+    request = Request(f"{simulation.url}{path}", headers={"authorization": f"Bearer {token}"})  # noqa: S310 - http
+    with suppress(URLError, OSError), build_opener(ProxyHandler({})).open(request, timeout=CONSOLE_S):
+        return True
+    return False
+
+
+def _format_exports(simulation: Simulation) -> str:
+    variables = {
+        "VIRTCLOUD_URL": simulation.url,
+        FILE_VARIABLE: str(simulation.folder.operator_token),
+        FOLDER_VARIABLE: str(simulation.folder.path),
+    }
+    return "\n".join(f"export {name}={shlex.quote(value)}" for name, value in variables.items())
+
+
+@click.command(cls=SummaryCommand)
+@click.argument("element")
+@click.argument("action", type=click.Choice(ACTIONS))
+@click.option(
+    "--folder",
+    envvar=FOLDER_VARIABLE,
+    type=click.Path(path_type=Path),
+    help=f"Folder of the simulation.  [default: {FOLDER_VARIABLE}]",
+)
+def simulate(element: str, action: str, folder: Path | None) -> None:
+    """Disturb ELEMENT of a running 'virtcloud up': off, on, drift or restart.
+
+    off: the switch or host does not answer. on: it answers again. drift: somebody removes the clusters' VLANs from a
+    port of the switch. restart: the switch loads its startup configuration. SBF reads a switch every 15 s;
+    'virtcloud element reconcile' reads it at once.
+
+    Example: virtcloud simulate brno-sw1 drift
+    """
+    if folder is None:
+        raise BadInput(
+            f"expected --folder or {FOLDER_VARIABLE}, got neither: copy the lines that 'virtcloud up' prints"
+        )
+    simulation = find_folder(folder)
+    _check_element(simulation, element, action)
+    if action == "on":
+        simulation.mend(element)
+    else:
+        simulation.disturb(element, action)
+    effects = {
+        "off": "does not answer any more",
+        "on": "answers again",
+        "drift": "loses the clusters' VLANs on a port, if it carries any",
+        "restart": "loads its startup configuration",
+    }
+    click.echo(f"{element} {effects[action]}")
+
+
+def _check_element(simulation: SimulationFolder, element: str, action: str) -> None:
+    switches, others = simulation.known_elements()
+    if element not in {*switches, *others}:
+        raise BadInput(f"element {element}: expected a simulated element, known: {', '.join((*switches, *others))}")
+    if element in others and action in {"drift", "restart"}:
+        raise BadInput(f"{element}: expected off or on for a host, got {action}, which is for switches")

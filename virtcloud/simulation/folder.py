@@ -1,0 +1,141 @@
+"""The folder of a simulation: SBF's database, tokens, simulated switches, and the files that disturb elements.
+
+======================  ======================================================================
+file                    meaning
+======================  ======================================================================
+``operator.token``      the token of the operator ``admin``; SBF creates it
+``tokens/NAME.token``   the tokens of users and agents
+``events/NAME.off``     while this file exists, the element does not answer
+``events/NAME.drift``   at the next reading, the switch loses the VLANs of a port
+``events/NAME.restart`` at the next reading, the switch loads its startup configuration
+``cables.json``         the cables that simulated switches report as LLDP neighbours
+``sbf.log``             SBF's log
+======================  ======================================================================
+"""
+
+import fcntl
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from virtcloud.model.errors import BadInput
+from virtcloud.model.topology import Topology
+
+MARK: Final = "simulation.lock"
+FOLDER_VARIABLE: Final = "VIRTCLOUD_SIMULATION"
+
+
+@dataclass(frozen=True)
+class SimulationFolder:
+    """The folder at ``path``."""
+
+    path: Path
+
+    @property
+    def operator_token(self) -> Path:
+        """The file of the operator's token."""
+        return self.path / "operator.token"
+
+    @property
+    def log(self) -> Path:
+        """SBF's log."""
+        return self.path / "sbf.log"
+
+    def token_file(self, name: str) -> Path:
+        """Return the file of a user's or agent's token."""
+        return self.path / "tokens" / f"{name}.token"
+
+    def write_cables(self, topology: Topology) -> None:
+        """Record the cables, unless an earlier run recorded them."""
+        file = self.path / "cables.json"
+        if not file.exists():
+            file.write_text(topology.model_dump_json(), encoding="utf-8")
+
+    def known_elements(self) -> tuple[list[str], list[str]]:
+        """Return the names of the simulated switches, and of the other elements."""
+        file = self.path / "cables.json"
+        cables = Topology.model_validate_json(file.read_text(encoding="utf-8")) if file.exists() else None
+        switches: set[str] = {switch.name for site in cables.sites for switch in site.switches} if cables else set()
+        switches |= {path.stem for path in (self.path / "switches").glob("*.json")}
+        agents = {path.stem for path in (self.path / "tokens").glob("*.token")}
+        return sorted(switches), sorted(agents)
+
+    def is_off(self, element: str) -> bool:
+        """Return whether an element is switched off."""
+        return self._event(element, "off").exists()
+
+    def disturb(self, element: str, event: str) -> None:
+        """Request an event. Idempotent."""
+        file = self._event(element, event)
+        file.parent.mkdir(exist_ok=True)
+        file.touch()
+
+    def mend(self, element: str) -> None:
+        """Switch an element on. Idempotent."""
+        self._event(element, "off").unlink(missing_ok=True)
+
+    def _event(self, element: str, event: str) -> Path:
+        return self.path / "events" / f"{element}.{event}"
+
+
+@contextmanager
+def open_folder(kept: Path | None) -> Iterator[SimulationFolder]:
+    """Yield the folder ``kept``, or a new folder that is removed at the end.
+
+    Raise BadInput for a folder with other content, or a folder that another simulation uses.
+    """
+    if kept is not None:
+        _check_content(kept)
+        with _hold_lock(kept):
+            yield SimulationFolder(kept)
+        return
+    path = Path(tempfile.mkdtemp(prefix="virtcloud-up-"))
+    try:
+        with _hold_lock(path):
+            yield SimulationFolder(path)
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def find_folder(path: Path) -> SimulationFolder:
+    """Return the folder of a running simulation. Raise BadInput for any other folder."""
+    if not (path / MARK).exists():
+        raise BadInput(
+            f"{path}: expected the folder of a running 'virtcloud up', found no {MARK}: copy the lines that "
+            "'virtcloud up' prints, or name the folder with --folder"
+        )
+    return SimulationFolder(path)
+
+
+def _check_content(path: Path) -> None:
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        names = {entry.name for entry in path.iterdir()}
+    except OSError as error:
+        raise BadInput(f"--keep {path}: expected a folder that can be written: {error.strerror}") from error
+    if names and MARK not in names:
+        raise BadInput(
+            f"--keep {path}: expected an empty folder or the folder of an earlier 'virtcloud up', found "
+            f"{', '.join(sorted(names)[:3])}: choose another folder"
+        )
+
+
+@contextmanager
+def _hold_lock(path: Path) -> Iterator[None]:
+    try:
+        file = (path / MARK).open("a", encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"{path}: expected a folder that can be written: {error.strerror}") from error
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise BadInput(
+                f"--keep {path}: another 'virtcloud up' uses this folder: stop it (Ctrl-C in its terminal), or choose "
+                "another folder"
+            ) from error
+        yield
