@@ -7,7 +7,7 @@ PYTEST = $(BIN)/python -m compileall -q virtcloud pbs_hooks sbf_service sbf_comm
 SIDE_BY_SIDE = $(MAKE) --no-print-directory --jobs 2 --output-sync=target
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-quick test-durations test-pbs test-ansible wheels bench check check-types check-rest compile-tests \
+.PHONY: help setup demo test test-quick test-durations test-pbs test-ansible archives wheels bench check check-types check-rest compile-tests \
 	format docs lock clean
 
 help: ## print this list
@@ -38,6 +38,10 @@ test-ansible: setup ## run the playbooks of ansible/ on machines with systemd (t
 	@cd ansible && PATH="$$PWD/../$(BIN):$$PATH" ansible-lint --offline --profile production
 	@$(BIN)/pytest tests/playbooks
 
+archives: setup ## write the sdist and the wheels of virtcloud and virtcloud-lab into dist/
+	@$(BIN)/python -m hatchling build --directory dist --target sdist --target wheel
+	@cd setup/lab_package && ../../$(BIN)/python -m hatchling build --directory ../../dist --target wheel
+
 wheels: setup ## write dist/virtcloud-wheels.tar, from which Ansible installs virtcloud
 	@setup/wheels
 
@@ -63,7 +67,7 @@ format: setup ## format the code and apply ruff's automatic corrections
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-docs: setup ## write the generated pages of docs/reference
+docs: setup ## write docs/reference, the man pages and the completion scripts from the code
 	@$(BIN)/python docs/generate.py
 
 lock: ## update setup/requirements.lock within the version ranges of pyproject.toml

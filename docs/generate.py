@@ -1,4 +1,7 @@
-"""Write the generated pages of docs/reference from the code. With ``--check``, only list outdated pages."""
+"""Write the generated pages of docs/reference, the man pages and the completion scripts from the code.
+
+With ``--check``, only list outdated files.
+"""
 
 import inspect
 import json
@@ -8,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from command_files import command_files
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
@@ -167,21 +171,37 @@ PAGES = {
 }
 
 
+SHARE = Path(__file__).parents[1] / "setup/share"
+
+
 def run(check: bool) -> int:
-    """Write or compare all pages. Return the exit code."""
-    outdated = [name for name, page in PAGES.items() if _differs(REFERENCE / name, NOTE + page())]
+    """Write or compare all generated files. Return the exit code."""
+    files = {REFERENCE / name: NOTE + page() for name, page in PAGES.items()}
+    files |= {SHARE / name: text for name, text in command_files().items()}
+    existing = (path for path in SHARE.rglob("*") if path.is_file())
+    outdated = [path for path in existing if path not in files]
+    outdated += [path for path, text in files.items() if _differs(path, text)]
     if check and outdated:
-        click.echo(f"docs/reference: out of date: {', '.join(outdated)}; run 'make docs'", err=True)
+        names = ", ".join(str(path.relative_to(SHARE.parents[1])) for path in sorted(outdated))
+        click.echo(f"generated files out of date: {names}; run 'make docs'", err=True)
         return 1
     if not check:
-        REFERENCE.mkdir(exist_ok=True)
-        for name, page in PAGES.items():
-            (REFERENCE / name).write_text(NOTE + page())
+        for path in outdated:
+            _write(path, files.get(path))
     return 0
 
 
 def _differs(path: Path, text: str) -> bool:
     return not path.exists() or path.read_text() != text
+
+
+def _write(path: Path, text: str | None) -> None:
+    """Write a file, or delete the file of a command that no longer exists."""
+    if text is None:
+        path.unlink()
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
 
 
 if __name__ == "__main__":

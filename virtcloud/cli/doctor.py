@@ -5,14 +5,22 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from virtcloud.agent.host_checks import HostCheck, check_host
 from virtcloud.cli import printing
 from virtcloud.cli.host import AGENT_SETTINGS_FILE
-from virtcloud.lab.prerequisites import Diagnosis, Prerequisite, diagnose
+from virtcloud.model.errors import BadInput
 
+if TYPE_CHECKING:  # hosts of guests have no lab
+    from virtcloud.lab.prerequisites import Diagnosis, Prerequisite
+
+NO_LAB = (
+    "virtcloud is installed without the lab; to check this machine as a host of guests, use: virtcloud doctor --host; "
+    "to run a lab here, install it with: pip install 'virtcloud[lab]'"
+)
 KERNEL_SUMMARIES = {
     "direct": "a lab runs directly on this machine's kernel",
     "uml": "a lab runs in User-mode Linux, because this machine's kernel lacks a feature",
@@ -37,7 +45,7 @@ def doctor(host: bool, config: Path, as_json: bool) -> None:
     """
     if host:
         sys.exit(_check_host(config, as_json=as_json))
-    diagnosis = diagnose()
+    diagnosis = _diagnose()
     if as_json:
         findings = [asdict(finding) for finding in diagnosis.findings]
         document = {"kernel": diagnosis.kernel, "healthy": diagnosis.healthy, "findings": findings}
@@ -47,7 +55,15 @@ def doctor(host: bool, config: Path, as_json: bool) -> None:
     sys.exit(0 if diagnosis.healthy else 1)
 
 
-def _print_diagnosis(diagnosis: Diagnosis) -> None:
+def _diagnose() -> "Diagnosis":
+    try:
+        from virtcloud.lab.prerequisites import diagnose  # noqa: PLC0415 - hosts of guests have no lab
+    except ModuleNotFoundError as error:
+        raise BadInput(NO_LAB) from error
+    return diagnose()
+
+
+def _print_diagnosis(diagnosis: "Diagnosis") -> None:
     rows = [
         (finding.group, finding.name, _format_presence(finding), "" if finding.present else finding.remedy)
         for finding in diagnosis.findings
@@ -58,7 +74,7 @@ def _print_diagnosis(diagnosis: Diagnosis) -> None:
     click.echo(f"{summary}, after installing: {', '.join(missing)}" if diagnosis.kernel and missing else summary)
 
 
-def _format_presence(finding: Prerequisite) -> str:
+def _format_presence(finding: "Prerequisite") -> str:
     if finding.present:
         return "yes"
     return "no" if finding.needed else "no (optional)"

@@ -159,6 +159,13 @@ def test_a_command_without_its_extra_names_the_extra(monkeypatch: pytest.MonkeyP
     assert (result.exit_code, "pip install 'virtcloud[lab]'" in result.stderr) == (2, True)
 
 
+def test_doctor_without_the_lab_names_both_remedies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "virtcloud.lab.prerequisites", None)
+    result = CliRunner().invoke(main, ["doctor"])
+    assert (result.exit_code, "pip install 'virtcloud[lab]'" in result.stderr) == (2, True)
+    assert "virtcloud doctor --host" in result.stderr
+
+
 def test_the_service_names_its_own_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sbf_service.__main__", None)
     result = CliRunner().invoke(sbf, ["serve"])
