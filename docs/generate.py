@@ -22,6 +22,7 @@ from sbf_command import main as sbf
 from sbf_service.bootstrap import build_service
 from sbf_service.drivers import registry
 from sbf_service.http.app import create_app
+from sbf_service.http.metric_reference import FOREIGN_METRICS, MetricDescription, list_metrics
 from sbf_service.settings import ServiceSettings
 from virtcloud.agent.job_access.access import SCRIPT_VARIABLES
 from virtcloud.agent.job_socket import socket_requests as agent_requests
@@ -161,7 +162,28 @@ def _request(do: str, kind: type[agent_requests.SocketRequest]) -> str:
     return f"## `{do}`\n\n{effect}\n\n{table}Answer, in addition to `ok`: {kind.answer}\n\n"
 
 
+def metrics() -> str:
+    """Return the page of all metrics of a replica, and of the metrics of node_exporter that the rules use."""
+    rows = "".join(map(_metric_row, list_metrics()))
+    table = "| metric | type | labels | source | meaning |\n|---|---|---|---|---|\n"
+    foreign = "".join(f"| `{name}` | {meaning} |\n" for name, meaning in FOREIGN_METRICS.items())
+    return (
+        "# Metrics\n\nSBF answers `GET /metrics` with these metrics. [Monitor SBF](../how-to/watch-it.md) describes "
+        "how Prometheus reads them, and [the runbook](../how-to/runbook.md) describes the alerts.\n\n"
+        "A metric from the database has the same value at every replica: use `max`, not `sum`. A metric of a replica "
+        f"describes one process.\n\n{table}{rows}\n"
+        "`process_…` are the metrics of the process, such as `process_resident_memory_bytes`.\n\n"
+        f"## Metrics of other programs that the rules use\n\n| metric | meaning |\n|---|---|\n{foreign}"
+    )
+
+
+def _metric_row(metric: MetricDescription) -> str:
+    labels = ", ".join(f"`{label}`" for label in metric.labels)
+    return f"| `{metric.name}` | {metric.kind} | {labels} | {metric.source} | {metric.meaning} |\n"
+
+
 PAGES = {
+    "metrics.md": metrics,
     "commands.md": commands,
     "settings.md": settings,
     "http-api.md": http_api,

@@ -84,12 +84,12 @@ def build_service(
     """Build the service without opening a connection or starting a thread."""
     engine = make_engine(settings.database)
     change_feed, device_platforms = ChangeFeed(), Platforms(platforms, edge_platforms)
-    store = Store(engine, publish=change_feed.publish, clock=clock)
+    metrics = make_metrics()
+    store = Store(engine, publish=change_feed.publish, clock=clock, measure=metrics.time_transaction)
     transactions = StoreWorkerTransactions(store, settings.timing, f"sbf@{replica_name(settings)}")
     sessions = DeviceSessions(settings, device_platforms)
     heartbeats = LeaseHeartbeats(transactions.renew_lease, sessions, settings.timing)
     worker = Worker(transactions, sessions, heartbeats.hold)
-    metrics = make_metrics()
     sweep = DeadlineSweep(StoreDeadlineTransactions(store, settings.timing), settings.timing)
     scheduler = WorkerScheduler(
         StoreDeviceStatuses(store), worker, sweep, settings, record_metrics=metrics.record_reconciliation

@@ -2,17 +2,19 @@
 
 import getpass
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import click
+from sqlalchemy import Engine
 
 from sbf_service.command_options import CONFIG, describe_database, load_settings, report_bad_input
 from sbf_service.local_files import ensure_database_file, remove_new_database_file
 from sbf_service.store.database import check_migrated, make_engine, migrate
 from sbf_service.store.replica_lock import hold_whole_database
+from sbf_service.store.service_times import BACKUP_TIME, record_service_time
 from sbf_service.store.unit_of_work import Store
-from virtcloud.model.errors import BadInput, count_of
+from virtcloud.model.errors import BadInput, VirtcloudError, count_of
 from virtcloud.model.values import format_utc
 
 DEFAULT_GRACE_MINUTES = 60
@@ -36,10 +38,20 @@ def backup(file: Path, config: Path | None) -> None:
     with report_bad_input():
         engine = make_engine(load_settings(config).database, create=False)
         taken_at, rows = write_backup(engine, file)
+        _record_backup_time(engine, taken_at)
         engine.dispose()
     click.echo(
         f"{file}: {count_of(sum(rows.values()), 'row')} of {count_of(len(rows), 'table')} at {format_utc(taken_at)}"
     )
+
+
+def _record_backup_time(engine: Engine, taken_at: datetime) -> None:
+    """Record the time of a backup for the metrics. A database that cannot be written does not fail the backup."""
+    try:
+        with Store(engine).change_row() as unit:
+            record_service_time(unit, BACKUP_TIME, taken_at)
+    except VirtcloudError as error:
+        click.echo(f"warning: the backup is complete, but its time is missing in the metrics: {error}", err=True)
 
 
 @click.command()

@@ -1,12 +1,14 @@
 """The metrics of this process for Prometheus. The route ``/metrics`` adds counts from the database."""
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
 
 RECONCILE_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+TRANSACTION_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 REQUEST_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
 
 
@@ -21,6 +23,7 @@ class ServiceMetrics:
     denials: Counter
     outside_connections: Counter
     outside_bytes: Counter
+    transaction_seconds: Histogram
 
     def record_reconciliation(self, platform: str, outcome: str, seconds: float) -> None:
         """Record the outcome and duration of one attempt to reconcile a switch or a provider edge."""
@@ -36,6 +39,10 @@ class ServiceMetrics:
         self.outside_connections.labels(gateway, destination).inc(increases["connections"])
         for direction in ("sent", "received"):
             self.outside_bytes.labels(gateway, destination, direction).inc(increases[f"{direction}_bytes"])
+
+    def time_transaction(self, kind: str) -> AbstractContextManager[object]:
+        """Record the duration of the context as a transaction; ``kind`` is ``read`` or ``write``."""
+        return self.transaction_seconds.labels(kind).time()
 
     def record_denial(self, problem: str) -> None:
         """Count a denied call. ``problem`` is the slug of the problem document in the answer."""
@@ -74,5 +81,11 @@ def make_metrics() -> ServiceMetrics:
             "virtcloud_outside_bytes",
             "Bytes of guests to (sent) and from (received) destinations outside, as gateways reported them.",
             ("gateway", "destination", "direction"),
+        ),
+        transaction_seconds=histogram(
+            "virtcloud_transaction_seconds",
+            "Duration of database transactions with the wait for locks, in seconds.",
+            ("kind",),
+            buckets=TRANSACTION_BUCKETS,
         ),
     )

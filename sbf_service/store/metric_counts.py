@@ -12,6 +12,7 @@ from sbf_service.store.allocation import ReservedVlans, find_excluded_vlans, rea
 from sbf_service.store.cluster_queries import NOT_ENDED, find_clusters, read_placements
 from sbf_service.store.outside_uses import count_failing_names
 from sbf_service.store.service_ids import count_service_ids
+from sbf_service.store.service_times import BACKUP_TIME, read_service_time
 from sbf_service.store.tables import AuditRow, ClaimRow, ClusterRow, ElementRow, SiteRow
 from sbf_service.store.unit_of_work import Unit, read_topology
 from virtcloud.model.cluster import ClusterState
@@ -19,6 +20,8 @@ from virtcloud.model.errors import NotFound
 from virtcloud.model.topology import Site
 from virtcloud.model.views import PlacementProgress
 from virtcloud.model.vlans import VlanSet
+
+_IS_DEGRADED = ClusterRow.state == ClusterState.DEGRADED
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,8 @@ class ElementCounts:
 class InstallationCounts:
     """All counts of one moment; ``oldest_change_s`` is the age in seconds of the oldest unconfirmed change.
 
+    ``oldest_degraded_s`` is the time in seconds for which a cluster has been degraded, of the cluster with the longest.
+    ``last_backup`` is the time of the last backup, or None without one.
     ``failing_names`` are the numbers of FQDNs that gateways cannot resolve, by gateway.
     """
 
@@ -58,6 +63,8 @@ class InstallationCounts:
     elements: Mapping[tuple[str, str], ElementCounts]
     oldest_change_s: float
     failing_names: Mapping[str, int]
+    oldest_degraded_s: float
+    last_backup: datetime | None
 
 
 def count_installation(unit: Unit, reserved: ReservedVlans) -> InstallationCounts:
@@ -69,6 +76,8 @@ def count_installation(unit: Unit, reserved: ReservedVlans) -> InstallationCount
         elements=_count_elements(unit),
         oldest_change_s=_find_oldest_change(unit),
         failing_names=count_failing_names(unit),
+        oldest_degraded_s=_find_oldest_degraded(unit),
+        last_backup=read_service_time(unit, BACKUP_TIME),
     )
 
 
@@ -127,6 +136,12 @@ def _find_oldest_change(unit: Unit) -> float:
     degraded = _read_degraded_at(unit, [row.id for row in rows if row.state == ClusterState.DEGRADED])
     since = [_changed_at(row, degraded) for row in rows if _is_unconfirmed(parts.get(row.id, ()))]
     return max(((unit.now - moment).total_seconds() for moment in since), default=0.0)
+
+
+def _find_oldest_degraded(unit: Unit) -> float:
+    rows = unit.session.execute(select(ClusterRow.id, ClusterRow.created_at).where(_IS_DEGRADED)).all()
+    since = _read_degraded_at(unit, [row.id for row in rows])
+    return max(((unit.now - since.get(row.id, row.created_at)).total_seconds() for row in rows), default=0.0)
 
 
 def _is_unconfirmed(parts: tuple[PlacementStatus, ...]) -> bool:

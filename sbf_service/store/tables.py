@@ -161,6 +161,8 @@ class ClusterRow(Base):
     requested spec. ``resolved`` is the spec with the choices of SBF, such as addresses, or None if SBF chose nothing.
     ``login`` (JSON) is the user and the keys of the guests; guests of a cluster without ``login`` have no seed.
     ``images`` (JSON) are the sources of the cluster's images of the catalogue, by name, or None without such images.
+    ``request_id`` and ``traceparent`` are the request ID and the trace context of the call that last changed the
+    cluster, or None if SBF itself changed the cluster.
     """
 
     __tablename__ = "clusters"
@@ -194,6 +196,8 @@ class ClusterRow(Base):
     resolved: Mapped[str | None] = mapped_column(Text)
     login: Mapped[str | None] = mapped_column(Text)
     images: Mapped[str | None] = mapped_column(Text)
+    request_id: Mapped[str | None] = mapped_column(Text)
+    traceparent: Mapped[str | None] = mapped_column(Text)
 
 
 _STAYS = text("removed_revision IS NULL")
@@ -299,7 +303,10 @@ class FreedServiceRow(Base):
 
 
 class AuditRow(Base):
-    """A row of the audit log: who changed what, when, why and on which element. Rows never contain secrets."""
+    """A row of the audit log: who changed what, when, why and on which element. Rows never contain secrets.
+
+    ``request_id`` is the request ID of the call that made the change, or None for changes of SBF itself.
+    """
 
     __tablename__ = "audit"
 
@@ -311,6 +318,7 @@ class AuditRow(Base):
     element: Mapped[str | None] = mapped_column(NAME_TYPE, index=True)
     cluster_id: Mapped[str | None] = mapped_column(NAME_TYPE, index=True)
     difference: Mapped[str | None] = mapped_column(Text)
+    request_id: Mapped[str | None] = mapped_column(Text)
 
 
 class JobQuestionRow(Base):
@@ -341,3 +349,12 @@ class ReplicaRow(Base):
 
     name: Mapped[str] = mapped_column(NAME_TYPE, primary_key=True)
     wrote_at: Mapped[datetime] = mapped_column(UtcDateTime)
+
+
+class ServiceTimeRow(Base):
+    """The time of the last event of a kind, such as ``backup``."""
+
+    __tablename__ = "service_times"
+
+    name: Mapped[str] = mapped_column(NAME_TYPE, primary_key=True)
+    at: Mapped[datetime] = mapped_column(UtcDateTime)

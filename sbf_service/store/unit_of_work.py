@@ -35,6 +35,8 @@ from virtcloud.model.vlans import VlanSet
 
 Clock = Callable[[Session], datetime]
 Publish = Callable[[frozenset[str]], None]
+Measure = Callable[[str], AbstractContextManager[object]]
+"""Measures a transaction (``read`` or ``write``), from its beginning, with the wait for locks, to its commit."""
 T = TypeVar("T")
 U = TypeVar("U")
 
@@ -166,6 +168,7 @@ class Store:
     publish: Publish = lambda _changed: None
     clock: Clock = read_database_clock
     new_id: Callable[[], str] = make_random_id
+    measure: Measure = lambda _kind: nullcontext()
     _sqlite_writer: Lock = field(default_factory=Lock)
     _cache: TopologyCache = field(default_factory=TopologyCache)
     _group_commit: GroupCommit[Unit] = field(default_factory=GroupCommit)
@@ -173,7 +176,7 @@ class Store:
     @contextmanager
     def read(self) -> Iterator[Unit]:
         """Open a unit that reads one snapshot. The unit must not write."""
-        with translate_errors(), Session(self._reader) as session:
+        with self.measure("read"), translate_errors(), Session(self._reader) as session:
             yield Unit(session, self.clock(session), self._cache)
 
     @contextmanager
@@ -216,7 +219,7 @@ class Store:
     @contextmanager
     def _write(self, who: str, lock: Callable[[Session], object] = lambda _session: None) -> Iterator[Unit]:
         session = Session(self._writer)
-        with translate_errors(), session, self._lock_sqlite(), session.begin():
+        with self.measure("write"), translate_errors(), session, self._lock_sqlite(), session.begin():
             lock(session)
             unit = Unit(session, self.clock(session), self._cache, who)
             yield unit

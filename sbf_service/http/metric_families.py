@@ -1,0 +1,173 @@
+"""The metrics that are computed for each scrape: counts from the database, and the state of this replica."""
+
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from cryptography import x509
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+from sqlalchemy import make_url
+from sqlalchemy.exc import SQLAlchemyError
+
+from sbf_service.bootstrap import SbfService
+from sbf_service.settings import ServiceSettings
+from sbf_service.store.metric_counts import InstallationCounts, count_installation
+from sbf_service.store.retention import find_archive_folder
+from virtcloud import __version__
+from virtcloud.model.errors import ServiceUnreachable
+
+Sample = tuple[tuple[str, ...], float]
+
+
+@dataclass(frozen=True, eq=False)
+class DatabaseCollector(Collector):
+    """Collects the metrics that are counted in the database.
+
+    If the database does not answer, ``database_up`` is the only metric.
+    """
+
+    service: SbfService
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Yield the metrics. All counts are read in one transaction."""
+        try:
+            with self.service.store.read() as unit:
+                counts, offset = count_installation(unit, self.service.reserved), _clock_offset(unit.now)
+        except (ServiceUnreachable, SQLAlchemyError):
+            yield _database_up(0)
+            return
+        yield _database_up(1)
+        yield _clock_family(offset)
+        yield from metric_families(counts)
+
+
+@dataclass(frozen=True, eq=False)
+class ReplicaCollector(Collector):
+    """Collects the state of this replica: its reconciler, its certificate, its disks and its version."""
+
+    service: SbfService
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Yield the metrics. A file or folder that cannot be read has no sample."""
+        settings = self.service.settings
+        alive = "Whether this replica's reconciler runs and completed a round within 30 seconds."
+        yield _gauge("reconciler_alive", alive, (), [((), self.service.scheduler.alive)])
+        yield _gauge("build_info", "The version of this replica. The value is 1.", ("version",), [((__version__,), 1)])
+        ends = "End of the validity of the certificates in the files of the settings, as Unix time in seconds."
+        samples = [((setting,), end) for setting, end in _certificate_ends(settings)]
+        yield _gauge("certificate_expiry_timestamp_seconds", ends, ("setting",), samples)
+        disks = list(_disk_usages(self.service))
+        for name, help_, column in (
+            ("disk_free_bytes", "Free bytes of the file system of a folder of SBF.", 1),
+            ("disk_size_bytes", "Size in bytes of the file system of a folder of SBF.", 0),
+        ):
+            yield _gauge(name, help_, ("folder",), [((folder,), usage[column]) for folder, usage in disks])
+
+
+def describe_connection_metrics() -> list[GaugeMetricFamily]:
+    """Return the metric families of a replica's connection to the database, for the reference page."""
+    return [_database_up(1), _clock_family(0)]
+
+
+def describe_database_metrics() -> list[GaugeMetricFamily]:
+    """Return the metric families of an empty database, for the reference page."""
+    return list(metric_families(InstallationCounts({}, {}, {}, {}, 0, {}, 0, None)))
+
+
+def _clock_family(offset: float) -> GaugeMetricFamily:
+    help_ = "Seconds by which the database's clock is ahead of this replica's clock."
+    return _gauge("clock_offset_seconds", help_, (), [((), offset)])
+
+
+def _clock_offset(database_now: datetime) -> float:
+    return (database_now - datetime.now(UTC)).total_seconds()
+
+
+def _database_up(value: int) -> GaugeMetricFamily:
+    return _gauge("database_up", "Whether the database answers.", (), [((), value)])
+
+
+def _certificate_ends(settings: ServiceSettings) -> Iterator[tuple[str, float]]:
+    """Yield the setting and the end of validity of each certificate file: the earliest end of its certificates."""
+    files = {"tls_certificate": settings.tls_certificate, "tls_client_ca": settings.tls_client_ca}
+    for setting, path in files.items():
+        with suppress(OSError, ValueError):
+            if path is not None:
+                certificates = x509.load_pem_x509_certificates(path.read_bytes())
+                yield setting, min(certificate.not_valid_after_utc.timestamp() for certificate in certificates)
+
+
+def _disk_usages(service: SbfService) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Yield the name, the size and the free bytes of each folder of this replica."""
+    for name, folder in _list_folders(service).items():
+        with suppress(OSError):
+            usage = shutil.disk_usage(next(path for path in (folder, *folder.parents) if path.exists()))
+            yield name, (usage.total, usage.free)
+
+
+def _list_folders(service: SbfService) -> dict[str, Path]:
+    settings = service.settings
+    folders = {
+        "images": service.image_folder.path,
+        "archive": find_archive_folder(settings.retention, settings.database),
+    }
+    address = make_url(settings.database)
+    is_file = address.get_backend_name() == "sqlite" and address.database not in {None, "", ":memory:"}
+    return folders | ({"database": Path(str(address.database)).parent} if is_file else {})
+
+
+def metric_families(counts: InstallationCounts) -> Iterator[GaugeMetricFamily]:
+    """Yield one metric family for each kind of count. Pure."""
+    states = [((str(state),), count) for state, count in counts.clusters.items()]
+    yield _gauge("clusters", "Clusters by state.", ("state",), states)
+    yield from _pool_families(counts)
+    yield from _element_families(counts)
+    failing = "FQDNs of destinations outside that the gateway cannot resolve, or whose addresses it does not admit."
+    names = [((gateway,), count) for gateway, count in counts.failing_names.items()]
+    yield _gauge("outside_names_failing", failing, ("gateway",), names)
+    oldest = "Age in seconds of the oldest change that an element has not confirmed for a cluster; 0 without one."
+    yield _gauge("oldest_unconfirmed_change_seconds", oldest, (), [((), counts.oldest_change_s)])
+    degraded = "Seconds for which a cluster has been degraded, of the cluster with the longest time; 0 without one."
+    yield _gauge("oldest_degraded_cluster_seconds", degraded, (), [((), counts.oldest_degraded_s)])
+    backup = "Time of the last `sbf backup`, as Unix time in seconds; 0 without one."
+    taken_at = counts.last_backup.timestamp() if counts.last_backup else 0
+    yield _gauge("last_backup_timestamp_seconds", backup, (), [((), taken_at)])
+
+
+def _pool_families(counts: InstallationCounts) -> Iterator[GaugeMetricFamily]:
+    for name, help_ in (
+        ("claimed", "VLAN IDs claimed by clusters."),
+        ("quarantined", "VLAN IDs in quarantine."),
+        ("free", "VLAN IDs that can be allocated to a new cluster."),
+    ):
+        rows = [((site,), getattr(pool, name)) for site, pool in counts.pools.items()]
+        yield _gauge(f"vlans_{name}", help_, ("site",), rows)
+        rows = [((transport,), getattr(pool, name)) for transport, pool in counts.services.items()]
+        yield _gauge(f"services_{name}", help_.replace("VLAN IDs", "Service IDs"), ("transport",), rows)
+
+
+def _element_families(counts: InstallationCounts) -> Iterator[GaugeMetricFamily]:
+    for name, attribute, help_ in (
+        ("elements", "total", "Elements."),
+        ("elements_behind", "unconfirmed", "Elements that have not confirmed their wanted revision."),
+        (
+            "elements_unreachable",
+            "unreachable",
+            "Devices that do not answer, and hosts and gateways with a stale agent.",
+        ),
+        ("elements_troubled", "troubled", "Elements with an error report."),
+        ("elements_unsaved", "unsaved", "Switches and edges whose running configuration may not be saved."),
+    ):
+        samples = [(labels, getattr(count, attribute)) for labels, count in counts.elements.items()]
+        yield _gauge(name, help_, ("site", "kind"), samples)
+
+
+def _gauge(name: str, help_: str, labels: tuple[str, ...], samples: Iterable[Sample]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(f"virtcloud_{name}", help_, labels=labels)
+    for values, sample in samples:
+        family.add_metric(values, sample)
+    return family
