@@ -1,0 +1,83 @@
+"""The start page: counts, troubles with what to do, and the sites."""
+
+from collections import Counter
+from dataclasses import dataclass
+from itertools import chain
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from sbf_service.bootstrap import SbfService
+from sbf_service.console.page import Page
+from sbf_service.console.reading import count_visible_clusters, own_sites, read_elements, read_sites
+from sbf_service.console.rendering import PREFIX, render
+from sbf_service.console.sessions import CurrentBrowser
+from sbf_service.console.troubles import (
+    Level,
+    Trouble,
+    find_element_troubles,
+    find_site_troubles,
+    find_worst,
+    sites_of,
+)
+from sbf_service.http.auth.authorization import Caller, CurrentService
+from virtcloud.model.views import SiteView
+
+MAX_TROUBLES = 10
+router = APIRouter(prefix=PREFIX, route_class=Page, include_in_schema=False)
+
+
+@dataclass(frozen=True, slots=True)
+class SiteRow:
+    """A site in the list of sites."""
+
+    view: SiteView
+    clusters: int
+    elements: int
+    level: Level
+    is_own: bool
+
+
+@router.get("/")
+def show_overview(request: Request, service: CurrentService, browser: CurrentBrowser) -> Response:
+    """Show the start page."""
+    caller = browser.caller
+    views, elements = read_sites(service, caller), read_elements(service, caller)
+    counts, troubles = count_visible_clusters(service, caller), list_troubles(service, caller)
+    levels: dict[str, Level] = {}
+    for trouble in troubles:
+        levels[trouble.site] = find_worst((trouble.level, levels.get(trouble.site, Level.OK)))
+    per_site = Counter(view.site for view in elements)
+    rows = [
+        SiteRow(
+            view,
+            counts.sites.get(view.name, 0),
+            per_site[view.name],
+            levels.get(view.name, Level.OK),
+            view.name in own_sites(caller),
+        )
+        for view in views
+    ]
+    shown = sites_of(own_sites(caller), troubles)
+    values = {
+        "rows": rows,
+        "counts": counts,
+        "elements": elements,
+        "troubles": shown[:MAX_TROUBLES],
+        "more": max(0, len(shown) - MAX_TROUBLES),
+    }
+    return render(request, "overview.html", values)
+
+
+@router.get("/troubles")
+def show_troubles(request: Request, service: CurrentService, browser: CurrentBrowser) -> Response:
+    """Show all troubles of elements and sites."""
+    found = sites_of(own_sites(browser.caller), list_troubles(service, browser.caller))
+    return render(request, "troubles.html", {"troubles": found})
+
+
+def list_troubles(service: SbfService, caller: Caller) -> list[Trouble]:
+    """Return the troubles of the elements and sites that the caller may read."""
+    of_elements = (find_element_troubles(view, PREFIX) for view in read_elements(service, caller))
+    of_sites = (find_site_troubles(view, PREFIX) for view in read_sites(service, caller))
+    return list(chain.from_iterable(chain(of_elements, of_sites)))
