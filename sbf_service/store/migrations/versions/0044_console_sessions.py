@@ -7,8 +7,8 @@ from alembic import op
 
 from sbf_service.store.columns import NAME_TYPE, USER_TYPE, UtcDateTime
 
-revision: str = "0043"
-down_revision: str | None = "0042"
+revision: str = "0044"
+down_revision: str | None = "0043"
 branch_labels: str | Sequence[str] | None = None
 depends_on: str | Sequence[str] | None = None
 
