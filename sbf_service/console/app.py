@@ -8,7 +8,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from sbf_service.console.page import Page
-from sbf_service.console.pages import clusters, elements, login, overview, sites
+from sbf_service.console.pages import clusters, elements, login, overview, pools, sites
 from sbf_service.console.rendering import PREFIX, STATIC_FOLDER, STATIC_PREFIX
 from sbf_service.console.sessions import CurrentBrowser
 from virtcloud.model.errors import NotFound
@@ -30,7 +30,7 @@ class ImmutableFiles(StaticFiles):
 def add_console(app: FastAPI) -> FastAPI:
     """Add the console to SBF's application, and return the application."""
     app.mount(STATIC_PREFIX, ImmutableFiles(directory=STATIC_FOLDER), name="console-static")
-    for module in (login, overview, sites, elements, clusters):
+    for module in (login, overview, sites, pools, elements, clusters):
         app.include_router(module.router)
     app.include_router(unknown_router)
     app.add_api_route("/", _go_to_console, include_in_schema=False)

@@ -1,24 +1,31 @@
 """The list of clusters, and the page of a cluster."""
 
-from typing import Annotated
+from datetime import UTC, datetime
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from starlette.responses import Response
 
+from sbf_service.bootstrap import SbfService
+from sbf_service.console.drawing.timeline import Timeline, draw_timeline
+from sbf_service.console.maps import draw_cluster, find_cluster_path
 from sbf_service.console.page import Page
 from sbf_service.console.reading import ClusterFilter, list_clusters
 from sbf_service.console.rendering import PREFIX, render
-from sbf_service.console.sessions import CurrentBrowser
-from sbf_service.console.troubles import find_cluster_troubles, find_placement_level, find_state_level
+from sbf_service.console.sessions import Browser, CurrentBrowser
+from sbf_service.console.troubles import Level, find_cluster_troubles, find_placement_level, find_state_level
 from sbf_service.domain.rights import Action, is_allowed
 from sbf_service.http.auth.authorization import CurrentService, describe_cluster
-from sbf_service.http.routes import clusters
+from sbf_service.http.routes import access, clusters
 from sbf_service.http.routes.clusters import EarlierIdQuery, KeyPath
 from virtcloud.model.cluster import WANTED_STATES
+from virtcloud.model.views import ClusterView, PlacementView
 
 router = APIRouter(prefix=PREFIX, route_class=Page, include_in_schema=False)
 
+MAX_EVENTS: Final = 200
+"""The newest events of a cluster that its page shows."""
 TextQuery = Annotated[str, Query(max_length=275)]
 
 
@@ -49,21 +56,36 @@ async def show_cluster(
     id: EarlierIdQuery = None,  # noqa: A002 - the word of the API
 ) -> Response:
     """Show a cluster."""
-    caller = browser.caller
-    view = await clusters.get_cluster(key, caller, service, after=None, wait=0, id=id)
+    view = await clusters.get_cluster(key, browser.caller, service, after=None, wait=0, id=id)
+    values = await run_in_threadpool(_describe, service, browser, view)
+    values["timeline"] = await _read_timeline(service, browser, view)
+    return await run_in_threadpool(render, request, "cluster.html", values)
+
+
+def _describe(service: SbfService, browser: Browser, view: ClusterView) -> dict[str, object]:
+    """Return the values of the page of a cluster."""
     resource, is_running = describe_cluster(view), view.state in WANTED_STATES
-    values = {
+    levels = {part.element: _find_level(part) for part in view.placements}
+    path = find_cluster_path(service, view)
+    whole = is_allowed(browser.principal, Action.READ_TOPOLOGY)
+    return {
         "cluster": view,
         "level": find_state_level(view.state),
         "troubles": list(find_cluster_troubles(view, PREFIX)),
-        "placements": [
-            (
-                part,
-                find_placement_level(part.progress, reachable=part.reachable, has_trouble=part.trouble is not None),
-            )
-            for part in view.placements
-        ],
-        "may_end": is_running and is_allowed(caller.principal, Action.END_CLUSTER, resource),
-        "may_extend": is_running and is_allowed(caller.principal, Action.EXTEND_CLUSTER, resource),
+        "scene": None if path is None else draw_cluster(path, levels, whole=whole),
+        "placements": [(part, levels[part.element]) for part in view.placements],
+        "may_end": is_running and is_allowed(browser.principal, Action.END_CLUSTER, resource),
+        "may_extend": is_running and is_allowed(browser.principal, Action.EXTEND_CLUSTER, resource),
     }
-    return await run_in_threadpool(render, request, "cluster.html", values)
+
+
+def _find_level(part: PlacementView) -> Level:
+    return find_placement_level(part.progress, reachable=part.reachable, has_trouble=part.trouble is not None)
+
+
+async def _read_timeline(service: SbfService, browser: Browser, view: ClusterView) -> Timeline | None:
+    """Return the life of a cluster, if the reader may read its part of the audit log."""
+    if not is_allowed(browser.principal, Action.READ_AUDIT, describe_cluster(view)):
+        return None
+    entries = await access.get_audit(browser.caller, service, None, view.key, None, MAX_EVENTS, 0)
+    return draw_timeline(view, entries, datetime.now(UTC))

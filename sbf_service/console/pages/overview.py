@@ -1,6 +1,7 @@
 """The start page: counts, troubles with what to do, and the sites."""
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain
 
@@ -8,19 +9,23 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from sbf_service.bootstrap import SbfService
+from sbf_service.console.drawing.tiles import Tile
+from sbf_service.console.maps import draw_overview, list_site_transports
 from sbf_service.console.page import Page
-from sbf_service.console.reading import count_visible_clusters, own_sites, read_elements, read_sites
+from sbf_service.console.reading import count_visible_clusters, find_topology, own_sites, read_elements, read_sites
 from sbf_service.console.rendering import PREFIX, render
 from sbf_service.console.sessions import CurrentBrowser
 from sbf_service.console.troubles import (
     Level,
     Trouble,
+    find_element_level,
     find_element_troubles,
     find_site_troubles,
     find_worst,
     sites_of,
 )
 from sbf_service.http.auth.authorization import Caller, CurrentService
+from virtcloud.model.values import Name
 from virtcloud.model.views import SiteView
 
 MAX_TROUBLES = 10
@@ -59,7 +64,10 @@ def show_overview(request: Request, service: CurrentService, browser: CurrentBro
         for view in views
     ]
     shown = sites_of(own_sites(caller), troubles)
+    topology = find_topology(service, caller)
+    element_levels = {view.name: find_element_level(view) for view in elements}
     values = {
+        "scene": draw_overview(topology, element_levels, _make_tiles(rows, list_site_transports(topology))),
         "rows": rows,
         "counts": counts,
         "elements": elements,
@@ -67,6 +75,22 @@ def show_overview(request: Request, service: CurrentService, browser: CurrentBro
         "more": max(0, len(shown) - MAX_TROUBLES),
     }
     return render(request, "overview.html", values)
+
+
+def _make_tiles(rows: list[SiteRow], transports: Mapping[Name, tuple[str, ...]]) -> list[Tile]:
+    return [
+        Tile(
+            row.view.name,
+            row.level,
+            row.clusters,
+            len(row.view.claimed) + len(row.view.quarantined),
+            len(row.view.pool),
+            transports.get(row.view.name, ()),
+            f"{PREFIX}/sites/{row.view.name}",
+            row.is_own,
+        )
+        for row in rows
+    ]
 
 
 @router.get("/troubles")
