@@ -1,7 +1,7 @@
 """The drawing of a pool: a strip of VLAN IDs with the state of each. Pure.
 
-A small pool has a cell with the number of each VLAN ID. A large pool has a row for each hundred VLAN IDs, in which equal
-neighbours are one shape.
+A small pool has a cell with the number of each VLAN ID. A large pool has a row for each hundred VLAN IDs, in which
+equal neighbours are one shape.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -31,6 +31,8 @@ class Box:
     """The height of the part with the label; 0: the whole box."""
     note: str = ""
     """A second line below the label."""
+    indent: float = 9
+    """The distance of the label from the left side."""
 
 
 @dataclass(frozen=True, slots=True)

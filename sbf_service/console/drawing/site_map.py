@@ -17,9 +17,9 @@ from virtcloud.model.values import Name, PortName, PortRef
 
 ROW: Final = 26
 HEADER: Final = 26
-DEVICE: Final = 172
-LINK: Final = 44
-END: Final = 132
+DEVICE: Final = 154
+LINK: Final = 38
+END: Final = 122
 LANE: Final = 12
 PADDING: Final = 14
 TITLE: Final = 34
@@ -212,8 +212,11 @@ def _draw_column(contents: MapContents, row: _Row, column: _Column, at: tuple[fl
     level = find_worst(contents.levels.get(element.name, Level.OK) for element in site.elements)
     title = f"Site {site.name}: {len(site.switches)} switches, {len(site.hosts)} hosts"
     path = contents.path_of("site", site.name)
-    label = shorten(site.name, column.width - 50)
-    scene.frames.append(Box(x, y, column.width, column.height, "site", label, title, level, path))
+    label = shorten(site.name, column.width - column.gutter - 30)
+    frame = Box(
+        x, y, column.width, column.height, "site", label, title, level, path, header=TITLE, indent=column.gutter
+    )
+    scene.frames.append(frame)
     for device in column.devices:
         _draw_device(contents, scene, column, device, (x, y))
     lanes = assign_lanes(_list_spans(column))

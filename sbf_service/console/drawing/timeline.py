@@ -16,7 +16,9 @@ WIDTH: Final = 1100
 BAR: Final = 34
 PREFIX: Final = "cluster_"
 CREATED: Final = "cluster_created"
-LEAST: Final = 3
+PAST: Final = 0.72
+"""The part of the bar for the past of a running cluster. The rest is the remaining lease, on another scale."""
+LEAST: Final = 8
 """The least width of a state, so that a short state is visible."""
 
 
@@ -54,30 +56,28 @@ def draw_timeline(view: ClusterView, entries: Sequence[AuditEntry], now: datetim
         if entry.what.startswith(PREFIX) and state in set(ClusterState) and state != changes[-1][1]:
             changes.append((entry.at, ClusterState(state)))
     start, is_over = changes[0][0], view.state in ENDED_STATES
-    present = changes[-1][0] if is_over else now
-    end = max(present if is_over else view.lease_ends, present, start + timedelta(seconds=1))
-    scale = WIDTH / (end - start).total_seconds()
-    periods = tuple(_make_periods(changes, start, present, scale))
+    present = max(changes[-1][0] if is_over else now, start + timedelta(seconds=1))
+    past = float(WIDTH) if is_over else WIDTH * PAST
     marks = [(0.0, f"requested {format_utc(start)}", "start")]
     if is_over:
-        marks.append((float(WIDTH), f"{view.state} {format_utc(present)}", "end"))
+        marks.append((past, f"{view.state} {format_utc(present)}", "end"))
     else:
+        marks.append((past, "now", "middle"))
         marks.append((float(WIDTH), f"lease ends {format_utc(view.lease_ends)}", "end"))
-    return Timeline(WIDTH, BAR + 26, periods, tuple(marks), events)
+    return Timeline(WIDTH, BAR + 26, tuple(_make_periods(changes, start, present, past)), tuple(marks), events)
 
 
 def _make_periods(
-    changes: Sequence[tuple[datetime, ClusterState]], start: datetime, present: datetime, scale: float
+    changes: Sequence[tuple[datetime, ClusterState]], start: datetime, present: datetime, width: float
 ) -> list[Period]:
+    """Return the periods in a bar of this width. A short period is wider than its share, and the others narrower."""
+    scale = (width - LEAST * len(changes)) / (present - start).total_seconds()
     periods, x = [], 0.0
-    for index, (at, state) in enumerate(changes):
-        until = changes[index + 1][0] if index + 1 < len(changes) else present
-        begins = max(x, (at - start).total_seconds() * scale)
-        width = max((until - at).total_seconds() * scale, LEAST)
-        begins = min(begins, WIDTH - LEAST)
-        width = min(width, WIDTH - begins)
-        seconds = (until - at).total_seconds()
+    ends = [*(at for at, _ in changes[1:]), present]
+    for (at, state), until in zip(changes, ends, strict=True):
+        seconds = max(0.0, (until - at).total_seconds())
+        size = LEAST + seconds * scale
         title = f"{state} from {format_utc(at)} for {format_duration(seconds)}"
-        periods.append(Period(begins, width, str(state), find_state_level(state), title))
-        x = begins + width
+        periods.append(Period(round(x, 1), round(size, 1), str(state), find_state_level(state), title))
+        x += size
     return periods

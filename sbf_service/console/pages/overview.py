@@ -49,9 +49,11 @@ def show_overview(request: Request, service: CurrentService, browser: CurrentBro
     caller = browser.caller
     views, elements = read_sites(service, caller), read_elements(service, caller)
     counts, troubles = count_visible_clusters(service, caller), list_troubles(service, caller)
+    element_levels = {view.name: find_element_level(view) for view in elements}
     levels: dict[str, Level] = {}
-    for trouble in troubles:
-        levels[trouble.site] = find_worst((trouble.level, levels.get(trouble.site, Level.OK)))
+    found = [(trouble.site, trouble.level) for trouble in troubles]
+    for site, level in [*found, *((view.site, element_levels[view.name]) for view in elements)]:
+        levels[site] = find_worst((level, levels.get(site, Level.OK)))
     per_site = Counter(view.site for view in elements)
     rows = [
         SiteRow(
@@ -65,7 +67,6 @@ def show_overview(request: Request, service: CurrentService, browser: CurrentBro
     ]
     shown = sites_of(own_sites(caller), troubles)
     topology = find_topology(service, caller)
-    element_levels = {view.name: find_element_level(view) for view in elements}
     values = {
         "scene": draw_overview(topology, element_levels, _make_tiles(rows, list_site_transports(topology))),
         "rows": rows,
