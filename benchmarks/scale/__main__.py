@@ -49,22 +49,13 @@ def measure_size(
     with measured.counter.measure(server) as costs:
         measured.claim()
     found["first claim"] = costs
+    measured.settle()
     for name, operation in measured.operations.items():
-        if name == "claim":
-            settle(measured)
         found[name] = measure_operation(measured, name, operation, repeat)
     for name, operation in measured.whole_operations.items():
         found[name] = measure_operation(measured, name, operation, 2)
     measured.finish()
     return found
-
-
-def settle(measured: MeasuredService) -> None:
-    """Confirm every element that is behind."""
-    while measured._find_behind("host"):  # noqa: SLF001
-        measured.confirm_host()
-    while measured._find_behind("switch"):  # noqa: SLF001
-        measured.reconcile_switch()
 
 
 def measure_operation(measured: MeasuredService, name: str, operation: Operation, repeat: int) -> Costs:

@@ -2,11 +2,13 @@
 
 import os
 import sqlite3
+import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from sqlalchemy import Engine, event
@@ -14,11 +16,16 @@ from sqlalchemy import Engine, event
 
 @dataclass(slots=True)
 class Costs:
-    """The costs of one operation. ``steps`` are instructions of SQLite's virtual machine; 0 for other databases."""
+    """The costs of one operation.
+
+    ``steps`` are instructions of SQLite's virtual machine; 0 for other databases. ``instructions`` are instructions of
+    Python, if they are counted.
+    """
 
     statements: int = 0
     rows: int = 0
     steps: int = 0
+    instructions: int = 0
     processor_s: float = 0.0
 
 
@@ -33,7 +40,8 @@ class CostCounter:
         """Listen to the events of an engine. ``steps`` counts SQLite's instructions, which takes processor time."""
         self.costs = Costs()
         self._engine, self._counts_steps = engine, steps
-        self.log: list[str] | None = None
+        self.counts_instructions = False
+        """Whether :meth:`measure` counts the instructions of Python, which makes the measured block slow."""
         event.listen(engine, "do_connect", self._replace_cursor)
         event.listen(engine, "connect", self._prepare)
         event.listen(engine, "before_cursor_execute", self._count_statement)
@@ -44,7 +52,8 @@ class CostCounter:
         """Yield the costs of the block, which are complete at its end."""
         costs = self.costs = Costs()
         before = time.process_time() + (server.processor_s() if server else 0)
-        yield costs
+        with _count_instructions(costs) if self.counts_instructions else nullcontext():
+            yield costs
         costs.processor_s = time.process_time() + (server.processor_s() if server else 0) - before
 
     def _replace_cursor(self, _dialect: object, _record: object, _arguments: object, settings: dict[str, Any]) -> None:
@@ -59,14 +68,27 @@ class CostCounter:
         self.costs.steps += STEP
         return 0
 
-    def _count_statement(self, _connection: object, _cursor: object, statement: str, *_rest: object) -> None:
+    def _count_statement(self, _connection: object, *_rest: object) -> None:
         self.costs.statements += 1
-        if self.log is not None:
-            self.log.append(statement)
 
     def _count_result(self, _connection: object, cursor: Any, *_rest: object) -> None:  # noqa: ANN401 - of any driver
         if not isinstance(cursor, sqlite3.Cursor) and cursor.description is not None:
             self.costs.rows += max(cursor.rowcount, 0)
+
+
+@contextmanager
+def _count_instructions(costs: Costs) -> Iterator[None]:
+    def trace(frame: FrameType, event_name: str, _argument: object) -> Any:  # noqa: ANN401 - see sys.settrace
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        costs.instructions += event_name == "opcode"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
 
 
 def _make_connection_class(counter: CostCounter) -> type[sqlite3.Connection]:

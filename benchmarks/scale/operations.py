@@ -6,6 +6,7 @@ from datetime import timedelta
 from itertools import count
 
 from sbf_fakes.switches import FakeSwitches
+from sqlalchemy import update
 
 from benchmarks.scale.costs import CostCounter
 from benchmarks.scale.sizes import InstallationSize, name_host, name_site
@@ -17,6 +18,7 @@ from sbf_service.store.cluster_creation import put_cluster
 from sbf_service.store.cluster_dry_run import dry_run_cluster
 from sbf_service.store.observed_state import parse_observed_ports
 from sbf_service.store.revisions import require_element
+from sbf_service.store.tables import ElementRow
 from sbf_service.store.topology import put_topology
 from sbf_service.store.unit_of_work import Store, read_topology
 from virtcloud.model.cluster import ClusterRequest, ClusterSpec
@@ -54,6 +56,8 @@ class MeasuredService:
     def operations(self) -> Mapping[str, Operation]:
         """The operations by name, in an order in which each operation finds what it needs."""
         return {
+            "look of the reconciler": self.look,
+            "sweep": self.sweep,
             "dry run": self.dry_run,
             "claim": self.claim,
             "poll": self.poll,
@@ -61,8 +65,6 @@ class MeasuredService:
             "reconcile (switch)": self.reconcile_switch,
             "delete": self.delete,
             "confirm (removal)": self.confirm_host,
-            "look of the reconciler": self.look,
-            "sweep": self.sweep,
             "element": self.show_element,
             "cluster": self.show_cluster,
         }
@@ -169,6 +171,15 @@ class MeasuredService:
             changed = first.model_copy(update={"open_filters": not first.open_filters})
             site = part.site.model_copy(update={"hosts": (changed, *part.site.hosts[1:])})
             put_topology(unit, replace_site_part(topology, SitePart(site=site, links=part.links)))
+
+    def settle(self) -> None:
+        """Confirm every element that is behind, and record that no device is due to be read."""
+        while self._find_behind("host"):
+            self.confirm_host()
+        while self._find_behind("switch"):
+            self.reconcile_switch()
+        with self.store.change_row() as unit:
+            unit.session.execute(update(ElementRow).values(checked_at=unit.now + timedelta(hours=1)))
 
     def finish(self) -> None:
         """Close the database."""
