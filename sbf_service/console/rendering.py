@@ -45,6 +45,16 @@ THEMES: Final = ("auto", "light", "dark")
 THEME_COOKIE: Final = "virtcloud_theme"
 
 
+DONE: Final = {
+    "ended": "SBF removes the cluster now.",
+    "extended": "The lease was extended.",
+    "clean": "The VLAN ID was declared clean. The audit log has your name and the reason.",
+    "mended": "SBF read the device, and changed what differed from its wanted state. The audit log has the changes.",
+    "equal": "SBF read the device. It has its wanted state.",
+}
+"""What an action has done, by the word in the address of the page that follows."""
+
+
 @dataclass(frozen=True, slots=True)
 class Visitor:
     """What every page needs to know about the reader: the name, the role, and the token of the reader's forms."""
@@ -61,6 +71,7 @@ def render(request: Request, template: str, values: Mapping[str, object], status
     context = {
         "visitor": getattr(request.state, "visitor", None),
         "theme": chosen_theme(request),
+        "done": DONE.get(request.query_params.get("done", "")),
         "path": request.url.path,
         "here": f"{request.url.path}?{request.url.query}" if request.url.query else request.url.path,
     }
@@ -84,7 +95,13 @@ def make_environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"moment": show_moment, "ago": describe_age, "shown": printable, "count": count}
+    environment.filters |= {
+        "moment": show_moment,
+        "ago": describe_age,
+        "shown": printable,
+        "count": count,
+        "size": show_size,
+    }
     environment.globals |= {"asset": asset_path, "prefix": PREFIX, "htmx": HTMX}
     return environment
 
@@ -117,3 +134,11 @@ def describe_age(moment: datetime | None, now: datetime | None = None) -> str:
 def count(number: int, noun: str, plural: str | None = None) -> str:
     """Return a number with its noun: ``1 host``, ``2 hosts``."""
     return f"{number} {noun if number == 1 else plural or noun + 's'}"
+
+
+def show_size(number: int) -> str:
+    """Return a number of bytes with a unit: ``1.5 MB``."""
+    size, units = float(number), ["B", "kB", "MB", "GB", "TB", "PB", "EB"]
+    while size >= 1000 and len(units) > 1:  # noqa: PLR2004 - SI prefixes
+        size, units = size / 1000, units[1:]
+    return f"{number} B" if units[0] == "B" else f"{size:.1f} {units[0]}"

@@ -17,10 +17,11 @@ from sbf_service.console.sessions import Browser, CurrentBrowser
 from sbf_service.console.troubles import Level, find_cluster_troubles, find_placement_level, find_state_level
 from sbf_service.domain.rights import Action, is_allowed
 from sbf_service.http.auth.authorization import CurrentService, describe_cluster
-from sbf_service.http.routes import access, clusters
+from sbf_service.http.routes import access, clusters, outside, vpn
 from sbf_service.http.routes.clusters import EarlierIdQuery, KeyPath
 from virtcloud.model.cluster import WANTED_STATES
 from virtcloud.model.views import ClusterView, PlacementView
+from virtcloud.model.vpn import VpnConnectionView
 
 router = APIRouter(prefix=PREFIX, route_class=Page, include_in_schema=False)
 
@@ -70,6 +71,8 @@ def _describe(service: SbfService, browser: Browser, view: ClusterView) -> dict[
     whole = is_allowed(browser.principal, Action.READ_TOPOLOGY)
     return {
         "cluster": view,
+        "uses": outside.list_destination_uses(view.key, browser.caller, service, view.id),
+        "connections": _list_connections(service, browser, view),
         "level": find_state_level(view.state),
         "troubles": list(find_cluster_troubles(view, PREFIX)),
         "scene": None if path is None else draw_cluster(path, levels, whole=whole),
@@ -77,6 +80,17 @@ def _describe(service: SbfService, browser: Browser, view: ClusterView) -> dict[
         "may_end": is_running and is_allowed(browser.principal, Action.END_CLUSTER, resource),
         "may_extend": is_running and is_allowed(browser.principal, Action.EXTEND_CLUSTER, resource),
     }
+
+
+def _list_connections(service: SbfService, browser: Browser, view: ClusterView) -> list[VpnConnectionView]:
+    """Return the devices that are connected to a cluster, for its owner and for operators.
+
+    The right of a site administrator depends on the sites of the gateways; 'virtcloud access sessions' shows these.
+    """
+    caller = browser.caller
+    if not caller.is_unrestricted(Action.READ_VPN) and view.spec.owner != caller.principal.name:
+        return []
+    return vpn.list_vpn_connections(view.key, browser.caller, service, view.id)
 
 
 def _find_level(part: PlacementView) -> Level:

@@ -10,8 +10,10 @@ from sbf_service.console.reading import own_sites
 from sbf_service.console.rendering import PREFIX, render
 from sbf_service.console.sessions import CurrentBrowser
 from sbf_service.console.troubles import Level, find_element_level, find_element_troubles
-from sbf_service.http.auth.authorization import CurrentService
+from sbf_service.domain.rights import Action, is_allowed
+from sbf_service.http.auth.authorization import CurrentService, describe_site
 from sbf_service.http.routes import elements
+from virtcloud.model.edge import DEVICE_KINDS
 from virtcloud.model.values import Name
 
 PAGE_SIZE: Final = 100
@@ -65,5 +67,7 @@ def show_element(name: Name, request: Request, service: CurrentService, browser:
         "element": view,
         "level": find_element_level(view),
         "troubles": list(find_element_troubles(view, PREFIX)),
+        "may_reconcile": view.kind in DEVICE_KINDS
+        and is_allowed(browser.principal, Action.RECONCILE_ELEMENT, describe_site(view.site)),
     }
     return render(request, "element.html", values)

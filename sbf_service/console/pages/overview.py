@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain
+from typing import Annotated, Final
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from sbf_service.bootstrap import SbfService
@@ -28,7 +29,9 @@ from sbf_service.http.auth.authorization import Caller, CurrentService
 from virtcloud.model.values import Name
 from virtcloud.model.views import SiteView
 
-MAX_TROUBLES = 10
+MAX_TROUBLES: Final = 10
+PAGE_SIZE: Final = 25
+PageQuery = Annotated[int, Query(ge=1, le=100_000)]
 router = APIRouter(prefix=PREFIX, route_class=Page, include_in_schema=False)
 
 
@@ -44,7 +47,7 @@ class SiteRow:
 
 
 @router.get("/")
-def show_overview(request: Request, service: CurrentService, browser: CurrentBrowser) -> Response:
+def show_overview(request: Request, service: CurrentService, browser: CurrentBrowser, page: PageQuery = 1) -> Response:
     """Show the start page."""
     caller = browser.caller
     views, elements = read_sites(service, caller), read_elements(service, caller)
@@ -69,7 +72,10 @@ def show_overview(request: Request, service: CurrentService, browser: CurrentBro
     topology = find_topology(service, caller)
     values = {
         "scene": draw_overview(topology, element_levels, _make_tiles(rows, list_site_transports(topology))),
-        "rows": rows,
+        "rows": sorted(rows, key=lambda row: not row.is_own)[(page - 1) * PAGE_SIZE : page * PAGE_SIZE],
+        "total": len(rows),
+        "page": page,
+        "pages": max(1, -(-len(rows) // PAGE_SIZE)),
         "counts": counts,
         "elements": elements,
         "troubles": shown[:MAX_TROUBLES],
