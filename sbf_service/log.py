@@ -1,12 +1,14 @@
 """The event log. Each line contains one event and its fields (decision 42).
 
-A :class:`~pydantic.SecretStr` in a field is shown as asterisks.
+A :class:`~pydantic.SecretStr` in a field is shown as asterisks. The field ``request`` is the request ID of the call
+that SBF works for.
 """
 
 import logging
 import traceback
 from dataclasses import dataclass
 
+from sbf_service.request_context import current_request_id
 from virtcloud.model.errors import printable
 from virtcloud.model.log_format import OneLineFormatter, format_event
 
@@ -31,7 +33,8 @@ class ServiceLog:
 
     def _write(self, level: int, event: str, fields: dict[str, object], error: BaseException | None = None) -> None:
         if self.logger.isEnabledFor(level):
-            line = format_event(event, fields)
+            request = current_request_id()
+            line = format_event(event, fields if request is None else fields | {"request": request})
             self.logger.log(level, "%s", line if error is None else f"{line}\n{_traceback(error)}")
 
 

@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 from pbs_hooks.kit.deadline import ChildError, Deadline, DeadlineExceeded
 from pbs_hooks.kit.http_exchange import HttpRequest, send_request
+from virtcloud.jobs.request_ids import REQUEST_ID_HEADER, TRACE_HEADER, job_request_id, make_traceparent
 
 BREAKER_VARIABLE = "VIRTCLOUD_SBF_ASK_AGAIN"
 COSTLY_SHARE = 0.25
@@ -91,40 +92,54 @@ class HookSbfClient:
 
     def put(self, key: str, spec: Dict[str, Any], attempt: int) -> SbfAnswer:
         """Request a cluster. Idempotent."""
-        return self._call("PUT", _cluster_path(key), {"spec": spec, "attempt": attempt})
+        request_id = job_request_id(key, attempt)
+        return self._call("PUT", _cluster_path(key), {"spec": spec, "attempt": attempt}, request_id)
 
     def end(self, key: str, attempt: int, owner: str) -> SbfAnswer:
         """End one attempt of a cluster if the cluster belongs to ``owner``. Idempotent."""
-        return self._call("DELETE", "%s?attempt=%d&owner=%s" % (_cluster_path(key), attempt, quote(owner, safe="")))
+        path = "%s?attempt=%d&owner=%s" % (_cluster_path(key), attempt, quote(owner, safe=""))
+        return self._call("DELETE", path, None, job_request_id(key, attempt))
 
     def network(self, name: str) -> SbfAnswer:
         """Return SBF's answer: the clusters of a network. The first is the cluster that the others joined."""
         return self._call("GET", "/v1/clusters?network=" + quote(name, safe=""))
 
-    def _call(self, method: str, path: str, document: Optional[Dict[str, Any]] = None) -> SbfAnswer:
+    def _call(
+        self,
+        method: str,
+        path: str,
+        document: Optional[Dict[str, Any]] = None,
+        request_id: Optional[str] = None,
+    ) -> SbfAnswer:
         pause = seconds_until_retry()
         if pause:
             raise SbfUnreachable("no answer in time; next call in %d s" % (pause + 1))
         before = self._deadline.spent
         try:
-            return call_sbf(self._where, method, path, document, self._deadline)
+            return call_sbf(self._where, method, path, document, self._deadline, request_id)
         except SbfUnreachable:
             record_failed_call(self._deadline.spent - before, self._allowed, self._pause)
             raise
 
 
-def call_sbf(
+def call_sbf(  # noqa: PLR0913, PLR0917 - the parts of a request
     where: SbfAddress,
     method: str,
     path: str,
     document: Optional[Dict[str, Any]] = None,
     deadline: Optional[Deadline] = None,
+    request_id: Optional[str] = None,
 ) -> SbfAnswer:
     """Call SBF once and return the answer. The default deadline is two seconds from now.
+
+    ``request_id`` is the request ID in SBF's logs. The call is part of the trace of this ID.
 
     Raises SbfUnreachable if SBF did not answer, or answered with status 502, 503 or 504 (not available).
     """
     headers = {"Accept": "application/json", "Content-Type": "application/json"}
+    if request_id is not None:
+        headers[REQUEST_ID_HEADER] = request_id
+        headers[TRACE_HEADER] = make_traceparent(request_id)
     body = None if document is None else json.dumps(document).encode()
     try:
         if where.token_file is not None:

@@ -12,6 +12,7 @@ from sbf_service.bootstrap import SbfService
 from sbf_service.http.auth.authentication import STATIC_DOCS, AuthenticationMiddleware
 from sbf_service.http.middleware import RequestTimingMiddleware, Version01Middleware
 from sbf_service.http.problems import add_problem_schema, install_error_handlers, problem_responses
+from sbf_service.http.request_ids import RequestIdMiddleware
 from sbf_service.http.routes import (
     access,
     clones,
@@ -49,6 +50,9 @@ Clients must ignore unknown keys of answers, because later versions add keys. A 
 with 422. A caller whose `User-Agent` is `python-httpx/…` counts as a client of version 0.1, and its answers contain
 only the keys of version 0.1.
 
+Every answer has the header `X-Request-ID`. A client may choose the ID (letters, digits, `.`, `_`, `-`, at most 64
+characters). SBF's log lines and audit rows about the call contain it.
+
 A body longer than the setting `limits.body` (for the file of an image: `images.size`) is answered with 413
 `beyond-limit` before it is read.
 """
@@ -76,6 +80,7 @@ def create_app(service: SbfService) -> FastAPI:
     app.add_middleware(AuthenticationMiddleware, service=service)
     app.add_middleware(Version01Middleware)
     app.add_middleware(RequestTimingMiddleware, metrics=service.metrics)
+    app.add_middleware(RequestIdMiddleware)
     _include_routes(app)
     return app
 

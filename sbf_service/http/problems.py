@@ -12,6 +12,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 
 from sbf_service.log import get_log
+from sbf_service.request_context import work_for
+from virtcloud.model.call_context import CallContext
 from virtcloud.model.document import explain_validation_error
 from virtcloud.model.errors import (
     BadInput,
@@ -42,6 +44,8 @@ MEDIA_TYPE = "application/problem+json"
 URN = "urn:virtcloud:problem:"
 TOO_DEEP = "expected a document with fewer nested levels, got too many levels"
 NOT_READY = "not-ready"
+CALL_KEY = "virtcloud.call"
+"""Key of the call's context in an ASGI scope."""
 SLUGS_WITHOUT_ERRORS = ("http", "no-such-method", "no-such-route", NOT_READY)
 """Types of problems that have no exception class."""
 EXAMPLES: dict[HTTPStatus, tuple[type[VirtcloudError], str]] = {
@@ -210,8 +214,12 @@ async def _answer_database_error(request: Request, error: Exception) -> Response
 
 
 async def _answer_unexpected_error(request: Request, error: Exception) -> Response:
-    log.fault("request_fault", error, method=request.method, path=request.url.path)
-    text = "internal error in SBF: see SBF's log; it is safe to repeat the call"
+    """Answer an error that no other handler answers. Starlette calls this handler outside of all middleware."""
+    call: CallContext | None = request.scope.get(CALL_KEY)
+    with work_for(call):
+        log.fault("request_fault", error, method=request.method, path=request.url.path)
+    where = f"SBF's log, request ID {call.request_id}" if call else "SBF's log"
+    text = f"internal error in SBF: see {where}; it is safe to repeat the call"
     return problem_response(HTTPStatus.INTERNAL_SERVER_ERROR, VirtcloudError.slug, text)
 
 

@@ -13,6 +13,7 @@ from sbf_service.store.observed_state import (
     list_observed_items,
 )
 from sbf_service.store.unit_of_work import Unit
+from virtcloud.model.call_context import CallContext
 from virtcloud.model.edge import (
     DeviceDifference,
     DeviceObserved,
@@ -56,7 +57,8 @@ class ReconcileTask(ABC):
     the cluster key of each VLAN ID. ``saved`` contains the items that were in the startup configuration at the last
     check. ``unsaved`` is true when the running configuration may have changed after that check. ``may_save`` is false
     during the pause after a failed save. Of the VLAN IDs in ``held``, the device keeps what it carries, but sets up
-    nothing more. ``postponed`` are the VLAN IDs of which the device lacks something.
+    nothing more. ``postponed`` are the VLAN IDs of which the device lacks something. ``calls`` caused the changes since
+    the confirmed revision.
     """
 
     kind: ClassVar[ElementKind]
@@ -76,6 +78,7 @@ class ReconcileTask(ABC):
     may_save: bool = True
     held: VlanSet = NO_VLANS
     postponed: VlanSet = NO_VLANS
+    calls: tuple[CallContext, ...] = ()
 
     @property
     def name(self) -> Name:

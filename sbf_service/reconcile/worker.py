@@ -19,6 +19,7 @@ from sbf_service.log import get_log
 from sbf_service.reconcile.device_task import DeviceReading, ReconcilableDriver
 from sbf_service.reconcile.sessions import DeviceSessions
 from sbf_service.reconcile.transactions import LeaseLostError, WorkerTransactions
+from sbf_service.request_context import continue_for, current_call, work_for
 from sbf_service.store.observed_state import list_observed_items
 from virtcloud.model.errors import DatabaseUnavailable, ElementError, Refused, printable
 from virtcloud.model.values import Name
@@ -64,7 +65,7 @@ class Worker:
         Raise DatabaseUnavailable if the database does not answer. ``save_now`` skips the pause after a failed save. An
         administrator's request skips the pause, because the administrator may have removed the cause of the failure.
         """
-        with self.hold_lease(name) as fence:
+        with work_for(current_call()), self.hold_lease(name) as fence:
             if fence is None:
                 return ReconcileOutcome.BUSY
             try:
@@ -96,6 +97,7 @@ class Worker:
         try:
             task = self.transactions.read_task(name, fence)
             task = replace(task, may_save=task.may_save or save_now)
+            continue_for(task.calls)
             driver = self.sessions.driver(task.device, task.backbone)
             reading = task.read(driver)
             was_read = True

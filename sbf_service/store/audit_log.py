@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from pydantic import TypeAdapter
-from sqlalchemy import ColumnElement, func, select
+from sqlalchemy import ColumnElement, func, literal, select
 
 from sbf_service.store.cluster_queries import has_placement_at
 from sbf_service.store.tables import AuditRow, ClusterRow
@@ -28,6 +28,7 @@ class AuditFilter:
     cluster: str | None = None
     owner: str | None = None
     sites: frozenset[Name] | None = None
+    request: str | None = None
 
     def conditions(self) -> list[ColumnElement[bool]]:
         """Return the SQL conditions."""
@@ -36,6 +37,9 @@ class AuditFilter:
             found.append(AuditRow.element == self.element)
         if self.cluster is not None:
             found.append(AuditRow.cluster_id.in_(select(ClusterRow.id).where(*self._of_cluster())))
+        if self.request is not None:
+            ids = literal(",").concat(AuditRow.request_id).concat(",")
+            found.append(ids.contains(f",{self.request},", autoescape=True))
         return found
 
     def _of_cluster(self) -> list[ColumnElement[bool]]:
@@ -82,4 +86,5 @@ def _make_entry(row: AuditRow, key: str | None) -> AuditEntry:
         cluster=None if key is None else ClusterKey(key),
         cluster_id=row.cluster_id,
         difference=None if row.difference is None else _APPLIED.validate_json(row.difference),
+        request_id=row.request_id,
     )

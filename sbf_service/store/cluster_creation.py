@@ -18,6 +18,7 @@ from sbf_service.domain.idempotency import AttemptBlocked, CreateAttempt, NoChan
 from sbf_service.domain.lifecycle import PlacementStatus, describe_unconfirmed
 from sbf_service.domain.paths import LiveCluster, find_cluster_ports, list_elements
 from sbf_service.domain.placement import DEFAULT_OVERCOMMIT, Overcommit
+from sbf_service.request_context import current_call
 from sbf_service.store.allocation import (
     CanSeeOwner,
     NetworkIds,
@@ -190,8 +191,10 @@ def _increment_revisions(unit: Unit, topology: Topology, planned: PlannedCluster
 
 def _make_cluster_row(unit: Unit, new: NewCluster, cluster: LiveCluster) -> ClusterRow:
     """Return the cluster's row. The row is not added to the session, because a prepared statement inserts it."""
-    spec = new.requested or new.spec
+    spec, call = new.requested or new.spec, current_call()
     return ClusterRow(
+        request_id=call.request_id if call else None,
+        traceparent=call.traceparent if call else None,
         id=new.id,
         key=new.key,
         turn=next_turn(new.former, spec.owner),

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from sqlalchemy import select
+from sqlalchemy import or_, select
 
 from sbf_service.domain.guest_power import apply_guest_powers, list_cluster_ids
 from sbf_service.domain.wanted import WantedState, compute_wanted
@@ -19,10 +19,11 @@ from sbf_service.store.publications import add_published_ports
 from sbf_service.store.revisions import require_element
 from sbf_service.store.service_nodes import add_network_services
 from sbf_service.store.ssh_grants import add_ssh_access
-from sbf_service.store.tables import IS_RECONCILED, ElementRow
+from sbf_service.store.tables import IS_RECONCILED, ClusterRow, ElementRow, PlacementRow
 from sbf_service.store.unchecked_elements import mark_held_segments
 from sbf_service.store.unit_of_work import Unit, read_topology
 from sbf_service.store.vpn_grants import add_vpn
+from virtcloud.model.call_context import MAX_REQUESTS, CallContext
 from virtcloud.model.element import ElementKind
 from virtcloud.model.errors import Conflict
 from virtcloud.model.values import Name
@@ -48,6 +49,21 @@ def read_wanted_revision(unit: Unit, name: str) -> WantedRevision:
     if isinstance(wanted, HostWanted):
         wanted = apply_guest_powers(wanted, read_guest_powers(unit, list_cluster_ids(wanted)))
     return WantedRevision(row.wanted_revision, row.confirmed_revision, wanted)
+
+
+def read_unconfirmed_calls(unit: Unit, name: str, confirmed: int) -> tuple[CallContext, ...]:
+    """Return the calls that changed clusters on an element since its confirmed revision, at most ``MAX_REQUESTS``."""
+    is_new = or_(PlacementRow.added_revision > confirmed, PlacementRow.removed_revision > confirmed)
+    rows = (
+        select(ClusterRow.request_id, ClusterRow.traceparent)
+        .join(PlacementRow, PlacementRow.cluster_id == ClusterRow.id)
+        .where(PlacementRow.element == name, is_new, ClusterRow.request_id.is_not(None))
+        .order_by(ClusterRow.created_at.desc(), ClusterRow.id)
+        .limit(MAX_REQUESTS)
+    )
+    return tuple(
+        CallContext(request_id=request, traceparent=trace) for request, trace in unit.session.execute(rows) if request
+    )
 
 
 def read_confirmed_state(unit: Unit, name: str) -> WantedState:
@@ -84,6 +100,7 @@ def make_wanted_document(unit: Unit, name: str) -> WantedDocument:
         revision=read.revision,
         confirmed_revision=read.confirmed if row.reachable else 0,
         incomplete=read_blocked_clusters(unit, name),
+        calls=read_unconfirmed_calls(unit, name, read.confirmed),
         wanted=wanted,
     )
 

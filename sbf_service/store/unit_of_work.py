@@ -14,6 +14,7 @@ change of several elements' leases uses :meth:`Store.change`.
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -25,6 +26,7 @@ from sqlalchemy import Connection, Engine, exc, insert, select
 from sqlalchemy.orm import Session
 
 from sbf_service.log import get_log
+from sbf_service.request_context import current_request_id
 from sbf_service.store.columns import database_now
 from sbf_service.store.tables import AuditRow, Base, TopologyRow
 from virtcloud.model.document import Document
@@ -132,7 +134,8 @@ class GroupCommit(Generic[U]):
         separate transaction.
         """
         results: list[T] = []
-        queued = _QueuedChange[U](lambda unit: results.append(work(unit)))
+        context = copy_context()  # another thread may run the change
+        queued = _QueuedChange[U](lambda unit: results.append(context.run(work, unit)))
         self._queue.append(queued)
         with self._committing:
             while not queued.done:
@@ -302,9 +305,14 @@ def record_audit(  # noqa: PLR0913 - the columns of an audit row
     element: str | None = None,
     cluster_id: str | None = None,
     difference: Document | None = None,
+    request_id: str | None = None,
 ) -> None:
-    """Insert a row into the audit log, in the same transaction as the change (DESIGN.md §7.8)."""
+    """Insert a row into the audit log, in the same transaction as the change (DESIGN.md §7.8).
+
+    ``request_id`` is recorded if SBF works for no call.
+    """
     text = None if difference is None else difference.model_dump_json(exclude_defaults=True)
     values = {"who": unit.who, "what": what, "why": why, "element": element, "cluster_id": cluster_id}
+    values["request_id"] = current_request_id() or request_id
     unit.connection.execute(_INSERT_AUDIT, {"at": unit.now, "difference": text, **values})
     unit.changed.add(AUDIT_TOPIC)

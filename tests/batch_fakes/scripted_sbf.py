@@ -18,6 +18,7 @@ class ScriptedSbf:
     answers: dict[str, list[ScriptedAnswer]] = field(default_factory=dict)
     asked: list[tuple[str, Any]] = field(default_factory=list)
     tokens: list[str | None] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
 
     def say(self, call: str, *said: ScriptedAnswer) -> None:
         self.answers[call] = list(said)
@@ -38,6 +39,7 @@ def scripted_sbf() -> Iterator[ScriptedSbf]:
     fake = ScriptedSbf("")
 
     def answer(request: HttpRequest) -> HttpAnswer:
+        fake.headers.append({name.lower(): value for name, value in request.headers.items()})
         fake.tokens.append(request.headers.get("authorization"))
         return answer_json(*fake.answer(f"{request.method} {request.path}", request.document()))
 

@@ -3,6 +3,7 @@
 import logging
 import sys
 
+from virtcloud.client.call_headers import current_request_id
 from virtcloud.model.errors import VirtcloudError
 from virtcloud.model.log_format import format_event
 
@@ -20,17 +21,23 @@ def to_stderr() -> None:
 
 def info(event: str, **fields: object) -> None:
     """Log an expected event."""
-    _LOG.info("%s", format_event(event, fields))
+    _LOG.info("%s", _format(event, fields))
 
 
 def warning(event: str, **fields: object) -> None:
     """Log an event that may need an administrator."""
-    _LOG.warning("%s", format_event(event, fields))
+    _LOG.warning("%s", _format(event, fields))
 
 
 def exception(event: str, **fields: object) -> None:
     """Log the exception that is being handled, with its traceback."""
-    _LOG.exception("%s", format_event(event, fields))
+    _LOG.exception("%s", _format(event, fields))
+
+
+def _format(event: str, fields: dict[str, object]) -> str:
+    """Return the line of an event, with the request ID of the calls on whose behalf the agent works."""
+    request = current_request_id()
+    return format_event(event, fields if request is None else {**fields, "request": request})
 
 
 def internal_error(error: Exception, **fields: object) -> VirtcloudError:

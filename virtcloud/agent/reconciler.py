@@ -44,6 +44,8 @@ from virtcloud.agent.observed_host import ObservedHost
 from virtcloud.agent.step_application import ClusterErrors, ManagedHost, StepApplication, unsupported_segments
 from virtcloud.agent.steps import StartGuest, Step
 from virtcloud.agent.supervision import StopRequested, StopSignal
+from virtcloud.client.call_headers import calling_for
+from virtcloud.model.call_context import CallContext, join_request_ids
 from virtcloud.model.errors import AnswerUnreadable, BadInput, ServiceUnreachable, VirtcloudError
 from virtcloud.model.values import ClusterKey
 from virtcloud.model.wanted import HostWanted, WantedDocument
@@ -163,9 +165,10 @@ class HostReconciler:
             with self._stop.interruptible():
                 document = self._fetch()
             self._progress()
-            self._receive(document.wanted)
-            self._report_capacity()
-            self._reconcile_and_report(document)
+            with calling_for(_make_call(document.calls)):
+                self._receive(document.wanted)
+                self._report_capacity()
+                self._reconcile_and_report(document)
         except VirtcloudError as error:
             unreachable = isinstance(error, ServiceUnreachable)
             log.warning("sbf_unreachable" if unreachable else "sbf_refused", element=self._element, error=error)
@@ -308,6 +311,14 @@ class HostReconciler:
         return {
             cluster: _describe_remaining(steps, keys.get(cluster)) for cluster, steps in remaining.items()
         }, observed
+
+
+def _make_call(calls: Sequence[CallContext]) -> CallContext | None:
+    """Return the context in which the agent works for ``calls``; None without calls."""
+    if not calls:
+        return None
+    trace = calls[0].traceparent if len(calls) == 1 else None
+    return CallContext(request_id=join_request_ids(calls), traceparent=trace)
 
 
 def _describe_remaining(steps: Sequence[Step], key: ClusterKey | None) -> str:

@@ -1,11 +1,10 @@
-"""``virtcloud site``: show sites, check their cables, print their preparation, and import a site that runs."""
+"""``virtcloud site``: show sites, check their cables, and print their preparation."""
 
 import click
 
 from virtcloud.cli import printing
 from virtcloud.cli.groups import SummaryGroup
 from virtcloud.cli.options import open_client
-from virtcloud.cli.site_import import import_
 from virtcloud.model.errors import ElementError, count_of
 from virtcloud.model.site import CableState, CableView, PreparationSheet, PreparationSide, SiteCables, SitePreparation
 from virtcloud.model.views import SiteView
@@ -25,7 +24,7 @@ SHEET_SIDES = {
 
 @click.group(cls=SummaryGroup)
 def site() -> None:
-    """Show sites, check their cables, print their preparation, and import a site that runs.
+    """Show sites, their hosts and pools; check their cables; print their preparation.
 
     Example: virtcloud site list
     """
@@ -94,9 +93,6 @@ def prepare(context: click.Context, /, name: str, as_json: bool, **backbone: str
     """
     preparation = open_client(context).sbf.preparation(name, **backbone)
     printing.print_json(preparation) if as_json else print_preparation(preparation)
-
-
-site.add_command(import_)
 
 
 def _row(view: SiteView) -> tuple[object, ...]:

@@ -13,6 +13,7 @@ import httpx
 from pydantic import ValidationError
 
 from virtcloud import __version__
+from virtcloud.client.call_headers import call_headers
 from virtcloud.client.credentials import TokenSource, no_token
 from virtcloud.client.http_errors import error_of_answer, error_of_response, explain_request_error
 from virtcloud.client.session_stream import HandshakeRefusedError, SessionStream, open_stream
@@ -172,7 +173,7 @@ class Connection:
 
     def _headers(self) -> dict[str, str]:
         token = self.token()
-        return {"user-agent": USER_AGENT} | (
+        return {"user-agent": USER_AGENT, **call_headers()} | (
             {} if token is None else {"authorization": f"Bearer {token.get_secret_value()}"}
         )
 

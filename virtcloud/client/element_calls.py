@@ -130,17 +130,19 @@ class ElementCalls(SbfCalls):
         """Report a gateway's counters for destinations outside, as its agent. Idempotent."""
         self._connection.send("PUT", f"/v1/elements/{Name(gateway)}/outside", report)
 
-    def audit(
+    def audit(  # noqa: PLR0913, PLR0917 - the filters of the call
         self,
         element: str | None = None,
         cluster: str | None = None,
         after: int | None = None,
         limit: int = 100,
         wait: float = 0,
+        request_id: str | None = None,
     ) -> list[AuditEntry]:
         """Return at most ``limit`` rows of the audit log, oldest first. Without ``after``, return the newest rows.
 
         With ``after``, return rows with a higher id, and wait up to ``wait`` seconds for the first such row.
         """
         query = {"element": element, "cluster": cluster, "after": after, "limit": limit, "wait": wait or None}
+        query["request_id"] = request_id
         return self._documents(AuditEntry, self._connection.send("GET", "/v1/audit", query=query, wait=wait))

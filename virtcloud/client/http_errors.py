@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import httpx
 
 from virtcloud import __version__
+from virtcloud.model.call_context import REQUEST_ID_HEADER
 from virtcloud.model.errors import (
     BadInput,
     Conflict,
@@ -40,6 +41,7 @@ ERRORS_BY_STATUS: Mapping[int, type[VirtcloudError]] = {
 }
 """The exceptions by HTTP status, for problem types that this client does not know. A later SBF may send such types."""
 NO_SUCH_CALL = ("no-such-route", "no-such-method")
+FIRST_SERVER_ERROR = 500
 UNTRUSTED_CERTIFICATE = "CERTIFICATE_VERIFY_FAILED"
 NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
 """OpenSSL's error reasons if the peer does not use TLS. OpenSSL 3.2 and later report the second reason."""
@@ -85,8 +87,15 @@ def _is_denied(error: BaseException) -> bool:
 
 
 def error_of_response(url: str, answer: httpx.Response) -> VirtcloudError:
-    """Return the exception for an answer with an error status, as `error_of_answer` does."""
-    return error_of_answer(url, answer.status_code, answer.content, answer.request.url.path)
+    """Return the exception for an answer with an error status, as `error_of_answer` does.
+
+    The message of an error in SBF or a device contains the request ID, by which an administrator finds the log lines.
+    """
+    error = error_of_answer(url, answer.status_code, answer.content, answer.request.url.path)
+    request_id = answer.headers.get(REQUEST_ID_HEADER)
+    if answer.status_code < FIRST_SERVER_ERROR or request_id is None:
+        return error
+    return type(error)(f"{error} (request ID {request_id})")
 
 
 def error_of_answer(url: str, status: int, content: bytes, path: str) -> VirtcloudError:

@@ -142,3 +142,5 @@ class AuditEntry(Document):
     """The id of the cluster that the change concerns."""
     difference: DeviceDifference | HostDifference | None = None
     """The changes of the element."""
+    request_id: str | None = None
+    """The request ID of the call that caused the change; several IDs are separated by commas."""

@@ -8,6 +8,7 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import Field, model_validator
 
 from virtcloud.model.access import ClusterOrigin
+from virtcloud.model.call_context import CallContext
 from virtcloud.model.cluster import GuestFilters, GuestService, HostService
 from virtcloud.model.document import OMIT_EMPTY, OMIT_NONE, Document
 from virtcloud.model.errors import BadInput
@@ -306,3 +307,5 @@ class WantedDocument(Document):
     """
     wanted: HostWanted
     """The wanted state of the element."""
+    calls: tuple[CallContext, ...] = ()
+    """The calls that caused the changes since the confirmed revision."""

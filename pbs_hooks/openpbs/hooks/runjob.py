@@ -41,6 +41,7 @@ from virtcloud.jobs.host_names import element_of_host, parse_exec_vnode
 from virtcloud.jobs.job_cluster_spec import JobRun, build_cluster_spec, parse_network
 from virtcloud.jobs.openpbs_request import admit_pbs_job
 from virtcloud.jobs.request import JobRequest
+from virtcloud.jobs.request_ids import job_request_id
 from virtcloud.jobs.request_values import RequestError
 
 QUOTA_PAUSE_S = 10
@@ -85,7 +86,11 @@ def jobobit(event: ServerHookEvent) -> None:
 def end_attempt(event: ServerHookEvent, number: int) -> None:
     """End one attempt of a job's cluster. If SBF does not answer, reconciliation ends the cluster later."""
     job = event.job
-    name = "cluster %s, attempt %d" % (cluster_key(job), number)
+    name = "cluster %s, attempt %d (request ID %s)" % (
+        cluster_key(job),
+        number,
+        job_request_id(cluster_key(job), number),
+    )
     try:
         answer = event.sbf.end(cluster_key(job), number, str(job.euser))
     except SbfUnreachable as error:
@@ -168,6 +173,7 @@ def _request_cluster(event: ServerHookEvent, order: ClusterOrder) -> Optional[St
     recent = find_recent_refusal(order.run)
     if recent is not None:
         return StartRefusal(recent)
+    event.log("cluster %s: request ID %s" % (order.run.key, job_request_id(order.run.key, order.attempt)))
     answer = _put(event, _add_user_keys(event, order))
     if answer.slug == "name-taken":
         return _refuse_taken_name(event, order, answer)

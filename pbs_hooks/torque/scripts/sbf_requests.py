@@ -7,6 +7,7 @@ from pbs_hooks.kit.deadline import Deadline
 from pbs_hooks.kit.sbf_client import SbfAddress, SbfAnswer, SbfUnreachable, call_sbf
 from pbs_hooks.torque.scripts.script_call import EXIT_ABORT, RetryBudget, ScriptExit, requeue
 from virtcloud.jobs.job_cluster_spec import JobNetwork, parse_network
+from virtcloud.jobs.request_ids import job_request_id
 from virtcloud.jobs.request_values import RequestError
 
 CALL_TIMEOUT_S = 10.0
@@ -35,6 +36,7 @@ class JobSbfClient:
         """Store SBF's address, the cluster's key, and the time for retries."""
         self._where, self._patience = where, patience
         self._key, self._path = key, "/v1/clusters/" + quote(key, safe="")
+        self._request_id = job_request_id(key, None)
 
     def next_attempt(self) -> int:
         """Return the number of this attempt: SBF's last attempt number plus one, because Torque does not count runs."""
@@ -73,7 +75,7 @@ class JobSbfClient:
     def end(self, owner: str) -> None:
         """End the owner's cluster. Idempotent. Raises SbfUnreachable if SBF does not answer or refuses the request."""
         path = "%s?owner=%s" % (self._path, quote(owner, safe=""))
-        answer = call_sbf(self._where, "DELETE", path, deadline=Deadline(CALL_TIMEOUT_S))
+        answer = call_sbf(self._where, "DELETE", path, None, Deadline(CALL_TIMEOUT_S), self._request_id)
         if not answer.ok and answer.status not in ENDED_STATUSES:
             raise SbfUnreachable(answer.detail)
 
@@ -88,7 +90,7 @@ class JobSbfClient:
         self, method: str, path: str, document: Optional[Dict[str, Any]]
     ) -> Union[SbfAnswer, SbfUnreachable]:
         try:
-            return call_sbf(self._where, method, path, document, Deadline(CALL_TIMEOUT_S))
+            return call_sbf(self._where, method, path, document, Deadline(CALL_TIMEOUT_S), self._request_id)
         except SbfUnreachable as error:
             return error
 

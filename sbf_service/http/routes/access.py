@@ -29,6 +29,9 @@ from virtcloud.model.values import ClusterKey, Name, UserName
 
 ElementQuery = Annotated[Name | None, Query(description="Only changes on this element.")]
 ClusterQuery = Annotated[ClusterKey | None, Query(description="Only changes for clusters with this key.")]
+RequestQuery = Annotated[
+    str | None, Query(max_length=64, description="Only changes on behalf of the call with this request ID.")
+]
 AfterIdQuery = Annotated[
     int | None, Query(ge=0, lt=2**31, description="Only rows after this ID; if omitted, the newest rows.")
 ]
@@ -47,9 +50,12 @@ async def get_audit(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter b
     after: AfterIdQuery = None,
     limit: LimitQuery = 100,
     wait: Wait = 0,
+    request_id: RequestQuery = None,
 ) -> list[AuditEntry]:
     """Return rows of the audit log, oldest first, or wait for newer rows."""
-    allowed = await run_in_threadpool(_authorize_audit, service.store, caller, AuditFilter(element, cluster))
+    allowed = await run_in_threadpool(
+        _authorize_audit, service.store, caller, AuditFilter(element, cluster, request=request_id)
+    )
 
     def read_newest_id() -> int:
         with service.store.read() as unit:

@@ -428,10 +428,10 @@ def test_an_unreachable_database_is_status_503(world: World, monkeypatch: pytest
 
 def test_a_fault_in_the_service_reveals_no_internals(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(world.clock), "__call__", lambda _clock, _session: 1 // 0)
-    assert problem(ask(world, "GET", "/v1/elements")) == (
+    assert problem(ask(world, "GET", "/v1/elements", headers={"X-Request-ID": "one"})) == (
         500,
         "error",
-        "internal error in SBF: see SBF's log; it is safe to repeat the call",
+        "internal error in SBF: see SBF's log, request ID one; it is safe to repeat the call",
     )
 
 

@@ -13,6 +13,8 @@ from virtcloud.agent.observed_host import ObservedHost
 from virtcloud.agent.reconciler import HostReconciler, ReconcileTiming
 from virtcloud.agent.steps import Step
 from virtcloud.agent.supervision import StopSignal
+from virtcloud.client.call_headers import call_headers
+from virtcloud.model.call_context import CallContext
 from virtcloud.model.errors import AnswerUnreadable, NotFound, ServiceUnreachable, VirtcloudError
 from virtcloud.model.wanted import GuestWanted, Segment
 
@@ -66,6 +68,24 @@ def test_a_wanted_segment_is_built_and_confirmed(
         ["build VLAN 100 on eth0", "start g1"],
         [("confirmed", 1)],
     )
+
+
+def test_logs_and_calls_have_the_request_ids_of_the_changes(
+    reconciler: HostReconciler, service: FakeElementApi, make_segment: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "virtcloud.agent")
+    sent: list[dict[str, str]] = []
+    confirm = service.confirm
+    service.confirm = lambda *a, **k: (sent.append(call_headers()), confirm(*a, **k))  # type: ignore[method-assign,assign,func-returns-value]
+    service.want(make_segment("a", 100, ("g1",)))
+    calls = (CallContext(request_id="job-7.pbs-1"), CallContext(request_id="job-8.pbs-1"))
+    service.document = service.document.model_copy(update={"calls": calls})
+    reconciler.reconcile_once()
+    assert [line for line in caplog.messages if line.startswith("confirmed ")] == [
+        "confirmed element=h1 revision=1 request=job-7.pbs-1,job-8.pbs-1"
+    ]
+    assert sent == [{"X-Request-ID": "job-7.pbs-1,job-8.pbs-1"}]
+    assert call_headers() == {}
 
 
 def test_a_segment_with_unknown_requirements_is_refused(

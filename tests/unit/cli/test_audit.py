@@ -43,7 +43,7 @@ def test_following_continues_after_the_last_row_until_interrupted(
 ) -> None:
     asked: list[int] = []
 
-    def newer(_sbf: object, _element: object, _cluster: object, after: int) -> list[object]:
+    def newer(_sbf: object, _element: object, _cluster: object, after: int, _request: object) -> list[object]:
         asked.append(after)
         raise KeyboardInterrupt
 
@@ -58,12 +58,14 @@ class GrowingAuditLog:
     def __init__(self) -> None:
         self.after_ids: list[int | None] = []
 
-    def audit(self, element: str | None, cluster: str | None, after: int, wait: float) -> list[AuditEntry]:
+    def audit(
+        self, element: str | None, cluster: str | None, after: int, wait: float, request_id: str | None
+    ) -> list[AuditEntry]:
         self.after_ids.append(after)
         return [AuditEntry.model_validate({**ROW, "id": 8})] if len(self.after_ids) == 2 else []
 
 
 def test_following_requests_rows_after_the_newest_printed() -> None:
     sbf = GrowingAuditLog()
-    row_counts = [len(rows) for rows in islice(audit._follow(sbf, None, None, 7), 3)]
+    row_counts = [len(rows) for rows in islice(audit._follow(sbf, None, None, 7, None), 3)]
     assert (row_counts, sbf.after_ids) == ([0, 1, 0], [7, 7, 8])

@@ -11,6 +11,7 @@ from functools import partial
 
 from virtcloud.agent import log
 from virtcloud.agent.job_socket import start_barrier
+from virtcloud.agent.job_socket.job_calls import make_job_call
 from virtcloud.agent.job_socket.job_records import (
     UNCOUNTED_ATTEMPT,
     JobRecord,
@@ -22,6 +23,7 @@ from virtcloud.agent.job_socket.script_access import ScriptAccess
 from virtcloud.agent.job_socket.socket_requests import JobRunId
 from virtcloud.agent.job_socket.start_barrier import JobClusterApi
 from virtcloud.agent.supervision import ReportProgress, StartSupervisedThread, start_unsupervised
+from virtcloud.client.call_headers import calling_for
 from virtcloud.model.cluster import WANTED_STATES
 from virtcloud.model.errors import Gone, NotFound, VirtcloudError
 from virtcloud.model.values import Name
@@ -69,7 +71,8 @@ class JobRemovals:
             is_open = is_open or self._script_access.reopen(report_progress)
             ending = self._list_ending()
             for job in ending:
-                self._remove(job)
+                with calling_for(make_job_call(job.cluster, job.attempt)):
+                    self._remove(job)
                 report_progress()
             runs = frozenset(job.run for job in ending)
             pause = MIN_PAUSE_S if runs - former_runs else min(pause * PAUSE_FACTOR, MAX_PAUSE_S)

@@ -9,6 +9,7 @@ from typing import Any
 
 from virtcloud.agent import log
 from virtcloud.agent.job_socket import start_barrier
+from virtcloud.agent.job_socket.job_calls import make_job_call
 from virtcloud.agent.job_socket.job_records import (
     JobRecord,
     JobRecordStore,
@@ -33,9 +34,12 @@ from virtcloud.agent.job_socket.socket_requests import (
     UpRequest,
 )
 from virtcloud.agent.job_socket.start_barrier import BarrierResult, BarrierState, StartBarrier
+from virtcloud.client.call_headers import calling_for
 from virtcloud.model.errors import Gone, Refused
 
 SocketAnswer = dict[str, Any]
+JOB_REQUESTS = (UpRequest, StateRequest, CancelRequest, RemoveRequest)
+"""The requests about one attempt of a job."""
 OK_ANSWER: SocketAnswer = {"ok": True}
 
 
@@ -77,6 +81,11 @@ class RequestHandler:
 
         `ERROR_SLUGS` of `socket_requests` explains the errors: BadInput, Gone, NotFound, AttemptWaits, Refused.
         """
+        call = make_job_call(request.cluster, request.attempt) if isinstance(request, JOB_REQUESTS) else None
+        with calling_for(call):
+            return self._answer(request)
+
+    def _answer(self, request: SocketRequest) -> SocketAnswer:
         match request:
             case UpRequest():
                 return self._up(request)

@@ -12,6 +12,7 @@ from pbs_hooks.openpbs.hooks import runjob
 from pbs_hooks.openpbs.hooks.pbs_job import format_reason
 from virtcloud.jobs.job_cluster_spec import JobRun
 from virtcloud.jobs.request import JobRequest
+from virtcloud.model.call_context import TraceParent
 
 PUT = "PUT /v1/clusters/12.pbssrv"
 MADE = (201, {"state": "configuring"})
@@ -52,6 +53,16 @@ def test_the_cluster_is_requested_for_the_next_run_number(server_hook: ServerHoo
             },
         )
     ]
+
+
+def test_every_try_of_an_attempt_has_the_same_request_id(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
+    sbf.say(PUT, problem(503, "database-unavailable", "the database does not answer"), MADE)
+    server_hook.start("image=debian12", run_version=1)
+    found = server_hook.start("image=debian12", run_version=1)
+    assert "vcluster: cluster 12.pbssrv: request ID job-12.pbssrv-2" in logged(found)
+    assert [sent["x-request-id"] for sent in sbf.headers] == ["job-12.pbssrv-2"] * 2
+    assert len({sent["traceparent"] for sent in sbf.headers}) == 1
+    assert TraceParent.matches(sbf.headers[0]["traceparent"])
 
 
 def test_a_home_without_readable_keys_does_not_stop_a_job(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
@@ -333,7 +344,7 @@ def test_without_sbf_reconciliation_ends_the_cluster(server_hook: ServerHook) ->
     found = server_hook.end()
     assert found.accepted
     assert logged(found) == (
-        "vcluster: cluster 12.pbssrv, attempt 1 will be ended by reconciliation: "
+        "vcluster: cluster 12.pbssrv, attempt 1 (request ID job-12.pbssrv-1) will be ended by reconciliation: "
         "SBF does not answer: Connection refused"
     )
 

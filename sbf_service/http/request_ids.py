@@ -1,0 +1,68 @@
+"""ASGI middleware that gives each call a request ID, and the access log.
+
+A client may send its request ID in the header ``X-Request-ID``. An ID that is too long or has other characters than the
+permitted ones is replaced. The answer contains the ID in the same header.
+"""
+
+import time
+from dataclasses import dataclass
+from uuid import uuid4
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from sbf_service.http.auth.authorization import CALLER_KEY
+from sbf_service.http.problems import CALL_KEY
+from sbf_service.log import get_log
+from sbf_service.request_context import work_for
+from virtcloud.model.call_context import REQUEST_ID_HEADER, TRACE_HEADER, CallContext, RequestId, TraceParent
+
+READING_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+FIRST_SERVER_ERROR = 500
+log = get_log(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestIdMiddleware:
+    """Sets the context of each call, and logs each call that may change something or that fails in SBF."""
+
+    app: ASGIApp
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Process a call with its request ID."""
+        if scope["type"] not in {"http", "websocket"}:
+            await self.app(scope, receive, send)
+            return
+        call = scope[CALL_KEY] = read_call_context(Headers(scope=scope))
+        status, start = FIRST_SERVER_ERROR, time.monotonic()
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                MutableHeaders(scope=message)[REQUEST_ID_HEADER] = call.request_id
+            await send(message)
+
+        with work_for(call):
+            try:
+                await self.app(scope, receive, send_with_id)
+            finally:
+                _log_call(scope, status, time.monotonic() - start)
+
+
+def read_call_context(headers: Headers) -> CallContext:
+    """Return the context in the headers of a call. Create a request ID if the header is missing or invalid."""
+    given, trace = headers.get(REQUEST_ID_HEADER, ""), headers.get(TRACE_HEADER, "")
+    return CallContext(
+        request_id=given if RequestId.matches(given) else uuid4().hex,
+        traceparent=trace if TraceParent.matches(trace) else None,
+    )
+
+
+def _log_call(scope: Scope, status: int, seconds: float) -> None:
+    """Log a call. Calls that only read are logged if they fail in SBF, because agents and consoles read constantly."""
+    if scope["type"] != "http" or (scope["method"] in READING_METHODS and status < FIRST_SERVER_ERROR):
+        return
+    caller = scope.get(CALLER_KEY)
+    who = caller.principal.name if caller else "unknown"
+    log.info("call", method=scope["method"], path=scope["path"], status=status, ms=round(seconds * 1000), who=who)

@@ -1,0 +1,40 @@
+"""The context of the call that the current thread or task works for. Logs and audit rows contain its request ID."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from virtcloud.model.call_context import CallContext, join_request_ids
+
+_CURRENT: ContextVar[CallContext | None] = ContextVar("virtcloud_call", default=None)
+
+
+def current_call() -> CallContext | None:
+    """Return the context of the current call, or None if SBF works for no call."""
+    return _CURRENT.get()
+
+
+def current_request_id() -> str | None:
+    """Return the request ID of the current call, or None if SBF works for no call."""
+    call = _CURRENT.get()
+    return call.request_id if call else None
+
+
+def continue_for(calls: Sequence[CallContext]) -> None:
+    """Replace the current call by ``calls``, until the end of the surrounding :func:`work_for`. Without calls, keep it.
+
+    A change of a device may be on behalf of several calls. Their request IDs are joined.
+    """
+    if calls:
+        trace = calls[0].traceparent if len(calls) == 1 else None
+        _CURRENT.set(CallContext(request_id=join_request_ids(calls), traceparent=trace))
+
+
+@contextmanager
+def work_for(call: CallContext | None) -> Iterator[None]:
+    """Set the current call during the context; None: no call."""
+    token = _CURRENT.set(call)
+    try:
+        yield
+    finally:
+        _CURRENT.reset(token)

@@ -1,0 +1,34 @@
+"""The request ID and the trace context of the calls that this process sends to SBF. The default is none."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from virtcloud.model.call_context import REQUEST_ID_HEADER, TRACE_HEADER, CallContext, RequestId
+
+_CURRENT: ContextVar[CallContext | None] = ContextVar("virtcloud_client_call", default=None)
+
+
+@contextmanager
+def calling_for(call: CallContext | None) -> Iterator[None]:
+    """Send the request ID and the trace context of ``call`` with each call to SBF during the context."""
+    token = _CURRENT.set(call)
+    try:
+        yield
+    finally:
+        _CURRENT.reset(token)
+
+
+def current_request_id() -> str | None:
+    """Return the request ID that calls to SBF have now, or None."""
+    call = _CURRENT.get()
+    return call.request_id if call else None
+
+
+def call_headers() -> dict[str, str]:
+    """Return the headers with the request ID and the trace context, if they are set and valid."""
+    call = _CURRENT.get()
+    if call is None or not RequestId.matches(call.request_id):
+        return {}
+    trace = {} if call.traceparent is None else {TRACE_HEADER: call.traceparent}
+    return {REQUEST_ID_HEADER: call.request_id, **trace}

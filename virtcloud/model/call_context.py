@@ -1,0 +1,42 @@
+"""The context of a call to SBF: the request ID, by which logs are searched, and the trace context. Pure."""
+
+from collections.abc import Iterable
+
+from virtcloud.model.document import Document
+from virtcloud.model.values import PatternText
+
+REQUEST_ID_HEADER = "X-Request-ID"
+TRACE_HEADER = "traceparent"
+MAX_REQUESTS = 8
+"""The highest number of request IDs in one log line or audit row. A change may be on behalf of several calls."""
+
+
+class RequestId(PatternText):
+    """A request ID, or several request IDs separated by commas."""
+
+    __slots__ = ()
+    pattern = r"[A-Za-z0-9._-]{1,64}(,[A-Za-z0-9._-]{1,64}){0,7}"
+    meaning = "a request ID: letters, digits, '.', '_' and '-', at most 64 characters"
+
+
+class TraceParent(PatternText):
+    """The header ``traceparent`` of the W3C recommendation Trace Context, version 00."""
+
+    __slots__ = ()
+    pattern = r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
+    meaning = "a trace context such as 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+class CallContext(Document):
+    """The context of the call that changed a cluster."""
+
+    request_id: str
+    """The request ID of the call."""
+    traceparent: str | None = None
+    """The trace context of the call, if it is part of a trace."""
+
+
+def join_request_ids(calls: Iterable[CallContext]) -> str:
+    """Return the different request IDs, at most ``MAX_REQUESTS``, separated by commas; an empty text without any."""
+    ids = dict.fromkeys(request for call in calls for request in call.request_id.split(","))
+    return ",".join(list(ids)[:MAX_REQUESTS])
