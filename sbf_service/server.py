@@ -17,6 +17,7 @@ from types import FrameType
 import uvicorn
 
 from sbf_service.bootstrap import SbfService
+from sbf_service.console.app import add_console
 from sbf_service.device_credentials import log_credential_faults
 from sbf_service.http.app import create_app
 from sbf_service.http.auth.authentication import PeerHttpProtocol
@@ -158,8 +159,9 @@ def run_server(service: SbfService, sockets: list[socket.socket], config_file: P
 
 def make_server_config(service: SbfService, context: ssl.SSLContext | None) -> uvicorn.Config:
     """Return uvicorn's configuration for a service: HTTP and WebSockets, with TLS if there is a context."""
+    app = create_app(service)
     return uvicorn.Config(
-        create_app(service),
+        add_console(app) if service.settings.console.enabled else app,
         http=PeerHttpProtocol,
         log_config=None,
         access_log=False,

@@ -194,6 +194,13 @@ class RelayKeys(Document):
     agent_wait: Seconds = Field(15, description="Seconds in which the agent of a guest's host must connect.")
 
 
+class ConsoleKeys(Document):
+    """``[console]``: the web console."""
+
+    enabled: bool = Field(default=True, description="`false`: SBF answers no requests below `/console`.")
+    session: Seconds = Field(28800, description="Seconds after which a user must log in to the console again.")
+
+
 class ServiceSettings(Document):
     """All settings of the service."""
 
@@ -244,6 +251,7 @@ class ServiceSettings(Document):
     images: ImageLimits = ImageLimits()
     placement: Overcommit = Overcommit()
     relay: RelayKeys = RelayKeys()
+    console: ConsoleKeys = ConsoleKeys()
     retention: RetentionLimits = RetentionLimits()
     timing: ServiceTiming = ServiceTiming()
 

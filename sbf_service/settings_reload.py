@@ -20,6 +20,7 @@ from virtcloud.model.errors import VirtcloudError
 NEEDS_RESTART = frozenset(
     {
         "allow_plaintext",
+        "console.enabled",
         "database",
         "device_threads",
         "images.folder",

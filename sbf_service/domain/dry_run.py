@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from sbf_service.domain.paths import LiveCluster
-from sbf_service.domain.wanted import FindPorts, compute_wanted, find_ports_on
+from sbf_service.domain.wanted import compute_wanted
 from virtcloud.model.changes import OtherUse, PlannedSegment
 from virtcloud.model.edge import (
     Circuits,
@@ -44,21 +44,17 @@ def compute_edge_change(wanted: EdgeWanted, carried: Circuits, managed: VlanSet)
     return compare_edge(wanted, EdgeObserved(circuits=circuits))
 
 
-def plan_segments(
-    host: Name, topology: Topology, clusters: Iterable[LiveCluster], ports: FindPorts = find_ports_on
-) -> tuple[PlannedSegment, ...]:
+def plan_segments(host: Name, topology: Topology, clusters: Iterable[LiveCluster]) -> tuple[PlannedSegment, ...]:
     """Return the segments that a host would set up for these clusters, sorted by the clusters' keys.
 
     The guests are without user data, because the audit log contains these segments.
     """
     ordered = sorted(clusters, key=lambda cluster: cluster.key)
-    return tuple(segment for cluster in ordered for segment in _plan_cluster_segments(host, topology, cluster, ports))
+    return tuple(segment for cluster in ordered for segment in _plan_cluster_segments(host, topology, cluster))
 
 
-def _plan_cluster_segments(
-    host: Name, topology: Topology, cluster: LiveCluster, ports: FindPorts
-) -> list[PlannedSegment]:
-    wanted = compute_wanted(host, topology, [cluster], ports)
+def _plan_cluster_segments(host: Name, topology: Topology, cluster: LiveCluster) -> list[PlannedSegment]:
+    wanted = compute_wanted(host, topology, [cluster])
     segments = wanted.segments if isinstance(wanted, HostWanted) else ()
     guests = tuple(guest.model_copy(update={"user_data": None}) for guest in cluster.spec.guests if guest.host == host)
     return [

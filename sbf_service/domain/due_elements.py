@@ -25,6 +25,22 @@ class DeviceStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class DueDevices:
+    """The devices that may be due: those that meet :func:`is_due` with these parameters, and those with these names.
+
+    A device that was last read before ``read_before`` is due. None stands for the present time, in the first round.
+    """
+
+    drift_interval: timedelta
+    read_before: datetime | None = None
+    names: frozenset[Name] = frozenset()
+
+    def find_oldest_reading(self, now: datetime) -> datetime:
+        """Return the time of reading before which a device is due."""
+        return max(now - self.drift_interval, self.read_before or now)
+
+
+@dataclass(frozen=True, slots=True)
 class RetryState:
     """The retry of a device after ``failures`` consecutive failures to reconcile ``revision``.
 

@@ -32,6 +32,8 @@ Uplink = tuple[PortRef, PortRef]
 """The port of a host or gateway, and the switch's port at the other end of the link."""
 SwitchTree = Mapping[Name, PortRef | None]
 """For each switch of the tree, its port towards the root. The root comes first and has no port (None)."""
+MAX_COMPUTED = 32_768
+"""The highest number of paths and trees that are kept with a topology, about 3 KB each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,19 @@ def find_pair_ports(topology: Topology, cluster: LiveCluster, hosts: tuple[Name,
     return _find_connecting_ports(topology, endpoints, base, cluster.transport)
 
 
+def find_ports_on(topology: Topology, cluster: LiveCluster, element: Name) -> tuple[PortRef, ...]:
+    """Return the ports of ``element`` that must carry a cluster. Raise the errors of :func:`find_path_ports`."""
+    ports = find_cluster_ports(topology, cluster)
+    key = "ports by element", ports
+    found: dict[Name, tuple[PortRef, ...]] | None = topology.computed.get(key)
+    if found is None:
+        found = {}
+        for port in ports:
+            found[port.element] = (*found.get(port.element, ()), port)
+        keep_computed(topology, key, found)
+    return found.get(element, ())
+
+
 def list_elements(ports: Iterable[PortRef]) -> frozenset[Name]:
     """Return the elements of these ports."""
     return frozenset(port.element for port in ports)
@@ -124,7 +139,7 @@ def find_sites(
     names = {topology.site_of[topology.host(host).name].name for host in hosts}
     names |= {topology.site(name).name for name in extra_sites}
     names |= {topology.site_of[topology.element(name).name].name for name in gateways}
-    return tuple(site for site in topology.sites if site.name in names)
+    return tuple(topology.sites_by_name[name] for name in sorted(names, key=topology.site_positions.__getitem__))
 
 
 def choose_transport(
@@ -204,7 +219,28 @@ def _no_transport_message(sites: tuple[Site, ...]) -> str:
 def _find_connecting_ports(
     topology: Topology, endpoints: NetworkEndpoints, base: NetworkEndpoints, transport: Name | None
 ) -> frozenset[PortRef]:
-    """Return the ports that connect ``endpoints``, in the trees of the network whose endpoints are ``base``."""
+    """Return the ports that connect ``endpoints``, in the trees of the network whose endpoints are ``base``.
+
+    The result depends only on the arguments, and is kept with the topology.
+    """
+    key = "ports", endpoints, base, transport
+    found: frozenset[PortRef] | None = topology.computed.get(key)
+    if found is None:
+        found = _compute_connecting_ports(topology, endpoints, base, transport)
+        keep_computed(topology, key, found)
+    return found
+
+
+def keep_computed(topology: Topology, key: object, value: object) -> None:
+    """Keep a value that was computed from a topology. Forget all values when there are :data:`MAX_COMPUTED`."""
+    if len(topology.computed) >= MAX_COMPUTED:
+        topology.computed.clear()
+    topology.computed[key] = value
+
+
+def _compute_connecting_ports(
+    topology: Topology, endpoints: NetworkEndpoints, base: NetworkEndpoints, transport: Name | None
+) -> frozenset[PortRef]:
     sites = find_sites(topology, *endpoints)
     if transport is None and (chosen := choose_transport(topology, *endpoints)) is not None:
         transport = chosen.name
@@ -227,8 +263,9 @@ def _find_site_ports(
         ends.append(inner.element)
         yield from {edge, inner}
     end_systems: tuple[Host | Gateway, ...] = (*site.hosts, *site.gateways)
+    names = endpoints.hosts | endpoints.gateways
     for end_system in end_systems:
-        if end_system.name in endpoints.hosts | endpoints.gateways:
+        if end_system.name in names:
             uplinks = find_uplinks(topology, end_system)
             end, peer = next((uplink for uplink in uplinks if uplink[1].element in tree), uplinks[0])
             ends.append(peer.element)
@@ -251,7 +288,7 @@ def _choose_tree(topology: Topology, site: Site, base: frozenset[Name], transpor
     If the network has a transport, return the tree that contains the site's attachment. Otherwise, return the first
     tree that reaches all hosts, or the tree of the first host if no tree reaches all hosts.
     """
-    trees = _build_trees(topology, site)
+    trees = _find_trees(topology, site)
     if transport is not None:
         inner = _find_switch_port(topology, find_attachment_port(site, transport)).element
         return next(tree for tree in trees if inner in tree)
@@ -260,6 +297,16 @@ def _choose_tree(topology: Topology, site: Site, base: frozenset[Name], transpor
         raise Conflict(f"site {site.name} has groups of switches without a link between them: name a host of one group")
     with_all = (tree for tree in trees if all(any(switch in tree for switch in ups) for ups in hosts))
     return next(with_all, None) or next(tree for tree in trees if hosts[0][0] in tree)
+
+
+def _find_trees(topology: Topology, site: Site) -> list[SwitchTree]:
+    """Return the result of :func:`_build_trees`, which is kept with the topology."""
+    key = "trees", site.name
+    found: list[SwitchTree] | None = topology.computed.get(key)
+    if found is None:
+        found = _build_trees(topology, site)
+        keep_computed(topology, key, found)
+    return found
 
 
 def _build_trees(topology: Topology, site: Site) -> list[SwitchTree]:

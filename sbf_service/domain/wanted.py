@@ -2,11 +2,10 @@
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
 
 from sbf_service.domain.admission import find_origin
-from sbf_service.domain.paths import LiveCluster, find_cluster_ports
+from sbf_service.domain.paths import LiveCluster, find_ports_on
 from virtcloud.model.cluster import ClusterSpec, Guest
 from virtcloud.model.edge import Circuit, EdgeWanted, sort_circuits
 from virtcloud.model.element import Edge, Switch
@@ -27,41 +26,15 @@ from virtcloud.model.wanted import (
 
 WantedState = SwitchWanted | EdgeWanted | HostWanted
 
-FindPorts = Callable[[Topology, LiveCluster, Name], Iterable[PortRef]]
-"""A function that returns the ports of one element that must carry a cluster."""
 
-
-def find_ports_on(topology: Topology, cluster: LiveCluster, element: Name) -> Iterable[PortRef]:
-    """Return the ports of ``element`` that must carry a cluster."""
-    return [port for port in find_cluster_ports(topology, cluster) if port.element == element]
-
-
-@dataclass(frozen=True, slots=True)
-class CachedPaths:
-    """A cache of each cluster's ports, for callers that compute the wanted state of many elements."""
-
-    _found: dict[str, Mapping[Name, Sequence[PortRef]]] = field(default_factory=dict)
-
-    def ports_on(self, topology: Topology, cluster: LiveCluster, element: Name) -> Iterable[PortRef]:
-        """Return the result of :func:`find_ports_on`. All calls must have the same ``topology``."""
-        if cluster.id not in self._found:
-            found: dict[Name, list[PortRef]] = defaultdict(list)
-            for port in find_cluster_ports(topology, cluster):
-                found[port.element].append(port)
-            self._found[cluster.id] = found
-        return self._found[cluster.id].get(element, ())
-
-
-def compute_wanted(
-    element: Name, topology: Topology, clusters: Iterable[LiveCluster], ports: FindPorts = find_ports_on
-) -> WantedState:
+def compute_wanted(element: Name, topology: Topology, clusters: Iterable[LiveCluster]) -> WantedState:
     """Return the wanted state of ``element``. Raise NotFound when the topology does not contain the element."""
     described = topology.element(element)
     if isinstance(described, Switch):
-        return _switch_wanted(described, topology, clusters, ports)
+        return _switch_wanted(described, topology, clusters)
     if isinstance(described, Edge):
-        return _edge_wanted(described, topology, clusters, ports)
-    return HostWanted(segments=tuple(_segments(element, topology, clusters, ports)))
+        return _edge_wanted(described, topology, clusters)
+    return HostWanted(segments=tuple(_segments(element, topology, clusters)))
 
 
 def find_edge_transports(topology: Topology, edge: Name) -> tuple[Transport, ...]:
@@ -99,40 +72,38 @@ def _find_loopbacks(topology: Topology, transport: Name, edge: Name) -> Iterator
             yield str(other.loopback)
 
 
-def _switch_wanted(
-    switch: Switch, topology: Topology, clusters: Iterable[LiveCluster], ports: FindPorts
-) -> SwitchWanted:
+def _switch_wanted(switch: Switch, topology: Topology, clusters: Iterable[LiveCluster]) -> SwitchWanted:
     """Return the VLANs of every managed port, including ports without a VLAN."""
     site = topology.site_of[switch.name].name
     vlans: dict[PortName, set[VlanId]] = {port: set() for port in switch.ports}
     for cluster in clusters:
-        for port in ports(topology, cluster, switch.name):
+        for port in find_ports_on(topology, cluster, switch.name):
             vlans[port.port].add(cluster.vlans[site])
     access = tuple(port for port in switch.ports if PortRef.of(switch.name, port) in topology.access_ports)
     return SwitchWanted(ports={port: VlanSet(carried) for port, carried in vlans.items()}, access=access)
 
 
-def _edge_wanted(edge: Edge, topology: Topology, clusters: Iterable[LiveCluster], ports: FindPorts) -> EdgeWanted:
-    circuits = {circuit for cluster in clusters for circuit in _circuits(edge, topology, cluster, ports)}
+def _edge_wanted(edge: Edge, topology: Topology, clusters: Iterable[LiveCluster]) -> EdgeWanted:
+    circuits = {circuit for cluster in clusters for circuit in _circuits(edge, topology, cluster)}
     return EdgeWanted(circuits=sort_circuits(circuits))
 
 
-def _circuits(edge: Edge, topology: Topology, cluster: LiveCluster, ports: FindPorts) -> Iterator[Circuit]:
+def _circuits(edge: Edge, topology: Topology, cluster: LiveCluster) -> Iterator[Circuit]:
     if cluster.transport is None:
         return
     service = topology.transport(cluster.transport).shared if cluster.service is None else cluster.service
     if service is None:
         return
-    for end in ports(topology, cluster, edge.name):
+    for end in find_ports_on(topology, cluster, edge.name):
         vlan = cluster.vlans[topology.site_of[edge.name].name]
         yield Circuit(transport=cluster.transport, port=end.port, vlan=vlan, service=service)
 
 
-def _segments(host: Name, topology: Topology, clusters: Iterable[LiveCluster], ports: FindPorts) -> Iterator[Segment]:
+def _segments(host: Name, topology: Topology, clusters: Iterable[LiveCluster]) -> Iterator[Segment]:
     """Yield one segment for each network, sorted by the networks' IDs."""
     networks: dict[tuple[str, PortRef], list[LiveCluster]] = defaultdict(list)
     for cluster in sorted(clusters, key=lambda cluster: cluster.id):
-        for end in ports(topology, cluster, host):
+        for end in find_ports_on(topology, cluster, host):
             networks[cluster.network.id, end].append(cluster)
     for (_, end), members in sorted(networks.items()):
         yield _segment(topology, end, members)

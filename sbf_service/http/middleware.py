@@ -26,7 +26,7 @@ JSON: Final = "application/json"
 
 
 class RequestTimingMiddleware:
-    """Records the duration of calls by method, route and status. Long polls are not recorded."""
+    """Records the duration of calls by method, route and status. Long polls and streams of events are not recorded."""
 
     def __init__(self, app: ASGIApp, metrics: ServiceMetrics, clock: Callable[[], float] = time.monotonic) -> None:
         """Wrap ``app``; ``clock`` returns seconds."""
@@ -39,17 +39,23 @@ class RequestTimingMiddleware:
         if scope["type"] != "http" or is_long_poll(scope):
             await self._app(scope, receive, send)
             return
-        status, start = UNFINISHED, self._clock()
+        status, start, is_stream = UNFINISHED, self._clock(), False
 
         async def record_status(message: Message) -> None:
-            nonlocal status
+            nonlocal status, is_stream
             status = message.get("status", status)
+            is_stream = is_stream or _is_event_stream(message)
             await send(message)
 
         try:
             await self._app(scope, receive, record_status)
         finally:
-            self._metrics.record_request(method_label(scope), route_template(scope), status, self._clock() - start)
+            if not is_stream:
+                self._metrics.record_request(method_label(scope), route_template(scope), status, self._clock() - start)
+
+
+def _is_event_stream(message: Message) -> bool:
+    return message["type"] == "http.response.start" and _media_type(message) == "text/event-stream"
 
 
 def is_long_poll(scope: Scope) -> bool:

@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from threading import Condition, Event, Thread
 
-from sbf_service.domain.due_elements import DeviceStatus, RetryState, choose_due_devices, compute_retry
+from sbf_service.domain.due_elements import DeviceStatus, DueDevices, RetryState, choose_due_devices, compute_retry
 from sbf_service.log import get_log
 from sbf_service.reconcile.deadlines import DeadlineSweep
 from sbf_service.reconcile.transactions import DeviceStatuses
@@ -41,6 +41,11 @@ class WorkQueue:
     busy: set[Name] = field(default_factory=set)
     retries: dict[Name, RetryState] = field(default_factory=dict)
     since: datetime | None = None
+
+    def list_candidates(self, lost: Collection[Name]) -> DueDevices:
+        """Return which devices may be due. Devices that failed are due after their pause, whatever they confirmed."""
+        drift_interval = timedelta(seconds=self.settings.timing.drift_interval)
+        return DueDevices(drift_interval, self.since, frozenset({*lost, *self.retries}))
 
     def choose_next(
         self, statuses: Iterable[DeviceStatus], now: datetime, lost: Collection[Name]
@@ -112,6 +117,7 @@ class WorkerScheduler:
     _wake: Event = field(default_factory=Event)
     _last_sweep: float | None = None
     _last_round: float | None = None
+    _last_check: float | None = None
     _stopping: bool = False
     _thread: Thread | None = None
 
@@ -200,17 +206,27 @@ class WorkerScheduler:
             return min([POLL_INTERVAL_S, *self._queue.list_waits()])
 
     def _start_due(self) -> None:
-        now, statuses = self.statuses.read(self.worker.holder)
         lost = self.worker.sessions.find_lost()
         with self._lock:
+            candidates = self._queue.list_candidates(lost)
+        now, statuses = self.statuses.read(self.worker.holder, candidates)
+        removed = self._find_removed()
+        with self._lock:
             chosen = self._queue.choose_next(statuses, now, lost)
-            removed = self.worker.sessions.names() - {status.name for status in statuses} - self._queue.busy
+            removed -= self._queue.busy
             self._queue.busy.update(removed)
         for status in chosen:
             record_failure = partial(self._queue.record_outcome, status, ReconcileOutcome.FAILED)
             self._spawn(partial(self._work, status), status.name, record_failure)
         for name in removed:
             self._spawn(partial(self._end_session, name), name)
+
+    def _find_removed(self) -> set[Name]:
+        """Return the devices with a session that are no longer in the topology, at most once a second."""
+        if self._last_check is not None and self.clock() - self._last_check < POLL_INTERVAL_S:
+            return set()
+        self._last_check = self.clock()
+        return self.statuses.find_removed(self.worker.sessions.names())
 
     def _spawn(self, work: Callable[[], None], name: Name, on_failure: Callable[[], None] = lambda: None) -> None:
         """Start the thread of a busy device. If no thread can be started, mark the device as not busy."""

@@ -3,20 +3,22 @@
 Scheduler and worker depend on protocols, so that tests can inject faults and use a store in memory.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, or_, select, union
 
-from sbf_service.domain.due_elements import DeviceStatus
+from sbf_service.domain.due_elements import DeviceStatus, DueDevices
 from sbf_service.domain.error_report import ErrorReport, describe_blocked_vlans, describe_shared_vlans
 from sbf_service.domain.held_vlans import describe_held_vlans
 from sbf_service.log import get_log
 from sbf_service.reconcile.device_task import DeviceReading, ReconcileTask
 from sbf_service.reconcile.task import read_task
 from sbf_service.settings import ServiceTiming
-from sbf_service.store.columns import equals_any
+from sbf_service.store.cluster_queries import split_ids
+from sbf_service.store.columns import NAME_TYPE, equals_any
 from sbf_service.store.confirmations import ElementClusterErrors, confirm_revision, reset_confirmation
 from sbf_service.store.error_reports import record_error
 from sbf_service.store.leases import acquire_lease, holds_lease, release_lease, release_leases_of, renew_lease
@@ -32,27 +34,39 @@ from virtcloud.model.element import Device, Element
 from virtcloud.model.errors import Unsafe
 from virtcloud.model.values import Name
 
-_DEVICES = (
-    select(
-        ElementRow.name,
-        ElementRow.wanted_revision,
-        ElementRow.confirmed_revision,
-        ElementRow.checked_at,
-        ElementRow.reachable,
-        ElementRow.lease_until,
-        ElementRow.lease_holder,
-    )
-    .where(IS_RECONCILED, equals_any(ElementRow.kind, DEVICE_KINDS))
-    .order_by(ElementRow.name)
-)
+_IS_DEVICE = equals_any(ElementRow.kind, DEVICE_KINDS)
+_DEVICES = select(
+    ElementRow.name,
+    ElementRow.wanted_revision,
+    ElementRow.confirmed_revision,
+    ElementRow.checked_at,
+    ElementRow.reachable,
+    ElementRow.lease_until,
+    ElementRow.lease_holder,
+).where(IS_RECONCILED, _IS_DEVICE)
 """The columns of an element, except the observed state. That column is long, and this query runs after every change."""
+_DUE_DEVICES = union(
+    _DEVICES.where(or_(ElementRow.confirmed_revision < ElementRow.wanted_revision, ElementRow.reachable.is_(False))),
+    _DEVICES.where(ElementRow.checked_at.is_(None)),
+    _DEVICES.where(ElementRow.checked_at <= bindparam("oldest")),
+)
+"""Each part has an index, which contains the device's kind, so that the number of other devices does not matter."""
+_IS_NAMED = ElementRow.name.in_(bindparam("names", type_=NAME_TYPE, expanding=True))
+_NAMED_DEVICES = _DEVICES.where(_IS_NAMED)
+_FIND_KNOWN = select(ElementRow.name).where(IS_RECONCILED, _IS_DEVICE, _IS_NAMED)
 
 
 class DeviceStatuses(Protocol):
     """The scheduler's queries and changes."""
 
-    def read(self, holder: str) -> tuple[datetime, list[DeviceStatus]]:
-        """Return the database's time, and the status of every switch and edge for the replica ``holder``."""
+    def read(self, holder: str, due: DueDevices) -> tuple[datetime, list[DeviceStatus]]:
+        """Return the database's time, and the statuses of at least the switches and edges that may be ``due``.
+
+        The statuses are those for the replica ``holder``.
+        """
+
+    def find_removed(self, names: Collection[Name]) -> set[Name]:
+        """Return those of ``names`` that are no longer names of switches and edges that SBF reconciles."""
 
     def release_leases(self, holder: str) -> None:
         """Release all leases of a replica that restarted, so that late writes of its former process fail."""
@@ -64,10 +78,22 @@ class StoreDeviceStatuses:
 
     store: Store
 
-    def read(self, holder: str) -> tuple[datetime, list[DeviceStatus]]:
-        """Return the database's time, and the status of every switch and edge, from one snapshot."""
+    def read(self, holder: str, due: DueDevices) -> tuple[datetime, list[DeviceStatus]]:
+        """Return the database's time, and the status of every switch and edge that may be due, from one snapshot."""
         with self.store.read() as unit:
-            return unit.now, read_device_statuses(unit, holder)
+            return unit.now, read_device_statuses(unit, holder, due)
+
+    def find_removed(self, names: Collection[Name]) -> set[Name]:
+        """Return those of ``names`` that are no longer names of switches and edges that SBF reconciles."""
+        if not names:
+            return set()
+        with self.store.read() as unit:
+            known = {
+                name
+                for group in split_ids(sorted(names))
+                for name in unit.connection.execute(_FIND_KNOWN, {"names": group}).scalars()
+            }
+        return set(names) - known
 
     def release_leases(self, holder: str) -> None:
         """Release all leases of a replica that restarted."""
@@ -75,9 +101,12 @@ class StoreDeviceStatuses:
             release_leases_of(unit, holder)
 
 
-def read_device_statuses(unit: Unit, holder: str) -> list[DeviceStatus]:
-    """Return the status of every switch and edge for the replica ``holder``, ordered by name."""
-    rows = unit.connection.execute(_DEVICES).all()
+def read_device_statuses(unit: Unit, holder: str, due: DueDevices | None = None) -> list[DeviceStatus]:
+    """Return the status of every switch and edge that may be due, for the replica ``holder``, ordered by name.
+
+    If ``due`` is None, return the status of every switch and edge.
+    """
+    rows = _read_devices(unit, due)
     elements = read_topology(unit).elements if rows else {}
     return [
         DeviceStatus(
@@ -89,8 +118,18 @@ def read_device_statuses(unit: Unit, holder: str) -> list[DeviceStatus]:
             platform=_platform_of(elements.get(Name(row.name))),
             reachable=row.reachable,
         )
-        for row in rows
+        for _, row in sorted(rows.items())
     ]
+
+
+def _read_devices(unit: Unit, due: DueDevices | None) -> dict[str, Any]:
+    if due is None:
+        return {row.name: row for row in unit.connection.execute(_DEVICES)}
+    found = unit.connection.execute(_DUE_DEVICES, {"oldest": due.find_oldest_reading(unit.now)})
+    rows: dict[str, Any] = {row.name: row for row in found}
+    for group in split_ids(sorted(due.names - rows.keys())):
+        rows |= {row.name: row for row in unit.connection.execute(_NAMED_DEVICES, {"names": group})}
+    return rows
 
 
 def _platform_of(element: Element | None) -> str:

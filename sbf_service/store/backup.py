@@ -21,11 +21,14 @@ from sbf_service.store.database import is_migrated_to_newest, newest_migration
 from sbf_service.store.guest_tables import GuestSessionRow
 from sbf_service.store.tables import Base, ClusterRow, JobQuestionRow, ReplicaRow
 from sbf_service.store.unit_of_work import translate_errors
+from sbf_service.store.user_tables import ConsoleSessionRow
 from virtcloud import __version__
 from virtcloud.model.errors import BadInput
 
-OMITTED_TABLES = frozenset({GuestSessionRow.__tablename__, JobQuestionRow.__tablename__, ReplicaRow.__tablename__})
-"""Tables whose rows are valid for minutes: sessions and questions that wait for an answer, and running replicas."""
+OMITTED_TABLES = frozenset(
+    row.__tablename__ for row in (ConsoleSessionRow, GuestSessionRow, JobQuestionRow, ReplicaRow)
+)
+"""Tables whose rows are valid for minutes or hours: sessions, questions that wait for an answer, running replicas."""
 COUNTED_TABLE = GuestSessionRow.__tablename__
 """The omitted table whose numbers must never be given again, because agents remember the highest number."""
 FILE_MODE = 0o600

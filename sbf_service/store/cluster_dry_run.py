@@ -14,7 +14,7 @@ from sbf_service.domain.dry_run import compute_edge_change, compute_switch_chang
 from sbf_service.domain.idempotency import AttemptBlocked, CreateAttempt, resolve_request
 from sbf_service.domain.paths import LiveCluster, find_cluster_ports, list_elements
 from sbf_service.domain.placement import DEFAULT_OVERCOMMIT, Overcommit
-from sbf_service.domain.wanted import CachedPaths, FindPorts, compute_wanted
+from sbf_service.domain.wanted import compute_wanted
 from sbf_service.store.allocation import CanSeeOwner, ReservedVlans, can_see_none
 from sbf_service.store.capacity import place_spread
 from sbf_service.store.cluster_keys import find_highest_attempt, find_newest_cluster, make_latest_attempt
@@ -162,25 +162,25 @@ def _make_joined(unit: Unit, requested: _RequestedCluster) -> ClusterTransport |
 
 def _compute_differences(unit: Unit, rows: Sequence[ElementRow], scope: _DifferenceScope) -> list[ElementDifference]:
     """Return the difference of each element. Read every cluster once, with its placements on these elements."""
-    clusters, paths = _read_elements(unit, [row.name for row in rows]), CachedPaths()
-    return [_compute_difference(unit, row, scope.filter(clusters[row.name]), scope, paths.ports_on) for row in rows]
+    clusters = _read_elements(unit, [row.name for row in rows])
+    return [_compute_difference(unit, row, scope.filter(clusters[row.name]), scope) for row in rows]
 
 
 def _compute_difference(
-    unit: Unit, row: ElementRow, clusters: _ElementClusters, scope: _DifferenceScope, ports: FindPorts
+    unit: Unit, row: ElementRow, clusters: _ElementClusters, scope: _DifferenceScope
 ) -> ElementDifference:
     name, topology = Name(row.name), read_topology(unit)
     difference = ElementDifference(
         element=name, kind=ElementKind(row.kind), site=Name(row.site), read_at=row.carried_at or row.last_seen
     )
-    wanted = compute_wanted(name, topology, clusters.staying, ports)
+    wanted = compute_wanted(name, topology, clusters.staying)
     if isinstance(wanted, SwitchWanted):
         change = compute_switch_change(wanted, parse_observed_ports(row) or {}, scope.vlans(unit, row.site))
         return difference.model_copy(update={"switch": change})
     if isinstance(wanted, EdgeWanted):
         circuits = compute_edge_change(wanted, parse_observed_circuits(row) or (), scope.vlans(unit, row.site))
         return difference.model_copy(update={"edge": circuits})
-    add, remove = plan_segments(name, topology, clusters.coming, ports), tuple(sorted(clusters.leaving))
+    add, remove = plan_segments(name, topology, clusters.coming), tuple(sorted(clusters.leaving))
     return difference.model_copy(update={"host": HostDifference(add=add, remove=remove)})
 
 

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from pydantic import TypeAdapter
-from sqlalchemy import BindParameter, ColumnElement, Select, and_, bindparam, exists, or_, select, true
+from sqlalchemy import BindParameter, ColumnElement, Select, and_, bindparam, exists, false, or_, select, true
 
 from sbf_service.domain.error_report import find_cluster_error
 from sbf_service.domain.lifecycle import ClusterStatus, PlacementStatus
@@ -36,6 +36,8 @@ clusters, so that the database uses an index.
 """
 UNSETTLED = or_(NOT_ENDED, and_(equals_any(ClusterRow.state, ENDED_STATES), ClusterRow.quarantined == true()))
 """Clusters that may still change their state: they have not ended, or they have quarantined claims."""
+IS_UNSETTLED = PlacementRow.settled == false()
+"""Placements of clusters that meet ``UNSETTLED``. An index finds these placements of an element."""
 MAX_PARAMETERS = 1000
 _IMAGE_SOURCES = TypeAdapter(dict[Name, ImageSource])
 
@@ -95,6 +97,11 @@ def has_placement_on(element: str | BindParameter[str]) -> ColumnElement[bool]:
     return has_placement(PlacementRow.element == element)
 
 
+def is_unsettled_on(element: str | BindParameter[str]) -> ColumnElement[bool]:
+    """Return the condition that a cluster has a placement on ``element`` and may still change its state."""
+    return ClusterRow.id.in_(select(PlacementRow.cluster_id).where(PlacementRow.element == element, IS_UNSETTLED))
+
+
 def has_placement_at(sites: Iterable[str]) -> ColumnElement[bool]:
     """Return the condition that a cluster has a placement on an element of ``sites``."""
     return has_placement(PlacementRow.element.in_(select(ElementRow.name).where(ElementRow.site.in_(sorted(sites)))))
@@ -147,6 +154,12 @@ def make_cluster_status(
 _OF_NETWORKS = select_clusters(UNSETTLED, ClusterRow.network.in_(_IDS))
 _RUNNING_OF_NETWORKS = select_clusters(NOT_ENDED, ClusterRow.network.in_(_IDS))
 _OF_IDS = select_clusters(ClusterRow.id.in_(_IDS))
+
+
+def read_clusters_by_id(unit: Unit, ids: Iterable[str]) -> list[ClusterRow]:
+    """Return the clusters with these IDs, oldest first."""
+    rows = [row for group in split_ids(ids) for row in read_clusters(unit, _OF_IDS, {"ids": group})]
+    return sorted(rows, key=lambda row: (row.created_at, row.key))
 
 
 def find_running_members(unit: Unit, networks: Sequence[str]) -> Sequence[ClusterRow]:

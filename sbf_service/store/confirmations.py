@@ -13,6 +13,7 @@ from sqlalchemy import and_, bindparam, or_, select, update
 
 from sbf_service.domain.dry_run import plan_segments
 from sbf_service.domain.error_report import format_cluster_errors
+from sbf_service.store.cluster_queries import IS_UNSETTLED
 from sbf_service.store.element_clusters import COMPLETED_ON_ELEMENT, read_added_clusters, read_removed_clusters
 from sbf_service.store.network_routers import take_over_routers
 from sbf_service.store.observed_state import record_saved
@@ -111,10 +112,12 @@ def _apply_confirmation(
         return
     _audit_confirmation(unit, row, former, marked)
     if is_unchanged:
-        increment_versions(unit, COMPLETED_ON_ELEMENT, element=name, before=former.confirmed, revision=revision)
+        completed = {"element": name, "before": former.confirmed, "revision": revision}
+        increment_versions(unit, COMPLETED_ON_ELEMENT, **completed)
+        apply_due_transitions(unit, drain_deadline, COMPLETED_ON_ELEMENT, **completed)
     else:
         increment_versions(unit, ON_ELEMENT, element=name)
-    apply_due_transitions(unit, drain_deadline, ON_ELEMENT, element=name)
+        apply_due_transitions(unit, drain_deadline, ON_ELEMENT, element=name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +214,8 @@ def _mark_blocked(unit: Unit, name: str, errors: ElementClusterErrors) -> frozen
         and_(stays, PlacementRow.cluster_id.in_(clusters)), and_(~stays, PlacementRow.cluster_id.in_(remaining))
     )
     concerned = or_(stays, PlacementRow.blocked, PlacementRow.cluster_id.in_(remaining))
-    marked = update(PlacementRow).where(PlacementRow.element == name, concerned, PlacementRow.blocked != is_blocked)
+    marked = update(PlacementRow).where(
+        PlacementRow.element == name, IS_UNSETTLED, concerned, PlacementRow.blocked != is_blocked
+    )
     marked = marked.values(blocked=~PlacementRow.blocked).returning(PlacementRow.cluster_id)
     return frozenset(unit.session.scalars(marked.execution_options(synchronize_session=False)).all())

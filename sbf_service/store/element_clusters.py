@@ -5,10 +5,10 @@ The statements are module constants, because building them takes longer than exe
 
 from collections.abc import Collection, Sequence
 
-from sqlalchemy import bindparam, func, or_, select
+from sqlalchemy import and_, bindparam, or_, select, union
 
 from sbf_service.domain.paths import LiveCluster
-from sbf_service.store.cluster_queries import has_placement, make_live_clusters, read_clusters, select_clusters
+from sbf_service.store.cluster_queries import IS_UNSETTLED, make_live_clusters, read_clusters, select_clusters
 from sbf_service.store.columns import NAME_TYPE, equals_any
 from sbf_service.store.tables import ClusterRow, PlacementRow
 from sbf_service.store.transitions import ClusterSelection
@@ -40,9 +40,14 @@ _CONFIRMED = select_clusters(
         _PLACED.where(_STAYS, PlacementRow.added_revision <= bindparam("confirmed"), PlacementRow.blocked.is_(False))
     ),
 )
-_AWAITED_AT = func.coalesce(PlacementRow.removed_revision, PlacementRow.added_revision)
+_IS_ADDED = and_(
+    _STAYS, PlacementRow.added_revision > bindparam("before"), PlacementRow.added_revision <= bindparam("revision")
+)
+_IS_REMOVED = and_(
+    PlacementRow.removed_revision > bindparam("before"), PlacementRow.removed_revision <= bindparam("revision")
+)
 COMPLETED_ON_ELEMENT = ClusterSelection(
-    has_placement(_ON_ELEMENT, bindparam("before") < _AWAITED_AT, bindparam("revision") >= _AWAITED_AT)
+    ClusterRow.id.in_(union(_PLACED.where(IS_UNSETTLED, _IS_ADDED), _PLACED.where(IS_UNSETTLED, _IS_REMOVED)))
 )
 """The clusters with a placement on ``element`` that a revision from ``before`` + 1 to ``revision`` completes."""
 

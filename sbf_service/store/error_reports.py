@@ -7,7 +7,7 @@ from sbf_service.domain.error_report import NO_CLUSTER_ERRORS, format_cluster_er
 from sbf_service.store.cluster_queries import (
     UNSETTLED,
     find_clusters,
-    has_placement_on,
+    is_unsettled_on,
     split_ids,
 )
 from sbf_service.store.confirmations import MAX_ERROR_CHARACTERS, ElementClusterErrors, reset_confirmation
@@ -76,7 +76,7 @@ def describe_excluded_clusters(
     keys = {
         row.id: row.key
         for ids in split_ids(texts)
-        for row in find_clusters(unit, ClusterRow.id.in_(ids), UNSETTLED, has_placement_on(name))
+        for row in find_clusters(unit, ClusterRow.id.in_(ids), UNSETTLED, is_unsettled_on(name))
     }
     clusters = {cluster: text for cluster, text in texts.items() if cluster in keys}
     message = "; ".join(f"cluster {keys.get(cluster, cluster)}: {text}" for cluster, text in texts.items())

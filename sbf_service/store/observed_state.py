@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 from sqlalchemy import select
 
 from sbf_service.domain.wanted import find_edge_transports
-from sbf_service.store.cluster_queries import UNSETTLED, has_placement_on
+from sbf_service.store.cluster_queries import UNSETTLED, is_unsettled_on
 from sbf_service.store.revisions import require_element
 from sbf_service.store.tables import ClusterRow, ElementRow
 from sbf_service.store.unit_of_work import Unit
@@ -113,6 +113,6 @@ def read_edge_transports(unit: Unit, topology: Topology, edge: Name) -> tuple[Tr
     """Return the transports to which an edge is attached, and transports whose circuits the edge may still carry."""
     attached = {transport.name for transport in find_edge_transports(topology, edge)}
     circuits = parse_observed_circuits(require_element(unit, edge)) or ()
-    clusters = select(ClusterRow.transport).where(UNSETTLED, has_placement_on(edge))
+    clusters = select(ClusterRow.transport).where(UNSETTLED, is_unsettled_on(edge))
     names = attached | {circuit.transport for circuit in circuits} | set(unit.session.scalars(clusters))
     return tuple(transport for transport in topology.transports if transport.on_edges and transport.name in names)

@@ -69,7 +69,15 @@ class SiteRow(Base):
     pool: Mapped[VlanSet] = mapped_column(VlanSetText)
 
 
-_UNCHECKED = text("unchecked")
+_UNCHECKED, _UNCHECKED_SQLITE = text("unchecked"), text("unchecked = 1")
+_BEHIND = "confirmed_revision < wanted_revision OR reachable IS"
+_UNCONFIRMED, _UNCONFIRMED_SQLITE = text(f"{_BEHIND} false"), text(f"{_BEHIND} 0")
+_SEEN = text("present AND kind NOT IN ('edge', 'switch') AND reachable")
+_SEEN_SQLITE = text("present = 1 AND kind NOT IN ('edge', 'switch') AND reachable = 1")
+_IS_DEVICE = text("kind IN ('edge', 'switch')")
+"""The conditions of partial indexes. A database uses such an index only for queries with the same condition, and
+SQLAlchemy writes conditions on Booleans differently for SQLite.
+"""
 
 
 class ElementRow(Base):
@@ -94,7 +102,10 @@ class ElementRow(Base):
     __table_args__ = (
         CheckConstraint("confirmed_revision >= 0 AND confirmed_revision <= wanted_revision", name="revisions"),
         CheckConstraint(is_one_of("kind", ElementKind), name="kind"),
-        Index("ix_elements_unchecked", "site", sqlite_where=_UNCHECKED, postgresql_where=_UNCHECKED),
+        Index("ix_elements_unchecked", "name", sqlite_where=_UNCHECKED_SQLITE, postgresql_where=_UNCHECKED),
+        Index("ix_elements_unconfirmed", "kind", sqlite_where=_UNCONFIRMED_SQLITE, postgresql_where=_UNCONFIRMED),
+        Index("ix_elements_seen", "last_seen", sqlite_where=_SEEN_SQLITE, postgresql_where=_SEEN),
+        Index("ix_elements_checked", "checked_at", sqlite_where=_IS_DEVICE, postgresql_where=_IS_DEVICE),
     )
 
     name: Mapped[str] = mapped_column(NAME_TYPE, primary_key=True)
@@ -170,6 +181,8 @@ class ClusterRow(Base):
         UniqueConstraint("key", "turn", "attempt"),
         CheckConstraint(is_one_of("state", ClusterState), name="state"),
         Index("ix_clusters_state_quarantined", "state", "quarantined"),
+        Index("ix_clusters_state_lease_ends", "state", "lease_ends"),
+        Index("ix_clusters_created", "created_at", "key", "turn", "attempt"),
         Index("ix_clusters_owner_state", "owner", "state"),
         Index("uq_clusters_name", "name", unique=True),
     )
@@ -201,7 +214,8 @@ class ClusterRow(Base):
 
 
 _STAYS = text("removed_revision IS NULL")
-_BLOCKED = text("blocked")
+_BLOCKED, _BLOCKED_SQLITE = text("blocked"), text("blocked = 1")
+_UNSETTLED, _UNSETTLED_SQLITE = text("NOT settled"), text("settled = 0")
 
 
 class PlacementRow(Base):
@@ -215,7 +229,16 @@ class PlacementRow(Base):
     __table_args__ = (
         CheckConstraint("removed_revision > added_revision", name="order"),
         Index("ix_placements_staying", "element", "cluster_id", sqlite_where=_STAYS, postgresql_where=_STAYS),
-        Index("ix_placements_blocked", "cluster_id", sqlite_where=_BLOCKED, postgresql_where=_BLOCKED),
+        Index(
+            "ix_placements_blocked", "element", "cluster_id", sqlite_where=_BLOCKED_SQLITE, postgresql_where=_BLOCKED
+        ),
+        Index(
+            "ix_placements_unsettled",
+            "element",
+            "added_revision",
+            sqlite_where=_UNSETTLED_SQLITE,
+            postgresql_where=_UNSETTLED,
+        ),
         Index("ix_placements_element_removed_revision", "element", "removed_revision"),
     )
 
@@ -224,6 +247,7 @@ class PlacementRow(Base):
     added_revision: Mapped[int]
     removed_revision: Mapped[int | None]
     blocked: Mapped[bool] = mapped_column(default=False, server_default=false())
+    settled: Mapped[bool] = mapped_column(default=False, server_default=false())
 
 
 class ClaimRow(Base):

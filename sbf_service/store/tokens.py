@@ -71,6 +71,11 @@ def authenticate_token(unit: Unit, token: Token) -> Principal:
     row = unit.session.get(TokenRow, token.id)
     if row is None or not compare_digest(row.digest, token.digest):
         raise Unauthenticated("this SBF has no such token: check the token and the address of SBF")
+    return make_principal(unit, row)
+
+
+def make_principal(unit: Unit, row: TokenRow) -> Principal:
+    """Return the principal of a token's row. Raise Unauthenticated for a revoked or expired token."""
     for event, at in (("was revoked", row.revoked_at), ("expired", row.expires_at)):
         if at is not None and at <= unit.now:
             raise Unauthenticated(

@@ -5,10 +5,10 @@ conditions of these rules to SQL. Thousands of clusters may exist. After an elem
 only the clusters that have a due transition.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
-from sqlalchemy import ColumnElement, and_, bindparam, delete, exists, or_, select, true, update
+from sqlalchemy import ColumnElement, and_, bindparam, delete, exists, or_, select, true, union, update
 from sqlalchemy.orm import aliased
 
 from sbf_service.domain.lifecycle import (
@@ -25,10 +25,11 @@ from sbf_service.store.cluster_gateways import delete_vpn_access, end_publicatio
 from sbf_service.store.cluster_queries import (
     UNSETTLED,
     find_clusters,
-    has_placement_on,
+    is_unsettled_on,
     parse_spec,
     read_cluster_statuses,
     read_clusters,
+    read_clusters_by_id,
     select_clusters,
 )
 from sbf_service.store.columns import NAME_TYPE, equals_any
@@ -44,11 +45,7 @@ from virtcloud.model.element import ElementKind
 _OF_PLACEMENT = ElementRow.name == PlacementRow.element
 _IS_INCOMPLETE = or_(ElementRow.confirmed_revision < PlacementRow.added_revision, ElementRow.reachable.is_(False))
 _IS_UNCONFIRMED = or_(ElementRow.confirmed_revision < ElementRow.wanted_revision, ElementRow.reachable.is_(False))
-"""True for every element for which ``_IS_INCOMPLETE`` is true.
-
-A query with ``_IS_INCOMPLETE`` therefore does not need this condition, but is faster with it, because the database
-then starts from the few unconfirmed elements.
-"""
+"""The condition of an index. It is true for every element for which ``_IS_INCOMPLETE`` is true."""
 _OTHER, _OTHER_ELEMENT = aliased(PlacementRow), aliased(ElementRow)
 _HAS_COMPLETE_GATEWAY = exists().where(
     _OTHER.cluster_id == PlacementRow.cluster_id,
@@ -61,15 +58,30 @@ _HAS_COMPLETE_GATEWAY = exists().where(
 )
 _IS_AWAITED = or_(ElementRow.kind != ElementKind.GATEWAY, ~_HAS_COMPLETE_GATEWAY)
 """False for a gateway while another gateway of the cluster is complete."""
+_STAYS = PlacementRow.removed_revision.is_(None)
+_IS_OBSTACLE = exists().where(
+    PlacementRow.cluster_id == ClusterRow.id,
+    _OF_PLACEMENT,
+    _STAYS,
+    or_(_IS_INCOMPLETE, PlacementRow.blocked),
+    _IS_AWAITED,
+)
+"""The condition that a cluster is incomplete, for a query that reads the placements of each cluster separately."""
+_OF_ELEMENT = PlacementRow.element == ElementRow.name + ""
+"""Like ``_OF_PLACEMENT``. No index serves the expression, so the database reads the elements first."""
+_STATE = ClusterRow.state + ""
+"""The state, in a condition for which the database does not use the index of states."""
 _INCOMPLETE = (
     select(PlacementRow.cluster_id)
-    .join(ElementRow, _OF_PLACEMENT)
-    .where(PlacementRow.removed_revision.is_(None), _IS_INCOMPLETE, _IS_UNCONFIRMED, _IS_AWAITED)
+    .join(ElementRow, _OF_ELEMENT)
+    .join(ClusterRow, ClusterRow.id == PlacementRow.cluster_id)
+    .where(_STAYS, _IS_INCOMPLETE, _IS_UNCONFIRMED, _IS_AWAITED)
 )
 _BLOCKED = (
     select(PlacementRow.cluster_id)
     .join(ElementRow, _OF_PLACEMENT)
-    .where(PlacementRow.removed_revision.is_(None), PlacementRow.blocked == true(), _IS_AWAITED)
+    .join(ClusterRow, ClusterRow.id == PlacementRow.cluster_id)
+    .where(_STAYS, PlacementRow.blocked == true(), _IS_AWAITED)
 )
 _IS_CARRIED = or_(
     PlacementRow.removed_revision.is_(None),
@@ -84,20 +96,36 @@ _HAS_MEMBERS = exists().where(
 _STILL_CARRIED = or_(_CARRIED, _HAS_MEMBERS)
 
 
-_INCOMPLETE_OR_BLOCKED = or_(ClusterRow.id.in_(_INCOMPLETE), ClusterRow.id.in_(_BLOCKED))
 _HOLDS = {
     Condition.LEASE_ENDED: ClusterRow.lease_ends <= bindparam("now"),
-    Condition.COMPLETE: ~_INCOMPLETE_OR_BLOCKED,
-    Condition.INCOMPLETE: _INCOMPLETE_OR_BLOCKED,
+    Condition.COMPLETE: ~_IS_OBSTACLE,
+    Condition.INCOMPLETE: _IS_OBSTACLE,
     Condition.SETUP_DEADLINE_PASSED: ClusterRow.deadline <= bindparam("now"),
     Condition.REMOVED: ~_STILL_CARRIED,
     Condition.DRAIN_DEADLINE_PASSED: ClusterRow.leaving_since <= bindparam("drained_before"),
     Condition.QUARANTINE_CONFIRMED: and_(ClusterRow.quarantined == true(), ~_STILL_CARRIED),
 }
-HAS_DUE_TRANSITION = or_(
-    *(and_(equals_any(ClusterRow.state, list_states(condition)), _HOLDS[condition]) for condition in Condition)
-)
+
+
+def _is_due(condition: Condition, holds: ColumnElement[bool]) -> ColumnElement[bool]:
+    return and_(equals_any(ClusterRow.state, list_states(condition)), holds)
+
+
+HAS_DUE_TRANSITION = or_(*(_is_due(condition, holds) for condition, holds in _HOLDS.items()))
 """The condition that a transition of a cluster is due, with the parameters of :func:`make_due_parameters`."""
+_HAS_OBSTACLE = _STATE.in_(sorted(list_states(Condition.INCOMPLETE)))
+_FIND_DUE = union(
+    *(
+        select(ClusterRow.id).where(_is_due(condition, holds))
+        for condition, holds in _HOLDS.items()
+        if condition is not Condition.INCOMPLETE
+    ),
+    *(found.where(_HAS_OBSTACLE) for found in (_INCOMPLETE, _BLOCKED)),
+)
+"""Finds the clusters with a due transition, by one index for each condition.
+
+The few elements that are unconfirmed, and the few placements that are blocked, lead to the incomplete clusters.
+"""
 
 
 def make_due_parameters(now: datetime, drain_deadline: timedelta) -> dict[str, object]:
@@ -107,6 +135,11 @@ def make_due_parameters(now: datetime, drain_deadline: timedelta) -> dict[str, o
 
 _CLUSTERS = Base.metadata.tables[ClusterRow.__tablename__]
 _DELETE_POWERS = delete(GuestPowerRow).where(GuestPowerRow.cluster_id == bindparam("ended"))
+_SETTLE = (
+    update(Base.metadata.tables[PlacementRow.__tablename__])
+    .where(PlacementRow.cluster_id == bindparam("ended"))
+    .values(settled=true())
+)
 MAX_TRANSITIONS = 3
 """The highest number of transitions of one cluster in one call.
 
@@ -121,26 +154,30 @@ class ClusterSelection:
     """
 
     def __init__(self, *conditions: ColumnElement[bool]) -> None:
-        """Select the clusters that meet the conditions. Their bound parameters are given at each call, by name."""
+        """Select the clusters that meet the conditions. Their bound parameters are given at each call, by name.
+
+        An index must find these clusters, because the conditions of transitions are evaluated for each of them.
+        """
         self.due = select_clusters(HAS_DUE_TRANSITION, *conditions)
         increment = update(_CLUSTERS).where(UNSETTLED, *conditions).values(version=_CLUSTERS.c.version + 1)
         self.increment_versions = increment.returning(_CLUSTERS.c.key)
 
 
-EVERY_CLUSTER = ClusterSelection()
-ON_ELEMENT = ClusterSelection(has_placement_on(bindparam("element")))
-"""The clusters that have a placement on ``element``."""
+ON_ELEMENT = ClusterSelection(is_unsettled_on(bindparam("element")))
+"""The clusters that have a placement on ``element`` and may still change."""
 OF_NETWORK = ClusterSelection(
     or_(ClusterRow.id == bindparam("network_id"), ClusterRow.network == bindparam("network_id"))
 )
 """The clusters of the network ``network_id``."""
-_BY_ID = ClusterSelection(ClusterRow.id.in_(bindparam("ids", type_=NAME_TYPE, expanding=True)))
+_BY_IDS = ClusterSelection(ClusterRow.id.in_(bindparam("ids", type_=NAME_TYPE, expanding=True)))
 
 
 def apply_due_transitions(
-    unit: Unit, drain_deadline: timedelta, selected: ClusterSelection = EVERY_CLUSTER, **parameters: object
+    unit: Unit, drain_deadline: timedelta, selected: ClusterSelection | None = None, **parameters: object
 ) -> None:
-    """Apply all due transitions of the selected clusters; idempotent. ``parameters`` are those of ``selected``.
+    """Apply all due transitions of the selected clusters, or of all clusters; idempotent.
+
+    ``parameters`` are the parameters of ``selected``.
 
     If a network waited for the end of a selected member, the network also ends, even if the network is not selected.
     """
@@ -156,17 +193,28 @@ def apply_due_transitions(
         if not due:
             break
     if networks:
-        apply_due_transitions(unit, drain_deadline, _BY_ID, ids=sorted(networks))
+        apply_due_transitions(unit, drain_deadline, _BY_IDS, ids=sorted(networks))
 
 
 def find_due_transitions(
-    unit: Unit, drain_deadline: timedelta, selected: ClusterSelection = EVERY_CLUSTER, **parameters: object
+    unit: Unit, drain_deadline: timedelta, selected: ClusterSelection | None = None, **parameters: object
 ) -> list[tuple[ClusterRow, ClusterTransition]]:
-    """Return the due transitions of the selected clusters."""
-    rows = read_clusters(unit, selected.due, make_due_parameters(unit.now, drain_deadline) | parameters)
+    """Return the due transitions of the selected clusters, or of all clusters."""
+    rows: Sequence[ClusterRow] = (
+        read_clusters_by_id(unit, find_due_clusters(unit, drain_deadline))
+        if selected is None
+        else read_clusters(unit, selected.due, make_due_parameters(unit.now, drain_deadline) | parameters)
+    )
     statuses = read_cluster_statuses(unit, rows)
     transitions = [find_transition(status, unit.now, drain_deadline) for status in statuses]
     return [(row, transition) for row, transition in zip(rows, transitions, strict=True) if transition is not None]
+
+
+def find_due_clusters(unit: Unit, drain_deadline: timedelta) -> list[str]:
+    """Return the IDs of all clusters with a due transition."""
+    unit.session.flush()
+    due = make_due_parameters(unit.now, drain_deadline)
+    return list(unit.connection.execute(_FIND_DUE, due).scalars())
 
 
 def drain_cluster(unit: Unit, row: ClusterRow, reason: str) -> None:
@@ -196,6 +244,7 @@ def apply_transition(unit: Unit, row: ClusterRow, transition: ClusterTransition)
         delete_vpn_access(unit, row.id)
     if effects.frees:
         _release_claims(unit, row)
+        unit.connection.execute(_SETTLE, {"ended": row.id})
     unit.session.flush()
 
 
@@ -266,7 +315,7 @@ def fail_refused_clusters(unit: Unit, element: str, refused: Mapping[str, str], 
     row = require_element(unit, element)
     is_refused = or_(ClusterRow.id.in_(refused), ClusterRow.network.in_(refused))
     for cluster in find_clusters(
-        unit, ClusterRow.state == ClusterState.CONFIGURING, is_refused, has_placement_on(element)
+        unit, ClusterRow.state == ClusterState.CONFIGURING, is_refused, is_unsettled_on(element)
     ):
         if cluster.state != ClusterState.CONFIGURING:
             continue  # the cluster has just ended together with its network

@@ -1,4 +1,4 @@
-"""The tables of what users have: limits, tokens, SSH keys, and images."""
+"""The tables of what users have: limits, tokens, sessions with the web console, SSH keys, and images."""
 
 from datetime import datetime
 
@@ -102,3 +102,20 @@ class TokenRow(Base):
     expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     last_used_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+
+
+class ConsoleSessionRow(Base):
+    """A browser's session with the web console, stored as the SHA-256 of the session's secret.
+
+    A session that began with a token is valid only as long as the token. ``name``, ``role`` and ``sites`` describe the
+    user at the login.
+    """
+
+    __tablename__ = "console_sessions"
+
+    digest: Mapped[str] = mapped_column(String(64), primary_key=True)
+    token_id: Mapped[str | None] = mapped_column(NAME_TYPE, ForeignKey("tokens.id"))
+    name: Mapped[str] = mapped_column(USER_TYPE)
+    role: Mapped[str] = mapped_column(NAME_TYPE)
+    sites: Mapped[str] = mapped_column(Text)
+    expires_at: Mapped[datetime] = mapped_column(UtcDateTime)

@@ -30,7 +30,7 @@ from sbf_service.domain.paths import (
     find_cluster_ports,
     find_sites,
 )
-from sbf_service.domain.wanted import CachedPaths, WantedState, compute_wanted
+from sbf_service.domain.wanted import WantedState, compute_wanted
 from sbf_service.settings import ServiceTiming
 from sbf_service.store.observed_state import compute_save_pause
 from simulation.stage import Watched
@@ -155,7 +155,6 @@ class MemoryStore:
     foreign: dict[Name, VlanSet] = field(default_factory=dict)
     freed: dict[Name, dict[VlanId, datetime]] = field(default_factory=dict)
     freed_services: dict[Name, dict[int, datetime]] = field(default_factory=dict)
-    paths: CachedPaths = field(default_factory=CachedPaths)
 
     def __post_init__(self) -> None:
         sites = self.topology.site_of
@@ -238,7 +237,7 @@ class MemoryStore:
         return self._compute_wanted(name, [cluster for cluster in self.make_live(name) if cluster.id in ids])
 
     def _compute_wanted(self, name: Name, clusters: Iterable[LiveCluster]) -> WantedState:
-        return compute_wanted(name, self.topology, clusters, self.paths.ports_on)
+        return compute_wanted(name, self.topology, clusters)
 
     def confirm(self, name: Name, revision: int, saved: frozenset[object] | None = None) -> None:
         row = self.elements[name]

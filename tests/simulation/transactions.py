@@ -8,12 +8,12 @@ transaction changes nothing. If answers are lost, a transaction is committed, bu
 result.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TypeVar
 
-from sbf_service.domain.due_elements import DeviceStatus
+from sbf_service.domain.due_elements import DeviceStatus, DueDevices
 from sbf_service.domain.error_report import ErrorReport
 from sbf_service.domain.wanted import find_edge_peers, find_edge_transports
 from sbf_service.drivers.contract import Backbone, EdgeScope, SwitchScope
@@ -181,9 +181,12 @@ class MemoryCandidates:
 
     database: Database
 
-    def read(self, holder: str) -> tuple[datetime, list[DeviceStatus]]:
+    def read(self, holder: str, _due: DueDevices) -> tuple[datetime, list[DeviceStatus]]:
         store = self.database.store
         return self.database.do("read the device statuses", lambda: (store.now, store.read_device_statuses(holder)))
+
+    def find_removed(self, names: Collection[Name]) -> set[Name]:
+        return set(names) - self.database.store.topology.elements.keys()
 
     def release_leases(self, holder: str) -> None:
         self.database.store.release_leases(holder)

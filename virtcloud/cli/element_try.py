@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from virtcloud.cli import printing
 from virtcloud.cli.groups import SummaryCommand
 from virtcloud.model.dialect_trial import ParsedPort, ParsedSwitch, TrialRecord, TrialRequest, compare_records
-from virtcloud.model.document import format_validation_errors
+from virtcloud.model.document import Document, format_validation_errors
 from virtcloud.model.errors import BadInput, ElementError, count_of
 
 MODULE = "sbf_service.trial"
@@ -131,15 +131,21 @@ def _validate_trial(fields: Mapping[str, object]) -> TrialRequest:
 
 def _run_trial(trial: TrialRequest) -> TrialRecord:
     """Run the trial in a second process. If the second process fails, exit with its exit code."""
-    if find_spec(DRIVER_LIBRARY) is None or find_spec(MODULE.partition(".")[0]) is None:
-        raise BadInput(
-            f"the command 'element try' needs {DRIVER_LIBRARY}; install it with: pip install 'virtcloud[sbf]'"
-        )
-    argv = [sys.executable, "-m", MODULE]
-    process = subprocess.run(argv, input=trial.model_dump_json(), stdout=subprocess.PIPE, text=True, check=False)  # noqa: S603 - starts virtcloud's own module
+    return TrialRecord.model_validate_json(run_driver_program(MODULE, trial, "element try"))
+
+
+def run_driver_program(module: str, request: Document, command: str) -> str:
+    """Run a module of the service that uses drivers, and return its output. If it fails, exit with its exit code.
+
+    Raise BadInput if the libraries of drivers are missing. ``command`` is the command's name for this message.
+    """
+    if find_spec(DRIVER_LIBRARY) is None or find_spec(module.partition(".")[0]) is None:
+        raise BadInput(f"the command '{command}' needs {DRIVER_LIBRARY}; install it with: pip install 'virtcloud[sbf]'")
+    argv = [sys.executable, "-m", module]
+    process = subprocess.run(argv, input=request.model_dump_json(), stdout=subprocess.PIPE, text=True, check=False)  # noqa: S603 - starts virtcloud's own module
     if process.returncode:
         click.get_current_context().exit(process.returncode)
-    return TrialRecord.model_validate_json(process.stdout)
+    return process.stdout
 
 
 def _read_password(has_key: bool, password_file: Path | None) -> str | None:

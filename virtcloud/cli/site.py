@@ -1,10 +1,11 @@
-"""``virtcloud site``: show sites, check their cables, and print their preparation."""
+"""``virtcloud site``: show sites, check their cables, print their preparation, and import a site that runs."""
 
 import click
 
 from virtcloud.cli import printing
 from virtcloud.cli.groups import SummaryGroup
 from virtcloud.cli.options import open_client
+from virtcloud.cli.site_import import import_
 from virtcloud.model.errors import ElementError, count_of
 from virtcloud.model.site import CableState, CableView, PreparationSheet, PreparationSide, SiteCables, SitePreparation
 from virtcloud.model.views import SiteView
@@ -24,7 +25,7 @@ SHEET_SIDES = {
 
 @click.group(cls=SummaryGroup)
 def site() -> None:
-    """Show sites, their hosts and pools; check their cables; print their preparation.
+    """Show sites, check their cables, print their preparation, and import a site that runs.
 
     Example: virtcloud site list
     """
@@ -93,6 +94,9 @@ def prepare(context: click.Context, /, name: str, as_json: bool, **backbone: str
     """
     preparation = open_client(context).sbf.preparation(name, **backbone)
     printing.print_json(preparation) if as_json else print_preparation(preparation)
+
+
+site.add_command(import_)
 
 
 def _row(view: SiteView) -> tuple[object, ...]:

@@ -3,18 +3,29 @@
 from collections.abc import Callable, Mapping, Sized
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, Generic, TypeVar
 
 import click
+from pydantic import ValidationError
 
 from virtcloud.cli import confirmation, printing
 from virtcloud.cli.differences import format_yaml, unified_yaml_diff
 from virtcloud.cli.groups import SummaryGroup
-from virtcloud.cli.options import name_of, open_client
+from virtcloud.cli.options import open_client
+from virtcloud.cli.topology_files import (
+    FileOrFolder,
+    SiteFile,
+    add_site,
+    is_site_file,
+    read_folder,
+    read_input,
+    write_folder,
+)
 from virtcloud.client.calls import ANY_VERSION
 from virtcloud.client.sbf import SbfClient
 from virtcloud.model.changes import ChangeDryRun
-from virtcloud.model.document import Document, read_document
+from virtcloud.model.document import Document, YamlText, format_validation_errors
 from virtcloud.model.errors import BadInput, NotFound, count_of
 from virtcloud.model.site import SitePart
 from virtcloud.model.topology import Topology
@@ -25,12 +36,6 @@ site_option = click.option("--site", metavar="NAME", help="Only this site, with 
 
 class TopologyFile(Topology):
     """A topology in a file, and the version of SBF's topology on which the file is based."""
-
-    version: str | int | None = None
-
-
-class SiteFile(SitePart):
-    """A site's part of the topology in a file, and the version of SBF's part on which the file is based."""
 
     version: str | int | None = None
 
@@ -47,11 +52,14 @@ class TopologyScope(Generic[D]):
 
 
 def _whole_topology(sbf: SbfClient) -> TopologyScope[Topology]:
-    def summarize(topology: Topology) -> str:
-        counts = _format_counts({"site": topology.sites, "element": topology.elements, "link": topology.links})
-        return f"topology {topology.name}: {counts}"
+    return TopologyScope(
+        "topology", sbf.versioned_topology, sbf.dry_run_topology, sbf.put_topology, _summarize_topology
+    )
 
-    return TopologyScope("topology", sbf.versioned_topology, sbf.dry_run_topology, sbf.put_topology, summarize)
+
+def _summarize_topology(topology: Topology) -> str:
+    counts = _format_counts({"site": topology.sites, "element": topology.elements, "link": topology.links})
+    return f"topology {topology.name}: {counts}"
 
 
 def _site_topology(sbf: SbfClient, site: str) -> TopologyScope[SitePart]:
@@ -78,14 +86,29 @@ def topology() -> None:
 
 @topology.command("show")
 @site_option
+@click.option(
+    "--per-site",
+    "folder",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Write a file for each site to FOLDER, and topology.yaml with transports and links between sites.",
+)
 @printing.json_option
 @click.pass_context
-def show_(context: click.Context, site: str | None, as_json: bool) -> None:
-    """Print the topology and its version as YAML. 'topology set' accepts this output.
+def show_(context: click.Context, site: str | None, folder: Path | None, as_json: bool) -> None:
+    """Print the topology and its version as YAML, or write it to a folder. 'topology set' accepts both.
 
     Example: virtcloud topology show --site brno > brno.yaml
+
+    Example: virtcloud topology show --per-site sites
     """
     sbf = open_client(context).sbf
+    if folder is not None:
+        if site is not None or as_json:
+            raise BadInput("--per-site writes all sites: expected neither --site nor --json")
+        files = write_folder(folder, *sbf.versioned_topology())
+        click.echo(f"wrote {count_of(len(files), 'file')} to {folder}")
+        return
     document: Topology | SitePart
     document, version = sbf.versioned_topology() if site is None else sbf.site_part(site)
     if as_json:
@@ -96,7 +119,7 @@ def show_(context: click.Context, site: str | None, as_json: bool) -> None:
 
 
 @topology.command("set")
-@click.argument("file", type=click.File(errors="surrogateescape"))
+@click.argument("file", metavar="FILE|FOLDER", type=FileOrFolder(errors="surrogateescape"))
 @site_option
 @click.option("--force", is_flag=True, help="Replace any version; changes made by other users since then are lost.")
 @confirmation.dry_run_option
@@ -106,7 +129,7 @@ def show_(context: click.Context, site: str | None, as_json: bool) -> None:
 def set_(  # noqa: PLR0913 - click passes each option by its name
     context: click.Context,
     /,
-    file: IO[str],
+    file: IO[str] | Path,
     *,
     site: str | None,
     force: bool,
@@ -114,7 +137,10 @@ def set_(  # noqa: PLR0913 - click passes each option by its name
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Replace the topology, or one site's part of it, by the content of FILE (YAML or JSON; '-' is stdin).
+    """Replace the topology, or one site's part of it, by the content of FILE (YAML or JSON; '-' is stdin) or FOLDER.
+
+    FOLDER is the output of 'topology show --per-site'. A FILE with the part of one new site, such as the draft of 'site
+    import', adds this site.
 
     Elements that carry clusters cannot be removed. FILE contains the 'version' that 'topology show' printed. If the
     current version is later, SBF refuses the file. The command first shows the difference and reads the switches
@@ -123,16 +149,64 @@ def set_(  # noqa: PLR0913 - click passes each option by its name
 
     Example: virtcloud topology set brno.yaml --site brno --dry-run
     """
-    sbf, text = open_client(context).sbf, file.read()
-    options = _SetOptions(name_of(file), force=force, dry_run=dry_run, yes=yes, as_json=as_json)
+    sbf, given = open_client(context).sbf, read_input(file)
+    name = str(given) if isinstance(given, Path) else given.source
+    options = _SetOptions(name, force=force, dry_run=dry_run, yes=yes, as_json=as_json)
     if site is None:
-        document = read_document(text, name_of(file), TopologyFile)
-        _replace(_whole_topology(sbf), _without_version(document, Topology), document.version, options)
+        topology, version = _read_topology(sbf, given)
+        _replace(_whole_topology(sbf), topology, version, options)
         return
-    part = read_document(text, name_of(file), SiteFile)
+    if isinstance(given, Path):
+        raise BadInput(f"{name}: expected the file of site {site}, got a folder")
+    part = given.read(SiteFile)
     if part.site.name != site:
-        raise BadInput(f"{name_of(file)}: site.name: expected {site}, got {part.site.name}")
+        raise BadInput(f"{name}: site.name: expected {site}, got {part.site.name}")
     _replace(_site_topology(sbf, site), _without_version(part, SitePart), part.version, options)
+
+
+@topology.command("check")
+@click.argument("file", metavar="FILE|FOLDER", type=FileOrFolder(errors="surrogateescape"))
+@click.pass_context
+def check(context: click.Context, file: IO[str] | Path) -> None:
+    """Check the topology in FILE or FOLDER without changing anything.
+
+    The check needs no SBF, unless FILE contains one site with attachments to transports: then the site is checked
+    together with SBF's topology. 'topology set --dry-run' also reads the switches.
+
+    Example: virtcloud topology check sites
+    """
+    given = read_input(file)
+    if isinstance(given, Path) or not is_site_file(given):
+        checked, _ = _read_complete(given)
+    else:
+        part = given.read(SiteFile)
+        checked = _add_site(open_client(context).sbf, part)[0] if part.site.attachments else add_site(None, part)
+    click.echo(_summarize_topology(checked))
+
+
+def _read_topology(sbf: SbfClient, given: YamlText | Path) -> tuple[Topology, str | int | None]:
+    """Return the wanted topology and the version on which it is based."""
+    if isinstance(given, Path) or not is_site_file(given):
+        return _read_complete(given)
+    return _add_site(sbf, given.read(SiteFile))
+
+
+def _read_complete(given: YamlText | Path) -> tuple[Topology, str | int | None]:
+    if isinstance(given, Path):
+        return read_folder(given)
+    document = given.read(TopologyFile)
+    return _without_version(document, Topology), document.version
+
+
+def _add_site(sbf: SbfClient, part: SitePart) -> tuple[Topology, str | None]:
+    """Return SBF's topology with a new site, and the version of SBF's topology."""
+    former, version = None, None
+    with suppress(NotFound):
+        former, version = sbf.versioned_topology()
+    try:
+        return add_site(former, part), version
+    except ValidationError as error:
+        raise BadInput(format_validation_errors(error)) from error
 
 
 @dataclass(frozen=True, slots=True)

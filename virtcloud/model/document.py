@@ -108,8 +108,17 @@ class YamlText:
         try:
             return kind.model_validate(self.data)
         except ValidationError as error:
-            faults = (_format_fault(self.source, self.root, detail) for detail in list_validation_errors(error))
+            faults = (self.locate_error(detail, fault_path(detail)) for detail in list_validation_errors(error))
             raise BadDocument("\n".join(faults)) from error
+
+    def locate(self, path: Sequence[str | int], message: str) -> str:
+        """Return a message with the source and the line of ``path``."""
+        key = ".".join(str(part) for part in path) or "document"
+        return f"{self.source}:{_find_line(self.root, path)}: {key}: {message}"
+
+    def locate_error(self, detail: ErrorDetails, path: Sequence[str | int]) -> str:
+        """Return the explanation of an error with the source and the line of ``path``."""
+        return self.locate(path, explain_validation_error(detail))
 
 
 def parse_yaml(text: str, source: str) -> YamlText:
@@ -148,10 +157,9 @@ def _list_keys(kind: type[Document]) -> str:
     return ", ".join(kind.model_fields)
 
 
-def _format_fault(source: str, root: yaml.Node | None, detail: ErrorDetails) -> str:
-    path = [*detail["loc"], *getattr(detail.get("ctx", {}).get("error"), "path", ())]
-    key = ".".join(str(part) for part in path) or "document"
-    return f"{source}:{_find_line(root, path)}: {key}: {explain_validation_error(detail)}"
+def fault_path(detail: ErrorDetails) -> list[str | int]:
+    """Return the path of the value that an error concerns."""
+    return [*detail["loc"], *getattr(detail.get("ctx", {}).get("error"), "path", ())]
 
 
 def _find_line(node: yaml.Node | None, path: Sequence[str | int]) -> int:
@@ -216,8 +224,7 @@ def format_validation_errors(error: ValidationError, prefix: str = "", root: str
 
 def error_path(detail: ErrorDetails) -> str:
     """Return the key that an error concerns, or "" for the whole document. Dots separate nested keys."""
-    path = (*detail["loc"], *getattr(detail.get("ctx", {}).get("error"), "path", ()))
-    return ".".join(str(part) for part in path)
+    return ".".join(str(part) for part in fault_path(detail))
 
 
 def locate_first_fault(error: ValidationError) -> str:

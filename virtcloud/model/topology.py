@@ -3,10 +3,10 @@
 ``tests/unit/model/test_topology.py`` has an example of each fault.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from itertools import combinations
-from typing import Annotated, Self, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import Field, model_validator
 
@@ -110,6 +110,29 @@ class Topology(Document):
     """The links between ports."""
 
     @cached_property
+    def computed(self) -> dict[object, Any]:
+        """Values that were computed from this topology only, such as paths, by function and arguments.
+
+        The values live as long as the topology object, so they never become outdated (docs/decisions/0078).
+        """
+        return {}
+
+    @cached_property
+    def sites_by_name(self) -> dict[Name, Site]:
+        """Every site by name."""
+        return {site.name: site for site in self.sites}
+
+    @cached_property
+    def site_positions(self) -> dict[Name, int]:
+        """The position of each site in the topology's order."""
+        return {site.name: position for position, site in enumerate(self.sites)}
+
+    @cached_property
+    def transports_by_name(self) -> dict[Name, Transport]:
+        """Every transport by name."""
+        return {transport.name: transport for transport in self.transports}
+
+    @cached_property
     def elements(self) -> dict[Name, Element]:
         """Every element by name."""
         return {element.name: element for site in self.sites for element in site.elements}
@@ -139,9 +162,16 @@ class Topology(Document):
         """The ports on which frames travel untagged: both ends of access links."""
         return frozenset(end for link in self.links if link.access for end in link.ends)
 
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Return a changed copy, without the look-ups and computed values of this topology."""
+        copy = super().model_copy(update=update, deep=deep)
+        for name in set(vars(copy)) - type(self).model_fields.keys():
+            del vars(copy)[name]
+        return copy
+
     def site(self, name: str) -> Site:
         """Return a site. Raise NotFound with the names of the known sites."""
-        return _find("site", name, {site.name: site for site in self.sites})
+        return _find("site", name, self.sites_by_name)
 
     def element(self, name: str) -> Element:
         """Return an element. Raise NotFound for an unknown name."""
@@ -153,7 +183,7 @@ class Topology(Document):
 
     def transport(self, name: str) -> Transport:
         """Return a transport. Raise NotFound with the names of the known transports."""
-        return _find("transport", name, {transport.name: transport for transport in self.transports})
+        return _find("transport", name, self.transports_by_name)
 
     @model_validator(mode="after")
     def _check_faults(self) -> Self:

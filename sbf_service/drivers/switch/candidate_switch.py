@@ -139,12 +139,12 @@ class CandidateSwitch:
     def read(self, scope: SwitchScope) -> SwitchObserved:
         """Read the switch. The number of requests does not depend on the number of VLANs."""
         close_lost_session(self._session)
-        self._reading = self._read_all()
+        self._reading = self.read_all()
         return derive_observed_state(self._name, self._dialect, self._reading, scope)
 
     def apply(self, difference: SwitchDifference) -> None:
         """Apply the complete difference, read back, and confirm the commit. On any error, revert the whole change."""
-        reading, self._reading = self._reading or self._read_all(), None
+        reading, self._reading = self._reading or self.read_all(), None
         check_reserved_vlans(self._name, difference, reading)
         try:
             self._commit(difference, reading)
@@ -163,7 +163,7 @@ class CandidateSwitch:
         """Return the lines that :meth:`apply` would load; empty for an empty difference."""
         if not difference:
             return ()
-        return tuple(self._dialect.lines(difference, self._reading or self._read_all()))
+        return tuple(self._dialect.lines(difference, self._reading or self.read_all()))
 
     def read_neighbours(self, ports: tuple[PortName, ...]) -> tuple[Neighbour, ...]:  # noqa: ARG002 - one request for all
         """Read all neighbours with one request.
@@ -194,7 +194,7 @@ class CandidateSwitch:
         if closed := self._dialect.closed_first(difference, reading):
             self._check_candidate(difference, closed)
         self._session.commit()
-        missing = list(find_unapplied(self._dialect, difference, self._read_all()))
+        missing = list(find_unapplied(self._dialect, difference, self.read_all()))
         if missing:
             raise Refused(f"switch {self._name}: {'; '.join(missing)}: read back after the commit, which was reverted")
         self._session.confirm()
@@ -214,7 +214,8 @@ class CandidateSwitch:
         if faults:
             raise Refused(f"switch {self._name}: {'; '.join(faults)}: nothing was committed; {NOTHING_DONE}")
 
-    def _read_all(self) -> SwitchReading:
+    def read_all(self) -> SwitchReading:
+        """Read the whole switch. Changes nothing. Raise Unsafe for answers that cannot be parsed."""
         shown = self._session.show()
         try:
             reading: SwitchReading = self._dialect.see(shown)

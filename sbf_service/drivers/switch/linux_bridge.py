@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field, TypeAdapter
 from sbf_service.domain.cabling import Neighbour
 from sbf_service.domain.ownership import find_stated_vlans
 from sbf_service.drivers.contract import SwitchCapabilities, SwitchScope
-from sbf_service.drivers.switch.dialect import DEFAULT_VLAN
+from sbf_service.drivers.switch.dialect import DEFAULT_VLAN, PortReading, SwitchReading
 from sbf_service.drivers.switch.lldp import read_lldpd_neighbours
 from sbf_service.drivers.switch.observed_state import (
     PortObservation,
@@ -82,16 +82,24 @@ class LinuxBridge:
 
     def read(self, scope: SwitchScope) -> SwitchObserved:
         """Read the managed ports and the use of managed VLAN IDs on other ports, in one round trip."""
-        self._shell.close_if_lost()
-        vlans, _, links = run_query(self._shell, SHOW).partition("\n")
-        entries = parse_vlan_entries(self._shell.device, vlans)
-        devices = parse_json(self._shell.device, SHOW_LINKS, links, _LINKS)
+        entries, devices = self._query()
         down = [device.name for device in devices if not device.is_up]
         members = [device.name for device in devices if device.is_member]
         observed = derive_bridge_state(self._name, entries, scope, down, members)
         self._removable = {port: _find_removable_vlans(port, entries.get(port, []), scope) for port in observed.open}
         self._entries = {port: format_vlan_entries(entries.get(port, [])) for port in observed.astray}
         return observed
+
+    def read_all(self) -> SwitchReading:
+        """Read all ports of all bridges, managed or not. Changes nothing."""
+        entries, devices = self._query()
+        down = {device.name for device in devices if not device.is_up}
+        members = {device.name for device in devices if device.is_member}
+        ports = {
+            port: read_bridge_port(found, down=port in down, is_member=port in members)
+            for port, found in entries.items()
+        }
+        return SwitchReading(VlanSet(vlan for port in ports.values() for vlan in port.tagged | port.untagged), ports)
 
     def apply(self, difference: SwitchDifference) -> None:
         """Apply a difference, with as many lines as possible in one round trip."""
@@ -116,6 +124,12 @@ class LinuxBridge:
     def close(self) -> None:
         """End the session."""
         self._shell.close()
+
+    def _query(self) -> tuple[dict[str, list[VlanEntry]], list[_BridgeLink]]:
+        self._shell.close_if_lost()
+        vlans, _, links = run_query(self._shell, SHOW).partition("\n")
+        entries = parse_vlan_entries(self._shell.device, vlans)
+        return entries, parse_json(self._shell.device, SHOW_LINKS, links, _LINKS)
 
     def _render(self, difference: SwitchDifference) -> list[str]:
         removable = {port: self._removable.get(port, VlanSet()) for port in difference.close}
@@ -166,6 +180,21 @@ def derive_bridge_port_use(entries: Sequence[VlanEntry], *, down: bool = False, 
         tagged=tagged - DEFAULT_VLAN,
         down=down,
         lines=format_vlan_entries(entries),
+    )
+
+
+def read_bridge_port(entries: Sequence[VlanEntry], *, down: bool, is_member: bool) -> PortReading:
+    """Return the reading of a port. A port with untagged VLANs only is an access port."""
+    use = derive_bridge_port_use(entries, down=down, is_member=is_member)
+    untagged = VlanSet(vlan for entry in entries if entry.flags for vlan in entry.vlan_ids)
+    return PortReading(
+        tagged=VlanSet(vlan for entry in entries if not entry.flags for vlan in entry.vlan_ids),
+        untagged=untagged,
+        native=use.native,
+        off=down,
+        member=is_member,
+        mode=use.mode,
+        lines=use.lines,
     )
 
 

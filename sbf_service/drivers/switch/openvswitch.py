@@ -19,6 +19,7 @@ from sbf_service.domain.cabling import Neighbour
 from sbf_service.domain.ownership import find_stated_vlans
 from sbf_service.drivers.contract import SwitchCapabilities, SwitchScope
 from sbf_service.drivers.device_errors import quote_end
+from sbf_service.drivers.switch.dialect import PortReading, SwitchReading
 from sbf_service.drivers.switch.lldp import read_lldpd_neighbours
 from sbf_service.drivers.switch.observed_state import (
     PortObservation,
@@ -98,6 +99,15 @@ class OpenVSwitch:
 
     def read(self, scope: SwitchScope) -> SwitchObserved:
         """Read the ports in one round trip. Raise Refused if the switch has not applied its database yet."""
+        self._ports = self._query()
+        return derive_ovs_state(self._name, self._ports, scope)
+
+    def read_all(self) -> SwitchReading:
+        """Read all ports of all bridges, managed or not. Changes nothing."""
+        ports = {name: read_ovs_port(port) for name, port in self._query().items()}
+        return SwitchReading(VlanSet(vlan for port in ports.values() for vlan in port.tagged | port.untagged), ports)
+
+    def _query(self) -> dict[str, OvsPort]:
         self._shell.close_if_lost()
         code, output = self._shell.run(LIST_PORTS)
         if code:
@@ -108,8 +118,7 @@ class OpenVSwitch:
                 f"switch {self._name}: wanted configuration {wanted} of the database to be applied, found {current} "
                 "applied: check that ovs-vswitchd runs"
             )
-        self._ports = ports
-        return derive_ovs_state(self._name, ports, scope)
+        return ports
 
     def apply(self, difference: SwitchDifference) -> None:
         """Apply a difference in one transaction."""
@@ -158,6 +167,23 @@ def parse_tables(name: Name, output: str) -> tuple[dict[str, OvsPort], int, int]
     except (ValueError, KeyError, IndexError, TypeError) as error:
         expected = f"expected three tables in JSON from {LIST_PORTS!r}"
         raise Unsafe(f"switch {name}: {expected}, got {quote_end(output)!r}") from error
+
+
+def read_ovs_port(port: OvsPort) -> PortReading:
+    """Return the reading of a port."""
+    use = port.use
+    untagged = VlanSet(vlan for vlan in (use.access, use.native) if vlan)
+    return PortReading(
+        tagged=use.tagged,
+        ready=port.is_trunk,
+        open=use.every,
+        untagged=untagged,
+        access=use.access,
+        off=port.down,
+        mode=use.mode,
+        native=use.native,
+        lines=use.lines,
+    )
 
 
 def derive_ovs_state(name: Name, ports: Mapping[str, OvsPort], scope: SwitchScope) -> SwitchObserved:

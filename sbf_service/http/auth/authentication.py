@@ -33,6 +33,8 @@ OPEN_PATHS: Final = frozenset({"/healthz", "/readyz", "/docs", "/docs/oauth2-red
 """Paths that need no token, because their answers contain no data of the service."""
 STATIC_DOCS: Final = "/static-docs"
 """Prefix of the scripts and styles of /docs and /redoc. These pages load nothing from other hosts."""
+CONSOLE: Final = "/console"
+"""Prefix of the console, which authenticates browsers by the cookies of their sessions."""
 UPLOAD_PATH: Final = re.compile("/v1/images/[^/]+/content|/v1/elements/[^/]+/sessions/[^/]+/image")
 OPEN_ON_LOOPBACK: Final = frozenset({"/metrics"})
 HEADER: Final = b"authorization"
@@ -123,7 +125,12 @@ def is_open(scope: Scope) -> bool:
     """Return whether a call needs no token."""
     path = scope["path"]
     is_static = path.startswith(f"{STATIC_DOCS}/")
-    return path in OPEN_PATHS or is_static or (path in OPEN_ON_LOOPBACK and is_loopback(scope))
+    is_console = path == CONSOLE or path.startswith(f"{CONSOLE}/") or (path == "/" and _is_browser(scope))
+    return path in OPEN_PATHS or is_static or is_console or (path in OPEN_ON_LOOPBACK and is_loopback(scope))
+
+
+def _is_browser(scope: Scope) -> bool:
+    return any(name == b"accept" and b"text/html" in value for name, value in scope.get("headers", ()))
 
 
 def is_loopback(scope: Scope) -> bool:

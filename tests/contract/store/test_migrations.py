@@ -92,10 +92,10 @@ def test_a_version_1_database_keeps_rows_and_references(empty_database: str) -> 
             connection.execute(text(line), {"at": "2026-01-01 00:00:00"} if ":at" in line else {})
     migrate(engine)
     with engine.execution_options(virtcloud_write=True).begin() as connection:
-        assert connection.execute(text("SELECT * FROM placements")).all() == [("c", "brno-sw1", 2, None, False)]
+        assert connection.execute(text("SELECT * FROM placements")).all() == [("c", "brno-sw1", 2, None, False, False)]
         connection.execute(text("UPDATE elements SET kind = 'edge'"))
         with pytest.raises(IntegrityError):
-            connection.execute(text("INSERT INTO placements VALUES ('c', 'nowhere', 2, NULL, false)"))
+            connection.execute(text("INSERT INTO placements VALUES ('c', 'nowhere', 2, NULL, false, false)"))
     engine.dispose()
 
 

@@ -10,7 +10,7 @@ from sqlalchemy import insert, select
 from sbf_service.domain.lifecycle import find_transition
 from sbf_service.store.cluster_queries import find_clusters, read_cluster_statuses
 from sbf_service.store.tables import ClusterRow, ElementRow, PlacementRow
-from sbf_service.store.transitions import HAS_DUE_TRANSITION, make_due_parameters
+from sbf_service.store.transitions import HAS_DUE_TRANSITION, find_due_clusters, make_due_parameters
 from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.cluster import ENDED_STATES, ClusterState
 
@@ -69,5 +69,7 @@ def test_sql_finds_exactly_the_clusters_with_a_due_transition(world: World, seed
             if find_transition(status, unit.now, DRAIN) is not None
         }
         found = {row.id for row in find_clusters(unit, HAS_DUE_TRANSITION, **make_due_parameters(unit.now, DRAIN))}
+        found_by_indexes = set(find_due_clusters(unit, DRAIN))
     assert expected
     assert found == expected
+    assert found_by_indexes == expected

@@ -31,11 +31,13 @@ def test_every_key_that_needs_a_restart_exists() -> None:
 
 def _all_different() -> ServiceSettings:
     """Return settings in which the value of every key that needs a restart differs from the default."""
-    images, relay = {"folder": "/x"}, {"idle": 1, "sessions_per_user": 1}
+    images, relay, console = {"folder": "/x"}, {"idle": 1, "sessions_per_user": 1}, {"enabled": False}
     plain = {"allow_plaintext": True, "database": "sqlite:///x", "device_threads": 1, "listen": "[::1]:1"}
     tls = {"tls_certificate": "a", "tls_key": "b", "tls_client_ca": "c"}
     other = {"replica": "x", "socket": "/s", "trusted_proxies": ["127.0.0.1"]}
-    return ServiceSettings.model_validate({**plain, **tls, **other, "images": images, "relay": relay})
+    return ServiceSettings.model_validate(
+        {**plain, **tls, **other, "images": images, "relay": relay, "console": console}
+    )
 
 
 def test_parts_of_the_service_use_reloaded_values(file: Path) -> None:

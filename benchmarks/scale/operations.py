@@ -1,0 +1,190 @@
+"""The measured operations, on a service in this process whose switches are fakes and whose agents are calls."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from itertools import count
+
+from sbf_fakes.switches import FakeSwitches
+from sqlalchemy import update
+
+from benchmarks.scale.costs import CostCounter
+from benchmarks.scale.sizes import InstallationSize, name_host, name_site
+from sbf_service.bootstrap import SbfService, build_service
+from sbf_service.reconcile.worker import ReconcileOutcome
+from sbf_service.settings import ServiceSettings
+from sbf_service.store import clusters, confirmations, elements
+from sbf_service.store.cluster_creation import put_cluster
+from sbf_service.store.cluster_dry_run import dry_run_cluster
+from sbf_service.store.observed_state import parse_observed_ports
+from sbf_service.store.revisions import require_element
+from sbf_service.store.tables import ElementRow
+from sbf_service.store.topology import put_topology
+from sbf_service.store.unit_of_work import Store, read_topology
+from virtcloud.model.cluster import ClusterRequest, ClusterSpec
+from virtcloud.model.site import SitePart, replace_site_part, site_part_of
+from virtcloud.model.values import ClusterKey, Name
+
+Operation = Callable[[], object]
+
+
+@dataclass
+class MeasuredService:
+    """A service in this process, on a database that :mod:`benchmarks.scale.filling` has filled."""
+
+    database: str
+    size: InstallationSize
+    counts_steps: bool = False
+    switches: FakeSwitches = field(default_factory=FakeSwitches)
+    numbers: Iterator[int] = field(default_factory=count)
+    created: list[ClusterKey] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Build the service. Its scheduler starts no threads."""
+        timing = {"agent_silence": 86400, "drift_interval": 86400}
+        settings = ServiceSettings.model_validate({"database": self.database, "replica": "one", "timing": timing})
+        self.service: SbfService = build_service(settings, self.switches.platform_of)
+        self.counter = CostCounter(self.service.store.engine, steps=self.counts_steps)
+        self.service.scheduler.spawn = lambda _work, _name: None
+
+    @property
+    def store(self) -> Store:
+        """The service's store."""
+        return self.service.store
+
+    @property
+    def operations(self) -> Mapping[str, Operation]:
+        """The operations by name, in an order in which each operation finds what it needs."""
+        return {
+            "look of the reconciler": self.look,
+            "sweep": self.sweep,
+            "dry run": self.dry_run,
+            "claim": self.claim,
+            "poll": self.poll,
+            "confirm (host)": self.confirm_host,
+            "reconcile (switch)": self.reconcile_switch,
+            "delete": self.delete,
+            "confirm (removal)": self.confirm_host,
+            "element": self.show_element,
+            "cluster": self.show_cluster,
+        }
+
+    @property
+    def whole_operations(self) -> Mapping[str, Operation]:
+        """The operations whose answer contains the whole installation, or whose input does."""
+        return {"list of clusters": self.list_clusters, "change of one site": self.change_site}
+
+    def _next_request(self) -> tuple[ClusterKey, ClusterRequest]:
+        number = next(self.numbers)
+        first = (7 * number) % self.size.sites
+        sites = (first, (first + 1) % self.size.sites)
+        hosts = tuple(Name(name_host(site, number % self.size.hosts)) for site in sites)
+        spec = ClusterSpec(owner=f"n{number % 50}", hosts=hosts, deadline_s=3600, lease_s=86400)
+        return ClusterKey(f"new{number}"), ClusterRequest(spec=spec)
+
+    def claim(self) -> object:
+        """Create a cluster over two sites."""
+        key, request = self._next_request()
+        result = put_cluster(self.store, key, request, self.service.reserved, request.spec.owner)
+        self.created.append(key)
+        return result
+
+    def dry_run(self) -> object:
+        """Compute a dry run of a cluster over two sites."""
+        key, request = self._next_request()
+        with self.store.read() as unit:
+            return dry_run_cluster(unit, key, request, self.service.reserved)
+
+    def delete(self) -> None:
+        """Delete the oldest cluster that this object created."""
+        with self.store.change(who="bench") as unit:
+            clusters.delete_cluster(unit, self.created.pop(0), "ended by the benchmark")
+
+    def poll(self) -> object:
+        """Read the wanted document of a host."""
+        return self._read_wanted(next(self.numbers))
+
+    def _read_wanted(self, number: int) -> object:
+        name = name_host(number % self.size.sites, number % self.size.hosts)
+        with self.store.read() as unit:
+            return elements.make_wanted_document(unit, name)
+
+    def confirm_host(self) -> None:
+        """Confirm the wanted revision of a host that has not confirmed, or of the first host."""
+        name = self._find_behind("host") or name_host(0, 0)
+        with self.counter.measure(self.server), self.store.change(who=name) as unit:
+            revision = require_element(unit, name).wanted_revision
+            confirmations.confirm_revision(unit, name, revision, timedelta(minutes=30))
+
+    server = None
+    """The processes of the database server, whose processor time counts too."""
+
+    def reconcile_switch(self) -> None:
+        """Reconcile a switch that has not confirmed, or the first switch."""
+        name = self._find_behind("switch") or f"{name_site(0)}-sw1"
+        with self.store.read() as unit:
+            ports = parse_observed_ports(require_element(unit, name)) or {}
+        self.switches[name].ports = {str(port): set(map(int, vlans)) for port, vlans in ports.items()}
+        with self.counter.measure(self.server):
+            outcome = self.service.scheduler.worker.reconcile(Name(name))
+        if outcome is not ReconcileOutcome.CONFIRMED:
+            raise AssertionError(f"{name}: expected a confirmed revision, got {outcome.name}")
+
+    def _find_behind(self, kind: str) -> str | None:
+        with self.store.engine.connect() as connection:
+            return connection.exec_driver_sql(
+                f"SELECT name FROM elements WHERE confirmed_revision < wanted_revision AND kind = '{kind}' LIMIT 1"  # noqa: S608 - constants
+            ).scalar()
+
+    def look(self) -> None:
+        """Run one round of the scheduler, without the sweep."""
+        self.service.scheduler._start_due()  # noqa: SLF001 - the measured part
+        self.service.scheduler._queue.busy.clear()  # noqa: SLF001
+
+    def sweep(self) -> None:
+        """Run the deadline sweep."""
+        self.service.scheduler.sweep.run()
+
+    def show_element(self) -> object:
+        """Read the view of an element."""
+        with self.store.read() as unit:
+            return elements.make_element_view(unit, name_host(next(self.numbers) % self.size.sites, 0))
+
+    def show_cluster(self) -> object:
+        """Read the view of a cluster."""
+        number = next(self.numbers) % self.size.live
+        with self.store.read() as unit:
+            return clusters.get_cluster(unit, f"c{number:06}")
+
+    def list_clusters(self) -> object:
+        """List all live clusters."""
+        with self.store.read() as unit:
+            return clusters.list_clusters(unit, None)
+
+    def change_site(self) -> None:
+        """Change one host of one site, as the call that replaces one site's part does."""
+        number = next(self.numbers)
+        with self.store.change(who="bench") as unit:
+            topology = read_topology(unit)
+            part = site_part_of(topology, name_site(number % self.size.sites))
+            first = part.site.hosts[0]
+            changed = first.model_copy(update={"open_filters": not first.open_filters})
+            site = part.site.model_copy(update={"hosts": (changed, *part.site.hosts[1:])})
+            put_topology(unit, replace_site_part(topology, SitePart(site=site, links=part.links)))
+
+    def settle(self) -> None:
+        """Confirm every element that is behind, and record that no device is due to be read."""
+        while self._find_behind("host"):
+            self.confirm_host()
+        while self._find_behind("switch"):
+            self.reconcile_switch()
+        with self.store.change_row() as unit:
+            unit.session.execute(update(ElementRow).values(checked_at=unit.now + timedelta(hours=1)))
+
+    def finish(self) -> None:
+        """Close the database."""
+        self.store.close()
+
+
+MEASURES_ITSELF = frozenset({"confirm (host)", "confirm (removal)", "reconcile (switch)"})
+"""The operations that look for an element first, and then measure only the rest."""

@@ -1,0 +1,51 @@
+"""The console as a part of SBF's application: its pages, its static files, and the redirection of ``/``."""
+
+from typing import Final
+
+from fastapi import APIRouter, FastAPI
+from starlette.responses import RedirectResponse, Response
+from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
+
+from sbf_service.console.events import StreamCounts
+from sbf_service.console.page import Page
+from sbf_service.console.pages import actions, clusters, elements, live, login, overview, pools, sites
+from sbf_service.console.rendering import PREFIX, STATIC_FOLDER, STATIC_PREFIX
+from sbf_service.console.sessions import CurrentBrowser
+from virtcloud.model.errors import NotFound
+
+STATIC_HEADERS: Final = {"cache-control": "public, max-age=31536000, immutable", "x-content-type-options": "nosniff"}
+unknown_router = APIRouter(prefix=PREFIX, route_class=Page, include_in_schema=False)
+
+
+class ImmutableFiles(StaticFiles):
+    """Static files, which browsers may store. Their addresses contain their hashes."""
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        """Return a file."""
+        response = await super().get_response(path, scope)
+        response.headers.update(STATIC_HEADERS)
+        return response
+
+
+def add_console(app: FastAPI) -> FastAPI:
+    """Add the console to SBF's application, and return the application."""
+    app.state.console_streams = StreamCounts()
+    app.mount(STATIC_PREFIX, ImmutableFiles(directory=STATIC_FOLDER), name="console-static")
+    for module in (login, live, actions, overview, sites, pools, elements, clusters):
+        app.include_router(module.router)
+    app.include_router(unknown_router)
+    app.add_api_route("/", _go_to_console, include_in_schema=False)
+    app.add_api_route(PREFIX, _go_to_console, include_in_schema=False)
+    return app
+
+
+async def _go_to_console() -> Response:
+    return RedirectResponse(f"{PREFIX}/")
+
+
+@unknown_router.get("/{path:path}")
+async def show_unknown(path: str, browser: CurrentBrowser) -> Response:
+    """Answer a request for a page that does not exist."""
+    del browser
+    raise NotFound(f"the console has no page {path!r}: use the links of the menu")

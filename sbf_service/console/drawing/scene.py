@@ -1,0 +1,123 @@
+"""The shapes of a drawing: boxes, lines and texts with positions in units of the drawing. Pure.
+
+A template writes the shapes as SVG. Colours and widths are in the style sheet, so a shape names its kind and level.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from sbf_service.console.troubles import Level
+
+CHARACTER: Final = 6.6
+"""The average width of a character of a label."""
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A rectangle for a thing, with its name. ``path`` is the page that a click opens."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    kind: str
+    label: str
+    title: str
+    level: Level = Level.OK
+    path: str | None = None
+    lit: bool = False
+    header: float = 0
+    """The height of the part with the label; 0: the whole box."""
+    note: str = ""
+    """A second line below the label."""
+    indent: float = 9
+    """The distance of the label from the left side."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line through points. A line that is ``lit`` carries the cluster."""
+
+    points: tuple[tuple[float, float], ...]
+    title: str
+    kind: str = "link"
+    lit: bool = False
+
+    @property
+    def text(self) -> str:
+        """The points as an attribute of SVG."""
+        return " ".join(f"{x:g},{y:g}" for x, y in self.points)
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A text. ``anchor`` is ``start``, ``middle`` or ``end``."""
+
+    x: float
+    y: float
+    text: str
+    anchor: str = "start"
+    kind: str = "port"
+    lit: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A drawing. Lines are below boxes, and texts are above both."""
+
+    width: float
+    height: float
+    frames: tuple[Box, ...] = ()
+    lines: tuple[Line, ...] = ()
+    boxes: tuple[Box, ...] = ()
+    labels: tuple[Label, ...] = ()
+
+
+@dataclass(slots=True)
+class SceneBuilder:
+    """Collects the shapes of a drawing."""
+
+    frames: list[Box] = field(default_factory=list)
+    lines: list[Line] = field(default_factory=list)
+    boxes: list[Box] = field(default_factory=list)
+    labels: list[Label] = field(default_factory=list)
+
+    def finish(self, width: float, height: float) -> Scene:
+        """Return the drawing. Lines that carry the cluster are above the other lines."""
+        lines = sorted(self.lines, key=lambda line: line.lit)
+        return Scene(width, height, tuple(self.frames), tuple(lines), tuple(self.boxes), tuple(self.labels))
+
+
+def shorten(text: str, width: float) -> str:
+    """Return a text that fits into a width. The middle of a long text is replaced by an ellipsis."""
+    most = max(4, int(width / CHARACTER))
+    if len(text) <= most:
+        return text
+    end = (most - 1) // 2
+    return f"{text[: most - 1 - end]}…{text[len(text) - end :]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """The place of a vertical line beside others: the number of its lane, and its span."""
+
+    number: int
+    top: float
+    bottom: float
+
+
+def assign_lanes(spans: Iterable[tuple[float, float]]) -> list[Lane]:
+    """Return a lane for each span, so that spans in the same lane do not touch. Short spans get the first lanes."""
+    ordered = sorted(enumerate(spans), key=lambda item: (abs(item[1][1] - item[1][0]), item[0]))
+    taken: list[list[tuple[float, float]]] = []
+    found: dict[int, Lane] = {}
+    for index, span in ordered:
+        top, bottom = min(span), max(span)
+        free = (number for number, used in enumerate(taken) if all(bottom < a or top > b for a, b in used))
+        number = next(free, len(taken))
+        if number == len(taken):
+            taken.append([])
+        taken[number].append((top, bottom))
+        found[index] = Lane(number, top, bottom)
+    return [found[index] for index in range(len(found))]

@@ -1,0 +1,83 @@
+"""The drawing of a cluster's life: the states as a bar, and the events of the audit log. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from sbf_service.console.troubles import Level, find_state_level
+from virtcloud.model.changes import AuditEntry
+from virtcloud.model.cluster import ENDED_STATES, ClusterState
+from virtcloud.model.durations import format_duration
+from virtcloud.model.values import format_utc
+from virtcloud.model.views import ClusterView
+
+WIDTH: Final = 1100
+BAR: Final = 34
+PREFIX: Final = "cluster_"
+CREATED: Final = "cluster_created"
+PAST: Final = 0.72
+"""The part of the bar for the past of a running cluster. The rest is the remaining lease, on another scale."""
+LEAST: Final = 8
+"""The least width of a state, so that a short state is visible."""
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """A period in one state."""
+
+    x: float
+    width: float
+    state: str
+    level: Level
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """The periods of a cluster's life, the marks below the bar, and the events in the order of time."""
+
+    width: float
+    height: float
+    periods: tuple[Period, ...]
+    marks: tuple[tuple[float, str, str], ...]
+    """Position, text, and anchor of each mark."""
+    events: tuple[AuditEntry, ...]
+
+
+def draw_timeline(view: ClusterView, entries: Sequence[AuditEntry], now: datetime) -> Timeline | None:
+    """Return the drawing of a cluster's life. Return None if the audit log has no events of the cluster."""
+    events = tuple(entry for entry in entries if entry.cluster_id == view.id)
+    if not events:
+        return None
+    changes = [(events[0].at, ClusterState.CONFIGURING)]
+    for entry in events:
+        state = entry.what.removeprefix(PREFIX)
+        if entry.what.startswith(PREFIX) and state in set(ClusterState) and state != changes[-1][1]:
+            changes.append((entry.at, ClusterState(state)))
+    start, is_over = changes[0][0], view.state in ENDED_STATES
+    present = max(changes[-1][0] if is_over else now, start + timedelta(seconds=1))
+    past = float(WIDTH) if is_over else WIDTH * PAST
+    marks = [(0.0, f"requested {format_utc(start)}", "start")]
+    if is_over:
+        marks.append((past, f"{view.state} {format_utc(present)}", "end"))
+    else:
+        marks.append((past, "now", "middle"))
+        marks.append((float(WIDTH), f"lease ends {format_utc(view.lease_ends)}", "end"))
+    return Timeline(WIDTH, BAR + 26, tuple(_make_periods(changes, start, present, past)), tuple(marks), events)
+
+
+def _make_periods(
+    changes: Sequence[tuple[datetime, ClusterState]], start: datetime, present: datetime, width: float
+) -> list[Period]:
+    """Return the periods in a bar of this width. A short period is wider than its share, and the others narrower."""
+    scale = (width - LEAST * len(changes)) / (present - start).total_seconds()
+    periods, x = [], 0.0
+    ends = [*(at for at, _ in changes[1:]), present]
+    for (at, state), until in zip(changes, ends, strict=True):
+        seconds = max(0.0, (until - at).total_seconds())
+        size = LEAST + seconds * scale
+        title = f"{state} from {format_utc(at)} for {format_duration(seconds)}"
+        periods.append(Period(round(x, 1), round(size, 1), str(state), find_state_level(state), title))
+        x += size
+    return periods

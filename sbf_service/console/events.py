@@ -1,0 +1,89 @@
+"""Server-sent events: notices that a page has changed.
+
+An event contains no data of the service. The page that receives the event reads its changed part with an ordinary
+request, which checks the session and the rights again. A stream ends when the session ends.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Hashable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from fastapi.concurrency import run_in_threadpool
+from starlette.responses import StreamingResponse
+
+from sbf_service.bootstrap import SbfService
+from sbf_service.change_feed import wait_for_change
+from sbf_service.console.sessions import Browser, read_session
+from virtcloud.model.errors import TooManyRequests, VirtcloudError
+
+INTERVAL_S: Final = 2.0
+"""The interval at which the version and the session are read. A change by this replica is noticed at once."""
+PAUSE_S: Final = 0.5
+"""The least time between two events, so that many changes cause few requests."""
+SIGN_OF_LIFE_S: Final = 15.0
+"""The time after which a comment is sent, so that proxies do not close an idle stream."""
+MAX_STREAMS: Final = 20
+"""The most streams of one user at this replica. The console closes the stream of a page that nobody sees."""
+RETRY_AFTER_S: Final = 30
+ReadVersion = Callable[[], Hashable]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamCounts:
+    """The numbers of open streams, by user. Used by the event loop only."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def check(self, user: str) -> None:
+        """Raise TooManyRequests for a user with too many streams."""
+        if self.counts[user] >= MAX_STREAMS:
+            raise TooManyRequests(
+                f"{user} has {MAX_STREAMS} pages open that show changes: close some of them", RETRY_AFTER_S
+            )
+
+
+def stream_events(
+    service: SbfService, browser: Browser, counts: StreamCounts, topic: str, read_version: ReadVersion
+) -> StreamingResponse:
+    """Return the stream of a page. An event is sent when ``read_version()`` returns another value than before.
+
+    The change feed announces changes under ``topic``. Raise TooManyRequests if the user has too many streams.
+    """
+    counts.check(browser.caller.who)
+    events = _count_stream(browser, counts, _follow(service, browser, topic, read_version))
+    return StreamingResponse(events, media_type="text/event-stream", headers={"x-accel-buffering": "no"})
+
+
+async def _count_stream(browser: Browser, counts: StreamCounts, events: AsyncIterator[str]) -> AsyncIterator[str]:
+    counts.counts[browser.caller.who] += 1
+    try:
+        async for event in events:
+            yield event
+    finally:
+        counts.counts[browser.caller.who] -= 1
+
+
+async def _follow(service: SbfService, browser: Browser, topic: str, read_version: ReadVersion) -> AsyncIterator[str]:
+    feed, sent_at = service.change_feed, time.monotonic()
+    version = await run_in_threadpool(read_version)
+    yield "retry: 3000\nevent: ready\ndata:\n\n"
+    with feed.watch(topic) as event:
+        while not feed.closed:
+            await wait_for_change(event, INTERVAL_S)
+            try:
+                await run_in_threadpool(partial(read_session, service, browser.secret))
+                newest = await run_in_threadpool(read_version)
+            except VirtcloudError:
+                yield "event: end\ndata:\n\n"
+                return
+            if newest != version:
+                version, sent_at = newest, time.monotonic()
+                yield "event: changed\ndata:\n\n"
+                await asyncio.sleep(PAUSE_S)
+            elif time.monotonic() - sent_at >= SIGN_OF_LIFE_S:
+                sent_at = time.monotonic()
+                yield ": no change\n\n"

@@ -1,0 +1,110 @@
+"""Which drawing a page shows, and with which rights.
+
+Readers of the topology see whole sites. A user sees the sites as tiles, and on the page of a cluster the elements and
+ports of this cluster only, which the API also names to its owner (placements, dry runs).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sbf_service.bootstrap import SbfService
+from sbf_service.console.drawing.scene import Scene
+from sbf_service.console.drawing.site_map import MapContents, draw_sites
+from sbf_service.console.drawing.tiles import Tile, draw_tiles
+from sbf_service.console.rendering import PREFIX
+from sbf_service.console.troubles import Level
+from sbf_service.domain.paths import find_cluster_ports, list_elements
+from sbf_service.store.cluster_queries import make_live_clusters
+from sbf_service.store.clusters import require_cluster
+from sbf_service.store.unit_of_work import Unit, read_topology
+from virtcloud.model.cluster import WANTED_STATES
+from virtcloud.model.errors import VirtcloudError
+from virtcloud.model.topology import Site, Topology
+from virtcloud.model.values import Name, PortRef
+from virtcloud.model.views import ClusterView
+
+MAX_DETAILED_SITES: Final = 4
+MAX_DETAILED_ELEMENTS: Final = 60
+MAX_PATH_SITES: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPath:
+    """The path of a cluster: its ports, and the topology in which they are."""
+
+    topology: Topology
+    ports: frozenset[PortRef]
+    transport: Name | None
+
+
+def is_small(sites: Sequence[Site]) -> bool:
+    """Return whether a drawing of these sites with all elements is legible."""
+    return len(sites) <= MAX_DETAILED_SITES and sum(len(site.elements) for site in sites) <= MAX_DETAILED_ELEMENTS
+
+
+def draw_overview(topology: Topology | None, levels: Mapping[Name, Level], tiles: Sequence[Tile]) -> Scene | None:
+    """Return the drawing of the start page: whole sites if there are few, otherwise tiles."""
+    if topology is not None and is_small(topology.sites):
+        return draw_whole_sites(topology, topology.sites, levels)
+    transports = [] if topology is None else [str(transport.name) for transport in topology.transports]
+    return draw_tiles(tiles, transports) if tiles else None
+
+
+def draw_whole_sites(topology: Topology, sites: Sequence[Site], levels: Mapping[Name, Level]) -> Scene:
+    """Return the drawing of sites with all their elements."""
+    return draw_sites(MapContents(topology, tuple(sites), levels, frozenset(), make_path))
+
+
+def draw_cluster(path: ClusterPath, levels: Mapping[Name, Level], *, whole: bool) -> Scene | None:
+    """Return the drawing of a cluster's sites, on which its path is lit.
+
+    Without ``whole``, or if whole sites would be too large, the drawing has only the elements of the path. Return None
+    for a cluster with many sites; the list of its elements is more legible then.
+    """
+    names = list_elements(path.ports)
+    sites = [site for site in path.topology.sites if any(element.name in names for element in site.elements)]
+    if not sites or len(sites) > MAX_PATH_SITES:
+        return None
+    only = None if whole and is_small(sites) else names
+    paths = make_path if whole else make_site_path
+    contents = MapContents(path.topology, tuple(sites), levels, path.ports, paths, only, path.transport)
+    return draw_sites(contents)
+
+
+def find_cluster_path(service: SbfService, view: ClusterView) -> ClusterPath | None:
+    """Return the path of a running cluster. Return None if it has none in the present topology.
+
+    The caller must have the right to read the cluster.
+    """
+    if view.state not in WANTED_STATES:
+        return None
+    try:
+        with service.store.read() as unit:
+            return _compute_path(unit, view)
+    except VirtcloudError:
+        return None
+
+
+def _compute_path(unit: Unit, view: ClusterView) -> ClusterPath:
+    topology = read_topology(unit)
+    (live,) = make_live_clusters(unit, [require_cluster(unit, view.key, view.id)])
+    return ClusterPath(topology, find_cluster_ports(topology, live), live.transport)
+
+
+def make_path(kind: str, name: Name) -> str | None:
+    """Return the page of a site or an element."""
+    return f"{PREFIX}/{'sites' if kind == 'site' else 'elements'}/{name}"
+
+
+def make_site_path(kind: str, name: Name) -> str | None:
+    """Return the page of a site, for readers who may not read elements."""
+    return make_path(kind, name) if kind == "site" else None
+
+
+def list_site_transports(topology: Topology | None) -> dict[Name, tuple[str, ...]]:
+    """Return the transports of each site."""
+    sites: Iterable[Site] = () if topology is None else topology.sites
+    return {
+        site.name: tuple(dict.fromkeys(str(attachment.transport) for attachment in site.attachments)) for site in sites
+    }

@@ -1,0 +1,87 @@
+"""The actions of the console: end a cluster, extend its lease, declare a VLAN ID clean, reconcile an element.
+
+Each action calls the function of the API's route, which checks the right and writes the audit log. A form contains the
+cluster's ID, so it never concerns a later cluster with the same key.
+"""
+
+from http import HTTPStatus
+
+from fastapi import APIRouter, Request
+from fastapi.concurrency import run_in_threadpool
+from starlette.responses import RedirectResponse, Response
+
+from sbf_service.console.page import Page
+from sbf_service.console.rendering import PREFIX, render
+from sbf_service.console.sessions import CheckedForm, CurrentBrowser
+from sbf_service.domain.rights import Action
+from sbf_service.http.auth.authorization import CurrentService, authorize_cluster, describe_site
+from sbf_service.http.routes import clusters, elements, sites
+from sbf_service.http.routes.clusters import EarlierIdQuery, KeyPath
+from virtcloud.model.cluster import LeaseExtension
+from virtcloud.model.durations import parse_duration
+from virtcloud.model.values import Name, VlanId
+from virtcloud.model.views import CleanDeclaration
+
+router = APIRouter(prefix=PREFIX, route_class=Page, include_in_schema=False)
+
+
+@router.get("/clusters/{key}/delete")
+async def confirm_deletion(
+    key: KeyPath,
+    request: Request,
+    service: CurrentService,
+    browser: CurrentBrowser,
+    id: EarlierIdQuery = None,  # noqa: A002 - the word of the API
+) -> Response:
+    """Ask whether a cluster shall end."""
+    await run_in_threadpool(authorize_cluster, service.store, browser.caller, Action.END_CLUSTER, key, id)
+    view = await clusters.get_cluster(key, browser.caller, service, after=None, wait=0, id=id)
+    return await run_in_threadpool(render, request, "delete.html", {"cluster": view})
+
+
+@router.post("/clusters/{key}/delete")
+def delete_cluster(key: KeyPath, service: CurrentService, browser: CurrentBrowser, form: CheckedForm) -> Response:
+    """Start to remove a cluster."""
+    cluster_id = form.get("id") or None
+    clusters.delete_cluster(key, Response(), browser.caller, service, None, None, cluster_id)
+    return RedirectResponse(f"{PREFIX}/clusters/{key}?id={cluster_id or ''}&done=ended", HTTPStatus.SEE_OTHER)
+
+
+@router.post("/clusters/{key}/lease")
+def extend_lease(key: KeyPath, service: CurrentService, browser: CurrentBrowser, form: CheckedForm) -> Response:
+    """Extend the lease of a cluster."""
+    extension = LeaseExtension(seconds=parse_duration(form.get("duration")))
+    clusters.extend_lease(key, extension, browser.caller, service, None, None, form.get("id") or None)
+    return RedirectResponse(f"{PREFIX}/clusters/{key}?done=extended", HTTPStatus.SEE_OTHER)
+
+
+@router.get("/sites/{name}/quarantine/{vlan}/clean")
+def confirm_clean(
+    name: Name, vlan: int, request: Request, service: CurrentService, browser: CurrentBrowser
+) -> Response:
+    """Ask for the reason why a VLAN ID is clean."""
+    browser.caller.require(Action.DECLARE_CLEAN, describe_site(name))
+    view = sites.get_site(name, browser.caller, service)
+    quarantined = next((one for one in view.quarantine if one.vlan == vlan), None)
+    return render(request, "clean.html", {"site": name, "vlan": VlanId(vlan), "quarantined": quarantined})
+
+
+@router.post("/sites/{name}/quarantine/{vlan}/clean")
+def declare_clean(
+    name: Name, vlan: int, service: CurrentService, browser: CurrentBrowser, form: CheckedForm
+) -> Response:
+    """Declare a VLAN ID clean."""
+    declaration = CleanDeclaration(reason=form.get("reason"))
+    sites.declare_vlan_clean(name, VlanId(vlan), declaration, browser.caller, service)
+    return RedirectResponse(f"{PREFIX}/sites/{name}?done=clean", HTTPStatus.SEE_OTHER)
+
+
+@router.post("/elements/{name}/reconcile")
+async def reconcile_element(
+    name: Name, service: CurrentService, browser: CurrentBrowser, form: CheckedForm
+) -> Response:
+    """Read a device now, and change whatever differs from its wanted state."""
+    del form
+    found = await elements.reconcile_element(name, browser.caller, service)
+    done = "mended" if found.mended else "equal"
+    return RedirectResponse(f"{PREFIX}/elements/{name}?done={done}", HTTPStatus.SEE_OTHER)

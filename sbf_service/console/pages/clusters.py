@@ -1,0 +1,105 @@
+"""The list of clusters, and the page of a cluster."""
+
+from datetime import UTC, datetime
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Query, Request
+from fastapi.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from sbf_service.bootstrap import SbfService
+from sbf_service.console.drawing.timeline import Timeline, draw_timeline
+from sbf_service.console.maps import draw_cluster, find_cluster_path
+from sbf_service.console.page import Page
+from sbf_service.console.reading import ClusterFilter, list_clusters
+from sbf_service.console.rendering import PREFIX, render
+from sbf_service.console.sessions import Browser, CurrentBrowser
+from sbf_service.console.troubles import Level, find_cluster_troubles, find_placement_level, find_state_level
+from sbf_service.domain.rights import Action, is_allowed
+from sbf_service.http.auth.authorization import CurrentService, describe_cluster
+from sbf_service.http.routes import access, clusters, outside, vpn
+from sbf_service.http.routes.clusters import EarlierIdQuery, KeyPath
+from virtcloud.model.cluster import WANTED_STATES
+from virtcloud.model.views import ClusterView, PlacementView
+from virtcloud.model.vpn import VpnConnectionView
+
+router = APIRouter(prefix=PREFIX, route_class=Page, include_in_schema=False)
+
+MAX_EVENTS: Final = 200
+"""The newest events of a cluster that its page shows."""
+TextQuery = Annotated[str, Query(max_length=275)]
+
+
+@router.get("/clusters")
+def show_clusters(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter by its name
+    request: Request,
+    service: CurrentService,
+    browser: CurrentBrowser,
+    owner: TextQuery = "",
+    site: TextQuery = "",
+    ended: bool = False,
+    before: TextQuery = "",
+) -> Response:
+    """Show a page of the list of clusters."""
+    selected = ClusterFilter(owner.strip(), site.strip(), ended, before)
+    listed = list_clusters(service, browser.caller, selected)
+    rows = [(view, find_state_level(view.state)) for view in listed.views]
+    values = {"rows": rows, "selected": selected, "before": listed.before}
+    return render(request, "clusters.html", values)
+
+
+@router.get("/clusters/{key}")
+async def show_cluster(
+    key: KeyPath,
+    request: Request,
+    service: CurrentService,
+    browser: CurrentBrowser,
+    id: EarlierIdQuery = None,  # noqa: A002 - the word of the API
+) -> Response:
+    """Show a cluster."""
+    view = await clusters.get_cluster(key, browser.caller, service, after=None, wait=0, id=id)
+    values = await run_in_threadpool(_describe, service, browser, view)
+    values["timeline"] = await _read_timeline(service, browser, view)
+    return await run_in_threadpool(render, request, "cluster.html", values)
+
+
+def _describe(service: SbfService, browser: Browser, view: ClusterView) -> dict[str, object]:
+    """Return the values of the page of a cluster."""
+    resource, is_running = describe_cluster(view), view.state in WANTED_STATES
+    levels = {part.element: _find_level(part) for part in view.placements}
+    path = find_cluster_path(service, view)
+    whole = is_allowed(browser.principal, Action.READ_TOPOLOGY)
+    return {
+        "cluster": view,
+        "uses": outside.list_destination_uses(view.key, browser.caller, service, view.id),
+        "connections": _list_connections(service, browser, view),
+        "level": find_state_level(view.state),
+        "troubles": list(find_cluster_troubles(view, PREFIX)),
+        "scene": None if path is None else draw_cluster(path, levels, whole=whole),
+        "placements": [(part, levels[part.element]) for part in view.placements],
+        "may_end": is_running and is_allowed(browser.principal, Action.END_CLUSTER, resource),
+        "may_extend": is_running and is_allowed(browser.principal, Action.EXTEND_CLUSTER, resource),
+    }
+
+
+def _list_connections(service: SbfService, browser: Browser, view: ClusterView) -> list[VpnConnectionView]:
+    """Return the devices that are connected to a cluster, for its owner and for operators.
+
+    The right of a site administrator depends on the sites of the gateways; 'virtcloud access sessions' shows these.
+    """
+    caller = browser.caller
+    if not caller.is_unrestricted(Action.READ_VPN) and view.spec.owner != caller.principal.name:
+        return []
+    return vpn.list_vpn_connections(view.key, browser.caller, service, view.id)
+
+
+def _find_level(part: PlacementView) -> Level:
+    return find_placement_level(part.progress, reachable=part.reachable, has_trouble=part.trouble is not None)
+
+
+async def _read_timeline(service: SbfService, browser: Browser, view: ClusterView) -> Timeline | None:
+    """Return the life of a cluster, if the reader may read its part of the audit log."""
+    if not is_allowed(browser.principal, Action.READ_AUDIT, describe_cluster(view)):
+        return None
+    entries = await access.get_audit(browser.caller, service, None, view.key, None, MAX_EVENTS, 0)
+    return draw_timeline(view, entries, datetime.now(UTC))

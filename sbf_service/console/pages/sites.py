@@ -1,0 +1,46 @@
+"""The page of a site: its elements, its pool, its quarantine and its clusters."""
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from sbf_service.console.drawing.pool_strip import draw_pool
+from sbf_service.console.maps import draw_whole_sites
+from sbf_service.console.page import Page
+from sbf_service.console.reading import ClusterFilter, find_topology, list_clusters, read_elements
+from sbf_service.console.rendering import PREFIX, render
+from sbf_service.console.sessions import CurrentBrowser
+from sbf_service.console.troubles import (
+    find_element_level,
+    find_element_troubles,
+    find_site_troubles,
+    find_state_level,
+)
+from sbf_service.domain.rights import Action, is_allowed
+from sbf_service.http.auth.authorization import CurrentService, describe_site
+from sbf_service.http.routes import sites
+from virtcloud.model.values import Name
+
+router = APIRouter(prefix=PREFIX, route_class=Page, include_in_schema=False)
+
+
+@router.get("/sites/{name}")
+def show_site(name: Name, request: Request, service: CurrentService, browser: CurrentBrowser) -> Response:
+    """Show a site."""
+    view = sites.get_site(name, browser.caller, service)
+    here = [element for element in read_elements(service, browser.caller) if element.site == name]
+    troubles = [trouble for element in here for trouble in find_element_troubles(element, PREFIX)]
+    levels = {element.name: find_element_level(element) for element in here}
+    clusters = list_clusters(service, browser.caller, ClusterFilter(site=name)).views
+    topology = find_topology(service, browser.caller)
+    values = {
+        "site": view,
+        "scene": None if topology is None else draw_whole_sites(topology, [topology.site(name)], levels),
+        "strip": draw_pool(
+            view, {int(cluster.vlans[name]): cluster.key for cluster in clusters if name in cluster.vlans}
+        ),
+        "may_declare": is_allowed(browser.principal, Action.DECLARE_CLEAN, describe_site(name)),
+        "elements": [(element, levels[element.name]) for element in here],
+        "troubles": [*troubles, *find_site_troubles(view, PREFIX)],
+        "clusters": [(cluster, find_state_level(cluster.state)) for cluster in clusters],
+    }
+    return render(request, "site.html", values)

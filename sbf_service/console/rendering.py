@@ -1,0 +1,144 @@
+"""Rendering of pages: Jinja2 templates, their filters, and the headers of every answer.
+
+Jinja2 escapes all values, because keys of clusters, messages of devices and reasons are texts of others. The Content
+Security Policy also forbids scripts and styles within pages, and everything from other hosts.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from hashlib import sha256
+from http import HTTPStatus
+from pathlib import Path
+from typing import Final
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
+
+from virtcloud.model.durations import format_duration
+from virtcloud.model.errors import printable
+from virtcloud.model.values import format_utc
+
+PREFIX: Final = "/console"
+FOLDER: Final = Path(__file__).parent
+STATIC_FOLDER: Final = FOLDER / "static"
+STATIC_PREFIX: Final = f"{PREFIX}/static"
+HTMX: Final = "htmx-2.0.11.min.js"
+"""The vendored library (decision 76)."""
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS: Final = {
+    "content-security-policy": POLICY,
+    "cache-control": "no-store",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+}
+THEMES: Final = ("auto", "light", "dark")
+THEME_COOKIE: Final = "virtcloud_theme"
+
+
+DONE: Final = {
+    "ended": "SBF removes the cluster now.",
+    "extended": "The lease was extended.",
+    "clean": "The VLAN ID was declared clean. The audit log has your name and the reason.",
+    "mended": "SBF read the device, and changed what differed from its wanted state. The audit log has the changes.",
+    "equal": "SBF read the device. It has its wanted state.",
+}
+"""What an action has done, by the word in the address of the page that follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Visitor:
+    """What every page needs to know about the reader: the name, the role, and the token of the reader's forms."""
+
+    name: str
+    role: str
+    sites: tuple[str, ...]
+    form_token: str
+    reads_elements: bool
+
+
+def render(request: Request, template: str, values: Mapping[str, object], status: int = HTTPStatus.OK) -> HTMLResponse:
+    """Return a page. The visitor is in the state of the request after the session was authenticated."""
+    context = {
+        "visitor": getattr(request.state, "visitor", None),
+        "theme": chosen_theme(request),
+        "done": DONE.get(request.query_params.get("done", "")),
+        "path": request.url.path,
+        "here": f"{request.url.path}?{request.url.query}" if request.url.query else request.url.path,
+    }
+    text = make_environment().get_template(template).render({**context, **values})
+    return HTMLResponse(text, status, HEADERS)
+
+
+def chosen_theme(request: Request) -> str:
+    """Return the theme that the reader chose: ``auto`` follows the browser."""
+    theme = request.cookies.get(THEME_COOKIE, "auto")
+    return theme if theme in THEMES else "auto"
+
+
+@cache
+def make_environment() -> Environment:
+    """Return the templates with their filters."""
+    environment = Environment(
+        loader=FileSystemLoader(FOLDER / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "moment": show_moment,
+        "ago": describe_age,
+        "shown": printable,
+        "count": count,
+        "size": show_size,
+    }
+    environment.globals |= {"asset": asset_path, "prefix": PREFIX, "htmx": HTMX}
+    return environment
+
+
+def asset_path(name: str) -> str:
+    """Return the path of a static file. The path changes with the file, so browsers may store the file."""
+    return f"{STATIC_PREFIX}/{name}?v={_digest(name)}"
+
+
+@cache
+def _digest(name: str) -> str:
+    return sha256((STATIC_FOLDER / name).read_bytes()).hexdigest()[:12]
+
+
+def show_moment(moment: datetime | None, missing: str = "never") -> Markup | str:
+    """Return a time as an element of HTML, or ``missing``."""
+    if moment is None:
+        return missing
+    return Markup('<time datetime="{}">{}</time>').format(moment.isoformat(), format_utc(moment))
+
+
+def describe_age(moment: datetime | None, now: datetime | None = None) -> str:
+    """Return how long ago a time was, or how long until it: ``3m ago``, ``in 2h``."""
+    if moment is None:
+        return "never"
+    seconds = ((now or datetime.now(UTC)) - moment).total_seconds()
+    return f"{format_duration(seconds, 1)} ago" if seconds >= 0 else f"in {format_duration(-seconds, 1)}"
+
+
+def count(number: int, noun: str, plural: str | None = None) -> str:
+    """Return a number with its noun: ``1 host``, ``2 hosts``."""
+    return f"{number} {noun if number == 1 else plural or noun + 's'}"
+
+
+def show_size(number: int) -> str:
+    """Return a number of bytes with a unit: ``1.5 MB``."""
+    size, units = float(number), ["B", "kB", "MB", "GB", "TB", "PB", "EB"]
+    while size >= 1000 and len(units) > 1:  # noqa: PLR2004 - SI prefixes
+        size, units = size / 1000, units[1:]
+    return f"{number} B" if units[0] == "B" else f"{size:.1f} {units[0]}"

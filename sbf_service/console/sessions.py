@@ -1,0 +1,175 @@
+"""Sessions of browsers: the cookie, the authentication of each request, and the check of each form.
+
+The cookie is HttpOnly and SameSite=Strict, and Secure under TLS. Requests over TLS use the prefix ``__Host-``, so no
+other host of the domain can set the cookie (RFC 6265bis, 4.1.3).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Annotated, Final
+from urllib.parse import parse_qs, urlsplit
+
+from fastapi import Depends, Request
+from fastapi.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from sbf_service.bootstrap import SbfService
+from sbf_service.console.page import LOGIN
+from sbf_service.console.rendering import Visitor
+from sbf_service.domain.authentication import Principal
+from sbf_service.domain.console_sessions import SessionSecret
+from sbf_service.domain.rights import Action, is_allowed
+from sbf_service.http.auth.authentication import client_address
+from sbf_service.http.auth.authorization import Caller, CurrentService, RateLimiter
+from sbf_service.http.problems import BodyTooLong
+from sbf_service.store.console_sessions import NO_SESSION, ConsoleSession, authenticate_session
+from virtcloud.model.errors import BadInput, Forbidden, Unauthenticated
+
+MAX_FORM: Final = 64 << 10
+"""The longest form, in bytes."""
+FORM_TOKEN: Final = "form_token"  # noqa: S105 - the name of a field
+OTHER_SITE: Final = (
+    "the form came from another site, so SBF did nothing: expected a form of this console; open the console's page "
+    "yourself, and send the form from there"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Browser:
+    """The browser of a request: its user as the caller of the API's functions, and its session."""
+
+    caller: Caller
+    secret: SessionSecret
+    expires_at: datetime
+
+    @property
+    def principal(self) -> Principal:
+        """The user."""
+        return self.caller.principal
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The fields of a form."""
+
+    fields: Mapping[str, str]
+
+    def get(self, name: str) -> str:
+        """Return a field without surrounding space; "" for a missing field."""
+        return self.fields.get(name, "").strip()
+
+
+def cookie_name(request: Request) -> str:
+    """Return the name of the session's cookie."""
+    return "__Host-virtcloud_session" if is_encrypted(request) else "virtcloud_session"
+
+
+def is_encrypted(request: Request) -> bool:
+    """Return whether the browser used TLS."""
+    return request.url.scheme == "https"
+
+
+def set_session_cookie(request: Request, response: Response, secret: SessionSecret, seconds: int) -> None:
+    """Set the cookie of a new session."""
+    response.set_cookie(
+        cookie_name(request),
+        secret.text,
+        max_age=seconds,
+        path="/",
+        secure=is_encrypted(request),
+        httponly=True,
+        samesite="strict",
+    )
+
+
+def delete_session_cookie(request: Request, response: Response) -> None:
+    """Delete the cookie of a session."""
+    response.delete_cookie(
+        cookie_name(request), path="/", secure=is_encrypted(request), httponly=True, samesite="strict"
+    )
+
+
+def find_secret(request: Request) -> SessionSecret | None:
+    """Return the secret of a request's cookie, or None."""
+    return SessionSecret.parse(request.cookies.get(cookie_name(request), ""))
+
+
+def read_session(service: SbfService, secret: SessionSecret) -> ConsoleSession:
+    """Return a session. Raise Unauthenticated if it is not valid."""
+    with service.store.read() as unit:
+        return authenticate_session(unit, secret)
+
+
+def make_caller(request: Request, service: SbfService, principal: Principal) -> Caller:
+    """Return a user as the caller of the API's functions."""
+    return Caller(principal, client_address(request.scope), service.metrics, RateLimiter.of(service))
+
+
+async def _authenticate(request: Request, service: CurrentService) -> Browser:
+    """Return the browser of a request. Raise Unauthenticated for a request without a valid session."""
+    secret = find_secret(request)
+    if secret is None:
+        raise Unauthenticated(NO_SESSION)
+    session = await run_in_threadpool(partial(read_session, service, secret))
+    principal = session.principal
+    request.state.visitor = Visitor(
+        principal.name,
+        principal.role,
+        tuple(sorted(principal.sites)),
+        secret.form_token,
+        is_allowed(principal, Action.READ_ELEMENT),
+    )
+    return Browser(make_caller(request, service, principal), secret, session.expires_at)
+
+
+CurrentBrowser = Annotated[Browser, Depends(_authenticate)]
+"""Type of the parameter by which a page receives the browser, whose session is valid."""
+
+
+async def read_form(request: Request) -> Form:
+    """Read a form. Raise Forbidden for a form of another site, and BodyTooLong for a long form."""
+    check_same_origin(request)
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MAX_FORM:
+            raise BodyTooLong(MAX_FORM, "the console's limit for forms")
+    try:
+        fields = parse_qs(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=100)
+    except ValueError as error:
+        raise BadInput("the form: expected fields in UTF-8, got something else") from error
+    return Form({name: values[-1] for name, values in fields.items()})
+
+
+async def _read_checked_form(request: Request, browser: CurrentBrowser) -> Form:
+    """Read a form of this session. Raise Forbidden for a form without the session's token."""
+    form = await read_form(request)
+    if not browser.secret.matches(form.get(FORM_TOKEN)):
+        raise Forbidden(
+            "the form does not belong to your present session, so SBF did nothing: expected a form that was opened "
+            "after your login; open the page again, and send the form from there"
+        )
+    return form
+
+
+CheckedForm = Annotated[Form, Depends(_read_checked_form)]
+"""Type of the parameter by which a page receives a form of the session."""
+
+
+def check_same_origin(request: Request) -> None:
+    """Raise Forbidden for a form that another site sent (Fetch Metadata; RFC 6454 for older browsers)."""
+    site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
+    if site is not None:
+        is_own = site in {"same-origin", "none"}
+    else:
+        is_own = origin is None or urlsplit(origin).netloc == request.headers.get("host")
+    if not is_own:
+        raise Forbidden(OTHER_SITE)
+
+
+def safe_target(text: str) -> str:
+    """Return a path of the console to which a login may lead; the start page for anything else."""
+    is_own = text.startswith("/console/") and not any(part in text for part in ("//", "\\", "\r", "\n"))
+    return text if is_own and not text.startswith(LOGIN) else "/console/"

@@ -1,0 +1,65 @@
+"use strict";
+// Live pages: an event from SBF says that the page has changed, and htmx then reads the changed part. The connection of a
+// page that nobody sees is closed, because a browser opens only six connections to a server with HTTP/1.1.
+(() => {
+  const live = document.getElementById("live");
+  if (!live || !window.EventSource || !window.htmx) return;
+  const state = document.getElementById("live-state");
+  const FOCUSABLE = "a[href], button, input, select, textarea, [tabindex]";
+  let source = null;
+
+  function show(text) {
+    state.hidden = false;
+    if (state.textContent !== text) state.textContent = text;
+  }
+
+  function update() {
+    htmx.trigger(live, "changed");
+  }
+
+  function open() {
+    if (source) return;
+    source = new EventSource(live.dataset.events);
+    source.addEventListener("ready", () => show("Shows changes as they happen"));
+    source.addEventListener("changed", update);
+    source.addEventListener("end", () => location.reload());
+    source.addEventListener("error", () => {
+      show("The connection to SBF is lost; the browser tries again");
+      if (source && source.readyState === EventSource.CLOSED) {
+        close();
+        update(); // an ended session leads to the login page
+      }
+    });
+  }
+
+  function close() {
+    if (source) source.close();
+    source = null;
+  }
+
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) {
+      close();
+    } else {
+      open();
+      update();
+    }
+  });
+  window.addEventListener("pagehide", close);
+
+  // A new part of the page keeps the focus and the scroll positions of the former part.
+  let focused = -1;
+  let scrolled = [];
+  document.addEventListener("htmx:beforeSwap", () => {
+    const content = document.getElementById("live-content");
+    focused = [...content.querySelectorAll(FOCUSABLE)].indexOf(document.activeElement);
+    scrolled = [...content.querySelectorAll(".scroll")].map((part) => part.scrollLeft);
+  });
+  document.addEventListener("htmx:afterSwap", () => {
+    const content = document.getElementById("live-content");
+    content.querySelectorAll(".scroll").forEach((part, index) => { part.scrollLeft = scrolled[index] || 0; });
+    if (focused >= 0) content.querySelectorAll(FOCUSABLE)[focused]?.focus({ preventScroll: true });
+  });
+
+  if (!document.hidden) open();
+})();

@@ -1,0 +1,234 @@
+"""The troubles of elements and clusters, each with what to do. Pure.
+
+The messages are those of the API and of the command line. This module adds the action of an administrator where a
+message does not name it.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from virtcloud.model.cluster import ClusterState
+from virtcloud.model.edge import DEVICE_KINDS
+from virtcloud.model.values import Name, format_utc
+from virtcloud.model.views import ClusterView, ElementView, PlacementProgress, SiteView
+
+
+class Level(StrEnum):
+    """The state of an element or a site, from good to bad."""
+
+    OK = "ok"
+    BUSY = "busy"
+    """A change is in progress."""
+    WARNING = "warning"
+    FAILED = "failed"
+
+
+ORDER: Final = tuple(Level)
+WORDS: Final = {Level.OK: "fine", Level.BUSY: "changing", Level.WARNING: "warning", Level.FAILED: "trouble"}
+"""The word for each level. Pages never show a level by its colour alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """A trouble: the thing concerned, the message, and what to do."""
+
+    level: Level
+    subject: str
+    site: str
+    path: str
+    message: str
+    remedy: str
+
+
+RETRIES: Final = "SBF tries again by itself."
+AGENT_ACTIONS: Final = (
+    ("cannot read the wanted document", "Upgrade the agent to the version of SBF."),
+    ("did not list domains", "On the host: systemctl restart libvirtd. Guests continue to run."),
+    ("after all steps, the host still differs", "Find the program on the host that changes bridges or guests."),
+    ("ended right after its start", "The owner reads the guest's console: virtcloud guest log CLUSTER GUEST."),
+    ("table bridge virtcloud of nftables", "Rename the table, or delete it: nft delete table bridge virtcloud."),
+    ("allows no guests of clusters with open filters", "Choose other hosts, or allow open filters for the host."),
+    ("passes the frames of all bridges", "Turn off br_netfilter on the host (the page on installation, Docker)."),
+    ("its description is malformed", "Correct image.yaml in the named line: virtcloud image list."),
+    ("cannot record the state", "Free space in the agent's state folder."),
+)
+"""Parts of agents' messages, with the actions of the page "When something fails"."""
+
+
+def find_element_troubles(view: ElementView, prefix: str) -> Iterator[Trouble]:
+    """Yield the troubles of an element. ``prefix`` is the address of the console."""
+
+    def make(level: Level, message: str, remedy: str) -> Trouble:
+        return Trouble(level, f"{view.kind} {view.name}", view.site, f"{prefix}/elements/{view.name}", message, remedy)
+
+    is_device = view.kind in DEVICE_KINDS
+    if not view.reachable:
+        yield make(Level.FAILED, view.trouble or _describe_silence(view), _remedy_for_silence(view, is_device))
+    elif view.trouble is not None:
+        yield make(Level.FAILED, view.trouble, find_remedy(view.trouble, str(view.name), is_device=is_device))
+    elif not is_device and view.last_seen is None:
+        yield make(
+            Level.WARNING,
+            f"the agent of {view.kind} {view.name} has never called SBF",
+            f"Install the agent on {view.name}, with a token of the role agent: virtcloud token create {view.name} "
+            "--role agent.",
+        )
+    if view.unsaved_since is not None:
+        yield make(
+            Level.WARNING,
+            f"the configuration may not be saved since {format_utc(view.unsaved_since)}; a restart of the device "
+            "could restore an older configuration",
+            f"{RETRIES} If this remains, save the configuration on the device, and then run: virtcloud element "
+            f"reconcile {view.name}.",
+        )
+    for notice in view.notices:
+        yield make(Level.WARNING, notice, "Correct the destination in the topology, or the name server of the gateway.")
+
+
+def _describe_silence(view: ElementView) -> str:
+    if view.last_seen is None:
+        return f"{view.kind} {view.name} has never answered"
+    return f"{view.kind} {view.name} does not answer since {format_utc(view.last_seen)}"
+
+
+def _remedy_for_silence(view: ElementView, is_device: bool) -> str:
+    if is_device:
+        return (
+            "Check the device, its management address in the topology, and the network between SBF and the device. "
+            f"{RETRIES} To try at once: virtcloud element reconcile {view.name}."
+        )
+    return f"Start the {view.kind} or its agent: systemctl status virtcloud-agent. {RETRIES}"
+
+
+def find_remedy(message: str, element: str, *, is_device: bool) -> str:
+    """Return what to do about an element's message."""
+    for part, action in AGENT_ACTIONS:
+        if part in message:
+            return action
+    if is_device:
+        return (
+            f"Do what the message says. To compare the device with its wanted state: virtcloud element diff {element} "
+            f"--read. {RETRIES}"
+        )
+    return f"Do what the message says. On the {element}: virtcloud doctor --host. {RETRIES}"
+
+
+def find_site_troubles(view: SiteView, prefix: str) -> Iterator[Trouble]:
+    """Yield the troubles of a site's pool."""
+    path = f"{prefix}/sites/{view.name}"
+
+    def make(level: Level, message: str, remedy: str) -> Trouble:
+        return Trouble(level, f"site {view.name}", view.name, path, message, remedy)
+
+    if not view.pool:
+        yield make(
+            Level.WARNING,
+            f"site {view.name} has no pool, so it gets no clusters",
+            f"Set the VLAN IDs for clusters: virtcloud pool set {view.name} 100-199.",
+        )
+    elif not view.free:
+        yield make(
+            Level.FAILED,
+            f"no VLAN ID of the pool of {view.name} is free, so new clusters are refused",
+            "Enlarge the pool, end clusters, or declare quarantined VLAN IDs clean.",
+        )
+    for quarantined in view.quarantine:
+        waits = ", ".join(sorted(quarantined.elements)) or "no element"
+        yield make(
+            Level.WARNING,
+            f"VLAN {quarantined.vlan} is in quarantine since {format_utc(quarantined.since)}: {waits} has not "
+            f"confirmed the removal of cluster {quarantined.cluster}",
+            "Repair the element; the quarantine then ends by itself. If the element never returns, declare the VLAN "
+            "ID clean on the page of the site.",
+        )
+    for use in view.other_use:
+        yield make(
+            Level.WARNING,
+            f"VLAN {use.vlan} of the pool is in other use on {use.element}"
+            + (f" (named {use.name})" if use.name else "")
+            + (f", ports {', '.join(use.ports)}" if use.ports else ""),
+            "Remove the VLAN from the device, or take the VLAN ID out of the pool.",
+        )
+
+
+def find_cluster_troubles(view: ClusterView, prefix: str) -> Iterator[Trouble]:
+    """Yield the troubles of a cluster: its elements that have an error, and its own state."""
+    for placement in view.placements:
+        if placement.trouble is not None or not placement.reachable:
+            is_device = placement.kind in DEVICE_KINDS
+            message = placement.trouble or f"{placement.kind} {placement.element} does not answer"
+            remedy = (
+                find_remedy(message, placement.element, is_device=is_device)
+                if placement.reachable
+                else f"An administrator of {placement.site} repairs {placement.element}. {RETRIES}"
+            )
+            yield Trouble(
+                Level.FAILED,
+                f"{placement.kind} {placement.element}",
+                placement.site,
+                f"{prefix}/elements/{placement.element}",
+                message,
+                remedy,
+            )
+    if view.state is ClusterState.FAILED:
+        yield Trouble(
+            Level.FAILED,
+            f"cluster {view.key}",
+            "",
+            "",
+            view.reason or "the cluster failed",
+            "Remove the cause, and create the cluster again. SBF has removed the cluster everywhere.",
+        )
+    if view.quarantined:
+        yield Trouble(
+            Level.WARNING,
+            f"cluster {view.key}",
+            "",
+            "",
+            "the VLAN IDs of the cluster are in quarantine, because an element has not confirmed the removal",
+            "Nothing, if the element returns. Otherwise an administrator of the site declares the VLAN ID clean.",
+        )
+
+
+def find_element_level(view: ElementView) -> Level:
+    """Return the state of an element."""
+    troubles = list(find_element_troubles(view, ""))
+    if troubles:
+        return find_worst(trouble.level for trouble in troubles)
+    return Level.OK if view.confirmed_revision >= view.wanted_revision else Level.BUSY
+
+
+def find_placement_level(progress: PlacementProgress, *, reachable: bool, has_trouble: bool) -> Level:
+    """Return the state of a cluster's part on an element."""
+    if has_trouble or not reachable:
+        return Level.FAILED
+    return Level.BUSY if progress in {PlacementProgress.ADDING, PlacementProgress.REMOVING} else Level.OK
+
+
+def find_worst(levels: Iterable[Level]) -> Level:
+    """Return the worst of these levels; ``ok`` if there is none."""
+    return max(levels, key=ORDER.index, default=Level.OK)
+
+
+STATE_LEVELS: Final = {
+    ClusterState.ACTIVE: Level.OK,
+    ClusterState.RELEASED: Level.OK,
+    ClusterState.DEGRADED: Level.FAILED,
+    ClusterState.FAILING: Level.FAILED,
+    ClusterState.FAILED: Level.FAILED,
+}
+"""The level of each state of a cluster. All other states are changes in progress."""
+
+
+def find_state_level(state: ClusterState) -> Level:
+    """Return the level of a cluster's state."""
+    return STATE_LEVELS.get(state, Level.BUSY)
+
+
+def sites_of(principal_sites: Iterable[Name], troubles: Iterable[Trouble]) -> list[Trouble]:
+    """Return the troubles at these sites, or all troubles if there are no sites, the worst first."""
+    sites = set(principal_sites)
+    found = [trouble for trouble in troubles if not sites or trouble.site in sites]
+    return sorted(found, key=lambda trouble: (-ORDER.index(trouble.level), trouble.site, trouble.subject))

@@ -1,0 +1,274 @@
+"""Proposals for a site whose switches were read: the VLAN IDs in use, a pool, and a draft of the topology. Pure."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+from sbf_service.domain.cabling import CanonicalPort, Neighbour, NeighbourObservation, TopologyNames, is_mac
+from sbf_service.domain.ownership import find_stated_vlans, is_default_name
+from virtcloud.model.element import Host, Switch
+from virtcloud.model.port_use import PortUse, is_in_other_use
+from virtcloud.model.site import SitePart
+from virtcloud.model.site_survey import SiteSurvey, SurveyedNeighbour, SurveyedSwitch, SurveyedVlan
+from virtcloud.model.topology import Link, Site, Topology
+from virtcloud.model.values import Name, PortName, PortRef, VlanId
+from virtcloud.model.vlans import VlanSet
+
+USABLE = VlanSet(range(2, 4095))
+LEGACY = VlanSet(range(1002, 1006))
+"""VLAN IDs of Token Ring and FDDI, which switches of Cisco reserve."""
+FIRST_PROPOSED = 100
+UNUSED_MODES = frozenset({"", "access"})
+PLACEHOLDER = PortName("unknown")
+"""The port of a switch whose ports are unknown, in the provisional topology only."""
+
+
+@dataclass(frozen=True, slots=True)
+class PortSurvey:
+    """A port: its use, its VLANs tagged and untagged, and whether it is a member of an aggregate."""
+
+    use: PortUse
+    vlans: VlanSet
+    is_member: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchSurvey:
+    """A switch and what was read from it. ``is_read`` is False if its VLANs and ports could not be read."""
+
+    switch: Switch
+    ports: Mapping[str, PortSurvey] = field(default_factory=dict)
+    vlans: VlanSet = field(default_factory=VlanSet)
+    names: Mapping[int, str] = field(default_factory=dict)
+    reserved: VlanSet = field(default_factory=VlanSet)
+    neighbours: tuple[Neighbour, ...] = ()
+    listed_ports: tuple[PortName, ...] = ()
+    """The ports that the administrator listed."""
+    is_read: bool = True
+    fault: str | None = None
+    sent: tuple[str, ...] = ()
+
+
+def describe_site(
+    site: Name, surveys: Sequence[SwitchSurvey], hosts: Sequence[str], canonical: CanonicalPort, pool_size: int
+) -> SiteSurvey:
+    """Return everything that is known about a site. ``hosts`` are patterns of the hosts' names, such as ``node*``."""
+    vlans = tuple(_list_vlans(surveys))
+    used = VlanSet(vlan.vlan for vlan in vlans)
+    reserved = VlanSet(vlan for survey in surveys for vlan in survey.reserved)
+    free = USABLE - used - reserved - LEGACY
+    pool = propose_pool(free, pool_size)
+    draft = _Draft(site, surveys, hosts, canonical)
+    part = draft.part()
+    return SiteSurvey(
+        site=site,
+        switches=tuple(_describe_switch(survey) for survey in surveys),
+        vlans=vlans,
+        reserved=reserved,
+        free=free,
+        pool=pool,
+        draft=part,
+        others=tuple(draft.others()),
+        notes=(*_pool_notes(surveys, pool, pool_size), *draft.notes(part), *_use_notes(surveys, part, pool, canonical)),
+    )
+
+
+def propose_pool(free: VlanSet, size: int) -> VlanSet:
+    """Return the first ``size`` consecutive free VLAN IDs from 100 on; otherwise the longest free range."""
+    ranges = [range(max(first, FIRST_PROPOSED), last + 1) for first, last in free.ranges()]
+    for found in ranges:
+        if len(found) >= size:
+            return VlanSet(found[:size])
+    longest = max((range(first, last + 1) for first, last in free.ranges()), key=len, default=range(0))
+    return VlanSet(longest[:size])
+
+
+def _describe_switch(survey: SwitchSurvey) -> SurveyedSwitch:
+    return SurveyedSwitch(
+        name=survey.switch.name,
+        platform=survey.switch.platform,
+        address=survey.switch.address or "",
+        fault=survey.fault,
+        is_read=survey.is_read,
+        open_trunks=tuple(name for name, port in survey.ports.items() if port.use.every and not port.is_member),
+        sent=survey.sent,
+    )
+
+
+def _list_vlans(surveys: Sequence[SwitchSurvey]) -> Iterator[SurveyedVlan]:
+    """Yield each VLAN ID that exists on a switch or is listed on a port, with its names and ports."""
+    names: dict[VlanId, dict[Name, str]] = {}
+    ports: dict[VlanId, dict[Name, list[str]]] = {}
+    for survey in surveys:
+        switch = survey.switch.name
+        for vlan in survey.vlans:
+            name = survey.names.get(vlan, "")
+            names.setdefault(vlan, {}).update({switch: replace_unprintable(name)} if name else {})
+        for port, found in survey.ports.items():
+            for vlan in () if found.is_member else found.vlans:
+                ports.setdefault(vlan, {}).setdefault(switch, []).append(port)
+    for vlan in VlanSet([*names, *ports]):
+        on_ports = {switch: tuple(listed) for switch, listed in ports.get(vlan, {}).items()}
+        yield SurveyedVlan(vlan=vlan, names=names.get(vlan, {}), ports=on_ports)
+
+
+def replace_unprintable(name: str) -> str:
+    """Return a name without characters that could change the display of other text, such as U+202E."""
+    return "".join(character if character.isprintable() else "\ufffd" for character in name)
+
+
+def list_port_vlans(tagged: VlanSet, untagged: VlanSet, access: VlanId | None, *, is_open: bool) -> VlanSet:
+    """Return the VLAN IDs that a port states. A list of every VLAN does not show which VLANs are in use."""
+    stated = VlanSet() if is_open else find_stated_vlans(tagged, VlanSet(range(1, 4095)))
+    return stated | untagged | ([] if access is None else [access])
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """The draft of a site from its switches and their LLDP neighbours."""
+
+    site: Name
+    surveys: Sequence[SwitchSurvey]
+    hosts: Sequence[str]
+    canonical: CanonicalPort
+
+    def part(self) -> SitePart:
+        """Return the switches with the ports of their cables, the hosts, and the links."""
+        cables = list(self._cables())
+        links = tuple(Link(a=a, b=b) for a, b in cables)
+        ends = {end for cable in cables for end in cable}
+        switches = tuple(
+            survey.switch.model_copy(update={"ports": ports})
+            for survey in self.surveys
+            if (ports := self._ports_of(survey, ends))
+        )
+        names = {survey.switch.name for survey in self.surveys}
+        found = sorted(end for end in ends if end.element not in names)
+        hosts: dict[Name, list[PortName]] = {}
+        for end in found:
+            hosts.setdefault(end.element, []).append(end.port)
+        host_documents = tuple(Host(name=name, ports=tuple(ports)) for name, ports in hosts.items())
+        return SitePart(site=Site(name=self.site, switches=switches, hosts=host_documents), links=links)
+
+    @staticmethod
+    def _ports_of(survey: SwitchSurvey, ends: set[PortRef]) -> tuple[PortName, ...]:
+        linked = [end.port for end in sorted(ends) if end.element == survey.switch.name]
+        return tuple(dict.fromkeys([*survey.listed_ports, *linked]))
+
+    def observations(self) -> list[NeighbourObservation]:
+        """Return every neighbour with its switch and port among the switches of the survey."""
+        switches = [survey.switch.model_copy(update={"ports": self._known_ports(survey)}) for survey in self.surveys]
+        provisional = Topology(name=Name("survey"), sites=(Site(name=self.site, switches=tuple(switches)),))
+        observed = {survey.switch.name: survey.neighbours for survey in self.surveys}
+        return list(TopologyNames(provisional, self.canonical).observations(observed))
+
+    def _known_ports(self, survey: SwitchSurvey) -> tuple[PortName, ...]:
+        """Return a switch's ports: those that were read, or else those that other switches see by LLDP."""
+        name = survey.switch.name
+        seen = (
+            self.canonical(name, neighbour.port)
+            for other in self.surveys
+            for neighbour in other.neighbours
+            if neighbour.short_name == name and neighbour.names_its_port
+        )
+        texts = dict.fromkeys([*survey.ports, *survey.listed_ports, *([] if survey.is_read else seen)])
+        return tuple(PortName(text) for text in texts if PortName.matches(text)) or (PLACEHOLDER,)
+
+    def _cables(self) -> Iterator[tuple[PortRef, PortRef]]:
+        """Yield each cable once. A port with several neighbours, or in an aggregate, is in no cable."""
+        pairs = {tuple(sorted(pair)) for seen in self.observations() if (pair := self._pair(seen))}
+        uses = Counter(end for pair in pairs for end in pair)
+        yield from sorted((a, b) for a, b in pairs if uses[a] == uses[b] == 1)
+
+    def _pair(self, seen: NeighbourObservation) -> tuple[PortRef, PortRef] | None:
+        if not seen.in_topology or self._is_member(PortRef(seen.port)):
+            return None
+        peer = seen.peer if seen.element else self._find_host_port(seen.neighbour)
+        return None if peer is None or self._is_member(peer) else (PortRef(seen.port), peer)
+
+    def _find_host_port(self, neighbour: Neighbour) -> PortRef | None:
+        """Return the port of a neighbour whose name matches a pattern of hosts."""
+        name, words = neighbour.short_name, neighbour.port_description.split()
+        port = neighbour.port if neighbour.names_its_port else next(iter(words), "")
+        is_host = Name.matches(name) and any(fnmatchcase(name, pattern) for pattern in self.hosts)
+        return PortRef(f"{name}:{port}") if is_host and PortName.matches(port) and not is_mac(port) else None
+
+    def _is_member(self, end: PortRef) -> bool:
+        ports = next((survey.ports for survey in self.surveys if survey.switch.name == end.element), {})
+        found = ports.get(end.port) or ports.get(self.canonical(end.element, end.port))
+        return found is not None and found.is_member
+
+    def others(self) -> Iterator[SurveyedNeighbour]:
+        """Yield the neighbours that are in no link of the draft."""
+        linked = {end for cable in self._cables() for end in cable}
+        for seen in self.observations():
+            switch, _, port = seen.port.partition(":")
+            if seen.port not in linked:
+                neighbour = seen.neighbour
+                name = neighbour.name or f"chassis {neighbour.chassis}"
+                yield SurveyedNeighbour(switch=Name(switch), port=port, name=name, neighbour_port=neighbour.port)
+
+    def notes(self, part: SitePart) -> Iterator[str]:
+        """Yield what the administrator must complete in the draft."""
+        drafted = {switch.name for switch in part.site.switches}
+        for survey in self.surveys:
+            name = survey.switch.name
+            if name not in drafted:
+                yield (
+                    f"switch {name} is not in the draft, because LLDP shows no cable of it: enable LLDP on the switch "
+                    "and its neighbours, or list its ports (ports: […]) in the file"
+                )
+            elif survey.is_read and not survey.neighbours and survey.fault is None:
+                yield f"switch {name} has no LLDP neighbours: add its links to the draft"
+        members = sorted({seen.port for seen in self.observations() if self._is_member_text(seen)})
+        if members:
+            yield (
+                f"members of link aggregates: {', '.join(members)}: add the aggregates to the draft, with "
+                "their members (aggregates) and one link for each aggregate"
+            )
+        uses = Counter(seen.port for seen in self.observations())
+        for port in (port for port, times in uses.items() if times > 1):
+            yield f"port {port} has {uses[port]} LLDP neighbours: add the link to the draft yourself"
+        if not part.site.hosts:
+            yield "no host is in the draft: add hosts with their links, or name them by a pattern (hosts: [node*])"
+        yield "add the site's attachments to transports to the draft; operators know the transports"
+
+    def _is_member_text(self, seen: NeighbourObservation) -> bool:
+        return seen.in_topology and self._is_member(PortRef(seen.port))
+
+
+def _pool_notes(surveys: Sequence[SwitchSurvey], pool: VlanSet, size: int) -> Iterator[str]:
+    if len(pool) < size:
+        yield f"the proposed pool has {len(pool)} VLAN IDs instead of {size}: no longer range is free"
+    if unread := [survey.switch.name for survey in surveys if not survey.is_read]:
+        yield f"the VLANs of {', '.join(unread)} are unknown: VLAN IDs of the proposed pool may be in use there"
+    for vlan, names in _find_different_names(surveys):
+        yield f"VLAN {vlan} has different names: {', '.join(names)}: is it the same network on all switches?"
+
+
+def _find_different_names(surveys: Sequence[SwitchSurvey]) -> Iterator[tuple[int, list[str]]]:
+    by_vlan: dict[int, dict[str, str]] = {}
+    for survey in surveys:
+        for vlan, name in survey.names.items():
+            if name and not is_default_name(vlan, name) and vlan > 1:
+                by_vlan.setdefault(vlan, {}).setdefault(name, survey.switch.name)
+    for vlan, names in sorted(by_vlan.items()):
+        if len(names) > 1:
+            yield vlan, [f"{replace_unprintable(name)!r} on {switch}" for name, switch in names.items()]
+
+
+def _use_notes(
+    surveys: Sequence[SwitchSurvey], part: SitePart, pool: VlanSet, canonical: CanonicalPort
+) -> Iterator[str]:
+    """Yield the ports of the draft that are in other use, which administrators must adopt before SBF changes them."""
+    drafted = {switch.name: switch.ports for switch in part.site.switches}
+    for survey in surveys:
+        name = survey.switch.name
+        for port in drafted.get(name, ()):
+            found = survey.ports.get(port) or survey.ports.get(canonical(name, port))
+            if found is not None and is_in_other_use(found.use, pool, UNUSED_MODES):
+                yield (
+                    f"port {name}:{port} is {found.use}: SBF changes it only after its adoption "
+                    f"(virtcloud element adopt {name} {port})"
+                )

@@ -1,0 +1,42 @@
+"""Counts of the clusters that a caller may read, by state and by site."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import ColumnElement, distinct, func, select
+
+from sbf_service.store.cluster_queries import NOT_ENDED
+from sbf_service.store.tables import ClusterRow, ElementRow, PlacementRow
+from sbf_service.store.unit_of_work import Unit
+from virtcloud.model.cluster import ClusterState
+from virtcloud.model.values import Name
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterCounts:
+    """The numbers of clusters that have not ended, by state, and by the sites of their elements."""
+
+    states: Mapping[ClusterState, int]
+    sites: Mapping[Name, int]
+
+    @property
+    def total(self) -> int:
+        """The number of all these clusters."""
+        return sum(self.states.values())
+
+
+def count_clusters(unit: Unit, owner: str | None, within: Sequence[ColumnElement[bool]] = ()) -> ClusterCounts:
+    """Count the clusters that have not ended: of ``owner``, or of all owners, that meet the conditions ``within``."""
+    conditions = [NOT_ENDED, *within, *([] if owner is None else [ClusterRow.owner == owner])]
+    states = select(ClusterRow.state, func.count()).where(*conditions).group_by(ClusterRow.state)
+    sites = (
+        select(ElementRow.site, func.count(distinct(PlacementRow.cluster_id)))
+        .join(PlacementRow, PlacementRow.element == ElementRow.name)
+        .join(ClusterRow, ClusterRow.id == PlacementRow.cluster_id)
+        .where(*conditions)
+        .group_by(ElementRow.site)
+    )
+    return ClusterCounts(
+        {ClusterState(state): number for state, number in unit.session.execute(states)},
+        {Name(site): number for site, number in unit.session.execute(sites)},
+    )

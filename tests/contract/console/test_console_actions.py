@@ -1,0 +1,119 @@
+"""Tests of the console's actions: rights, confirmations, and the audit log."""
+
+import pytest
+from sbf_fakes.console_browser import logged_in, text_of
+from sbf_fakes.world import World, spec
+
+from virtcloud.model.access import Role
+from virtcloud.model.cluster import ClusterState
+
+
+@pytest.fixture
+def installed(world: World) -> World:
+    """Alice has the active cluster ``hers`` on brno-h1 and praha-h1."""
+    world.put("hers", spec("brno-h1", "praha-h1", owner="alice"))
+    world.settle()
+    return world
+
+
+@pytest.fixture
+def quarantined(installed: World) -> World:
+    """The VLAN ID of the ended cluster is in quarantine, because brno-h1 does not answer."""
+    installed.dead_hosts.add("brno-h1")
+    installed.delete("hers")
+    installed.settle()
+    installed.clock.advance(61)
+    installed.settle()
+    assert installed.site("brno").quarantined
+    return installed
+
+
+def test_an_owner_ends_a_cluster_after_a_confirmation(installed: World) -> None:
+    browser, id_ = logged_in(installed, Role.USER, "alice"), installed.view("hers").id
+    question = browser.get(f"/console/clusters/hers/delete?id={id_}")
+    assert "End cluster hers?" in text_of(question)
+    assert installed.view("hers").state is ClusterState.ACTIVE
+    answer = browser.post("/console/clusters/hers/delete", id=id_)
+    assert (answer.status_code, installed.view("hers").state) == (303, ClusterState.DRAINING)
+    assert "SBF removes the cluster now." in text_of(browser.get(answer.headers["location"]))
+
+
+@pytest.mark.parametrize("path", ["/console/clusters/hers/delete", "/console/clusters/hers/lease"])
+def test_others_cannot_change_a_cluster(installed: World, path: str) -> None:
+    answer = logged_in(installed, Role.USER, "bob").post(path, duration="20h")
+    assert (answer.status_code, "cluster hers is not known" in text_of(answer)) == (404, True)
+    assert installed.view("hers").state is ClusterState.ACTIVE
+
+
+@pytest.mark.parametrize("path", ["delete", "lease"])
+def test_an_action_needs_the_token_of_the_session(installed: World, path: str) -> None:
+    browser = logged_in(installed, Role.USER, "alice")
+    before = installed.view("hers")
+    answer = browser.request("POST", f"/console/clusters/hers/{path}", {"duration": "20h"})
+    assert (answer.status_code, installed.view("hers")) == (403, before)
+
+
+def test_a_late_form_does_not_end_a_later_cluster(installed: World) -> None:
+    browser, former = logged_in(installed, Role.USER, "alice"), installed.view("hers").id
+    installed.delete("hers")
+    installed.settle()
+    installed.put("hers", spec("brno-h1", owner="alice"), attempt=1)
+    answer = browser.post("/console/clusters/hers/delete", id=former)
+    assert (answer.status_code, installed.view("hers").state) == (410, ClusterState.CONFIGURING)
+
+
+def test_an_owner_extends_the_lease(installed: World) -> None:
+    answer = logged_in(installed, Role.USER, "alice").post("/console/clusters/hers/lease", duration="20h")
+    assert answer.status_code == 303
+    left = installed.view("hers").lease_ends - installed.clock.now
+    assert left.total_seconds() == 20 * 3600
+    assert installed.audit("lease_extended")[-1].who == "alice"
+
+
+@pytest.mark.parametrize("duration", ["", "soon", "-4h", "999999999h"])
+def test_a_wrong_duration_is_refused_with_an_example(installed: World, duration: str) -> None:
+    before = installed.view("hers")
+    answer = logged_in(installed, Role.USER, "alice").post("/console/clusters/hers/lease", duration=duration)
+    assert (answer.status_code, installed.view("hers")) == (422, before)
+    assert "expected" in text_of(answer) or "less than" in text_of(answer)
+
+
+def test_a_site_administrator_does_not_see_the_form_for_leases(installed: World) -> None:
+    page = logged_in(installed, Role.SITE_ADMINISTRATOR, "ivo", "brno").get("/console/clusters/hers").text
+    assert ("/clusters/hers/lease" in page, "/clusters/hers/delete" in page) == (False, True)
+
+
+def test_an_administrator_declares_a_vlan_id_clean(quarantined: World) -> None:
+    browser = logged_in(quarantined, Role.SITE_ADMINISTRATOR, "ivo", "brno")
+    assert "/console/sites/brno/quarantine/100/clean" in browser.get("/console/sites/brno").text
+    assert "brno-h1 at brno may still carry VLAN 100" in text_of(
+        browser.get("/console/sites/brno/quarantine/100/clean")
+    )
+    answer = browser.post("/console/sites/brno/quarantine/100/clean", reason="brno-h1 was scrapped")
+    assert (answer.status_code, bool(quarantined.site("brno").quarantined)) == (303, False)
+    row = quarantined.audit("number_said_clean")[-1]
+    assert (row.who, row.why) == ("ivo", "VLAN 100 at brno: brno-h1 was scrapped")
+
+
+def test_a_declaration_needs_a_reason(quarantined: World) -> None:
+    answer = logged_in(quarantined).post("/console/sites/brno/quarantine/100/clean", reason=" ")
+    assert (answer.status_code, bool(quarantined.site("brno").quarantined)) == (422, True)
+
+
+def test_an_administrator_of_another_site_declares_nothing(quarantined: World) -> None:
+    browser = logged_in(quarantined, Role.SITE_ADMINISTRATOR, "petr", "praha")
+    assert "quarantine/100/clean" not in browser.get("/console/sites/brno").text
+    answer = browser.post("/console/sites/brno/quarantine/100/clean", reason="x")
+    assert (answer.status_code, bool(quarantined.site("brno").quarantined)) == (403, True)
+
+
+def test_a_quarantine_is_a_trouble_with_a_remedy(quarantined: World) -> None:
+    page = text_of(logged_in(quarantined).get("/console/troubles"))
+    assert "VLAN 100 is in quarantine" in page
+    assert "declare the VLAN ID clean on the page of the site" in page
+
+
+def test_an_operator_reconciles_a_switch(installed: World) -> None:
+    browser = logged_in(installed)
+    answer = browser.post("/console/elements/brno-sw1/reconcile")
+    assert "It has its wanted state" in text_of(browser.get(answer.headers["location"]))

@@ -1,0 +1,99 @@
+"""Tests of the streams of events: what causes an event, and what ends a stream."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+from sbf_fakes.console_browser import logged_in
+from sbf_fakes.world import World, spec
+
+from sbf_service.console.events import MAX_STREAMS, StreamCounts, stream_events
+from sbf_service.console.sessions import Browser, find_secret, make_caller, read_session
+from sbf_service.http.auth.authorization import Caller
+from sbf_service.store import clusters
+from virtcloud.model.access import Role
+from virtcloud.model.errors import TooManyRequests
+
+
+def open_browser(world: World, role: Role = Role.USER, name: str = "alice") -> Browser:
+    """Return the browser of a user with a session, as a page receives it."""
+    from starlette.requests import Request  # noqa: PLC0415
+
+    cookie = "; ".join(f"{key}={value}" for key, value in logged_in(world, role, name).cookies.items())
+    headers = [(b"cookie", cookie.encode()), (b"host", b"sbf")]
+    scope = {"type": "http", "method": "GET", "path": "/", "query_string": b"", "headers": headers, "scheme": "http"}
+    request = Request(scope | {"server": ("sbf", 80), "client": ("127.0.0.1", 1)})
+    secret = find_secret(request)
+    assert secret is not None
+    session = read_session(world.service, secret)
+    caller: Caller = make_caller(request, world.service, session.principal)
+    return Browser(caller, secret, session.expires_at)
+
+
+def follow(world: World, browser: Browser, counts: StreamCounts) -> AsyncIterator[str]:
+    """Return the stream of cluster ``hers``."""
+
+    def read_version() -> int:
+        with world.store.read() as unit:
+            return clusters.read_cluster_version(unit, "hers")
+
+    response = stream_events(world.service, browser, counts, "cluster:hers", read_version)
+    return response.body_iterator  # type: ignore[return-value]
+
+
+async def next_event(stream: AsyncIterator[str]) -> str:
+    """Return the name of the next event, without comments."""
+    while True:
+        text = await asyncio.wait_for(anext(stream), 20)
+        if "event: " in text:
+            return text.partition("event: ")[2].partition("\n")[0]
+
+
+def first_events(world: World, act: Callable[[], object]) -> list[str]:
+    """Return the first event, and the event after ``act``."""
+    world.put("hers", spec("brno-h1", owner="alice"))
+    browser = open_browser(world)
+
+    async def run() -> list[str]:
+        stream = follow(world, browser, StreamCounts())
+        found = [await next_event(stream)]
+        await asyncio.to_thread(act)
+        found.append(await next_event(stream))
+        await stream.aclose()
+        return found
+
+    return asyncio.run(run())
+
+
+def test_a_change_of_the_cluster_is_an_event(world: World) -> None:
+    assert first_events(world, lambda: world.delete("hers")) == ["ready", "changed"]
+
+
+def test_the_stream_ends_with_the_session(world: World) -> None:
+    assert first_events(world, lambda: world.clock.advance(28801)) == ["ready", "end"]
+
+
+def test_a_user_has_a_limited_number_of_streams(world: World) -> None:
+    browser, counts = open_browser(world), StreamCounts()
+    counts.counts["alice"] = MAX_STREAMS
+    with pytest.raises(TooManyRequests, match="close some of them"):
+        follow(world, browser, counts)
+
+
+def test_a_closed_stream_does_not_count(world: World) -> None:
+    world.put("hers", spec("brno-h1", owner="alice"))
+    browser, counts = open_browser(world), StreamCounts()
+
+    async def run() -> tuple[int, int]:
+        stream = follow(world, browser, counts)
+        await next_event(stream)
+        opened = counts.counts["alice"]
+        await stream.aclose()
+        return opened, counts.counts["alice"]
+
+    assert asyncio.run(run()) == (1, 0)
+
+
+def test_a_stream_of_others_is_refused(world: World) -> None:
+    world.put("hers", spec("brno-h1", owner="alice"))
+    assert logged_in(world, Role.USER, "bob").get("/console/clusters/hers/events").status_code == 404

@@ -1,0 +1,66 @@
+"""Tests that the console shows to each role what the API shows, and nothing else."""
+
+from collections.abc import Iterator
+
+import pytest
+from sbf_fakes.console_browser import ConsoleBrowser, logged_in, text_of
+from sbf_fakes.world import World, spec
+
+from virtcloud.model.access import Role
+
+
+@pytest.fixture
+def installed(world: World) -> Iterator[World]:
+    """Alice has a cluster at brno and praha, bob has one at praha. All elements work."""
+    world.put("hers", spec("brno-h1", "praha-h1", owner="alice"))
+    world.put("his", spec("praha-h2", owner="bob"))
+    world.settle()
+    return world
+
+
+def visit(world: World, role: Role, name: str, *sites: str) -> ConsoleBrowser:
+    """Return a browser of a user."""
+    return logged_in(world, role, name, *sites)
+
+
+def test_a_user_sees_own_clusters_only(installed: World) -> None:
+    page = visit(installed, Role.USER, "alice").get("/console/clusters").text
+    assert ("clusters/hers" in page, "clusters/his" in page) == (True, False)
+
+
+def test_a_site_administrator_sees_clusters_of_the_site(installed: World) -> None:
+    page = visit(installed, Role.SITE_ADMINISTRATOR, "ivo", "brno").get("/console/clusters").text
+    assert ("clusters/hers" in page, "clusters/his" in page) == (True, False)
+
+
+def test_an_operator_sees_all_clusters(installed: World) -> None:
+    page = visit(installed, Role.OPERATOR, "eva").get("/console/clusters").text
+    assert ("clusters/hers" in page, "clusters/his" in page) == (True, True)
+
+
+@pytest.mark.parametrize("key", ["his", "unknown"])
+def test_a_cluster_of_others_looks_like_an_unknown_one(installed: World, key: str) -> None:
+    answer = visit(installed, Role.USER, "alice").get(f"/console/clusters/{key}")
+    assert (answer.status_code, f"cluster {key} is not known" in text_of(answer)) == (404, True)
+
+
+@pytest.mark.parametrize("path", ["/console/elements", "/console/elements/brno-sw1"])
+def test_a_user_may_not_read_elements(installed: World, path: str) -> None:
+    answer = visit(installed, Role.USER, "alice").get(path)
+    assert answer.status_code == 403
+    assert "the action requires" in text_of(answer)
+
+
+@pytest.mark.parametrize("path", ["/console/", "/console/sites/praha", "/console/clusters", "/console/troubles"])
+def test_no_page_shows_a_user_the_clusters_of_others(installed: World, path: str) -> None:
+    page = visit(installed, Role.USER, "alice").get(path)
+    assert (page.status_code, "his" in text_of(page).split(), "bob" in page.text) == (200, False, False)
+
+
+@pytest.mark.parametrize(
+    "path", ["sites/nowhere", "elements/nothing", "clusters/nothing", "clusters/%00", "pages", "sites/-"]
+)
+def test_an_unknown_thing_is_answered_with_a_page(installed: World, path: str) -> None:
+    answer = visit(installed, Role.OPERATOR, "eva").get(f"/console/{path}")
+    assert (answer.status_code in {404, 422}, answer.headers["content-type"]) == (True, "text/html; charset=utf-8")
+    assert "Go to the overview" in answer.text

@@ -1,0 +1,89 @@
+"""The cost of a call does not grow with the installation, as docs/decisions/0078 requires.
+
+The costs are counted, not timed: SQL statements, rows fetched, instructions of SQLite's virtual machine and
+instructions of Python. The larger installation has as many clusters at each site as the small one.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from migrated import create_sqlite
+from sbf_fakes.world import share_compiled
+from sqlalchemy import event
+
+from benchmarks.scale.costs import Costs
+from benchmarks.scale.filling import fill
+from benchmarks.scale.operations import MEASURES_ITSELF, MeasuredService
+from benchmarks.scale.sizes import InstallationSize
+
+SMALL = InstallationSize(4, 4, 16, 16, 100)
+LARGE = InstallationSize(16, 8, 64, 512, 2000)
+CLAIMS = 16
+"""After this number of claims, the service knows the paths of all further claims."""
+GRANULARITY = 60
+"""The inaccuracy of SQLite's counter: it counts in steps of 20 for each statement that runs."""
+
+
+def disable_synchronous_writes(connection: object, _entry: object) -> None:
+    connection.execute("PRAGMA synchronous=OFF")
+
+
+def measure(folder: Path, size: InstallationSize) -> Mapping[str, Costs]:
+    """Return the costs of each operation, the second time that the operation runs."""
+    database = f"sqlite:///{folder}/{size.sites}.db"
+    create_sqlite(database)
+    measured = MeasuredService(database, size, counts_steps=True)
+    share_compiled(measured.store.engine)
+    event.listen(measured.store.engine, "connect", disable_synchronous_writes)
+    fill(measured.store, size)
+    for _ in range(CLAIMS):
+        measured.claim()
+    measured.settle()
+    found = dict(_measure_operations(measured))
+    measured.finish()
+    return found
+
+
+def _measure_operations(measured: MeasuredService) -> Iterator[tuple[str, Costs]]:
+    measured.counter.counts_instructions = True
+    for name, operation in measured.operations.items():
+        for _ in range(2):
+            if name in MEASURES_ITSELF:
+                operation()
+            else:
+                with measured.counter.measure():
+                    operation()
+        yield name, measured.counter.costs
+
+
+@pytest.fixture(scope="module")
+def costs(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, tuple[Costs, Costs]]:
+    """The costs of each operation in the small and in the large installation."""
+    folder = tmp_path_factory.mktemp("scale")
+    small, large = measure(folder, SMALL), measure(folder, LARGE)
+    return {name: (small[name], large[name]) for name in small}
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        "claim",
+        "dry run",
+        "poll",
+        "confirm (host)",
+        "reconcile (switch)",
+        "delete",
+        "confirm (removal)",
+        "look of the reconciler",
+        "sweep",
+        "element",
+        "cluster",
+    ],
+)
+def test_a_larger_installation_costs_no_more(costs: Mapping[str, tuple[Costs, Costs]], operation: str) -> None:
+    small, large = costs[operation]
+    assert large.statements <= small.statements
+    assert large.rows <= small.rows + 2
+    assert large.steps <= 1.2 * small.steps + GRANULARITY
+    assert large.instructions <= 1.1 * small.instructions

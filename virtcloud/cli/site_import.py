@@ -1,0 +1,133 @@
+"""``virtcloud site import``: read the switches of a site that runs, and propose its pool and its topology.
+
+The drivers run in a second process, ``python -m sbf_service.survey``, because the package virtcloud does not import
+sbf_service. SBF is not used, and only show commands are sent.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO
+
+import click
+
+from virtcloud.cli import printing
+from virtcloud.cli.differences import format_yaml
+from virtcloud.cli.element_try import run_driver_program
+from virtcloud.cli.groups import SummaryCommand
+from virtcloud.cli.options import name_of
+from virtcloud.model.errors import BadInput, ElementError, count_of
+from virtcloud.model.site_survey import SiteSurvey, SurveyedVlan, SurveyRequest
+from virtcloud.model.values import Name
+
+MODULE = "sbf_service.survey"
+SHOWN_PORTS = 6
+"""The largest number of ports of a switch that a row of the table names."""
+
+
+@click.command("import", cls=SummaryCommand)
+@click.argument("file", type=click.File(errors="surrogateescape"))
+@click.option(
+    "--settings",
+    type=click.Path(path_type=Path),
+    help="File with SBF's settings, whose credentials are used besides those in FILE.",
+)
+@click.option(
+    "--pool-size", type=click.IntRange(1, 4093), default=100, show_default=True, help="VLAN IDs of the proposed pool."
+)
+@click.option(
+    "--timeout", type=click.FloatRange(0.1, 600), default=10, help="Seconds to wait for each answer of a switch."
+)
+@click.option(
+    "--write",
+    "draft",
+    metavar="DRAFT",
+    type=click.Path(path_type=Path),
+    help="Write the draft to this new file (YAML).",
+)
+@printing.json_option
+def import_(  # noqa: PLR0913, PLR0917 - click passes each option by its name
+    file: IO[str], settings: Path | None, pool_size: int, timeout: float, draft: Path | None, as_json: bool
+) -> None:
+    """Read the switches of FILE, show which VLAN IDs are in use, and propose a pool and a draft of the topology.
+
+    The command only reads: it changes neither the switches nor SBF, and needs no SBF. FILE (YAML) contains the site's
+    name, the switches with address, platform and credential, and the credentials. The draft contains the cables that
+    the switches see by LLDP. Exit code 1 if a switch could not be read completely; the rest is shown nevertheless.
+
+    Example: virtcloud site import ostrava.yaml --write draft.yaml
+    """
+    if draft is not None and draft.exists():
+        raise BadInput(f"--write {draft}: the file exists; name another file, or remove it")
+    request = SurveyRequest(
+        text=file.read(),
+        source=name_of(file),
+        settings=None if settings is None else str(settings),
+        pool_size=pool_size,
+        timeout_s=timeout,
+    )
+    survey = SiteSurvey.model_validate_json(run_driver_program(MODULE, request, "site import"))
+    printing.print_json(survey) if as_json else print_survey(survey)
+    if draft is not None:
+        write_draft(draft, survey)
+        click.echo(f"the draft is in {draft}; check it: virtcloud topology check {draft}", err=as_json)
+    if survey.faults:
+        raise ElementError("\n".join(survey.faults))
+
+
+def print_survey(survey: SiteSurvey) -> None:
+    """Print the VLANs in use, the free VLAN IDs, the proposed pool and the draft's links, then the notes."""
+    count = sum(switch.is_read for switch in survey.switches)
+    click.echo(f"site {survey.site}: read {count} of {count_of(len(survey.switches), 'switch', 'switches')}\n")
+    rows = [(vlan.vlan, format_names(vlan.names), _format_ports(vlan)) for vlan in survey.vlans]
+    printing.print_table(("VLAN", "name", "ports"), rows, "no VLAN is in use")
+    for switch in survey.switches:
+        if switch.open_trunks:
+            click.echo(f"{switch.name}: every VLAN on {', '.join(switch.open_trunks)}")
+    click.echo(f"\nreserved by the switches: {survey.reserved or 'none'}")
+    click.echo(f"free VLAN IDs: {survey.free or 'none'}")
+    click.echo(f"proposed pool: {survey.pool or 'none'}\n")
+    links = [(link.a, link.b) for link in survey.draft.links]
+    printing.print_table(("link", ""), links, "no links were found by LLDP")
+    if survey.others:
+        click.echo()
+        others = [(f"{other.switch}:{other.port}", other.name, other.neighbour_port) for other in survey.others]
+        printing.print_table(("port", "other neighbour", "neighbour's port"), others, "")
+    click.echo()
+    for note in survey.notes:
+        click.echo(f"- {note}")
+    click.echo("\nnothing was changed")
+
+
+def format_names(names: Mapping[Name, str]) -> str:
+    """Format the names of a VLAN: one name if all switches agree, otherwise each name with its first switch."""
+    distinct: dict[str, Name] = {}
+    for switch, name in names.items():
+        distinct.setdefault(name, switch)
+    if len(distinct) < 2:  # noqa: PLR2004 - one name or none
+        return next(iter(distinct), "")
+    return ", ".join(f"{name} ({switch})" for name, switch in distinct.items())
+
+
+def _format_ports(vlan: SurveyedVlan) -> str:
+    parts = []
+    for switch, ports in vlan.ports.items():
+        more = f" and {len(ports) - SHOWN_PORTS} more" if len(ports) > SHOWN_PORTS else ""
+        parts.append(f"{switch}: {', '.join(ports[:SHOWN_PORTS])}{more}")
+    return "; ".join(parts)
+
+
+def write_draft(path: Path, survey: SiteSurvey) -> None:
+    """Write the draft to a new file, with the notes as comments. Raise BadInput if the file cannot be written."""
+    text = "\n".join([*_format_comments(survey), format_yaml(survey.draft)])
+    try:
+        with path.open("x", encoding="utf-8") as opened:
+            opened.write(text)
+    except OSError as error:
+        raise BadInput(f"--write {path}: cannot be written: {error.strerror}") from error
+
+
+def _format_comments(survey: SiteSurvey) -> Iterator[str]:
+    yield f"# Draft of site {survey.site} by 'virtcloud site import'. Proposed pool: {survey.pool or 'none'}"
+    yield f"# (virtcloud pool set {survey.site} {survey.pool})" if survey.pool else "#"
+    yield from (f"# not read: {fault}" for fault in survey.faults)
+    yield from (f"# - {note}" for note in survey.notes)

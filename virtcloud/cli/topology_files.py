@@ -1,0 +1,204 @@
+"""Topologies in files: one file, or a folder with a file for each site and ``topology.yaml`` for everything else.
+
+``topology.yaml`` contains the name, the transports and the links between sites. The file of a site contains ``site``
+and ``links`` between elements of this site, like the output of ``topology show --site``, and may have any name.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import click
+from pydantic import ValidationError
+
+from virtcloud.cli.differences import format_yaml
+from virtcloud.cli.options import name_of
+from virtcloud.model.document import Document, YamlText, fault_path, list_validation_errors, parse_yaml
+from virtcloud.model.errors import BadDocument, BadInput
+from virtcloud.model.site import SitePart, site_part_of
+from virtcloud.model.topology import Link, Topology
+from virtcloud.model.transport import Transport
+from virtcloud.model.values import Name
+
+COMMON_FILE = "topology.yaml"
+SUFFIXES = (".yaml", ".yml")
+
+
+class CommonPart(Document):
+    """What belongs to no single site: the name, the transports, the links between sites, and the version."""
+
+    name: Name
+    transports: tuple[Transport, ...] = ()
+    links: tuple[Link, ...] = ()
+    version: str | int | None = None
+
+
+class SiteFile(SitePart):
+    """A site's part of the topology in a file, and the version of SBF's part on which the file is based."""
+
+    version: str | int | None = None
+
+
+class FileOrFolder(click.File):
+    """A file to read, '-' for standard input, or a folder."""
+
+    name = "file or folder"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401 - click's signature
+        """Open a file, or return the path of a folder."""
+        if isinstance(value, str) and Path(value).is_dir():
+            return Path(value)
+        return super().convert(value, param, ctx)
+
+
+def read_input(given: IO[str] | Path) -> "YamlText | Path":
+    """Return a folder, or the parsed text of a file. Raise BadDocument if the file is no YAML."""
+    return given if isinstance(given, Path) else parse_yaml(given.read(), name_of(given))
+
+
+def is_site_file(text: YamlText) -> bool:
+    """Return whether the text is a site's part of a topology."""
+    return isinstance(text.data, Mapping) and "site" in text.data and "sites" not in text.data
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A file of a folder, its site, and its links. ``site`` is None for ``topology.yaml``."""
+
+    text: YamlText
+    links: tuple[Link, ...]
+    site: SitePart | None = None
+
+
+def read_folder(folder: Path) -> tuple[Topology, str | int | None]:
+    """Return the topology in a folder, and the version on which it is based.
+
+    Raise BadInput or BadDocument. The messages name the file and the line.
+    """
+    common, parts = _read_common(folder), list(_read_sites(folder))
+    _check_names(parts)
+    for part in parts:
+        _check_links_within(part)
+    everything = [_Part(common[0], common[1].links), *parts]
+    try:
+        topology = Topology.model_validate(
+            {
+                "name": common[1].name,
+                "transports": common[1].transports,
+                "sites": tuple(part.site.site for part in parts if part.site),
+                "links": tuple(link for part in everything for link in part.links),
+            }
+        )
+    except ValidationError as error:
+        raise BadDocument("\n".join(_locate_faults(error, everything, parts))) from error
+    return topology, common[1].version
+
+
+def _read_common(folder: Path) -> tuple[YamlText, CommonPart]:
+    file = folder / COMMON_FILE
+    if not file.exists():
+        raise BadInput(
+            f"{folder}: expected {COMMON_FILE} with the topology's name and transports, found none: begin with "
+            f"'virtcloud topology show --per-site {folder}'"
+        )
+    text = _parse_file(file)
+    return text, text.read(CommonPart)
+
+
+def _read_sites(folder: Path) -> Iterator[_Part]:
+    for file in _list_files(folder):
+        if file.name != COMMON_FILE:
+            text = _parse_file(file)
+            site = text.read(SiteFile)
+            yield _Part(text, site.links, site)
+
+
+def _list_files(folder: Path) -> list[Path]:
+    return sorted(file for file in folder.iterdir() if file.suffix in SUFFIXES and not file.name.startswith("."))
+
+
+def _parse_file(file: Path) -> YamlText:
+    try:
+        return parse_yaml(file.read_text(encoding="utf-8", errors="surrogateescape"), str(file))
+    except OSError as error:
+        raise BadInput(f"{file}: cannot be read: {error.strerror}") from error
+
+
+def _check_names(parts: list[_Part]) -> None:
+    """Raise BadInput if two files contain the same site, or elements with the same name."""
+    seen: dict[str, str] = {}
+    for part in parts:
+        if part.site is None:
+            continue
+        names = [f"site {part.site.site.name}", *(f"element {element.name}" for element in part.site.site.elements)]
+        for name in dict.fromkeys(names):
+            if name in seen:
+                raise BadInput(f"{part.text.source}: {name} is also in {seen[name]}: rename it, or remove one of both")
+            seen[name] = part.text.source
+
+
+def _check_links_within(part: _Part) -> None:
+    """Raise BadDocument for a link to another site in the file of a site."""
+    if part.site is None:
+        return
+    names = {element.name for element in part.site.site.elements}
+    for index, link in enumerate(part.links):
+        for end, outside in (("a", link.a), ("b", link.b)):
+            if outside.element not in names:
+                message = (
+                    f"expected a port of an element of site {part.site.site.name}, got {outside}; links between sites "
+                    f"are in {COMMON_FILE}"
+                )
+                raise BadDocument(part.text.locate(["links", index, end], message))
+
+
+def _locate_faults(error: ValidationError, everything: list[_Part], sites: list[_Part]) -> Iterator[str]:
+    """Yield a line for each error, with the file and the line in which it is."""
+    links = [(part, index) for part in everything for index in range(len(part.links))]
+    for detail in list_validation_errors(error):
+        path = fault_path(detail)
+        part, rest = everything[0], path
+        match path:
+            case ["sites", int() as index, *inner]:
+                part, rest = sites[index], ["site", *inner]
+            case ["links", int() as index, *inner]:
+                part, rest = links[index][0], ["links", links[index][1], *inner]
+        yield part.text.locate_error(detail, rest)
+
+
+def write_folder(folder: Path, topology: Topology, version: str | None) -> list[Path]:
+    """Write a topology to a folder, and return its files. Other YAML files in the folder raise BadInput."""
+    parts = {site.name: site_part_of(topology, site.name) for site in topology.sites}
+    within = {link for part in parts.values() for link in part.links}
+    common = CommonPart(
+        name=topology.name,
+        transports=topology.transports,
+        links=tuple(link for link in topology.links if link not in within),
+        version=None if version is None else int(version),
+    )
+    texts = {f"{name}.yaml": format_yaml(part) for name, part in parts.items()}
+    if COMMON_FILE in texts:
+        raise BadInput(f"site topology: its file would have the name of {COMMON_FILE}: rename the site")
+    texts[COMMON_FILE] = format_yaml(common)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for file in _list_files(folder):
+            if file.name not in texts:
+                raise BadInput(f"{file}: expected no file of another site in {folder}: remove the file first")
+        for name, text in texts.items():
+            (folder / name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"{folder}: cannot be written: {error.strerror}") from error
+    return [folder / name for name in texts]
+
+
+def add_site(topology: Topology | None, part: SitePart) -> Topology:
+    """Return the topology with a new site. ``topology`` is None if SBF has none. Raise BadInput for a known site."""
+    name = part.site.name
+    if topology is None:
+        return Topology(name=name, sites=(part.site,), links=part.links)
+    if any(site.name == name for site in topology.sites):
+        raise BadInput(f"site {name} is in the topology already: change it with --site {name}")
+    fields = {"name": topology.name, "transports": topology.transports, "sites": (*topology.sites, part.site)}
+    return Topology.model_validate({**fields, "links": (*topology.links, *part.links)})
