@@ -1,9 +1,6 @@
 """A real SBF with a database without rows and a separate AF_UNIX socket."""
 
-import os
 import shutil
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from sbf_process import SbfProcess
 
 
 @contextmanager
@@ -25,8 +23,7 @@ def running_sbf() -> Iterator[str]:
     create_sqlite(f"sqlite:///{folder}/sbf.db")
     config.write_text("\n".join([*lines, "[timing]", "drain_deadline = 0.5", ""]))
     with (folder / "log").open("w") as log:
-        argv = [sys.executable, "-m", "sbf_service", "serve", "--config", str(config)]
-        process = subprocess.Popen(argv, stdout=log, stderr=log, env=os.environ)  # noqa: S603
+        process = SbfProcess("serve", "--config", str(config), stdout=log, stderr=log)
     try:
         _await(lambda: socket.is_socket() or process.poll() is not None)
         assert process.poll() is None, (folder / "log").read_text()

@@ -1,8 +1,6 @@
 """A real SBF with TLS, one site with an unreachable switch, and the server hook."""
 
 import json
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -12,6 +10,7 @@ from pathlib import Path
 from socket import create_server
 
 from migrated import create_sqlite
+from sbf_process import SbfProcess, run_sbf
 from tls import Authority
 
 from batch_fakes.server_hook import ServerHook
@@ -20,7 +19,6 @@ from virtcloud.model.topology import Topology
 from virtcloud.model.views import ClusterView, Pool
 from virtcloud.model.vlans import VlanSet
 
-SBF = (sys.executable, "-m", "sbf_service")
 SWITCH = {"name": "brno-sw", "ports": ["p1", "p2"], "platform": "linux_bridge", "address": "127.0.0.1:1"}
 TOPOLOGY = Topology.model_validate(
     {
@@ -66,12 +64,12 @@ def run_single_site() -> Iterator[SingleSite]:
         config = folder / "sbf.toml"
         config.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in settings.items()))
         with (folder / "log").open("w") as log:
-            process = subprocess.Popen([*SBF, "serve", "--config", str(config)], stderr=log)  # noqa: S603 - our own
+            process = SbfProcess("serve", "--config", str(config), stderr=log)
         try:
             until(lambda: "listening" in (folder / "log").read_text())
-            command = [*SBF, "token", "create", "pbs", "--role", "scheduler", "--config", str(config)]
-            token = subprocess.run(command, check=True, capture_output=True, text=True).stdout  # noqa: S603 - our own
-            (folder / "token").write_text(token)
+            created = run_sbf("token", "create", "pbs", "--role", "scheduler", "--config", str(config))
+            assert created.returncode == 0, created
+            (folder / "token").write_text(created.stdout)
             hook_settings = {"token_file": f"{folder}/token", "ca_file": str(authority.write(folder))}
             with SbfClient(f"unix://{folder}/sbf.sock") as operator:
                 operator.put_topology(TOPOLOGY)

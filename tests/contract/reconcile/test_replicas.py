@@ -1,8 +1,6 @@
 """Tests of several service processes on one PostgreSQL database, with emulated switches over SSH (DESIGN.md §3, §5)."""
 
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +16,7 @@ from emulators import emulate
 from emulators.switch_device import EmulatedSwitch
 from postgres import PostgresServer
 from sbf_fakes.world import spec
+from sbf_process import SbfProcess
 
 pytestmark = pytest.mark.postgresql
 
@@ -39,7 +38,7 @@ class Replica:
     """A process of the service."""
 
     name: str
-    process: subprocess.Popen[bytes]
+    process: SbfProcess
     http: httpx.Client
 
     def put(self, key: str, *hosts: str) -> httpx.Response:
@@ -118,16 +117,15 @@ class Installation:
         """Return the VLANs of the pool that the switch of a site carries on any port."""
         return {vlan for vlans in self.switches[f"{site}-sw1"].carrying().values() for vlan in vlans if vlan >= 100}
 
-    def _start(self, name: str) -> subprocess.Popen[bytes]:
+    def _start(self, name: str) -> SbfProcess:
         path, folder = self.folder / f"{name}.toml", self.folder
         path.write_text(
             f'database = "{self.database}"\nlisten = "127.0.0.1:0"\nsocket = "{folder}/{name}.sock"\n'
             f'replica = "{name}"\n[timing]\n{TIMING}[credentials.lab]\nusername = "admin"\n'
             f'password = {{file = "{folder}/password"}}\nenable = {{file = "{folder}/enable"}}\n'
         )
-        command = [sys.executable, "-m", "sbf_service", "serve", "--config", str(path)]
         with (self.folder / f"{name}.log").open("wb") as log:
-            process = subprocess.Popen(command, stderr=log)  # noqa: S603 - our own
+            process = SbfProcess("serve", "--config", str(path), stderr=log)
         self.stack.callback(process.wait)
         self.stack.callback(process.kill)
         return process

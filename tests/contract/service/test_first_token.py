@@ -3,13 +3,13 @@
 import os
 import sqlite3
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from sbf_process import run_sbf
 
 from sbf_service.local_files import ensure_database_file
 from virtcloud.client.credentials import read_token
@@ -29,8 +29,7 @@ def folder() -> Iterator[Path]:
 def create(database: Path, *options: str) -> subprocess.CompletedProcess[str]:
     config = database.parent.parent / "sbf.toml"
     config.write_text(f'database = "sqlite:///{database}"\n')
-    command = [sys.executable, "-m", "sbf_service", "token", "create", "eva", "--role", "operator", *options]
-    return subprocess.run([*command, "--config", str(config)], capture_output=True, text=True, check=False)  # noqa: S603 - our own command
+    return run_sbf("token", "create", "eva", "--role", "operator", *options, "--config", str(config))
 
 
 def state_folder(folder: Path) -> Path:

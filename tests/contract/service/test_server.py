@@ -19,6 +19,7 @@ import pytest
 from migrated import create_sqlite
 from processor_wait import seconds_to_end
 from sbf_fakes.world import spec, three_sites
+from sbf_process import SbfProcess, run_sbf
 
 from sbf_service.bootstrap import SbfService
 from sbf_service.server import _listen_tcp, open_sockets
@@ -44,11 +45,9 @@ def write_settings(folder: Path, **changes: str) -> Path:
 
 
 @contextmanager
-def running_service(path: Path) -> Iterator[subprocess.Popen[str]]:
+def running_service(path: Path) -> Iterator[SbfProcess]:
     """Run the service and wait for the log event that reports that it listens."""
-    with subprocess.Popen(  # noqa: S603 - our own
-        [*SBF, "serve", "--config", str(path)], stderr=subprocess.PIPE, text=True
-    ) as process:
+    with SbfProcess("serve", "--config", str(path), stderr=subprocess.PIPE) as process:
         try:
             assert process.stderr is not None
             assert "listening" in process.stderr.readline()
@@ -58,7 +57,8 @@ def running_service(path: Path) -> Iterator[subprocess.Popen[str]]:
                 process.kill()
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+def start_interpreter(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command as a process that imports SBF itself."""
     return subprocess.run(  # noqa: S603 - our own
         [*SBF, *arguments], capture_output=True, text=True, timeout=30, check=False
     )
@@ -142,7 +142,7 @@ def test_committed_clusters_survive_a_kill(tmp_path: Path) -> None:
     ],
 )
 def test_invalid_settings_exit_with_code_2(tmp_path: Path, changes: dict[str, str], message: str) -> None:
-    ended = run("serve", "--config", str(write_settings(tmp_path, **changes)))
+    ended = run_sbf("serve", "--config", str(write_settings(tmp_path, **changes)))
     assert ended.returncode == 2
     assert ended.stderr.startswith("sbf: ")
     assert message in ended.stderr
@@ -150,7 +150,7 @@ def test_invalid_settings_exit_with_code_2(tmp_path: Path, changes: dict[str, st
 
 
 def test_missing_settings_exit_with_code_2(tmp_path: Path) -> None:
-    ended = run("serve", "--config", str(tmp_path / "none.toml"))
+    ended = start_interpreter("serve", "--config", str(tmp_path / "none.toml"))
     assert (ended.returncode, ended.stderr) == (
         2,
         f"sbf: {tmp_path}/none.toml: cannot be read: No such file or directory\n",
@@ -160,7 +160,7 @@ def test_missing_settings_exit_with_code_2(tmp_path: Path) -> None:
 def test_a_port_in_use_exits_with_code_2(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         address = f"127.0.0.1:{listening.getsockname()[1]}"
-        ended = run("serve", "--config", str(write_settings(tmp_path, listen=address)))
+        ended = run_sbf("serve", "--config", str(write_settings(tmp_path, listen=address)))
     assert ended.returncode == 2
     assert ended.stderr == (
         f"sbf: listen = '{address}': in use by another process: stop that process, or set another address\n"
@@ -172,7 +172,7 @@ def test_a_stale_socket_is_replaced_and_a_live_one_kept(tmp_path: Path) -> None:
     with running_service(path) as process:
         second = tmp_path / "second"
         second.mkdir()
-        ended = run("serve", "--config", str(write_settings(second, socket=str(tmp_path / "sbf.sock"))))
+        ended = run_sbf("serve", "--config", str(write_settings(second, socket=str(tmp_path / "sbf.sock"))))
         assert ended.returncode == 2
         assert "in use by another process" in ended.stderr
         process.kill()
@@ -198,7 +198,7 @@ def test_the_unix_socket_opens_before_tcp(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_openapi_prints_the_document_without_a_database() -> None:
-    ended = run("openapi")
+    ended = start_interpreter("openapi")
     assert ended.returncode == 0
     assert json.loads(ended.stdout)["info"]["title"] == "SBF"
 

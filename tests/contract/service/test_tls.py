@@ -5,8 +5,6 @@ import re
 import signal
 import socket
 import ssl
-import subprocess
-import sys
 import tempfile
 import time
 import warnings
@@ -17,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from migrated import create_sqlite
+from sbf_process import SbfProcess, run_sbf
 from tls import Authority
 
 from sbf_service.bootstrap import build_service
@@ -24,8 +23,6 @@ from sbf_service.server import open_sockets
 from sbf_service.settings import read_settings
 from virtcloud.client.api import Client
 from virtcloud.model.errors import BadInput, ServiceUnreachable, Unauthenticated
-
-SBF = (sys.executable, "-m", "sbf_service")
 
 
 @dataclass
@@ -35,7 +32,7 @@ class Installation:
     folder: Path
     port: int
     authority: Path
-    process: subprocess.Popen[bytes]
+    process: SbfProcess
     token: str
 
     @property
@@ -59,12 +56,10 @@ def running_service(folder: Path, **changes: str | dict[str, dict[str, str]]) ->
     create_sqlite(f"sqlite:///{folder}/sbf.db")
     config = folder / "sbf.toml"
     config.write_text("".join(_toml(name, value) for name, value in settings.items()))
-    create_token = [*SBF, "token", "create", "eva", "--role", "operator", "--config", str(config)]
-    token = subprocess.run(create_token, check=True, capture_output=True, text=True).stdout.strip()  # noqa: S603 - our own
-    with (
-        (folder / "log").open("w") as log,
-        subprocess.Popen([*SBF, "serve", "--config", str(config)], stderr=log) as process,  # noqa: S603 - our own
-    ):
+    created = run_sbf("token", "create", "eva", "--role", "operator", "--config", str(config))
+    assert created.returncode == 0, created
+    token = created.stdout.strip()
+    with (folder / "log").open("w") as log, SbfProcess("serve", "--config", str(config), stderr=log) as process:
         try:
             wait_until(lambda: "listening" in (folder / "log").read_text())
             yield Installation(folder, port, authority.write(folder), process, token)

@@ -1,0 +1,108 @@
+"""Processes of the ``sbf`` command, as forks of one process that has imported SBF.
+
+The imports take a second of processor time for each start of SBF, and a fork takes a fiftieth of it. Tests of the start
+itself, such as of its imports, run ``python -m sbf_service`` instead.
+"""
+
+import atexit
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from io import FileIO
+from pathlib import Path
+from subprocess import PIPE
+from typing import IO, Self
+
+PROGRAM = Path(__file__).with_name("sbf_process_program.py")
+RUN_S = 60.0
+PID_DIGITS = 10
+Output = IO[str] | IO[bytes] | None
+
+
+class SbfProcess:
+    """A running command of ``sbf``, with the methods of :class:`subprocess.Popen` that tests use."""
+
+    def __init__(self, *arguments: str, stderr: Output | int = None, stdout: Output = None) -> None:
+        """Start a command. With ``PIPE``, :attr:`stderr` is the text that the process writes."""
+        read, write = os.pipe() if stderr == PIPE else (None, None)
+        self.stderr = None if read is None else os.fdopen(read)
+        errors = write if write is not None else 2 if stderr is None or isinstance(stderr, int) else stderr.fileno()
+        report, own_report = os.pipe()
+        request = {"arguments": arguments, "umask": _read_umask(), "folder": str(Path.cwd())}
+        outputs = [1 if stdout is None else stdout.fileno(), errors, own_report]
+        socket.send_fds(_channel(), [json.dumps(request).encode()], outputs)
+        for descriptor in {own_report, write} - {None}:
+            os.close(descriptor)
+        self._report = FileIO(report)
+        self.pid = int(self._report.read(PID_DIGITS))
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """Return the exit code, or None if the process is running."""
+        if self.returncode is None and select.select([self._report], [], [], 0)[0]:
+            self.returncode = int(self._report.readall())
+            self._report.close()
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait until the process ends, and return the exit code."""
+        if self.returncode is None and not select.select([self._report], [], [], timeout)[0]:
+            raise subprocess.TimeoutExpired("sbf", timeout or 0)
+        code = self.poll()
+        assert code is not None
+        return code
+
+    def send_signal(self, number: signal.Signals) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the pipe, and wait until the process ends."""
+        if self.stderr is not None:
+            self.stderr.close()
+        self.wait()
+
+
+def run_sbf(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of ``sbf`` until it ends. Return the exit code and the output."""
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
+        process = SbfProcess(*arguments, stdout=output, stderr=errors)
+        try:
+            code = process.wait(RUN_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+        output.seek(0)
+        errors.seek(0)
+        return subprocess.CompletedProcess(arguments, code, output.read(), errors.read())
+
+
+def _read_umask() -> int:
+    os.umask(mask := os.umask(0))
+    return mask
+
+
+@cache
+def _channel() -> socket.socket:
+    """Start the process that imports SBF and forks itself for each command. The process ends with this process."""
+    own, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    process = subprocess.Popen([sys.executable, PROGRAM, str(its.fileno())], pass_fds=[its.fileno()])  # noqa: S603 - our own
+    its.close()
+    atexit.register(process.wait)
+    atexit.register(own.close)
+    return own
