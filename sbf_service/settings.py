@@ -11,6 +11,7 @@ from pydantic import Field, ValidationError, model_validator
 from sbf_service.domain.admission import RequestLimits
 from sbf_service.domain.authentication import LocalUsers
 from sbf_service.domain.image_rules import ImageLimits
+from sbf_service.domain.oidc_identity import OidcRoles
 from sbf_service.domain.placement import Overcommit
 from sbf_service.domain.retention import RetentionLimits
 from virtcloud.model.access import QuotaLimits
@@ -194,11 +195,33 @@ class RelayKeys(Document):
     agent_wait: Seconds = Field(15, description="Seconds in which the agent of a guest's host must connect.")
 
 
+class OidcKeys(Document):
+    """``[console.oidc]``: an OpenID Connect provider whose users may log in to the console."""
+
+    issuer: str = Field(
+        pattern="^https?://[^?#]+$",
+        description="Address of the provider, exactly as in its `/.well-known/openid-configuration`.",
+    )
+    client_id: Annotated[str, Field(min_length=1)] = Field(description="SBF's name at the provider.")
+    client_secret: SecretSource | None = Field(
+        None, description="SBF's secret at the provider; without it, SBF is a public client."
+    )
+    name: Annotated[str, Field(min_length=1, max_length=60)] = Field(
+        "your organization", description="The provider's name on the login page."
+    )
+    scopes: str = Field("openid profile", description="Scopes that SBF requests.")
+    ca_file: Path | None = Field(
+        None, description="File with the certificates of the provider's authority (PEM); default: those of the machine."
+    )
+    roles: OidcRoles
+
+
 class ConsoleKeys(Document):
     """``[console]``: the web console."""
 
     enabled: bool = Field(default=True, description="`false`: SBF answers no requests below `/console`.")
     session: Seconds = Field(28800, description="Seconds after which a user must log in to the console again.")
+    oidc: OidcKeys | None = None
 
 
 class ServiceSettings(Document):

@@ -7,6 +7,7 @@ value, and logs both values. An invalid file changes nothing.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from inspect import isclass
 from pathlib import Path
 
 from sqlalchemy import make_url
@@ -64,9 +65,9 @@ def find_changes(former: ServiceSettings, new: ServiceSettings) -> list[SettingC
 
 
 def _list_values(document: Document, prefix: str = "") -> Iterator[tuple[str, object]]:
-    for name in type(document).model_fields:
+    for name, field in type(document).model_fields.items():
         value = getattr(document, name)
-        if isinstance(value, Document):
+        if isinstance(value, Document) and isclass(field.annotation):  # a part that may be missing is one value
             yield from _list_values(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value

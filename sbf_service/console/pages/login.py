@@ -108,8 +108,13 @@ def _show_form(
 ) -> Response:
     statuses = {Forbidden: HTTPStatus.FORBIDDEN, TooManyRequests: HTTPStatus.TOO_MANY_REQUESTS}
     status = HTTPStatus.OK if error is None else statuses.get(type(error), HTTPStatus.UNAUTHORIZED)
-    values = {"next": target, "notice": notice, "error": None if error is None else str(error), "oidc": None}
-    del service
+    oidc = service.settings.console.oidc
+    values = {
+        "next": target,
+        "notice": notice,
+        "error": None if error is None else str(error),
+        "oidc": None if oidc is None else oidc.name,
+    }
     return render(request, "login.html", values, status)
 
 

@@ -1,0 +1,192 @@
+"""The client of an OpenID Connect provider: the authorization code flow with PKCE (OpenID Connect Core 1.0, RFC 7636).
+
+authlib makes and parses the messages of OAuth 2.0, joserfc verifies the ID token, and httpx sends the requests.
+"""
+
+import json
+import secrets
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from hmac import compare_digest
+from typing import Any, Final
+from urllib.parse import quote_plus
+
+import httpx
+from authlib.common.errors import AuthlibBaseError
+from authlib.oauth2.rfc6749.parameters import (
+    parse_authorization_code_response,
+    prepare_grant_uri,
+    prepare_token_request,
+)
+from authlib.oauth2.rfc7636 import create_s256_code_challenge
+from joserfc import jwt
+from joserfc.errors import JoseError
+from joserfc.jwk import KeySet
+from joserfc.jwt import JWTClaimsRegistry
+
+from sbf_service.device_credentials import fetch_secret
+from sbf_service.settings import OidcKeys, ServiceSettings
+from virtcloud.model.errors import Refused, ServiceUnreachable, Unauthenticated
+
+ALGORITHMS: Final = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
+"""The algorithms with public keys. ``none`` and algorithms with shared keys are refused (RFC 8725, 3.1)."""
+TIMEOUT_S: Final = 10.0
+LEEWAY_S: Final = 60
+OTHERWISE: Final = "try again later, or log in with a token"
+RANDOM_BYTES: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class PendingLogin:
+    """A login that waits for the provider's answer. The browser stores it in a cookie."""
+
+    state: str
+    nonce: str
+    verifier: str
+    target: str
+
+    @classmethod
+    def make(cls, target: str) -> "PendingLogin":
+        """Create a login with random values. ``target`` is the page that the user requested."""
+        state, nonce, verifier = (secrets.token_urlsafe(RANDOM_BYTES) for _ in range(3))
+        return cls(state, nonce, verifier, target)
+
+    @classmethod
+    def parse(cls, text: str) -> "PendingLogin":
+        """Parse the text of a cookie. Raise Unauthenticated for any other text."""
+        try:
+            return cls(**json.loads(urlsafe_b64decode(text)))
+        except (ValueError, TypeError) as error:
+            raise Unauthenticated(
+                "the login took longer than ten minutes, or began in another browser: begin again"
+            ) from error
+
+    @property
+    def text(self) -> str:
+        """The text for a cookie."""
+        return urlsafe_b64encode(json.dumps(asdict(self)).encode()).decode()
+
+
+@dataclass(frozen=True, slots=True)
+class OidcClient:
+    """SBF as a client of the provider. Every method may raise ServiceUnreachable, or Unauthenticated."""
+
+    keys: OidcKeys
+    settings: ServiceSettings
+
+    def make_authorization_url(self, pending: PendingLogin, redirect_url: str) -> str:
+        """Return the provider's page to which the browser goes."""
+        return str(
+            prepare_grant_uri(
+                self._discover("authorization_endpoint"),
+                client_id=self.keys.client_id,
+                response_type="code",
+                redirect_uri=redirect_url,
+                scope=self.keys.scopes,
+                state=pending.state,
+                nonce=pending.nonce,
+                code_challenge=create_s256_code_challenge(pending.verifier),
+                code_challenge_method="S256",
+            )
+        )
+
+    def read_claims(self, pending: PendingLogin, url: str, redirect_url: str) -> Mapping[str, Any]:
+        """Return the verified claims of a user. ``url`` is the address by which the browser returned."""
+        tokens = self._request_tokens(_parse_code(pending, url), pending, redirect_url)
+        claims = self._verify(str(tokens.get("id_token", "")), pending.nonce)
+        needed = {self.keys.roles.user_claim, self.keys.roles.groups_claim}
+        if needed <= claims.keys() or "access_token" not in tokens:
+            return claims
+        return self._read_user_info(claims, str(tokens["access_token"]))
+
+    def _request_tokens(self, code: str, pending: PendingLogin, redirect_url: str) -> dict[str, Any]:
+        body = prepare_token_request(
+            "authorization_code", code=code, redirect_uri=redirect_url, code_verifier=pending.verifier
+        )
+        form = dict(httpx.QueryParams(body)) | {"client_id": self.keys.client_id}
+        secret = self._find_secret()
+        auth = None if secret is None else httpx.BasicAuth(quote_plus(self.keys.client_id), quote_plus(secret))
+        return self._call("POST", self._discover("token_endpoint"), data=form, auth=auth)
+
+    def _find_secret(self) -> str | None:
+        if self.keys.client_secret is None:
+            return None
+        try:
+            return fetch_secret(self.keys.client_secret, self.settings.timing.secret_timeout).get_secret_value()
+        except Refused as error:
+            raise ServiceUnreachable(f"console.oidc.client_secret: {error}; {OTHERWISE}") from error
+
+    def _verify(self, id_token: str, nonce: str) -> dict[str, Any]:
+        """Return the claims of an ID token. Check the signature, issuer, audience, nonce and times."""
+        jwks = self._call("GET", self._discover("jwks_uri"))
+        checks = JWTClaimsRegistry(
+            leeway=LEEWAY_S,
+            iss={"essential": True, "value": self.keys.issuer},
+            aud={"essential": True, "value": self.keys.client_id},
+            nonce={"essential": True, "value": nonce},
+            exp={"essential": True},
+        )
+        try:
+            token = jwt.decode(id_token, KeySet.import_key_set(jwks), algorithms=ALGORITHMS)  # type: ignore[arg-type] # checked by joserfc
+            checks.validate(token.claims)
+        except (JoseError, ValueError, KeyError) as error:
+            raise Unauthenticated(f"the provider's ID token is not valid ({error}): {OTHERWISE}") from error
+        return dict(token.claims)
+
+    def _read_user_info(self, claims: dict[str, Any], access_token: str) -> dict[str, Any]:
+        """Return the claims with the provider's further claims of the same user (OpenID Connect Core 1.0, 5.3)."""
+        address = self._read_configuration().get("userinfo_endpoint")
+        if address is None:
+            return claims
+        found = self._call("GET", str(address), headers={"authorization": f"Bearer {access_token}"})
+        if found.get("sub") != claims.get("sub"):
+            raise Unauthenticated(f"the provider described another user than the ID token: {OTHERWISE}")
+        return found | claims
+
+    def _discover(self, key: str) -> str:
+        address = self._read_configuration().get(key)
+        if not isinstance(address, str):
+            raise ServiceUnreachable(f"the provider {self.keys.issuer} has no {key}: {OTHERWISE}")
+        return address
+
+    def _read_configuration(self) -> dict[str, Any]:
+        found = self._call("GET", f"{self.keys.issuer.rstrip('/')}/.well-known/openid-configuration")
+        if found.get("issuer") != self.keys.issuer:
+            raise ServiceUnreachable(
+                f"console.oidc.issuer: expected {self.keys.issuer}, but the provider calls itself "
+                f"{found.get('issuer')}; an operator corrects the setting"
+            )
+        return found
+
+    def _call(self, method: str, url: str, **options: Any) -> dict[str, Any]:  # noqa: ANN401 - options of httpx
+        """Send a request to the provider. Redirections are not followed."""
+        verify: Any = True if self.keys.ca_file is None else str(self.keys.ca_file)
+        try:
+            with httpx.Client(timeout=TIMEOUT_S, verify=verify) as http:
+                answer = http.request(method, url, **options)
+                found = answer.json()
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError, OSError) as error:
+            raise ServiceUnreachable(
+                f"the provider {self.keys.issuer} did not answer {method} {url} with JSON ({error}): {OTHERWISE}"
+            ) from error
+        if not answer.is_success or not isinstance(found, dict):
+            fault = found.get("error", "no error code") if isinstance(found, dict) else "no JSON object"
+            raise ServiceUnreachable(
+                f"the provider {self.keys.issuer} answered {method} {url} with {answer.status_code} ({fault}): "
+                f"{OTHERWISE}"
+            )
+        return found
+
+
+def _parse_code(pending: PendingLogin, url: str) -> str:
+    """Return the code of the provider's answer. Raise Unauthenticated for the answer to another request."""
+    state = httpx.URL(url).params.get("state", "")
+    if not compare_digest(state.encode(), pending.state.encode()):
+        raise Unauthenticated("the provider's answer belongs to another login: begin again")
+    if "error" in httpx.URL(url).params:
+        raise Unauthenticated(f"the provider refused the login ({httpx.URL(url).params['error']}): {OTHERWISE}")
+    try:
+        return str(parse_authorization_code_response(url, pending.state)["code"])
+    except AuthlibBaseError as error:
+        raise Unauthenticated(f"the provider's answer has no code ({error}): begin again") from error

@@ -1,0 +1,93 @@
+"""Log in with an OpenID Connect provider."""
+
+from http import HTTPStatus
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Query, Request
+from fastapi.concurrency import run_in_threadpool
+from starlette.responses import RedirectResponse, Response
+
+from sbf_service.bootstrap import SbfService
+from sbf_service.console.oidc import OidcClient, PendingLogin
+from sbf_service.console.page import Page
+from sbf_service.console.pages.login import start_session
+from sbf_service.console.rendering import PREFIX, render
+from sbf_service.console.sessions import is_encrypted, safe_target
+from sbf_service.domain.oidc_identity import make_principal
+from sbf_service.http.auth.authentication import client_address
+from sbf_service.http.auth.authorization import CurrentService, RateLimiter
+from sbf_service.log import get_log
+from virtcloud.model.errors import Forbidden, NotFound, Unauthenticated
+
+CALLBACK: Final = f"{PREFIX}/login/oidc/callback"
+PENDING_S: Final = 600
+"""Seconds in which the user must log in to the provider."""
+NextQuery = Annotated[str, Query(max_length=2000)]
+
+log = get_log(__name__)
+router = APIRouter(prefix=PREFIX, route_class=Page, include_in_schema=False)
+
+
+@router.get("/login/oidc")
+def begin_login(request: Request, service: CurrentService, next: NextQuery = "") -> Response:  # noqa: A002 - the usual word
+    """Send the browser to the provider."""
+    client = _find_client(service)
+    pending = PendingLogin.make(safe_target(next))
+    response = RedirectResponse(client.make_authorization_url(pending, _callback(request)), HTTPStatus.SEE_OTHER)
+    response.set_cookie(
+        _cookie(request),
+        pending.text,
+        max_age=PENDING_S,
+        path="/",
+        secure=is_encrypted(request),
+        httponly=True,
+        samesite="lax",
+    )
+    return response
+
+
+@router.get("/login/oidc/callback")
+async def finish_login(request: Request, service: CurrentService) -> Response:
+    """Create a session for the user whom the provider has authenticated.
+
+    The answer is a page that loads the requested page, because a redirection after the provider's page would not send
+    the strict cookie of the session.
+    """
+    response = await run_in_threadpool(_finish, request, service)
+    response.delete_cookie(_cookie(request), path="/", secure=is_encrypted(request), httponly=True, samesite="lax")
+    return response
+
+
+def _finish(request: Request, service: SbfService) -> Response:
+    client, limiter, address = _find_client(service), RateLimiter.of(service), client_address(request.scope)
+    limiter.check_address(address)
+    try:
+        pending = PendingLogin.parse(request.cookies.get(_cookie(request), ""))
+        claims = client.read_claims(pending, str(request.url), _callback(request))
+        principal = make_principal(claims, client.keys.roles)
+    except (Unauthenticated, Forbidden) as error:
+        limiter.record_failure(address)
+        service.metrics.record_denial(error.slug)
+        log.warning("denied", why=error, path=CALLBACK, address=address)
+        status = HTTPStatus.FORBIDDEN if isinstance(error, Forbidden) else HTTPStatus.UNAUTHORIZED
+        values = {"next": f"{PREFIX}/", "notice": None, "error": str(error), "oidc": client.keys.name}
+        return render(request, "login.html", values, status)
+    response = render(request, "reload.html", {"target": safe_target(pending.target)})
+    start_session(request, service, principal, response)
+    return response
+
+
+def _find_client(service: SbfService) -> OidcClient:
+    keys = service.settings.console.oidc
+    if keys is None:
+        raise NotFound("this SBF has no OpenID Connect provider: log in with a token")
+    return OidcClient(keys, service.settings)
+
+
+def _callback(request: Request) -> str:
+    """Return the address to which the provider sends the browser back."""
+    return f"{request.url.scheme}://{request.url.netloc}{CALLBACK}"
+
+
+def _cookie(request: Request) -> str:
+    return "__Host-virtcloud_oidc" if is_encrypted(request) else "virtcloud_oidc"

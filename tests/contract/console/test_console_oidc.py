@@ -1,0 +1,188 @@
+"""Tests of logging in with an OpenID Connect provider: a real provider on the loopback, which is built with authlib."""
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from authlib.deprecate import AuthlibDeprecationWarning
+from sbf_fakes.console_browser import ConsoleBrowser, text_of
+from sbf_fakes.world import World, spec
+
+from sbf_service.console.oidc import OidcClient, PendingLogin
+from sbf_service.domain.oidc_identity import OidcRoles, make_principal
+from sbf_service.settings import OidcKeys
+from virtcloud.model.access import Role
+from virtcloud.model.errors import BadInput, Forbidden
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", AuthlibDeprecationWarning)
+    import oidc_provider_mock
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the provider uses former names of authlib
+
+ROLES = {
+    "user_claim": "uid",
+    "operators": ["cloud-admins"],
+    "site_administrators": {"netops": ["brno"]},
+    "users": "all",
+}
+USERS = {
+    "1": {"uid": "alice"},
+    "2": {"uid": "eva", "groups": ["cloud-admins", "staff"]},
+    "3": {"uid": "ivo", "groups": ["netops"]},
+    "4": {"name": "nobody"},
+}
+
+
+@pytest.fixture(scope="module")
+def issuer() -> Iterator[str]:
+    """The address of a provider with four users."""
+    users = [oidc_provider_mock.User(sub=sub, claims=claims) for sub, claims in USERS.items()]
+    with oidc_provider_mock.run_server_in_thread(user_claims=users, require_nonce=True) as server:
+        yield f"http://localhost:{server.server_port}"
+
+
+@pytest.fixture
+def connected(world: World, issuer: str, tmp_path: Path) -> Iterator[World]:
+    """An installation whose users log in with the provider."""
+    (secret := tmp_path / "oidc.secret").write_text("s3cret&more\n")
+    keys = {
+        "client_secret": {"file": str(secret)},
+        "issuer": issuer,
+        "client_id": "sbf",
+        "name": "Example University",
+        "roles": ROLES,
+    }
+    world.service.settings.console.__dict__["oidc"] = OidcKeys.model_validate(keys)
+    yield world
+    world.service.settings.console.__dict__["oidc"] = None
+
+
+def begin(browser: ConsoleBrowser, **query: str) -> str:
+    """Begin a login. Return the address of the provider's page."""
+    path = str(httpx.URL("/console/login/oidc", params=query))
+    return browser.get(path).headers["location"]
+
+
+def authorize(address: str, sub: str) -> str:
+    """Log in to the provider, as the user does. Return the address to which the provider sends the browser."""
+    answer = httpx.post(address, data={"sub": sub})
+    assert answer.status_code == 302, answer.text
+    return answer.headers["location"].removeprefix("http://sbf")
+
+
+def log_in(world: World, sub: str, **query: str) -> tuple[ConsoleBrowser, httpx.Response]:
+    """Return a browser after a login as the user ``sub``, and SBF's answer."""
+    browser = ConsoleBrowser(world)
+    return browser, browser.get(authorize(begin(browser, **query), sub))
+
+
+@pytest.mark.parametrize(
+    ("sub", "shown"), [("1", "alice user"), ("2", "eva operator"), ("3", "ivo site-administrator of brno")]
+)
+def test_the_groups_of_a_user_determine_the_role(connected: World, sub: str, shown: str) -> None:
+    browser, _ = log_in(connected, sub)
+    assert shown in text_of(browser.get("/console/"))
+
+
+def test_a_user_of_the_provider_sees_own_clusters_only(connected: World) -> None:
+    connected.put("hers", spec("brno-h1", owner="alice"))
+    connected.put("his", spec("brno-h2", owner="bob"))
+    page = log_in(connected, "1")[0].get("/console/clusters").text
+    assert ("clusters/hers" in page, "clusters/his" in page) == (True, False)
+
+
+def test_the_login_leads_to_the_requested_page(connected: World) -> None:
+    """The answer is a page, because a redirection would not send the strict cookie."""
+    _, answer = log_in(connected, "1", next="/console/clusters")
+    assert (answer.status_code, 'content="0;url=/console/clusters"' in answer.text) == (200, True)
+
+
+def test_the_login_page_names_the_provider(connected: World) -> None:
+    assert "Log in with Example University" in text_of(ConsoleBrowser(connected).get("/console/login"))
+
+
+def test_a_user_without_a_name_is_refused_with_the_claims(connected: World) -> None:
+    browser, answer = log_in(connected, "4")
+    assert (answer.status_code, "no text in the claim 'uid'" in text_of(answer)) == (422, True)
+    assert "virtcloud_session" not in browser.cookies
+
+
+def test_the_answer_to_another_browser_is_refused(connected: World) -> None:
+    """Otherwise an attacker could log a victim in as the attacker."""
+    address = authorize(begin(ConsoleBrowser(connected)), "1")
+    victim = ConsoleBrowser(connected)
+    begin(victim)
+    answer = victim.get(address)
+    assert (answer.status_code, "virtcloud_session" in victim.cookies) == (401, False)
+    assert "belongs to another login: begin again" in text_of(answer)
+
+
+def test_an_answer_without_a_login_is_refused(connected: World) -> None:
+    answer = ConsoleBrowser(connected).get("/console/login/oidc/callback?code=x&state=y")
+    assert (answer.status_code, "begin again" in text_of(answer)) == (401, True)
+
+
+def test_a_code_is_valid_once(connected: World) -> None:
+    browser = ConsoleBrowser(connected)
+    address = authorize(begin(browser), "1")
+    cookies = httpx.Cookies(browser.cookies)
+    assert browser.get(address).status_code == 200
+    assert ConsoleBrowser(connected, cookies=cookies).get(address).status_code in {401, 503}
+
+
+@pytest.mark.parametrize("change", [{"client_id": "other"}, {"issuer": "http://localhost:1"}])
+def test_an_id_token_for_others_is_refused(connected: World, change: dict[str, Any]) -> None:
+    keys = connected.service.settings.console.oidc
+    assert keys is not None
+    pending, redirect = PendingLogin.make("/console/"), "http://sbf/console/login/oidc/callback"
+    client = OidcClient(keys, connected.service.settings)
+    address = authorize(client.make_authorization_url(pending, redirect), "1")
+    code = httpx.URL(f"http://sbf{address}").params["code"]
+    tokens = client._request_tokens(code, pending, redirect)
+    assert client._verify(tokens["id_token"], pending.nonce)["sub"] == "1"
+    with pytest.raises(Exception, match=r"not valid|did not answer"):
+        OidcClient(keys.model_copy(update=change), client.settings)._verify(tokens["id_token"], pending.nonce)
+    with pytest.raises(Exception, match="not valid"):
+        client._verify(tokens["id_token"], "another nonce")
+
+
+def test_a_silent_provider_leaves_the_login_with_tokens(connected: World) -> None:
+    settings = connected.service.settings.console
+    keys = settings.oidc
+    assert keys is not None
+    settings.__dict__["oidc"] = keys.model_copy(update={"issuer": "http://localhost:1"})
+    answer = ConsoleBrowser(connected).get("/console/login/oidc")
+    assert (answer.status_code, "log in with a token" in text_of(answer)) == (503, True)
+
+
+def test_sbf_without_a_provider_says_so(world: World) -> None:
+    answer = ConsoleBrowser(world).get("/console/login/oidc")
+    assert (answer.status_code, "no OpenID Connect provider" in text_of(answer)) == (404, True)
+
+
+@pytest.mark.parametrize(
+    ("claims", "role"),
+    [
+        ({"uid": "eva", "groups": ["cloud-admins", "netops"]}, Role.OPERATOR),
+        ({"uid": "ivo", "groups": "netops"}, Role.SITE_ADMINISTRATOR),
+        ({"uid": "alice", "groups": ["physics"]}, Role.USER),
+    ],
+)
+def test_the_highest_role_applies(claims: dict[str, object], role: Role) -> None:
+    roles = OidcRoles.model_validate(ROLES | {"users": ["physics"]})
+    assert make_principal(claims, roles).role is role
+
+
+@pytest.mark.parametrize("name", ["agent@brno-h1", "a b", "", None, 7])
+def test_a_name_that_sbf_does_not_have_is_refused(name: object) -> None:
+    with pytest.raises(BadInput):
+        make_principal({"uid": name, "groups": ["cloud-admins"]}, OidcRoles.model_validate(ROLES))
+
+
+def test_by_default_no_group_may_log_in() -> None:
+    with pytest.raises(Forbidden, match="ask an operator of SBF to add a group"):
+        make_principal({"uid": "alice", "groups": ["physics"]}, OidcRoles(user_claim="uid"))
