@@ -12,7 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import netbox_emulator
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 
 from virtcloud.cli import main
@@ -137,6 +139,25 @@ def test_real_switches_are_refused_in_a_simulation(running: RunningUp, tmp_path:
     result = running.run("topology", "set", str(file), "--yes")
     assert result.exit_code == 2
     assert "expected platform simulated, the only one of 'virtcloud up', got cisco_ios" in result.output
+
+
+def test_an_import_from_netbox_changes_topology_and_pools(running: RunningUp, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(netbox_emulator.TOKEN, encoding="utf-8")
+    with netbox_emulator.serve_netbox() as netbox:
+        site = netbox.add_site("ostrava")
+        switch = netbox.add_device(site, "ostrava-sw1", "switch", platform="simulated")
+        host = netbox.add_device(site, "ostrava-h1", "server")
+        netbox.connect(netbox.add_interface(switch, "Gi1/0/1"), netbox.add_interface(host, "eth0"))
+        netbox.add_group(site, [100, 119])
+        lists = {"sites": ["ostrava"], "switch_roles": ["switch"], "host_roles": ["server"]}
+        file = tmp_path / "netbox.yaml"
+        file.write_text(yaml.safe_dump({"url": netbox.url, "token_file": str(tmp_path / "token"), **lists}))
+        before = running.run("netbox", "diff", str(file))
+        assert (before.exit_code, "pool of ostrava: + 100-119" in before.output) == (1, True)
+        assert running.run("netbox", "import", str(file)).exit_code == 2  # there is no terminal for a confirmation
+        assert running.run("netbox", "import", str(file), "--yes").exit_code == 0
+        assert running.run("netbox", "diff", str(file)).output == "NetBox and SBF agree\n"
+    assert running.run("cluster", "create", "n", "--host", "ostrava-h1", "--image", "busybox").exit_code == 0
 
 
 def test_an_interrupt_removes_everything(tmp_path: Path) -> None:

@@ -1,0 +1,244 @@
+"""Tests of the import from an emulated NetBox. ``test_up.py`` has a test of the commands with a real SBF."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from netbox_emulator import TOKEN, EmulatedNetBox, serve_netbox
+from sbf_fakes.world import three_sites
+
+from virtcloud.model.document import read_document
+from virtcloud.model.element import Host, Switch
+from virtcloud.model.errors import BadInput, ServiceUnreachable
+from virtcloud.model.topology import Topology
+from virtcloud.model.values import Name
+from virtcloud.model.vlans import VlanSet
+from virtcloud.netbox.merging import NetBoxMerge, merge
+from virtcloud.netbox.reading import read_netbox
+from virtcloud.netbox.settings import NetBoxFile
+from virtcloud.netbox.translation import Translation, translate
+
+
+@pytest.fixture
+def netbox() -> Iterator[EmulatedNetBox]:
+    """A NetBox whose lists have pages of two objects: two switches and a host at Ostrava."""
+    with serve_netbox(page=2) as netbox:
+        site = netbox.add_site("ostrava")
+        first = netbox.add_device(
+            site, "OSTRAVA-SW1.example.org", "access-switch", platform="cisco-ios", address="192.0.2.10/24"
+        )
+        second = netbox.add_device(site, "ostrava-sw2", "access-switch", platform="eos", address="2001:db8::2/64")
+        host = netbox.add_device(site, "node1", "server")
+        uplink, port, peer, eth0 = (
+            netbox.add_interface(device, name)
+            for device, name in ((first, "Te1/1/1"), (first, "Gi1/0/1"), (second, "Ethernet1"), (host, "eth0"))
+        )
+        netbox.connect(uplink, peer)
+        netbox.connect(port, eth0, by_panel=True)
+        group = netbox.add_group(site, [100, 119], [200, 204])
+        netbox.add_vlan(110, group=group)
+        netbox.add_vlan(111, group=group, status="reserved")
+        netbox.add_vlan(300, site=site, tags=("virtcloud",))
+        yield netbox
+
+
+@pytest.fixture
+def token_file(tmp_path: Path) -> Path:
+    (tmp_path / "token").write_text(f"{TOKEN}\n", encoding="utf-8")
+    return tmp_path / "token"
+
+
+def settings(netbox: EmulatedNetBox, token: Path | None, **more: object) -> NetBoxFile:
+    fields = {
+        "url": netbox.url,
+        "token_file": token and str(token),
+        "sites": ["ostrava"],
+        "switch_roles": ["access-switch"],
+        "host_roles": ["server"],
+        "platforms": {"eos": "arista_eos"},
+        "credential": "switches",
+    }
+    return NetBoxFile.model_validate({**fields, **more})
+
+
+def read(netbox: EmulatedNetBox, token: Path, **more: object) -> Translation:
+    file = settings(netbox, token, **more)
+    return translate(file, read_netbox(file))
+
+
+def imported(
+    netbox: EmulatedNetBox, token: Path, former: Topology | None = None, *, prune: bool = False
+) -> NetBoxMerge:
+    return merge(read(netbox, token), former, prune=prune)
+
+
+def test_cables_of_all_pages_become_links(netbox: EmulatedNetBox, token_file: Path) -> None:
+    links = imported(netbox, token_file).topology.links
+    assert {(link.a, link.b) for link in links} == {
+        ("ostrava-sw1:Te1/1/1", "ostrava-sw2:Ethernet1"),
+        ("node1:eth0", "ostrava-sw1:Gi1/0/1"),
+    }
+
+
+def test_nothing_is_written_to_netbox(netbox: EmulatedNetBox, token_file: Path) -> None:
+    imported(netbox, token_file)
+    assert len(netbox.requests) > 5
+    assert all(request.startswith("GET ") for request in netbox.requests)
+
+
+def test_devices_become_switches_and_hosts_by_their_roles(netbox: EmulatedNetBox, token_file: Path) -> None:
+    (site,) = imported(netbox, token_file).topology.sites
+    assert site.switches[0] == Switch(
+        name=Name("ostrava-sw1"),
+        ports=("Gi1/0/1", "Te1/1/1"),
+        platform="cisco_ios",
+        address="192.0.2.10",
+        credential=Name("switches"),
+    )
+    assert (site.switches[1].platform, site.switches[1].address) == ("arista_eos", "2001:db8::2")
+    assert site.hosts == (Host(name=Name("node1"), ports=("eth0",)),)
+
+
+def test_the_pool_excludes_vlans_in_use_of_a_group(netbox: EmulatedNetBox, token_file: Path) -> None:
+    assert imported(netbox, token_file).pools == {"ostrava": VlanSet.parse("100-109,111-119,200-204,300")}
+
+
+def test_a_group_of_an_older_netbox_has_one_range(netbox: EmulatedNetBox, token_file: Path) -> None:
+    (group,) = netbox.rows["groups"].values()
+    del group["vid_ranges"]
+    group |= {"min_vid": 100, "max_vid": 112}
+    assert imported(netbox, token_file).pools == {"ostrava": VlanSet.parse("100-109,111-112,300")}
+
+
+def test_an_aggregate_is_one_link_with_its_members(netbox: EmulatedNetBox, token_file: Path) -> None:
+    first, second, *_ = netbox.rows["devices"]
+    bundles = [netbox.add_interface(first, "Po1"), netbox.add_interface(second, "Port-Channel1")]
+    for number in (2, 3):
+        a = netbox.add_interface(first, f"Gi1/0/{number}", lag=bundles[0])
+        netbox.connect(a, netbox.add_interface(second, f"Ethernet{number}", lag=bundles[1]))
+    topology = imported(netbox, token_file).topology
+    assert next(link for link in topology.links if "Po" in link.a.port).b == "ostrava-sw2:Port-Channel1"
+    assert topology.element("ostrava-sw1").aggregates == {"Po1": ("Gi1/0/2", "Gi1/0/3")}
+
+
+def test_devices_without_the_tag_are_ignored(netbox: EmulatedNetBox, token_file: Path) -> None:
+    netbox.add_device(1, "office-printer", "server", tags=())
+    assert "office-printer" not in imported(netbox, token_file).topology.elements
+
+
+def test_custom_fields_override_name_and_platform(netbox: EmulatedNetBox, token_file: Path) -> None:
+    device = next(iter(netbox.rows["devices"].values()))
+    device["custom_fields"] = {
+        "virtcloud_name": "core1",
+        "virtcloud_platform": "cisco_nxos",
+        "virtcloud_credential": "x",
+    }
+    switch = imported(netbox, token_file).topology.element("core1")
+    assert isinstance(switch, Switch)
+    assert (switch.platform, switch.credential) == ("cisco_nxos", "x")
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("9th floor", "got '9th floor': rename it, or set its custom field virtcloud_name"),
+        (None, "got '': rename it, or set its custom field virtcloud_name"),
+        ("node1.other.example.org", "has the name node1 too: set virtcloud_name of one of both"),
+    ],
+)
+def test_an_unusable_name_is_reported_and_skipped(
+    netbox: EmulatedNetBox, token_file: Path, name: str | None, problem: str
+) -> None:
+    netbox.add_device(1, name, "server")
+    merged = imported(netbox, token_file)
+    assert problem in "\n".join(merged.notes)
+    assert len(merged.topology.elements) == 3
+
+
+def test_what_netbox_does_not_know_stays(netbox: EmulatedNetBox, token_file: Path) -> None:
+    former = imported(netbox, token_file).topology
+    document = former.model_dump(mode="json")
+    document["transports"] = [{"name": "core", "kind": "qinq", "s_tag": 2000}]
+    document["sites"][0]["attachments"] = [{"transport": "core", "port": "ostrava-sw2:uplink"}]
+    document["sites"][0]["switches"][1] |= {"ports": ["Ethernet1", "uplink"], "credential": "mine"}
+    document["sites"][0]["hosts"][0]["hypervisors"] = ["qemu"]
+    document["links"][0]["latency_ms"] = 2
+    document["sites"] += three_sites().model_dump(mode="json")["sites"][:1]
+    document["links"] += [link for link in three_sites().model_dump(mode="json")["links"] if "brno" in link["a"]]
+    changed = Topology.model_validate(document)
+    assert imported(netbox, token_file, changed).topology == changed
+
+
+def test_a_moved_cable_replaces_the_former_link(netbox: EmulatedNetBox, token_file: Path) -> None:
+    former = imported(netbox, token_file).topology
+    second, host = list(netbox.rows["devices"])[1:3]
+    interface = next(row["id"] for row in netbox.rows["interfaces"].values() if row["name"] == "eth0")
+    assert netbox.rows["interfaces"][interface]["device"]["id"] == host
+    netbox.rows["interfaces"] = {key: row for key, row in netbox.rows["interfaces"].items() if row["name"] != "Gi1/0/1"}
+    netbox.connect(interface, netbox.add_interface(second, "Ethernet7"))
+    topology = imported(netbox, token_file, former).topology
+    assert topology.peers["node1:eth0"] == "ostrava-sw2:Ethernet7"
+    assert topology.element("ostrava-sw1").ports == ("Te1/1/1",)
+
+
+def test_elements_that_netbox_lacks_are_removed_only_on_request(netbox: EmulatedNetBox, token_file: Path) -> None:
+    former = imported(netbox, token_file).topology
+    host = next(key for key, row in netbox.rows["devices"].items() if row["name"] == "node1")
+    del netbox.rows["devices"][host]
+    stays = imported(netbox, token_file, former)
+    assert "node1 is not in NetBox: it stays" in stays.notes
+    assert "node1" in stays.topology.elements
+    assert "node1" not in imported(netbox, token_file, former, prune=True).topology.elements
+
+
+def test_a_missing_permission_names_the_list_and_the_token(netbox: EmulatedNetBox, token_file: Path) -> None:
+    netbox.denied = {"interfaces"}
+    expected = (
+        r"refuses to list interfaces \(You do not have permission.*check token_file .*permission to view interfaces"
+    )
+    with pytest.raises(BadInput, match=expected):
+        read(netbox, token_file)
+
+
+def test_an_invalid_token_is_not_shown(netbox: EmulatedNetBox, token_file: Path) -> None:
+    token_file.write_text("f" * 40, encoding="utf-8")
+    with pytest.raises(BadInput, match=r"refuses to list sites \(Invalid token\)") as raised:
+        read(netbox, token_file)
+    assert "ffff" not in str(raised.value)
+
+
+def test_an_unknown_site_names_the_slug(netbox: EmulatedNetBox, token_file: Path) -> None:
+    with pytest.raises(BadInput, match="found no liberec: check the slugs"):
+        read(netbox, token_file, sites=["ostrava", "liberec"])
+
+
+def test_a_broken_netbox_is_unreachable(netbox: EmulatedNetBox, token_file: Path) -> None:
+    netbox.broken = 502
+    with pytest.raises(ServiceUnreachable, match="answered 502 to the list of sites"):
+        read(netbox, token_file)
+    netbox.broken = 200
+    with pytest.raises(BadInput, match="got an answer that is no JSON: check the url"):
+        read(netbox, token_file)
+
+
+def test_a_netbox_that_is_down_is_unreachable(token_file: Path) -> None:
+    with serve_netbox() as netbox:
+        pass
+    with pytest.raises(ServiceUnreachable, match="does not answer"):
+        read(netbox, token_file)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"url": "http://netbox.example.org"}, "expected an address with https"),
+        ({"switch_roles": []}, "expected at least one role of switches"),
+        ({"host_roles": ["access-switch"]}, "got access-switch in both lists"),
+        ({"sites": []}, "expected at least 1 item"),
+    ],
+)
+def test_a_wrong_setting_is_refused(netbox: EmulatedNetBox, change: dict[str, object], message: str) -> None:
+    text = yaml.safe_dump(settings(netbox, None).model_dump(mode="json") | change)
+    with pytest.raises(BadInput, match=message):
+        read_document(text, "netbox.yaml", NetBoxFile)

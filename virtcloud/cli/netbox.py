@@ -1,0 +1,167 @@
+"""``virtcloud netbox``: compare SBF's topology and pools with NetBox, and import them from NetBox."""
+
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import click
+
+from virtcloud.cli import confirmation, printing
+from virtcloud.cli.differences import format_yaml, unified_yaml_diff
+from virtcloud.cli.groups import SummaryGroup
+from virtcloud.cli.options import name_of, open_client
+from virtcloud.client.sbf import SbfClient
+from virtcloud.model.document import Document, read_document
+from virtcloud.model.errors import BadInput, ElementError, NotFound
+from virtcloud.model.topology import Topology
+from virtcloud.model.values import Name
+from virtcloud.model.views import Pool
+from virtcloud.model.vlans import VlanSet
+from virtcloud.netbox.merging import NetBoxMerge, merge
+from virtcloud.netbox.reading import read_netbox
+from virtcloud.netbox.settings import NetBoxFile
+from virtcloud.netbox.translation import translate
+
+prune_option = click.option("--prune", is_flag=True, help="Remove switches, hosts and links that NetBox lacks.")
+
+
+class PoolChange(Document):
+    """A site's pool in SBF and in NetBox."""
+
+    former: VlanSet
+    wanted: VlanSet
+
+
+class NetBoxDifference(Document):
+    """The difference between SBF and NetBox, as JSON output."""
+
+    topology: str
+    """The unified diff of the topologies; empty if they are equal."""
+    pools: dict[Name, PoolChange]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """SBF's topology with its version, the merge with NetBox, and the pools that differ."""
+
+    former: Topology | None
+    version: str | None
+    merged: NetBoxMerge
+    pools: dict[Name, PoolChange]
+
+    @property
+    def diff(self) -> str:
+        """The unified diff of the topologies."""
+        return unified_yaml_diff(self.former, self.merged.topology, "topology")
+
+    @property
+    def differs(self) -> bool:
+        """Whether NetBox and SBF differ."""
+        return bool(self.pools) or self.former != self.merged.topology
+
+
+@click.group(cls=SummaryGroup)
+def netbox() -> None:
+    """Compare sites, cables and pools with NetBox, and import them.
+
+    Example: virtcloud netbox diff netbox.yaml
+    """
+
+
+@netbox.command()
+@click.argument("file", type=click.File(errors="surrogateescape"))
+@prune_option
+@printing.json_option
+@click.pass_context
+def diff(context: click.Context, file: IO[str], *, prune: bool, as_json: bool) -> None:
+    """Show what an import from NetBox would change. Nothing is changed, neither in NetBox nor in SBF.
+
+    FILE (YAML) names the address of NetBox, the token's file, the sites, and the roles of switches and hosts. Exit code
+    1 if NetBox and SBF differ.
+
+    Example: virtcloud netbox diff netbox.yaml
+    """
+    comparison = _compare(open_client(context).sbf, file, prune=prune)
+    if as_json:
+        notes, pools = comparison.merged.notes, comparison.pools
+        printing.print_json(NetBoxDifference(topology=comparison.diff, pools=pools, notes=notes))
+    else:
+        _print(comparison)
+    if comparison.differs:
+        raise ElementError("NetBox and SBF differ")
+
+
+@netbox.command("import")
+@click.argument("file", type=click.File(errors="surrogateescape"))
+@prune_option
+@click.option(
+    "--write", "draft", metavar="DRAFT", type=click.Path(path_type=Path), help="Write the topology to this new file."
+)
+@confirmation.yes_option
+@click.pass_context
+def import_(context: click.Context, file: IO[str], *, prune: bool, draft: Path | None, yes: bool) -> None:
+    """Change SBF's topology and pools to those of NetBox, after a confirmation; or write a draft of the topology.
+
+    Transports, attachments, gateways and everything else that NetBox does not know stay. SBF refuses to remove elements
+    and VLAN IDs of clusters. NetBox is not changed.
+
+    Example: virtcloud netbox import netbox.yaml
+    """
+    sbf = open_client(context).sbf
+    comparison = _compare(sbf, file, prune=prune)
+    _print(comparison)
+    if draft is not None:
+        _write(draft, comparison)
+        return
+    if not comparison.differs:
+        return
+    dry_run = sbf.dry_run_topology(comparison.merged.topology)
+    confirmation.confirm_change(dry_run, yes=yes)
+    confirmation.require_confirmation("Change SBF's topology and pools?", yes=yes)
+    if comparison.former != comparison.merged.topology:
+        sbf.put_topology(comparison.merged.topology, comparison.version)
+    for site, change in comparison.pools.items():
+        sbf.put_pool(site, Pool(vlans=change.wanted))
+    click.echo("SBF's topology and pools are those of NetBox")
+
+
+def _compare(sbf: SbfClient, file: IO[str], *, prune: bool) -> Comparison:
+    settings = read_document(file.read(), name_of(file), NetBoxFile)
+    former, version = None, None
+    with suppress(NotFound):
+        former, version = sbf.versioned_topology()
+    merged = merge(translate(settings, read_netbox(settings)), former, prune=prune)
+    known = {site.name for site in former.sites} if former else set()
+    pools = {}
+    for site, wanted in merged.pools.items():
+        current = sbf.pool(site).vlans if site in known else VlanSet()
+        if current != wanted:
+            pools[site] = PoolChange(former=current, wanted=wanted)
+    return Comparison(former, version, merged, pools)
+
+
+def _print(comparison: Comparison) -> None:
+    if comparison.diff:
+        click.echo(comparison.diff)
+    for site, change in comparison.pools.items():
+        added, removed = change.wanted - change.former, change.former - change.wanted
+        click.echo(f"pool of {site}: {f'+ {added} ' if added else ''}{f'- {removed}' if removed else ''}".rstrip())
+    for note in comparison.merged.notes:
+        click.echo(f"- {note}")
+    if not comparison.differs:
+        click.echo("NetBox and SBF agree")
+
+
+def _write(draft: Path, comparison: Comparison) -> None:
+    """Write the topology with its version, and the pools as comments. Raise BadInput if the file cannot be written."""
+    version = {} if comparison.version is None else {"version": int(comparison.version)}
+    pools = [f"# virtcloud pool set {site} {change.wanted}" for site, change in comparison.pools.items()]
+    text = "\n".join([*pools, format_yaml(comparison.merged.topology, **version)])
+    try:
+        with draft.open("x", encoding="utf-8") as opened:
+            opened.write(text)
+    except OSError as error:
+        raise BadInput(f"--write {draft}: cannot be written: {error.strerror}") from error
+    click.echo(f"the draft is in {draft}; nothing was changed. Check it: virtcloud topology set {draft} --dry-run")

@@ -1,0 +1,1 @@
+"""Sites, cables and pools from NetBox: read with pynetbox, translate, and merge with SBF's topology."""

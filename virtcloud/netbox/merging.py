@@ -1,0 +1,151 @@
+"""PURE. Merges NetBox's devices, links and pools with SBF's topology.
+
+NetBox decides about ports, aggregates, links, platforms, addresses and pools of its sites. Everything that NetBox does
+not know stays: transports, attachments, gateways, edges, rules and latencies. Elements and links that NetBox lacks stay
+too, unless they are pruned.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+
+from virtcloud.model.document import format_validation_errors
+from virtcloud.model.element import Element, Host, Switch
+from virtcloud.model.errors import BadInput
+from virtcloud.model.topology import Link, Site, Topology
+from virtcloud.model.values import Name, PortName, PortRef
+from virtcloud.model.vlans import VlanSet
+from virtcloud.netbox.translation import TranslatedDevice, Translation
+
+
+@dataclass(frozen=True, slots=True)
+class NetBoxMerge:
+    """The wanted topology, the wanted pools of NetBox's sites, and notes about what stays or is missing."""
+
+    topology: Topology
+    pools: Mapping[Name, VlanSet]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Merger:
+    translation: Translation
+    former: Topology | None
+    prune: bool
+
+    def run(self) -> NetBoxMerge:
+        """Return the merge. Raise BadInput if the result is no valid topology."""
+        notes = list(self.translation.problems)
+        sites = {site.name: site for site in self.former.sites} if self.former else {}
+        for name in self.translation.sites:
+            sites[name] = self._site(sites.get(name) or Site(name=name), notes)
+        links = tuple(self._links(sites, notes))
+        fields = {
+            "name": self.former.name if self.former else Name("topology"),
+            "transports": self.former.transports if self.former else (),
+            "sites": tuple(sites.values()),
+            "links": links,
+        }
+        try:
+            topology = Topology.model_validate(fields)
+        except ValidationError as error:
+            faults = format_validation_errors(error)
+            raise BadInput(f"NetBox and SBF's topology do not fit together:\n{faults}\ncorrect NetBox first") from error
+        pools = {name: vlans for name, vlans in self.translation.pools.items() if vlans}
+        notes += [
+            f"site {name}: NetBox has no VLANs for its pool" for name in self.translation.sites if name not in pools
+        ]
+        return NetBoxMerge(topology, pools, tuple(notes))
+
+    def _site(self, site: Site, notes: list[str]) -> Site:
+        devices = {device.name: device for device in self.translation.devices if device.site == site.name}
+        switches = {switch.name: switch for switch in site.switches}
+        hosts = {host.name: host for host in site.hosts}
+        for device in devices.values():
+            kept = self._kept_ports(device, switches.get(device.name) or hosts.get(device.name))
+            if not device.ports and not kept:
+                notes.append(f"{device.name}: NetBox shows no cable to another device: it stays out of the topology")
+            elif not device.is_switch:
+                hosts[device.name] = _merge_host(device, hosts.get(device.name), kept)
+            elif (merged := _merge_switch(device, switches.get(device.name), kept)) is not None:
+                switches[device.name] = merged
+        for element in (*site.switches, *site.hosts):
+            if element.name not in devices:
+                notes.append(f"{element.name} is not in NetBox: it {'is removed' if self.prune else 'stays'}")
+                if self.prune:
+                    switches.pop(element.name, None)
+                    hosts.pop(element.name, None)
+        return site.model_copy(update={"switches": tuple(switches.values()), "hosts": tuple(hosts.values())})
+
+    def _kept_ports(self, device: TranslatedDevice, former: Element | None) -> tuple[PortName, ...]:
+        """Return the ports that NetBox does not link, but that carry an attachment or a remaining link."""
+        if former is None or self.former is None:
+            return ()
+        used = {attachment.port for site in self.former.sites for attachment in site.attachments}
+        used |= {end for link in self._remaining_links() for end in link.ends}
+        return tuple(
+            port for port in former.ports if port not in device.ports and PortRef.of(device.name, port) in used
+        )
+
+    def _remaining_links(self) -> Iterator[Link]:
+        """Yield the former links whose ports NetBox does not link otherwise."""
+        linked = {end for pair in self.translation.links for end in pair}
+        known = {device.name for device in self.translation.devices}
+        for link in self.former.links if self.former else ():
+            is_known = {link.a.element, link.b.element} <= known
+            if not {link.a, link.b} & linked and not (self.prune and is_known):
+                yield link
+
+    def _links(self, sites: Mapping[Name, Site], notes: list[str]) -> Iterator[Link]:
+        elements = {element.name for site in sites.values() for element in site.elements}
+        former = {frozenset(link.ends): link for link in self.former.links} if self.former else {}
+        for a, b in self.translation.links:
+            if {a.element, b.element} <= elements:
+                yield former.get(frozenset((a, b))) or Link(a=a, b=b)
+        known = {device.name for device in self.translation.devices}
+        for link in self._remaining_links():
+            if {link.a.element, link.b.element} <= elements:
+                if {link.a.element, link.b.element} <= known:
+                    notes.append(f"link {link.a} to {link.b} is not in NetBox: it stays")
+                yield link
+
+
+def merge(translation: Translation, former: Topology | None, *, prune: bool = False) -> NetBoxMerge:
+    """Return SBF's topology and pools after an import from NetBox. ``former`` is None if SBF has no topology yet."""
+    return _Merger(translation, former, prune).run()
+
+
+def _merge_switch(device: TranslatedDevice, former: Switch | None, kept: tuple[PortName, ...]) -> Switch | None:
+    """Return the switch; None if its platform is unknown, which is among the problems already."""
+    platform = device.platform or (former.platform if former else None)
+    if platform is None:
+        return None
+    credential = (former.credential if former else None) or device.credential
+    ports, aggregates = _merge_ports(device, former, kept)
+    fields = {
+        "name": device.name,
+        "ports": ports,
+        "aggregates": aggregates,
+        "platform": platform,
+        "address": device.address or (former.address if former else None),
+        "credential": credential,
+    }
+    return Switch.model_validate({**(former.model_dump() if former else {}), **fields})
+
+
+def _merge_host(device: TranslatedDevice, former: Host | None, kept: tuple[PortName, ...]) -> Host:
+    ports, aggregates = _merge_ports(device, former, kept)
+    fields = {"name": device.name, "ports": ports, "aggregates": aggregates}
+    return Host.model_validate({**(former.model_dump() if former else {}), **fields})
+
+
+def _merge_ports(
+    device: TranslatedDevice, former: Element | None, kept: tuple[PortName, ...]
+) -> tuple[tuple[PortName, ...], dict[PortName, tuple[PortName, ...]]]:
+    """Return the ports, former ones first and in their order, and the aggregates."""
+    every = {*device.ports, *kept}
+    order = [port for port in (former.ports if former else ()) if port in every]
+    ports = tuple(dict.fromkeys([*order, *sorted(every)]))
+    kept_aggregates = {port: members for port, members in (former.aggregates if former else {}).items() if port in kept}
+    return ports, {**kept_aggregates, **device.aggregates}

@@ -1,0 +1,129 @@
+"""Reads devices, interfaces and VLANs from NetBox's REST API with pynetbox. Nothing is written to NetBox."""
+
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from virtcloud.model.errors import BadInput, ServiceUnreachable, VirtcloudError
+from virtcloud.netbox.settings import NetBoxFile
+
+TIMEOUT_S = 30.0
+BATCH: Final = 50
+"""The number of devices whose interfaces are read with one request, so that addresses stay short."""
+UNAUTHORIZED, FORBIDDEN, NOT_FOUND = 401, 403, 404
+Row = dict[str, Any]
+"""An object of NetBox, as its REST API documents it."""
+
+
+@dataclass(frozen=True, slots=True)
+class NetBoxData:
+    """What NetBox knows about the selected sites."""
+
+    sites: tuple[Row, ...]
+    devices: tuple[Row, ...]
+    interfaces: tuple[Row, ...]
+    groups: tuple[Row, ...]
+    """The VLAN groups with the tag, of all scopes."""
+    vlans: tuple[Row, ...]
+    """The VLANs of the sites, and of these groups, with and without the tag."""
+
+
+def read_netbox(file: NetBoxFile) -> NetBoxData:
+    """Read the sites of the file. Raise BadInput for an unknown site, or an invalid token or address.
+
+    Raise ServiceUnreachable if NetBox does not answer.
+    """
+    api = _open_api(file)
+    sites = _read(file, "sites", partial(api.dcim.sites.filter, slug=list(file.sites)))
+    if missing := set(file.sites) - {str(site["slug"]) for site in sites}:
+        raise BadInput(
+            f"{file.url}: expected the sites {', '.join(file.sites)}, found no {', '.join(sorted(missing))}: check the "
+            "slugs, and whether the token's user may view the site"
+        )
+    tag = {} if file.tag is None else {"tag": file.tag}
+    roles = [*file.switch_roles, *file.host_roles]
+    devices = _read(file, "devices", partial(api.dcim.devices.filter, site=list(file.sites), role=roles, **tag))
+    ids = [device["id"] for device in devices]
+    interfaces = [
+        row
+        for start in range(0, len(ids), BATCH)
+        for row in _read(file, "interfaces", partial(api.dcim.interfaces.filter, device_id=ids[start : start + BATCH]))
+    ]
+    groups = _read(file, "VLAN groups", partial(api.ipam.vlan_groups.filter, **tag)) if tag else []
+    vlans = _read(file, "VLANs", partial(api.ipam.vlans.filter, site=list(file.sites)))
+    if groups:
+        vlans += _read(file, "VLANs", partial(api.ipam.vlans.filter, group_id=[group["id"] for group in groups]))
+    unique = {row["id"]: row for row in vlans}
+    return NetBoxData(tuple(sites), tuple(devices), tuple(interfaces), tuple(groups), tuple(unique.values()))
+
+
+def _open_api(file: NetBoxFile) -> Any:  # noqa: ANN401 - pynetbox has no types
+    try:
+        import pynetbox  # noqa: PLC0415 - an optional library
+        import requests  # noqa: PLC0415 - a library of pynetbox
+    except ImportError as error:
+        raise BadInput(
+            f"the command 'netbox' needs {error.name}; install it with: pip install 'virtcloud[netbox]'"
+        ) from error
+
+    class TimedSession(requests.Session):
+        """A session whose requests end after a timeout."""
+
+        def request(self, *arguments: Any, **options: Any) -> Any:  # noqa: ANN401 - the library's signature
+            """Send a request."""
+            return super().request(*arguments, **{"timeout": TIMEOUT_S, **options})
+
+    api = pynetbox.api(file.url, token=_read_token(file))
+    api.http_session = TimedSession()
+    api.http_session.verify = file.ca_file or True
+    return api
+
+
+def _read_token(file: NetBoxFile) -> str | None:
+    if file.token_file is None:
+        return None
+    try:
+        token = Path(file.token_file).read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"token_file {file.token_file}: expected a file with a token of NetBox: {error}") from error
+    if not token:
+        raise BadInput(f"token_file {file.token_file}: expected a token of NetBox, got an empty file")
+    return token
+
+
+def _read(file: NetBoxFile, noun: str, query: Callable[[], Iterable[Any]]) -> list[Row]:
+    """Return all objects of a query, from all pages. Translate the errors of the libraries."""
+    import pynetbox  # noqa: PLC0415 - an optional library
+    import requests  # noqa: PLC0415 - a library of pynetbox
+
+    try:
+        return [dict(record) for record in query()]
+    except pynetbox.RequestError as error:
+        raise _explain(file, noun, error.req.status_code, _detail(error)) from error
+    except pynetbox.ContentError as error:
+        raise BadInput(f"{file.url}: expected NetBox's API, got an answer that is no JSON: check the url") from error
+    except requests.RequestException as error:
+        raise ServiceUnreachable(
+            f"NetBox at {file.url} does not answer: {type(error).__name__}: {error}: check the url, ca_file and network"
+        ) from error
+
+
+def _detail(error: Any) -> str:  # noqa: ANN401 - pynetbox has no types
+    with suppress(ValueError, AttributeError, TypeError):
+        return str(error.req.json().get("detail", ""))
+    return ""
+
+
+def _explain(file: NetBoxFile, noun: str, status: int, detail: str) -> VirtcloudError:
+    words = f" ({detail})" if detail else ""
+    if status in {UNAUTHORIZED, FORBIDDEN}:
+        return BadInput(
+            f"NetBox at {file.url} refuses to list {noun}{words}: check token_file {file.token_file or '(none)'}, and "
+            f"give the token's user the permission to view {noun}"
+        )
+    if status == NOT_FOUND:
+        return BadInput(f"{file.url}: NetBox has no list of {noun} there: check the url; NetBox 3.6 or later is needed")
+    return ServiceUnreachable(f"NetBox at {file.url} answered {status} to the list of {noun}{words}: try again later")

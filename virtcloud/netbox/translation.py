@@ -1,0 +1,224 @@
+"""PURE. Translates NetBox's devices, cables and VLANs to elements, links and pools.
+
+Cables are followed through patch panels, because NetBox reports the endpoints of an interface's path
+(``connected_endpoints``). The custom fields ``virtcloud_name``, ``virtcloud_platform`` and ``virtcloud_credential``
+override the other fields of a device.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from virtcloud.model.errors import BadInput, printable
+from virtcloud.model.values import DeviceAddress, Name, PortName, PortRef
+from virtcloud.model.vlans import VlanSet
+from virtcloud.netbox.reading import NetBoxData, Row
+from virtcloud.netbox.settings import NetBoxFile
+
+INTERFACE = "dcim.interface"
+FREE_STATUSES = frozenset({"reserved", "deprecated"})
+"""The statuses of VLANs that are not in use."""
+
+
+@dataclass(frozen=True, slots=True)
+class TranslatedDevice:
+    """A switch or a host. ``ports`` are the ends of cables to other devices of the translation."""
+
+    name: Name
+    site: Name
+    is_switch: bool
+    ports: tuple[PortName, ...]
+    aggregates: Mapping[PortName, tuple[PortName, ...]]
+    platform: str | None = None
+    address: DeviceAddress | None = None
+    credential: Name | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """The devices, links and pools of NetBox. ``problems`` names what could not be translated, with the remedy."""
+
+    devices: tuple[TranslatedDevice, ...]
+    links: tuple[tuple[PortRef, PortRef], ...]
+    pools: Mapping[Name, VlanSet]
+    sites: tuple[Name, ...]
+    problems: tuple[str, ...] = ()
+
+
+@dataclass
+class _Translator:
+    file: NetBoxFile
+    data: NetBoxData
+    problems: list[str] = field(default_factory=list)
+
+    def run(self) -> Translation:
+        sites = {row["id"]: name for row in self.data.sites if (name := self._site_name(row))}
+        names = self._device_names(sites)
+        by_device: dict[int, dict[int, Row]] = {}
+        for row in self.data.interfaces:
+            by_device.setdefault(row["device"]["id"], {})[row["id"]] = row
+        links = tuple(self._links(names, by_device))
+        devices = tuple(
+            self._device(row, names[row["id"]], sites[row["site"]["id"]], by_device.get(row["id"], {}), links)
+            for row in self.data.devices
+            if row["id"] in names
+        )
+        pools = {name: self._pool(identifier) for identifier, name in sites.items()}
+        return Translation(devices, links, pools, tuple(sites.values()), tuple(self.problems))
+
+    def _site_name(self, row: Row) -> Name | None:
+        text = str(row["slug"])
+        if Name.matches(text):
+            return Name(text)
+        self.problems.append(f"site {text}: its slug is no name of SBF ({Name.meaning}): change the slug")
+        return None
+
+    def _device_names(self, sites: Mapping[int, Name]) -> dict[int, Name]:
+        """Return the name of each usable device, by its id. Names must be unique."""
+        names: dict[int, Name] = {}
+        owners: dict[Name, int] = {}
+        for row in self.data.devices:
+            text = str(_custom(row, "virtcloud_name") or _short_name(row))
+            label = f"device {printable(str(row.get('name') or ''))!r} (NetBox id {row['id']})"
+            if not Name.matches(text):
+                remedy = "rename it, or set its custom field virtcloud_name"
+                self.problems.append(f"{label}: expected {Name.meaning}, got {printable(text)!r}: {remedy}")
+            elif Name(text) in owners:
+                other = owners[Name(text)]
+                self.problems.append(f"{label}: id {other} has the name {text} too: set virtcloud_name of one of both")
+            elif row["site"]["id"] in sites:
+                names[row["id"]], owners[Name(text)] = Name(text), row["id"]
+        return names
+
+    def _links(
+        self, names: Mapping[int, Name], by_device: Mapping[int, Mapping[int, Row]]
+    ) -> Iterator[tuple[PortRef, PortRef]]:
+        """Yield each link once. The cables of an aggregate are one link."""
+        seen = set[tuple[PortRef, PortRef]]()
+        for device, name in names.items():
+            for row in by_device.get(device, {}).values():
+                local = self._end(name, row)
+                for peer in row.get("connected_endpoints") or ():
+                    other = names.get((peer.get("device") or {}).get("id", -1))
+                    if row.get("connected_endpoints_type") != INTERFACE or other is None or local is None:
+                        continue
+                    remote = self._end(other, by_device.get(peer["device"]["id"], {}).get(peer["id"], peer))
+                    if remote is not None and (pair := (min(local, remote), max(local, remote))) not in seen:
+                        seen.add(pair)
+                        yield pair
+
+    def _end(self, element: Name, row: Row) -> PortRef | None:
+        """Return the port of an interface, or of its aggregate."""
+        text = str((row.get("lag") or row)["name"])
+        if PortName.matches(text):
+            return PortRef.of(element, PortName(text))
+        problem = f"interface {printable(text)!r} of {element}: expected {PortName.meaning} without spaces: rename it"
+        if problem not in self.problems:
+            self.problems.append(problem)
+        return None
+
+    def _device(
+        self,
+        row: Row,
+        name: Name,
+        site: Name,
+        interfaces: Mapping[int, Row],
+        links: Sequence[tuple[PortRef, PortRef]],
+    ) -> TranslatedDevice:
+        ports = tuple(sorted({end.port for link in links for end in link if end.element == name}))
+        aggregates: dict[PortName, list[PortName]] = {}
+        for interface in interfaces.values():
+            lag, member = interface.get("lag"), str(interface["name"])
+            if lag and lag["name"] in ports and PortName.matches(member):
+                aggregates.setdefault(PortName(lag["name"]), []).append(PortName(member))
+        is_switch = _slug(row, "role", "device_role") in self.file.switch_roles
+        return TranslatedDevice(
+            name,
+            site,
+            is_switch,
+            ports,
+            {port: tuple(sorted(members)) for port, members in aggregates.items()},
+            platform=self._platform(row, name) if is_switch else None,
+            address=_address(row) if is_switch else None,
+            credential=self._credential(row, name) if is_switch else None,
+        )
+
+    def _platform(self, row: Row, name: Name) -> str | None:
+        slug = _slug(row, "platform")
+        platform = _custom(row, "virtcloud_platform") or self.file.platforms.get(slug) or slug.replace("-", "_")
+        if not platform:
+            self.problems.append(
+                f"switch {name}: NetBox has no platform for it: set its platform, or virtcloud_platform"
+            )
+        return platform or None
+
+    def _credential(self, row: Row, name: Name) -> Name | None:
+        text = _custom(row, "virtcloud_credential")
+        if text and not Name.matches(text):
+            self.problems.append(
+                f"switch {name}: virtcloud_credential: expected {Name.meaning}, got {printable(text)!r}"
+            )
+            return self.file.credential
+        return Name(text) if text else self.file.credential
+
+    def _pool(self, site: int) -> VlanSet:
+        """Return a site's pool: its tagged VLANs, and the ranges of its tagged groups without their other VLANs."""
+        groups = [row for row in self.data.groups if _scope_site(row) == site]
+        ids = {row["id"] for row in groups}
+        ranges = VlanSet(vlan for row in groups for vlan in _group_vlans(row))
+        here = [row for row in self.data.vlans if _id_of(row, "site") == site or _id_of(row, "group") in ids]
+        tagged = VlanSet(row["vid"] for row in here if self.file.tag and self.file.tag in _tags(row))
+        used = VlanSet(row["vid"] for row in here if _value(row, "status") not in FREE_STATUSES)
+        return (ranges - used) | tagged
+
+
+def translate(file: NetBoxFile, data: NetBoxData) -> Translation:
+    """Return the elements, links and pools of NetBox's data."""
+    return _Translator(file, data).run()
+
+
+def _short_name(row: Row) -> str:
+    return str(row.get("name") or "").partition(".")[0].lower()
+
+
+def _custom(row: Row, key: str) -> str:
+    value = (row.get("custom_fields") or {}).get(key)
+    return "" if value is None else str(value)
+
+
+def _slug(row: Row, *keys: str) -> str:
+    """Return the slug of the first key that has one. NetBox before 4.0 calls a device's role ``device_role``."""
+    return next((str(row[key]["slug"]) for key in keys if row.get(key)), "")
+
+
+def _value(row: Row, key: str) -> str:
+    """Return the value of a choice, which NetBox writes as an object."""
+    choice = row.get(key)
+    return str(choice.get("value", "")) if isinstance(choice, dict) else str(choice or "")
+
+
+def _id_of(row: Row, key: str) -> int | None:
+    return row[key]["id"] if row.get(key) else None
+
+
+def _tags(row: Row) -> set[str]:
+    return {str(tag["slug"]) for tag in row.get("tags") or ()}
+
+
+def _scope_site(group: Row) -> int | None:
+    return group.get("scope_id") if group.get("scope_type") == "dcim.site" else None
+
+
+def _group_vlans(group: Row) -> Iterator[int]:
+    """Yield the VLAN IDs of a group: ``vid_ranges`` since NetBox 4.2, ``min_vid`` and ``max_vid`` before."""
+    ranges = group.get("vid_ranges") or ([[group["min_vid"], group["max_vid"]]] if "min_vid" in group else [])
+    for first, last in ranges:
+        yield from range(max(2, first), min(4094, last) + 1)
+
+
+def _address(row: Row) -> DeviceAddress | None:
+    """Return the management address without the prefix length."""
+    text = str((row.get("primary_ip") or {}).get("address") or "").partition("/")[0]
+    try:
+        return DeviceAddress(text) if text else None
+    except BadInput:
+        return None
