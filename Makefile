@@ -7,7 +7,7 @@ PYTEST = $(BIN)/python -m compileall -q virtcloud pbs_hooks sbf_service sbf_comm
 SIDE_BY_SIDE = $(MAKE) --no-print-directory --jobs 2 --output-sync=target
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-quick test-durations test-pbs test-ansible archives wheels bench check check-types check-rest compile-tests \
+.PHONY: help setup demo test test-quick test-durations test-pbs test-ansible test-packages archives wheels deb bench check check-types check-rest compile-tests \
 	format docs lock clean
 
 help: ## print this list
@@ -38,12 +38,18 @@ test-ansible: setup ## run the playbooks of ansible/ on machines with systemd (t
 	@cd ansible && PATH="$$PWD/../$(BIN):$$PATH" ansible-lint --offline --profile production
 	@$(BIN)/pytest tests/playbooks
 
+test-packages: setup ## build, install and use the wheels and the Debian packages (five minutes)
+	@$(BIN)/pytest tests/packages
+
 archives: setup ## write the sdist and the wheels of virtcloud and virtcloud-lab into dist/
 	@$(BIN)/python -m hatchling build --directory dist --target sdist --target wheel
 	@cd setup/lab_package && ../../$(BIN)/python -m hatchling build --directory ../../dist --target wheel
 
 wheels: setup ## write dist/virtcloud-wheels.tar, from which Ansible installs virtcloud
 	@setup/wheels
+
+deb: setup ## write Debian packages with all Python packages into dist/, for hosts without a network
+	@setup/deb
 
 bench: setup ## measure speed and compare it with the targets (ten minutes)
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks

@@ -1,0 +1,32 @@
+import shutil
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+from ansible_machines import Site, running_machines
+from package_builds import HOST, PACKAGES, ROOT, Built, start_build
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """Everything built: the second build of the Debian packages has another folder and wheels of its own."""
+    folder = tmp_path_factory.mktemp("built")
+    wheels = folder / "wheels.tar"
+    subprocess.run([ROOT / "setup/wheels", wheels], check=True)  # noqa: S603 - our own
+    with start_build(folder / "second", {}) as second:
+        with start_build(folder / "first", {"WHEELS": str(wheels)}) as first:
+            assert first.wait() == 0
+        assert second.wait() == 0
+    return Built(wheels, folder / "first", folder / "second")
+
+
+@pytest.fixture(scope="session")
+def machine(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A machine with systemd as process 1, on which all packages are installed."""
+    assert shutil.which("systemd-nspawn"), "these tests need systemd-nspawn: apt-get install systemd-container"
+    folder = tmp_path_factory.mktemp("machine")
+    with running_machines(folder, {HOST: "10.99.0.12"}) as site:
+        for name in PACKAGES:
+            shutil.copy(built.package(name), folder / HOST / "root/root" / f"{name}.deb")
+        site.read(HOST, "dpkg --install /root/*.deb")
+        yield site

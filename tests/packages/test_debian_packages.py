@@ -1,0 +1,97 @@
+"""Claims on the Debian packages. The tests of the machine run in the order of a machine's life, from start to purge."""
+
+import shutil
+import subprocess
+
+import pytest
+from ansible_machines import Site
+from package_builds import HOST, PACKAGES, Built
+
+from virtcloud import __version__
+
+SBF_SETTINGS = (
+    'listen = "127.0.0.1:8800"\nsocket = "/run/virtcloud/sbf.sock"\ndatabase = "sqlite:////var/lib/virtcloud/sbf.db"\n'
+)
+AGENT_SETTINGS = f'element = "{HOST}"\nsbf = "unix:///run/virtcloud/sbf.sock"\n'
+TOPOLOGY = f"name: one\nsites: [{{name: brno, hosts: [{{name: {HOST}, ports: [host0]}}]}}]\n"
+
+
+def read_file_names(built: Built, name: str) -> str:
+    """Return the list of the files in a package."""
+    command = ["dpkg-deb", "--contents", built.package(name)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout  # noqa: S603 - our own
+
+
+def test_two_builds_in_different_folders_have_equal_bytes(built: Built) -> None:
+    names = sorted(path.name for path in built.first.iterdir())
+    assert len(names) == len(PACKAGES)
+    assert [name for name in names if (built.first / name).read_bytes() != (built.second / name).read_bytes()] == []
+
+
+def test_lintian_accepts_the_packages(built: Built) -> None:
+    assert shutil.which("lintian"), "this test needs lintian: apt-get install lintian"
+    files = sorted(map(str, built.first.iterdir()))
+    command = ["lintian", "--no-cfg", "--allow-root", "--fail-on", "error,warning", *files]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+@pytest.mark.parametrize("unneeded", ["/sbf_service/", "/fastapi/", "/sqlalchemy/", "/netmiko/", "/virtcloud/lab/"])
+def test_a_host_gets_only_what_the_agent_needs(built: Built, unneeded: str) -> None:
+    assert "/pyroute2/" in read_file_names(built, "virtcloud-agent")
+    assert unneeded not in read_file_names(built, "virtcloud") + read_file_names(built, "virtcloud-agent")
+
+
+def test_the_commands_have_man_pages_and_completion_scripts(machine: Site) -> None:
+    assert machine.read(HOST, "virtcloud --version; sbf --version").split() == [
+        *("virtcloud,", "version", __version__),
+        *("sbf,", "version", __version__),
+    ]
+    folder = "/usr/share"
+    machine.read(HOST, f"cd {folder} && ls man/man1/virtcloud-cluster.1.gz man/man1/sbf.1.gz")
+    machine.read(HOST, f"cd {folder} && ls bash-completion/completions/sbf zsh/vendor-completions/_virtcloud")
+
+
+def test_services_without_settings_do_not_start(machine: Site) -> None:
+    assert machine.run(HOST, "systemctl is-active virtcloud-sbf virtcloud-agent").stdout.split() == ["inactive"] * 2
+    assert machine.run(HOST, "systemctl is-failed virtcloud-sbf virtcloud-agent").returncode == 1
+
+
+def test_sbf_answers_after_its_settings_exist(machine: Site) -> None:
+    write(machine, "/etc/virtcloud/sbf.toml", SBF_SETTINGS)
+    machine.read(HOST, "systemctl start virtcloud-sbf")
+    assert machine.read(HOST, "ps -o user= -p $(systemctl show -P MainPID virtcloud-sbf)").strip() == "virtcloud"
+    machine.read(
+        HOST,
+        "curl --version >/dev/null 2>&1; for i in $(seq 300); do virtcloud whoami && exit; sleep 0.2; done; exit 1",
+    )
+
+
+def test_the_agent_confirms_its_document(machine: Site) -> None:
+    write(machine, "/root/one.yaml", TOPOLOGY)
+    machine.read(HOST, "virtcloud topology set /root/one.yaml --yes")
+    write(machine, "/etc/virtcloud/agent.toml", AGENT_SETTINGS)
+    machine.read(HOST, "systemctl start virtcloud-agent")
+    show = f"virtcloud element show {HOST} --json"
+    machine.read(HOST, f"for i in $(seq 300); do {show} | grep -q last_seen && exit; sleep 0.2; done; {show}; exit 1")
+
+
+def test_an_upgrade_restarts_both_services(machine: Site) -> None:
+    pids = "systemctl show -P MainPID virtcloud-sbf virtcloud-agent"
+    former = machine.read(HOST, pids).split()
+    machine.read(HOST, "dpkg --install /root/*.deb")
+    present = machine.read(HOST, pids).split()
+    assert "0" not in former + present
+    assert set(former).isdisjoint(present)
+
+
+def test_a_purge_leaves_settings_and_data_of_the_site(machine: Site) -> None:
+    machine.read(HOST, f"dpkg --remove {' '.join(PACKAGES)} && dpkg --purge {' '.join(PACKAGES)}")
+    assert machine.run(HOST, "ls /usr/lib/virtcloud /usr/bin/virtcloud /lib/systemd/system/virtcloud-*").stdout == ""
+    machine.read(HOST, "ls /var/lib/virtcloud/sbf.db /etc/virtcloud/sbf.toml")
+    assert machine.run(HOST, "pgrep -f /usr/lib/virtcloud").stdout == ""
+
+
+def write(machine: Site, path: str, text: str) -> None:
+    """Write a file on the machine."""
+    machine.read(HOST, f"mkdir -p $(dirname {path}) && cat >{path} <<'END'\n{text}END")

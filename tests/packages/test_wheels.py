@@ -1,0 +1,85 @@
+"""Claims on the wheels, installed into empty environments as on a machine without a network."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from package_builds import ROOT, Built
+
+from virtcloud import __version__
+
+
+@pytest.fixture(scope="module")
+def wheels(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with all wheels, also that of the lab."""
+    folder = tmp_path_factory.mktemp("wheels")
+    run("tar", "-C", folder, "-xf", built.wheels)
+    build = (sys.executable, "-m", "hatchling", "build", "--directory", str(folder), "--target", "wheel")
+    subprocess.run(build, cwd=ROOT / "setup/lab_package", check=True, capture_output=True)  # noqa: S603 - our own
+    return folder
+
+
+def install(wheels: Path, environment: Path, requirement: str) -> Path:
+    """Install a requirement into a new environment. Return its folder of programs."""
+    run(sys.executable, "-m", "venv", environment)
+    pip = environment / "bin/pip"
+    run(pip, "install", "-q", "--disable-pip-version-check", "--no-index", "--find-links", wheels, requirement)
+    return environment / "bin"
+
+
+def run(*command: str | Path) -> str:
+    """Run a command, and return its output."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own
+    assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def test_sbf_of_an_empty_environment_answers(wheels: Path, tmp_path: Path) -> None:
+    programs = install(wheels, tmp_path / "env", "virtcloud[sbf]")
+    assert run(programs / "virtcloud", "--version").split()[-1] == __version__
+    assert run(programs / "sbf", "--version").split()[-1] == __version__
+    with running_service(programs, tmp_path) as socket:
+        assert "operator" in run(programs / "virtcloud", "--url", f"unix://{socket}", "whoami")
+
+
+@contextmanager
+def running_service(programs: Path, folder: Path) -> Iterator[Path]:
+    """Run ``sbf serve`` until the end of the context. Yield its socket."""
+    socket = folder / "sbf.sock"
+    config = folder / "sbf.toml"
+    config.write_text(f'listen = "127.0.0.1:0"\nsocket = "{socket}"\ndatabase = "sqlite:///{folder}/sbf.db"\n')
+    with (folder / "log").open("w") as log:
+        service = subprocess.Popen([programs / "sbf", "serve", "--config", config], stdout=log, stderr=log)  # noqa: S603
+    try:
+        end = time.monotonic() + 60
+        while not socket.is_socket():
+            assert service.poll() is None, (folder / "log").read_text()
+            assert time.monotonic() < end
+            time.sleep(0.1)
+        yield socket
+    finally:
+        service.terminate()
+        service.wait(30)
+
+
+def test_an_agents_environment_has_no_library_of_sbf(wheels: Path, tmp_path: Path) -> None:
+    programs = install(wheels, tmp_path / "env", "virtcloud[agent]")
+    installed = {line.partition("==")[0].lower() for line in run(programs / "pip", "freeze").splitlines()}
+    assert installed > {"virtcloud", "libvirt-python", "pycdlib"}
+    assert installed & {"virtcloud-lab", "fastapi", "sqlalchemy", "netmiko", "napalm", "psycopg", "uvicorn"} == set()
+    settings = tmp_path / "agent.toml"
+    settings.write_text('element = "h1"\nsbf = "http://127.0.0.1:1"\ntoken_file = "/nonexistent"\n')
+    checked = subprocess.run(  # noqa: S603 - our own
+        [programs / "virtcloud", "doctor", "--host", "--config", settings], capture_output=True, text=True, check=False
+    )
+    assert (checked.returncode, checked.stderr) == (1, "")
+
+
+def test_the_extra_lab_installs_the_lab(wheels: Path, tmp_path: Path) -> None:
+    programs = install(wheels, tmp_path / "env", "virtcloud[lab]")
+    assert "virtcloud lab up" in run(programs / "virtcloud", "lab", "up", "--help")
+    run(programs / "python", "-c", "import virtcloud.testing.fakepbs, virtcloud.lab.prerequisites")
