@@ -7,7 +7,7 @@ PYTEST = $(BIN)/python -m compileall -q virtcloud pbs_hooks sbf_service sbf_comm
 SIDE_BY_SIDE = $(MAKE) --no-print-directory --jobs 2 --output-sync=target
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-quick test-durations test-pbs test-ansible test-packages archives wheels deb bench check check-types check-rest compile-tests \
+.PHONY: help setup demo test test-quick test-durations test-pbs test-ansible test-packages archives wheels deb site bench check check-types check-rest compile-tests \
 	format docs lock clean
 
 help: ## print this list
@@ -50,6 +50,9 @@ wheels: setup ## write dist/virtcloud-wheels.tar, from which Ansible installs vi
 
 deb: setup ## write Debian packages with all Python packages into dist/, for hosts without a network
 	@setup/deb
+
+site: setup ## write the site of the documentation into dist/site, and check its links
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --config-file setup/mkdocs.yml
 
 bench: setup ## measure speed and compare it with the targets (ten minutes)
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks
