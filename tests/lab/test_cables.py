@@ -7,14 +7,17 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from virtcloud.cli import main
 from virtcloud.client.sbf import SbfClient
 from virtcloud.lab import Lab
+from virtcloud.lab.addressing import SWITCH_ACCOUNT, device_addresses
 from virtcloud.model.cluster import ENDED_STATES, ClusterRequest, ClusterSpec
 from virtcloud.model.cluster import ClusterState as Life
 from virtcloud.model.site import CableState, SiteCables
+from virtcloud.model.site_survey import SiteSurvey
 
 pytestmark = pytest.mark.lab
 
@@ -72,6 +75,41 @@ def test_every_cable_matches_the_topology(cabled: Lab, client: SbfClient) -> Non
         cabled, client, lambda result: CableState.UNKNOWN not in {one.state for one in result.cables}
     )
     assert (cable_states(result), result.unread) == (ALL_RIGHT, {})
+
+
+@pytest.fixture
+def foreign_vlan(cabled: Lab) -> Iterator[int]:
+    """A VLAN of others on the unused port p3 of brno-sw1."""
+    cabled.run("brno-sw1", ["bridge", "vlan", "add", "dev", "p3", "vid", "77"], check=True)
+    yield 77
+    cabled.run("brno-sw1", ["bridge", "vlan", "del", "dev", "p3", "vid", "77"], check=True)
+
+
+def read_bridges(lab: Lab) -> list[str]:
+    """Return the VLANs and links of both switches."""
+    commands = (["bridge", "vlan", "show"], ["ip", "-brief", "link"])
+    return [lab.run(switch, command).stdout for switch in ("brno-sw1", "brno-sw2") for command in commands]
+
+
+def test_a_running_site_is_read_without_its_topology(cabled: Lab, client: SbfClient, foreign_vlan: int) -> None:
+    check_cables_until(cabled, client, lambda result: cable_states(result) == ALL_RIGHT)
+    keys = cabled.state.folder / "keys"
+    login = {"username": SWITCH_ACCOUNT, "key_file": str(keys / "switch"), "known_hosts": str(keys / "known_hosts")}
+    switches = [
+        {"name": str(name), "address": str(address), "platform": "linux_bridge", "credential": "lab"}
+        for name, address in device_addresses(cabled.topology).items()
+    ]
+    site = {"site": "brno", "switches": switches, "hosts": ["brno-h*"], "credentials": {"lab": login}}
+    before = read_bridges(cabled)
+    command = [sys.executable, "-m", "virtcloud.cli", "site", "import", "-", "--json"]
+    ended = cabled.run("station", command, stdin=yaml.safe_dump(site), check=True)
+    assert read_bridges(cabled) == before
+    survey = SiteSurvey.model_validate_json(ended.stdout)
+    drafted = {frozenset((link.a, link.b)) for link in survey.draft.links}
+    assert drafted == {frozenset((link.a, link.b)) for link in cabled.topology.links}
+    (vlan,) = (vlan for vlan in survey.vlans if vlan.vlan == foreign_vlan)
+    assert vlan.ports == {"brno-sw1": ("p3",)}
+    assert foreign_vlan not in survey.free
 
 
 @contextmanager

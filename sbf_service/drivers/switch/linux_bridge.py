@@ -56,6 +56,7 @@ class _BridgeLink(BaseModel):
 
     name: str = Field(alias="ifname")
     flags: list[str]
+    master: str | None = None
 
     @property
     def is_up(self) -> bool:
@@ -95,9 +96,12 @@ class LinuxBridge:
         entries, devices = self._query()
         down = {device.name for device in devices if not device.is_up}
         members = {device.name for device in devices if device.is_member}
+        attached = [
+            device.name for device in devices if device.master is not None
+        ]  # bridge(8) omits ports without VLANs
         ports = {
-            port: read_bridge_port(found, down=port in down, is_member=port in members)
-            for port, found in entries.items()
+            port: read_bridge_port(entries.get(port, []), down=port in down, is_member=port in members)
+            for port in dict.fromkeys([*entries, *attached])
         }
         return SwitchReading(VlanSet(vlan for port in ports.values() for vlan in port.tagged | port.untagged), ports)
 

@@ -216,3 +216,14 @@ def test_a_database_without_a_running_switch_is_refused(bench: Bench, monkeypatc
     finally:
         bench.switch.start_switch()
     bench.converge(p1="100")
+
+
+def test_all_ports_are_read_and_none_is_changed(bench: Bench) -> None:
+    bench.switch.alter("p1", "vlan_mode=access", "tag=20")
+    bench.switch.alter("p2", "trunks=50,60")
+    before = bench.switch.run("ovs-vsctl", "list", "port")
+    reading = bench.driver.read_all()
+    assert bench.switch.run("ovs-vsctl", "list", "port") == before
+    assert reading.vlans == VlanSet([20, 50, 60])
+    ports = reading.ports
+    assert (ports["p1"].access, ports["p2"].tagged, ports["p3"].open) == (20, VlanSet([50, 60]), True)
