@@ -35,6 +35,7 @@ from sbf_service.store.tokens import create_token
 from sbf_service.store.unit_of_work import Store
 from virtcloud.model.access import Role, TokenRequest
 from virtcloud.model.values import Name
+from virtcloud.otlp_tracing import tracing
 
 log = get_log("sbf_service")
 
@@ -62,6 +63,7 @@ def serve(config: Path | None) -> None:
     with ExitStack() as stack:
         with report_bad_input():
             settings = copy_settings(load_settings(config))
+            stack.enter_context(tracing(settings.telemetry, "sbf", replica_name(settings)))
             service = build_service(settings)
             service.prepare()
             sockets = server.open_sockets(service)

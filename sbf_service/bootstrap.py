@@ -1,7 +1,10 @@
 """The composition root, which builds the service from its parts."""
 
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from limits.storage import MemoryStorage
 from limits.strategies import MovingWindowRateLimiter
@@ -24,6 +27,7 @@ from sbf_service.store.tokens import TokenCache
 from sbf_service.store.unit_of_work import Clock, Store, read_database_clock
 from virtcloud.model.element import Device
 from virtcloud.model.vlans import VlanSet
+from virtcloud.tracing import child_span
 
 MAX_REPLICA_NAME = 59
 """The longest default name of a replica, in characters. The database column of lease holders has room for this name and
@@ -85,7 +89,7 @@ def build_service(
     engine = make_engine(settings.database)
     change_feed, device_platforms = ChangeFeed(), Platforms(platforms, edge_platforms)
     metrics = make_metrics()
-    store = Store(engine, publish=change_feed.publish, clock=clock, measure=metrics.time_transaction)
+    store = Store(engine, publish=change_feed.publish, clock=clock, measure=partial(_measure, metrics))
     transactions = StoreWorkerTransactions(store, settings.timing, f"sbf@{replica_name(settings)}")
     sessions = DeviceSessions(settings, device_platforms)
     heartbeats = LeaseHeartbeats(transactions.renew_lease, sessions, settings.timing)
@@ -111,6 +115,13 @@ def build_service(
         threads,
         RetentionSchedule(store, settings.retention, settings.database),
     )
+
+
+@contextmanager
+def _measure(metrics: ServiceMetrics, kind: str) -> Iterator[None]:
+    """Record the duration of a transaction. A transaction on behalf of a traced call is a span."""
+    with metrics.time_transaction(kind), child_span(f"transaction {kind}"):
+        yield
 
 
 def replica_name(settings: ServiceSettings) -> str:

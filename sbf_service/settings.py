@@ -17,6 +17,7 @@ from sbf_service.domain.retention import RetentionLimits
 from virtcloud.model.access import QuotaLimits
 from virtcloud.model.document import Document, format_validation_errors
 from virtcloud.model.errors import BadDocument, BadInput
+from virtcloud.model.telemetry import TelemetryKeys
 from virtcloud.model.values import Name, PatternText
 
 Seconds = Annotated[float, Field(gt=0, le=86400)]
@@ -274,6 +275,7 @@ class ServiceSettings(Document):
     images: ImageLimits = ImageLimits()
     placement: Overcommit = Overcommit()
     relay: RelayKeys = RelayKeys()
+    telemetry: TelemetryKeys = TelemetryKeys()
     console: ConsoleKeys = ConsoleKeys()
     retention: RetentionLimits = RetentionLimits()
     timing: ServiceTiming = ServiceTiming()

@@ -30,6 +30,8 @@ NEEDS_RESTART = frozenset(
         "relay.sessions_per_user",
         "replica",
         "socket",
+        "telemetry.ca_file",
+        "telemetry.endpoint",
         "tls_client_ca",
         "trusted_proxies",
     }

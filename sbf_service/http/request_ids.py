@@ -5,6 +5,7 @@ permitted ones is replaced. The answer contains the ID in the same header.
 """
 
 import time
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from uuid import uuid4
 
@@ -12,10 +13,12 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sbf_service.http.auth.authorization import CALLER_KEY
+from sbf_service.http.middleware import route_template
 from sbf_service.http.problems import CALL_KEY
 from sbf_service.log import get_log
 from sbf_service.request_context import work_for
 from virtcloud.model.call_context import REQUEST_ID_HEADER, TRACE_HEADER, CallContext, RequestId, TraceParent
+from virtcloud.tracing import NO_SPAN, Span, current_traceparent, span
 
 READING_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 FIRST_SERVER_ERROR = 500
@@ -43,11 +46,24 @@ class RequestIdMiddleware:
                 MutableHeaders(scope=message)[REQUEST_ID_HEADER] = call.request_id
             await send(message)
 
-        with work_for(call):
+        with _trace(scope, call) as started, work_for(_continue_trace(call)):
             try:
                 await self.app(scope, receive, send_with_id)
             finally:
+                started.describe(f"{scope.get('method', 'WS')} {route_template(scope)}", status=status)
                 _log_call(scope, status, time.monotonic() - start)
+
+
+def _trace(scope: Scope, call: CallContext) -> AbstractContextManager[Span]:
+    """Return the span of a call. Calls that only read are traced if the client traces them, as for the access log."""
+    if call.traceparent is None and scope.get("method", "GET") in READING_METHODS:
+        return NO_SPAN
+    return span("call", parent=call.traceparent, request=call.request_id)
+
+
+def _continue_trace(call: CallContext) -> CallContext:
+    """Return the context in which later work for the call becomes a child of the call's span."""
+    return call.model_copy(update={"traceparent": current_traceparent() or call.traceparent})
 
 
 def read_call_context(headers: Headers) -> CallContext:

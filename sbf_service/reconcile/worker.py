@@ -18,11 +18,13 @@ from sbf_service.domain.error_report import ErrorReport, ReconcileStoppedError, 
 from sbf_service.log import get_log
 from sbf_service.reconcile.device_task import DeviceReading, ReconcilableDriver
 from sbf_service.reconcile.sessions import DeviceSessions
+from sbf_service.reconcile.traced_driver import TracedDriver
 from sbf_service.reconcile.transactions import LeaseLostError, WorkerTransactions
 from sbf_service.request_context import continue_for, current_call, work_for
 from sbf_service.store.observed_state import list_observed_items
 from virtcloud.model.errors import DatabaseUnavailable, ElementError, Refused, printable
 from virtcloud.model.values import Name
+from virtcloud.tracing import span_of_calls
 
 log = get_log(__name__)
 
@@ -98,10 +100,12 @@ class Worker:
             task = self.transactions.read_task(name, fence)
             task = replace(task, may_save=task.may_save or save_now)
             continue_for(task.calls)
-            driver = self.sessions.driver(task.device, task.backbone)
-            reading = task.read(driver)
-            was_read = True
-            return self._reconcile(driver, reading)
+            traces = [call.traceparent for call in task.calls if call.traceparent is not None]
+            with span_of_calls(f"reconcile {task.kind}", traces, element=task.name, revision=task.revision):
+                driver = TracedDriver(self.sessions.driver(task.device, task.backbone))
+                reading = task.read(driver)
+                was_read = True
+                return self._reconcile(driver, reading)
         except ElementError as error:
             report = make_error_report(error)
         except ReconcileStoppedError as stopped:

@@ -49,6 +49,7 @@ from virtcloud.client.credentials import token_source
 from virtcloud.client.sbf import SbfClient
 from virtcloud.model.errors import BadInput, Unauthenticated, VirtcloudError
 from virtcloud.model.values import Name
+from virtcloud.otlp_tracing import tracing
 
 JOB_SOCKET_SBF_TIMEOUT_S = 3.0
 """Time limit in seconds of a call to SBF for a request of a hook, because the hook waits. A failed call is retried."""
@@ -82,7 +83,8 @@ def run_agent(config: Path) -> None:
     stop.handle_signals()
     settings = read_settings(config)
     log.to_stderr()
-    with _lock_state_folder(settings.state), _scheduler_role(settings, supervisor):
+    traces = tracing(settings.telemetry, "virtcloud-agent", settings.element or "scheduler")
+    with traces, _lock_state_folder(settings.state), _scheduler_role(settings, supervisor):
         if settings.element is None:
             _wait_for_stop(stop, supervisor)
         else:

@@ -49,6 +49,7 @@ from virtcloud.model.call_context import CallContext, join_request_ids
 from virtcloud.model.errors import AnswerUnreadable, BadInput, ServiceUnreachable, VirtcloudError
 from virtcloud.model.values import ClusterKey
 from virtcloud.model.wanted import HostWanted, WantedDocument
+from virtcloud.tracing import span_of_calls
 
 WAKE_CHECK_S = 1.0
 """Longest time in seconds between a call of `wake` and the end of a wait for SBF."""
@@ -165,7 +166,9 @@ class HostReconciler:
             with self._stop.interruptible():
                 document = self._fetch()
             self._progress()
-            with calling_for(_make_call(document.calls)):
+            traces = [call.traceparent for call in document.calls if call.traceparent is not None]
+            traced = span_of_calls("reconcile host", traces, element=self._element, revision=document.revision)
+            with traced, calling_for(_make_call(document.calls)):
                 self._receive(document.wanted)
                 self._report_capacity()
                 self._reconcile_and_report(document)

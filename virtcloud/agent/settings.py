@@ -11,6 +11,7 @@ from virtcloud.model.access import ADMIT_EVERYBODY, AdmissionRule
 from virtcloud.model.document import Document, format_validation_errors
 from virtcloud.model.element import Hypervisor
 from virtcloud.model.errors import BadDocument, BadInput
+from virtcloud.model.telemetry import TelemetryKeys
 from virtcloud.model.values import Name
 from virtcloud.scheduler.scheduler_settings import SchedulerSettings
 
@@ -166,6 +167,7 @@ class AgentSettings(Document):
     guests: GuestKeys = GuestKeys()
     image_cache: ImageCacheKeys = ImageCacheKeys()
     timing: TimingKeys = TimingKeys()
+    telemetry: TelemetryKeys = TelemetryKeys()
     scheduler: SchedulerSettings | None = Field(
         None, description="Settings for the host of the scheduler. The same host may also be an `element`."
     )

@@ -11,6 +11,7 @@ After an error, the remaining steps of the same cluster are skipped. There are t
 import os
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -45,6 +46,7 @@ from virtcloud.model.wanted import (
     HostWanted,
     Segment,
 )
+from virtcloud.tracing import child_span
 
 SUPPORTED_REQUIREMENTS: frozenset[str] = frozenset(
     {
@@ -158,14 +160,16 @@ class StepApplication:
         if threads <= 1:
             return [self._try_step(step, keys) for step in batch]
         with ThreadPoolExecutor(threads, thread_name_prefix="start of guests") as pool:
-            return list(pool.map(lambda step: self._try_step(step, keys), batch))
+            contexts = [copy_context() for _ in batch]  # a context can be entered by one thread only
+            return list(pool.map(lambda step, context: context.run(self._try_step, step, keys), batch, contexts))
 
     def _try_step(self, step: Step, keys: Mapping[str, ClusterKey]) -> VirtcloudError | None:
         """Apply a step. Return the error, or None. An internal error of the agent is returned too."""
         self._stop.check()
         try:
             _check_supported(step)
-            self._host.apply(step)
+            with child_span(f"step {type(step).__name__}", cluster=step.cluster):
+                self._host.apply(step)
         except VirtcloudError as error:
             return error
         except Exception as error:  # noqa: BLE001 - reported with its type, and logged with its traceback

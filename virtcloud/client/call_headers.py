@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 from virtcloud.model.call_context import REQUEST_ID_HEADER, TRACE_HEADER, CallContext, RequestId
+from virtcloud.tracing import current_traceparent
 
 _CURRENT: ContextVar[CallContext | None] = ContextVar("virtcloud_client_call", default=None)
 
@@ -30,5 +31,5 @@ def call_headers() -> dict[str, str]:
     call = _CURRENT.get()
     if call is None or not RequestId.matches(call.request_id):
         return {}
-    trace = {} if call.traceparent is None else {TRACE_HEADER: call.traceparent}
-    return {REQUEST_ID_HEADER: call.request_id, **trace}
+    trace = current_traceparent() or call.traceparent
+    return {REQUEST_ID_HEADER: call.request_id, **({} if trace is None else {TRACE_HEADER: trace})}

@@ -17,12 +17,15 @@ from sbf_service.drivers.transport.device_session import SESSION_LOST
 from virtcloud.model.element import kind_of
 from virtcloud.model.errors import Refused, Unreachable, Unsafe
 from virtcloud.model.values import DeviceAddress
+from virtcloud.tracing import child_span
 
 SSH_PORT = 22
 ECHO_CHARACTERS = 30
 """SBF searches the echo for this many characters of a command. They fit on one line after any prompt."""
 READ_BYTES = 65536
 QUOTED_LINE_CHARACTERS = 100
+MAX_TRACED = 200
+"""The highest number of characters of a command in a span."""
 LOGOUT = "exit"
 """The text that Netmiko appends to its log when it aborts a login. The device never sent this text."""
 SLOW_HINT = " (if the device is always this slow, increase timing.read_timeout)"
@@ -47,7 +50,8 @@ class SshCommandLine:
 
     def exchange(self, command: str, until: str, times: int = 1, patience: float = 1) -> str:
         """Send lines and return the output; see :class:`~sbf_service.drivers.transport.device_session.CommandLine`."""
-        return str(self._guard(lambda: self._exchange(command, re.compile(until, re.MULTILINE), times, patience)))
+        with child_span("device command", command=command[:MAX_TRACED]):
+            return str(self._guard(lambda: self._exchange(command, re.compile(until, re.MULTILINE), times, patience)))
 
     def is_lost(self) -> bool:
         """Return whether the device ended the session. The device may have restarted."""

@@ -1,0 +1,146 @@
+"""Tests of traces: from the call of a hook to the commands of a switch, with the SDK of OpenTelemetry."""
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from sbf_fakes.http_calls import ask, body
+from sbf_fakes.world import World, make_world
+
+from virtcloud import otlp_tracing
+from virtcloud.jobs.request_ids import job_request_id, make_traceparent
+from virtcloud.model.errors import BadInput
+from virtcloud.model.telemetry import TelemetryKeys
+from virtcloud.otlp_tracing import make_tracer, tracing
+from virtcloud.tracing import current_traceparent, install_tracer, span
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    """An installation with three sites. SQLite suffices, because traces do not depend on the kind of database."""
+    installation = make_world(tmp_path)
+    installation.furnish()
+    yield installation
+    installation.close()
+
+
+@pytest.fixture
+def exported() -> Iterator[InMemorySpanExporter]:
+    """The spans of this process, in memory."""
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    install_tracer(make_tracer(provider))
+    yield exporter
+    install_tracer(None)
+    provider.shutdown()
+
+
+def put(world: World, key: str, *hosts: str) -> str:
+    """Request a cluster as a hook does. Return the trace ID of the hook's call."""
+    request_id = job_request_id(key, 1)
+    headers = {"X-Request-ID": request_id, "traceparent": make_traceparent(request_id)}
+    assert ask(world, "PUT", f"/v1/clusters/{key}", body(*hosts), headers=headers).status_code == 201
+    return make_traceparent(request_id)[3:35]
+
+
+def names_by_parent(spans: tuple[ReadableSpan, ...], trace_id: str) -> dict[str, str]:
+    """Return the name of each span's parent by the name of the span, for the spans of one trace."""
+    names = {found.context.span_id: found.name for found in spans}
+    chosen = [found for found in spans if format(found.context.trace_id, "032x") == trace_id]
+    return {found.name: names.get(found.parent.span_id, "hook") if found.parent else "" for found in chosen}
+
+
+def test_one_trace_leads_from_the_hook_to_the_switch(world: World, exported: InMemorySpanExporter) -> None:
+    trace_id = put(world, "7.pbs", "brno-h1")
+    world.converge("brno-sw1")
+    parents = names_by_parent(exported.get_finished_spans(), trace_id)
+    assert parents["PUT /v1/clusters/{key}"] == "hook"
+    assert parents["reconcile switch"] == "PUT /v1/clusters/{key}"
+    assert [parents[f"device {step}"] for step in ("read", "apply", "save")] == ["reconcile switch"] * 3
+    assert "transaction write" in parents
+
+
+def test_a_change_for_several_calls_links_to_their_traces(world: World, exported: InMemorySpanExporter) -> None:
+    trace_ids = {put(world, "7.pbs", "brno-h1"), put(world, "8.pbs", "brno-h2")}
+    world.converge("brno-sw1")
+    (found,) = [one for one in exported.get_finished_spans() if one.name == "reconcile switch"]
+    assert {format(link.context.trace_id, "032x") for link in found.links} == trace_ids
+    assert found.parent is None
+
+
+def test_an_agent_gets_the_trace_of_the_call(world: World, exported: InMemorySpanExporter) -> None:
+    trace_id = put(world, "7.pbs", "brno-h1")
+    (call,) = ask(world, "GET", "/v1/elements/brno-h1/wanted").json()["calls"]
+    assert call["traceparent"][3:35] == trace_id
+
+
+def test_a_failed_conversation_is_a_failed_span(world: World, exported: InMemorySpanExporter) -> None:
+    put(world, "7.pbs", "brno-h1")
+    world.switches["brno-sw1"].cut_off = True
+    world.converge("brno-sw1")
+    (found,) = [one for one in exported.get_finished_spans() if one.name == "device read"]
+    assert not found.status.is_ok
+    assert "does not answer" in str(found.status.description)
+
+
+def test_calls_that_only_read_begin_no_trace(world: World, exported: InMemorySpanExporter) -> None:
+    ask(world, "GET", "/v1/elements")
+    world.sweep()
+    assert exported.get_finished_spans() == ()
+
+
+def test_without_a_tracer_the_header_of_the_hook_is_kept(world: World) -> None:
+    trace_id = put(world, "7.pbs", "brno-h1")
+    (call,) = ask(world, "GET", "/v1/elements/brno-h1/wanted").json()["calls"]
+    assert (call["traceparent"][3:35], current_traceparent()) == (trace_id, None)
+
+
+def test_without_a_collector_no_telemetry_package_is_imported() -> None:
+    """FastAPI itself imports the API of OpenTelemetry if it is installed."""
+    program = "import sys, sbf_service.__main__, sbf_service.server, virtcloud.agent.bootstrap\n"
+    program += "print([name for name in sys.modules if name.startswith(('opentelemetry.sdk', "
+    program += "'opentelemetry.exporter', 'google.protobuf'))])"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)  # noqa: S603 - our own
+    assert ended.stdout.strip() == "[]"
+
+
+def test_a_missing_extra_is_bad_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
+    keys = TelemetryKeys(endpoint="http://127.0.0.1:4318")
+    with pytest.raises(BadInput, match=r"pip install 'virtcloud\[telemetry\]'"), tracing(keys, "sbf", "one"):
+        pass
+
+
+def test_spans_reach_a_collector_over_otlp_http() -> None:
+    received: list[tuple[str, ExportTraceServiceRequest]] = []
+
+    class Collector(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            sent = self.rfile.read(int(self.headers["content-length"]))
+            received.append((self.path, ExportTraceServiceRequest.FromString(sent)))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_arguments: object) -> None:
+            return
+
+    with HTTPServer(("127.0.0.1", 0), Collector) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        keys = TelemetryKeys(endpoint=f"http://127.0.0.1:{server.server_port}")
+        with tracing(keys, "sbf", "one"), span("call", request="job-7.pbs-1"):
+            pass
+        server.shutdown()
+    ((path, request),) = received
+    (resource,) = request.resource_spans
+    names = {one.key: one.value.string_value for one in resource.resource.attributes}
+    assert (path, names["service.name"], names["service.instance.id"]) == ("/v1/traces", "sbf", "one")
+    assert [one.name for scope in resource.scope_spans for one in scope.spans] == ["call"]
+    assert otlp_tracing.HEADER == "traceparent"

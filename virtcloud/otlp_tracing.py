@@ -1,0 +1,108 @@
+"""The tracer of the extra ``telemetry``: OpenTelemetry's SDK, which sends spans with OTLP over HTTP."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from virtcloud import __version__
+from virtcloud.model.errors import BadInput
+from virtcloud.model.telemetry import TelemetryKeys
+from virtcloud.tracing import Span, install_tracer
+
+if TYPE_CHECKING:
+    from opentelemetry import trace
+    from opentelemetry.context import Context
+    from opentelemetry.sdk.trace import TracerProvider
+
+HEADER = "traceparent"
+
+
+@dataclass(frozen=True, slots=True)
+class OtlpSpan:
+    """A span of OpenTelemetry."""
+
+    inner: "trace.Span"
+
+    def describe(self, name: str | None = None, **attributes: str | int) -> None:
+        """Change the name, and add attributes."""
+        if name is not None:
+            self.inner.update_name(name)
+        self.inner.set_attributes(attributes)
+
+
+@dataclass(frozen=True, slots=True)
+class OtlpTracer:
+    """Creates spans of one provider."""
+
+    tracer: "trace.Tracer"
+
+    @contextmanager
+    def span(
+        self, name: str, parent: str | None, links: Sequence[str], attributes: Mapping[str, str | int]
+    ) -> Iterator[Span]:
+        """Begin a span, and end it with the context."""
+        from opentelemetry import trace  # noqa: PLC0415 - an optional package
+        from opentelemetry.context import Context  # noqa: PLC0415
+
+        context = _extract(parent) if parent else Context() if links else None
+        linked = [trace.Link(trace.get_current_span(_extract(link)).get_span_context()) for link in links]
+        with self.tracer.start_as_current_span(name, context, attributes=attributes, links=linked) as started:
+            yield OtlpSpan(started)
+
+    def traceparent(self) -> str | None:
+        """Return the trace context of the current span, or None without a span."""
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator  # noqa: PLC0415
+
+        carrier: dict[str, str] = {}
+        TraceContextTextMapPropagator().inject(carrier)
+        return carrier.get(HEADER)
+
+
+def _extract(traceparent: str) -> "Context":
+    from opentelemetry.context import Context  # noqa: PLC0415 - an optional package
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator  # noqa: PLC0415
+
+    return TraceContextTextMapPropagator().extract({HEADER: traceparent}, Context())
+
+
+def make_tracer(provider: "TracerProvider") -> OtlpTracer:
+    """Return the tracer of a provider."""
+    return OtlpTracer(provider.get_tracer("virtcloud", __version__))
+
+
+@contextmanager
+def tracing(keys: TelemetryKeys, service: str, instance: str) -> Iterator[None]:
+    """Send traces to the collector in the settings during the context. At its end, send the last spans.
+
+    Raise BadInput if the extra is not installed. Without a collector, do nothing.
+    """
+    if keys.endpoint is None:
+        yield
+        return
+    provider = _make_provider(keys, service, instance)
+    install_tracer(make_tracer(provider))
+    try:
+        yield
+    finally:
+        install_tracer(None)
+        provider.shutdown()
+
+
+def _make_provider(keys: TelemetryKeys, service: str, instance: str) -> "TracerProvider":
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
+        from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
+        from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
+    except ImportError as error:
+        raise BadInput(
+            f"telemetry.endpoint = '{keys.endpoint}': expected the extra telemetry, found no package {error.name}: "
+            "install it (pip install 'virtcloud[telemetry]'), or remove the key"
+        ) from error
+    names = {"service.name": service, "service.instance.id": instance, "service.version": __version__}
+    provider = TracerProvider(resource=Resource.create(names))
+    certificate = None if keys.ca_file is None else str(keys.ca_file)
+    exporter = OTLPSpanExporter(endpoint=f"{keys.endpoint}/v1/traces", certificate_file=certificate)
+    provider.add_span_processor(BatchSpanProcessor(exporter))
+    return provider

@@ -1,0 +1,86 @@
+"""Spans of traces. Without an installed tracer, spans cost one comparison, and no library is loaded.
+
+``virtcloud/otlp_tracing.py`` installs a tracer if the settings name a collector. The tracer belongs to the process, as
+the configuration of logging does, because spans begin in all layers.
+"""
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+
+class Span(Protocol):
+    """An operation with a beginning and an end. An exception that leaves its context marks the span as failed."""
+
+    def describe(self, name: str | None = None, **attributes: str | int) -> None:
+        """Change the name, and add attributes."""
+
+
+class Tracer(Protocol):
+    """Creates spans and knows the current span of the thread or task."""
+
+    def span(
+        self, name: str, parent: str | None, links: Sequence[str], attributes: dict[str, str | int]
+    ) -> AbstractContextManager[Span]:
+        """Return a context that is a span. ``parent`` and ``links`` are trace contexts (``traceparent``)."""
+
+    def traceparent(self) -> str | None:
+        """Return the trace context of the current span, or None without a span."""
+
+
+class _NoSpan:
+    """A span that records nothing. It may be entered any number of times."""
+
+    def __enter__(self) -> Span:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        return
+
+    def describe(self, name: str | None = None, **attributes: str | int) -> None:
+        """Do nothing."""
+
+
+NO_SPAN = _NoSpan()
+_installed: list[Tracer] = []
+
+
+def install_tracer(tracer: Tracer | None) -> None:
+    """Set the tracer of this process; None: no tracer."""
+    _installed[:] = [] if tracer is None else [tracer]
+
+
+def span(
+    name: str, *, parent: str | None = None, links: Sequence[str] = (), **attributes: str | int
+) -> AbstractContextManager[Span]:
+    """Return a context that is a span. Without ``parent``, the span is a child of the current span, or a new trace."""
+    if not _installed:
+        return NO_SPAN
+    return _installed[0].span(name, parent, links, attributes)
+
+
+def child_span(name: str, **attributes: str | int) -> AbstractContextManager[Span]:
+    """Return a context that is a child of the current span. Without a current span, nothing is recorded."""
+    if not _installed or _installed[0].traceparent() is None:
+        return NO_SPAN
+    return _installed[0].span(name, None, (), attributes)
+
+
+def span_of_calls(name: str, traceparents: Sequence[str], **attributes: str | int) -> AbstractContextManager[Span]:
+    """Return a context that is a span on behalf of calls.
+
+    The span is a child of a single call's span. For several calls, the span begins a trace, and has a link to each
+    call. Without calls, the span is a child of the current span.
+    """
+    if not traceparents:
+        return child_span(name, **attributes)
+    if not _installed:
+        return NO_SPAN
+    if len(traceparents) == 1:
+        return _installed[0].span(name, traceparents[0], (), attributes)
+    return _installed[0].span(name, None, traceparents, attributes)
+
+
+def current_traceparent() -> str | None:
+    """Return the trace context of the current span, or None without a span."""
+    return _installed[0].traceparent() if _installed else None
