@@ -34,7 +34,8 @@ def _all_different() -> ServiceSettings:
     images, relay, console = {"folder": "/x"}, {"idle": 1, "sessions_per_user": 1}, {"enabled": False}
     plain = {"allow_plaintext": True, "database": "sqlite:///x", "device_threads": 1, "listen": "[::1]:1"}
     tls = {"tls_certificate": "a", "tls_key": "b", "tls_client_ca": "c"}
-    other = {"replica": "x", "socket": "/s", "trusted_proxies": ["127.0.0.1"]}
+    other: dict[str, object] = {"replica": "x", "socket": "/s", "trusted_proxies": ["127.0.0.1"]}
+    other["telemetry"] = {"endpoint": "http://c:4318", "ca_file": "/c"}
     return ServiceSettings.model_validate(
         {**plain, **tls, **other, "images": images, "relay": relay, "console": console}
     )
