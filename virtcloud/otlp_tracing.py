@@ -102,7 +102,6 @@ def _make_provider(keys: TelemetryKeys, service: str, instance: str) -> "TracerP
         ) from error
     names = {"service.name": service, "service.instance.id": instance, "service.version": __version__}
     provider = TracerProvider(resource=Resource.create(names))
-    certificate = None if keys.ca_file is None else str(keys.ca_file)
-    exporter = OTLPSpanExporter(endpoint=f"{keys.endpoint}/v1/traces", certificate_file=certificate)
+    exporter = OTLPSpanExporter(endpoint=f"{keys.endpoint}/v1/traces", certificate_file=keys.ca_file)
     provider.add_span_processor(BatchSpanProcessor(exporter))
     return provider

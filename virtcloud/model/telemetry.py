@@ -1,7 +1,5 @@
 """The settings of traces (table ``[telemetry]``), used by SBF and the agent."""
 
-from pathlib import Path
-
 from pydantic import Field
 
 from virtcloud.model.document import Document
@@ -16,4 +14,4 @@ class TelemetryKeys(Document):
         description="Address of an OpenTelemetry collector with OTLP over HTTP, such as `http://collector:4318`. "
         "Without this key, nothing is traced. Needs the extra `telemetry` (`pip install 'virtcloud[telemetry]'`).",
     )
-    ca_file: Path | None = Field(None, description="File with the certificates (PEM) of the collector's authority.")
+    ca_file: str | None = Field(None, description="File with the certificates (PEM) of the collector's authority.")
