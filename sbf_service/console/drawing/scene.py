@@ -15,7 +15,7 @@ CHARACTER: Final = 6.6
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A rectangle for a thing, with its name. ``path`` is the page that a click opens."""
+    """A rectangle for a thing, with its name. ``path`` is the page that a click opens. None is an unknown level."""
 
     x: float
     y: float
@@ -24,7 +24,7 @@ class Box:
     kind: str
     label: str
     title: str
-    level: Level = Level.OK
+    level: Level | None = Level.OK
     path: str | None = None
     lit: bool = False
     header: float = 0

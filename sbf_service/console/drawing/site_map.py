@@ -36,7 +36,7 @@ PathOf = Callable[[str, Name], str | None]
 class MapContents:
     """What a drawing shows: sites, the levels of elements, and the ports that carry a cluster.
 
-    If ``only`` is set, the drawing shows only these elements.
+    If ``only`` is set, the drawing shows only these elements. Elements without a level have no mark.
     """
 
     topology: Topology
@@ -209,7 +209,7 @@ def _list_spans(column: _Column) -> list[tuple[float, float]]:
 def _draw_column(contents: MapContents, row: _Row, column: _Column, at: tuple[float, float]) -> None:
     """Add a site's frame, devices, hosts and links."""
     (x, y), site, scene = at, column.site, row.scene
-    level = find_worst(contents.levels.get(element.name, Level.OK) for element in site.elements)
+    level = _find_site_level(contents, site)
     title = f"Site {site.name}: {len(site.switches)} switches, {len(site.hosts)} hosts"
     path = contents.path_of("site", site.name)
     label = shorten(site.name, column.width - column.gutter - 30)
@@ -238,13 +238,20 @@ def _draw_column(contents: MapContents, row: _Row, column: _Column, at: tuple[fl
         row.ends[attachment.transport].append((out, bus, lit))
 
 
+def _find_site_level(contents: MapContents, site: Site) -> Level | None:
+    """Return the worst known level of a site's elements. Return None instead of ``ok`` if a level is unknown."""
+    names = [element.name for element in site.elements]
+    worst = find_worst(contents.levels[name] for name in names if name in contents.levels)
+    return worst if worst is not Level.OK or all(name in contents.levels for name in names) else None
+
+
 def _draw_device(
     contents: MapContents, scene: SceneBuilder, column: _Column, device: Device, at: tuple[float, float]
 ) -> None:
     x, y = at[0] + column.gutter, at[1] + column.tops[device.name]
     height = HEADER + _count_rows(column, device.name) * ROW + 4
     kind, lit = kind_of(device), bool(contents.lit) and any(port.element == device.name for port in contents.lit)
-    level = contents.levels.get(device.name, Level.OK)
+    level = contents.levels.get(device.name)
     title = f"{kind} {device.name} ({device.platform})"
     path = contents.path_of("element", device.name)
     label = shorten(device.name, DEVICE - 34)
@@ -264,7 +271,7 @@ def _draw_end(
     (end, peer), (x, y) = link, at
     lit = contents.is_lit(end, peer)
     element = contents.topology.elements[peer.element]
-    level, path = contents.levels.get(element.name, Level.OK), contents.path_of("element", element.name)
+    level, path = contents.levels.get(element.name), contents.path_of("element", element.name)
     scene.labels.append(Label(x - 7, y + 4, shorten(end.port, DEVICE / 2 - 10), "end", "port", lit))
     scene.lines.append(Line(((x, y), (x + LINK, y)), f"link {end} to {peer}", "link", lit))
     title = f"{kind_of(element)} {element.name}, port {peer.port}"

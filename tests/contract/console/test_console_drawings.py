@@ -44,6 +44,15 @@ def test_an_administrator_sees_whole_sites(installed: World) -> None:
     assert set(BOXES.findall(page)) >= {"brno-h2", "praha-h1"}
 
 
+def test_elements_outside_a_clusters_path_have_no_mark(installed: World) -> None:
+    """The page reads the levels of the cluster's elements only. Another element may be unreachable."""
+    titles = re.findall(r"<title>(host [^<]*)</title>", logged_in(installed).get("/console/clusters/hers").text)
+    assert [title for title in titles if title.startswith(("host brno-h1,", "host brno-h2,"))] == [
+        "host brno-h1, port eth0: fine",
+        "host brno-h2, port eth0",
+    ]
+
+
 def test_an_ended_cluster_has_no_path(installed: World) -> None:
     installed.delete("hers")
     installed.settle()
