@@ -7,8 +7,8 @@ PYTEST = $(BIN)/python -m compileall -q virtcloud pbs_hooks sbf_service sbf_comm
 SIDE_BY_SIDE = $(MAKE) --no-print-directory --jobs 2 --output-sync=target
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-quick test-durations test-pbs test-ansible test-packages archives wheels deb site bench check check-types check-rest compile-tests \
-	format docs lock clean
+.PHONY: help setup demo test test-quick test-durations test-pbs test-ansible test-packages archives wheels deb site bench \
+	check check-types check-rest compile-tests test-browser format docs lock clean
 
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 24
@@ -33,6 +33,9 @@ test-pbs: setup ## run the scenarios on an installed OpenPBS (a quarter of an ho
 	@$(BIN)/pytest tests/pbs/test_install.py
 	@$(BIN)/pytest tests/pbs/test_bandwidth_example.py tests/pbs/test_scenarios.py tests/pbs/test_reconciliation.py tests/pbs/test_queues.py \
 		tests/pbs/test_repeated_starts.py tests/pbs/test_power_failure.py
+
+test-browser: setup ## run the tests of the web console in headless Chromium (a minute)
+	@$(BIN)/pytest tests/browser
 
 test-ansible: setup ## run the playbooks of ansible/ on machines with systemd (ten minutes)
 	@cd ansible && PATH="$$PWD/../$(BIN):$$PATH" ansible-lint --offline --profile production

@@ -140,8 +140,8 @@ def find_site_troubles(view: SiteView, prefix: str) -> Iterator[Trouble]:
             Level.WARNING,
             f"VLAN {quarantined.vlan} is in quarantine since {format_utc(quarantined.since)}: {waits} has not "
             f"confirmed the removal of cluster {quarantined.cluster}",
-            "Repair the element; the quarantine then ends by itself. If the element never returns, declare the VLAN "
-            "ID clean on the page of the site.",
+            f"Repair {waits}; the quarantine then ends by itself. If the element never returns, declare the VLAN ID "
+            "clean on the page of the site.",
         )
     for use in view.other_use:
         yield make(

@@ -11,10 +11,16 @@ from sbf_service.bootstrap import SbfService
 from sbf_service.console.drawing.timeline import Timeline, draw_timeline
 from sbf_service.console.maps import draw_cluster, find_cluster_path
 from sbf_service.console.page import Page
-from sbf_service.console.reading import ClusterFilter, list_clusters
+from sbf_service.console.reading import ClusterFilter, list_clusters, read_elements
 from sbf_service.console.rendering import PREFIX, render
 from sbf_service.console.sessions import Browser, CurrentBrowser
-from sbf_service.console.troubles import Level, find_cluster_troubles, find_placement_level, find_state_level
+from sbf_service.console.troubles import (
+    Level,
+    find_cluster_troubles,
+    find_element_level,
+    find_placement_level,
+    find_state_level,
+)
 from sbf_service.domain.rights import Action, is_allowed
 from sbf_service.http.auth.authorization import CurrentService, describe_cluster
 from sbf_service.http.routes import access, clusters, outside, vpn
@@ -68,14 +74,17 @@ def _describe(service: SbfService, browser: Browser, view: ClusterView) -> dict[
     resource, is_running = describe_cluster(view), view.state in WANTED_STATES
     levels = {part.element: _find_level(part) for part in view.placements}
     path = find_cluster_path(service, view)
-    whole = is_allowed(browser.principal, Action.READ_TOPOLOGY)
+    whole = path is not None and is_allowed(browser.principal, Action.READ_TOPOLOGY)
+    others = read_elements(service, browser.caller) if whole else []
     return {
         "cluster": view,
         "uses": outside.list_destination_uses(view.key, browser.caller, service, view.id),
         "connections": _list_connections(service, browser, view),
         "level": find_state_level(view.state),
         "troubles": list(find_cluster_troubles(view, PREFIX)),
-        "scene": None if path is None else draw_cluster(path, levels, whole=whole),
+        "scene": None
+        if path is None
+        else draw_cluster(path, {view.name: find_element_level(view) for view in others} | levels, whole=whole),
         "placements": [(part, levels[part.element]) for part in view.placements],
         "may_end": is_running and is_allowed(browser.principal, Action.END_CLUSTER, resource),
         "may_extend": is_running and is_allowed(browser.principal, Action.EXTEND_CLUSTER, resource),

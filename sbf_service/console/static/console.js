@@ -47,18 +47,23 @@
   });
   window.addEventListener("pagehide", close);
 
-  // A new part of the page keeps the focus and the scroll positions of the former part.
-  let focused = -1;
+  // A new part of the page keeps the focus and the scroll positions of the former part. The focused thing is found again
+  // by its description, because other things may have appeared or vanished.
+  const ATTRIBUTES = ["id", "href", "name", "aria-label"];
+  const describe = (thing) => [thing.tagName, ...ATTRIBUTES.map((name) => thing.getAttribute(name))].join("|");
+  const content = () => document.getElementById("live-content");
+  const find = (description) => [...content().querySelectorAll(FOCUSABLE)].filter((one) => describe(one) === description);
+  let focused = null;
   let scrolled = [];
   document.addEventListener("htmx:beforeSwap", () => {
-    const content = document.getElementById("live-content");
-    focused = [...content.querySelectorAll(FOCUSABLE)].indexOf(document.activeElement);
-    scrolled = [...content.querySelectorAll(".scroll")].map((part) => part.scrollLeft);
+    const active = document.activeElement;
+    const description = describe(active);
+    focused = content().contains(active) ? { description, index: find(description).indexOf(active) } : null;
+    scrolled = [...content().querySelectorAll(".scroll")].map((part) => part.scrollLeft);
   });
   document.addEventListener("htmx:afterSwap", () => {
-    const content = document.getElementById("live-content");
-    content.querySelectorAll(".scroll").forEach((part, index) => { part.scrollLeft = scrolled[index] || 0; });
-    if (focused >= 0) content.querySelectorAll(FOCUSABLE)[focused]?.focus({ preventScroll: true });
+    content().querySelectorAll(".scroll").forEach((part, index) => { part.scrollLeft = scrolled[index] || 0; });
+    if (focused) find(focused.description)[focused.index]?.focus({ preventScroll: true });
   });
 
   if (!document.hidden) open();

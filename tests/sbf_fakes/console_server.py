@@ -1,0 +1,77 @@
+"""A :class:`World` with its console on a port of the loopback interface, for real browsers."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import uvicorn
+
+from sbf_fakes.world import World, site, spec
+from sbf_service.console.app import add_console
+from sbf_service.http.app import create_app
+from sbf_service.store import error_reports
+from virtcloud.model.topology import Topology
+
+SITES = {"brno": (3, 2), "praha": (2, 2), "plzen": (2, 1)}
+"""The numbers of hosts at each switch of each site."""
+
+
+@contextmanager
+def running_console(world: World) -> Iterator[str]:
+    """Serve the console of a world, whose workers do not run, within the block. Yield the server's address."""
+    app = add_console(create_app(world.service))
+    server = uvicorn.Server(uvicorn.Config(app, "127.0.0.1", 0, log_config=None, lifespan="off"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        while not server.started:
+            thread.join(0.02)
+            assert thread.is_alive()
+        port = server.servers[0].sockets[0].getsockname()[1]
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        world.service.change_feed.close()
+        server.should_exit = server.force_exit = True
+        thread.join(20)
+
+
+def furnish_university(world: World) -> None:
+    """Store a topology with three sites of several switches, five clusters, a dead host and a quarantined VLAN ID."""
+    world.furnish("100-139", university())
+    world.put("climate-model", spec("brno-h1", "brno-h4", "praha-h1", "plzen-h2", owner="alice"))
+    world.put("41822.pbs", spec("brno-h2", "praha-h3", owner="bob"))
+    world.put("41830.pbs", spec("praha-h2", "plzen-h3", owner="carol"))
+    world.put("course-networks", spec("brno-h5", "brno-h3", owner="alice"))
+    world.put("41799.pbs", spec("praha-h4", "brno-h1", owner="carol"))
+    world.settle()
+    world.dead_hosts.add("praha-h4")
+    world.delete("41799.pbs")
+    world.settle()
+    for _ in range(3):
+        world.clock.advance(61)
+        world.settle()
+    with world.store.change() as unit:
+        drain = world.service.settings.timing.drain
+        message = "image debian12: its description is malformed: line 3: expected a size such as 2gb, got 'two'"
+        error_reports.record_agent_error(unit, "plzen-h2", message, {}, drain)
+
+
+def university() -> Topology:
+    """Return three sites whose switches form trees. Two transports connect the sites."""
+    sites, links = [], []
+    for name, counts in SITES.items():
+        hosts = [f"{name}-h{number}" for number in range(1, sum(counts) + 1)]
+        switches = []
+        for index, count in enumerate(counts, start=1):
+            switch, below = f"{name}-sw{index}", [hosts.pop(0) for _ in range(count)]
+            ports = [f"Gi1/0/{port}" for port in range(1, count + 1)]
+            links += [{"a": f"{host}:eth0", "b": f"{switch}:{port}"} for host, port in zip(below, ports, strict=True)]
+            up = ["Te1/1/1"] if index > 1 else ["Te1/1/1", "Te1/1/2", "Te1/1/3"]
+            switches.append({"name": switch, "platform": "fake", "ports": [*ports, *up]})
+        links.append({"a": f"{name}-sw1:Te1/1/1", "b": f"{name}-sw2:Te1/1/1"})
+        described = site(name, sum(counts)) | {"switches": switches}
+        attachments = [{"transport": "core", "port": f"{name}-sw1:Te1/1/2"}]
+        attachments += [{"transport": "lambda", "port": f"{name}-sw1:Te1/1/3"}] if name != "plzen" else []
+        sites.append(described | {"attachments": attachments})
+    transports = [{"name": "core", "kind": "qinq", "s_tag": 2000}, {"name": "lambda", "kind": "direct"}]
+    return Topology.model_validate({"name": "university", "transports": transports, "sites": sites, "links": links})
