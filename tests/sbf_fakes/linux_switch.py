@@ -24,7 +24,10 @@ class LinuxSwitch:
     def links(self) -> str:
         """Return the relevant output of ``ip -json link show``."""
         return json.dumps(
-            [{"ifname": port, "flags": [] if port in self.down else ["BROADCAST", "UP"]} for port in self.ports]
+            [
+                {"ifname": port, "flags": [] if port in self.down else ["BROADCAST", "UP"], "master": "br0"}
+                for port in self.ports
+            ]
         )
 
     def batch(self, lines: list[str]) -> tuple[int, str]:

@@ -248,3 +248,14 @@ def test_a_port_that_is_down_is_detected() -> None:
     switch, driver = make_bridge({112: []})
     switch.down = {"p1"}
     assert driver.read(SwitchScope((P1,), POOL)).down == (P1,)
+
+
+def test_ports_without_vlans_are_read_too() -> None:
+    """The output of ``bridge vlan show`` omits such ports."""
+    switch = LinuxSwitch({"p1": {20: [], 1: ["PVID", "Egress Untagged"]}, "p2": {}}, down={"p2"})
+    reading = LinuxBridge(Name("sw1"), LinuxLine(switch)).read_all()
+    assert reading.vlans == VlanSet([1, 20])
+    assert {name: (port.tagged, port.off) for name, port in reading.ports.items()} == {
+        "p1": (VlanSet([20]), False),
+        "p2": (VlanSet(), True),
+    }
