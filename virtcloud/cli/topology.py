@@ -18,6 +18,7 @@ from virtcloud.cli.topology_files import (
     SiteFile,
     add_site,
     is_site_file,
+    order_like,
     read_folder,
     read_input,
     write_folder,
@@ -186,7 +187,12 @@ def check(context: click.Context, file: IO[str] | Path) -> None:
 
 def _read_topology(sbf: SbfClient, given: YamlText | Path) -> tuple[Topology, str | int | None]:
     """Return the wanted topology and the version on which it is based."""
-    if isinstance(given, Path) or not is_site_file(given):
+    if isinstance(given, Path):
+        topology, version = read_folder(given)
+        with suppress(NotFound):
+            topology = order_like(topology, sbf.topology())
+        return topology, version
+    if not is_site_file(given):
         return _read_complete(given)
     return _add_site(sbf, given.read(SiteFile))
 

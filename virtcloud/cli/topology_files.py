@@ -193,6 +193,18 @@ def write_folder(folder: Path, topology: Topology, version: str | None) -> list[
     return [folder / name for name in texts]
 
 
+def order_like(topology: Topology, former: Topology) -> Topology:
+    """Return the topology with its sites and links in the order of ``former``. New sites and links are at the end."""
+    sites = {site.name: number for number, site in enumerate(former.sites)}
+    links = {frozenset(link.ends): number for number, link in enumerate(former.links)}
+    return topology.model_copy(
+        update={
+            "sites": tuple(sorted(topology.sites, key=lambda site: sites.get(site.name, len(sites)))),
+            "links": tuple(sorted(topology.links, key=lambda link: links.get(frozenset(link.ends), len(links)))),
+        }
+    )
+
+
 def add_site(topology: Topology | None, part: SitePart) -> Topology:
     """Return the topology with a new site. ``topology`` is None if SBF has none. Raise BadInput for a known site."""
     name = part.site.name

@@ -41,7 +41,7 @@ class SimulatedAgents:
 
     def _run(self, element: str, is_host: bool) -> None:
         with SbfClient(self.url, token=FileToken(self.folder.token_file(element))) as sbf:
-            agent = SimulatedAgent(element, sbf, self._wait)
+            agent = SimulatedAgent(element, sbf, self._wait, lambda: self.folder.is_off(element))
             is_reported = not is_host
             while not self._stop.is_set():
                 if self.folder.is_off(element):
@@ -67,6 +67,7 @@ class SimulatedAgent:
     element: str
     sbf: SbfClient
     change: Callable[[], None]
+    is_off: Callable[[], bool]
     _revision: int | None = None
 
     def reconcile_once(self) -> None:
@@ -74,5 +75,7 @@ class SimulatedAgent:
         document = self.sbf.wanted(self.element, self._revision, POLL_S)
         if document.revision != self._revision or document.confirmed_revision < document.revision:
             self.change()
+            if self.is_off():  # the host was switched off during the long poll or the change
+                return
             self.sbf.confirm(self.element, document.revision)
             self._revision = document.revision

@@ -160,6 +160,17 @@ def test_an_import_from_netbox_changes_topology_and_pools(running: RunningUp, tm
     assert running.run("cluster", "create", "n", "--host", "ostrava-h1", "--image", "busybox").exit_code == 0
 
 
+def test_a_host_that_is_off_confirms_nothing(running: RunningUp) -> None:
+    assert running.run("simulate", "brno-h2", "off").exit_code == 0
+    assert (
+        running.run("cluster", "create", "off", "--host", "brno-h2", "--image", "busybox", "--no-wait").exit_code == 0
+    )
+    assert running.run("element", "reconcile", "brno-sw1").exit_code == 0
+    assert "is configuring" in running.run("cluster", "show", "off").output
+    assert running.run("simulate", "brno-h2", "on").exit_code == 0
+    assert running.run("cluster", "wait", "off").exit_code == 0
+
+
 def test_an_interrupt_removes_everything(tmp_path: Path) -> None:
     with up("--sites", "1", home=tmp_path) as running:
         code, output = running.stop()

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from sbf_fakes.world import three_sites
 
 from virtcloud.cli import main
-from virtcloud.cli.topology_files import add_site, read_folder, write_folder
+from virtcloud.cli.topology_files import add_site, order_like, read_folder, write_folder
 from virtcloud.model.errors import BadInput
 from virtcloud.model.site import site_part_of
 from virtcloud.model.topology import Topology
@@ -103,6 +103,15 @@ def test_a_folder_is_sent_with_its_version(run: RunCommand, tmp_path: Path) -> N
     shown = run("topology", "show", "--per-site", str(tmp_path / "sites"))
     assert (shown.exit_code, shown.output) == (0, f"wrote 2 files to {tmp_path / 'sites'}\n")
     assert run("topology", "set", str(tmp_path / "sites"), "--yes").exit_code == 0
+
+
+def test_a_folder_that_was_not_changed_causes_no_difference(folder: Path) -> None:
+    document = linked_sites().model_dump(mode="json")
+    document["sites"].reverse()
+    document["links"].reverse()
+    former = Topology.model_validate(document)
+    write_folder(folder, former, "8")
+    assert order_like(read_folder(folder)[0], former) == former
 
 
 def test_a_new_site_is_added_to_the_topology(folder: Path) -> None:
