@@ -1,6 +1,6 @@
 """Measures each operation at each size and prints a table, or writes the figures to a JSON file.
 
-Usage: ``python -m benchmarks.scale [--database sqlite|postgresql] [--json FILE] [--repeat N] SIZE...``
+Usage: ``python -m benchmarks.scale [--database sqlite|postgresql] [--json FILE] [--repeat N] [--calls] SIZE...``
 """
 
 import argparse
@@ -36,7 +36,7 @@ def open_database(kind: str) -> Iterator[tuple[str, ServerProcesses | None]]:
 
 
 def measure_size(
-    database: str, server: ServerProcesses | None, size: InstallationSize, repeat: int
+    database: str, server: ServerProcesses | None, size: InstallationSize, repeat: int, *, whole: bool = True
 ) -> dict[str, Costs]:
     """Fill a database and return the median costs of each operation."""
     measured = MeasuredService(database, size)
@@ -52,7 +52,7 @@ def measure_size(
     measured.settle()
     for name, operation in measured.operations.items():
         found[name] = measure_operation(measured, name, operation, repeat)
-    for name, operation in measured.whole_operations.items():
+    for name, operation in measured.whole_operations.items() if whole else ():
         found[name] = measure_operation(measured, name, operation, 2)
     measured.finish()
     return found
@@ -85,10 +85,11 @@ def main() -> int:
     parser.add_argument("--database", default="sqlite", choices=("sqlite", "postgresql"))
     parser.add_argument("--json", type=Path)
     parser.add_argument("--repeat", type=int, default=20)
+    parser.add_argument("--calls", action="store_true", help="only calls whose cost must not depend on the size")
     options = parser.parse_args()
     for name in options.sizes:
         with open_database(options.database) as (database, server):
-            found = measure_size(database, server, SIZES[name], options.repeat)
+            found = measure_size(database, server, SIZES[name], options.repeat, whole=not options.calls)
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         print(f"\n{options.database}, {SIZES[name]}; highest memory of this process: {memory:.0f} MB")  # noqa: T201
         for operation, costs in found.items():

@@ -51,10 +51,12 @@ class CostCounter:
     def measure(self, server: "ServerProcesses | None" = None) -> Iterator[Costs]:
         """Yield the costs of the block, which are complete at its end."""
         costs = self.costs = Costs()
-        before = time.process_time() + (server.processor_s() if server else 0)
+        server_before = server.processor_s() if server else 0.0
+        before = time.process_time()
         with _count_instructions(costs) if self.counts_instructions else nullcontext():
             yield costs
-        costs.processor_s = time.process_time() + (server.processor_s() if server else 0) - before
+        costs.processor_s = time.process_time() - before
+        costs.processor_s += server.processor_s() - server_before if server else 0.0
 
     def _replace_cursor(self, _dialect: object, _record: object, _arguments: object, settings: dict[str, Any]) -> None:
         if self._engine.dialect.name == "sqlite":

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from pydantic import TypeAdapter
-from sqlalchemy import BindParameter, ColumnElement, Select, and_, bindparam, exists, false, or_, select, true
+from sqlalchemy import BindParameter, ColumnElement, Select, and_, bindparam, exists, false, or_, select, true, union
 
 from sbf_service.domain.error_report import find_cluster_error
 from sbf_service.domain.lifecycle import ClusterStatus, PlacementStatus
@@ -23,6 +23,7 @@ from sbf_service.store.cluster_gateways import read_cluster_gateways
 from sbf_service.store.columns import NAME_TYPE, equals_any
 from sbf_service.store.tables import ClaimRow, ClusterRow, ElementRow, PlacementRow, ServiceClaimRow
 from sbf_service.store.unit_of_work import Unit
+from sbf_service.store.vpn_tables import ClusterGatewayRow
 from virtcloud.model.cluster import ENDED_STATES, WANTED_STATES, ClusterSpec, ClusterState
 from virtcloud.model.element import ElementKind
 from virtcloud.model.image import ImageSource
@@ -154,12 +155,32 @@ def make_cluster_status(
 _OF_NETWORKS = select_clusters(UNSETTLED, ClusterRow.network.in_(_IDS))
 _RUNNING_OF_NETWORKS = select_clusters(NOT_ENDED, ClusterRow.network.in_(_IDS))
 _OF_IDS = select_clusters(ClusterRow.id.in_(_IDS))
+_NAMES = bindparam("names", type_=NAME_TYPE, expanding=True)
+_FIND_ON_ELEMENTS = union(
+    select(PlacementRow.cluster_id).where(PlacementRow.element.in_(_NAMES), IS_UNSETTLED),
+    select(ClusterGatewayRow.cluster_id).where(ClusterGatewayRow.gateway.in_(_NAMES)),
+)
+_FIND_AT_SITES = select(ClaimRow.cluster_id).where(ClaimRow.site.in_(_NAMES))
 
 
 def read_clusters_by_id(unit: Unit, ids: Iterable[str]) -> list[ClusterRow]:
     """Return the clusters with these IDs, oldest first."""
     rows = [row for group in split_ids(ids) for row in read_clusters(unit, _OF_IDS, {"ids": group})]
     return sorted(rows, key=lambda row: (row.created_at, row.key))
+
+
+def find_unsettled_clusters(unit: Unit, elements: Iterable[str], sites: Iterable[str] = ()) -> list[ClusterRow]:
+    """Return the clusters that may still change and use any of these elements, or have a claim at any of these sites.
+
+    A cluster also uses its gateways. The oldest cluster comes first.
+    """
+    found = {
+        cluster_id
+        for statement, names in ((_FIND_ON_ELEMENTS, elements), (_FIND_AT_SITES, sites))
+        for group in split_ids(sorted(set(names)))
+        for cluster_id in unit.connection.execute(statement, {"names": group}).scalars()
+    }
+    return read_clusters_by_id(unit, sorted(found))
 
 
 def find_running_members(unit: Unit, networks: Sequence[str]) -> Sequence[ClusterRow]:

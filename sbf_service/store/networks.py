@@ -12,6 +12,7 @@ from sbf_service.domain.network_conflicts import (
     check_sites_attached,
 )
 from sbf_service.domain.paths import LiveCluster, choose_transport, find_sites
+from sbf_service.domain.topology_change import TopologyChange
 from sbf_service.domain.wanted import derive_mac
 from sbf_service.store.allocation import (
     CanSeeOwner,
@@ -26,6 +27,7 @@ from sbf_service.store.cluster_queries import (
     UNSETTLED,
     find_clusters,
     find_running_members,
+    find_unsettled_clusters,
     make_live_clusters,
     parse_current_spec,
     read_networks,
@@ -201,11 +203,12 @@ def _describe_duplicate(guest: Guest, identity: str, row: ClusterRow) -> str:
     )
 
 
-def check_access_ports_kept(unit: Unit, former: Topology, topology: Topology) -> None:
+def check_access_ports_kept(unit: Unit, change: TopologyChange) -> None:
     """Raise Conflict if two networks would use one access port, or if an access port in use would become a trunk."""
-    users = read_unsettled_clusters(unit) if former.access_ports | topology.access_ports else []
-    check_ports_exclusive(topology, users)
-    check_ports_stay_access(former, topology, users)
+    if change.former.access_ports | change.topology.access_ports:
+        users = make_live_clusters(unit, find_unsettled_clusters(unit, change.elements))
+        check_ports_exclusive(change.topology, users)
+        check_ports_stay_access(change.former, change.topology, users)
 
 
 def read_unsettled_clusters(unit: Unit) -> list[LiveCluster]:

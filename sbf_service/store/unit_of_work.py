@@ -94,6 +94,8 @@ class Unit:
     who: str = "sbf"
     changed: set[str] = field(default_factory=set)
     topology_version: int | None = None
+    new_topology: Topology | None = None
+    """The topology that this unit stored under ``topology_version``. It is cached after the commit."""
 
     @property
     def connection(self) -> Connection:
@@ -226,6 +228,8 @@ class Store:
             lock(session)
             unit = Unit(session, self.clock(session), self._cache, who)
             yield unit
+        if unit.new_topology is not None and unit.topology_version is not None:
+            self._cache.replace(unit.topology_version, unit.new_topology)
         if unit.changed:
             self.publish(frozenset(unit.changed))
 
@@ -281,7 +285,10 @@ def read_topology(unit: Unit) -> Topology:
     The newest version is cached. A version that this unit created is not cached, because after a rollback another
     topology could get the same version.
     """
-    version = unit.topology_version = unit.connection.execute(_READ_VERSION).scalar_one()
+    version = unit.connection.execute(_READ_VERSION).scalar_one()
+    if unit.new_topology is not None and version == unit.topology_version:
+        return unit.new_topology
+    unit.topology_version = version
     found = unit.cache.topologies.get(version)
     if found is None:
         found = _parse_topology(unit)

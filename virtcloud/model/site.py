@@ -24,7 +24,7 @@ class SitePart(Document):
 def site_part_of(topology: Topology, name: str) -> SitePart:
     """Return a site's part of the topology. Raise NotFound for an unknown site."""
     site = topology.site(name)
-    return SitePart(site=site, links=tuple(link for link in topology.links if _is_within(link, site)))
+    return SitePart(site=site, links=topology.links_by_site.get(site.name, ()))
 
 
 def replace_site_part(topology: Topology, part: SitePart) -> Topology:
@@ -33,19 +33,16 @@ def replace_site_part(topology: Topology, part: SitePart) -> Topology:
     Raise NotFound for an unknown site. Raise BadInput for a link to another site. Raise ValidationError for a topology
     with faults.
     """
-    former = topology.site(part.site.name)
+    topology.site(part.site.name)
+    names = {element.name for element in part.site.elements}
     for index, link in enumerate(part.links):
-        if not _is_within(link, part.site):
+        if not all(end.element in names for end in link.ends):
             raise BadInput(
                 f"link {link.a} to {link.b}: expected two elements of site {part.site.name}; links to other sites are "
                 "changed with the whole topology",
                 ("links", index),
             )
-    other_links = tuple(link for link in topology.links if not _is_within(link, former))
-    sites = tuple(part.site if site.name == former.name else site for site in topology.sites)
-    links = (*other_links, *part.links)
-    fields = {"name": topology.name, "transports": topology.transports, "sites": sites, "links": links}
-    return Topology.model_validate(fields)
+    return topology.with_site(part.site, part.links)
 
 
 def find_foreign_credentials(topology: Topology, part: SitePart) -> dict[Name, Name]:
@@ -70,11 +67,6 @@ def find_foreign_credentials(topology: Topology, part: SitePart) -> dict[Name, N
 
 def _login_of(device: Device) -> tuple[object, ...]:
     return type(device), device.address, device.credential, device.platform
-
-
-def _is_within(link: Link, site: Site) -> bool:
-    names = {element.name for element in site.elements}
-    return all(end.element in names for end in link.ends)
 
 
 class CableState(StrEnum):

@@ -3,6 +3,7 @@
 ``tests/unit/model/test_topology.py`` has an example of each fault.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from itertools import combinations
@@ -169,6 +170,62 @@ class Topology(Document):
             del vars(copy)[name]
         return copy
 
+    @cached_property
+    def links_by_site(self) -> dict[Name, tuple[Link, ...]]:
+        """The links between two elements of the same site, by site."""
+        return self._links_within_and_between[0]
+
+    @cached_property
+    def linked_sites(self) -> frozenset[Name]:
+        """The sites with a link to an element of another site."""
+        return self._links_within_and_between[1]
+
+    @cached_property
+    def _links_within_and_between(self) -> tuple[dict[Name, tuple[Link, ...]], frozenset[Name]]:
+        within: dict[Name, list[Link]] = defaultdict(list)
+        between = set()
+        for link in self.links:
+            first, second = (self.site_of[end.element].name for end in link.ends)
+            if first == second:
+                within[first].append(link)
+            else:
+                between |= {first, second}
+        return {name: tuple(links) for name, links in within.items()}, frozenset(between)
+
+    def with_site(self, site: Site, links: tuple[Link, ...]) -> "Topology":
+        """Return a topology in which ``site`` replaces the site of the same name, and ``links`` its inner links.
+
+        Look-ups are derived from those of this topology. Raise ValidationError for a topology with faults.
+        """
+        former, former_links = self.sites_by_name[site.name], self.links_by_site.get(site.name, ())
+        replaced = set(map(id, former_links))
+        others = self.links if links == former_links else tuple(one for one in self.links if id(one) not in replaced)
+        sites = list(self.sites)
+        sites[self.site_positions[site.name]] = site
+        fields: dict[str, Any] = {
+            "name": self.name,
+            "transports": self.transports,
+            "sites": tuple(sites),
+            "links": others if links == former_links else (*others, *links),
+        }
+        if not self._is_separate(former, site, links):
+            return Topology.model_validate(fields)
+        topology = Topology.model_construct(**fields)
+        _derive_look_ups(self, topology, former, site)
+        return topology
+
+    def _is_separate(self, former: Site, site: Site, links: tuple[Link, ...]) -> bool:
+        """Return whether a new site has no fault, and no relation to other sites except for their common transports."""
+        names = {element.name for element in former.elements}
+        others = (element.name for element in site.elements if element.name not in names)
+        if site.name in self.linked_sites or any(name in self.elements for name in others):
+            return False
+        try:
+            Topology(name=self.name, transports=self.transports, sites=(site,), links=links)
+        except BadInput:
+            return False
+        return True
+
     def site(self, name: str) -> Site:
         """Return a site. Raise NotFound with the names of the known sites."""
         return _find("site", name, self.sites_by_name)
@@ -190,6 +247,27 @@ class Topology(Document):
         for fault in find_topology_faults(self):
             raise fault
         return self
+
+
+def _derive_look_ups(before: Topology, after: Topology, former: Site, site: Site) -> None:
+    """Set the look-ups that are cheap to derive. Others are made on first use.
+
+    If the names of elements or their order change, the order of the look-ups changes too.
+    """
+    look_ups: dict[str, object] = {
+        "transports_by_name": before.transports_by_name,
+        "site_positions": before.site_positions,
+        "sites_by_name": before.sites_by_name | {site.name: site},
+    }
+    if [element.name for element in former.elements] == [element.name for element in site.elements]:
+        look_ups["elements"] = before.elements | {element.name: element for element in site.elements}
+        look_ups["site_of"] = before.site_of | {element.name: site for element in site.elements}
+        look_ups["hosts"] = before.hosts | {host.name: host for host in site.hosts}
+        look_ups["gateways"] = before.gateways | {gateway.name: gateway for gateway in site.gateways}
+    if after.links is before.links:
+        look_ups["peers"], look_ups["access_ports"] = before.peers, before.access_ports
+        look_ups["links_by_site"], look_ups["linked_sites"] = before.links_by_site, before.linked_sites
+    vars(after).update(look_ups)
 
 
 def _find(kind: str, name: str, known: dict[Name, T], error: type[NotFound] = NotFound) -> T:

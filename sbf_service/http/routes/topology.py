@@ -125,15 +125,14 @@ def check_device_support(topology: Topology, platforms: Platforms, credentials: 
 
     ``credentials`` are the names of the credentials in the service's settings.
     """
+    access_links = {end.element: link for link in topology.links if link.access for end in link.ends}
     for site in topology.sites:
         for switch in site.switches:
-            supports_access = platforms.of_switch(switch).capabilities.access
-            for link in topology.links:
-                if link.access and not supports_access and switch.name in {end.element for end in link.ends}:
-                    raise BadInput(
-                        f"access link {link.a} to {link.b}: expected a platform with access links, "
-                        f"got {switch.platform}"
-                    )
+            supports_access, link = platforms.of_switch(switch).capabilities.access, access_links.get(switch.name)
+            if link is not None and not supports_access:
+                raise BadInput(
+                    f"access link {link.a} to {link.b}: expected a platform with access links, got {switch.platform}"
+                )
             _check_credential(switch, credentials)
         for edge in site.edges:
             kinds = platforms.of_edge(edge).capabilities.kinds

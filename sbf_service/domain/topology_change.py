@@ -1,0 +1,97 @@
+"""What a new version of the topology concerns: the sites, elements, ports and transports that differ. Pure."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from virtcloud.model.element import kind_of
+from virtcloud.model.topology import Link, Site, Topology
+from virtcloud.model.values import Name, PortRef
+
+
+@dataclass(frozen=True)
+class TopologyChange:
+    """The change from a former topology to a new topology. Nothing changes at sites that are not in ``sites``."""
+
+    former: Topology
+    topology: Topology
+
+    @cached_property
+    def sites(self) -> frozenset[Name]:
+        """The sites with a difference in their elements, their links, or the provider edges of their transports."""
+        former, topology = self.former.sites_by_name, self.topology.sites_by_name
+        if self.changes_transports:
+            return frozenset(former.keys() | topology.keys())
+        differing = {name for name in former.keys() | topology.keys() if not _is_same(former, topology, name)}
+        of_edges = (
+            name for name in differing if _describe_edges(former.get(name)) != _describe_edges(topology.get(name))
+        )
+        if next(of_edges, None) is not None:  # drivers of edges need the loopbacks of the other edges
+            differing |= {site.name for known in (former, topology) for site in known.values() if site.edges}
+        return frozenset(differing | set(self._list_sites_of_links()))
+
+    @property
+    def changes_transports(self) -> bool:
+        """Whether any transport differs."""
+        return self.former.transports != self.topology.transports
+
+    @cached_property
+    def elements(self) -> frozenset[Name]:
+        """The elements of :attr:`sites`, before or after the change."""
+        return frozenset(
+            element.name
+            for known in (self.former.sites_by_name, self.topology.sites_by_name)
+            for name in self.sites & known.keys()
+            for element in known[name].elements
+        )
+
+    @property
+    def common_elements(self) -> frozenset[Name]:
+        """The elements of :attr:`sites` that are in both topologies."""
+        return self.elements & self.former.elements.keys() & self.topology.elements.keys()
+
+    @cached_property
+    def lost_elements(self) -> frozenset[Name]:
+        """The elements that vanish, or that change their kind or site."""
+        return frozenset(name for name in self.elements & self.former.elements.keys() if self._is_lost(name))
+
+    @cached_property
+    def lost_ports(self) -> frozenset[PortRef]:
+        """The ports that vanish from elements that stay."""
+        before, after = self.former.elements, self.topology.elements
+        return frozenset(
+            PortRef.of(name, port)
+            for name in self.common_elements
+            if before[name].ports != after[name].ports
+            for port in set(before[name].ports) - set(after[name].ports)
+        )
+
+    def _is_lost(self, name: Name) -> bool:
+        if name not in self.topology.elements:
+            return True
+        before, after = self.former.site_of[name].name, self.topology.site_of[name].name
+        return before != after or kind_of(self.former.elements[name]) is not kind_of(self.topology.elements[name])
+
+    def _list_sites_of_links(self) -> Iterator[Name]:
+        """Yield the sites of links that are not in both topologies."""
+        for known, link in self._list_differing_links():
+            yield from (known.site_of[end.element].name for end in link.ends)
+
+    def _list_differing_links(self) -> Iterator[tuple[Topology, Link]]:
+        """Yield the links of one topology only. Most links are the same objects in both topologies."""
+        if self.former.links is self.topology.links:
+            return
+        shared = {id(link) for link in self.former.links} & {id(link) for link in self.topology.links}
+        before = {link for link in self.former.links if id(link) not in shared}
+        after = {link for link in self.topology.links if id(link) not in shared}
+        yield from ((self.former, link) for link in before - after)
+        yield from ((self.topology, link) for link in after - before)
+
+
+def _is_same(former: Mapping[Name, Site], topology: Mapping[Name, Site], name: Name) -> bool:
+    before, after = former.get(name), topology.get(name)
+    return before is after or before == after
+
+
+def _describe_edges(site: Site | None) -> object:
+    return None if site is None or not site.edges else (site.edges, site.attachments)
