@@ -53,7 +53,7 @@ class MeasuredService:
         return self.service.store
 
     @property
-    def operations(self) -> Mapping[str, Operation]:
+    def operations(self) -> dict[str, Operation]:
         """The operations by name, in an order in which each operation finds what it needs."""
         return {
             "look of the reconciler": self.look,

@@ -7,7 +7,7 @@ from sqlalchemy import select
 
 from sbf_service.domain.admission import allows_open_filters, find_host_fault
 from sbf_service.domain.network_conflicts import find_access_ports
-from sbf_service.domain.paths import LiveCluster, find_path_ports
+from sbf_service.domain.paths import LiveCluster, find_path_ports, list_elements
 from sbf_service.domain.placement import (
     DEFAULT_OVERCOMMIT,
     CandidateHost,
@@ -17,8 +17,8 @@ from sbf_service.domain.placement import (
     place_guests,
     sum_used,
 )
-from sbf_service.store.cluster_queries import UNSETTLED, find_clusters, has_placement_at, parse_current_spec
-from sbf_service.store.networks import find_joinable_network, read_unsettled_clusters
+from sbf_service.store.cluster_queries import find_unsettled_clusters, parse_current_spec, split_ids
+from sbf_service.store.networks import find_joinable_network, read_clusters_on
 from sbf_service.store.revisions import require_element
 from sbf_service.store.tables import ElementRow
 from sbf_service.store.unit_of_work import Unit, read_topology
@@ -80,10 +80,13 @@ class _HostReader:
 
     def read(self, sites: Collection[Site]) -> Iterator[CandidateHost]:
         """Yield the hosts of these sites in the topology's order."""
-        names = [site.name for site in sites]
-        found = select(ElementRow).where(ElementRow.site.in_(names))
-        rows = {row.name: row for row in self.unit.session.scalars(found)}
-        clusters = find_clusters(self.unit, UNSETTLED, has_placement_at(names))
+        names = {site.name for site in sites}
+        rows = {
+            row.name: row
+            for group in split_ids(names)
+            for row in self.unit.session.scalars(select(ElementRow).where(ElementRow.site.in_(group)))
+        }
+        clusters = find_unsettled_clusters(self.unit, rows)
         used = sum_used([*map(parse_current_spec, clusters), self.spec])
         taken = self._find_taken_ports()
         for site in self.topology.sites:
@@ -133,7 +136,8 @@ class _HostReader:
         if not self.topology.access_ports:
             return frozenset()
         network = None if self.spec.joins is None else find_joinable_network(self.unit, self.spec).id
-        others = (one for one in read_unsettled_clusters(self.unit) if one.network.id != network)
+        switches = list_elements(self.topology.access_ports)
+        others = (one for one in read_clusters_on(self.unit, switches) if one.network.id != network)
         return frozenset(port for cluster in others for port in self._find_ports(cluster))
 
     def _find_ports(self, cluster: LiveCluster) -> frozenset[PortRef]:

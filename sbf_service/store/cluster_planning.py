@@ -7,7 +7,7 @@ from sbf_service.domain.addressing import NetworkIdentity, check_guests_differ, 
 from sbf_service.domain.admission import check_admitted, check_filters, find_origin
 from sbf_service.domain.gateway_access import check_destinations, list_roles
 from sbf_service.domain.network_conflicts import check_ports_exclusive, find_access_ports
-from sbf_service.domain.paths import ClusterNetwork, LiveCluster
+from sbf_service.domain.paths import ClusterNetwork, LiveCluster, list_elements
 from sbf_service.store.allocation import (
     CanSeeOwner,
     NetworkIds,
@@ -27,8 +27,8 @@ from sbf_service.store.networks import (
     allocate_for_member,
     check_guests_distinct,
     find_joinable_network,
+    read_clusters_on,
     read_network_addresses,
-    read_unsettled_clusters,
 )
 from sbf_service.store.service_nodes import find_cluster_service_node
 from sbf_service.store.tables import ClusterRow
@@ -89,8 +89,9 @@ def plan_cluster(unit: Unit, topology: Topology, new: NewCluster, reserved: Rese
         gateways = tuple(dict.fromkeys((*planned.cluster.gateways, node)))
         planned = replace(planned, cluster=replace(planned.cluster, gateways=gateways))
     check_filters(topology, planned.cluster.spec, planned.cluster.network.spec)
-    if topology.access_ports and find_access_ports(topology, planned.cluster):
-        check_ports_exclusive(topology, [*read_unsettled_clusters(unit), planned.cluster])
+    if topology.access_ports and (ports := find_access_ports(topology, planned.cluster)):
+        others = read_clusters_on(unit, list_elements(ports))
+        check_ports_exclusive(topology, [*others, planned.cluster])
     return planned
 
 

@@ -1,6 +1,6 @@
 """Networks with several clusters: checks and allocation when a cluster joins, and checks of access ports."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from sqlalchemy import bindparam, select
 
@@ -24,8 +24,6 @@ from sbf_service.store.allocation import (
 )
 from sbf_service.store.cluster_keys import find_running_cluster
 from sbf_service.store.cluster_queries import (
-    UNSETTLED,
-    find_clusters,
     find_running_members,
     find_unsettled_clusters,
     make_live_clusters,
@@ -206,11 +204,11 @@ def _describe_duplicate(guest: Guest, identity: str, row: ClusterRow) -> str:
 def check_access_ports_kept(unit: Unit, change: TopologyChange) -> None:
     """Raise Conflict if two networks would use one access port, or if an access port in use would become a trunk."""
     if change.former.access_ports | change.topology.access_ports:
-        users = make_live_clusters(unit, find_unsettled_clusters(unit, change.elements))
+        users = read_clusters_on(unit, change.elements)
         check_ports_exclusive(change.topology, users)
         check_ports_stay_access(change.former, change.topology, users)
 
 
-def read_unsettled_clusters(unit: Unit) -> list[LiveCluster]:
-    """Return the clusters that elements carry or may still carry on their ports."""
-    return make_live_clusters(unit, find_clusters(unit, UNSETTLED))
+def read_clusters_on(unit: Unit, elements: Iterable[Name]) -> list[LiveCluster]:
+    """Return the clusters that any of these elements carries or may still carry on its ports, oldest first."""
+    return make_live_clusters(unit, find_unsettled_clusters(unit, elements))

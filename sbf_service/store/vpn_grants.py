@@ -17,7 +17,7 @@ from sbf_service.store.cluster_gateways import find_alive_gateways, insert_gatew
 from sbf_service.store.cluster_queries import make_live_clusters, split_ids
 from sbf_service.store.columns import NAME_TYPE, equals_any
 from sbf_service.store.guest_seeds import read_service_secret
-from sbf_service.store.networks import read_guest_macs, read_unsettled_clusters
+from sbf_service.store.networks import read_clusters_on, read_guest_macs
 from sbf_service.store.replaced_connections import read_replaced_connections
 from sbf_service.store.revisions import increment_revisions
 from sbf_service.store.tables import ClusterRow, PlacementRow
@@ -124,8 +124,8 @@ def connect_gateways(unit: Unit, row: ClusterRow, role: GatewayRole = VPN_SERVER
     widened = replace(cluster, gateways=(*cluster.gateways, *new))
     insert_gateways(unit, cluster.id, new, len(cluster.gateways))
     before, after = find_cluster_ports(topology, cluster), find_cluster_ports(topology, widened)
-    if topology.access_ports & after:
-        others = [other for other in read_unsettled_clusters(unit) if other.id != cluster.id]
+    if ports := topology.access_ports & after:
+        others = [other for other in read_clusters_on(unit, list_elements(ports)) if other.id != cluster.id]
         check_ports_exclusive(topology, [*others, widened])
     changed = list_elements(after - before)
     increment_revisions(unit, changed)

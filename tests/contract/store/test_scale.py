@@ -47,7 +47,7 @@ def measure(folder: Path, size: InstallationSize) -> Mapping[str, Costs]:
 
 def _measure_operations(measured: MeasuredService) -> Iterator[tuple[str, Costs]]:
     measured.counter.counts_instructions = True
-    for name, operation in measured.operations.items():
+    for name, operation in (measured.operations | {"change of one site": measured.change_site}).items():
         for _ in range(2):
             if name in MEASURES_ITSELF:
                 operation()
@@ -87,3 +87,9 @@ def test_a_larger_installation_costs_no_more(costs: Mapping[str, tuple[Costs, Co
     assert large.rows <= small.rows + 2
     assert large.steps <= 1.2 * small.steps + GRANULARITY
     assert large.instructions <= 1.1 * small.instructions
+
+
+def test_a_change_of_one_site_reads_only_this_site(costs: Mapping[str, tuple[Costs, Costs]]) -> None:
+    small, large = costs["change of one site"]
+    assert large.statements <= small.statements
+    assert large.rows <= small.rows * LARGE.hosts / SMALL.hosts

@@ -1,0 +1,87 @@
+"""Tests of a topology in which one site is replaced: its look-ups, and the faults of the new site."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+from sbf_fakes.world import three_sites
+
+from virtcloud.model.errors import BadInput
+from virtcloud.model.site import SitePart, replace_site_part, site_part_of
+from virtcloud.model.topology import Topology
+
+LOOK_UPS = (
+    "sites_by_name",
+    "site_positions",
+    "transports_by_name",
+    "elements",
+    "hosts",
+    "gateways",
+    "site_of",
+    "peers",
+    "access_ports",
+    "links_by_site",
+    "linked_sites",
+)
+
+
+def with_new_part(change: Callable[[dict[str, Any]], object], name: str = "praha") -> Topology:
+    former = three_sites()
+    part = site_part_of(former, name).model_dump(mode="json")
+    change(part)
+    return replace_site_part(former, SitePart.model_validate(part))
+
+
+def open_filters(part: dict[str, Any]) -> None:
+    part["site"]["hosts"][0]["open_filters"] = True
+
+
+def add_host(part: dict[str, Any]) -> None:
+    part["site"]["switches"][0]["ports"].append("p3")
+    part["site"]["hosts"].append({"name": "praha-h3", "ports": ["eth0"]})
+    part["links"].append({"a": "praha-h3:eth0", "b": "praha-sw1:p3"})
+
+
+def remove_host(part: dict[str, Any]) -> None:
+    del part["site"]["hosts"][0], part["links"][0]
+
+
+@pytest.mark.parametrize("change", [open_filters, add_host, remove_host])
+def test_derived_look_ups_equal_those_of_a_parsed_topology(change: Callable[[dict[str, Any]], None]) -> None:
+    derived = with_new_part(change)
+    parsed = Topology.model_validate_json(derived.model_dump_json())
+    assert derived == parsed
+    for name in LOOK_UPS:
+        found, expected = getattr(derived, name), getattr(parsed, name)
+        assert found == expected
+        assert list(found) == list(expected)
+
+
+def test_the_same_part_gives_the_same_topology() -> None:
+    assert with_new_part(lambda _part: None, "brno") == three_sites()
+
+
+def test_a_fault_of_the_new_site_is_found() -> None:
+    with pytest.raises(ValidationError, match="host praha-h1 has no link to a switch"):
+        with_new_part(lambda part: part["links"].pop(0))
+
+
+def test_the_name_of_another_sites_element_is_refused() -> None:
+    def rename(part: dict[str, Any]) -> None:
+        part["site"]["hosts"][0]["name"] = "brno-h1"
+        part["links"][0]["a"] = "brno-h1:eth0"
+
+    with pytest.raises(ValidationError, match="got brno-h1 twice"):
+        with_new_part(rename)
+
+
+def test_a_link_to_another_site_is_refused() -> None:
+    with pytest.raises(BadInput, match="links to other sites are changed with the whole topology"):
+        with_new_part(lambda part: part["links"][0].update(b="brno-sw1:p1"))
+
+
+def test_a_changed_copy_has_its_own_look_ups() -> None:
+    topology = three_sites()
+    assert len(topology.sites_by_name) == 3
+    assert list(topology.model_copy(update={"sites": topology.sites[:1]}).sites_by_name) == ["brno"]

@@ -1,0 +1,77 @@
+"""Tests of the sites, elements and ports that a new topology concerns."""
+
+from collections.abc import Callable
+from typing import Any
+
+from sbf_fakes.world import three_edges, three_sites
+
+from sbf_service.domain.topology_change import TopologyChange
+from virtcloud.model.topology import Topology
+
+
+def changed(change: Callable[[dict[str, Any]], object], before: Topology | None = None) -> TopologyChange:
+    former = before or three_sites()
+    document = former.model_dump(mode="json")
+    change(document)
+    return TopologyChange(former, Topology.model_validate(document))
+
+
+def add_host(document: dict[str, Any]) -> None:
+    site = document["sites"][1]
+    site["switches"][0]["ports"].append("p3")
+    site["hosts"].append({"name": "praha-h3", "ports": ["eth0"]})
+    document["links"].append({"a": "praha-h3:eth0", "b": "praha-sw1:p3"})
+
+
+def test_an_equal_topology_concerns_no_site() -> None:
+    assert changed(lambda _document: None).sites == frozenset()
+
+
+def test_a_new_host_concerns_its_site_only() -> None:
+    found = changed(add_host)
+    assert found.sites == {"praha"}
+    assert found.elements == {"praha-sw1", "praha-h1", "praha-h2", "praha-h3"}
+    assert found.common_elements == {"praha-sw1", "praha-h1", "praha-h2"}
+
+
+def test_a_changed_link_concerns_its_site() -> None:
+    found = changed(lambda document: document["links"][0].update(latency_ms=1))
+    assert found.sites == {"brno"}
+
+
+def test_a_changed_transport_concerns_every_site() -> None:
+    found = changed(lambda document: document["transports"][0].update(s_tag=2001))
+    assert found.sites == {"brno", "praha", "plzen"}
+
+
+def test_a_changed_loopback_concerns_all_sites_with_edges() -> None:
+    found = changed(lambda document: document["sites"][0]["edges"][0].update(loopback="192.0.2.99"), three_edges())
+    assert found.sites == {"brno", "praha", "plzen"}
+
+
+def test_a_vanished_host_is_lost() -> None:
+    def remove_host(document: dict[str, Any]) -> None:
+        document["sites"][0]["hosts"].pop(0)
+        document["links"] = [link for link in document["links"] if not link["a"].startswith("brno-h1:")]
+
+    found = changed(remove_host)
+    assert (found.sites, found.lost_elements, found.lost_ports) == ({"brno"}, {"brno-h1"}, frozenset())
+
+
+def test_a_vanished_port_is_lost() -> None:
+    def remove_port(document: dict[str, Any]) -> None:
+        document["sites"][0]["switches"][0]["ports"].remove("p1")
+        document["sites"][0]["hosts"].pop(0)
+        document["links"] = [link for link in document["links"] if not link["a"].startswith("brno-h1:")]
+
+    assert changed(remove_port).lost_ports == {"brno-sw1:p1"}
+
+
+def test_a_host_that_moves_to_another_site_is_lost() -> None:
+    def move_host(document: dict[str, Any]) -> None:
+        document["sites"][1]["hosts"].append(document["sites"][0]["hosts"].pop(0))
+        document["sites"][1]["switches"][0]["ports"].append("p3")
+        document["links"][0]["b"] = "praha-sw1:p3"
+
+    found = changed(move_host)
+    assert (found.sites, found.lost_elements) == ({"brno", "praha"}, {"brno-h1"})
