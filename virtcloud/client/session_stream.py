@@ -18,7 +18,11 @@ from virtcloud.model.guest_sessions import END_OF_INPUT
 CLOSE_S = 2.0
 MAX_MESSAGE = 1 << 20
 CHUNK = 1 << 16
-KEEPALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
+KEEPALIVE = tuple(
+    (getattr(socket, name), seconds)
+    for name, seconds in (("TCP_KEEPIDLE", 30), ("TCP_KEEPALIVE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
+    if hasattr(socket, name)  # macOS has TCP_KEEPALIVE instead of TCP_KEEPIDLE
+)
 """A lost peer is detected after a minute (tcp(7)). WebSocket pings have no time limit: a slow reader delays answers."""
 
 

@@ -42,6 +42,8 @@ FORWARDED: Final = frozenset({b"x-forwarded-for", b"forwarded"})
 UNREADABLE_HEADER: Final = "expected a complete token (Authorization: Bearer vc_…), got something else"
 PEER_KEY: Final = "virtcloud.peer"
 """Key of the peer in an ASGI scope."""
+KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPALIVE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
+"""Options of TCP, by their names in the module ``socket``. macOS has TCP_KEEPALIVE instead of TCP_KEEPIDLE."""
 CREDENTIALS: Final = struct.Struct("3i")
 """``struct ucred`` of unix(7): process ID, user ID, group ID."""
 UNMAPPED_UID: Final = 65534
@@ -221,8 +223,9 @@ def detect_lost_peer(connection: socket.socket) -> None:
     """
     if connection.family != socket.AF_UNIX:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for option, value in ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3)):
-            connection.setsockopt(socket.IPPROTO_TCP, option, value)
+        for name, value in KEEP_ALIVE.items():
+            if (option := getattr(socket, name, None)) is not None:
+                connection.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def peer_uid(connection: socket.socket) -> int | None:

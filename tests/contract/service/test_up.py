@@ -52,11 +52,25 @@ class RunningUp:
         return self.process.returncode, output
 
 
+WITHOUT_LINUX = """
+import os, select, socket
+for module, names in (
+    (socket, "SO_PEERCRED TCP_KEEPIDLE AF_NETLINK AF_PACKET AF_VSOCK SOCK_CLOEXEC SOCK_NONBLOCK"),
+    (os, "pidfd_open memfd_create sched_getaffinity sched_setaffinity setns unshare splice eventfd posix_fadvise"),
+    (select, "epoll"),
+):
+    for name in names.split():
+        if hasattr(module, name):
+            delattr(module, name)
+"""
+"""A ``sitecustomize`` that removes functions and constants of Linux from Python's modules."""
+
+
 @contextmanager
-def up(*options: str, home: Path) -> Iterator[RunningUp]:
+def up(*options: str, home: Path, **environment_more: str) -> Iterator[RunningUp]:
     """Start the command on a free port, and yield when it has printed everything."""
     argv = [sys.executable, "-m", "virtcloud.cli", "up", "--port", "0", "--delay", "0", *options]
-    environment = {**os.environ, "HOME": str(home), "TMPDIR": str(home), "PYTHONUNBUFFERED": "1"}
+    environment = {**os.environ, "HOME": str(home), "TMPDIR": str(home), "PYTHONUNBUFFERED": "1"} | environment_more
     with subprocess.Popen(  # noqa: S603 - our own command
         argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
     ) as process:
@@ -160,6 +174,20 @@ def test_an_import_from_netbox_changes_topology_and_pools(running: RunningUp, tm
     assert running.run("cluster", "create", "n", "--host", "ostrava-h1", "--image", "busybox").exit_code == 0
 
 
+def test_the_draft_of_a_new_site_is_added(running: RunningUp, tmp_path: Path) -> None:
+    switch = {"name": "liberec-sw1", "platform": "simulated", "ports": ["Gi1/0/1", "Te1/1/1"]}
+    attachments = [{"transport": "core", "port": "liberec-sw1:Te1/1/1"}]
+    hosts = [{"name": "liberec-h1", "ports": ["eth0"]}]
+    site = {"name": "liberec", "switches": [switch], "hosts": hosts, "attachments": attachments}
+    file = tmp_path / "liberec.yaml"
+    file.write_text(yaml.safe_dump({"site": site, "links": [{"a": "liberec-h1:eth0", "b": "liberec-sw1:Gi1/0/1"}]}))
+    assert running.run("topology", "check", str(file)).exit_code == 0
+    assert running.run("topology", "set", str(file), "--yes").exit_code == 0
+    assert running.run("site", "show", "liberec").exit_code == 0
+    again = running.run("topology", "set", str(file), "--yes")
+    assert (again.exit_code, "change it with --site liberec" in again.output) == (2, True)
+
+
 def test_a_host_that_is_off_confirms_nothing(running: RunningUp) -> None:
     assert running.run("simulate", "brno-h2", "off").exit_code == 0
     assert (
@@ -169,6 +197,14 @@ def test_a_host_that_is_off_confirms_nothing(running: RunningUp) -> None:
     assert "is configuring" in running.run("cluster", "show", "off").output
     assert running.run("simulate", "brno-h2", "on").exit_code == 0
     assert running.run("cluster", "wait", "off").exit_code == 0
+
+
+def test_no_function_of_linux_is_needed(tmp_path: Path) -> None:
+    """A substitute for a trial on macOS."""
+    (tmp_path / "sitecustomize.py").write_text(WITHOUT_LINUX)
+    with up("--sites", "1", home=tmp_path, PYTHONPATH=str(tmp_path)) as running:
+        result = running.run("cluster", "create", "demo", "--host", "brno-h1", "--image", "busybox")
+        assert result.exit_code == 0, result.output
 
 
 def test_an_interrupt_removes_everything(tmp_path: Path) -> None:
