@@ -28,7 +28,7 @@ from sbf_service.database_commands import backup, prune, restore, upgrade
 from sbf_service.local_files import ensure_database_file, private_file
 from sbf_service.log import get_log, log_to_stderr
 from sbf_service.settings import ServiceSettings
-from sbf_service.settings_reload import copy_settings
+from sbf_service.settings_reload import EarlyReloads, copy_settings
 from sbf_service.store.database import make_engine, migrate
 from sbf_service.store.replica_lock import hold_replica_name
 from sbf_service.store.tokens import create_token
@@ -53,6 +53,7 @@ def serve(config: Path | None) -> None:
 
     Example: sbf serve --config /etc/virtcloud/sbf.toml
     """
+    early_reloads = EarlyReloads()
     gc.disable()  # the imports leave almost no garbage, but collections would take a sixth of their time
     from sbf_service import server  # noqa: PLC0415 - the HTTP libraries are slow to load
     from sbf_service.bootstrap import build_service, replica_name  # noqa: PLC0415 - so are the drivers and reconcilers
@@ -72,7 +73,7 @@ def serve(config: Path | None) -> None:
         log.info(
             "listening", tcp=settings.listen, socket=settings.socket or "none", database=describe_database(settings)
         )
-        server.run_server(service, sockets, find_settings_file(config))
+        server.run_server(service, sockets, find_settings_file(config), early_reloads)
     log.info("stopped")
 
 

@@ -23,7 +23,7 @@ from sbf_service.http.app import create_app
 from sbf_service.http.auth.authentication import PeerHttpProtocol
 from sbf_service.log import get_log
 from sbf_service.settings import ListenAddress, ServiceSettings
-from sbf_service.settings_reload import reload_settings
+from sbf_service.settings_reload import EarlyReloads, reload_settings
 from virtcloud.model.errors import BadInput
 
 log = get_log(__name__)
@@ -106,6 +106,7 @@ class SbfServer(uvicorn.Server):
 
     service: SbfService
     config_file: Path | None = None
+    early_reloads: EarlyReloads
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start listening. The method of uvicorn would use TLS on all sockets or on none."""
@@ -115,6 +116,8 @@ class SbfServer(uvicorn.Server):
         for opened in local:
             self.servers.append(await loop.create_unix_server(self._make_protocol, sock=opened, backlog=BACKLOG))
         loop.add_signal_handler(signal.SIGHUP, self._reload)
+        if self.early_reloads.requested:
+            self._reload()
 
     def _make_protocol(self) -> asyncio.Protocol:
         return PeerHttpProtocol(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
@@ -144,12 +147,20 @@ def open_sockets(service: SbfService) -> list[socket.socket]:
     return [*sockets, _listen_tcp(settings.listen)]
 
 
-def run_server(service: SbfService, sockets: list[socket.socket], config_file: Path | None = None) -> None:
-    """Serve until SIGTERM or SIGINT. Reload the settings of ``config_file`` and the certificate on SIGHUP."""
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # SIGHUP must not end the process before the server handles the signal
+def run_server(
+    service: SbfService,
+    sockets: list[socket.socket],
+    config_file: Path | None = None,
+    early_reloads: EarlyReloads | None = None,
+) -> None:
+    """Serve until SIGTERM or SIGINT. Reload the settings of ``config_file`` and the certificate on SIGHUP.
+
+    If a SIGHUP arrived during the start, reload when the server is ready.
+    """
     log_credential_faults(service.settings)
     server = SbfServer(make_server_config(service, make_tls_context(service.settings)))
     server.service, server.config_file = service, config_file
+    server.early_reloads = early_reloads or EarlyReloads()
     try:
         server.run(sockets=sockets)
     finally:

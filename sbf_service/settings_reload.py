@@ -5,10 +5,12 @@ replaces values in this document. Values that are used only at the start need a 
 value, and logs both values. An invalid file changes nothing.
 """
 
+import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from inspect import isclass
 from pathlib import Path
+from types import FrameType
 
 from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError
@@ -56,6 +58,21 @@ class SettingChange:
         """Whether SBF uses the new value only after a restart."""
         is_tls_switched = self.key in TLS_FILES and None in {self.former, self.new}
         return self.key in NEEDS_RESTART or is_tls_switched
+
+
+class EarlyReloads:
+    """Records SIGHUP from the first moment of the process. The server reloads when it can handle signals itself.
+
+    Without a handler, a SIGHUP during the start would end the process.
+    """
+
+    def __init__(self) -> None:
+        """Install the handler of SIGHUP."""
+        self.requested = False
+        signal.signal(signal.SIGHUP, self._record)
+
+    def _record(self, _signal: int, _frame: FrameType | None) -> None:
+        self.requested = True
 
 
 def find_changes(former: ServiceSettings, new: ServiceSettings) -> list[SettingChange]:
