@@ -103,6 +103,14 @@ def _begin_sqlite(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
+REMEDIES = {
+    ("is full", "No space left", "could not extend file"): "free space on its disk, and repeat the command",
+    ("Connection refused", "timeout expired", "Network is unreachable", "No route to host"): (
+        "start the database server, or correct the setting database"
+    ),
+    ("could not translate host name", "failed to resolve host"): "correct the host in the setting database",
+}
+"""Remedies by the words of an error of SQLite or PostgreSQL."""
 MIGRATION_LOCK = 0x76697274
 """The key of PostgreSQL's advisory lock during a migration (the letters "virt")."""
 
@@ -119,8 +127,14 @@ def migrate(engine: Engine) -> None:
     except SQLAlchemyError as error:
         cause = " ".join(str(getattr(error, "orig", None) or error).split())
         raise BadInput(
-            f"database {shown} cannot be opened for writing: {cause}; check its address and rights"
+            f"database {shown} cannot be opened for writing: {cause}; {find_remedy(cause)}; nothing was changed"
         ) from error
+
+
+def find_remedy(cause: str) -> str:
+    """Return what to do about an error of the database, from the database's message."""
+    remedies = (remedy for words, remedy in REMEDIES.items() if any(word in cause for word in words))
+    return next(remedies, "check its address and rights")
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from sbf_service.store.backup import BATCH, COUNTED_TABLE
 from sbf_service.store.backup_format import BackupFile, make_table
-from sbf_service.store.database import begin_migration, newest_migration, upgrade_database
+from sbf_service.store.database import begin_migration, find_remedy, newest_migration, upgrade_database
 from sbf_service.store.replica_lock import hold_whole_database
 from sbf_service.store.restored_state import REVISION_STEP, RestoreReport, record_restore
 from sbf_service.store.tables import Base, ReplicaRow, ServiceSecretRow, TopologyRow
@@ -77,7 +77,9 @@ def _transaction(engine: Engine) -> Iterator[Connection]:
             yield connection
     except SQLAlchemyError as error:
         cause = " ".join(str(getattr(error, "orig", None) or error).split())
-        raise BadInput(f"database {shown} cannot be restored: {cause}; the database was left unchanged") from error
+        raise BadInput(
+            f"database {shown} cannot be restored: {cause}; {find_remedy(cause)}; the database was left unchanged"
+        ) from error
 
 
 def _empty_database(connection: Connection, migration: str, *, replace: bool) -> None:

@@ -1,0 +1,102 @@
+"""Tests of restores and migrations that are killed, or whose disk is full: the database stays as it was."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sbf_fakes.restores import HOUR, back_up, restore
+from sbf_fakes.world import World, spec
+from sqlalchemy import Engine, event, select
+
+from sbf_service.store.backup_format import BackupFile
+from sbf_service.store.database import find_remedy, make_engine, migrate
+from sbf_service.store.restore import restore_backup
+from sbf_service.store.tables import ClusterRow
+from virtcloud.model.errors import BadInput
+
+KILLED_AFTER_THE_ROWS = """
+import os, signal, sys
+from datetime import timedelta
+from pathlib import Path
+from sbf_service.store import restore
+from sbf_service.store.backup_format import open_backup
+from sbf_service.store.database import make_engine
+restore._count_rows = lambda *_arguments: os.kill(os.getpid(), signal.SIGKILL)
+backup = open_backup(Path(sys.argv[2]))
+restore.restore_backup(make_engine(sys.argv[1]), backup, replace=True, grace=timedelta(hours=1), who="root@sbf")
+"""
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    is_sqlite = request.param == "sqlite"
+    made = World(f"sqlite:///{tmp_path / 'sbf.db'}" if is_sqlite else str(request.getfixturevalue("postgresql")))
+    made.furnish()
+    yield made
+    made.close()
+
+
+def keys(world: World) -> list[str]:
+    with world.store.read() as unit:
+        return list(unit.session.scalars(select(ClusterRow.key).order_by(ClusterRow.key)))
+
+
+def killed_restore(world: World, backup: BackupFile) -> int:
+    command = [sys.executable, "-c", KILLED_AFTER_THE_ROWS, world.database, str(backup.path)]
+    return subprocess.run(command, check=False, timeout=60).returncode  # noqa: S603 - our own
+
+
+def test_a_restore_that_is_killed_changes_nothing(world: World, tmp_path: Path) -> None:
+    world.put("before", spec("brno-h1"))
+    backup = back_up(world, tmp_path)
+    world.put("after", spec("brno-h2"))
+    assert killed_restore(world, backup) == -signal.SIGKILL
+    assert keys(world) == ["after", "before"]
+    restore(backup, world.database, replace=True)
+    assert keys(world) == ["before"]
+
+
+def limit_size(engine: Engine, pages: int) -> None:
+    """Let SQLite report a full disk when the file has this number of pages."""
+    event.listen(engine, "connect", lambda connection, _entry: connection.execute(f"PRAGMA max_page_count={pages}"))
+
+
+def test_a_migration_on_a_full_disk_names_the_remedy(tmp_path: Path) -> None:
+    engine = make_engine(f"sqlite:///{tmp_path / 'sbf.db'}")
+    limit_size(engine, 10)
+    with pytest.raises(BadInput, match=r"disk is full; free space on its disk, and repeat the command; nothing was"):
+        migrate(engine)
+    engine.dispose()
+    unlimited = make_engine(f"sqlite:///{tmp_path / 'sbf.db'}")
+    migrate(unlimited)
+    unlimited.dispose()
+
+
+def test_a_restore_on_a_full_disk_changes_nothing(tmp_path: Path) -> None:
+    made = World(f"sqlite:///{tmp_path / 'sbf.db'}")
+    made.furnish()
+    backup = back_up(made, tmp_path)
+    made.close()
+    target = f"sqlite:///{tmp_path / 'small.db'}"
+    engine = make_engine(target)
+    limit_size(engine, 10)
+    with pytest.raises(BadInput, match=r"disk is full; free space on its disk.*the database was left unchanged"):
+        restore_backup(engine, backup, replace=False, grace=HOUR, who="root@sbf")
+    engine.dispose()
+    assert restore(backup, target).rows == backup.rows
+
+
+@pytest.mark.parametrize(
+    ("cause", "remedy"),
+    [
+        ("connection failed: Connection refused", "start the database server, or correct the setting database"),
+        ("failed to resolve host 'db': Name or service not known", "correct the host in the setting database"),
+        ("could not extend file: No space left on device", "free space on its disk, and repeat the command"),
+        ("password authentication failed", "check its address and rights"),
+    ],
+)
+def test_an_error_of_the_database_has_a_remedy(cause: str, remedy: str) -> None:
+    assert find_remedy(cause) == remedy
