@@ -13,7 +13,17 @@ SBF_SETTINGS = (
     'listen = "127.0.0.1:8800"\nsocket = "/run/virtcloud/sbf.sock"\ndatabase = "sqlite:////var/lib/virtcloud/sbf.db"\n'
 )
 AGENT_SETTINGS = f'element = "{HOST}"\nsbf = "unix:///run/virtcloud/sbf.sock"\n'
-TOPOLOGY = f"name: one\nsites: [{{name: brno, hosts: [{{name: {HOST}, ports: [host0]}}]}}]\n"
+TOPOLOGY = f"""
+name: one
+sites:
+  - name: brno
+    switches:
+      - {{name: brno-sw1, platform: linux_bridge, address: 10.99.0.20, credential: brno, ports: [p1]}}
+    hosts:
+      - {{name: {HOST}, ports: [host0]}}
+links:
+  - {{a: "{HOST}:host0", b: "brno-sw1:p1"}}
+"""
 
 
 def read_file_names(built: Built, name: str) -> str:
