@@ -165,10 +165,11 @@ def furnish(sbf: SbfClient, folder: SimulationFolder, site_count: int) -> None:
 
 def start_agents(sbf: SbfClient, agents: SimulatedAgents) -> None:
     """Start an agent for each host and gateway of the topology that has none. Idempotent."""
-    for element in sbf.elements():
-        if element.kind in {ElementKind.HOST, ElementKind.GATEWAY}:
-            _ensure_token(sbf, agents.folder, element.name, Role.AGENT)
-            agents.start(element.name, is_host=element.kind is ElementKind.HOST)
+    elements = [element for element in sbf.elements() if element.kind in {ElementKind.HOST, ElementKind.GATEWAY}]
+    for element in elements:  # before the first agent, because agents would slow down the creation of many tokens
+        _ensure_token(sbf, agents.folder, element.name, Role.AGENT)
+    for element in elements:
+        agents.start(element.name, is_host=element.kind is ElementKind.HOST)
 
 
 def _ensure_token(sbf: SbfClient, folder: SimulationFolder, name: str, role: Role) -> None:
