@@ -178,3 +178,14 @@ def test_the_theme_is_remembered(world: World) -> None:
 )
 def test_paths_of_the_console_open_nothing_else(world: World, path: str) -> None:
     assert ConsoleBrowser(world).get(path).status_code in {303, 401, 404}
+
+
+def test_the_root_leads_browsers_to_the_console(world: World) -> None:
+    browser = ConsoleBrowser(world)
+    assert browser.get("/").headers["location"] == "/console/"
+    assert browser.request("GET", "/", headers={"accept": "*/*"}).status_code == 401
+
+
+def test_a_session_opens_no_call_of_the_api(world: World) -> None:
+    """A page of another site could otherwise send calls with the cookie."""
+    assert logged_in(world).get("/v1/whoami").status_code == 401
