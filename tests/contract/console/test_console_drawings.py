@@ -44,12 +44,14 @@ def test_an_administrator_sees_whole_sites(installed: World) -> None:
     assert set(BOXES.findall(page)) >= {"brno-h2", "praha-h1"}
 
 
-def test_elements_outside_a_clusters_path_have_no_mark(installed: World) -> None:
-    """The page reads the levels of the cluster's elements only. Another element may be unreachable."""
+def test_elements_outside_a_clusters_path_have_their_own_state(installed: World) -> None:
+    """Administrators may read all elements, so the drawing has no mark that is not true."""
+    with installed.store.change() as unit:
+        error_reports.record_agent_error(unit, "brno-h2", "broken", {}, installed.service.settings.timing.drain)
     titles = re.findall(r"<title>(host [^<]*)</title>", logged_in(installed).get("/console/clusters/hers").text)
     assert [title for title in titles if title.startswith(("host brno-h1,", "host brno-h2,"))] == [
         "host brno-h1, port eth0: fine",
-        "host brno-h2, port eth0",
+        "host brno-h2, port eth0: trouble",
     ]
 
 
