@@ -41,7 +41,7 @@ test-ansible: setup ## run the playbooks of ansible/ on machines with systemd (t
 	@cd ansible && PATH="$$PWD/../$(BIN):$$PATH" ansible-lint --offline --profile production
 	@$(BIN)/pytest tests/playbooks
 
-test-packages: setup ## build, install and use the wheels and the Debian packages (five minutes)
+test-packages: setup ## build, install and use the wheels and the Debian packages (ten minutes)
 	@$(BIN)/pytest tests/packages
 
 archives: setup ## write the sdist and the wheels of virtcloud and virtcloud-lab into dist/
