@@ -1,10 +1,12 @@
 """Tests of publications whose gateway fails: where they move, and what stays."""
 
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sbf_fakes.crash import Crash, crash_at
 from sbf_fakes.http_calls import ask
 from sbf_fakes.vpn_world import furnish, gateway, topology_with_gateways
 from sbf_fakes.world import World, make_world
@@ -94,6 +96,34 @@ def test_another_gateway_of_the_site_publishes_the_same_port(world: World) -> No
     stop_agents(world, "brno-gw")
     assert places(world) == [("brno-gw2", "198.51.100.2", 40000)]
     assert (ports_of(world, "brno-gw"), ports_of(world, "brno-gw2")) == ([], [40000])
+
+
+def test_sbf_killed_during_a_move_completes_it_after_the_restart(world: World) -> None:
+    """SBF is killed at each statement of the sweep in turn. Each time the move has no effect, and then happens once."""
+    publish(world)
+    world.dead_hosts.add("brno-gw")
+    world.clock.advance(world.service.settings.timing.agent_silence + 1)
+    world.confirm_hosts()
+    for statement in count(1):
+        restart(world)
+        try:
+            with crash_at(world, statement):
+                world.sweep()
+            break
+        except Crash:
+            assert world.audit("publication_moved") == []
+            assert places(world) == [("brno-gw", "198.51.100.1", 40000)]
+    world.settle()
+    assert statement > 10
+    assert places(world) == [("brno-gw2", "198.51.100.2", 40000)]
+    assert (ports_of(world, "brno-gw"), ports_of(world, "brno-gw2")) == ([], [40000])
+    assert len(world.audit("publication_moved")) == 1
+
+
+def restart(world: World) -> None:
+    """Start the service again, as if it had run for longer than agents may be silent."""
+    world.service = world.restarted()
+    world.service.scheduler.sweep._started = -1e12
 
 
 def test_the_move_is_named_to_the_owner(world: World) -> None:
