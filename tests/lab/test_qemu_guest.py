@@ -228,8 +228,12 @@ WRITE = "echo written by a guest | dd of=/dev/vda conv=fsync"
 
 
 def run_in_qemu_guest(lab: Lab, commands: str) -> str:
-    """Run commands in the QEMU guest's shell as soon as the guest answers. Return the output of the commands."""
-    up = f"until /bin/ping -c 1 -W 1 10.0.0.1 >/dev/null; do :; done; /bin/nc -w {BOOT_S} 10.0.0.1 23"
+    """Run commands in the QEMU guest's shell as soon as the guest answers. Return the output of the commands.
+
+    The guest answers pings before its shell listens.
+    """
+    shell = f"until /bin/nc -w {BOOT_S} 10.0.0.1 23; do /bin/sleep 1; done"
+    up = f"until /bin/ping -c 1 -W 1 10.0.0.1 >/dev/null; do :; done; {shell}"
     return run_in_container(lab, "/bin/timeout", str(BOOT_S), "/bin/sh", "-c", up, given=f"{commands}\nexit\n")
 
 

@@ -5,7 +5,7 @@ part             content
 ===============  ===================================================================================
 boot             partition table, GRUB, and Debian's cloud kernel with an initial file system of ours
 first program    busybox ``init``, which runs the script /etc/init.d/boot, and then sshd
-seed             Debian's cloud-init with the data source NoCloud: stages ``local`` and ``init``
+seed             Debian's cloud-init with the data source NoCloud: stages ``local`` and ``init``, in one process
 network          ifupdown and dhclient, as cloud-init configures them
 ===============  ===================================================================================
 
@@ -49,6 +49,20 @@ exec /bin/busybox switch_root /root /usr/sbin/init
 """
 """The first program of the initial file system, stored as /boot/init. busybox-static needs no libraries."""
 
+CLOUD_INIT_STAGES = """\
+import gc
+import subprocess
+
+gc.disable()
+from cloudinit.cmd.main import main
+
+main(["cloud-init", "init", "--local"])
+subprocess.run(["ifup", "-a"])
+main(["cloud-init", "init"])
+"""
+"""Runs cloud-init's two stages in one process. If each stage had a process, both processes would import the same
+modules, which takes a quarter of the boot's processor time."""
+
 CUSTOMIZE = f"""\
 set -eu
 rm -f "$1"/etc/ssh/ssh_host_*_key* "$1/etc/hostname" "$1/etc/apt/apt.conf.d/99mmdebstrap"
@@ -70,13 +84,13 @@ mount -o remount,rw /
 mkdir -p /run/sshd /run/network
 ip link set lo up
 cut -d ' ' -f 1 /proc/uptime >{BOOT_TIMES}
-cloud-init init --local
-ifup -a
-cloud-init init
+python3 /etc/init.d/cloud-init-stages
 cut -d ' ' -f 1 /proc/uptime >>{BOOT_TIMES}
 echo "$(hostname): up"
 END
 chmod 755 "$1/etc/init.d/boot"
+cat > "$1/etc/init.d/cloud-init-stages" <<'END'
+{CLOUD_INIT_STAGES}END
 cat > "$1/etc/cloud/cloud.cfg.d/90_small.cfg" <<'END'
 locale: C.UTF-8
 datasource_list: [NoCloud]
