@@ -9,7 +9,7 @@ from sqlalchemy import case, func, select
 
 from sbf_service.domain.lifecycle import PlacementStatus
 from sbf_service.store.allocation import ReservedVlans, find_excluded_vlans, read_foreign_vlans
-from sbf_service.store.cluster_queries import NOT_ENDED, find_clusters, read_placements
+from sbf_service.store.cluster_queries import NOT_ENDED, find_clusters, read_placements, split_ids
 from sbf_service.store.outside_uses import count_failing_names
 from sbf_service.store.service_ids import count_service_ids
 from sbf_service.store.service_times import BACKUP_TIME, read_service_time
@@ -155,6 +155,11 @@ def _changed_at(row: ClusterRow, degraded: Mapping[str, datetime]) -> datetime:
 
 
 def _read_degraded_at(unit: Unit, ids: list[str]) -> dict[str, datetime]:
-    degraded = AuditRow.what == f"cluster_{ClusterState.DEGRADED}", AuditRow.cluster_id.in_(ids)
-    rows = select(AuditRow.cluster_id, func.max(AuditRow.at)).where(*degraded).group_by(AuditRow.cluster_id)
-    return {cluster_id: moment for cluster_id, moment in unit.session.execute(rows) if cluster_id is not None}
+    newest = select(AuditRow.cluster_id, func.max(AuditRow.at)).where(
+        AuditRow.what == f"cluster_{ClusterState.DEGRADED}"
+    )
+    found: dict[str, datetime] = {}
+    for group in split_ids(ids):
+        rows = unit.session.execute(newest.where(AuditRow.cluster_id.in_(group)).group_by(AuditRow.cluster_id))
+        found |= {cluster_id: moment for cluster_id, moment in rows if cluster_id is not None}
+    return found

@@ -9,6 +9,7 @@ from sqlalchemy import bindparam, inspect, select, update
 from sqlalchemy.orm.util import identity_key
 
 from sbf_service.domain.error_report import find_cluster_error
+from sbf_service.store.cluster_queries import split_ids
 from sbf_service.store.tables import ElementRow
 from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.element import ElementKind
@@ -64,7 +65,9 @@ def require_element(unit: Unit, name: str) -> ElementRow:
 def increment_revisions(unit: Unit, names: Iterable[str]) -> dict[str, NewRevision]:
     """Increment the wanted revision of each element. Return the new revisions in the order of the elements' names."""
     unit.session.flush()
-    rows = sorted(unit.connection.execute(_INCREMENT, {"names": sorted(set(names))}), key=lambda row: row.name)
+    groups = split_ids(sorted(set(names)))
+    found = (row for group in groups for row in unit.connection.execute(_INCREMENT, {"names": group}))
+    rows = sorted(found, key=lambda row: row.name)
     for row in rows:
         unit.changed.add(f"element:{row.name}")
         _expire_loaded(unit, row.name)
