@@ -28,10 +28,11 @@ from sqlalchemy.orm import Session
 from sbf_service.log import get_log
 from sbf_service.request_context import current_request_id
 from sbf_service.store.columns import database_now
+from sbf_service.store.garbage_collection import collect_later
 from sbf_service.store.tables import AuditRow, Base, TopologyRow
 from virtcloud.model.document import Document
 from virtcloud.model.errors import Conflict, DatabaseUnavailable, NotFound
-from virtcloud.model.topology import Topology
+from virtcloud.model.topology import STORED, Topology
 from virtcloud.model.values import Name
 from virtcloud.model.vlans import VlanSet
 
@@ -301,7 +302,8 @@ def _parse_topology(unit: Unit) -> Topology:
     document = unit.session.execute(_READ_DOCUMENT).scalar_one()
     if document is None:
         raise NotFound("there is no topology yet: put one with PUT /v1/topology")
-    return Topology.model_validate_json(document)
+    with collect_later(len(document)):
+        return Topology.model_validate_json(document, context=STORED)
 
 
 def record_audit(  # noqa: PLR0913 - the columns of an audit row

@@ -7,9 +7,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from itertools import combinations
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, Final, Self, TypeVar
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, model_validator
 
 from virtcloud.model.access import AdmissionRule
 from virtcloud.model.document import OMIT_EMPTY, Document
@@ -20,6 +20,8 @@ from virtcloud.model.transport import Transport
 from virtcloud.model.values import Name, PortRef
 
 T = TypeVar("T")
+STORED: Final = "stored"
+"""The context in which a topology is parsed without a check for faults, because SBF checked it before it was stored."""
 Path = tuple[str | int, ...]
 
 LatencyMs = Annotated[float, Field(ge=0, le=10_000)]
@@ -243,7 +245,10 @@ class Topology(Document):
         return _find("transport", name, self.transports_by_name)
 
     @model_validator(mode="after")
-    def _check_faults(self) -> Self:
+    def _check_faults(self, information: ValidationInfo) -> Self:
+        """Check the whole topology, unless the context is ``STORED``."""
+        if information.context == STORED:
+            return self
         for fault in find_topology_faults(self):
             raise fault
         return self
