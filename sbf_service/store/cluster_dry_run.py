@@ -19,7 +19,7 @@ from sbf_service.store.allocation import CanSeeOwner, ReservedVlans, can_see_non
 from sbf_service.store.capacity import place_spread
 from sbf_service.store.cluster_keys import find_highest_attempt, find_newest_cluster, make_latest_attempt
 from sbf_service.store.cluster_planning import NewCluster, plan_cluster
-from sbf_service.store.cluster_queries import UNSETTLED, make_joined_view, make_live_clusters, read_live_clusters
+from sbf_service.store.cluster_queries import IS_UNSETTLED, make_joined_view, make_live_clusters, read_live_clusters
 from sbf_service.store.observed_state import parse_observed_circuits, parse_observed_ports
 from sbf_service.store.pools import read_managed_vlans
 from sbf_service.store.quotas import NO_LIMITS, check_new_cluster
@@ -48,8 +48,8 @@ _READ_LEAVING = (
     .join(ClusterRow, ClusterRow.id == PlacementRow.cluster_id)
     .join(ElementRow, ElementRow.name == PlacementRow.element)
     .where(
-        UNSETTLED,
-        PlacementRow.removed_revision.is_not(None),
+        IS_UNSETTLED,
+        PlacementRow.removed_revision + 0 > 0,  # an expression, so that the index of all former removals is not used
         or_(PlacementRow.removed_revision > ElementRow.confirmed_revision, PlacementRow.blocked),
     )
 )

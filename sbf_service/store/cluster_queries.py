@@ -14,7 +14,20 @@ from types import MappingProxyType
 from typing import Any
 
 from pydantic import TypeAdapter
-from sqlalchemy import BindParameter, ColumnElement, Select, and_, bindparam, exists, false, or_, select, true, union
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    Select,
+    and_,
+    bindparam,
+    exists,
+    false,
+    literal_column,
+    or_,
+    select,
+    true,
+    union,
+)
 
 from sbf_service.domain.error_report import find_cluster_error
 from sbf_service.domain.lifecycle import ClusterStatus, PlacementStatus
@@ -37,6 +50,11 @@ clusters, so that the database uses an index.
 """
 UNSETTLED = or_(NOT_ENDED, and_(equals_any(ClusterRow.state, ENDED_STATES), ClusterRow.quarantined == true()))
 """Clusters that may still change their state: they have not ended, or they have quarantined claims."""
+IS_WANTED = (ClusterRow.state + "").in_([literal_column(f"'{state}'") for state in sorted(WANTED_STATES)])
+"""Clusters that elements must carry, for queries whose other conditions have an index.
+
+The expression prevents that the database reads all clusters in these states instead.
+"""
 IS_UNSETTLED = PlacementRow.settled == false()
 """Placements of clusters that meet ``UNSETTLED``. An index finds these placements of an element."""
 MAX_PARAMETERS = 1000
@@ -203,8 +221,8 @@ def _find_members_of(unit: Unit, ids: Sequence[str]) -> dict[str, list[ClusterRo
 
 def read_live_clusters(unit: Unit, *conditions: ColumnElement[bool]) -> list[LiveCluster]:
     """Return the clusters that meet the conditions and that elements must carry."""
-    rows = find_clusters(unit, equals_any(ClusterRow.state, WANTED_STATES), *conditions)
-    return make_live_clusters(unit, rows)
+    is_wanted = IS_WANTED if conditions else equals_any(ClusterRow.state, WANTED_STATES)
+    return make_live_clusters(unit, find_clusters(unit, is_wanted, *conditions))
 
 
 def make_live_clusters(unit: Unit, rows: Sequence[ClusterRow]) -> list[LiveCluster]:

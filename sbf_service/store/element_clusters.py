@@ -8,12 +8,17 @@ from collections.abc import Collection, Sequence
 from sqlalchemy import and_, bindparam, or_, select, union
 
 from sbf_service.domain.paths import LiveCluster
-from sbf_service.store.cluster_queries import IS_UNSETTLED, make_live_clusters, read_clusters, select_clusters
-from sbf_service.store.columns import NAME_TYPE, equals_any
+from sbf_service.store.cluster_queries import (
+    IS_UNSETTLED,
+    IS_WANTED,
+    make_live_clusters,
+    read_clusters,
+    select_clusters,
+)
+from sbf_service.store.columns import NAME_TYPE
 from sbf_service.store.tables import ClusterRow, PlacementRow
 from sbf_service.store.transitions import ClusterSelection
 from sbf_service.store.unit_of_work import Unit
-from virtcloud.model.cluster import WANTED_STATES
 
 _ON_ELEMENT = PlacementRow.element == bindparam("element")
 _STAYS = PlacementRow.removed_revision.is_(None)
@@ -33,9 +38,9 @@ _ALL_REMOVED = _PLACED.where(PlacementRow.removed_revision <= bindparam("revisio
 _REMOVED = select_clusters(ClusterRow.id.in_(_ALL_REMOVED.where(_IS_NEWLY_REMOVED)))
 """Without the condition of marked clusters, because the index of removals then excludes the earlier removals."""
 _REMOVED_OR_MARKED = select_clusters(ClusterRow.id.in_(_ALL_REMOVED.where(or_(_IS_NEWLY_REMOVED, _IS_MARKED))))
-_WANTED = select_clusters(equals_any(ClusterRow.state, WANTED_STATES), ClusterRow.id.in_(_PLACED.where(_STAYS)))
+_WANTED = select_clusters(IS_WANTED, ClusterRow.id.in_(_PLACED.where(_STAYS)))
 _CONFIRMED = select_clusters(
-    equals_any(ClusterRow.state, WANTED_STATES),
+    IS_WANTED,
     ClusterRow.id.in_(
         _PLACED.where(_STAYS, PlacementRow.added_revision <= bindparam("confirmed"), PlacementRow.blocked.is_(False))
     ),

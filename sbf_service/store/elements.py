@@ -7,6 +7,7 @@ from sqlalchemy import or_, select
 from sbf_service.domain.guest_power import apply_guest_powers, list_cluster_ids
 from sbf_service.domain.wanted import WantedState, compute_wanted
 from sbf_service.store.capacity import make_capacity
+from sbf_service.store.cluster_queries import IS_UNSETTLED
 from sbf_service.store.confirmations import read_blocked_clusters
 from sbf_service.store.element_clusters import read_confirmed_clusters, read_wanted_clusters
 from sbf_service.store.gateway_addresses import add_gateway_interfaces
@@ -57,7 +58,7 @@ def read_unconfirmed_calls(unit: Unit, name: str, confirmed: int) -> tuple[CallC
     rows = (
         select(ClusterRow.request_id, ClusterRow.traceparent)
         .join(PlacementRow, PlacementRow.cluster_id == ClusterRow.id)
-        .where(PlacementRow.element == name, is_new, ClusterRow.request_id.is_not(None))
+        .where(PlacementRow.element == name, IS_UNSETTLED, is_new, ClusterRow.request_id.is_not(None))
         .order_by(ClusterRow.created_at.desc(), ClusterRow.id)
         .limit(MAX_REQUESTS)
     )

@@ -18,8 +18,8 @@ from benchmarks.scale.operations import MEASURES_ITSELF, MeasuredService
 from benchmarks.scale.sizes import InstallationSize
 
 SMALL = InstallationSize(4, 4, 16, 16, 100)
-LARGE = InstallationSize(16, 8, 64, 512, 2000)
-CLAIMS = 16
+LARGE = InstallationSize(32, 8, 128, 1024, 2000)
+CLAIMS = 32
 """After this number of claims, the service knows the paths of all further claims."""
 GRANULARITY = 60
 """The inaccuracy of SQLite's counter: it counts in steps of 20 for each statement that runs."""
@@ -83,7 +83,7 @@ def costs(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, tuple[Costs,
 )
 def test_a_larger_installation_costs_no_more(costs: Mapping[str, tuple[Costs, Costs]], operation: str) -> None:
     small, large = costs[operation]
-    assert large.statements <= small.statements
+    assert large.statements <= small.statements + 4  # a confirmation may complete a cluster
     assert large.rows <= small.rows + 2
     assert large.steps <= 1.2 * small.steps + GRANULARITY
     assert large.instructions <= 1.1 * small.instructions
