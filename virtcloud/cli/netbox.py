@@ -84,11 +84,7 @@ def diff(context: click.Context, file: IO[str], *, prune: bool, as_json: bool) -
     Example: virtcloud netbox diff netbox.yaml
     """
     comparison = _compare(open_client(context).sbf, file, prune=prune)
-    if as_json:
-        notes, pools = comparison.merged.notes, comparison.pools
-        printing.print_json(NetBoxDifference(topology=comparison.diff, pools=pools, notes=notes))
-    else:
-        _print(comparison)
+    _print(comparison, as_json=as_json)
     if comparison.differs:
         raise ElementError("NetBox and SBF differ")
 
@@ -100,8 +96,11 @@ def diff(context: click.Context, file: IO[str], *, prune: bool, as_json: bool) -
     "--write", "draft", metavar="DRAFT", type=click.Path(path_type=Path), help="Write the topology to this new file."
 )
 @confirmation.yes_option
+@printing.json_option
 @click.pass_context
-def import_(context: click.Context, file: IO[str], *, prune: bool, draft: Path | None, yes: bool) -> None:
+def import_(  # noqa: PLR0913 - click passes each option by its name
+    context: click.Context, /, file: IO[str], *, prune: bool, draft: Path | None, yes: bool, as_json: bool
+) -> None:
     """Change SBF's topology and pools to those of NetBox, after a confirmation; or write a draft of the topology.
 
     Transports, attachments, gateways and everything else that NetBox does not know stay. SBF refuses to remove elements
@@ -111,9 +110,9 @@ def import_(context: click.Context, file: IO[str], *, prune: bool, draft: Path |
     """
     sbf = open_client(context).sbf
     comparison = _compare(sbf, file, prune=prune)
-    _print(comparison)
+    _print(comparison, as_json=as_json)
     if draft is not None:
-        _write(draft, comparison)
+        _write(draft, comparison, as_json=as_json)
         return
     if not comparison.differs:
         return
@@ -124,7 +123,7 @@ def import_(context: click.Context, file: IO[str], *, prune: bool, draft: Path |
         sbf.put_topology(comparison.merged.topology, comparison.version)
     for site, change in comparison.pools.items():
         sbf.put_pool(site, Pool(vlans=change.wanted))
-    click.echo("SBF's topology and pools are those of NetBox")
+    click.echo("SBF's topology and pools are those of NetBox", err=as_json)
 
 
 def _compare(sbf: SbfClient, file: IO[str], *, prune: bool) -> Comparison:
@@ -142,7 +141,11 @@ def _compare(sbf: SbfClient, file: IO[str], *, prune: bool) -> Comparison:
     return Comparison(former, version, merged, pools)
 
 
-def _print(comparison: Comparison) -> None:
+def _print(comparison: Comparison, *, as_json: bool) -> None:
+    if as_json:
+        notes, pools = comparison.merged.notes, comparison.pools
+        printing.print_json(NetBoxDifference(topology=comparison.diff, pools=pools, notes=notes))
+        return
     if comparison.diff:
         click.echo(comparison.diff)
     for site, change in comparison.pools.items():
@@ -154,7 +157,7 @@ def _print(comparison: Comparison) -> None:
         click.echo("NetBox and SBF agree")
 
 
-def _write(draft: Path, comparison: Comparison) -> None:
+def _write(draft: Path, comparison: Comparison, *, as_json: bool) -> None:
     """Write the topology with its version, and the pools as comments. Raise BadInput if the file cannot be written."""
     version = {} if comparison.version is None else {"version": int(comparison.version)}
     pools = [f"# virtcloud pool set {site} {change.wanted}" for site, change in comparison.pools.items()]
@@ -164,4 +167,5 @@ def _write(draft: Path, comparison: Comparison) -> None:
             opened.write(text)
     except OSError as error:
         raise BadInput(f"--write {draft}: cannot be written: {error.strerror}") from error
-    click.echo(f"the draft is in {draft}; nothing was changed. Check it: virtcloud topology set {draft} --dry-run")
+    check = f"virtcloud topology set {draft} --dry-run"
+    click.echo(f"the draft is in {draft}; nothing was changed. Check it: {check}", err=as_json)

@@ -167,8 +167,9 @@ def set_(  # noqa: PLR0913 - click passes each option by its name
 
 @topology.command("check")
 @click.argument("file", metavar="FILE|FOLDER", type=FileOrFolder(errors="surrogateescape"))
+@printing.json_option
 @click.pass_context
-def check(context: click.Context, file: IO[str] | Path) -> None:
+def check(context: click.Context, /, file: IO[str] | Path, *, as_json: bool) -> None:
     """Check the topology in FILE or FOLDER without changing anything.
 
     The check needs no SBF, unless FILE contains one site with attachments to transports: then the site is checked
@@ -182,7 +183,7 @@ def check(context: click.Context, file: IO[str] | Path) -> None:
     else:
         part = given.read(SiteFile)
         checked = _add_site(open_client(context).sbf, part)[0] if part.site.attachments else add_site(None, part)
-    click.echo(_summarize_topology(checked))
+    printing.print_json(checked) if as_json else click.echo(_summarize_topology(checked))
 
 
 def _read_topology(sbf: SbfClient, given: YamlText | Path) -> tuple[Topology, str | int | None]:
