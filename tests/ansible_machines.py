@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tarfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -19,12 +20,14 @@ from typing import Any
 import yaml
 
 ROOT = Path(__file__).parents[1]
+PLAYBOOK = str(ROOT / ".venv/bin/ansible-playbook")
 IMAGE = Path("/var/cache/virtcloud/lab/ansible-machine")
 PACKAGES = (
     *("systemd-sysv", "dbus", "udev", "openssh-server", "sudo", "kmod"),
     *("python3", "python3-venv", "python3-apt", "ca-certificates", "openssl"),
     *("libvirt-daemon-system", "libvirt-clients", "libvirt-daemon-driver-lxc", "nftables", "libnftables1", "iproute2"),
     *("dnsmasq-base", "libarchive-tools", "zstd", "openvpn"),
+    *("postgresql", "haproxy", "socat", "prometheus", "curl"),
 )
 SSH_OPTIONS = "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR"
 START_S = 90.0
@@ -43,6 +46,8 @@ class Site:
     folder: Path
     namespace: Path
     addresses: Mapping[str, str]
+    aliases: Mapping[str, str]
+    """More names of machines, by name."""
     inventory: dict[str, Any] = field(default_factory=dict)
 
     def run(self, machine: str, command: str) -> subprocess.CompletedProcess[str]:
@@ -52,7 +57,7 @@ class Site:
             "-i",
             str(self.folder / "key"),
             *SSH_OPTIONS.split(),
-            f"root@{self.addresses[machine]}",
+            f"root@{self.address(machine)}",
             command,
         )
         return self._enter(words)
@@ -62,6 +67,10 @@ class Site:
         done = self.run(machine, command)
         assert done.returncode == 0, f"{machine}: {command}: {done.stdout}{done.stderr}"
         return done.stdout
+
+    def address(self, machine: str) -> str:
+        """Return the address of a machine."""
+        return self.addresses[self.aliases.get(machine, machine)]
 
     def ssh_variables(self) -> dict[str, Any]:
         """Return the inventory's variables with which Ansible logs in to the machines."""
@@ -73,21 +82,48 @@ class Site:
 
     def play(self, playbook: str, *options: str) -> subprocess.CompletedProcess[str]:
         """Run a playbook with the present inventory."""
+        return self._enter((*self._playbook(playbook), *options))
+
+    def kill_at(self, playbook: str, task: str) -> None:
+        """Run a playbook, and kill it with SIGKILL when it begins a task. Raise AssertionError if no such task begins."""
+        with subprocess.Popen(  # noqa: S603
+            (*self._enter_network, *self._playbook(playbook)),
+            stdout=subprocess.PIPE,
+            text=True,
+            env=ansible_environment(),
+            start_new_session=True,
+        ) as process:
+            assert process.stdout
+            lines = []
+            for line in process.stdout:
+                lines.append(line)
+                if f"[{task}]" in line:
+                    os.killpg(process.pid, signal.SIGKILL)
+                    return
+        raise AssertionError(f"no task {task}: {''.join(lines)[-4000:]}")
+
+    def _playbook(self, playbook: str) -> tuple[str, ...]:
         file = self.folder / "inventory.yml"
         file.write_text(yaml.safe_dump(self.inventory))
-        return self._enter(
-            (str(ROOT / ".venv/bin/ansible-playbook"), "-i", str(file), str(ROOT / "ansible" / playbook), *options)
-        )
+        return (PLAYBOOK, "-i", str(file), str(ROOT / "ansible" / playbook))
+
+    @property
+    def _enter_network(self) -> tuple[str, ...]:
+        return ("nsenter", f"--net={self.namespace}")
 
     def _enter(self, words: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
-        environment = {
-            **os.environ,
-            "LC_ALL": "C.UTF-8",
-            "ANSIBLE_NOCOLOR": "1",
-            "ANSIBLE_CONFIG": str(ROOT / "ansible/ansible.cfg"),
-        }
-        command = ("nsenter", f"--net={self.namespace}", *words)
-        return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)  # noqa: S603
+        command = (*self._enter_network, *words)
+        return subprocess.run(command, capture_output=True, text=True, env=ansible_environment(), check=False)  # noqa: S603
+
+
+def ansible_environment() -> dict[str, str]:
+    """Return the environment of Ansible's programs."""
+    return {
+        **os.environ,
+        "LC_ALL": "C.UTF-8",
+        "ANSIBLE_NOCOLOR": "1",
+        "ANSIBLE_CONFIG": str(ROOT / "ansible/ansible.cfg"),
+    }
 
 
 def count_changes(play: subprocess.CompletedProcess[str]) -> dict[str, int]:
@@ -98,8 +134,19 @@ def count_changes(play: subprocess.CompletedProcess[str]) -> dict[str, int]:
     return {row[0]: int(next(word for word in row if word.startswith("changed=")).partition("=")[2]) for row in rows}
 
 
+def make_newer_archive(archive: Path) -> Path:
+    """Return a copy of an archive of Python packages that Ansible takes for another version."""
+    newer = archive.with_name(f"newer-{archive.name}")
+    newer.write_bytes(archive.read_bytes())
+    note = archive.with_name("note")
+    note.write_text("another version\n")
+    with tarfile.open(newer, "a") as tar:
+        tar.add(note, "note")
+    return newer
+
+
 @contextmanager
-def running_machines(folder: Path, addresses: Mapping[str, str]) -> Iterator[Site]:
+def running_machines(folder: Path, addresses: Mapping[str, str], aliases: Mapping[str, str]) -> Iterator[Site]:
     """Start a machine at each address. Stop the machines at the end, and remove everything."""
     _build_image()
     _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / "key"))
@@ -111,7 +158,7 @@ def running_machines(folder: Path, addresses: Mapping[str, str]) -> Iterator[Sit
         enter = ("nsenter", f"--net={namespace}")
         for words in ("link set lo up", "link add br0 type bridge", "addr add 10.99.0.1/24 dev br0", "link set br0 up"):
             _run(*enter, "ip", *words.split())
-        site = Site(folder, namespace, addresses)
+        site = Site(folder, namespace, addresses, aliases)
         for machine in addresses:
             stack.enter_context(_running_machine(site, machine))
         for machine in addresses:
@@ -156,7 +203,8 @@ def _running_machine(site: Site, machine: str) -> Iterator[None]:
 def _configure(site: Site, machine: str, root: Path) -> None:
     """Write the machine's name, address and host keys, the names of all machines, and the key of the tests."""
     (root / "etc/hostname").write_text(f"{machine}\n")
-    hosts = {"localhost": "127.0.0.1", **site.addresses}
+    aliases = {alias: site.addresses[name] for alias, name in site.aliases.items()}
+    hosts = {"localhost": "127.0.0.1", **site.addresses, **aliases}
     (root / "etc/hosts").write_text("".join(f"{address} {name}\n" for name, address in hosts.items()))
     (root / "etc/systemd/network/10-host0.network").write_text(NETWORK.format(address=site.addresses[machine]))
     networkd = root / "etc/systemd/system/multi-user.target.wants/systemd-networkd.service"

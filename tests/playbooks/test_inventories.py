@@ -1,0 +1,85 @@
+"""What the playbooks say about wrong inventories and machines. These tests need no machine and change nothing."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+from ansible_machines import PLAYBOOK, ROOT, ansible_environment
+
+LOCAL = {"ansible_connection": "local", "ansible_python_interpreter": "/usr/bin/python3"}
+EXAMPLES = sorted((ROOT / "ansible/inventories").glob("*.yml"))
+
+
+def check(inventory: object, folder: Path, *options: str) -> tuple[int, str]:
+    """Run ``site.yml`` in check mode with programs of ``folder`` first, and return its exit code and output."""
+    file = folder / "inventory.yml"
+    file.write_text(yaml.safe_dump(inventory))
+    environment = {**ansible_environment(), "PATH": f"{folder}:{os.environ['PATH']}", "ANSIBLE_BECOME_ALLOW_SAME_USER": "1"}
+    command = (PLAYBOOK, "-i", str(file), str(ROOT / "ansible/site.yml"), "--check", *options)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)  # noqa: S603
+    return done.returncode, " ".join((done.stdout + done.stderr).split())
+
+
+def machines(*names: str, **variables: object) -> dict[str, object]:
+    """Return a group of machines that are this machine."""
+    return {"hosts": {name: {**LOCAL, **variables} for name in names}}
+
+
+def write_program(folder: Path, name: str, script: str) -> str:
+    """Write a program, and return its path."""
+    file = folder / name
+    file.write_text(f"#!/bin/sh\n{script}\n")
+    file.chmod(0o755)
+    return str(file)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=[file.stem for file in EXAMPLES])
+def test_example_inventories_are_accepted(example: Path, tmp_path: Path) -> None:
+    (rules := tmp_path / "prometheus").mkdir()
+    (rules / "rules.yml").touch()
+    options = ("-e", f"monitoring_source={tmp_path}", "-e", "ansible_ssh_executable=/bin/false")
+    _, output = check(yaml.safe_load(example.read_text()), tmp_path, *options)
+    assert "Ask for the rights" in output, output
+    assert "Ansible cannot log in to " in output, output
+
+
+@pytest.mark.parametrize(
+    ("inventory", "message"),
+    [
+        ({}, 'The inventory\'s group "sbf" must contain a machine, but contains none. Add the machine on which SBF runs'),
+        ({"sbf": machines("a", "b")}, 'Add a machine to the group "database", or set sbf_database'),
+        ({"sbf": machines("a", "b"), "database": machines("d")}, 'group "balancers" contains no machine. Add one'),
+        ({"sbf": machines("a"), "database": machines("d", "e")}, "For a PostgreSQL of your own, set sbf_database instead."),
+        ({"sbf": machines("a"), "balancers": machines("a")}, "on a cannot both listen on port 8800. Set sbf_port"),
+        (
+            {"sbf": machines("a", sbf_certificate="a.crt"), "database": machines("d")},
+            "These have none: d.",
+        ),
+        (
+            {"sbf": machines("a"), "monitoring": machines("m", monitoring_source="/nowhere")},
+            "No file /nowhere/prometheus/*.yml exists",
+        ),
+    ],
+    ids=["empty", "no database", "no balancer", "two databases", "port", "certificates", "no alert rules"],
+)
+def test_a_wrong_inventory_is_refused(inventory: object, message: str, tmp_path: Path) -> None:
+    code, output = check(inventory, tmp_path)
+    assert (code, message in output) == (2, True), output
+
+
+def test_missing_rights_are_explained(tmp_path: Path) -> None:
+    sudo = write_program(tmp_path, "sudo", "echo 'alice is not in the sudoers file.' >&2; exit 1")
+    code, output = check({"sbf": machines("a", ansible_become_exe=sudo, ansible_become_flags="")}, tmp_path)
+    assert code == 2
+    assert "Ansible cannot log in to a, or cannot become root there: " in output
+    assert "alice is not in the sudoers file." in output
+    assert "add --ask-become-pass" in output
+
+
+def test_an_old_python_is_refused(tmp_path: Path) -> None:
+    write_program(tmp_path, "python3", "echo 3.9")
+    sudo = write_program(tmp_path, "sudo", 'while [ "$1" != sh ] && [ "$1" != /bin/sh ]; do shift; done; exec "$@"')
+    code, output = check({"sbf": machines("a", ansible_become_exe=sudo)}, tmp_path)
+    assert (code, "a has Python 3.9. virtcloud needs Python 3.11 or later: use Debian 12 or 13" in output) == (2, True), output

@@ -1,0 +1,133 @@
+"""Two replicas of SBF behind HAProxy, with PostgreSQL and Prometheus, on the machines that test_one_site.py used.
+
+The machine "services" is balancer, database and Prometheus. The tests run in the order of an installation's life.
+"""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_machines import Site, count_changes, make_newer_archive
+
+REPLICAS = ("sbf1", "sbf2")
+SERVERS = "echo 'show stat' | socat - /run/haproxy/admin.sock | awk -F, '$1 == \"sbf\" && $2 ~ /^sbf/ {print $2, $18}'"
+CALL = "curl --silent --show-error --fail --max-time 20 --cacert /etc/virtcloud/authority.crt https://services:8800"
+SETTINGS = "log_statement = 'all'"
+
+
+@pytest.fixture(scope="module")
+def installed(site: Site) -> Iterator[Site]:
+    """The machines after ``site.yml`` for two replicas."""
+    former = dict(site.inventory)
+    site.inventory.clear()
+    site.inventory.update(write_inventory(site, former["all"]["vars"]["program_archive"]))
+    site.read("services", f"echo \"{SETTINGS}\" > /etc/postgresql/15/main/conf.d/log.conf")
+    play = site.play("site.yml")
+    assert play.returncode == 0, play.stdout[-6000:] + play.stderr
+    (site.folder / "replicas.log").write_text(play.stdout + play.stderr)
+    yield site
+    site.inventory.clear()
+    site.inventory.update(former)
+
+
+def write_inventory(site: Site, archive: str) -> dict[str, Any]:
+    """Return an inventory with two replicas, and one machine for everything else."""
+    rules = site.folder / "monitoring/prometheus"
+    rules.mkdir(parents=True, exist_ok=True)
+    (rules / "rules.yml").write_text(
+        'groups: [{name: test, rules: [{alert: ReplicaDown, expr: \'up{job="virtcloud"} == 0\'}]}]\n'
+    )
+    services = {"ansible_host": site.address("services"), "balancer_drain": 5, "monitoring_source": str(rules.parent)}
+    return {
+        "all": {"vars": {**site.ssh_variables(), "program_archive": archive}},
+        "sbf": {"hosts": {name: {"ansible_host": site.address(name)} for name in REPLICAS}},
+        **{group: {"hosts": {"services": services}} for group in ("database", "balancers", "monitoring")},
+    }
+
+
+def test_the_balancer_calls_both_replicas(installed: Site) -> None:
+    assert installed.read("services", SERVERS).split() == ["sbf1", "UP", "sbf2", "UP"]
+    assert json.loads(installed.read("services", f"{CALL}/readyz"))["status"] == "ok"
+
+
+def test_a_second_run_changes_nothing(installed: Site) -> None:
+    assert count_changes(installed.play("site.yml")) == {"sbf1": 0, "sbf2": 0, "services": 0, "localhost": 0}
+
+
+def test_the_password_is_never_shown(installed: Site) -> None:
+    password = installed.read("services", "cat /etc/virtcloud/database.password").strip()
+    assert len(password) == 48
+    assert password not in (installed.folder / "replicas.log").read_text()
+    logs = f"cat /var/log/postgresql/*.log | grep -c {password}; grep -c 'CREATE ROLE sbf' /var/log/postgresql/*.log"
+    assert installed.run("services", logs).stdout.split() == ["0", "1"]
+
+
+def test_postgresql_admits_only_sbf_with_tls(installed: Site) -> None:
+    def log_in(machine: str, mode: str) -> subprocess.CompletedProcess[str]:
+        installed.read(machine, "apt-get --version >/dev/null")
+        password = installed.read("services", "cat /etc/virtcloud/database.password").strip()
+        return installed.run(
+            machine, f"PGPASSWORD={password} psql 'host=services user=sbf dbname=sbf sslmode={mode}' -c 'SELECT 1'"
+        )
+
+    assert log_in("sbf1", "require").returncode == 0
+    assert "pg_hba.conf rejects" in log_in("sbf1", "disable").stderr
+    assert "pg_hba.conf rejects" in log_in("services", "require").stderr
+
+
+def test_sbf_sees_the_address_of_the_caller(installed: Site) -> None:
+    token = "vc_" + "A" * 43
+    installed.run("services", f"{CALL}/v1/clusters -H 'X-Forwarded-For: 192.0.2.1' -H 'Authorization: Bearer {token}'")
+    denied = "journalctl -u virtcloud-sbf | grep denied"
+    lines = [line for machine in REPLICAS for line in installed.run(machine, denied).stdout.splitlines()]
+    assert [f"address={installed.address('services')}" in line for line in lines] == [True]
+
+
+def test_prometheus_scrapes_both_replicas(installed: Site) -> None:
+    targets = "curl --silent --fail localhost:9090/api/v1/targets"
+    up = f"for i in $(seq 60); do [ $({targets} | grep -o '\"health\":\"up\"' | wc -l) -ge 3 ] && break; sleep 1; done; {targets}"
+    found = json.loads(installed.read("services", up))["data"]["activeTargets"]
+    states = {target["labels"]["instance"]: target["health"] for target in found if target["labels"]["job"] == "virtcloud"}
+    assert states == {"sbf1:8800": "up", "sbf2:8800": "up"}, found
+    assert "ReplicaDown" in installed.read("services", "curl --silent localhost:9090/api/v1/rules")
+
+
+def test_an_unreachable_database_is_explained(installed: Site) -> None:
+    installed.read("services", "systemctl stop postgresql@15-main")
+    play = installed.play("site.yml", "--limit", "sbf2")
+    installed.read("services", "systemctl start postgresql@15-main")
+    assert play.returncode != 0
+    assert "sbf2 cannot use the database: " in play.stdout + play.stderr
+    assert "Connection refused" in play.stdout + play.stderr
+
+
+def test_callers_do_not_notice_an_upgrade(installed: Site) -> None:
+    """Both replicas are replaced. A kill in the middle leaves a replica out of service, and a second run completes."""
+    installed.inventory["all"]["vars"]["program_archive"] = str(
+        make_newer_archive(Path(installed.inventory["all"]["vars"]["program_archive"]))
+    )
+    before = {name: installed.read(name, "readlink /opt/virtcloud") for name in REPLICAS}
+    calls = f"while [ ! -e /tmp/stop ]; do {CALL}/readyz >/dev/null 2>>/tmp/errors || true; echo >>/tmp/calls; sleep 0.1; done"
+    installed.read("services", f"nohup sh -c '{calls}' >/dev/null 2>&1 &")
+    installed.kill_at("site.yml", "sbf : Restart SBF")
+    assert "sbf1 DRAIN" in installed.read("services", SERVERS)
+    count_changes(installed.play("site.yml"))
+    assert int(installed.read("services", "touch /tmp/stop; wc -l < /tmp/calls")) > 100
+    assert installed.read("services", "cat /tmp/errors") == ""
+    assert installed.read("services", SERVERS).split() == ["sbf1", "UP", "sbf2", "UP"]
+    for name in REPLICAS:
+        folder = installed.read(name, "readlink /opt/virtcloud").strip()
+        assert folder != before[name].strip()
+        assert folder in installed.read(name, "tr '\\0' ' ' </proc/$(systemctl show -P MainPID virtcloud-sbf)/cmdline")
+
+
+def test_uninstalling_leaves_nothing(installed: Site) -> None:
+    count_changes(installed.play("uninstall.yml", "-e", "uninstall_data=true"))
+    for machine in (*REPLICAS, "services"):
+        files = "find / -xdev -iname '*virtcloud*'; getent passwd virtcloud; grep -ril virtcloud /etc"
+        assert installed.read(machine, f"{files}; pgrep -a -x 'haproxy|sbf'; true") == ""
+    roles = "runuser -u postgres -- psql -XAtc \"SELECT rolname FROM pg_roles WHERE rolname = 'sbf'\""
+    assert installed.read("services", f"cd /; {roles}") == ""
