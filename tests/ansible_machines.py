@@ -31,12 +31,18 @@ PACKAGES = (
 )
 SSH_OPTIONS = "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR"
 START_S = 90.0
+NO_CONNECTION = 255
+"""The exit code of ssh without a connection."""
 NETWORK = """[Match]
 Name=host0
 [Network]
 Address={address}/24
 LinkLocalAddressing=no
 """
+
+
+class NoMachinesError(Exception):
+    """Raised where no machine can start. The message contains the reason."""
 
 
 @dataclass
@@ -85,7 +91,7 @@ class Site:
         return self._enter((*self._playbook(playbook), *options))
 
     def kill_at(self, playbook: str, task: str) -> None:
-        """Run a playbook, and kill it with SIGKILL when it begins a task. Raise AssertionError if no such task begins."""
+        """Run a playbook, and kill it when it begins a task. Raise AssertionError if no such task begins."""
         with subprocess.Popen(  # noqa: S603
             (*self._enter_network, *self._playbook(playbook)),
             stdout=subprocess.PIPE,
@@ -147,7 +153,11 @@ def make_newer_archive(archive: Path) -> Path:
 
 @contextmanager
 def running_machines(folder: Path, addresses: Mapping[str, str], aliases: Mapping[str, str]) -> Iterator[Site]:
-    """Start a machine at each address. Stop the machines at the end, and remove everything."""
+    """Start a machine at each address. Stop the machines at the end, and remove everything.
+
+    Raise NoMachinesError where no machine can start.
+    """
+    check_requirements()
     _build_image()
     _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / "key"))
     name = f"ansible{os.getpid()}"
@@ -159,15 +169,26 @@ def running_machines(folder: Path, addresses: Mapping[str, str], aliases: Mappin
         for words in ("link set lo up", "link add br0 type bridge", "addr add 10.99.0.1/24 dev br0", "link set br0 up"):
             _run(*enter, "ip", *words.split())
         site = Site(folder, namespace, addresses, aliases)
-        for machine in addresses:
-            stack.enter_context(_running_machine(site, machine))
-        for machine in addresses:
-            _await_ssh(site, machine)
+        containers = {machine: stack.enter_context(_running_machine(site, machine)) for machine in addresses}
+        for machine, container in containers.items():
+            _await_ssh(site, machine, container)
         yield site
 
 
+def check_requirements() -> None:
+    """Raise NoMachinesError unless this machine has the programs and rights for systemd-nspawn."""
+    if os.geteuid() != 0:
+        raise NoMachinesError(
+            "machines for Ansible: expected root, for systemd-nspawn; found another user: run as root"
+        )
+    if missing := [
+        name for name in ("systemd-nspawn", "mmdebstrap", "ssh-keygen", "nsenter") if not shutil.which(name)
+    ]:
+        raise NoMachinesError(f"machines for Ansible: {', '.join(missing)} missing: run make setup")
+
+
 @contextmanager
-def _running_machine(site: Site, machine: str) -> Iterator[None]:
+def _running_machine(site: Site, machine: str) -> Iterator[subprocess.Popen[bytes]]:
     folder = site.folder / machine
     root = folder / "root"
     for part in ("upper", "work", "root"):
@@ -187,7 +208,7 @@ def _running_machine(site: Site, machine: str) -> Iterator[None]:
                 stderr=console,
             )
         try:
-            yield
+            yield container
         finally:
             container.send_signal(signal.SIGTERM)  # a request to shut down
             try:
@@ -214,10 +235,15 @@ def _configure(site: Site, machine: str, root: Path) -> None:
     _run("ssh-keygen", "-q", "-A", "-f", str(root))
 
 
-def _await_ssh(site: Site, machine: str) -> None:
+def _await_ssh(site: Site, machine: str, container: subprocess.Popen[bytes]) -> None:
     end = time.monotonic() + START_S
-    while site.run(machine, "systemctl is-system-running --wait").returncode == 255:
-        assert time.monotonic() < end, (site.folder / machine / "console").read_text(errors="replace")[-2000:]
+    while site.run(machine, "systemctl is-system-running --wait").returncode == NO_CONNECTION:
+        if container.poll() is not None or time.monotonic() > end:
+            console = (site.folder / machine / "console").read_text(errors="replace")[-2000:]
+            raise NoMachinesError(
+                f"machine {machine}: expected systemd to boot in systemd-nspawn within {START_S:.0f} s, "
+                f"but it did not: this kernel or container forbids it. Use another machine. Console: {console}"
+            )
         time.sleep(0.5)
 
 

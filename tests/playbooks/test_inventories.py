@@ -16,7 +16,11 @@ def check(inventory: object, folder: Path, *options: str) -> tuple[int, str]:
     """Run ``site.yml`` in check mode with programs of ``folder`` first, and return its exit code and output."""
     file = folder / "inventory.yml"
     file.write_text(yaml.safe_dump(inventory))
-    environment = {**ansible_environment(), "PATH": f"{folder}:{os.environ['PATH']}", "ANSIBLE_BECOME_ALLOW_SAME_USER": "1"}
+    environment = {
+        **ansible_environment(),
+        "PATH": f"{folder}:{os.environ['PATH']}",
+        "ANSIBLE_BECOME_ALLOW_SAME_USER": "1",
+    }
     command = (PLAYBOOK, "-i", str(file), str(ROOT / "ansible/site.yml"), "--check", *options)
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)  # noqa: S603
     return done.returncode, " ".join((done.stdout + done.stderr).split())
@@ -48,10 +52,16 @@ def test_example_inventories_are_accepted(example: Path, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("inventory", "message"),
     [
-        ({}, 'The inventory\'s group "sbf" must contain a machine, but contains none. Add the machine on which SBF runs'),
+        (
+            {},
+            'The inventory\'s group "sbf" must contain a machine, but contains none. Add the machine on which SBF runs',
+        ),
         ({"sbf": machines("a", "b")}, 'Add a machine to the group "database", or set sbf_database'),
         ({"sbf": machines("a", "b"), "database": machines("d")}, 'group "balancers" contains no machine. Add one'),
-        ({"sbf": machines("a"), "database": machines("d", "e")}, "For a PostgreSQL of your own, set sbf_database instead."),
+        (
+            {"sbf": machines("a"), "database": machines("d", "e")},
+            "For a PostgreSQL of your own, set sbf_database instead.",
+        ),
         ({"sbf": machines("a"), "balancers": machines("a")}, "on a cannot both listen on port 8800. Set sbf_port"),
         (
             {"sbf": machines("a", sbf_certificate="a.crt"), "database": machines("d")},
@@ -82,4 +92,7 @@ def test_an_old_python_is_refused(tmp_path: Path) -> None:
     write_program(tmp_path, "python3", "echo 3.9")
     sudo = write_program(tmp_path, "sudo", 'while [ "$1" != sh ] && [ "$1" != /bin/sh ]; do shift; done; exec "$@"')
     code, output = check({"sbf": machines("a", ansible_become_exe=sudo)}, tmp_path)
-    assert (code, "a has Python 3.9. virtcloud needs Python 3.11 or later: use Debian 12 or 13" in output) == (2, True), output
+    assert (code, "a has Python 3.9. virtcloud needs Python 3.11 or later: use Debian 12 or 13" in output) == (
+        2,
+        True,
+    ), output

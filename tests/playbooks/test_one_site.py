@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from ansible_machines import Site, count_changes, make_newer_archive
 
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]  # VIRTCLOUD_REQUIRE_LAB forbids a skip
 CLI = "virtcloud --url unix:///run/virtcloud/sbf.sock"
 
 
@@ -76,8 +77,9 @@ def test_a_changed_setting_restarts_only_its_agent(installed: Site) -> None:
 
 def test_an_ending_certificate_is_renewed(installed: Site) -> None:
     renew = (
-        "cd /etc/virtcloud && openssl req -new -key sbf.key -subj /CN=sbf1 -addext subjectAltName=DNS:sbf1 | openssl x509 -req "
-        "-CA authority.crt -CAkey authority.key -days 3 -copy_extensions copy -out sbf.crt 2>/dev/null"
+        "cd /etc/virtcloud && openssl req -new -key sbf.key -subj /CN=sbf1 -addext subjectAltName=DNS:sbf1 | "
+        "openssl x509 -req -CA authority.crt -CAkey authority.key -days 3 -copy_extensions copy "
+        "-out sbf.crt 2>/dev/null"
     )
     installed.read("sbf1", renew)
     assert count_changes(installed.play("site.yml", "--limit", "sbf1"))["sbf1"] == 2
