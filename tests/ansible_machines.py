@@ -4,7 +4,6 @@ Each machine is a systemd-nspawn container on an overlay of one image. The image
 roles install, because the machines have no way to the Internet.
 """
 
-import json
 import os
 import shutil
 import signal
@@ -14,6 +13,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,6 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 PLAYBOOK = str(ROOT / ".venv/bin/ansible-playbook")
-IMAGE = Path("/var/cache/virtcloud/lab/ansible-machine")
 PACKAGES = (
     *("systemd-sysv", "dbus", "udev", "openssh-server", "sudo", "kmod"),
     *("python3", "python3-venv", "python3-apt", "ca-certificates", "openssl"),
@@ -29,6 +28,8 @@ PACKAGES = (
     *("dnsmasq-base", "libarchive-tools", "zstd", "openvpn"),
     *("postgresql", "haproxy", "socat", "prometheus", "curl"),
 )
+SHORT = 12
+IMAGE = Path("/var/cache/virtcloud/lab", f"ansible-machine-{sha256(repr(PACKAGES).encode()).hexdigest()[:SHORT]}")
 SSH_OPTIONS = "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR"
 START_S = 90.0
 NO_CONNECTION = 255
@@ -248,19 +249,17 @@ def _await_ssh(site: Site, machine: str, container: subprocess.Popen[bytes]) -> 
 
 
 def _build_image() -> None:
-    """Build the image, unless it is in the cache with the same packages."""
-    recipe = IMAGE.with_suffix(".json")
-    if recipe.exists() and json.loads(recipe.read_text()) == list(PACKAGES):
+    """Build the image, unless it is in the cache. Another list of packages is another image."""
+    if IMAGE.exists():
         return
-    shutil.rmtree(IMAGE, ignore_errors=True)
+    new = IMAGE.with_name(f"{IMAGE.name}.new")
+    shutil.rmtree(new, ignore_errors=True)
     IMAGE.parent.mkdir(parents=True, exist_ok=True)
     option = '--aptopt=APT::Install-Recommends "false"'
-    _run(
-        "mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(PACKAGES)}", option, "bookworm", str(IMAGE)
-    )
-    for key in (IMAGE / "etc/ssh").glob("ssh_host_*"):
+    _run("mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(PACKAGES)}", option, "bookworm", str(new))
+    for key in (new / "etc/ssh").glob("ssh_host_*"):
         key.unlink()
-    recipe.write_text(json.dumps(PACKAGES))
+    new.rename(IMAGE)
 
 
 def _run(*words: str) -> None:
