@@ -1,9 +1,9 @@
 """An emulated NetBox: the parts of its REST API that list sites, devices, interfaces, VLAN groups and VLANs.
 
-Written from the documentation of NetBox 4.4 (REST API: overview, authentication, filtering; models of dcim and ipam):
-lists in pages with ``count``, ``next`` and ``previous``; brief nested objects; choices as objects with value and
-label; status 403 with ``detail`` for a missing or invalid token and for a missing permission; filters by repeated
-parameters.
+Its author also wrote the importer, and knew NetBox's API (version 4.4) mostly from use, so a misunderstanding may be in
+both. It has: lists in pages with ``count``, ``next`` and ``previous``; brief nested objects; choices as objects with
+value and label; status 403 with ``detail`` for a missing or invalid token and for a missing permission; filters by
+repeated parameters.
 """
 
 import json

@@ -1,5 +1,6 @@
 """What the pages read, with the rights of the API: the functions of its routes, or its checks of rights."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -8,10 +9,11 @@ from sqlalchemy import ColumnElement
 from sbf_service.bootstrap import SbfService
 from sbf_service.domain.rights import Action, is_allowed
 from sbf_service.http.auth.authorization import Caller, authorize_cluster_list, describe_cluster, visible_clusters
-from sbf_service.http.routes import elements, sites
+from sbf_service.http.routes import sites
 from sbf_service.store.cluster_counts import ClusterCounts, count_clusters
 from sbf_service.store.cluster_queries import NOT_ENDED, has_placement_at
 from sbf_service.store.clusters import ClusterPage, make_cluster_views, read_page
+from sbf_service.store.elements import make_element_views
 from sbf_service.store.tables import ClusterRow
 from sbf_service.store.unit_of_work import read_topology
 from virtcloud.model.errors import NotFound
@@ -69,11 +71,12 @@ def read_sites(service: SbfService, caller: Caller) -> list[SiteView]:
         return []
 
 
-def read_elements(service: SbfService, caller: Caller) -> list[ElementView]:
-    """Return the elements if the caller may read them, otherwise an empty list."""
+def read_elements(service: SbfService, caller: Caller, sites: Collection[str] | None = None) -> list[ElementView]:
+    """Return the elements, or those at ``sites``, if the caller may read them; otherwise an empty list."""
     if not is_allowed(caller.principal, Action.READ_ELEMENT):
         return []
-    return elements.list_elements(caller, service)
+    with service.store.read() as unit:
+        return make_element_views(unit, sites)
 
 
 def find_topology(service: SbfService, caller: Caller) -> Topology | None:

@@ -1,5 +1,6 @@
 """The wanted state of elements with its revisions, the wanted documents of agents, and the views of elements."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from sqlalchemy import or_, select
@@ -106,9 +107,10 @@ def make_wanted_document(unit: Unit, name: str) -> WantedDocument:
     )
 
 
-def make_element_views(unit: Unit) -> list[ElementView]:
-    """Return the views of all elements, in the order of their names."""
-    return [_format_element(row) for row in unit.session.scalars(_READ_ELEMENTS)]
+def make_element_views(unit: Unit, sites: Collection[str] | None = None) -> list[ElementView]:
+    """Return the views of all elements, or of the elements at some sites, in the order of their names."""
+    statement = _READ_ELEMENTS if sites is None else _READ_ELEMENTS.where(ElementRow.site.in_(sites))
+    return [_format_element(row) for row in unit.session.scalars(statement)]
 
 
 def make_element_view(unit: Unit, name: str) -> ElementView:

@@ -75,7 +75,7 @@ def _describe(service: SbfService, browser: Browser, view: ClusterView) -> dict[
     levels = {part.element: _find_level(part) for part in view.placements}
     path = find_cluster_path(service, view)
     whole = path is not None and is_allowed(browser.principal, Action.READ_TOPOLOGY)
-    others = read_elements(service, browser.caller) if whole else []
+    others = read_elements(service, browser.caller, {part.site for part in view.placements}) if whole else []
     return {
         "cluster": view,
         "uses": outside.list_destination_uses(view.key, browser.caller, service, view.id),

@@ -27,7 +27,7 @@ router = APIRouter(prefix=PREFIX, route_class=Page, include_in_schema=False)
 def show_site(name: Name, request: Request, service: CurrentService, browser: CurrentBrowser) -> Response:
     """Show a site."""
     view = sites.get_site(name, browser.caller, service)
-    here = [element for element in read_elements(service, browser.caller) if element.site == name]
+    here = read_elements(service, browser.caller, [name])
     troubles = [trouble for element in here for trouble in find_element_troubles(element, PREFIX)]
     levels = {element.name: find_element_level(element) for element in here}
     clusters = list_clusters(service, browser.caller, ClusterFilter(site=name)).views
