@@ -221,7 +221,7 @@ def test_only_trusted_proxies_may_name_the_caller(tmp_path: Path, trusted: str, 
         headers = {"x-forwarded-for": "192.0.2.9", "authorization": "Bearer wrong"}
         assert httpx.get(f"http://{listen}/v1/whoami", headers=headers).status_code == 401
         assert process.stderr is not None
-        assert process.stderr.readline().split()[-1] == f"address={logged}"
+        assert process.stderr.readline().split()[-2] == f"address={logged}"  # the request ID follows
 
 
 def test_a_forwarded_call_does_not_count_as_local(tmp_path: Path) -> None:
