@@ -22,7 +22,7 @@ from sbf_service.drivers.contract import DeviceLogin, SwitchDriver, SwitchScope
 from sbf_service.drivers.registry import SWITCH_PLATFORMS
 from sbf_service.drivers.transport.device_session import CancelScope, ConversationCancelledError
 from sbf_service.reconcile.heartbeats import LEASE_LOST, HeldLease, LeaseHeartbeats, compute_deadline
-from sbf_service.reconcile.worker import ReconcileOutcome
+from sbf_service.reconcile.worker import ReconcileOutcome, Worker
 from sbf_service.settings import ServiceSettings
 from sbf_service.store.cluster_creation import put_cluster
 from sbf_service.store.elements import make_element_view
@@ -310,26 +310,31 @@ def test_an_answer_that_never_ends_is_cancelled(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_long_conversation_excludes_other_replicas(tmp_path: Path) -> None:
+    """On a busy computer, a conversation may end early, for example because of a late renewal. SBF then tries again."""
     with run_pair(tmp_path, worker_lease=1) as replicas:
         first, second = (service.scheduler.worker for service in replicas.services)
-        assert first.reconcile(SW1) is ReconcileOutcome.CONFIRMED
+        wait_until(lambda: first.reconcile(SW1) is ReconcileOutcome.CONFIRMED, 30)
         replicas.put("demo")
         replicas.device.slowness = 0.4
-        started, outcomes = time.monotonic(), []
-        thread = Thread(target=lambda: outcomes.append(first.reconcile(SW1)))
-        thread.start()
-        time.sleep(0.2)
-        other_outcomes = set()
-        while thread.is_alive():
-            outcome = second.reconcile(SW1)
-            if thread.is_alive():
-                other_outcomes.add(outcome)
-            time.sleep(0.1)
-        assert (outcomes, other_outcomes, time.monotonic() - started > 2) == (
-            [ReconcileOutcome.CONFIRMED],
-            {ReconcileOutcome.BUSY},
-            True,
-        )
+        for _ in range(3):
+            outcome, other_outcomes, seconds = reconcile_beside(first, second)
+            if outcome is ReconcileOutcome.CONFIRMED:
+                break
+        assert (outcome, other_outcomes, seconds > 2) == (ReconcileOutcome.CONFIRMED, {ReconcileOutcome.BUSY}, True)
+
+
+def reconcile_beside(first: Worker, second: Worker) -> tuple[ReconcileOutcome, set[ReconcileOutcome], float]:
+    """Reconcile with one replica, and try with another meanwhile. Return both outcomes, and the first's duration."""
+    started, outcomes, other_outcomes = time.monotonic(), [], set()
+    thread = Thread(target=lambda: outcomes.append(first.reconcile(SW1)))
+    thread.start()
+    time.sleep(0.2)
+    while thread.is_alive():
+        outcome = second.reconcile(SW1)
+        if thread.is_alive():
+            other_outcomes.add(outcome)
+        time.sleep(0.1)
+    return outcomes[0], other_outcomes, time.monotonic() - started
 
 
 def test_a_replica_without_renewal_ends_before_another_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
