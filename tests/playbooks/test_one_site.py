@@ -94,7 +94,8 @@ def test_an_upgrade_keeps_the_tokens_and_runs_the_new_version(installed: Site) -
     variables["program_archive"] = str(make_newer_archive(Path(variables["program_archive"])))
     before = installed.read("brno-h1", "readlink /opt/virtcloud")
     installed.kill_at("site.yml", "sbf : Install the service")  # after the switch, before the restart
-    assert min(count_changes(installed.play("site.yml"))[name] for name in ("sbf1", "brno-h1", "brno-gw")) > 0
+    changes = count_changes(installed.play("site.yml"))
+    assert [name for name in ("sbf1", "brno-h1", "brno-gw") if not changes[name]] == []
     assert installed.read("brno-h1", "readlink /opt/virtcloud") != before
     for machine, unit in (("sbf1", "virtcloud-sbf"), ("brno-h1", "virtcloud-agent")):
         maps = f"/proc/$(systemctl show --property=MainPID --value {unit})/maps"
