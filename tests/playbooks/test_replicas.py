@@ -84,7 +84,7 @@ def test_sbf_sees_the_address_of_the_caller(installed: Site) -> None:
     installed.run("services", f"{CALL}/v1/clusters -H 'X-Forwarded-For: 192.0.2.1' -H 'Authorization: Bearer {token}'")
     denied = "journalctl -u virtcloud-sbf | grep denied"
     lines = [line for machine in REPLICAS for line in installed.run(machine, denied).stdout.splitlines()]
-    assert [f"address={installed.address('services')}" in line for line in lines] == [True]
+    assert {f"address={installed.address('services')}" in line for line in lines} == {True}
 
 
 def test_prometheus_scrapes_both_replicas(installed: Site) -> None:
@@ -116,7 +116,7 @@ def test_callers_do_not_notice_an_upgrade(installed: Site) -> None:
     before = {name: installed.read(name, "readlink /opt/virtcloud") for name in REPLICAS}
     call = f"{CALL}/readyz >/dev/null 2>>/tmp/errors; echo >>/tmp/calls; sleep 0.1"
     installed.read("services", f"nohup sh -c 'while [ ! -e /tmp/stop ]; do {call}; done' >/dev/null 2>&1 &")
-    installed.kill_at("site.yml", "sbf : Restart SBF")
+    installed.kill_at("site.yml", "sbf : Restart the service")
     assert "sbf1 DRAIN" in installed.read("services", SERVERS)
     count_changes(installed.play("site.yml"))
     assert int(installed.read("services", "touch /tmp/stop; wc -l < /tmp/calls")) > 100
@@ -131,7 +131,8 @@ def test_callers_do_not_notice_an_upgrade(installed: Site) -> None:
 def test_uninstalling_leaves_nothing(installed: Site) -> None:
     count_changes(installed.play("uninstall.yml", "-e", "uninstall_data=true"))
     for machine in (*REPLICAS, "services"):
-        files = "find / -xdev -iname '*virtcloud*'; getent passwd virtcloud; grep -ril virtcloud /etc"
-        assert installed.read(machine, f"{files}; pgrep -a -x 'haproxy|sbf'; true") == ""
+        files = "find / -xdev -iname '*virtcloud*'; getent passwd virtcloud; grep -ril virtcloud /etc --exclude='*-'"
+        assert installed.read(machine, f"{files}; pgrep -a -x sbf; true") == ""
+    assert installed.read("services", "pgrep -a -x haproxy; true") == ""
     roles = "runuser -u postgres -- psql -XAtc \"SELECT rolname FROM pg_roles WHERE rolname = 'sbf'\""
     assert installed.read("services", f"cd /; {roles}") == ""
