@@ -232,7 +232,7 @@ def _find_connecting_ports(
 
 
 def keep_computed(topology: Topology, key: object, value: object) -> None:
-    """Keep a value that was computed from a topology. Forget all values when there are :data:`MAX_COMPUTED`."""
+    """Store a value that was computed from a topology. Delete all values when there are :data:`MAX_COMPUTED`."""
     if len(topology.computed) >= MAX_COMPUTED:
         topology.computed.clear()
     topology.computed[key] = value

@@ -60,7 +60,7 @@ def test_a_restore_that_is_killed_changes_nothing(world: World, tmp_path: Path) 
 
 
 def limit_size(engine: Engine, pages: int) -> None:
-    """Let SQLite report a full disk when the file has this number of pages."""
+    """Limit a SQLite file to this number of pages. Beyond it, SQLite reports a full disk."""
     event.listen(engine, "connect", lambda connection, _entry: connection.execute(f"PRAGMA max_page_count={pages}"))
 
 
