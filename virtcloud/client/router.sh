@@ -17,6 +17,7 @@ STATE=${VIRTCLOUD_ROUTER_STATE:-/run/virtcloud-router}
 TABLE=virtcloud_router
 SETTINGS=/proc/sys/net
 CONNECT_S=60
+START_S=10
 PRIVATE4=0.0.0.0/8,10.0.0.0/8,100.64.0.0/10,127.0.0.0/8,169.254.0.0/16,172.16.0.0/12,192.168.0.0/16,224.0.0.0/3
 PRIVATE6=::/96,::ffff:0:0/96,fc00::/7,fe80::/10,ff00::/8
 
@@ -184,6 +185,11 @@ client_runs() {
     pid=$(cat "$STATE/pid" 2>/dev/null) && [ "$(cat "/proc/$pid/comm" 2>/dev/null)" = openvpn ]
 }
 
+# OpenVPN writes its process ID shortly after the command has returned.
+client_starts() {
+    [ ! -e "$STATE/pid" ] && [ "$waited" -lt "$START_S" ]
+}
+
 has_interface() {
     ip link show dev "$INTERFACE" >/dev/null 2>&1
 }
@@ -195,12 +201,13 @@ connect() {
     fi
     if ! client_runs; then
         ! has_interface || fail "another program uses the interface $INTERFACE: end it"
+        rm -f "$STATE/pid" "$STATE/log"
         openvpn --config "$FOLDER/$PROFILE" --dev "$INTERFACE" --dev-type tap --daemon virtcloud-router \
             --log "$STATE/log" --writepid "$STATE/pid" || show_log "OpenVPN could not start"
     fi
     waited=0
     until grep -q 'Initialization Sequence Completed' "$STATE/log"; do
-        client_runs || show_log "OpenVPN ended"
+        client_runs || client_starts || show_log "OpenVPN ended"
         [ "$waited" -lt "$CONNECT_S" ] || show_log "expected a connection within $CONNECT_S s, got none"
         sleep 1
         waited=$((waited + 1))

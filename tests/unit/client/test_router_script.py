@@ -40,6 +40,22 @@ GUEST6, COMPUTER6, OUTSIDE6 = "fd00::1", "2001:db8::1", "2001:db8::9"
 SYSCTLS = "cd /proc/sys/net; grep . ipv4/ip_forward ipv?/conf/*/forwarding ipv?/conf/*/accept_r[ae]*"
 NO_CLUSTER = {"INTERFACE=vc-router": "INTERFACE=vc-absent", "10.0.0.0/24 fd00::/64": "10.9.0.0/24"}
 """Changes of router.conf, after which no interface and no route belongs to the cluster."""
+SLOW_OPENVPN = """\
+#!/bin/sh
+# Return before the background process has written its process ID, as OpenVPN may do.
+while [ $# -gt 0 ]; do
+    case $1 in --log) log=$2 ;; --writepid) pid=$2 ;; esac
+    shift
+done
+: >"$log"
+(
+    sleep 0.5
+    read -r own _ </proc/self/stat
+    echo "$own" >"$pid"
+    echo 'Initialization Sequence Completed' >"$log"
+    while :; do sleep 0.1; done
+) >/dev/null 2>&1 &
+"""
 
 
 class RouterWorld:
@@ -341,3 +357,12 @@ def test_status_shows_whether_the_router_is_up(world: RouterWorld) -> None:
     assert world.router("status").stdout == "down\n"
     world.up()
     assert world.router("status").stdout.startswith("up since ")
+
+
+def test_the_script_waits_for_the_process_id_of_openvpn(world: RouterWorld, tmp_path: Path) -> None:
+    openvpn = tmp_path / "openvpn"
+    openvpn.write_text(SLOW_OPENVPN)
+    openvpn.chmod(0o755)
+    world.change(NO_CLUSTER | {"PROFILE=": "PROFILE=demo.ovpn"})
+    done = world.router("up", PATH=f"{tmp_path}:{os.environ['PATH']}")
+    assert done.returncode == 0, done.stderr
