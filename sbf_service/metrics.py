@@ -23,6 +23,8 @@ class ServiceMetrics:
     denials: Counter
     outside_connections: Counter
     outside_bytes: Counter
+    traffic_bytes: Counter
+    traffic_frames: Counter
     transaction_seconds: Histogram
 
     def record_reconciliation(self, platform: str, outcome: str, seconds: float) -> None:
@@ -39,6 +41,12 @@ class ServiceMetrics:
         self.outside_connections.labels(gateway, destination).inc(increases["connections"])
         for direction in ("sent", "received"):
             self.outside_bytes.labels(gateway, destination, direction).inc(increases[f"{direction}_bytes"])
+
+    def record_traffic(self, site: str, increases: Mapping[str, int]) -> None:
+        """Count what an agent's report adds to the traffic of clusters at a site."""
+        for direction in ("received", "sent"):
+            self.traffic_bytes.labels(site, direction).inc(increases[f"{direction}_bytes"])
+            self.traffic_frames.labels(site, direction).inc(increases[f"{direction}_frames"])
 
     def time_transaction(self, kind: str) -> AbstractContextManager[object]:
         """Record the duration of the context as a transaction; ``kind`` is ``read`` or ``write``."""
@@ -81,6 +89,16 @@ def make_metrics() -> ServiceMetrics:
             "virtcloud_outside_bytes",
             "Bytes of guests to (sent) and from (received) destinations outside, as gateways reported them.",
             ("gateway", "destination", "direction"),
+        ),
+        traffic_bytes=counter(
+            "virtcloud_traffic_bytes",
+            "Bytes of clusters between the hosts and gateways of a site and its network, as agents reported them.",
+            ("site", "direction"),
+        ),
+        traffic_frames=counter(
+            "virtcloud_traffic_frames",
+            "Frames of clusters between the hosts and gateways of a site and its network, as agents reported them.",
+            ("site", "direction"),
         ),
         transaction_seconds=histogram(
             "virtcloud_transaction_seconds",

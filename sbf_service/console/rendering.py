@@ -101,6 +101,7 @@ def make_environment() -> Environment:
         "shown": printable,
         "count": count,
         "size": show_size,
+        "rate": show_rate,
     }
     environment.globals |= {"asset": asset_path, "prefix": PREFIX, "htmx": HTMX}
     return environment
@@ -142,3 +143,8 @@ def show_size(number: int) -> str:
     while size >= 1000 and len(units) > 1:  # noqa: PLR2004 - SI prefixes
         size, units = size / 1000, units[1:]
     return f"{number} B" if units[0] == "B" else f"{size:.1f} {units[0]}"
+
+
+def show_rate(rate: float | None) -> str:
+    """Return a rate in bytes per second with a unit: ``1.5 MB/s``; ``unknown`` for None."""
+    return "unknown" if rate is None else f"{show_size(round(rate))}/s"

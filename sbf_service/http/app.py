@@ -29,6 +29,7 @@ from sbf_service.http.routes import (
     sites,
     ssh_access,
     topology,
+    traffic,
     verification,
     vpn,
 )
@@ -104,6 +105,7 @@ def _include_routes(app: FastAPI) -> None:
         ssh_access,
         outside,
         publications,
+        traffic,
     )
     for resource in resources:
         app.include_router(resource.router, responses=denied)

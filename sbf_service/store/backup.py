@@ -18,6 +18,7 @@ from sbf_service.store.archive_files import synchronize_folder
 from sbf_service.store.backup_format import BackupHeader, BackupWriter, ColumnKind, find_column_kind, make_table
 from sbf_service.store.columns import database_now
 from sbf_service.store.database import is_migrated_to_newest, newest_migration
+from sbf_service.store.gateway_tables import TrafficRow
 from sbf_service.store.guest_tables import GuestSessionRow
 from sbf_service.store.tables import Base, ClusterRow, JobQuestionRow, ReplicaRow
 from sbf_service.store.unit_of_work import translate_errors
@@ -26,9 +27,11 @@ from virtcloud import __version__
 from virtcloud.model.errors import BadInput
 
 OMITTED_TABLES = frozenset(
-    row.__tablename__ for row in (ConsoleSessionRow, GuestSessionRow, JobQuestionRow, ReplicaRow)
+    row.__tablename__ for row in (ConsoleSessionRow, GuestSessionRow, JobQuestionRow, ReplicaRow, TrafficRow)
 )
-"""Tables whose rows are valid for minutes or hours: sessions, questions that wait for an answer, running replicas."""
+"""Tables whose rows are valid for minutes or hours: sessions, questions that wait for an answer, running replicas,
+samples of traffic.
+"""
 COUNTED_TABLE = GuestSessionRow.__tablename__
 """The omitted table whose numbers must never be given again, because agents remember the highest number."""
 FILE_MODE = 0o600

@@ -9,7 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from sqlalchemy import bindparam, delete, insert, or_, select, update
 
 from sbf_service.store.columns import NAME_TYPE, equals_any
-from sbf_service.store.gateway_tables import GatewayAddressRow, NetworkRouterRow, OutsideUseRow, PublicationRow
+from sbf_service.store.gateway_tables import (
+    GatewayAddressRow,
+    NetworkRouterRow,
+    OutsideUseRow,
+    PublicationRow,
+    TrafficRow,
+)
 from sbf_service.store.tables import Base, ClusterRow, ElementRow
 from sbf_service.store.unit_of_work import Unit
 from sbf_service.store.vpn_tables import (
@@ -55,6 +61,7 @@ _DELETE_GATEWAYS = delete(ClusterGatewayRow).where(ClusterGatewayRow.cluster_id 
 _DELETE_INTERFACES = delete(GatewayAddressRow).where(GatewayAddressRow.network_id == bindparam("ended"))
 _DELETE_ROUTER = delete(NetworkRouterRow).where(NetworkRouterRow.network_id == bindparam("ended"))
 _DELETE_USES = delete(OutsideUseRow).where(OutsideUseRow.network_id == bindparam("ended"))
+_DELETE_TRAFFIC = delete(TrafficRow).where(TrafficRow.network_id == bindparam("ended"))
 _DELETE_PUBLICATIONS = (
     delete(PublicationRow).where(PublicationRow.cluster_id == bindparam("ended")).returning(PublicationRow.gateway)
 )
@@ -106,8 +113,8 @@ def end_publications_of(unit: Unit, cluster_id: str) -> frozenset[str]:
 
 
 def delete_vpn_access(unit: Unit, cluster_id: str) -> None:
-    """Delete the gateways, invitations and connections of a cluster that has ended, and gateways' addresses there."""
-    for statement in (_DELETE_INVITATIONS, _DELETE_INTERFACES, _DELETE_ROUTER, _DELETE_USES):
+    """Delete the gateways, invitations, connections and traffic of an ended cluster, and gateways' addresses there."""
+    for statement in (_DELETE_INVITATIONS, _DELETE_INTERFACES, _DELETE_ROUTER, _DELETE_USES, _DELETE_TRAFFIC):
         unit.connection.execute(statement, {"ended": cluster_id})
     if not _has_gateways(unit, cluster_id):
         return

@@ -1,4 +1,4 @@
-"""The tables of gateways in networks: their own addresses, routers with their counters, and publications."""
+"""The tables of networks: addresses of gateways, routers and their counters, publications, traffic of hosts."""
 
 from datetime import datetime
 
@@ -55,6 +55,17 @@ class OutsideUseRow(Base):
     since: Mapped[datetime] = mapped_column(UtcDateTime)
     reported_at: Mapped[datetime] = mapped_column(UtcDateTime)
     names: Mapped[str | None] = mapped_column(Text)
+
+
+class TrafficRow(Base):
+    """The last samples of a network's traffic counters at one host or gateway, as a text, until the network ends."""
+
+    __tablename__ = "traffic"
+
+    network_id: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("clusters.id"), primary_key=True)
+    element: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("elements.name"), primary_key=True, index=True)
+    reported_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    samples: Mapped[str] = mapped_column(Text)
 
 
 class PublicationRow(Base):

@@ -102,6 +102,7 @@ class FakeManagedHost:
         """Start without segments and guests."""
         self.observed = ObservedHost()
         self.fqdns = FqdnAddresses(Path("unused"), _open_no_kernel)
+        self.interfaces_read: object = None
         self.steps: list[Step] = []
         self.refuses: set[str] = set()
         self.waits: dict[str, str] = {}

@@ -44,6 +44,7 @@ from virtcloud.agent.supervision import (
     ThreadSupervisor,
     start_unsupervised,
 )
+from virtcloud.agent.traffic.traffic_reports import TrafficReporter
 from virtcloud.client.connection import TlsTrust
 from virtcloud.client.credentials import token_source
 from virtcloud.client.sbf import SbfClient
@@ -198,6 +199,8 @@ def _reconcile(element: Name, settings: AgentSettings, stop: StopSignal, supervi
         reporter = ConnectionReporter(element, sbf, host.vpn_connections, host.ssh_connections)
         host.notice_connection_changes(reporter.notice_change)
         use_reporter = DestinationUseReporter(element, sbf, host.destination_uses)
+        traffic = TrafficReporter(element, sbf)
+        host.interfaces_read = traffic.notice
         monitor = TableMonitor(TABLE[1], host.restore_outside_filter)
         relays = adapters.make_job_relays(settings)
         connect = adapters.make_guest_connector(element, settings, host, relays, sbf)
@@ -207,7 +210,7 @@ def _reconcile(element: Name, settings: AgentSettings, stop: StopSignal, supervi
         job_sbf = sbf.with_timeout(JOB_SOCKET_SBF_TIMEOUT_S)
         with serve_job_socket(element, settings, job_sbf, reconciler.wake, socket_adapters, supervisor.start):
             host.fqdns.changed = use_reporter.notice_change
-            threads = sessions, reporter, use_reporter, monitor, host.fqdns
+            threads = sessions, reporter, use_reporter, traffic, monitor, host.fqdns
             for thread in threads:
                 thread.start(supervisor.start)
             log.info("started", element=element, sbf=settings.sbf, socket=settings.socket)

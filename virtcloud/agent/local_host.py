@@ -3,7 +3,7 @@
 Importing this module imports pyroute2 and libvirt.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from virtcloud.agent import log
 from virtcloud.agent.file_servers.nfs_difference import FileServerStep, ServeFiles, StopServingFiles
@@ -86,6 +86,8 @@ class LocalHost:
         self._orphans_removed_for: HostWanted | None = None
         self._interfaces: list[KernelInterface] | None = None
         """The interfaces, if only tagged segments were created since they were read. Otherwise None."""
+        self.interfaces_read: Callable[[Iterable[KernelInterface]], object] = lambda _interfaces: None
+        """Called with the interfaces of each reading."""
 
     def receive(self, wanted: HostWanted) -> None:
         """Apply the grants of a wanted document at once, before the other changes of the host."""
@@ -138,6 +140,7 @@ class LocalHost:
         guests, hypervisor_errors = self._guests.read()
         filters = self._filters.read() if self._filters else None
         self._interfaces = self._segments.list_interfaces()
+        self.interfaces_read(self._interfaces)
         servers = self._servers.read(self._interfaces) if self._servers else ()
         vpn = self._vpn.read(self._interfaces) if self._vpn else ObservedVpn()
         namespaces = self._namespaces.read(self._interfaces) if self._namespaces else ()

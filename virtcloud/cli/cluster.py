@@ -1,6 +1,7 @@
 """``virtcloud cluster``: create, list, show, extend, share and delete clusters, and wait for them."""
 
 import os
+from contextlib import suppress
 from datetime import datetime
 from typing import Literal
 
@@ -11,6 +12,7 @@ from virtcloud.cli.cluster_cp import cp
 from virtcloud.cli.cluster_create import create
 from virtcloud.cli.cluster_publish import publications, publish, unpublish
 from virtcloud.cli.cluster_run import THROUGH, run
+from virtcloud.cli.cluster_traffic import print_traffic, traffic_command
 from virtcloud.cli.cluster_verify import verify_command
 from virtcloud.cli.cluster_view import CLUSTER_COLUMNS, cluster_row, describe_remains, format_lease_end, print_cluster
 from virtcloud.cli.confirmation import require_confirmation
@@ -19,6 +21,7 @@ from virtcloud.cli.options import DurationType, open_client
 from virtcloud.cli.progress import wait_with_progress
 from virtcloud.client.ssh_arguments import ClusterLogins, SshOptions, find_login_folder, require_ssh
 from virtcloud.model.cluster import ClusterState
+from virtcloud.model.errors import NoSuchCall
 from virtcloud.model.known_hosts import render_known_hosts
 from virtcloud.model.views import ClusterView
 
@@ -36,6 +39,7 @@ cluster.add_command(create)
 cluster.add_command(publications)
 cluster.add_command(publish)
 cluster.add_command(run)
+cluster.add_command(traffic_command)
 cluster.add_command(unpublish)
 cluster.add_command(verify_command)
 
@@ -71,12 +75,17 @@ def list_(  # noqa: PLR0913 - click passes each option by its name
 @printing.json_option
 @click.pass_context
 def show_(context: click.Context, key: str, as_json: bool) -> None:
-    """Show the cluster KEY: its VLAN IDs, its guests, and the progress of each element.
+    """Show the cluster KEY: its VLAN IDs, its guests, the progress of each element, and the traffic of its hosts.
 
     Example: virtcloud cluster show demo
     """
-    view = open_client(context).get(key).view
-    printing.print_json(view) if as_json else print_cluster(view)
+    found = open_client(context).get(key)
+    if as_json:
+        printing.print_json(found.view)
+        return
+    print_cluster(found.view)
+    with suppress(NoSuchCall):  # an earlier SBF
+        print_traffic(found.traffic())
 
 
 @cluster.command()

@@ -235,6 +235,7 @@ class AsyncCluster:
     delete = _wrapped_twin(Cluster.delete, _return_self)
     known_hosts = _twin(Cluster.known_hosts)
     verify = _twin(Cluster.verify)
+    traffic = _twin(Cluster.traffic)
     run = _twin(Cluster.run)
     put = _twin(Cluster.put)
     get = _twin(Cluster.get)

@@ -25,6 +25,7 @@ from virtcloud.model.cluster import ENDED_STATES, LEAVING_STATES, ClusterState
 from virtcloud.model.errors import ClusterFailed, Gone, ServiceUnreachable, TimedOut
 from virtcloud.model.known_hosts import render_known_hosts
 from virtcloud.model.path_check import ClusterVerification
+from virtcloud.model.traffic import ElementTraffic
 from virtcloud.model.values import Name, VlanId
 from virtcloud.model.views import ClusterView
 
@@ -127,6 +128,10 @@ class Cluster:
         The check needs nothing in the guests. Raise Conflict if the cluster is being configured or is ending.
         """
         return self._sbf.verify_cluster(self.key, self.view.id)
+
+    def traffic(self) -> list[ElementTraffic]:
+        """Return the traffic of the cluster's network at each host and gateway, of the last quarter of an hour."""
+        return self._sbf.traffic(self.key, self.view.id)
 
     def known_hosts(self) -> str:
         """Return the host keys of all guests of the cluster's network, as lines for a file ``known_hosts``.

@@ -9,6 +9,7 @@ from virtcloud.model.cluster import ClusterRequest, LeaseExtension
 from virtcloud.model.known_hosts import ClusterPeers
 from virtcloud.model.outside_use import DestinationUseView
 from virtcloud.model.path_check import ClusterVerification
+from virtcloud.model.traffic import ElementTraffic
 from virtcloud.model.values import ClusterKey, UserName
 from virtcloud.model.views import ClusterView, JobStatement
 
@@ -129,6 +130,14 @@ class ClusterCalls(SbfCalls):
         """Return the destinations outside that a cluster's network used. Raise NotFound for an unknown cluster."""
         answer = self._connection.send("GET", f"/v1/clusters/{ClusterKey(key)}/outside")
         return self._documents(DestinationUseView, answer)
+
+    def traffic(self, key: str, cluster_id: str | None = None) -> list[ElementTraffic]:
+        """Return the traffic of a cluster's network at each host and gateway, of the last quarter of an hour.
+
+        Raise NotFound if no cluster ever had the key. Raise NoSuchCall for an earlier SBF.
+        """
+        answer = self._connection.send("GET", f"/v1/clusters/{ClusterKey(key)}/traffic", query={"id": cluster_id})
+        return self._documents(ElementTraffic, answer)
 
     def requested_jobs(self, server: str, wait: float = 0) -> list[ClusterKey]:
         """Return the jobs that a batch server must confirm. If there is none, wait up to ``wait`` seconds."""

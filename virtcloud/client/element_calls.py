@@ -6,6 +6,7 @@ from virtcloud.client.calls import DEVICE_S, SbfCalls, flag_query, validated
 from virtcloud.model.changes import AuditEntry, ElementDifference, ElementReconciliation
 from virtcloud.model.outside_use import OutsideReport
 from virtcloud.model.port_use import PortAdoption, PortRelease, PortUse, PortView
+from virtcloud.model.traffic import TrafficReport
 from virtcloud.model.values import Name, PortName
 from virtcloud.model.views import CleanDeclaration, Confirmation, ElementErrorReport, ElementView, HostCapacity
 from virtcloud.model.wanted import WantedDocument
@@ -129,6 +130,10 @@ class ElementCalls(SbfCalls):
     def report_destination_uses(self, gateway: str, report: OutsideReport) -> None:
         """Report a gateway's counters for destinations outside, as its agent. Idempotent."""
         self._connection.send("PUT", f"/v1/elements/{Name(gateway)}/outside", report)
+
+    def report_traffic(self, element: str, report: TrafficReport) -> None:
+        """Report the traffic counters of a host or gateway, as its agent. Raise NoSuchCall for an earlier SBF."""
+        self._connection.send("PUT", f"/v1/elements/{Name(element)}/traffic", report)
 
     def audit(  # noqa: PLR0913, PLR0917 - the filters of the call
         self,

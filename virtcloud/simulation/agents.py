@@ -1,20 +1,27 @@
 """Simulated agents: each fetches its host's wanted document over HTTP, waits, and confirms it. No guest is started."""
 
 import logging
+import math
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from virtcloud.client.credentials import FileToken
 from virtcloud.client.sbf import SbfClient
 from virtcloud.model.errors import VirtcloudError
+from virtcloud.model.traffic import SegmentCounters, TrafficReport
 from virtcloud.model.views import HostCapacity
+from virtcloud.model.wanted import WantedDocument
 from virtcloud.simulation.folder import SimulationFolder
 
 log = logging.getLogger(__name__)
 POLL_S = 5.0
 """The duration of a long poll. A host that was switched off is silent after this number of seconds."""
 PAUSE_S = 1.0
+TRAFFIC_S = 15.0
+"""Seconds between two reports of traffic. The rates are a slow wave between 0 and `PEAK` bytes per second."""
+PEAK, PERIOD_S, FRAME = 2_000_000.0, 600.0, 900
 CAPACITY = HostCapacity(cpus=16, memory_mb=65536)
 
 
@@ -69,6 +76,7 @@ class SimulatedAgent:
     change: Callable[[], None]
     is_off: Callable[[], bool]
     _revision: int | None = None
+    _next_traffic_s: float = 0
 
     def reconcile_once(self) -> None:
         """Wait for a new wanted document, at most ``POLL_S`` seconds, and confirm it. Raise the errors of the calls."""
@@ -79,3 +87,33 @@ class SimulatedAgent:
                 return
             self.sbf.confirm(self.element, document.revision)
             self._revision = document.revision
+        self._report_traffic(document)
+
+    def _report_traffic(self, document: WantedDocument) -> None:
+        now = time.time()
+        if now >= self._next_traffic_s:
+            self._next_traffic_s = now + TRAFFIC_S
+            segments = tuple(simulate_counters(segment.id, self.element, now) for segment in document.wanted.segments)
+            self.sbf.report_traffic(self.element, TrafficReport(segments=segments))
+
+
+def simulate_counters(network: str, element: str, now: float) -> SegmentCounters:
+    """PURE. Return the counters of a segment whose traffic is a wave. ``now`` is Unix time in seconds.
+
+    The counters are the integral of the wave, so they do not depend on the time at which the simulation began.
+    """
+    phase = sum(f"{network}{element}".encode()) % 100 / 100
+    received, sent = (_integrate_wave(now, phase + shift) for shift in (0.0, 0.3))
+    return SegmentCounters(
+        network=network,
+        port="simulated",
+        received_bytes=received,
+        sent_bytes=sent,
+        received_frames=received // FRAME,
+        sent_frames=sent // FRAME,
+    )
+
+
+def _integrate_wave(now: float, phase: float) -> int:
+    angle = 2 * math.pi * (now / PERIOD_S + phase)
+    return int(PEAK / 2 * (now + PERIOD_S / (2 * math.pi) * math.sin(angle)) + PEAK * PERIOD_S)

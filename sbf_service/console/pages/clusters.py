@@ -8,6 +8,7 @@ from fastapi.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from sbf_service.bootstrap import SbfService
+from sbf_service.console.drawing.sparkline import draw_traffic
 from sbf_service.console.drawing.timeline import Timeline, draw_timeline
 from sbf_service.console.maps import draw_cluster, find_cluster_path
 from sbf_service.console.page import Page
@@ -23,7 +24,7 @@ from sbf_service.console.troubles import (
 )
 from sbf_service.domain.rights import Action, is_allowed
 from sbf_service.http.auth.authorization import CurrentService, describe_cluster
-from sbf_service.http.routes import access, clusters, outside, vpn
+from sbf_service.http.routes import access, clusters, outside, traffic, vpn
 from sbf_service.http.routes.clusters import EarlierIdQuery, KeyPath
 from virtcloud.model.cluster import WANTED_STATES
 from virtcloud.model.views import ClusterView, PlacementView
@@ -79,6 +80,7 @@ def _describe(service: SbfService, browser: Browser, view: ClusterView) -> dict[
     return {
         "cluster": view,
         "uses": outside.list_destination_uses(view.key, browser.caller, service, view.id),
+        "traffic": draw_traffic(traffic.list_traffic(view.key, browser.caller, service, view.id), datetime.now(UTC)),
         "connections": _list_connections(service, browser, view),
         "level": find_state_level(view.state),
         "troubles": list(find_cluster_troubles(view, PREFIX)),

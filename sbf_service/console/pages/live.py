@@ -1,6 +1,7 @@
 """The streams of events of the start page and of clusters."""
 
 from collections.abc import Hashable
+from typing import Final
 
 from fastapi import APIRouter, Request
 from fastapi.concurrency import run_in_threadpool
@@ -13,10 +14,12 @@ from sbf_service.console.sessions import CurrentBrowser
 from sbf_service.domain.rights import Action
 from sbf_service.http.auth.authorization import CurrentService, authorize_cluster
 from sbf_service.http.routes.clusters import EarlierIdQuery, KeyPath
-from sbf_service.store import clusters, outside_uses, vpn_users
+from sbf_service.store import clusters, outside_uses, traffic, vpn_users
 from sbf_service.store.audit_log import find_newest_id
 from sbf_service.store.unit_of_work import AUDIT_TOPIC
 
+TRAFFIC_PERIOD_S: Final = 10
+"""The traffic of a cluster changes its page at most once in this time, because each of its hosts reports."""
 router = APIRouter(prefix=PREFIX, route_class=Page, include_in_schema=False)
 
 
@@ -47,7 +50,9 @@ async def follow_cluster(
             row = clusters.require_cluster(unit, key, id)
             uses = [use.reported_at for use in outside_uses.list_uses(unit, key, row.id)]
             devices = [one.reported_at for one in vpn_users.list_connections(unit, key, None, row.id)]
-            return row.id, row.version, max(uses, default=None), max(devices, default=None), len(devices)
+            reported = traffic.find_last_report(unit, row.network or row.id)
+            period = None if reported is None else reported.timestamp() // TRAFFIC_PERIOD_S
+            return row.id, row.version, period, max(uses, default=None), max(devices, default=None), len(devices)
 
     return stream_events(service, browser, _counts(request), f"cluster:{key}", read_version)
 

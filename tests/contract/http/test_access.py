@@ -356,7 +356,7 @@ OPEN_CALLS = {"get_health", "get_readiness", "get_metrics"}
 FOR_EVERYBODY = {"who_am_i"}
 IMAGE_CONTENT = {"sha256": "0" * 64, "size": 1000, "format": "qcow2", "architecture": "x86_64"}
 ABOUT_CLUSTERS = {"list_clusters": (200, []), "get_cluster": UNKNOWN, "delete_cluster": UNKNOWN} | dict.fromkeys(
-    ("get_peers", "list_destination_uses", "list_guests", "get_guest"), UNKNOWN
+    ("get_peers", "list_destination_uses", "list_traffic", "list_guests", "get_guest"), UNKNOWN
 )
 """The answers to calls about a cluster that has no placement on the agent's element."""
 ABOUT_IMAGES = {"list_images"} | {"get_image", "get_image_content", "verify_image", "share_image", "remove_image"}
@@ -391,6 +391,7 @@ BODIES: dict[str, object] = {
     "create_vpn_profile": {"device": "laptop", "csr": CSR},
     "report_vpn_connections": {"connections": []},
     "report_destination_uses": {"uses": []},
+    "report_traffic": {"segments": []},
     "report_ssh_connections": {"connections": []},
 }
 QUERIES = {

@@ -457,6 +457,8 @@ def test_the_openapi_document_names_every_call_and_its_problems(world: World) ->
         "unpublish_guest": ["401", "403", "404", "409", "422", "429"],
         "get_ssh_access": ["401", "403", "404", "409", "422", "429"],
         "list_destination_uses": ["401", "403", "404", "409", "422", "429"],
+        "list_traffic": ["401", "403", "404", "409", "422", "429"],
+        "report_traffic": ["401", "403", "404", "409", "422", "429"],
         "report_destination_uses": ["401", "403", "404", "409", "422", "429"],
         "list_guests": ["401", "403", "404", "409", "422", "429"],
         "get_guest": ["401", "403", "404", "409", "422", "429"],

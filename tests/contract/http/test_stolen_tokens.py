@@ -25,6 +25,7 @@ EVERY_CALL = frozenset(
         "get_cluster",
         "get_peers",
         "list_destination_uses",
+        "list_traffic",
         "delete_cluster",
         "list_clusters",
         "extend_lease",
@@ -45,6 +46,7 @@ EVERY_CALL = frozenset(
         "withdraw_vpn_invitation",
         "report_vpn_connections",
         "report_destination_uses",
+        "report_traffic",
         "renew_vpn_authority",
         "upload_clone",
         "put_topology",
@@ -133,7 +135,15 @@ OWN: dict[Role, frozenset[str]] = {
     | LISTS
     | READ_SITES
     | {"put_cluster", "get_cluster", "delete_cluster", "extend_lease", "share_network", "unshare_network"}
-    | {"get_peers", "list_destination_uses", "list_guests", "get_guest", "put_guest_power", "verify_cluster"}
+    | {
+        "get_peers",
+        "list_destination_uses",
+        "list_traffic",
+        "list_guests",
+        "get_guest",
+        "put_guest_power",
+        "verify_cluster",
+    }
     | ADD_IMAGES
     | READ_IMAGES
     | {"share_image", "remove_image"}
@@ -151,6 +161,7 @@ OWN: dict[Role, frozenset[str]] = {
         "get_audit",
         "get_peers",
         "list_destination_uses",
+        "list_traffic",
         "list_guests",
         "get_guest",
         "put_guest_power",
@@ -173,9 +184,17 @@ OWN: dict[Role, frozenset[str]] = {
     Role.AGENT: FOR_EVERYBODY
     | LISTS
     | READ_IMAGES
-    | {"get_cluster", "delete_cluster", "get_peers", "list_destination_uses", "list_guests", "get_guest"}
+    | {
+        "get_cluster",
+        "delete_cluster",
+        "get_peers",
+        "list_destination_uses",
+        "list_traffic",
+        "list_guests",
+        "get_guest",
+    }
     | {"get_element", "get_wanted", "confirm_element", "report_trouble", "report_drift", "report_capacity"}
-    | {"list_waiting_sessions", "upload_clone", "report_vpn_connections", "report_destination_uses"}
+    | {"list_waiting_sessions", "upload_clone", "report_vpn_connections", "report_destination_uses", "report_traffic"}
     | {"report_ssh_connections"},
     Role.SCHEDULER: FOR_EVERYBODY
     | LISTS
@@ -188,13 +207,22 @@ OWN: dict[Role, frozenset[str]] = {
         "extend_lease",
         "get_peers",
         "list_destination_uses",
+        "list_traffic",
         "list_guests",
         "get_guest",
     }
     | {"list_asked_jobs", "answer_for_job", "list_quotas", "get_quota"},
     Role.JOB_STARTER: FOR_EVERYBODY
     | LISTS
-    | {"get_cluster", "delete_cluster", "get_peers", "list_destination_uses", "list_guests", "get_guest"},
+    | {
+        "get_cluster",
+        "delete_cluster",
+        "get_peers",
+        "list_destination_uses",
+        "list_traffic",
+        "list_guests",
+        "get_guest",
+    },
 }
 """The operations permitted on alice's cluster on brno-h1, on site brno and on its elements, by role.
 
@@ -209,7 +237,7 @@ OTHERS: dict[Role, frozenset[str]] = {
     Role.SCHEDULER: OWN[Role.SCHEDULER],
     Role.JOB_STARTER: FOR_EVERYBODY
     | LISTS
-    | {"get_cluster", "get_peers", "list_destination_uses", "list_guests", "get_guest"},
+    | {"get_cluster", "get_peers", "list_destination_uses", "list_traffic", "list_guests", "get_guest"},
 }
 """The operations permitted on bob's cluster on praha-h1, on site praha and on its elements, by role."""
 
@@ -287,6 +315,7 @@ def target(call: str, path: str, *, own: bool, agent: str = "h1") -> tuple[str, 
         "create_vpn_profile": {"device": "laptop", "csr": CSR},
         "report_vpn_connections": {"connections": []},
         "report_destination_uses": {"uses": []},
+        "report_traffic": {"segments": []},
         "report_ssh_connections": {"connections": []},
         "add_image": URL_IMAGE,
         "share_image": {"add": ["mallory"]},

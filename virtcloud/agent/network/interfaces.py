@@ -6,7 +6,7 @@ killed, the restarted agent restores the uplink. A record is valid for one boot 
 or if the interface was created again, the record is not needed, because the host has configured the interface.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,6 +20,16 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True, slots=True)
+class InterfaceCounters:
+    """The counters of an interface since it was created."""
+
+    received_bytes: int
+    sent_bytes: int
+    received_frames: int
+    sent_frames: int
+
+
+@dataclass(frozen=True, slots=True)
 class KernelInterface:
     """A network interface of the host.
 
@@ -30,6 +40,8 @@ class KernelInterface:
     * ``packet_filtered``: the interface is a bridge whose options pass frames to the host's packet filter
     * ``isolated``: the interface is a bridge's port that exchanges no frames with other isolated ports
     * ``hairpin``: the interface is a bridge's port that may send a frame back through the same port
+
+    ``counters`` are read for bridges' ports only.
     """
 
     index: int
@@ -46,6 +58,7 @@ class KernelInterface:
     packet_filtered: bool = False
     isolated: bool = False
     hairpin: bool = False
+    counters: InterfaceCounters | None = field(default=None, compare=False)
 
 
 class HostIpSettings(Document):

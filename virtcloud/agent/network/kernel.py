@@ -15,7 +15,7 @@ import pyroute2
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
-from virtcloud.agent.network.interfaces import HostIpSettings, KernelInterface
+from virtcloud.agent.network.interfaces import HostIpSettings, InterfaceCounters, KernelInterface
 from virtcloud.model.errors import Refused
 
 SYSCTL = Path("/proc/sys/net")
@@ -306,7 +306,16 @@ def _parse_interface(message: Any, addressed: Container[int]) -> KernelInterface
         packet_filtered=kind == "bridge" and any(data[f"IFLA_{option.upper()}"] for option in _FILTERS),
         isolated=bool(port["IFLA_BRPORT_ISOLATED"]),
         hairpin=bool(port["IFLA_BRPORT_MODE"]),
+        counters=_parse_counters(link["IFLA_STATS64"]) if link["IFLA_MASTER"] else None,
     )
+
+
+def _parse_counters(statistics: Any) -> InterfaceCounters | None:  # noqa: ANN401 - pyroute2 has no types
+    """Return the counters of ``struct rtnl_link_stats64`` (linux/if_link.h)."""
+    if statistics is None:
+        return None
+    keys = "rx_bytes", "tx_bytes", "rx_packets", "tx_packets"
+    return InterfaceCounters(*(int(statistics[key]) for key in keys))
 
 
 class _Attributes:

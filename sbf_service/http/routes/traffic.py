@@ -1,0 +1,49 @@
+"""The traffic of clusters: reports of agents, and the rates that users see."""
+
+from http import HTTPStatus
+
+from fastapi import APIRouter
+
+from sbf_service.domain.rights import Action
+from sbf_service.http.auth.authorization import (
+    CurrentCaller,
+    CurrentService,
+    authorize_cluster,
+    authorize_element,
+)
+from sbf_service.http.operations import Operation
+from sbf_service.http.problems import problem_responses
+from sbf_service.http.routes.clusters import IdQuery, KeyPath
+from sbf_service.store import traffic
+from sbf_service.store.leases import record_agent_heartbeat
+from sbf_service.store.revisions import require_element
+from virtcloud.model.traffic import ElementTraffic, TrafficReport
+from virtcloud.model.values import Name
+
+PROBLEMS = problem_responses(404, 409, 422)
+
+router = APIRouter(prefix="/v1", tags=["clusters"], route_class=Operation)
+
+
+@router.get("/clusters/{key}/traffic", responses=PROBLEMS)
+def list_traffic(
+    key: KeyPath,
+    caller: CurrentCaller,
+    service: CurrentService,
+    id: IdQuery = None,  # noqa: A002 - the word of the API
+) -> list[ElementTraffic]:
+    """List the traffic of the cluster's network at each host and gateway, of the last quarter of an hour."""
+    authorize_cluster(service.store, caller, Action.READ_CLUSTER, key, id)
+    with service.store.read() as unit:
+        return traffic.list_traffic(unit, key, id)
+
+
+@router.put("/elements/{name}/traffic", status_code=HTTPStatus.NO_CONTENT, responses=PROBLEMS)
+def report_traffic(name: Name, report: TrafficReport, caller: CurrentCaller, service: CurrentService) -> None:
+    """Report the traffic counters of all clusters on a host or gateway. A report within five seconds has no effect."""
+    authorize_element(service.store, caller, Action.REPORT_FOR_ELEMENT, name)
+    record_agent_heartbeat(service.store, name)
+    with service.store.change_row(who=caller.who) as unit:
+        increases = traffic.record_traffic(unit, name, report)
+        site = require_element(unit, name).site
+    service.metrics.record_traffic(site, increases)

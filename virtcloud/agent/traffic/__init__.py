@@ -1,0 +1,1 @@
+"""The traffic of clusters on this host."""

@@ -1,0 +1,124 @@
+"""Reports of the traffic counters of clusters to SBF.
+
+The counters come from the readings of the host that the reconciler makes anyway, so they cost no further netlink
+request. One call reports all clusters of the host, at most once in `MIN_INTERVAL_S`.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, Protocol
+
+from virtcloud.agent import log
+from virtcloud.agent.network import names
+from virtcloud.agent.network.interfaces import KernelInterface
+from virtcloud.agent.supervision import ReportProgress, StartSupervisedThread
+from virtcloud.model.errors import NoSuchCall, VirtcloudError
+from virtcloud.model.traffic import MAX_SEGMENTS, SegmentCounters, TrafficReport
+from virtcloud.model.values import Name
+
+MIN_INTERVAL_S: Final = 15.0
+"""The shortest time between two reports. The reconciler reads an unchanged host every 30 s."""
+EARLIER_SBF_PAUSE_S: Final = 3600.0
+"""The pause after the answer that SBF does not have the call. SBF may be upgraded while the agent runs."""
+IDLE_S: Final = 60.0
+MAX_IDLE_S: Final = 300.0
+
+
+class TrafficApi(Protocol):
+    """The call of SBF that reports need."""
+
+    def report_traffic(self, element: str, report: TrafficReport) -> None:
+        """Report the counters of a host or gateway. Raise NoSuchCall for an earlier SBF."""
+
+
+def find_counters(interfaces: Iterable[KernelInterface]) -> tuple[SegmentCounters, ...]:
+    """PURE. Return the counters of the uplink port of each segment's bridge."""
+    listed = list(interfaces)
+    ports: dict[int, list[KernelInterface]] = {}
+    for interface in listed:
+        if interface.master:
+            ports.setdefault(interface.master, []).append(interface)
+    found = (counters for bridge in listed for counters in _of_bridge(bridge, ports.get(bridge.index, [])))
+    return tuple(found)[:MAX_SEGMENTS]
+
+
+def _of_bridge(bridge: KernelInterface, ports: Iterable[KernelInterface]) -> Iterator[SegmentCounters]:
+    cluster = names.cluster_of_alias(bridge.alias) if bridge.kind == "bridge" else None
+    for port in ports if cluster is not None else ():
+        if port.counters is not None and _is_uplink_port(port, bridge, cluster):
+            counters = port.counters
+            yield SegmentCounters(
+                network=str(cluster),
+                port=f"{port.name}#{port.index}",
+                received_bytes=counters.received_bytes,
+                sent_bytes=counters.sent_bytes,
+                received_frames=counters.received_frames,
+                sent_frames=counters.sent_frames,
+            )
+
+
+def _is_uplink_port(port: KernelInterface, bridge: KernelInterface, cluster: str | None) -> bool:
+    """Return whether a port leads to the site's network: a tagged interface, or the uplink of an untagged segment."""
+    if port.name == names.uplink_of_alias(bridge.alias):
+        return True
+    is_tagged = port.kind == "vlan" and names.cluster_of_alias(port.alias) == cluster
+    return is_tagged and names.vlan_of_vpn_port(port.name) is None
+
+
+class TrafficReporter:
+    """Reports the counters of one host, soon after each reading. A report that fails is not repeated."""
+
+    def __init__(self, element: Name, sbf: TrafficApi, clock: Callable[[], float] = time.monotonic) -> None:
+        """Report the counters that `notice` receives. ``clock`` returns seconds."""
+        self._element = element
+        self._sbf = sbf
+        self._clock = clock
+        self._read = threading.Event()
+        self._stopping = False
+        self._newest: tuple[SegmentCounters, ...] = ()
+        self._reported: tuple[SegmentCounters, ...] = ()
+        self._next_s = clock()
+
+    def start(self, start: StartSupervisedThread) -> None:
+        """Start the thread that reports."""
+        start("traffic", self._run, MAX_IDLE_S)
+
+    def stop(self) -> None:
+        """Request the end of the thread."""
+        self._stopping = True
+        self._read.set()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the pause after the last report has not ended."""
+        return self._clock() < self._next_s
+
+    def notice(self, interfaces: Iterable[KernelInterface]) -> None:
+        """Receive a reading of the host. The reconciler calls this method, which does not wait."""
+        if not self.is_waiting:
+            self._newest = find_counters(interfaces)
+            self._read.set()
+
+    def report(self) -> None:
+        """Report the newest reading, unless the host has had no cluster since the last report. Log errors."""
+        newest = self._newest
+        if not newest and not self._reported:
+            return
+        self._next_s = self._clock() + MIN_INTERVAL_S
+        try:
+            self._sbf.report_traffic(self._element, TrafficReport(segments=newest))
+        except NoSuchCall as error:
+            log.info("traffic_not_reported", element=self._element, error=error)
+            self._next_s = self._clock() + EARLIER_SBF_PAUSE_S
+        except VirtcloudError as error:
+            log.warning("traffic_not_reported", element=self._element, error=error)
+        else:
+            self._reported = newest
+
+    def _run(self, progress: ReportProgress) -> None:
+        while not self._stopping:
+            if self._read.wait(IDLE_S):
+                self._read.clear()
+                self.report()
+            progress()

@@ -1,0 +1,56 @@
+"""``virtcloud cluster traffic``: show the traffic of a cluster's hosts."""
+
+from collections.abc import Callable, Sequence
+
+import click
+
+from virtcloud.cli import printing
+from virtcloud.cli.groups import SummaryCommand
+from virtcloud.cli.options import open_client
+from virtcloud.model.traffic import ElementTraffic, TrafficRate
+
+COLUMNS = ("traffic of", "site", "received/s", "sent/s", "frames/s", "highest received/s", "highest sent/s", "reported")
+NO_TRAFFIC = "no host has reported traffic yet: agents report every half minute"
+UNKNOWN = "unknown"
+
+
+@click.command("traffic", cls=SummaryCommand)
+@click.argument("key")
+@printing.json_option
+@click.pass_context
+def traffic_command(context: click.Context, key: str, as_json: bool) -> None:
+    """Show the traffic between the hosts of the cluster KEY and the networks of their sites.
+
+    The rates are those of the last report of each host, and the highest of the last quarter of an hour. Frames between
+    guests of the same host are not counted. With --json, print all rates of this time.
+
+    Example: virtcloud cluster traffic demo
+    """
+    found = open_client(context).get(key).traffic()
+    printing.print_list(COLUMNS, found, _row, NO_TRAFFIC, as_json=as_json)
+
+
+def print_traffic(found: Sequence[ElementTraffic]) -> None:
+    """Print the rates of hosts below the description of a cluster. Print nothing without a report."""
+    if found:
+        click.echo()
+        printing.print_table(COLUMNS, [_row(one) for one in found], "")
+
+
+def _row(traffic: ElementTraffic) -> tuple[object, ...]:
+    last = traffic.rates[-1] if traffic.rates else None
+    return (
+        traffic.element,
+        traffic.site,
+        UNKNOWN if last is None else printing.format_size(last.received_bytes),
+        UNKNOWN if last is None else printing.format_size(last.sent_bytes),
+        UNKNOWN if last is None else f"{last.received_frames + last.sent_frames:.1f}",
+        _format_highest(traffic, lambda rate: rate.received_bytes),
+        _format_highest(traffic, lambda rate: rate.sent_bytes),
+        printing.format_time(traffic.reported_at),
+    )
+
+
+def _format_highest(traffic: ElementTraffic, rate_of: Callable[[TrafficRate], float]) -> str:
+    highest = max(map(rate_of, traffic.rates), default=None)
+    return UNKNOWN if highest is None else printing.format_size(highest)
