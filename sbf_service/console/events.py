@@ -25,7 +25,7 @@ INTERVAL_S: Final = 2.0
 PAUSE_S: Final = 0.5
 """The least time between two events, so that many changes cause few requests."""
 SIGN_OF_LIFE_S: Final = 15.0
-"""The time after which a comment is sent, so that proxies do not close an idle stream."""
+"""The time after which an event is sent, so that proxies do not close an idle stream, and pages notice a broken one."""
 MAX_STREAMS: Final = 20
 """The most streams of one user at this replica. The console closes the stream of a page that nobody sees."""
 RETRY_AFTER_S: Final = 30
@@ -86,4 +86,4 @@ async def _follow(service: SbfService, browser: Browser, topic: str, read_versio
                 await asyncio.sleep(PAUSE_S)
             elif time.monotonic() - sent_at >= SIGN_OF_LIFE_S:
                 sent_at = time.monotonic()
-                yield ": no change\n\n"
+                yield "event: alive\ndata:\n\n"

@@ -6,10 +6,17 @@
   if (!live || !window.EventSource || !window.htmx) return;
   const state = document.getElementById("live-state");
   const FOCUSABLE = "a[href], button, input, select, textarea, [tabindex]";
+  const FIRST_RETRY_MS = 3000, LONGEST_RETRY_MS = 30000;
+  const SILENCE_MS = 45000; // SBF sends an event at least every 15 seconds
   let source = null;
+  let retry = null;
+  let pause = FIRST_RETRY_MS;
+  let lost = false;
+  let heard = Date.now();
 
   function show(text) {
     state.hidden = false;
+    state.classList.toggle("lost", lost);
     if (state.textContent !== text) state.textContent = text;
   }
 
@@ -17,35 +24,83 @@
     htmx.trigger(live, "changed");
   }
 
+  function hear() {
+    heard = Date.now();
+  }
+
+  // Changes during the interruption caused no event, so the page is read again. The service may still be starting then.
+  function connected() {
+    hear();
+    pause = FIRST_RETRY_MS;
+    if (lost) update();
+    lost = false;
+    show("Shows changes as they happen");
+  }
+
+  function disconnected() {
+    if (lost) return;
+    lost = true;
+    const time = new Date().toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+    show(`The connection to SBF is lost since ${time}. This page may be out of date; it continues by itself when SBF answers.`);
+  }
+
   function open() {
     if (source) return;
+    hear();
     source = new EventSource(live.dataset.events);
-    source.addEventListener("ready", () => show("Shows changes as they happen"));
-    source.addEventListener("changed", update);
+    source.addEventListener("ready", connected);
+    source.addEventListener("alive", hear);
+    source.addEventListener("changed", () => { hear(); update(); });
     source.addEventListener("end", () => location.reload());
     source.addEventListener("error", () => {
-      show("The connection to SBF is lost; the browser tries again");
-      if (source && source.readyState === EventSource.CLOSED) {
-        close();
-        update(); // an ended session leads to the login page
-      }
+      disconnected();
+      if (source && source.readyState === EventSource.CLOSED) openLater();
     });
+  }
+
+  // The browser itself tries again after a broken connection, but not after an answer with an error, such as that of a
+  // proxy while SBF restarts. Each page waits for another time, so that a thousand pages do not return at once.
+  function openLater() {
+    close();
+    update(); // an ended session leads to the login page
+    retry = setTimeout(open, pause * (0.75 + Math.random() / 2));
+    pause = Math.min(2 * pause, LONGEST_RETRY_MS);
   }
 
   function close() {
     if (source) source.close();
     source = null;
+    clearTimeout(retry);
   }
+
+  // A connection may break without a sign, for example while a laptop sleeps.
+  setInterval(() => {
+    if (source && Date.now() - heard > SILENCE_MS) {
+      disconnected();
+      openLater();
+    }
+  }, SILENCE_MS / 3);
+
+  document.addEventListener("htmx:afterRequest", (event) => {
+    const { successful, xhr } = event.detail;
+    if (successful) return;
+    if (xhr && xhr.status >= 400 && xhr.status < 500 && xhr.status !== 429) location.reload(); // the error has a page
+    else if (source) setTimeout(update, FIRST_RETRY_MS);
+  });
 
   document.addEventListener("visibilitychange", () => {
     if (document.hidden) {
       close();
     } else {
+      pause = FIRST_RETRY_MS;
       open();
       update();
     }
   });
   window.addEventListener("pagehide", close);
+  window.addEventListener("pageshow", (event) => { // the browser shows a page again that it had kept
+    if (event.persisted) { open(); update(); }
+  });
 
   // A new part of the page keeps the focus and the scroll positions of the former part. The focused thing is found again
   // by its description, because other things may have appeared or vanished.

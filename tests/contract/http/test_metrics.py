@@ -216,6 +216,8 @@ def test_the_reference_lists_the_metrics_with_their_labels(world: World) -> None
     world.service.metrics.record_denial("forbidden")
     counters = {"connections": 1, "sent_bytes": 1, "received_bytes": 1}
     world.service.metrics.record_outside_use("brno-gw", "web", counters)
+    frames = {"received_frames": 1, "sent_frames": 1}
+    world.service.metrics.record_traffic("brno", counters | frames)
     found: dict[str, set[str]] = {}
     for name, labels in scrape(world):
         if name.startswith("virtcloud_") and not name.endswith(("_created", "_count", "_sum")):

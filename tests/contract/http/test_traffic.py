@@ -107,7 +107,7 @@ def test_a_cluster_has_a_bounded_number_of_samples(world: World) -> None:
 def test_members_of_a_network_see_the_traffic_of_the_network(world: World) -> None:
     """The uplink port of a host carries the frames of all members, which nobody can tell apart."""
     world.put("net", spec("plzen-h1", owner="alice", name="lab"))
-    world.put("member", spec("plzen-h2", owner="alice", network="lab"))
+    world.put("member", spec(guests=[{"name": "m1", "host": "plzen-h2", "image": "debian"}], joins="lab"))
     world.settle()
     report(world, 1000, "plzen-h2", network=world.view("net").id)
     for key in ("net", "member"):
