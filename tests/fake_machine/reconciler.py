@@ -7,6 +7,7 @@ from pathlib import Path
 
 from virtcloud.agent.difference import digest
 from virtcloud.agent.gateway.fqdn_addresses import FqdnAddresses, RouteKernel
+from virtcloud.agent.guest_ends import EndCause
 from virtcloud.agent.network.guest_filters import list_elements
 from virtcloud.agent.network.observed_filters import ObservedFilters
 from virtcloud.agent.observed_host import ObservedGuest, ObservedHost, ObservedSegment
@@ -108,6 +109,7 @@ class FakeManagedHost:
         self.waits: dict[str, str] = {}
         self.refuses_filters = False
         self.ignores_steps = False
+        self.end_causes: dict[str, EndCause] = {}
 
     def remove_orphaned_files(self, _wanted: HostWanted) -> None:
         """Do nothing: this host has no files."""
@@ -134,6 +136,10 @@ class FakeManagedHost:
     def read(self) -> ObservedHost:
         """Return the observed state."""
         return self.observed
+
+    def find_end_cause(self, step: StartGuest) -> EndCause:
+        """Return the cause of the ends of a guest."""
+        return self.end_causes.get(step.guest.name, EndCause.UNKNOWN)
 
     def apply(self, step: Step) -> None:
         """Apply a step."""

@@ -28,6 +28,7 @@ from virtcloud.agent.guests.hypervisor import LibvirtHypervisor
 from virtcloud.agent.guests.image_cache import CacheSettings, ImageCache
 from virtcloud.agent.guests.image_fetch import DownloadFromSbf, ImageSources
 from virtcloud.agent.guests.image_unpack import UnpackLimits
+from virtcloud.agent.guests.memory_kills import MemoryKills
 from virtcloud.agent.host_services.dnsmasq_servers import DnsmasqServers
 from virtcloud.agent.job_access.job_relays import JobRelays, find_bridge
 from virtcloud.agent.local_host import LocalHost
@@ -58,7 +59,7 @@ def open_host(
     """
     kernel = NetlinkKernel()
     hypervisors = {kind: LibvirtHypervisor(uri, progress=progress) for kind, uri in settings.hypervisors.items()}
-    consoles = GuestConsoles()
+    consoles, kills = GuestConsoles(), MemoryKills()
     vpn = VpnGateway(kernel, settings.state / "vpn", limits=ConnectionLimits())
     fqdns = FqdnAddresses(settings.state / "fqdns.json", _open_kernel, settings.sbf, settings.timing.check)
     namespaces = ClusterNamespaces(kernel, settings.namespaces, fqdns.list_admitted)
@@ -71,7 +72,7 @@ def open_host(
             accepts_filters=accepts_filters,
         )
         filters = _open_filters(settings)
-        guests = LocalGuests(hypervisors, _guest_settings(settings), pause, cache=cache, consoles=consoles)
+        guests = LocalGuests(hypervisors, _guest_settings(settings), pause, cache=cache, consoles=consoles, kills=kills)
         servers = DnsmasqServers(kernel, settings.state / "servers", has_filters=filters is not None)
         outside = OutsideRouting(kernel, fqdns)
         file_servers = NfsServers(namespaces.open_namespace, settings.state / "nfs")
@@ -82,6 +83,7 @@ def open_host(
         ssh.close()
         vpn.close()
         consoles.close()
+        kills.close()
         kernel.close()
         for hypervisor in hypervisors.values():
             hypervisor.close()

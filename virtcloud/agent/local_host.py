@@ -17,6 +17,7 @@ from virtcloud.agent.gateway.ssh_difference import ObservedSshd, RunSshd, SshSte
 from virtcloud.agent.gateway.ssh_gateway import SshGateway
 from virtcloud.agent.gateway.vpn_difference import AddVpnPort, ObservedVpn, VpnStep
 from virtcloud.agent.gateway.vpn_gateway import VpnGateway
+from virtcloud.agent.guest_ends import EndCause
 from virtcloud.agent.guests.consoles import GuestConsoles
 from virtcloud.agent.guests.guests import LocalGuests
 from virtcloud.agent.host_services.dnsmasq_servers import DnsmasqServers
@@ -163,6 +164,10 @@ class LocalHost:
                 self._orphans_removed_for = wanted  # an equal former document would need memory too
         except Refused as error:
             log.warning("orphaned_files_not_removed", error=error)
+
+    def find_end_cause(self, step: StartGuest) -> EndCause:
+        """Return why a guest has ended by itself, as far as this is known. ``step`` starts the guest again."""
+        return self._guests.find_end_cause(step.segment.id, step.guest.name)
 
     def apply(self, step: Step) -> None:
         """Apply one step. Idempotent. Several threads may start different guests at the same time.

@@ -17,6 +17,8 @@ a hypervisor does not answer    segments are reconciled nevertheless, even if gu
                                 are still running; no revision is confirmed until every hypervisor was read
 the host refuses a cluster      SBF receives the refusal, so the cluster fails before its deadline
 three times in a row
+a guest ended by itself         the guest starts again after a pause that grows with each end; its cluster is not
+                                confirmed until the guest has run for a while; other clusters are
 a guest's image is being        all other clusters are reconciled and confirmed; SBF receives the progress of the fetch
 fetched
 SBF holds a network after a     what exists of the network stays; nothing more is set up until SBF requests it in a
@@ -32,6 +34,7 @@ requested                       on the host
 """
 
 import threading
+import time
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -39,6 +42,7 @@ from typing import Protocol
 from virtcloud import __version__
 from virtcloud.agent import log
 from virtcloud.agent.difference import compute_difference
+from virtcloud.agent.guest_ends import GuestEnds
 from virtcloud.agent.host_boot import HostBoot
 from virtcloud.agent.observed_host import ObservedHost
 from virtcloud.agent.step_application import ClusterErrors, ManagedHost, StepApplication, unsupported_segments
@@ -120,12 +124,13 @@ class HostReconciler:
         starts_at_once: int = 1,
         boot: HostBoot | None = None,
         receive: Callable[[HostWanted], object] = lambda _wanted: None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Reconcile ``host``. Start at most ``starts_at_once`` guests at the same time.
 
         Setting ``woken`` ends a pause. ``progress`` is called after each step and each call to SBF. ``receive`` is
         called with each wanted document before the host is changed, and ``report_capacity`` after each wanted document.
-        ``boot`` detects a reboot of the host; None: no reboot is detected.
+        ``boot`` detects a reboot of the host; None: no reboot is detected. ``clock`` returns seconds.
         """
         self._boot = boot
         self._receive = receive
@@ -136,6 +141,7 @@ class HostReconciler:
         self._stop = stop
         self._timing = timing
         self._last_revision: int | None = None
+        self._ends = GuestEnds(clock, host.find_end_cause)
         self._failed_rounds = 0
         self._refusals: dict[str, int] = {}
         self._pending: ClusterErrors = {}
@@ -198,7 +204,7 @@ class HostReconciler:
     def _fetch(self) -> WantedDocument:
         """Return the wanted document when its revision changes, the check interval ends, or `wake` is called."""
         if not self._failed_rounds:
-            return self._sbf.wanted(self._element, self._last_revision, self._timing.check_s)
+            return self._sbf.wanted(self._element, self._last_revision, self._check_pause())
         pause = self._retry_pause()
         while True:
             wait = min(pause, WAKE_CHECK_S)
@@ -207,6 +213,11 @@ class HostReconciler:
             if pause <= 0 or document.revision != self._last_revision or self._woken.is_set():
                 self._woken.clear()
                 return document
+
+    def _check_pause(self) -> float:
+        """Return the seconds until the host must be read again."""
+        due = self._ends.seconds_until_due()
+        return self._timing.check_s if due is None else min(self._timing.check_s, max(due, WAKE_CHECK_S))
 
     def _retry_pause(self) -> float:
         return min(self._timing.retry_first_s * 2.0 ** min(self._failed_rounds - 1, 30), self._timing.retry_most_s)
@@ -246,17 +257,20 @@ class HostReconciler:
             self._host.remove_orphaned_files(document.wanted)
             observed = self._host.read()
             steps = compute_difference(document.wanted, observed)
-            certain = _certain_steps(steps, observed)
+            self._ends.observe(steps, observed)
+            certain = [step for step in _certain_steps(steps, observed) if not self._ends.has_ended(step)]
             drifted = _has_drifted(certain, document, self._reported, rebooted=self._is_rebooted())
             if drifted:
                 log.warning("drifted", element=self._element, revision=document.revision, steps=_format_steps(steps))
                 self._sbf.report_drift(self._element, document.revision)
             if self._boot and (drifted or not observed.hypervisor_errors):
                 self._boot.record_report()
-            errors = self._apply(steps, document) if steps else {}
-            if steps and _list_failed_removals(document.wanted, errors) == errors:
-                remaining, observed = self._read_back(document)
+            due = self._ends.select_due(steps)
+            errors = self._apply(due, document) if due else {}
+            if due and _list_failed_removals(document.wanted, errors) == errors:
+                remaining, observed = self._read_back(document, due)
                 errors = {**remaining, **errors}
+            self._pending |= self._ends.describe(_cluster_keys(document.wanted))
             errors = {**unsupported_segments(document.wanted.segments), **errors}
             if observed.hypervisor_errors:
                 errors[""] = "; ".join(observed.hypervisor_errors)
@@ -303,17 +317,18 @@ class HostReconciler:
         self._refusals |= {cluster: former.get(cluster, 0) + 1 for cluster in outcomes.refused}
         return outcomes.errors
 
-    def _read_back(self, document: WantedDocument) -> tuple[ClusterErrors, ObservedHost]:
+    def _read_back(self, document: WantedDocument, applied: Iterable[Step]) -> tuple[ClusterErrors, ObservedHost]:
         """Read the host again. Return the remaining steps as errors, and the observed state."""
         observed = self._host.read()
-        remaining: dict[str, list[Step]] = {}
-        for step in _certain_steps(compute_difference(document.wanted, observed), observed):
-            if step.cluster not in self._pending:
-                remaining.setdefault(step.cluster, []).append(step)
-        keys = _cluster_keys(document.wanted)
-        return {
-            cluster: _describe_remaining(steps, keys.get(cluster)) for cluster, steps in remaining.items()
-        }, observed
+        steps = compute_difference(document.wanted, observed)
+        started = [step for step in applied if isinstance(step, StartGuest) and step.cluster not in self._pending]
+        self._ends.observe(steps, observed, started)
+        remaining: dict[str, list[str]] = {}
+        for step in _certain_steps(steps, observed):
+            if step.cluster not in self._pending and not self._ends.has_ended(step):
+                remaining.setdefault(step.cluster, []).append(str(step))
+        differs = "after all steps, the host still differs from the wanted state: "
+        return {cluster: differs + ", ".join(left) for cluster, left in remaining.items()}, observed
 
 
 def _make_call(calls: Sequence[CallContext]) -> CallContext | None:
@@ -322,17 +337,6 @@ def _make_call(calls: Sequence[CallContext]) -> CallContext | None:
         return None
     trace = calls[0].traceparent if len(calls) == 1 else None
     return CallContext(request_id=join_request_ids(calls), traceparent=trace)
-
-
-def _describe_remaining(steps: Sequence[Step], key: ClusterKey | None) -> str:
-    """Return why a host differs from the wanted state of a cluster, although all steps succeeded."""
-    ended = [step.guest.name for step in steps if isinstance(step, StartGuest)]
-    if len(ended) == len(steps) and key is not None:
-        return (
-            f"guest {', '.join(ended)} ended right after its start: expected an image whose first program continues to "
-            f"run; read the console: virtcloud guest log {key} {ended[0]}"
-        )
-    return f"after all steps, the host still differs from the wanted state: {', '.join(map(str, steps))}"
 
 
 def _has_drifted(steps: Iterable[Step], document: WantedDocument, reported: Container[str], *, rebooted: bool) -> bool:

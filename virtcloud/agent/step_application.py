@@ -20,6 +20,7 @@ from virtcloud.agent import log
 from virtcloud.agent.file_servers.nfs_difference import ServeFiles
 from virtcloud.agent.gateway.namespace_difference import BuildNamespace
 from virtcloud.agent.gateway.vpn_difference import AddVpnPort
+from virtcloud.agent.guest_ends import EndCause
 from virtcloud.agent.host_services.server_difference import ServeGuests
 from virtcloud.agent.observed_host import ObservedHost
 from virtcloud.agent.steps import BuildSegment, FilterGuests, RemoveSegment, StartGuest, Step, StepPending
@@ -87,6 +88,9 @@ class ManagedHost(Protocol):
 
     def read(self) -> ObservedHost:
         """Return the observed state."""
+
+    def find_end_cause(self, step: StartGuest) -> EndCause:
+        """Return why a guest has ended by itself, as far as this is known. ``step`` starts the guest again."""
 
     def apply(self, step: Step) -> None:
         """Apply one step. Several threads may start different guests at the same time."""

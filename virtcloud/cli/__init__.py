@@ -1,9 +1,5 @@
-"""The ``virtcloud`` command and its subcommands, which are imported when they run.
+"""The ``virtcloud`` command and its subcommands, which are imported when they run."""
 
-The commands use httpx, but not httpx's command line. Without its optional module, an agent needs 5 MB less memory.
-"""
-
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,8 +7,6 @@ import click
 
 from virtcloud import __version__
 from virtcloud.cli.groups import LazyGroup
-
-sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]  # "The module cache" in Python's reference
 
 COMMANDS = {
     "access": ("virtcloud.cli.vpn:access", "Join the network of a cluster from your computer."),

@@ -1,8 +1,10 @@
 """The client of SBF for Python: clusters as objects (``Client``, ``Cluster``), and all HTTP calls (``SbfClient``).
 
-A name is imported when it is first used, because the command line and the agent need only some names.
+A name is imported when it is first used, because the command line and the agent need only some names. The client uses
+httpx, but not httpx's command line. Without this optional module, a process needs 5 MB less memory.
 """
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -11,6 +13,8 @@ if TYPE_CHECKING:
     from virtcloud.client.calls import ANY_VERSION
     from virtcloud.client.cluster import Cluster
     from virtcloud.client.sbf import DEFAULT_URL, SbfClient
+
+sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]  # "The module cache" in Python's reference
 
 __all__ = ["ANY_VERSION", "DEFAULT_URL", "Client", "Cluster", "SbfClient"]
 

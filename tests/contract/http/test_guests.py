@@ -138,3 +138,17 @@ def test_a_hosts_error_is_shown_while_the_guest_waits(demo: World) -> None:
     ask(demo, "POST", "/v1/elements/brno-h1/trouble", {"revision": 1, "message": "libvirt does not answer"})
     listed = ask(demo, "GET", GUESTS).json()
     assert [guest["trouble"] for guest in listed] == ["libvirt does not answer", None]
+
+
+def test_an_ended_guest_degrades_its_own_cluster_only(world: World) -> None:
+    """The agent confirms the revision except the guest's cluster, until the guest has run for a while."""
+    world.put("c", spec("brno-h1"))
+    world.put("d", spec("brno-h1", owner="bob"))
+    world.settle()
+    revision = ask(world, "GET", "/v1/elements/brno-h1").json()["wanted_revision"]
+    ended = {world.view("c").id: "guest n1 ended"}
+    ask(world, "POST", "/v1/elements/brno-h1/confirmed", {"revision": revision, "incomplete": ended})
+    (trouble,) = [part.trouble for part in world.view("c").placements if part.element == "brno-h1"]
+    assert (world.view("c").state, trouble, world.view("d").state) == ("degraded", "guest n1 ended", "active")
+    ask(world, "POST", "/v1/elements/brno-h1/confirmed", {"revision": revision})
+    assert world.view("c").state == "active"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from virtcloud.agent.difference import digest
+from virtcloud.agent.guest_ends import EndCause
 from virtcloud.agent.guests.admission_rules import NO_RULES, AdmissionRules
 from virtcloud.agent.guests.consoles import GuestConsoles
 from virtcloud.agent.guests.container_disks import ensure_container_disks
@@ -23,6 +24,7 @@ from virtcloud.agent.guests.guest_roots import ContainerRoots, GuestRoot, GuestR
 from virtcloud.agent.guests.id_ranges import FIRST_ID
 from virtcloud.agent.guests.image_cache import ImageCache
 from virtcloud.agent.guests.images import GuestImage, LxcImage, QemuImage, read_image
+from virtcloud.agent.guests.memory_kills import MemoryKills
 from virtcloud.agent.guests.peer_files import hash_peer_files, render_peer_files
 from virtcloud.agent.guests.peer_folders import read_peer_files, write_peer_files
 from virtcloud.agent.guests.root_reservations import RootReservations
@@ -71,13 +73,15 @@ class LocalGuests:
         cache: ImageCache | None = None,
         consoles: GuestConsoles | None = None,
         groups: ContainerGroups | None = None,
+        kills: MemoryKills | None = None,
     ) -> None:
         """Run guests on ``hypervisors``. ``pause`` waits some seconds, or raises StopRequested.
 
         ``roots`` creates the roots of containers; None: the roots are mounted in the guests' folders.
         ``cache`` has the images of SBF's catalogue. ``consoles`` receives the consoles of running guests. ``groups``
-        limits containers; None: with control groups of this host.
+        limits containers; None: with control groups of this host. ``kills`` has the guests whose memory was exhausted.
         """
+        self._kills = kills
         self._cache = cache
         self._consoles = consoles
         self._hypervisors = hypervisors
@@ -137,6 +141,10 @@ class LocalGuests:
         if limits is not None:
             self._groups.limit_started(name, limits)
         _set_mtu(hypervisor, name, segment)
+
+    def find_end_cause(self, cluster: str, guest: str) -> EndCause:
+        """Return why a guest has ended by itself, as far as this is known."""
+        return self._kills.find_cause(names.domain_name(cluster, guest)) if self._kills else EndCause.UNKNOWN
 
     def ensure_mtu(self, segment: Segment) -> None:
         """Set the MTU of all running guests of the segment."""

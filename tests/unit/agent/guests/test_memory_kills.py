@@ -1,0 +1,69 @@
+"""Tests of the kernel's records of guests whose memory was exhausted."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from virtcloud.agent.guest_ends import EndCause
+from virtcloud.agent.guests.memory_kills import MemoryKills
+
+DOMAIN = "vc-0123456789ab-n1"
+CGROUPS = "/virtcloud.partition/vc-0123456789ab-n1.partition/lxc-7-vc-0123456789ab-n1.libvirt-lxc"
+SYSTEMD = "/machine.slice/machine-lxc\\x5cx2d77\\x5cx2dvc\\x5cx2d0123456789ab\\x5cx2dn1.scope/libvirt"
+QEMU = "/machine/qemu-3-vc-0123456789ab-n1.libvirt-qemu/emulator"
+
+
+def record(group: str, constraint: str = "CONSTRAINT_MEMCG") -> str:
+    """Return a record of Linux 6.1."""
+    return (
+        f"6,1203,8822,-;oom-kill:constraint={constraint},nodemask=(null),cpuset=/,mems_allowed=0,oom_memcg={group},"
+        f"task_memcg={group},task=stress,pid=4711,uid=268435456\n"
+    )
+
+
+class Log:
+    """A kernel log that is a pipe, because a pipe also has no end while somebody writes."""
+
+    def __init__(self, path: Path) -> None:
+        os.mkfifo(path)
+        self.kills = MemoryKills(path)
+        self._end = os.open(path, os.O_WRONLY)
+
+    def write(self, text: str) -> None:
+        os.write(self._end, text.encode())
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Log:
+    return Log(tmp_path / "kmsg")
+
+
+@pytest.mark.parametrize("group", [CGROUPS, SYSTEMD, QEMU])
+def test_a_kill_at_the_limit_is_found_by_control_group(log: Log, group: str) -> None:
+    log.write(record(group))
+    assert log.kills.find_cause(DOMAIN) is EndCause.MEMORY_LIMIT
+
+
+def test_a_kill_of_the_whole_host_is_another_cause(log: Log) -> None:
+    log.write(record(QEMU, "CONSTRAINT_NONE"))
+    assert log.kills.find_cause(DOMAIN) is EndCause.HOST_MEMORY
+
+
+def test_a_kill_explains_one_end_of_its_guest_only(log: Log) -> None:
+    log.write(record(CGROUPS))
+    other = log.kills.find_cause("vc-0123456789ab-n10")
+    assert [other, log.kills.find_cause(DOMAIN), log.kills.find_cause(DOMAIN)] == [
+        EndCause.UNKNOWN,
+        EndCause.MEMORY_LIMIT,
+        EndCause.UNKNOWN,
+    ]
+
+
+def test_a_line_of_a_program_is_no_record_of_a_kill(log: Log) -> None:
+    log.write("6,1204,8823,-;stress invoked oom-killer: gfp_mask=0xcc0\n")
+    assert log.kills.find_cause(DOMAIN) is EndCause.UNKNOWN
+
+
+def test_without_the_kernels_log_no_cause_is_known(tmp_path: Path) -> None:
+    assert MemoryKills(tmp_path / "missing").find_cause(DOMAIN) is EndCause.UNKNOWN

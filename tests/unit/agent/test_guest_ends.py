@@ -1,0 +1,148 @@
+"""Tests of guests that end by themselves, with an SBF and a host in memory."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from fake_machine import FakeElementApi, FakeManagedHost
+
+from virtcloud.agent.guest_ends import EndCause
+from virtcloud.agent.reconciler import HostReconciler, ReconcileTiming
+from virtcloud.agent.steps import StartGuest
+from virtcloud.agent.supervision import StopSignal
+from virtcloud.model.wanted import Segment
+
+Make = Callable[..., Segment]
+
+
+class World:
+    """An agent with a clock that the tests advance."""
+
+    def __init__(self, make_segment: Make) -> None:
+        self.make_segment, self.service, self.host, self.now = make_segment, FakeElementApi(), FakeManagedHost(), 0.0
+        self.agent = HostReconciler(
+            "h1", self.service, self.host, StopSignal(), ReconcileTiming(check_s=30), clock=lambda: self.now
+        )
+        self.service.want(make_segment("a", 100, ("g1",)), make_segment("b", 101, ("g1",)))
+        self.agent.reconcile_once()
+        self.host.steps.clear()
+
+    def end_guest(self, cluster: str = "a") -> None:
+        guests = tuple(guest for guest in self.host.observed.guests if guest.cluster != cluster)
+        self.host.observed = replace(self.host.observed, guests=guests)
+
+    def reconcile(self, after_s: float = 0) -> dict[str, str]:
+        """Advance the clock and reconcile. Return the reasons of incomplete clusters."""
+        self.now += after_s
+        self.agent.reconcile_once()
+        return self.service.incomplete[-1]
+
+    def count_starts(self) -> int:
+        return sum(isinstance(step, StartGuest) for step in self.host.steps)
+
+
+@pytest.fixture
+def world(make_segment: Make) -> World:
+    return World(make_segment)
+
+
+def test_an_ended_guest_is_started_again_at_once(world: World) -> None:
+    world.end_guest()
+    assert world.reconcile(100) == {
+        "a": "guest g1 ended: expected an image whose first program continues to run; read the console: virtcloud "
+        "guest log key-a g1; it runs again; the cluster is complete when the guest has run for 10 s"
+    }
+    assert [str(step) for step in world.host.steps] == ["start g1"]
+
+
+def test_the_cluster_is_complete_when_the_guest_has_run(world: World) -> None:
+    world.end_guest()
+    world.reconcile(100)
+    assert (list(world.reconcile(9.9)), list(world.reconcile(0.1))) == (["a"], [])
+
+
+def test_the_end_of_a_guest_concerns_no_other_cluster(world: World) -> None:
+    world.end_guest()
+    world.reconcile(100)
+    assert world.service.reports == [("confirmed", 1)] * 2  # drift would degrade all clusters of the host
+
+
+def test_a_guest_without_memory_is_named_with_its_limit(world: World) -> None:
+    world.host.end_causes["g1"] = EndCause.MEMORY_LIMIT
+    world.end_guest()
+    assert world.reconcile(100)["a"].startswith(
+        "guest g1 ended: the kernel ended its programs at its memory limit of 64 MiB (out of memory): run less in the "
+        "guest, or create the cluster again with more memory for the guest (`--memory`, `memory_mb`); "
+    )
+
+
+def test_a_guest_that_ends_at_once_starts_ever_more_rarely(world: World) -> None:
+    starts = []
+    for _ in range(700):
+        world.end_guest()
+        before = world.count_starts()
+        world.reconcile(1)
+        starts += [world.now] * (world.count_starts() - before)
+    pauses = [later - earlier for earlier, later in pairwise(starts)]
+    assert pauses == [6, 11, 21, 41, 81, 161, 301]  # an end is seen a second after the start
+
+
+def test_a_guest_that_ends_often_never_completes_its_cluster(world: World) -> None:
+    """The cluster would otherwise be active and degraded in turn."""
+    for _ in range(600):
+        world.end_guest()
+        assert "a" in world.reconcile(3)
+
+
+def test_a_guest_that_ends_in_its_first_second_is_named(world: World) -> None:
+    world.host.ignores_steps = True
+    world.end_guest()
+    world.reconcile(100)
+    assert world.reconcile()["a"].startswith("guest g1 ended 2 times within 0 s: ")
+
+
+def test_the_host_is_read_when_the_next_start_is_due(world: World) -> None:
+    for _ in range(2):
+        world.end_guest()
+        world.reconcile(1)
+    world.reconcile(1)
+    assert world.service.polls[-1] == (1, 4)
+
+
+def test_a_reset_starts_an_ended_guest_at_once(world: World) -> None:
+    for _ in range(3):
+        world.end_guest()
+        world.reconcile(1)
+    world.host.steps.clear()
+    (network, other) = world.service.document.wanted.segments
+    guest = network.guests[0].model_copy(update={"starts": 1})
+    world.service.want(network.model_copy(update={"guests": (guest,)}), other)
+    world.reconcile(1)
+    assert [str(step) for step in world.host.steps] == ["start g1"]
+
+
+def test_a_stopped_guest_has_not_ended(world: World) -> None:
+    (network, other) = world.service.document.wanted.segments
+    off = network.model_copy(update={"guests": (network.guests[0].model_copy(update={"power": "off"}),)})
+    world.service.want(off, other)
+    world.reconcile(1)
+    world.service.want(network, other)
+    assert world.reconcile(1) == {}
+
+
+def test_after_a_long_run_an_end_is_the_first(world: World) -> None:
+    for _ in range(2):
+        world.end_guest()
+        world.reconcile(100)
+    world.reconcile(5)
+    world.end_guest()
+    assert world.reconcile(600)["a"].startswith("guest g1 ended: ")
+
+
+def test_guests_of_a_dead_hypervisor_have_not_ended(world: World) -> None:
+    running = world.host.observed
+    world.host.observed = replace(running, guests=(), hypervisor_errors=("libvirt hangs",))
+    world.reconcile(1)
+    world.host.observed = running
+    assert world.reconcile(1) == {}

@@ -1,0 +1,49 @@
+"""Tests of the entry point of the command ``virtcloud``."""
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+
+
+def start(arguments: list[str], interrupted_at: str) -> "subprocess.CompletedProcess[str]":
+    """Run the command. Ctrl-C comes when a module is being imported."""
+    code = f"""
+import os, signal, sys
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == {interrupted_at!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Finder())
+sys.argv = ["virtcloud", *{arguments!r}]
+from virtcloud.command import main
+sys.exit(main())
+"""
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)  # noqa: S603
+
+
+@pytest.mark.parametrize("module", ["virtcloud.cli", "click", "virtcloud.cli.groups", "virtcloud.cli.cluster"])
+def test_ctrl_c_during_an_import_prints_no_traceback(module: str) -> None:
+    done = start(["cluster", "list"], module)
+    assert (done.returncode, done.stderr) == (130, "\nvirtcloud: interrupted\n")
+
+
+def test_ctrl_c_while_the_agent_is_imported_prints_no_traceback() -> None:
+    done = start(["agent", "--config", "/missing.toml"], "pydantic")
+    assert (done.returncode, done.stderr) == (130, "\nvirtcloud: interrupted\n")
+
+
+def test_the_installed_command_is_this_entry_point() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["scripts"]["virtcloud"] == "virtcloud.command:main"
+    assert "write_command virtcloud virtcloud virtcloud.command" in (ROOT / "setup/debian/stage").read_text()
+
+
+@pytest.mark.parametrize("arguments", [["agent", "--help"], ["agent", "--wrong"], ["agent", "--config"]])
+def test_other_arguments_of_the_agent_belong_to_the_command_line(arguments: list[str]) -> None:
+    done = start(arguments, "")
+    assert "Reconcile this host" in done.stdout or "Error: " in done.stderr

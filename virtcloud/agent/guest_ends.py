@@ -1,0 +1,172 @@
+"""PURE. Guests of this host that ended by themselves: when each of them starts again, and what its owner is told.
+
+A guest that ends for the first time starts again at once. After each further end, the agent waits longer. The guest's
+cluster is complete again when the guest has run for a while, so a guest that ends again and again does not make its
+cluster active again and again. The end of a guest is no drift: it concerns no other cluster of the host.
+
+The records are lost when the agent ends. The next agent then starts the guest at once.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Final
+
+from virtcloud.agent.difference import digest
+from virtcloud.agent.observed_host import ObservedHost
+from virtcloud.agent.steps import StartGuest, Step
+from virtcloud.model.values import ClusterKey
+
+FIRST_DELAY_S: Final = 5.0
+MOST_DELAY_S: Final = 300.0
+TRIAL_S: Final = 10.0
+"""The cluster is complete again when the guest has run for this time, or for as long as the agent waited."""
+RECOVERED_S: Final = 600.0
+"""After a run of this length, an end counts as the first."""
+
+
+class EndCause(Enum):
+    """Why a guest ended, as far as the kernel's log shows it."""
+
+    UNKNOWN = "unknown"
+    MEMORY_LIMIT = "memory limit"
+    HOST_MEMORY = "host memory"
+
+
+@dataclass(frozen=True, slots=True)
+class GuestRuns:
+    """The runs of one guest in one wanted state. ``since`` is the start of the present run; None: it does not run."""
+
+    step: StartGuest
+    digest: str
+    since: float | None
+    ends: int = 0
+    first_end: float = 0.0
+    last_end: float = 0.0
+    cause: EndCause = EndCause.UNKNOWN
+
+    @property
+    def delay(self) -> float:
+        """Seconds between the last end and the next start."""
+        return min(FIRST_DELAY_S * 2.0 ** min(self.ends - 2, 30), MOST_DELAY_S) if self.ends > 1 else 0.0
+
+    @property
+    def trial(self) -> float:
+        """Seconds that the guest must run until its cluster is complete again."""
+        return max(self.delay, TRIAL_S)
+
+    @property
+    def due(self) -> float:
+        """When the state of the guest changes next: its start, or the end of its trial."""
+        return self.last_end + self.delay if self.since is None else self.since + self.trial
+
+    def end(self, now: float, cause: EndCause) -> "GuestRuns":
+        """Return the record after an end of the guest."""
+        has_recovered = self.since is not None and now - self.since >= RECOVERED_S
+        ends, first = (1, now) if has_recovered or not self.ends else (self.ends + 1, self.first_end)
+        return replace(self, since=None, ends=ends, first_end=first, last_end=now, cause=cause)
+
+    def describe(self, key: ClusterKey | str) -> str:
+        """Return what happened to the guest, what its owner does, and what the agent does."""
+        guest = self.step.guest
+        times = "" if self.ends == 1 else f" {self.ends} times within {self.last_end - self.first_end:.0f} s"
+        memory = f"its memory limit of {guest.memory_mb} MiB"
+        causes = {
+            EndCause.UNKNOWN: "expected an image whose first program continues to run; read the console: virtcloud "
+            f"guest log {key} {guest.name}",
+            EndCause.MEMORY_LIMIT: f"the kernel ended its programs at {memory} (out of memory): run less in the guest, "
+            "or create the cluster again with more memory for the guest (`--memory`, `memory_mb`)",
+            EndCause.HOST_MEMORY: "the kernel ended it because the host had no memory left, although the guest did not "
+            f"exceed {memory}: ask the site's administrator to move or limit what else runs on the host",
+        }
+        again = f"the agent starts it again {self.delay:.0f} s after its end"
+        runs = f"it runs again; the cluster is complete when the guest has run for {self.trial:.0f} s"
+        return f"guest {guest.name} ended{times}: {causes[self.cause]}; {again if self.since is None else runs}"
+
+
+FindCause = Callable[[StartGuest], EndCause]
+
+
+class GuestEnds:
+    """The records of all guests of this host that run or have ended."""
+
+    def __init__(self, clock: Callable[[], float], find_cause: FindCause) -> None:
+        """Start without records. ``clock`` returns seconds. ``find_cause`` returns why a guest has just ended."""
+        self._clock = clock
+        self._find_cause = find_cause
+        self._running: dict[tuple[str, str], tuple[str, float]] = {}
+        """The digests of the running guests, and when each was first seen."""
+        self._ended: dict[tuple[str, str], GuestRuns] = {}
+        """The guests that ended at least once, and may run again."""
+
+    def observe(self, steps: Iterable[Step], observed: ObservedHost, started: Sequence[StartGuest] = ()) -> None:
+        """Record the guests that run, and the ends of guests that ran at the last call and are to be started again.
+
+        ``steps`` are all steps to the wanted state. ``started`` are the starts since the last call that succeeded.
+        Nothing is recorded while a hypervisor does not answer, because its guests may be running.
+        """
+        if observed.hypervisor_errors:
+            return
+        now = self._clock()
+        for step in started:
+            self._running[_key(step)] = digest(step.segment, step.guest), now
+        former, running = (
+            self._running,
+            {(one.cluster, one.guest): one.digest for one in observed.guests if one.running},
+        )
+        self._running = {
+            key: former[key] if key in former and former[key][0] == found else (found, now)
+            for key, found in running.items()
+        }
+        starts = {_key(step): step for step in steps if isinstance(step, StartGuest)}
+        self._ended = dict(self._update(former, starts, now))
+
+    def _update(
+        self,
+        former: Mapping[tuple[str, str], tuple[str, float]],
+        starts: Mapping[tuple[str, str], StartGuest],
+        now: float,
+    ) -> Iterator[tuple[tuple[str, str], GuestRuns]]:
+        """Yield the records of the guests that have ended. Records of guests that ran long enough are forgotten."""
+        for key, step in starts.items():
+            wanted, runs = digest(step.segment, step.guest), self._ended.get(key)
+            if key in former and former[key][0] == wanted and key not in self._running:
+                known = runs if runs is not None and runs.digest == wanted else GuestRuns(step, wanted, None)
+                yield key, replace(known, step=step, since=former[key][1]).end(now, self._find_cause(step))
+            elif runs is not None and runs.digest == wanted:
+                yield key, replace(runs, step=step, since=None)
+        for key, runs in self._ended.items():
+            found, since = self._running.get(key, ("", now))
+            if key not in starts and found == runs.digest and now - since < RECOVERED_S:
+                yield key, replace(runs, since=since)
+
+    def select_due(self, steps: Iterable[Step]) -> list[Step]:
+        """Return the steps without the starts for which it is too early."""
+        now = self._clock()
+        waiting = {key for key, runs in self._ended.items() if runs.since is None and now < runs.due}
+        return [step for step in steps if not (isinstance(step, StartGuest) and _key(step) in waiting)]
+
+    def has_ended(self, step: Step) -> bool:
+        """Return whether a step starts a guest that ended by itself."""
+        return isinstance(step, StartGuest) and _key(step) in self._ended
+
+    def describe(self, keys: Mapping[str, ClusterKey]) -> dict[str, str]:
+        """Return why clusters are incomplete, by cluster ID. ``keys`` are the keys of clusters by cluster ID."""
+        now, found = self._clock(), dict[str, str]()
+        for runs in self._ended.values():
+            if runs.since is None or now < runs.due:
+                cluster = runs.step.cluster
+                found[cluster] = "; ".join(
+                    filter(None, (found.get(cluster), runs.describe(keys.get(cluster, cluster))))
+                )
+        return found
+
+    def seconds_until_due(self) -> float | None:
+        """Return the seconds until a guest is to be started or has run long enough. None: there is no such guest."""
+        now = self._clock()
+        due = [runs.due for runs in self._ended.values() if runs.since is None or now < runs.due]
+        return max(0.0, min(due) - now) if due else None
+
+
+def _key(step: StartGuest) -> tuple[str, str]:
+    return step.segment.id, step.guest.name
