@@ -7,6 +7,7 @@ poll for answers forty times a second, and detect a lost connection only after t
 
 import re
 import socket
+import time
 from contextlib import suppress
 from functools import partial
 from io import BytesIO
@@ -123,11 +124,9 @@ class SshCommandLine:
         echo = command.partition("\n")[0][:ECHO_CHARACTERS]
         complete, rest = "", b""
         while True:
-            channel.settimeout(min(timeout, scope.remaining))
             try:
-                data = self._receive(channel)
+                data = self._receive(channel, timeout)
             except TimeoutError as error:
-                scope.check()
                 waited = f"no output for {timeout:g} s after {echo!r}"
                 last = _quote_last_line(complete + self._decode(rest))
                 raise TimeoutError(f"{waited}, {last}{SLOW_HINT}") from error
@@ -139,11 +138,25 @@ class SshCommandLine:
             if len(until.findall(answer)) >= times:
                 return answer
 
-    def _receive(self, channel: Any) -> bytes:  # noqa: ANN401 - a type of paramiko, which is loaded late
-        data: bytes = channel.recv(READ_BYTES)
-        if not data:
-            raise EOFError("the device ended the session")
-        return data
+    def _receive(self, channel: Any, timeout: float) -> bytes:  # noqa: ANN401 - a type of paramiko, which is loaded late
+        """Return the device's next output. Raise TimeoutError if the device prints nothing for ``timeout`` seconds.
+
+        The conversation's deadline may pass first. If a lease's renewal has extended the deadline meanwhile, wait on.
+        """
+        scope = self._login.cancel_scope
+        patient_until = time.monotonic() + timeout
+        while (seconds := patient_until - time.monotonic()) > 0:
+            scope.check()
+            channel.settimeout(min(seconds, scope.remaining))
+            try:
+                data: bytes = channel.recv(READ_BYTES)
+            except TimeoutError:
+                continue
+            if not data:
+                raise EOFError("the device ended the session")
+            return data
+        scope.check()
+        raise TimeoutError
 
     def _decode(self, data: bytes) -> str:
         text = self._session.normalize_linefeeds(data.decode("utf-8", "replace"))

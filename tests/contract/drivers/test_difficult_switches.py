@@ -5,6 +5,7 @@ The error for a slow switch contains the switch, the expectation, the last outpu
 
 import re
 
+import paramiko
 import pytest
 from emulators import EMULATED_PLATFORMS
 from emulators.confirm_timer import ConfirmTimerSwitch
@@ -114,6 +115,26 @@ def test_an_unanswered_command_is_named_with_the_last_output(make_bench: MakeBen
         "last output: 'show vlan brief' (if the device is always this slow, increase timing.read_timeout); "
         "SBF tries again"
     )
+
+
+def test_a_wait_cut_short_by_an_extended_deadline_continues(
+    make_bench: MakeBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session waits until the conversation's deadline at most. Renewals of the lease extend the deadline meanwhile.
+
+    The switch has then been silent for a shorter time than the timeout of an answer.
+    """
+    bench = make_bench("cisco_ios")
+    bench.read()
+    receive, cut_short = paramiko.Channel.recv, [TimeoutError(), TimeoutError()]
+
+    def receive_late(channel: paramiko.Channel, size: int) -> bytes:
+        if cut_short and channel.gettimeout() is not None:  # the channel of the driver, not of the emulated switch
+            raise cut_short.pop()
+        return receive(channel, size)
+
+    monkeypatch.setattr(paramiko.Channel, "recv", receive_late)
+    assert (bench.read().vlans, cut_short) == (VlanSet(), [])
 
 
 def test_the_last_output_in_a_message_has_no_password(make_bench: MakeBench) -> None:
