@@ -20,7 +20,8 @@ from sbf_service.store.clusters import require_cluster
 from sbf_service.store.unit_of_work import Unit, read_topology
 from virtcloud.model.cluster import WANTED_STATES
 from virtcloud.model.errors import VirtcloudError
-from virtcloud.model.topology import Site, Topology
+from virtcloud.model.topology import Topology
+from virtcloud.model.topology_document import Site
 from virtcloud.model.values import Name, PortRef
 from virtcloud.model.views import ClusterView
 

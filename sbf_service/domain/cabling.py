@@ -17,7 +17,8 @@ from typing import Final
 from virtcloud.model.element import Device
 from virtcloud.model.errors import printable
 from virtcloud.model.site import CableState, CableView
-from virtcloud.model.topology import Site, Topology
+from virtcloud.model.topology import Topology
+from virtcloud.model.topology_document import Site
 from virtcloud.model.values import Name, PortRef
 
 MAC_PATTERN = re.compile(r"(?:[0-9a-f]{2}){6}")

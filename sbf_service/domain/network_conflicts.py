@@ -5,7 +5,8 @@ from collections.abc import Iterable
 from sbf_service.domain.paths import LiveCluster, find_cluster_ports, find_path_ports
 from virtcloud.model.element import Switch
 from virtcloud.model.errors import Conflict, NotFound
-from virtcloud.model.topology import Site, Topology
+from virtcloud.model.topology import Topology
+from virtcloud.model.topology_document import Site
 from virtcloud.model.transport import Transport
 from virtcloud.model.values import PortRef
 

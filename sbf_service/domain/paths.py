@@ -24,7 +24,8 @@ from virtcloud.model.cluster import ClusterSpec
 from virtcloud.model.element import Edge, Gateway, Host, kind_of
 from virtcloud.model.errors import Conflict, HostNotLinked
 from virtcloud.model.image import ImageSource
-from virtcloud.model.topology import Site, Topology
+from virtcloud.model.topology import Topology
+from virtcloud.model.topology_document import Site
 from virtcloud.model.transport import Transport
 from virtcloud.model.values import ClusterKey, Name, PortRef, VlanId
 

@@ -11,7 +11,8 @@ from virtcloud.model.element import Host, Switch
 from virtcloud.model.port_use import PortUse, is_in_other_use
 from virtcloud.model.site import SitePart
 from virtcloud.model.site_survey import SiteSurvey, SurveyedNeighbour, SurveyedSwitch, SurveyedVlan
-from virtcloud.model.topology import Link, Site, Topology
+from virtcloud.model.topology import Topology
+from virtcloud.model.topology_document import Link, Site
 from virtcloud.model.values import Name, PortName, PortRef, VlanId
 from virtcloud.model.vlans import VlanSet
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from virtcloud.model.element import kind_of
-from virtcloud.model.topology import Link, Site, Topology
+from virtcloud.model.topology import Topology
+from virtcloud.model.topology_document import Link, Site
 from virtcloud.model.values import Name, PortRef
 
 

@@ -25,7 +25,8 @@ from sbf_service.preparation.templates import (
 from virtcloud.model.element import Edge, Switch
 from virtcloud.model.errors import BadInput, Conflict
 from virtcloud.model.site import PreparationSheet, PreparationSide, SitePreparation
-from virtcloud.model.topology import Attachment, Site, Topology
+from virtcloud.model.topology import Topology
+from virtcloud.model.topology_document import Attachment, Site
 from virtcloud.model.transport import Transport, TransportKind
 from virtcloud.model.values import Name
 from virtcloud.model.vlans import VlanSet

@@ -30,7 +30,8 @@ from virtcloud.model.element import ElementKind, Switch
 from virtcloud.model.errors import Conflict, Refused, VirtcloudError
 from virtcloud.model.port_use import PortState, PortUse, PortView, describe_effect
 from virtcloud.model.site import SiteCables
-from virtcloud.model.topology import Site, Topology
+from virtcloud.model.topology import Topology
+from virtcloud.model.topology_document import Site
 from virtcloud.model.values import Name, PortName
 
 log = get_log(__name__)

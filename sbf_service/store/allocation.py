@@ -25,7 +25,8 @@ from sbf_service.store.unit_of_work import TOPOLOGY_TOPIC, Unit
 from virtcloud.model.cluster import ENDED_STATES, ClusterSpec
 from virtcloud.model.element import Device
 from virtcloud.model.errors import NoVlanFree, VlanNotInPool
-from virtcloud.model.topology import Site, Topology
+from virtcloud.model.topology import Topology
+from virtcloud.model.topology_document import Site
 from virtcloud.model.transport import Transport
 from virtcloud.model.values import Name, VlanId
 from virtcloud.model.vlans import VlanSet

@@ -28,7 +28,8 @@ from virtcloud.model.cluster import ClusterSpec, GuestSpread
 from virtcloud.model.element import Host, Hypervisor
 from virtcloud.model.errors import Conflict, NotFound
 from virtcloud.model.image import ImageFormat
-from virtcloud.model.topology import Site, Topology
+from virtcloud.model.topology import Topology
+from virtcloud.model.topology_document import Site
 from virtcloud.model.values import Name, PortRef, format_utc
 from virtcloud.model.views import HostCapacity
 

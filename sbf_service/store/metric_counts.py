@@ -17,7 +17,7 @@ from sbf_service.store.tables import AuditRow, ClaimRow, ClusterRow, ElementRow,
 from sbf_service.store.unit_of_work import Unit, read_topology
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.errors import NotFound
-from virtcloud.model.topology import Site
+from virtcloud.model.topology_document import Site
 from virtcloud.model.views import PlacementProgress
 from virtcloud.model.vlans import VlanSet
 

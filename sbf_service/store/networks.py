@@ -38,7 +38,8 @@ from sbf_service.store.unit_of_work import Unit
 from sbf_service.store.vpn_tables import VpnAddressRow, VpnProfileRow
 from virtcloud.model.cluster import WANTED_STATES, ClusterSpec, Guest
 from virtcloud.model.errors import Conflict, Forbidden, GuestTaken, NoSuchNetwork, NoVlanFree
-from virtcloud.model.topology import Site, Topology
+from virtcloud.model.topology import Topology
+from virtcloud.model.topology_document import Site
 from virtcloud.model.transport import Transport
 from virtcloud.model.values import Mac, Name, VlanId
 

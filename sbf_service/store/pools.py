@@ -13,7 +13,7 @@ from sbf_service.store.unit_of_work import Unit, read_topology, record_audit
 from sbf_service.store.vlan_ownership import make_other_use_views
 from virtcloud.model.element import kind_of
 from virtcloud.model.errors import BadInput, Conflict
-from virtcloud.model.topology import Site
+from virtcloud.model.topology_document import Site
 from virtcloud.model.values import VlanId
 from virtcloud.model.views import Pool, SiteView
 from virtcloud.model.vlans import VlanSet

@@ -20,7 +20,8 @@ from sbf_service.store.tables import IS_RECONCILED, ClaimRow, ClusterRow, Elemen
 from sbf_service.store.unit_of_work import Unit, read_topology, record_audit
 from virtcloud.model.edge import DEVICE_KINDS
 from virtcloud.model.errors import NoVlanFree
-from virtcloud.model.topology import Site, Topology
+from virtcloud.model.topology import Topology
+from virtcloud.model.topology_document import Site
 from virtcloud.model.transport import Transport
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import UNCHECKED_NETWORK, HostWanted

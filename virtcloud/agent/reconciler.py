@@ -44,6 +44,13 @@ from virtcloud.agent import log
 from virtcloud.agent.difference import compute_difference
 from virtcloud.agent.guest_ends import GuestEnds
 from virtcloud.agent.host_boot import HostBoot
+from virtcloud.agent.host_conclusions import (
+    format_steps,
+    has_drifted,
+    list_failed_removals,
+    map_cluster_keys,
+    select_certain_steps,
+)
 from virtcloud.agent.observed_host import ObservedHost
 from virtcloud.agent.step_application import ClusterErrors, ManagedHost, StepApplication, unsupported_segments
 from virtcloud.agent.steps import StartGuest, Step
@@ -51,7 +58,6 @@ from virtcloud.agent.supervision import StopRequested, StopSignal
 from virtcloud.client.call_headers import calling_for
 from virtcloud.model.call_context import CallContext, join_request_ids
 from virtcloud.model.errors import AnswerUnreadable, BadInput, ServiceUnreachable, VirtcloudError
-from virtcloud.model.values import ClusterKey
 from virtcloud.model.wanted import HostWanted, WantedDocument
 from virtcloud.tracing import span_of_calls
 
@@ -224,7 +230,7 @@ class HostReconciler:
 
     def _reconcile_and_report(self, document: WantedDocument) -> None:
         errors, drifted = self._reconcile(document)
-        remaining = _list_failed_removals(document.wanted, errors)
+        remaining = list_failed_removals(document.wanted, errors)
         is_confirmed = remaining == errors and self._confirm(document, remaining, drifted=drifted)
         self._failed_rounds = self._failed_rounds + 1 if errors else PENDING_ROUNDS if self._is_fetching else 0
         self._last_revision = document.revision
@@ -232,7 +238,7 @@ class HostReconciler:
             self._report(document, errors)
 
     def _report(self, document: WantedDocument, errors: ClusterErrors) -> None:
-        keys = _cluster_keys(document.wanted)
+        keys = map_cluster_keys(document.wanted)
         message = "; ".join(
             f"cluster {keys.get(cluster, cluster)}: {text}" if cluster else text for cluster, text in errors.items()
         )
@@ -258,19 +264,19 @@ class HostReconciler:
             observed = self._host.read()
             steps = compute_difference(document.wanted, observed)
             self._ends.observe(steps, observed)
-            certain = [step for step in _certain_steps(steps, observed) if not self._ends.has_ended(step)]
-            drifted = _has_drifted(certain, document, self._reported, rebooted=self._is_rebooted())
+            certain = [step for step in select_certain_steps(steps, observed) if not self._ends.has_ended(step)]
+            drifted = has_drifted(certain, document, self._reported, rebooted=self._is_rebooted())
             if drifted:
-                log.warning("drifted", element=self._element, revision=document.revision, steps=_format_steps(steps))
+                log.warning("drifted", element=self._element, revision=document.revision, steps=format_steps(steps))
                 self._sbf.report_drift(self._element, document.revision)
             if self._boot and (drifted or not observed.hypervisor_errors):
                 self._boot.record_report()
             due = self._ends.select_due(steps)
             errors = self._apply(due, document) if due else {}
-            if due and _list_failed_removals(document.wanted, errors) == errors:
+            if due and list_failed_removals(document.wanted, errors) == errors:
                 remaining, observed = self._read_back(document, due)
                 errors = {**remaining, **errors}
-            self._pending |= self._ends.describe(_cluster_keys(document.wanted))
+            self._pending |= self._ends.describe(map_cluster_keys(document.wanted))
             errors = {**unsupported_segments(document.wanted.segments), **errors}
             if observed.hypervisor_errors:
                 errors[""] = "; ".join(observed.hypervisor_errors)
@@ -310,7 +316,7 @@ class HostReconciler:
     def _apply(self, steps: Iterable[Step], document: WantedDocument) -> ClusterErrors:
         """Apply the steps. Count the refusals of each cluster. Return the errors."""
         former, self._refusals = self._refusals, {}
-        outcomes = self._application.apply(steps, _cluster_keys(document.wanted))
+        outcomes = self._application.apply(steps, map_cluster_keys(document.wanted))
         self._pending = {**outcomes.held, **outcomes.pending}
         self._is_fetching = bool(outcomes.pending)
         self._refusals = {cluster: former[cluster] for cluster in outcomes.pending if cluster in former}
@@ -324,7 +330,7 @@ class HostReconciler:
         started = [step for step in applied if isinstance(step, StartGuest) and step.cluster not in self._pending]
         self._ends.observe(steps, observed, started)
         remaining: dict[str, list[str]] = {}
-        for step in _certain_steps(steps, observed):
+        for step in select_certain_steps(steps, observed):
             if step.cluster not in self._pending and not self._ends.has_ended(step):
                 remaining.setdefault(step.cluster, []).append(str(step))
         differs = "after all steps, the host still differs from the wanted state: "
@@ -339,45 +345,5 @@ def _make_call(calls: Sequence[CallContext]) -> CallContext | None:
     return CallContext(request_id=join_request_ids(calls), traceparent=trace)
 
 
-def _has_drifted(steps: Iterable[Step], document: WantedDocument, reported: Container[str], *, rebooted: bool) -> bool:
-    """Return whether the host differs from the revision that it confirmed, except clusters that were not complete.
-
-    These exceptions are in the document, or were ``reported`` with the confirmation. If the wanted state has changed
-    since that revision, the difference is no drift, unless the host was ``rebooted``: then the host has also lost what
-    it confirmed.
-    """
-    is_confirmed = rebooted or document.confirmed_revision >= document.revision
-    return is_confirmed and any(
-        step.cluster not in document.incomplete and step.cluster not in reported for step in steps
-    )
-
-
-def _list_failed_removals(wanted: HostWanted, errors: ClusterErrors) -> ClusterErrors:
-    """Return the errors of clusters that are not wanted. Each of them is the error of a removal."""
-    keys = _cluster_keys(wanted)
-    return {cluster: text for cluster, text in errors.items() if cluster and cluster not in keys}
-
-
 def _log_exceptions(exceptions: ClusterErrors) -> dict[str, str]:
     return {"except_clusters": "; ".join(exceptions.values())} if exceptions else {}
-
-
-def _certain_steps(steps: Iterable[Step], observed: ObservedHost) -> list[Step]:
-    """Return the steps that are certainly needed.
-
-    If a hypervisor does not answer, a guest may be running although no domain was read. So no start is certain.
-    """
-    return [step for step in steps if not (observed.hypervisor_errors and isinstance(step, StartGuest))]
-
-
-def _cluster_keys(wanted: HostWanted) -> dict[str, ClusterKey]:
-    """Return the keys of this host's clusters by cluster ID. The members of networks are included."""
-    return {
-        cluster: key
-        for segment in wanted.segments
-        for cluster, key in ((segment.id, segment.key), *segment.members.items())
-    }
-
-
-def _format_steps(steps: Iterable[Step]) -> str:
-    return "; ".join(f"{step} of cluster {step.cluster}" for step in steps)

@@ -17,7 +17,8 @@ from virtcloud.cli.options import name_of
 from virtcloud.model.document import Document, YamlText, fault_path, list_validation_errors, parse_yaml
 from virtcloud.model.errors import BadDocument, BadInput
 from virtcloud.model.site import SitePart, site_part_of
-from virtcloud.model.topology import Link, Topology
+from virtcloud.model.topology import Topology
+from virtcloud.model.topology_document import Link
 from virtcloud.model.transport import Transport
 from virtcloud.model.values import Name
 

@@ -4,7 +4,8 @@ from ipaddress import IPv4Address
 from typing import Final, TypeVar
 
 from virtcloud.model.element import Device, Gateway
-from virtcloud.model.topology import Site, Topology
+from virtcloud.model.topology import Topology
+from virtcloud.model.topology_document import Site
 
 STATION: Final = "station"
 LAPTOP: Final = "laptop"

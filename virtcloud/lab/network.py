@@ -12,7 +12,8 @@ from ipaddress import IPv4Address
 from virtcloud.lab import addressing
 from virtcloud.lab.fabric.plan import VethPair
 from virtcloud.model.element import Device, Edge, Element, Switch
-from virtcloud.model.topology import Attachment, Site, Topology
+from virtcloud.model.topology import Topology
+from virtcloud.model.topology_document import Attachment, Site
 from virtcloud.model.transport import Transport, TransportKind
 
 TRUNK_MTU = 1508  # a full frame with a customer's and a provider's tag (IEEE 802.1ad)

@@ -8,7 +8,8 @@ from pydantic import Field
 from virtcloud.model.document import Document
 from virtcloud.model.element import Device
 from virtcloud.model.errors import BadInput
-from virtcloud.model.topology import Link, Site, Topology
+from virtcloud.model.topology import Topology
+from virtcloud.model.topology_document import Link, Site
 from virtcloud.model.values import Name, PortRef
 
 

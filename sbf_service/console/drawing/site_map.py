@@ -12,7 +12,8 @@ from typing import Final
 from sbf_service.console.drawing.scene import Box, Label, Line, Scene, SceneBuilder, assign_lanes, shorten
 from sbf_service.console.troubles import Level, find_worst
 from virtcloud.model.element import Device, Edge, kind_of
-from virtcloud.model.topology import Attachment, Site, Topology
+from virtcloud.model.topology import Topology
+from virtcloud.model.topology_document import Attachment, Site
 from virtcloud.model.values import Name, PortName, PortRef
 
 ROW: Final = 26

@@ -16,7 +16,7 @@ from sbf_service.store.tables import FreeVlanRow
 from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.element import Device
 from virtcloud.model.errors import NoVlanFree
-from virtcloud.model.topology import Site
+from virtcloud.model.topology_document import Site
 from virtcloud.model.vlans import VlanSet
 
 SITES = ("brno", "praha", "plzen")

@@ -1,0 +1,50 @@
+"""Conclusions from a reading of a host: certain steps, drift and failed removals. Pure."""
+
+from collections.abc import Container, Iterable
+
+from virtcloud.agent.observed_host import ObservedHost
+from virtcloud.agent.step_application import ClusterErrors
+from virtcloud.agent.steps import StartGuest, Step
+from virtcloud.model.values import ClusterKey
+from virtcloud.model.wanted import HostWanted, WantedDocument
+
+
+def has_drifted(steps: Iterable[Step], document: WantedDocument, reported: Container[str], *, rebooted: bool) -> bool:
+    """Return whether the host differs from the revision that it confirmed, except clusters that were not complete.
+
+    These exceptions are in the document, or were ``reported`` with the confirmation. If the wanted state has changed
+    since that revision, the difference is no drift, unless the host was ``rebooted``: then the host has also lost what
+    it confirmed.
+    """
+    is_confirmed = rebooted or document.confirmed_revision >= document.revision
+    return is_confirmed and any(
+        step.cluster not in document.incomplete and step.cluster not in reported for step in steps
+    )
+
+
+def list_failed_removals(wanted: HostWanted, errors: ClusterErrors) -> ClusterErrors:
+    """Return the errors of clusters that are not wanted. Each of them is the error of a removal."""
+    keys = map_cluster_keys(wanted)
+    return {cluster: text for cluster, text in errors.items() if cluster and cluster not in keys}
+
+
+def select_certain_steps(steps: Iterable[Step], observed: ObservedHost) -> list[Step]:
+    """Return the steps that are certainly needed.
+
+    If a hypervisor does not answer, a guest may be running although no domain was read. So no start is certain.
+    """
+    return [step for step in steps if not (observed.hypervisor_errors and isinstance(step, StartGuest))]
+
+
+def map_cluster_keys(wanted: HostWanted) -> dict[str, ClusterKey]:
+    """Return the keys of this host's clusters by cluster ID. The members of networks are included."""
+    return {
+        cluster: key
+        for segment in wanted.segments
+        for cluster, key in ((segment.id, segment.key), *segment.members.items())
+    }
+
+
+def format_steps(steps: Iterable[Step]) -> str:
+    """Return the steps with their clusters, for a log event."""
+    return "; ".join(f"{step} of cluster {step.cluster}" for step in steps)

@@ -1,0 +1,146 @@
+"""The checks of a topology. ``tests/unit/model/test_topology.py`` has an example of each fault."""
+
+from collections.abc import Iterator
+from itertools import combinations
+
+from virtcloud.model.element import Edge, ElementKind, Gateway, find_duplicates, kind_of
+from virtcloud.model.errors import BadInput
+from virtcloud.model.topology_document import Site, TopologyDocument
+from virtcloud.model.transport import Transport
+from virtcloud.model.values import PortRef
+
+Path = tuple[str | int, ...]
+
+
+def find_topology_faults(topology: TopologyDocument) -> Iterator[BadInput]:
+    """Yield the faults of a topology. Names are checked first, because all other checks assume valid names."""
+    yield from _name_faults(topology)
+    yield from _port_faults(topology)
+    yield from _transport_faults(topology)
+    yield from _attachment_faults(topology)
+    yield from _link_faults(topology)
+    yield from _unlinked_faults(topology)
+
+
+def _name_faults(topology: TopologyDocument) -> Iterator[BadInput]:
+    names = [element.name for site in topology.sites for element in site.elements]
+    names += [transport.name for transport in topology.transports]
+    for name in find_duplicates(names):
+        yield BadInput(f"expected each element and transport to have its own name, got {name} twice", ("sites",))
+    for index, site in enumerate(topology.sites):
+        for name in find_duplicates([destination.name for destination in site.destinations]):
+            message = f"site {site.name}: expected each destination to have its own name, got {name} twice"
+            yield BadInput(message, ("sites", index, "destinations"))
+        for gateway in site.gateways:
+            if gateway.outside is not None and gateway.outside.interface in gateway.ports:
+                message = f"gateway {gateway.name}: expected an interface outside of its managed ports as link to the "
+                yield BadInput(f"{message}outside, got {gateway.outside.interface}", ("sites", index, "gateways"))
+    for name in find_duplicates([site.name for site in topology.sites]):
+        yield BadInput(f"expected each site to have its own name, got {name} twice", ("sites",))
+
+
+def _port_faults(topology: TopologyDocument) -> Iterator[BadInput]:
+    used: set[PortRef] = set()
+    for end, path in _port_uses(topology):
+        element = topology.elements.get(end.element)
+        if element is None:
+            yield BadInput(f"port {end}: expected an element of this topology, got {end.element}", path)
+        elif end.port not in element.ports:
+            known = ", ".join(element.ports)
+            yield BadInput(f"port {end}: expected a port of {end.element} ({known}), got {end.port}", path)
+        elif path[0] == "sites" and isinstance(element, Edge):
+            continue  # an edge's attachment port also has a link to a switch
+        if end in used:
+            yield BadInput(f"port {end}: expected at most one link on a port, got two", path)
+        used.add(end)
+
+
+def _port_uses(topology: TopologyDocument) -> Iterator[tuple[PortRef, Path]]:
+    """Yield every use of a port, with the path of this use in the document."""
+    for site_index, site in enumerate(topology.sites):
+        for index, attachment in enumerate(site.attachments):
+            yield attachment.port, ("sites", site_index, "attachments", index, "port")
+    for index, link in enumerate(topology.links):
+        yield link.a, ("links", index, "a")
+        yield link.b, ("links", index, "b")
+
+
+def _transport_faults(topology: TopologyDocument) -> Iterator[BadInput]:
+    """Yield a fault for each pair of transports of the same kind with common service IDs.
+
+    Pairs without a transport at provider edges are allowed. In all other pairs, clusters on both transports could get
+    the same service ID.
+    """
+    indexed = [(index, transport) for index, transport in enumerate(topology.transports) if transport.service_ids]
+    for (_, transport), (index, other) in combinations(indexed, 2):
+        first = max(transport.service_ids[0], other.service_ids[0])
+        last = min(transport.service_ids[-1], other.service_ids[-1])
+        if transport.kind is other.kind and first <= last and (transport.on_edges or other.on_edges):
+            both = f"{first}-{last}" if first < last else str(first)
+            yield BadInput(
+                f"transports {transport.name} and {other.name} of kind {transport.kind}: expected different service "
+                f"IDs, got {both} in both",
+                ("transports", index),
+            )
+
+
+def _attachment_faults(topology: TopologyDocument) -> Iterator[BadInput]:
+    known = {transport.name: transport for transport in topology.transports}
+    for site_index, site in enumerate(topology.sites):
+        for index, attachment in enumerate(site.attachments):
+            path = ("sites", site_index, "attachments", index)
+            transport = known.get(attachment.transport)
+            if transport is None:
+                expected = ", ".join(sorted(known)) or "none is defined"
+                message = f"site {site.name}: expected a known transport ({expected}), got {attachment.transport}"
+                yield BadInput(message, (*path, "transport"))
+            else:
+                yield from _attachment_port_faults(topology, site, attachment.port, transport, (*path, "port"))
+
+
+def _attachment_port_faults(
+    topology: TopologyDocument, site: Site, port: PortRef, transport: Transport, path: Path
+) -> Iterator[BadInput]:
+    """Yield a fault if the port's element has the wrong kind or site, or if an edge's port has no link to a switch."""
+    kind, allowed = ("edges", site.edges) if transport.on_edges else ("switches", site.switches)
+    if port.element not in {element.name for element in allowed}:
+        reason = f" (transport {transport.name} is configured at provider edges)" if transport.on_edges else ""
+        yield BadInput(f"site {site.name}: expected a port of one of its {kind}{reason}, got {port}", path)
+        return
+    peer = topology.peers.get(port)
+    if transport.on_edges and (peer is None or peer.element not in {switch.name for switch in site.switches}):
+        yield BadInput(f"port {port}: expected a link to a switch of {site.name}, got {peer or 'none'}", path)
+
+
+def _link_faults(topology: TopologyDocument) -> Iterator[BadInput]:
+    for index, link in enumerate(topology.links):
+        a, b = (len(topology.element(end.element).members(end.port)) for end in link.ends)
+        if a != b:
+            message = f"link {link.a} to {link.b}: expected the same number of cables at both ends, got {a} and {b}"
+            yield BadInput(message, ("links", index))
+        kinds = {kind_of(topology.element(end.element)) for end in link.ends}
+        if link.access and kinds not in (
+            {ElementKind.HOST, ElementKind.SWITCH},
+            {ElementKind.GATEWAY, ElementKind.SWITCH},
+        ):
+            message = f"access link {link.a} to {link.b}: expected a host or gateway at one end, a switch at the other"
+            yield BadInput(message, ("links", index, "access"))
+        for element in (topology.element(end.element) for end in link.ends if link.access):
+            for key in ("vpn", "nfs"):
+                if isinstance(element, Gateway) and getattr(element, key) is not None:
+                    wanted = f"expected a tagged link, because {element.name} has `{key}`"
+                    yield BadInput(f"access link {link.a} to {link.b}: {wanted}", ("links", index, "access"))
+
+
+def _unlinked_faults(topology: TopologyDocument) -> Iterator[BadInput]:
+    for site_index, site in enumerate(topology.sites):
+        switches = {switch.name for switch in site.switches}
+        for field in ("hosts", "gateways"):
+            for index, element in enumerate(getattr(site, field)):
+                ends = [PortRef.of(element.name, port) for port in element.ports]
+                if not any(end in topology.peers and topology.peers[end].element in switches for end in ends):
+                    yield BadInput(
+                        f"{kind_of(element)} {element.name} has no link to a switch: expected a link from one of its "
+                        f"ports ({', '.join(element.ports)}) to a port of a switch at {site.name}",
+                        ("sites", site_index, field, index),
+                    )
