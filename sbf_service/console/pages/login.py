@@ -114,6 +114,7 @@ def _show_form(
         "notice": notice,
         "error": None if error is None else str(error),
         "oidc": None if oidc is None else oidc.name,
+        "is_token_wrong": error is not None,
     }
     return render(request, "login.html", values, status)
 

@@ -16,8 +16,9 @@ from sbf_service.console.sessions import is_encrypted, safe_target
 from sbf_service.domain.oidc_identity import make_principal
 from sbf_service.http.auth.authentication import client_address
 from sbf_service.http.auth.authorization import CurrentService, RateLimiter
+from sbf_service.http.problems import error_status
 from sbf_service.log import get_log
-from virtcloud.model.errors import Forbidden, NotFound, Unauthenticated
+from virtcloud.model.errors import BadInput, Forbidden, NotFound, ServiceUnreachable, Unauthenticated, VirtcloudError
 
 CALLBACK: Final = f"{PREFIX}/login/oidc/callback"
 PENDING_S: Final = 600
@@ -31,9 +32,14 @@ router = APIRouter(prefix=PREFIX, route_class=Page, include_in_schema=False)
 @router.get("/login/oidc")
 def begin_login(request: Request, service: CurrentService, next: NextQuery = "") -> Response:  # noqa: A002 - the usual word
     """Send the browser to the provider."""
-    client = _find_client(service)
-    pending = PendingLogin.make(safe_target(next))
-    response = RedirectResponse(client.make_authorization_url(pending, _callback(request)), HTTPStatus.SEE_OTHER)
+    client, target = _find_client(service), safe_target(next)
+    pending = PendingLogin.make(target)
+    try:
+        address = client.make_authorization_url(pending, _callback(request))
+    except ServiceUnreachable as error:
+        log.warning("oidc_login_failed", why=error, provider=client.keys.issuer)
+        return _show_refusal(request, client, target, error)
+    response = RedirectResponse(address, HTTPStatus.SEE_OTHER)
     response.set_cookie(
         _cookie(request),
         pending.text,
@@ -69,12 +75,19 @@ def _finish(request: Request, service: SbfService) -> Response:
         limiter.record_failure(address)
         service.metrics.record_denial(error.slug)
         log.warning("denied", why=error, path=CALLBACK, address=address)
-        status = HTTPStatus.FORBIDDEN if isinstance(error, Forbidden) else HTTPStatus.UNAUTHORIZED
-        values = {"next": f"{PREFIX}/", "notice": None, "error": str(error), "oidc": client.keys.name}
-        return render(request, "login.html", values, status)
+        return _show_refusal(request, client, f"{PREFIX}/", error)
+    except (BadInput, ServiceUnreachable) as error:  # the user is not at fault: no denial is counted
+        log.warning("oidc_login_failed", why=error, provider=client.keys.issuer)
+        return _show_refusal(request, client, f"{PREFIX}/", error)
     response = render(request, "reload.html", {"target": safe_target(pending.target)})
     start_session(request, service, principal, response)
     return response
+
+
+def _show_refusal(request: Request, client: OidcClient, target: str, error: VirtcloudError) -> Response:
+    """Return the login page with an error, so that the user can log in with a token, or try again."""
+    values = {"next": target, "notice": None, "error": str(error), "oidc": client.keys.name, "is_token_wrong": False}
+    return render(request, "login.html", values, error_status(error))
 
 
 def _find_client(service: SbfService) -> OidcClient:
