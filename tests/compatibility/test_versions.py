@@ -67,6 +67,8 @@ def test_a_cluster_becomes_active_and_is_extended_and_released(mixed: Installati
     (number,) = mixed.json("cluster", "show", "life")["vlans"].values()
     carrying = tuple(port for port, vlans in mixed.switch.carrying().items() if number in vlans)
     assert carrying == tuple(mixed.switch.port_names[:2])
+    shown = mixed.cli("cluster", "show", "life")
+    assert (shown.returncode, shown.stderr) == (0, "")
     assert mixed.json("cluster", "extend", "life", "8h")["state"] == "active"
     assert mixed.json("cluster", "delete", "life")["state"] == "released"
 

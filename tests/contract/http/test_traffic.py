@@ -118,11 +118,28 @@ def test_members_of_a_network_see_the_traffic_of_the_network(world: World) -> No
 def test_an_ended_cluster_leaves_no_samples(world: World) -> None:
     report(world, 1000)
     world.delete("demo")
-    world.clock.advance(30)
-    report(world, 2000, "praha-h1")
     world.settle()
     assert world.view("demo").state == "released"
-    report(world, 3000)
+    assert count_rows(world) == 0
+
+
+def test_a_late_report_about_an_ended_cluster_is_ignored(world: World) -> None:
+    world.delete("demo")
+    report(world, 1000)
+    world.settle()
+    report(world, 2000)
+    assert count_rows(world) == 0
+
+
+def test_a_host_that_leaves_a_network_leaves_no_samples(world: World) -> None:
+    guests = [{"name": "m1", "host": "plzen-h2", "image": "debian"}]
+    world.put("member", spec(guests=guests, joins="demo"))
+    world.settle()
+    report(world, 1000, "plzen-h2")
+    assert count_rows(world) == 1
+    world.delete("member")
+    world.settle()
+    report(world, 2000, "plzen-h2")
     assert count_rows(world) == 0
 
 
