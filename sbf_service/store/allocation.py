@@ -281,6 +281,7 @@ def read_foreign_vlans(unit: Unit, sites: Collection[str]) -> dict[str, VlanSet]
 
 def claim_vlans(unit: Unit, cluster_id: str, vlans: Mapping[Name, VlanId]) -> None:
     """Claim a VLAN ID for a cluster at each site in ``vlans``."""
+    unit.require_sites(vlans)
     claims = [{"site": site, "vlan": vlan, "cluster_id": cluster_id} for site, vlan in vlans.items()]
     unit.connection.execute(_DELETE_FREE, [{"of": site, "vlan_id": vlan} for site, vlan in vlans.items()])
     unit.connection.execute(_INSERT_CLAIMS, claims)

@@ -10,13 +10,15 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 
 from sqlalchemy import insert
 
 from sbf_service.domain.admission import find_origin
+from sbf_service.domain.gateway_access import list_roles
 from sbf_service.domain.idempotency import AttemptBlocked, CreateAttempt, NoChange, resolve_request
 from sbf_service.domain.lifecycle import PlacementStatus, describe_unconfirmed
-from sbf_service.domain.paths import LiveCluster, find_cluster_ports, list_elements
+from sbf_service.domain.paths import LiveCluster, choose_transport, find_cluster_ports, find_sites, list_elements
 from sbf_service.domain.placement import DEFAULT_OVERCOMMIT, Overcommit
 from sbf_service.request_context import current_call
 from sbf_service.store.allocation import (
@@ -46,8 +48,9 @@ from sbf_service.store.cluster_queries import (
 from sbf_service.store.clusters import make_cluster_view
 from sbf_service.store.guest_seeds import find_network_hosts, record_login
 from sbf_service.store.job_proofs import check_job_proof
+from sbf_service.store.lock_scopes import LockScope
 from sbf_service.store.network_routers import start_router
-from sbf_service.store.quotas import NO_LIMITS, check_new_cluster
+from sbf_service.store.quotas import NO_LIMITS, check_new_cluster, find_limits
 from sbf_service.store.revisions import NewRevision, increment_revisions
 from sbf_service.store.service_ids import claim_service_id
 from sbf_service.store.service_nodes import address_service_node
@@ -56,7 +59,7 @@ from sbf_service.store.transitions import drain_cluster
 from sbf_service.store.unit_of_work import Store, Unit, read_topology, record_audit
 from virtcloud.model.access import QuotaLimits
 from virtcloud.model.cluster import ClusterRequest, ClusterState, check_transition
-from virtcloud.model.errors import AttemptWaits, Forbidden, JobUnproven, NotFound
+from virtcloud.model.errors import AttemptWaits, Forbidden, JobUnproven, NotFound, VirtcloudError
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name, VlanId
 from virtcloud.model.views import ClusterView
@@ -112,10 +115,40 @@ def put_cluster(  # noqa: PLR0913 - the request, its caller and the caller's lim
     drains the cluster of the former attempt. Raise AttemptWaits until this former cluster has ended.
     """
     put = PutRequest(key, request, reserved, quota, sees, starter, overcommit)
-    result = store.group_commit(lambda unit: _put(replace(unit, who=who), store.new_id(), put))
+    scope = None if _needs_everything(put) else partial(_find_scope, put=put)
+    result = store.group_commit(lambda unit: _put(replace(unit, who=who), store.new_id(), put), scope)
     if isinstance(result, AttemptWaits | JobUnproven):
         raise result
     return result
+
+
+def _needs_everything(put: PutRequest) -> bool:
+    """Return whether a creation may change more than the sites of the requested hosts, so that it locks everything.
+
+    These are members, guests that SBF places, clusters with gateways, and requests that a batch server has to confirm.
+    """
+    spec = put.request.spec
+    return bool(put.starter or spec.joins or spec.spread or spec.services or list_roles(spec))
+
+
+def _find_scope(unit: Unit, put: PutRequest) -> LockScope:
+    """Return the scope of a creation.
+
+    If the request is refused because of its hosts, the scope has no sites, because the creation changes no site.
+    """
+    spec = put.request.spec
+    names = {f"cluster {put.key}", f"cluster {spec.name or put.key}"}
+    if find_limits(unit, spec.owner, put.quota) != NO_LIMITS:
+        names.add(f"owner {spec.owner}")
+    try:
+        topology = read_topology(unit)
+        transport = choose_transport(topology, spec.all_hosts, spec.sites)
+        sites = find_sites(topology, spec.all_hosts, spec.sites)
+    except VirtcloudError:
+        return LockScope(frozenset(), frozenset(names))
+    if transport is not None and transport.services:
+        names.add(f"transport {transport.name}")
+    return LockScope(frozenset(site.name for site in sites), frozenset(names))
 
 
 def _put(unit: Unit, new_id: str, put: PutRequest) -> PutResult | AttemptWaits | JobUnproven:
@@ -123,6 +156,8 @@ def _put(unit: Unit, new_id: str, put: PutRequest) -> PutResult | AttemptWaits |
     key, spec, row = put.key, put.request.spec, find_newest_cluster(unit, put.key)
     highest = find_highest_attempt(unit, row, spec.owner)
     decision = resolve_request(key, put.request, make_latest_attempt(row), highest)
+    if row is not None and (row.quarantined or isinstance(decision, AttemptBlocked)):
+        unit.require_everything()  # the former cluster may be at other sites
     if put.starter is not None and spec.spread is not None:
         raise Forbidden(
             f"job-starter {put.starter} may not request a spread of guests: a job uses the hosts of its job"

@@ -68,6 +68,7 @@ def increment_revisions(unit: Unit, names: Iterable[str]) -> dict[str, NewRevisi
     groups = split_ids(sorted(set(names)))
     found = (row for group in groups for row in unit.connection.execute(_INCREMENT, {"names": group}))
     rows = sorted(found, key=lambda row: row.name)
+    unit.require_sites({row.site for row in rows})
     for row in rows:
         unit.changed.add(f"element:{row.name}")
         _expire_loaded(unit, row.name)

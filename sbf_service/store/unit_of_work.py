@@ -1,25 +1,23 @@
 """Units of work. A unit of work is one database transaction, with the database's time, audit rows and change topics.
 
-**Lock order.** A unit that changes pools, claims, clusters, placements or revisions first locks the topology row.
-Changes therefore run one after another. A change takes milliseconds, because no unit communicates with a device. Only
-the topology row is locked, regardless of the number of sites. PostgreSQL locks the row with ``SELECT … FOR UPDATE``.
-SQLite allows one writer at a time (``BEGIN IMMEDIATE``). A unit that changes a single row (an element's lease,
-``last_seen``, ``checked_at``) uses :meth:`Store.change_row` and locks only this row. Such a unit needs no lock order. A
-change of several elements' leases uses :meth:`Store.change`.
+**Locks.** A unit that changes pools, claims, clusters, placements or revisions locks everything
+(:meth:`Store.change`), or only the sites and names that it changes (:meth:`Store.change_scope`, and creations of
+clusters). :mod:`.lock_scopes` has the locks and their order. A change takes milliseconds, because no unit communicates
+with a device. SQLite allows one writer at a time (``BEGIN IMMEDIATE``), so its units always lock everything. A unit
+that changes a single row (an element's lease, ``last_seen``, ``checked_at``) uses :meth:`Store.change_row` and locks
+only this row. Such a unit needs no lock order. A change of several elements' leases uses :meth:`Store.change`.
 
 **Group commit.** One thread commits for all callers that queued while the previous commit ran
-(:meth:`Store.group_commit`).
+(:meth:`Store.group_commit`, :mod:`.group_commit`).
 """
 
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from contextvars import copy_context
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import cached_property
 from threading import Lock
-from typing import Generic, TypeVar
+from typing import Final, TypeVar
 from uuid import uuid4
 
 from sqlalchemy import Connection, Engine, exc, insert, select
@@ -29,6 +27,16 @@ from sbf_service.log import get_log
 from sbf_service.request_context import current_request_id
 from sbf_service.store.columns import database_now
 from sbf_service.store.garbage_collection import collect_later
+from sbf_service.store.group_commit import FindScope, GroupCommit
+from sbf_service.store.lock_scopes import (
+    MAX_KEYS,
+    LockScope,
+    OutsideScopeError,
+    join_scopes,
+    lock_everything,
+    lock_scope,
+    share_everything,
+)
 from sbf_service.store.tables import AuditRow, Base, TopologyRow
 from virtcloud.model.document import Document
 from virtcloud.model.errors import Conflict, DatabaseUnavailable, NotFound
@@ -41,20 +49,18 @@ Publish = Callable[[frozenset[str]], None]
 Measure = Callable[[str], AbstractContextManager[object]]
 """Measures a transaction (``read`` or ``write``), from its beginning, with the wait for locks, to its commit."""
 T = TypeVar("T")
-U = TypeVar("U")
 
 TOPOLOGY_TOPIC = "topology"
 """The change topic of the topology."""
 AUDIT_TOPIC = "audit"
 """The change topic of the audit log."""
-MAX_GROUP = 16
-"""The highest number of changes in one transaction. Such a transaction locks the topology row for less than 0.1 s."""
+NOT_READ: Final = datetime.min.replace(tzinfo=UTC)
+"""The time of a unit until the unit has its locks."""
 CONCURRENCY_SQLSTATES = frozenset({"40001", "40P01"})
 """PostgreSQL's serialization failure and deadlock. The lock order prevents both between units of work. Another program
 that locks rows in this database can still cause them.
 """
 
-_LOCK_TOPOLOGY = select(TopologyRow.version).with_for_update()
 _READ_CLOCK = select(database_now())
 _READ_VERSION = select(TopologyRow.version)
 _READ_DOCUMENT = select(TopologyRow.document)
@@ -86,7 +92,8 @@ class TopologyCache:
 class Unit:
     """One unit of work. ``now`` is the time of the database's clock, read once after the locks were acquired.
 
-    The topics in ``changed`` are published after the commit. All units of one store share the same ``cache``.
+    The topics in ``changed`` are published after the commit. All units of one store share the same ``cache``. ``scope``
+    is what the unit has locked; None stands for everything, and for the single row of a unit that changes a row.
     """
 
     session: Session
@@ -97,11 +104,22 @@ class Unit:
     topology_version: int | None = None
     new_topology: Topology | None = None
     """The topology that this unit stored under ``topology_version``. It is cached after the commit."""
+    scope: LockScope | None = None
 
     @property
     def connection(self) -> Connection:
         """The connection, for prepared statements on rows that the session has not loaded."""
         return self.session.connection()
+
+    def require_sites(self, sites: Iterable[str]) -> None:
+        """Raise OutsideScopeError if this unit may not change one of these sites."""
+        if self.scope is not None and not self.scope.sites.issuperset(sites):
+            raise OutsideScopeError(f"sites {', '.join(sorted(set(sites) - self.scope.sites))}")
+
+    def require_everything(self) -> None:
+        """Raise OutsideScopeError if this unit locks only a scope."""
+        if self.scope is not None:
+            raise OutsideScopeError
 
 
 def read_database_clock(session: Session) -> datetime:
@@ -112,58 +130,6 @@ def read_database_clock(session: Session) -> datetime:
 def make_random_id() -> str:
     """Return a new unique identifier."""
     return uuid4().hex
-
-
-@dataclass(slots=True)
-class _QueuedChange(Generic[U]):
-    """A change whose thread waits for the commit."""
-
-    work: Callable[[U], None]
-    done: bool = False
-    error: Exception | None = None
-
-
-@dataclass
-class GroupCommit(Generic[U]):
-    """Commits the changes of many threads in shared transactions."""
-
-    _queue: deque[_QueuedChange[U]] = field(default_factory=deque)
-    _committing: Lock = field(default_factory=Lock)
-
-    def run(self, change: Callable[[], AbstractContextManager[U]], work: Callable[[U], T]) -> T:
-        """Run ``work`` in a transaction opened by ``change``. Return the result of ``work`` or raise its error.
-
-        If an error occurs in a shared transaction, the transaction is rolled back, and each change runs again in a
-        separate transaction.
-        """
-        results: list[T] = []
-        context = copy_context()  # another thread may run the change
-        queued = _QueuedChange[U](lambda unit: results.append(context.run(work, unit)))
-        self._queue.append(queued)
-        with self._committing:
-            while not queued.done:
-                self._commit_group(change)
-        if queued.error is not None:
-            raise queued.error
-        return results[-1]
-
-    def _commit_group(self, change: Callable[[], AbstractContextManager[U]]) -> None:
-        group = [self._queue.popleft() for _ in range(min(len(self._queue), MAX_GROUP))]
-        error = _commit(change, group)
-        run_again = error is not None and len(group) > 1 and not isinstance(error, DatabaseUnavailable)
-        for queued in group:
-            queued.error = _commit(change, [queued]) if run_again else error
-            queued.done = True
-
-
-def _commit(change: Callable[[], AbstractContextManager[U]], group: list[_QueuedChange[U]]) -> Exception | None:
-    try:
-        with change() as unit:
-            for queued in group:
-                queued.work(unit)
-    except Exception as error:  # noqa: BLE001 - raised again in the thread that queued the change
-        return error
-    return None
 
 
 @dataclass(frozen=True)
@@ -191,8 +157,45 @@ class Store:
 
         Raise Conflict when a concurrent unit committed first.
         """
-        with self._write(who, lambda session: session.connection().execute(_LOCK_TOPOLOGY).all()) as unit:
+        with self._write(who, lambda unit: lock_everything(unit.connection)) as unit:
             yield unit
+
+    def change_scope(self, find_scope: FindScope[Unit], work: Callable[[Unit], T], *, who: str = "sbf") -> T:
+        """Run ``work`` in a unit that locks a scope. Return the result of ``work``, or raise its error.
+
+        ``find_scope`` returns the scope before the locks, and is called again after the locks. If the scope has grown,
+        or if ``work`` raises OutsideScopeError, run ``work`` in a unit that locks everything.
+        """
+        if self.has_scopes:
+            try:
+                with self._write(who, lambda unit: _lock_found_scope(unit, find_scope)) as unit:
+                    return work(unit)
+            except OutsideScopeError as error:
+                log.info("everything_locked", reason=str(error))
+        with self.change(who=who) as unit:
+            return work(unit)
+
+    @contextmanager
+    def change_scopes(
+        self, find_scopes: Sequence[FindScope[Unit]], *, wait: bool
+    ) -> Iterator[Sequence[Unit | frozenset[int]]]:
+        """Open a unit for each scope, in one transaction; see :class:`.GroupTransactions`."""
+        scopes: list[LockScope] = []
+        missing = frozenset[int]()
+
+        def lock(unit: Unit) -> None:
+            nonlocal missing
+            share_everything(unit.connection)
+            scopes.extend(_find_in(unit, find_scope) for find_scope in find_scopes)
+            missing = lock_scope(unit.connection, join_scopes(scopes), wait=wait)
+
+        with self._write("sbf", lock) as unit:
+            yield [scope.keys & missing or replace(unit, scope=scope) for scope in scopes]
+
+    @property
+    def has_scopes(self) -> bool:
+        """Whether units can lock scopes. On SQLite, each unit locks everything."""
+        return self.engine.dialect.name == "postgresql"
 
     @contextmanager
     def change_row(self, *, who: str = "sbf") -> Iterator[Unit]:
@@ -208,26 +211,30 @@ class Store:
         """
         session = Session(self._writer)
         with translate_errors(), session, self._lock_sqlite():
-            session.connection().execute(_LOCK_TOPOLOGY).all()
+            lock_everything(session.connection())
             try:
                 yield Unit(session, self.clock(session), self._cache.copy())
             finally:
                 session.rollback()
 
-    def group_commit(self, work: Callable[[Unit], T]) -> T:
-        """Run ``work`` in a transaction together with the changes of other callers; see :meth:`GroupCommit.run`."""
-        return self._group_commit.run(self.change, work)
+    def group_commit(self, work: Callable[[Unit], T], find_scope: FindScope[Unit] | None = None) -> T:
+        """Run ``work`` in a transaction together with the changes of other callers; see :meth:`GroupCommit.run`.
+
+        ``find_scope`` returns the scope of the change. None stands for everything.
+        """
+        return self._group_commit.run(self, work, find_scope if self.has_scopes else None)
 
     def close(self) -> None:
         """Close all idle connections. Connections in use are not affected."""
         self.engine.pool.dispose()
 
     @contextmanager
-    def _write(self, who: str, lock: Callable[[Session], object] = lambda _session: None) -> Iterator[Unit]:
+    def _write(self, who: str, lock: Callable[[Unit], object] = lambda _unit: None) -> Iterator[Unit]:
         session = Session(self._writer)
         with self.measure("write"), translate_errors(), session, self._lock_sqlite(), session.begin():
-            lock(session)
-            unit = Unit(session, self.clock(session), self._cache, who)
+            unit = Unit(session, NOT_READ, self._cache, who)
+            lock(unit)
+            unit.now = self.clock(session)
             yield unit
         if unit.new_topology is not None and unit.topology_version is not None:
             self._cache.replace(unit.topology_version, unit.new_topology)
@@ -248,6 +255,24 @@ class Store:
         if self.engine.dialect.name != "postgresql":
             return self.engine
         return self.engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+
+
+def _find_in(unit: Unit, find_scope: FindScope[Unit]) -> LockScope:
+    """Return the scope of a change. Raise OutsideScopeError if the scope needs too many locks."""
+    scope = find_scope(unit)
+    if len(scope.sites) + len(scope.names) > MAX_KEYS:
+        raise OutsideScopeError(f"{len(scope.sites)} sites and {len(scope.names)} names")
+    return scope
+
+
+def _lock_found_scope(unit: Unit, find_scope: FindScope[Unit]) -> None:
+    """Lock a scope. Raise OutsideScopeError if the scope has grown until the locks were acquired."""
+    share_everything(unit.connection)
+    unit.scope = _find_in(unit, find_scope)
+    lock_scope(unit.connection, unit.scope)
+    unit.session.expire_all()
+    if not unit.scope.contains(find_scope(unit)):
+        raise OutsideScopeError("the scope has grown")
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from time import monotonic, sleep
 
 import pytest
 
-from sbf_service.store.unit_of_work import GroupCommit
+from sbf_service.store.group_commit import GroupCommit
 from virtcloud.model.errors import Conflict, DatabaseUnavailable
 
 
@@ -64,12 +64,12 @@ def queue_during_transaction(
     """
     together = GroupCommit[list[str]]()
     with ThreadPoolExecutor(1 + len(works)) as threads:
-        first = threads.submit(together.run, transactions.change, add("first"))
+        first = threads.submit(together.run, transactions, add("first"))
         assert transactions.started.wait(10)
         futures = []
         for number, work in enumerate(works, start=1):
-            futures.append(threads.submit(together.run, transactions.change, work))
-            wait_until(lambda count=number: len(together._queue) == count)
+            futures.append(threads.submit(together.run, transactions, work))
+            wait_until(lambda count=number: together.waiting == count)
         transactions.go_on.set()
         assert first.result(10) == "first"
         yield futures

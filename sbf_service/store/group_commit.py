@@ -1,0 +1,152 @@
+"""Group commit: one thread commits the changes of all callers that queued while the previous commit ran.
+
+On PostgreSQL, a group locks only the sites and names of its changes (:mod:`.lock_scopes`). It does not wait for locks:
+a change that needs a lock of another unit leaves the group, and waits in a queue for this lock. Another group with the
+remaining changes of the replica can commit in the meantime.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from contextvars import copy_context
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Generic, Protocol, TypeVar
+
+from sbf_service.store.lock_scopes import LockScope, OutsideScopeError
+from virtcloud.model.errors import DatabaseUnavailable
+
+T = TypeVar("T")
+U = TypeVar("U")
+U_co = TypeVar("U_co", covariant=True)
+
+MAX_GROUP = 16
+"""The highest number of changes in one transaction. Such a transaction holds its locks for less than 0.1 s."""
+FindScope = Callable[[U], LockScope]
+"""Returns the scope of a change, from the data of a unit. Raises OutsideScopeError if the change locks everything."""
+
+
+class GroupTransactions(Protocol[U_co]):
+    """The transactions of groups."""
+
+    def change(self) -> AbstractContextManager[U_co]:
+        """Open a unit that locks everything."""
+
+    def change_scopes(
+        self, find_scopes: Sequence[FindScope[U_co]], *, wait: bool
+    ) -> AbstractContextManager[Sequence[U_co | frozenset[int]]]:
+        """Open a unit for each scope, all in one transaction.
+
+        Unless ``wait``, the result has the missing locks instead of a unit if another unit holds locks of the scope.
+        """
+
+
+@dataclass(slots=True)
+class _QueuedChange(Generic[U]):
+    """A change whose thread waits for the commit. ``queued`` is true while the change is in a queue or in a group."""
+
+    work: Callable[[U], None]
+    find_scope: FindScope[U] | None
+    queued: bool = True
+    missing: frozenset[int] = frozenset()
+    error: Exception | None = None
+
+
+@dataclass
+class _CommitQueue(Generic[U]):
+    """Changes that one thread after the other commits in groups. If ``waits``, a group waits for its locks."""
+
+    waits: bool
+    changes: deque[_QueuedChange[U]] = field(default_factory=deque)
+    _committing: Lock = field(default_factory=Lock)
+
+    def commit(self, transactions: GroupTransactions[U], queued: _QueuedChange[U]) -> None:
+        """Queue a change, and wait until it is committed, has failed or lacks a lock."""
+        queued.queued, queued.missing = True, frozenset()
+        self.changes.append(queued)
+        with self._committing:
+            while queued.queued:
+                self._commit_group(transactions, self._take_group())
+
+    def _take_group(self) -> list[_QueuedChange[U]]:
+        """Take the next changes. A change that locks everything shares its locks with all that follow."""
+        group = [self.changes.popleft()]
+        while self.changes and len(group) < MAX_GROUP:
+            if group[0].find_scope is not None and self.changes[0].find_scope is None:
+                break
+            group.append(self.changes.popleft())
+        return group
+
+    def _commit_group(self, transactions: GroupTransactions[U], group: Sequence[_QueuedChange[U]]) -> None:
+        error = self._try_commit(transactions, group)
+        is_final = error is None or isinstance(error, DatabaseUnavailable)
+        run_again = not is_final and (len(group) > 1 or isinstance(error, OutsideScopeError))
+        if len(group) == 1 and run_again:
+            group[0].find_scope = None
+        for queued in group:
+            if not queued.missing:
+                queued.error = self._commit_alone(transactions, queued) if run_again else error
+            queued.queued = False
+
+    def _commit_alone(self, transactions: GroupTransactions[U], queued: _QueuedChange[U]) -> Exception | None:
+        error = self._try_commit(transactions, [queued])
+        if isinstance(error, OutsideScopeError):
+            queued.find_scope = None
+            error = self._try_commit(transactions, [queued])
+        return error
+
+    def _try_commit(self, transactions: GroupTransactions[U], group: Sequence[_QueuedChange[U]]) -> Exception | None:
+        finders = [queued.find_scope for queued in group if queued.find_scope is not None]
+        try:
+            if group[0].find_scope is None:
+                with transactions.change() as unit:
+                    for queued in group:
+                        queued.work(unit)
+            else:
+                with transactions.change_scopes(finders, wait=self.waits) as units:
+                    _work_where_locked(group, units)
+        except Exception as error:  # noqa: BLE001 - raised again in the thread that queued the change
+            for queued in group:
+                queued.missing = frozenset()
+            return error
+        return None
+
+
+def _work_where_locked(group: Sequence[_QueuedChange[U]], units: Sequence[U | frozenset[int]]) -> None:
+    for queued, unit in zip(group, units, strict=True):
+        if isinstance(unit, frozenset):
+            queued.missing = unit
+        else:
+            queued.work(unit)
+
+
+@dataclass
+class GroupCommit(Generic[U]):
+    """Commits the changes of many threads in shared transactions."""
+
+    _first: _CommitQueue[U] = field(default_factory=lambda: _CommitQueue(waits=False))
+    _by_missing_lock: dict[int, _CommitQueue[U]] = field(default_factory=dict)
+
+    @property
+    def waiting(self) -> int:
+        """The number of changes that wait for the end of a group."""
+        return len(self._first.changes)
+
+    def run(
+        self, transactions: GroupTransactions[U], work: Callable[[U], T], find_scope: FindScope[U] | None = None
+    ) -> T:
+        """Run ``work`` in a transaction. Return the result of ``work`` or raise its error.
+
+        If an error occurs in a shared transaction, the transaction is rolled back, and each change runs again in a
+        separate transaction.
+        """
+        results: list[T] = []
+        context = copy_context()  # another thread may run the change
+        queued = _QueuedChange[U](lambda unit: results.append(context.run(work, unit)), find_scope)
+        self._first.commit(transactions, queued)
+        if queued.missing:
+            queue = self._by_missing_lock.setdefault(min(queued.missing), _CommitQueue(waits=True))
+            queue.commit(transactions, queued)
+        if queued.error is not None:
+            raise queued.error
+        return results[-1]

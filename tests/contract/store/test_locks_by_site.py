@@ -1,0 +1,273 @@
+"""Tests of the locks by site on PostgreSQL: replicas change disjoint sites side by side, and common sites in turn."""
+
+import random
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from threading import Barrier, Event
+from time import monotonic, sleep
+
+import pytest
+from sbf_fakes.world import SITES, World, spec, three_edges
+from sqlalchemy import text
+from sqlalchemy.orm import Session
+
+from sbf_service.store.cluster_creation import PutResult, put_cluster
+from sbf_service.store.lock_scopes import LockScope
+from sbf_service.store.quotas import put_quota
+from sbf_service.store.unit_of_work import Store, Unit, read_database_clock
+from virtcloud.model.access import QuotaLimits
+from virtcloud.model.cluster import ClusterRequest, ClusterSpec
+from virtcloud.model.errors import Conflict, DatabaseUnavailable, NameTaken, QuotaExceeded
+from virtcloud.model.values import UserName
+
+pytestmark = pytest.mark.postgresql
+
+_COUNT_WAITING = text(
+    "SELECT count(*) FROM pg_locks WHERE locktype IN ('advisory', 'tuple', 'transactionid') AND NOT granted"
+)
+_END_WRITERS = text(
+    "SELECT pg_terminate_backend(l.pid) FROM pg_locks l WHERE l.locktype = 'advisory' AND l.granted "
+    "AND l.mode = 'ExclusiveLock' AND l.pid <> pg_backend_pid()"
+)
+
+
+@pytest.fixture
+def world(postgresql: str) -> Iterator[World]:
+    made = World(postgresql)
+    made.furnish()
+    yield made
+    made.close()
+
+
+def put(world: World, store: Store, key: str, wanted: ClusterSpec) -> PutResult:
+    return put_cluster(store, key, ClusterRequest(spec=wanted), world.service.reserved, wanted.owner)
+
+
+@contextmanager
+def locked(store: Store, *sites: str, names: frozenset[str] = frozenset()) -> Iterator[None]:
+    """Lock these sites and names in a transaction of another replica."""
+    with store.change_scopes([lambda _unit: LockScope(frozenset(sites), names)], wait=True):
+        yield
+
+
+def wait_for_waiting(world: World, count: int = 1) -> None:
+    """Wait until this number of transactions waits for a lock."""
+    ends = monotonic() + 10
+    with world.store.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        while connection.execute(_COUNT_WAITING).scalar_one() < count:
+            assert monotonic() < ends, "no transaction waits for a lock"
+            sleep(0.005)
+
+
+@contextmanager
+def waiting_call(world: World, call: Callable[[], PutResult]) -> Iterator[Future[PutResult]]:
+    """Yield the future of a call that waits for a lock."""
+    with ThreadPoolExecutor(1) as threads:
+        future = threads.submit(call)
+        wait_for_waiting(world)
+        yield future
+
+
+def test_a_creation_passes_a_lock_of_another_site(world: World) -> None:
+    """A replica creates clusters at two sites, while one of its creations waits for a third site."""
+    third = world.restarted()
+    with ThreadPoolExecutor(1) as threads:
+        with locked(third.store, "plzen"):
+            assert world.put("before", spec("brno-h1", "praha-h1")).created
+            waiting = threads.submit(world.put, "waiting", spec("plzen-h1", "brno-h1"))
+            wait_for_waiting(world)
+            assert world.put("beside", spec("praha-h1")).created
+            assert not waiting.done()
+        assert waiting.result(10).created
+
+
+def test_two_replicas_create_clusters_at_disjoint_sites_together(world: World) -> None:
+    """The transactions of both creations are open at the same time."""
+    both = Barrier(2, timeout=10)
+
+    def meet(session: Session) -> object:
+        both.wait()
+        return read_database_clock(session)
+
+    stores = [world.restarted().store for _ in range(2)]
+    for store in stores:
+        object.__setattr__(store, "clock", meet)
+    with ThreadPoolExecutor(2) as threads:
+        made = threads.map(put, [world] * 2, stores, ["a", "b"], [spec("brno-h1"), spec("praha-h1")])
+        assert [one.created for one in made] == [True, True]
+
+
+def test_a_change_of_everything_waits_for_each_site(world: World) -> None:
+    third = world.restarted()
+    changed = Event()
+
+    def change() -> None:
+        with world.store.change():
+            changed.set()
+
+    with ThreadPoolExecutor(1) as threads:
+        with locked(third.store, "plzen"):
+            future = threads.submit(change)
+            wait_for_waiting(world)
+            assert not changed.is_set()
+        future.result(10)
+
+
+def test_a_creation_waits_for_a_replica_of_an_earlier_version(world: World) -> None:
+    """An earlier version locks only the topology row."""
+    with world.store.engine.begin() as former:
+        former.execute(text("SELECT version FROM topology FOR UPDATE"))
+        with waiting_call(world, lambda: world.put("demo", spec("brno-h1"))) as future:
+            assert not future.done()
+            former.rollback()
+            assert future.result(10).created
+
+
+def test_overlapping_claims_of_four_replicas_never_share_a_vlan(world: World) -> None:
+    """Each creation succeeds, because no creation sees a VLAN ID as free that another replica is claiming."""
+    stores = [world.restarted().store for _ in range(4)]
+    pairs = [("brno", "praha"), ("praha", "plzen"), ("plzen", "brno"), ("brno",), ("praha",), ("plzen",)]
+    start = Barrier(8)
+
+    def create(number: int) -> list[PutResult]:
+        start.wait()
+        made = []
+        for turn in range(3):
+            hosts = [f"{site}-h1" for site in pairs[(number + turn) % len(pairs)]]
+            made.append(put(world, stores[number % 4], f"c{number}-{turn}", spec(*hosts)))
+        return made
+
+    with ThreadPoolExecutor(8) as threads:
+        results = [result for made in threads.map(create, range(8)) for result in made]
+    claims = [(site, vlan) for result in results for site, vlan in result.view.vlans.items()]
+    assert len(results) == 24
+    assert len(claims) == len(set(claims))
+
+
+def test_a_lost_connection_frees_the_locks_of_a_claim(world: World) -> None:
+    """PostgreSQL ends the session of a replica that has locked a site. The repeated call creates the cluster."""
+    holds, ended = Event(), Event()
+
+    def stop(session: Session) -> object:
+        holds.set()
+        assert ended.wait(10)
+        return read_database_clock(session)
+
+    killed = world.restarted()
+    object.__setattr__(killed.store, "clock", stop)
+    with ThreadPoolExecutor(1) as threads:
+        future = threads.submit(put, world, killed.store, "demo", spec("brno-h1"))
+        assert holds.wait(10)
+        with waiting_call(world, lambda: world.put("other", spec("brno-h2"))) as other:
+            with world.store.engine.begin() as connection:
+                connection.execute(_END_WRITERS).all()
+            assert other.result(10).view.vlans == {"brno": 100}
+        ended.set()
+        with pytest.raises(DatabaseUnavailable):
+            future.result(10)
+        assert put(world, killed.store, "demo", spec("brno-h1")).view.vlans == {"brno": 101}
+
+
+def test_locks_of_the_same_sites_in_any_order_never_deadlock(world: World) -> None:
+    """The second call locks the sites of the first call in the opposite order of names and of hashes."""
+    stores = [world.restarted().store for _ in range(4)]
+    start = Barrier(4)
+
+    def lock(number: int) -> int:
+        choice = random.Random(number)
+        start.wait()
+        for _ in range(40):
+            chosen = frozenset(choice.sample([f"s{one}" for one in range(6)], 4))
+            stores[number].change_scope(lambda _unit, chosen=chosen: LockScope(chosen), lambda _unit: None)
+        return number
+
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(lock, range(4))) == [0, 1, 2, 3]
+
+
+def test_creations_that_cross_over_all_complete(world: World) -> None:
+    stores = [world.restarted().store for _ in range(2)]
+    hosts = [("brno-h1", "praha-h1"), ("praha-h2", "brno-h2")]
+
+    def create(number: int) -> list[bool]:
+        return [put(world, stores[number], f"c{number}-{one}", spec(*hosts[number])).created for one in range(10)]
+
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(create, range(2))) == [[True] * 10] * 2
+
+
+def create_together(world: World, *calls: tuple[str, ClusterSpec]) -> list[str]:
+    """Create clusters through two replicas at the same time, as far as locks allow. Return the sorted outcomes."""
+    stores = world.meeting_stores()
+
+    def create(number: int) -> str:
+        key, wanted = calls[number]
+        try:
+            return f"created {put(world, stores[number], key, wanted).created}"
+        except (Conflict, QuotaExceeded) as error:
+            return f"{type(error).__name__}: {error}"
+
+    with ThreadPoolExecutor(2) as threads:
+        return sorted(threads.map(create, range(2)))
+
+
+def test_one_of_two_clusters_with_the_same_name_is_refused(world: World) -> None:
+    outcomes = create_together(world, ("a", spec("brno-h1", name="red")), ("b", spec("praha-h1", name="red")))
+    assert outcomes[1] == "created True"
+    assert outcomes[0].startswith(f"{NameTaken.__name__}: the name red is taken by cluster")
+
+
+def test_one_of_two_specs_for_a_key_is_a_conflict(world: World) -> None:
+    outcomes = create_together(world, ("a", spec("brno-h1")), ("a", spec("praha-h1")))
+    assert outcomes[1] == "created True"
+    assert outcomes[0].startswith("OtherSpec: cluster a exists and is configuring, and differs in guests")
+
+
+def test_a_key_and_a_name_exclude_each_other(world: World) -> None:
+    outcomes = create_together(world, ("red", spec("brno-h1")), ("b", spec("praha-h1", name="red")))
+    assert outcomes[1] == "created True"
+    assert outcomes[0].startswith("NameTaken: ")
+
+
+def test_clusters_at_disjoint_sites_share_a_quota(world: World) -> None:
+    with world.store.change() as unit:
+        put_quota(unit, UserName("alice"), QuotaLimits(clusters=1))
+    outcomes = create_together(world, ("a", spec("brno-h1")), ("b", spec("praha-h1")))
+    assert [outcome.partition(":")[0] for outcome in outcomes] == ["QuotaExceeded", "created True"]
+
+
+def test_service_ids_of_a_transport_are_chosen_in_turn(world: World) -> None:
+    world.put_topology(three_edges(hosts=2))
+    third = world.restarted()
+    with ThreadPoolExecutor(1) as threads:
+        with locked(third.store, names=frozenset({"transport evpn"})):
+            waiting = threads.submit(world.put, "waiting", spec("brno-h1", "praha-h1"))
+            wait_for_waiting(world)
+            assert world.put("single", spec("plzen-h1")).created
+        assert waiting.result(10).created
+
+
+def test_a_cluster_at_very_many_sites_locks_everything(world: World) -> None:
+    """PostgreSQL has a limited number of locks."""
+    sites = frozenset(f"s{number}" for number in range(65))
+
+    def read_scope(unit: Unit) -> LockScope | None:
+        return unit.scope
+
+    assert world.store.change_scope(lambda _unit: LockScope(sites), read_scope) is None
+    assert world.store.change_scope(lambda _unit: LockScope(frozenset(SITES)), read_scope) == LockScope(
+        frozenset(SITES)
+    )
+
+
+def test_a_unit_outside_its_scope_is_repeated_with_every_lock(world: World) -> None:
+    scopes: list[LockScope | None] = []
+
+    def work(unit: Unit) -> None:
+        scopes.append(unit.scope)
+        unit.require_sites(["praha"])
+
+    brno = LockScope(frozenset({"brno"}))
+    world.store.change_scope(lambda _unit: brno, work)
+    assert scopes == [brno, None]
