@@ -6,6 +6,7 @@ Scheduler and worker depend on protocols, so that tests can inject faults and us
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, Protocol
 
 from sqlalchemy import bindparam, or_, select, union
@@ -22,6 +23,7 @@ from sbf_service.store.columns import NAME_TYPE, equals_any
 from sbf_service.store.confirmations import ElementClusterErrors, confirm_revision, reset_confirmation
 from sbf_service.store.error_reports import record_error
 from sbf_service.store.leases import acquire_lease, holds_lease, release_lease, release_leases_of, renew_lease
+from sbf_service.store.network_scopes import find_confirmation_scope, find_element_scope
 from sbf_service.store.observed_state import record_failed_save, record_pending_save, record_saved
 from sbf_service.store.pools import find_clusters_of_vlans
 from sbf_service.store.revisions import increment_revisions, require_element
@@ -218,7 +220,8 @@ class StoreWorkerTransactions:
         Return False if the difference is outside the scope, which may have become smaller after the task was read.
         """
         task, difference = reading.task, reading.difference
-        with self.store.change(who=self.holder) as unit:
+
+        def record(unit: Unit) -> bool:
             if not renew_lease(unit, task.name, task.fence, self.timing.lease):
                 raise LeaseLostError(task.name)
             try:
@@ -232,7 +235,9 @@ class StoreWorkerTransactions:
                 record_pending_save(unit, task.name)
                 record_created_vlans(unit, task.name, difference.added_vlan_ids)
                 record_audit(unit, task.change, why=why, element=task.name, difference=difference)
-        return True
+            return True
+
+        return self.store.change_scope(partial(find_element_scope, name=task.name), record, who=self.holder)
 
     def confirm(self, reading: DeviceReading, *, changed: bool) -> bool:
         """Record that a device carries and has saved the wanted state. Return whether a newer revision is wanted.
@@ -240,7 +245,8 @@ class StoreWorkerTransactions:
         The transaction is committed before LeaseLostError is raised.
         """
         task = reading.task
-        with self.store.change(who=self.holder) as unit:
+
+        def record(unit: Unit) -> tuple[bool, bool]:
             still_held = renew_lease(unit, task.name, task.fence, self.timing.lease)
             if still_held:
                 self._record_confirmation(unit, reading)
@@ -249,6 +255,10 @@ class StoreWorkerTransactions:
             overtaken = require_element(unit, task.name).wanted_revision > task.revision
             if still_held:
                 task.record_confirmed(unit, reading.observed)
+            return still_held, overtaken
+
+        find_scope = partial(find_confirmation_scope, name=task.name, revision=task.revision)
+        still_held, overtaken = self.store.change_scope(find_scope, record, who=self.holder)
         if not still_held:
             raise LeaseLostError(task.name)
         return overtaken

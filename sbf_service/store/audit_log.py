@@ -1,19 +1,26 @@
 """Queries of the audit log; ``record_audit`` in ``unit_of_work.py`` inserts the rows."""
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 
 from pydantic import TypeAdapter
-from sqlalchemy import ColumnElement, func, literal, select
+from sqlalchemy import ColumnElement, func, literal, select, text
 
 from sbf_service.store.cluster_queries import has_placement_at
 from sbf_service.store.tables import AuditRow, ClusterRow
-from sbf_service.store.unit_of_work import Unit
+from sbf_service.store.unit_of_work import Store, Unit
 from virtcloud.model.changes import AuditEntry, HostDifference
 from virtcloud.model.edge import DeviceDifference
 from virtcloud.model.values import ClusterKey, Name
 
 _DIFFERENCE: TypeAdapter[DeviceDifference] = TypeAdapter(DeviceDifference)
 _APPLIED: TypeAdapter[DeviceDifference | HostDifference] = TypeAdapter(DeviceDifference | HostDifference)
+PAUSE_S, PATIENCE_S = 0.01, 1.0
+_OPEN_CHANGES = text(
+    "SELECT pid, xact_start FROM pg_stat_activity WHERE datname = current_database() AND backend_xid IS NOT NULL"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +55,47 @@ class AuditFilter:
         return [ClusterRow.key == self.cluster, *of_owner, *of_sites]
 
 
-def read_entries(unit: Unit, selected: AuditFilter, after: int | None, limit: int) -> list[AuditEntry]:
-    """Return at most ``limit`` entries, oldest first.
+def read_entries(
+    unit: Unit, selected: AuditFilter, after: int | None, limit: int, newest: int | None = None
+) -> list[AuditEntry]:
+    """Return at most ``limit`` entries, oldest first, up to the ID ``newest``.
 
     If ``after`` is None, these are the newest entries. Otherwise, these are the first entries after the ID ``after``.
     """
     rows = select(AuditRow, ClusterRow.key).outerjoin(ClusterRow, ClusterRow.id == AuditRow.cluster_id)
     rows = rows.where(*selected.conditions()).limit(limit)
+    if newest is not None:
+        rows = rows.where(AuditRow.id <= newest)
     if after is not None:
         found = unit.session.execute(rows.where(AuditRow.id > after).order_by(AuditRow.id)).all()
     else:
         found = unit.session.execute(rows.order_by(AuditRow.id.desc())).all()[::-1]
     return [_make_entry(row, key) for row, key in found]
+
+
+def find_settled_id(store: Store, pause: Callable[[float], object] = time.sleep) -> int:
+    """Return the newest row's ID after which no row with a lower ID can appear, so that a reader misses no row.
+
+    On PostgreSQL, changes at disjoint sites run side by side. A row may therefore be committed after a row with a
+    higher ID. Wait for the changes that are open now, but not longer than :data:`PATIENCE_S`, because a change that has its
+    locks takes milliseconds.
+    """
+    with store.read() as unit:
+        newest = find_newest_id(unit)
+    if not store.has_scopes:
+        return newest
+    awaited = _find_open_changes(store)
+    ends = time.monotonic() + PATIENCE_S
+    while awaited and time.monotonic() < ends:
+        pause(PAUSE_S)
+        awaited &= _find_open_changes(store)
+    return newest
+
+
+def _find_open_changes(store: Store) -> set[tuple[int, datetime]]:
+    """Return the open transactions that have written: their processes in PostgreSQL and their beginnings."""
+    with store.read() as unit:
+        return {(row.pid, row.xact_start) for row in unit.connection.execute(_OPEN_CHANGES)}
 
 
 def find_newest_id(unit: Unit, selected: AuditFilter | None = None) -> int:

@@ -100,6 +100,8 @@ def _apply_confirmation(
     former = _record_confirmation(row, revision, errors)
     marked = _mark_blocked(unit, name, errors or ElementClusterErrors(""))
     is_unchanged = not marked and former.reachable and former.trouble == row.trouble
+    if not is_unchanged or errors is not None:
+        unit.require_everything()  # the confirmation concerns all clusters of the element
     if former.confirmed == revision and is_unchanged:
         return
     unit.session.flush()
@@ -180,6 +182,7 @@ def reset_confirmation(unit: Unit, name: str, why: str, drain_deadline: timedelt
     row = require_element(unit, name)
     if row.confirmed_revision == 0:
         return
+    unit.require_everything()
     row.confirmed_revision = 0
     unit.session.flush()
     unit.changed.add(f"element:{name}")

@@ -51,9 +51,9 @@ _IS_ADDED = and_(
 _IS_REMOVED = and_(
     PlacementRow.removed_revision > bindparam("before"), PlacementRow.removed_revision <= bindparam("revision")
 )
-COMPLETED_ON_ELEMENT = ClusterSelection(
-    ClusterRow.id.in_(union(_PLACED.where(IS_UNSETTLED, _IS_ADDED), _PLACED.where(IS_UNSETTLED, _IS_REMOVED)))
-)
+COMPLETED_PLACEMENTS = union(_PLACED.where(IS_UNSETTLED, _IS_ADDED), _PLACED.where(IS_UNSETTLED, _IS_REMOVED))
+"""The IDs of the clusters of :data:`COMPLETED_ON_ELEMENT`."""
+COMPLETED_ON_ELEMENT = ClusterSelection(ClusterRow.id.in_(COMPLETED_PLACEMENTS))
 """The clusters with a placement on ``element`` that a revision from ``before`` + 1 to ``revision`` completes."""
 
 

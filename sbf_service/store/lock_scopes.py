@@ -1,4 +1,4 @@
-"""Lock scopes: what a unit of work on PostgreSQL locks. Decision 84 lists what each lock protects.
+"""Lock scopes: what a unit of work on PostgreSQL locks. Decision 85 lists what each lock protects.
 
 A unit locks either everything, or a :class:`LockScope`: the sites and names that the unit changes. Units with disjoint
 scopes run side by side. PostgreSQL's advisory locks of a transaction end with the transaction, also when the connection

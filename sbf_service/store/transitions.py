@@ -133,6 +133,7 @@ def make_due_parameters(now: datetime, drain_deadline: timedelta) -> dict[str, o
     return {"now": now, "drained_before": now - drain_deadline}
 
 
+_READ_SITES = select(ClaimRow.site).where(ClaimRow.cluster_id == bindparam("network"))
 _CLUSTERS = Base.metadata.tables[ClusterRow.__tablename__]
 _DELETE_POWERS = delete(GuestPowerRow).where(GuestPowerRow.cluster_id == bindparam("ended"))
 _SETTLE = (
@@ -225,6 +226,7 @@ def drain_cluster(unit: Unit, row: ClusterRow, reason: str) -> None:
 
 def apply_transition(unit: Unit, row: ClusterRow, transition: ClusterTransition) -> None:
     """Apply the effects of a transition, and record an audit row."""
+    _require_network_sites(unit, row)
     effects = compute_effects(ClusterState(row.state), row.reason, transition)
     row.state, row.reason, row.quarantined = effects.state, effects.reason, effects.quarantined
     row.version += 1
@@ -246,6 +248,12 @@ def apply_transition(unit: Unit, row: ClusterRow, transition: ClusterTransition)
         _release_claims(unit, row)
         unit.connection.execute(_SETTLE, {"ended": row.id})
     unit.session.flush()
+
+
+def _require_network_sites(unit: Unit, row: ClusterRow) -> None:
+    """Raise OutsideScopeError unless the unit may change all sites of a cluster's network."""
+    if unit.scope is not None:
+        unit.require_sites(unit.connection.execute(_READ_SITES, {"network": row.network or row.id}).scalars().all())
 
 
 def _remove_placements(unit: Unit, row: ClusterRow) -> None:
@@ -312,6 +320,7 @@ def fail_refused_clusters(unit: Unit, element: str, refused: Mapping[str, str], 
     network, its members that are configuring on the element fail. The members of a network that fails end together with
     the network. Raise NotFound for an unknown element.
     """
+    unit.require_everything()
     row = require_element(unit, element)
     is_refused = or_(ClusterRow.id.in_(refused), ClusterRow.network.in_(refused))
     for cluster in find_clusters(

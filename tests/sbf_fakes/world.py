@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 from migrated import create_sqlite
@@ -24,6 +25,7 @@ from sbf_service.reconcile.worker import ReconcileOutcome
 from sbf_service.settings import ServiceSettings
 from sbf_service.store import clusters, confirmations, elements
 from sbf_service.store.cluster_creation import PutResult, put_cluster
+from sbf_service.store.network_scopes import find_cluster_scope, find_confirmation_scope
 from sbf_service.store.pools import make_site_view, put_pool
 from sbf_service.store.tables import AuditRow
 from sbf_service.store.tokens import create_token
@@ -213,8 +215,11 @@ class World:
         return put_cluster(self.store, key, request, self.service.reserved, wanted.owner)
 
     def delete(self, key: str, attempt: int | None = None, owner: str | None = None) -> ClusterView:
-        with self.store.change() as unit:
-            return clusters.delete_cluster(unit, key, "ended by its user", AttemptFence(attempt, owner))
+        fence = AttemptFence(attempt, owner)
+        return self.store.change_scope(
+            partial(find_cluster_scope, key=key),
+            lambda unit: clusters.delete_cluster(unit, key, "ended by its user", fence),
+        )
 
     def view(self, key: str) -> ClusterView:
         with self.store.read() as unit:
@@ -257,8 +262,11 @@ class World:
         return confirms and view.last_seen == self.clock.now
 
     def confirm(self, name: str, revision: int) -> None:
-        with self.store.change(who=name) as unit:
-            confirmations.confirm_revision(unit, name, revision, self.service.settings.timing.drain)
+        self.store.change_scope(
+            partial(find_confirmation_scope, name=name, revision=revision),
+            lambda unit: confirmations.confirm_revision(unit, name, revision, self.service.settings.timing.drain),
+            who=name,
+        )
 
     def sweep(self) -> None:
         self.service.scheduler.sweep.run()

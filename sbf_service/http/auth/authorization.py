@@ -4,11 +4,12 @@ A check reads the database only for callers whose rights depend on the cluster, 
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from math import ceil
-from typing import Annotated, Self
+from typing import Annotated, Self, TypeVar
 
 from fastapi import Depends, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
@@ -32,6 +33,7 @@ from sbf_service.metrics import ServiceMetrics
 from sbf_service.settings import RateLimit, RateLimits
 from sbf_service.store.cluster_queries import has_placement_at, has_placement_on
 from sbf_service.store.clusters import get_cluster
+from sbf_service.store.network_scopes import find_cluster_scope
 from sbf_service.store.revisions import require_element
 from sbf_service.store.unit_of_work import Store, Unit
 from virtcloud.model.access import Role
@@ -40,6 +42,8 @@ from virtcloud.model.element import ElementKind
 from virtcloud.model.errors import Forbidden, NotFound, TooManyRequests, VirtcloudError
 from virtcloud.model.values import ClusterKey, Name, UserName
 from virtcloud.model.views import ClusterView
+
+T = TypeVar("T")
 
 CALLER_KEY = "virtcloud.caller"
 """Key of the caller in an ASGI scope."""
@@ -207,6 +211,17 @@ def change_cluster(store: Store, caller: Caller, action: Action, key: ClusterKey
     with store.change(who=caller.who) as unit:
         authorize_in_unit(unit, caller, action, key)
         yield unit
+
+
+def change_cluster_scope(store: Store, caller: Caller, action: Action, key: ClusterKey, work: Callable[[Unit], T]) -> T:
+    """Check the caller's right as :func:`change_cluster` does, and run ``work`` with the locks of the cluster only."""
+    authorize_cluster(store, caller, action, key)
+
+    def change(unit: Unit) -> T:
+        authorize_in_unit(unit, caller, action, key)
+        return work(unit)
+
+    return store.change_scope(partial(find_cluster_scope, key=key), change, who=caller.who)
 
 
 def authorize_in_unit(

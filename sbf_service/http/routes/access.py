@@ -20,7 +20,7 @@ from sbf_service.http.operations import Operation, Wait, wait_until_newer
 from sbf_service.http.problems import problem_responses
 from sbf_service.log import get_log
 from sbf_service.store import quotas, tokens
-from sbf_service.store.audit_log import AuditFilter, find_newest_id, read_entries
+from sbf_service.store.audit_log import AuditFilter, find_newest_id, find_settled_id, read_entries
 from sbf_service.store.cluster_keys import has_owned_key
 from sbf_service.store.unit_of_work import AUDIT_TOPIC, Store
 from virtcloud.model.access import Identity, NewToken, QuotaLimits, QuotaView, TokenId, TokenRequest, TokenView
@@ -62,8 +62,9 @@ async def get_audit(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter b
             return find_newest_id(unit, allowed)
 
     def read_rows() -> list[AuditEntry]:
+        newest = find_settled_id(service.store)
         with service.store.read() as unit:
-            return read_entries(unit, allowed, after, limit)
+            return read_entries(unit, allowed, after, limit, newest)
 
     await wait_until_newer(service.change_feed, AUDIT_TOPIC, read_newest_id, after, wait)
     return await run_in_threadpool(read_rows)

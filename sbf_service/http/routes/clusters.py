@@ -18,6 +18,7 @@ from sbf_service.http.auth.authorization import (
     authorize_cluster,
     authorize_cluster_list,
     change_cluster,
+    change_cluster_scope,
     describe_cluster,
     describe_request,
     find_job_starter,
@@ -30,6 +31,7 @@ from sbf_service.store import cluster_creation, clusters
 from sbf_service.store.cluster_dry_run import dry_run_cluster
 from sbf_service.store.clusters import ClusterPage
 from sbf_service.store.service_nodes import add_mounts
+from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.changes import ClusterDryRun
 from virtcloud.model.cluster import ENDED_STATES, ClusterRequest, LeaseExtension
 from virtcloud.model.errors import Forbidden
@@ -207,8 +209,12 @@ def delete_cluster(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter by
     id: IdQuery = None,  # noqa: A002 - the word of the API
 ) -> ClusterView:
     """Delete a cluster; idempotent."""
-    with change_cluster(service.store, caller, Action.END_CLUSTER, key) as unit:
-        view = clusters.delete_cluster(unit, key, f"ended by {caller.who}", AttemptFence(attempt, owner, id))
+    fence = AttemptFence(attempt, owner, id)
+
+    def delete(unit: Unit) -> ClusterView:
+        return clusters.delete_cluster(unit, key, f"ended by {caller.who}", fence)
+
+    view = change_cluster_scope(service.store, caller, Action.END_CLUSTER, key, delete)
     response.status_code = HTTPStatus.OK if view.state in ENDED_STATES else HTTPStatus.ACCEPTED
     return view
 
@@ -224,9 +230,12 @@ def extend_lease(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter by i
     id: IdQuery = None,  # noqa: A002 - the word of the API
 ) -> ClusterView:
     """Extend a cluster's lease to at least a number of seconds from now. The lease is never shortened."""
-    with change_cluster(service.store, caller, Action.EXTEND_CLUSTER, key) as unit:
-        fence = AttemptFence(attempt, owner, id)
+    fence = AttemptFence(attempt, owner, id)
+
+    def extend(unit: Unit) -> ClusterView:
         return clusters.extend_lease(unit, key, extension.seconds, service.settings.quota, fence)
+
+    return change_cluster_scope(service.store, caller, Action.EXTEND_CLUSTER, key, extend)
 
 
 @router.put("/{key}/shares/{user}", responses=problem_responses(404, 409, 410, 422))

@@ -19,6 +19,7 @@ from sbf_service.store import confirmations, elements, error_reports, unchecked_
 from sbf_service.store.capacity import record_capacity
 from sbf_service.store.cluster_dry_run import compute_element_difference
 from sbf_service.store.leases import record_agent_heartbeat
+from sbf_service.store.network_scopes import find_confirmation_scope
 from sbf_service.store.ports import adopt_ports as adopt_switch_ports
 from sbf_service.store.ports import parse_removed_switch
 from sbf_service.store.ports import release_ports as release_switch_ports
@@ -91,9 +92,14 @@ def confirm_element(name: Name, confirmation: Confirmation, caller: CurrentCalle
 
     Incomplete clusters, and clusters that could not be removed, are excepted.
     """
-    with _change_by_agent(service, caller, name) as unit:
+    _record_agent_call(service, caller, name)
+
+    def confirm(unit: Unit) -> None:
         errors = error_reports.describe_excluded_clusters(unit, name, confirmation.incomplete, confirmation.remaining)
         confirmations.confirm_revision(unit, name, confirmation.revision, service.settings.timing.drain, errors=errors)
+
+    find_scope = partial(find_confirmation_scope, name=name, revision=confirmation.revision)
+    service.store.change_scope(find_scope, confirm, who=caller.who)
 
 
 @router.post("/{name}/trouble", status_code=HTTPStatus.NO_CONTENT, responses=AGENT_PROBLEMS)
@@ -116,10 +122,15 @@ def report_drift(name: Name, confirmation: Confirmation, caller: CurrentCaller, 
 @contextmanager
 def _change_by_agent(service: SbfService, caller: Caller, name: Name) -> Iterator[Unit]:
     """Check the right to report for an element, record its agent's heartbeat, and yield a unit of work."""
-    authorize_element(service.store, caller, Action.REPORT_FOR_ELEMENT, name)
-    record_agent_heartbeat(service.store, name)
+    _record_agent_call(service, caller, name)
     with service.store.change(who=caller.who) as unit:
         yield unit
+
+
+def _record_agent_call(service: SbfService, caller: Caller, name: Name) -> None:
+    """Check the right to report for an element, and record its agent's heartbeat."""
+    authorize_element(service.store, caller, Action.REPORT_FOR_ELEMENT, name)
+    record_agent_heartbeat(service.store, name)
 
 
 @router.put("/{name}/capacity", status_code=HTTPStatus.NO_CONTENT, responses=AGENT_PROBLEMS)

@@ -12,12 +12,13 @@ from sbf_fakes.world import SITES, World, spec, three_edges
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
+from sbf_service.store.audit_log import AuditFilter, find_settled_id, read_entries
 from sbf_service.store.cluster_creation import PutResult, put_cluster
 from sbf_service.store.lock_scopes import LockScope
 from sbf_service.store.quotas import put_quota
-from sbf_service.store.unit_of_work import Store, Unit, read_database_clock
+from sbf_service.store.unit_of_work import Store, Unit, read_database_clock, record_audit
 from virtcloud.model.access import QuotaLimits
-from virtcloud.model.cluster import ClusterRequest, ClusterSpec
+from virtcloud.model.cluster import ClusterRequest, ClusterSpec, ClusterState
 from virtcloud.model.errors import Conflict, DatabaseUnavailable, NameTaken, QuotaExceeded
 from virtcloud.model.values import UserName
 
@@ -96,6 +97,33 @@ def test_two_replicas_create_clusters_at_disjoint_sites_together(world: World) -
     with ThreadPoolExecutor(2) as threads:
         made = threads.map(put, [world] * 2, stores, ["a", "b"], [spec("brno-h1"), spec("praha-h1")])
         assert [one.created for one in made] == [True, True]
+
+
+def test_confirmations_and_deletions_pass_a_lock_of_another_site(world: World) -> None:
+    third = world.restarted()
+    world.settle()
+    world.put("demo", spec("brno-h1", "praha-h1"))
+    with locked(third.store, "plzen"):
+        world.settle()
+        assert world.view("demo").state is ClusterState.ACTIVE
+        world.delete("demo")
+        world.settle()
+        assert world.view("demo").state is ClusterState.RELEASED
+
+
+def test_a_confirmation_waits_for_each_site_of_its_cluster(world: World) -> None:
+    """The confirmation of a host in Brno changes a cluster that is also in Praha."""
+    third = world.restarted()
+    world.settle()
+    world.put("demo", spec("brno-h1", "praha-h1"))
+    revision = world.element("brno-h1").wanted_revision
+    with ThreadPoolExecutor(1) as threads:
+        with locked(third.store, "praha"):
+            future = threads.submit(world.confirm, "brno-h1", revision)
+            wait_for_waiting(world)
+            assert world.element("brno-h1").confirmed_revision < revision
+        future.result(10)
+    assert world.element("brno-h1").confirmed_revision == revision
 
 
 def test_a_change_of_everything_waits_for_each_site(world: World) -> None:
@@ -271,3 +299,15 @@ def test_a_unit_outside_its_scope_is_repeated_with_every_lock(world: World) -> N
     brno = LockScope(frozenset({"brno"}))
     world.store.change_scope(lambda _unit: brno, work)
     assert scopes == [brno, None]
+
+
+def test_a_reader_of_the_audit_log_misses_no_row(world: World) -> None:
+    """A change in Praha inserts its row later than an open change in Brno, but is committed earlier."""
+    brno = world.restarted().store.change_scopes([lambda _unit: LockScope(frozenset({"brno"}))], wait=True)
+    (unit,) = brno.__enter__()
+    record_audit(unit, "first")
+    world.put("demo", spec("praha-h1"))
+    newest = find_settled_id(world.store, lambda _seconds: brno.__exit__(None, None, None))
+    with world.store.read() as reader:
+        found = [entry.what for entry in read_entries(reader, AuditFilter(), None, 2, newest)]
+    assert found == ["first", "cluster_created"]

@@ -1,0 +1,58 @@
+"""The lock scopes of units that change existing clusters: the sites of the clusters' networks.
+
+A network has a claim at each of its sites until the last element has confirmed the network's end. The claims of a
+network therefore name all sites with elements that a change of its clusters may concern.
+"""
+
+from sqlalchemy import bindparam, func, select
+
+from sbf_service.store.columns import NAME_TYPE
+from sbf_service.store.element_clusters import COMPLETED_PLACEMENTS
+from sbf_service.store.lock_scopes import LockScope, OutsideScopeError
+from sbf_service.store.tables import ClaimRow, ClusterRow, ElementRow
+from sbf_service.store.unit_of_work import Unit
+from virtcloud.model.element import ElementKind
+
+_NETWORK = func.coalesce(ClusterRow.network, ClusterRow.id)
+_SITES_OF_KEY = select(ClaimRow.site).where(
+    ClaimRow.cluster_id.in_(select(_NETWORK).where(ClusterRow.key == bindparam("key")))
+)
+_SITES_OF_COMPLETED = select(ClaimRow.site).where(
+    ClaimRow.cluster_id.in_(select(_NETWORK).where(ClusterRow.id.in_(COMPLETED_PLACEMENTS)))
+)
+_READ_ELEMENT = select(
+    ElementRow.site,
+    ElementRow.kind,
+    ElementRow.confirmed_revision,
+    ElementRow.reachable,
+    ElementRow.trouble,
+    ElementRow.leaving,
+).where(ElementRow.name == bindparam("name", type_=NAME_TYPE))
+
+
+def find_cluster_scope(unit: Unit, key: str) -> LockScope:
+    """Return the scope of a change of a cluster: its key, and the sites of its network.
+
+    These are the sites of the networks of all clusters that ever had the key.
+    """
+    sites = unit.connection.execute(_SITES_OF_KEY, {"key": key}).scalars()
+    return LockScope(frozenset(sites), frozenset({f"cluster {key}"}))
+
+
+def find_element_scope(unit: Unit, name: str) -> LockScope:
+    """Return the scope of a change that concerns only one element: its site."""
+    row = unit.connection.execute(_READ_ELEMENT, {"name": name}).one_or_none()
+    return LockScope(frozenset() if row is None else frozenset({row.site}))
+
+
+def find_confirmation_scope(unit: Unit, name: str, revision: int) -> LockScope:
+    """Return the scope of a confirmation: the element's site, and the sites of the clusters that it completes.
+
+    Raise OutsideScopeError for a gateway, and for an element with an error, because the confirmation of such an element
+    concerns all clusters of the element.
+    """
+    row = unit.connection.execute(_READ_ELEMENT, {"name": name}).one_or_none()
+    if row is None or row.kind == ElementKind.GATEWAY or not row.reachable or row.trouble or row.leaving:
+        raise OutsideScopeError(f"element {name}")
+    completed = {"element": name, "before": row.confirmed_revision, "revision": revision}
+    return LockScope(frozenset(unit.connection.execute(_SITES_OF_COMPLETED, completed).scalars()) | {row.site})
