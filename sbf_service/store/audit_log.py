@@ -77,8 +77,8 @@ def find_settled_id(store: Store, pause: Callable[[float], object] = time.sleep)
     """Return the newest row's ID after which no row with a lower ID can appear, so that a reader misses no row.
 
     On PostgreSQL, changes at disjoint sites run side by side. A row may therefore be committed after a row with a
-    higher ID. Wait for the changes that are open now, but not longer than :data:`PATIENCE_S`, because a change that has its
-    locks takes milliseconds.
+    higher ID. Wait for the changes that are open now, but not longer than :data:`PATIENCE_S`, because a change that has
+    its locks takes milliseconds.
     """
     with store.read() as unit:
         newest = find_newest_id(unit)
