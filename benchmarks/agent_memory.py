@@ -55,7 +55,7 @@ for name in sys.argv[1:]:
     shares[name] = read() - before
 print(json.dumps(shares))
 """
-AGENT = "from virtcloud.cli import main; main()"
+AGENT = "from virtcloud.command import main; import sys; sys.exit(main())"
 
 
 def run() -> Iterator[Measurement]:

@@ -90,7 +90,9 @@ class Surroundings:
     def start_agent(self) -> None:
         """Replace the agent's objects, as after its restart."""
         self.fqdns = FqdnAddresses(self.folder / "state" / "fqdns.json", lambda: closing(NetlinkKernel()))
-        self.namespaces = ClusterNamespaces(self.kernel, self.folder / "namespaces", self.fqdns.list_admitted)
+        self.namespaces = ClusterNamespaces(
+            self.kernel, self.folder / "namespaces", self.fqdns.list_admitted, self.kernel.list_addresses
+        )
         self.outside = OutsideRouting(self.kernel, self.fqdns)
 
     def correct_sets(self) -> None:

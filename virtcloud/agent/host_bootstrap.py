@@ -62,7 +62,7 @@ def open_host(
     consoles, kills = GuestConsoles(), MemoryKills()
     vpn = VpnGateway(kernel, settings.state / "vpn", limits=ConnectionLimits())
     fqdns = FqdnAddresses(settings.state / "fqdns.json", _open_kernel, settings.sbf, settings.timing.check)
-    namespaces = ClusterNamespaces(kernel, settings.namespaces, fqdns.list_admitted)
+    namespaces = ClusterNamespaces(kernel, settings.namespaces, fqdns.list_admitted, kernel.list_addresses)
     ssh = SshGateway(settings.state / "ssh", connect_by_namespace(namespaces.open_namespace))
     try:
         accepts_filters = settings.bridged_frames_filtered == "accept"

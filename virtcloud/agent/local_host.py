@@ -99,6 +99,8 @@ class LocalHost:
                 access.receive(wanted, supported)
         if self._outside is not None:
             self._outside.receive(supported)
+        if self._namespaces is not None:
+            self._namespaces.receive(supported)
 
     def vpn_connections(self) -> tuple[VpnConnection, ...] | None:
         """Return the devices that are connected to this gateway, or None if no OpenVPN server runs. Thread-safe."""

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -76,8 +76,20 @@ class NamespaceKernel(Protocol):
 class ClusterNamespaces:
     """The namespaces of all networks of this gateway. All operations are idempotent."""
 
-    def __init__(self, kernel: NamespaceKernel, folder: Path, list_admitted: ListAdmitted = admit_none) -> None:
-        """Bind namespaces to files in ``folder``, which is created with the first namespace."""
+    def __init__(
+        self,
+        kernel: NamespaceKernel,
+        folder: Path,
+        list_admitted: ListAdmitted = admit_none,
+        list_addresses: Callable[[], frozenset[str]] = frozenset,
+    ) -> None:
+        """Bind namespaces to files in ``folder``, which is created with the first namespace.
+
+        ``list_addresses`` returns the gateway's own addresses.
+        """
+        self._list_addresses = list_addresses
+        self._addresses: frozenset[str] = frozenset()
+        """The gateway's own addresses that the namespaces drop."""
         self._kernel = kernel
         self._folder = folder
         self._list_admitted = list_admitted
@@ -135,7 +147,8 @@ class ClusterNamespaces:
             port = self._ensure_port(segment, bridge, interfaces, descriptor, is_inside=PORT in inside)
             self._ensure_link(segment, interfaces, descriptor, is_inside=OUTSIDE in inside)
             with self._sets_lock:
-                specification = make_namespace_config(segment, self._list_admitted).as_specification()
+                gateway = self._list_addresses()
+                specification = make_namespace_config(segment, self._list_admitted, gateway).as_specification()
                 (answer,) = _run_program([{**specification, "descriptor": descriptor, "mtu": bridge.mtu}])
             if "error" in answer:
                 raise Refused(f"cannot configure the network namespace of cluster {segment.key}: {answer['error']}")
@@ -143,18 +156,36 @@ class ClusterNamespaces:
                 log.warning("published_connections_not_removed", cluster=segment.id, error=answer["connections"])
             self._kernel.change(port, up=True)
 
+    def receive(self, segments: Sequence[Segment]) -> None:
+        """Change the gateway's own addresses in the namespaces of these networks, if they have changed.
+
+        An error is logged, and the change is repeated at the next call.
+        """
+        if not any(segment.router is not None for segment in segments):
+            return
+        try:
+            found = self._list_addresses()
+            if found != self._addresses:
+                self._correct([segment for segment in segments if has_link(segment)], found)
+                self._addresses = found
+        except Refused as error:
+            log.warning("addresses_not_applied", error=error)
+
     def correct_sets(self, segments: Sequence[Segment]) -> None:
         """Change the addresses of FQDNs in the namespaces of these networks, where they differ. Thread-safe.
 
         Raise Refused if the program fails. An error of one namespace is logged; a network without namespace is skipped.
         """
         named = [segment for segment in segments if segment.router is not None and segment.router.named_destinations]
+        self._correct(named, self._addresses)
+
+    def _correct(self, segments: Iterable[Segment], gateway: frozenset[str]) -> None:
         with ExitStack() as stack, self._sets_lock:
             requests = {}
-            for segment in named:
+            for segment in segments:
                 with suppress(NotFound):
                     descriptor = stack.enter_context(self.open_namespace(segment.id))
-                    sets = make_routing(segment, self._list_admitted).address_sets
+                    sets = make_routing(segment, self._list_admitted, gateway).address_sets
                     listed = {name: [one.version, sorted(one.addresses)] for name, one in sets.items()}
                     requests[segment.key] = {"descriptor": descriptor, "sets": listed}
             answers = _run_program(list(requests.values())) if requests else []

@@ -10,6 +10,7 @@ recognizes packets that open a connection by their flags (RFC 9293), and drops f
 The namespace forwards no packets, unless the network has a link to the outside (`outside_links`).
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import sha256
 from ipaddress import ip_interface
@@ -27,6 +28,7 @@ from virtcloud.agent.gateway.outside_links import (
     find_link_addresses,
     has_link,
     list_published_translations,
+    make_gateway_sets,
     make_inner_rules,
     make_sets,
 )
@@ -89,8 +91,10 @@ class NamespaceConfig:
         }
 
 
-def make_namespace_config(segment: Segment, list_admitted: ListAdmitted = admit_none) -> NamespaceConfig:
-    """Return the configuration of a gateway's namespace in a network."""
+def make_namespace_config(
+    segment: Segment, list_admitted: ListAdmitted = admit_none, gateway: Iterable[str] = ()
+) -> NamespaceConfig:
+    """Return the configuration of a gateway's namespace in a network. ``gateway`` are the gateway's own addresses."""
     own = (*segment.gateway_addresses, *(segment.router.addresses if segment.router else ()))
     if not has_link(segment):
         return NamespaceConfig({DEVICE: own}, _make_sysctls("0"), (_make_filter(segment),))
@@ -98,7 +102,7 @@ def make_namespace_config(segment: Segment, list_admitted: ListAdmitted = admit_
     return NamespaceConfig(
         {DEVICE: own, OUTSIDE: link.namespace},
         _make_sysctls("1"),
-        (_make_filter(segment, _list_routed(own)), make_routing(segment, list_admitted)),
+        (_make_filter(segment, _list_routed(own)), make_routing(segment, list_admitted, gateway)),
         tuple(address.partition("/")[0] for address in link.gateway),
         tuple(sorted(list_published_translations((segment,)))),
     )
@@ -143,8 +147,11 @@ def _list_routed(own: tuple[str, ...]) -> tuple[str, ...]:
     )
 
 
-def make_routing(segment: Segment, list_admitted: ListAdmitted = admit_none) -> OwnedTable:
-    """Return the filter of forwarded packets, and the translation of their source addresses."""
+def make_routing(segment: Segment, list_admitted: ListAdmitted = admit_none, gateway: Iterable[str] = ()) -> OwnedTable:
+    """Return the filter of forwarded packets, and the translation of their source addresses.
+
+    The packets to the gateway's own addresses are dropped here too, because somebody may remove the gateway's filter.
+    """
     own = (*segment.gateway_addresses, *(segment.router.addresses if segment.router else ()))
     rules = make_inner_rules(segment, DEVICE)
     addresses = [ip_interface(text).ip for text in own]
@@ -166,5 +173,5 @@ def make_routing(segment: Segment, list_admitted: ListAdmitted = admit_none) -> 
             "prerouting": OwnedChain(rules.prerouting, "nat hook prerouting priority -100; policy accept"),
             "postrouting": OwnedChain(rules.postrouting, "nat hook postrouting priority 100; policy accept"),
         },
-        address_sets=make_sets((segment,), list_admitted),
+        address_sets={**make_sets((segment,), list_admitted), **make_gateway_sets(gateway)},
     )

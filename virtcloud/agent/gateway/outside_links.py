@@ -142,6 +142,17 @@ def make_sets(segments: Iterable[Segment], list_admitted: ListAdmitted) -> dict[
     }
 
 
+def make_gateway_sets(addresses: Iterable[str]) -> dict[str, OwnedSet]:
+    """Return the sets of the gateway's own addresses in a namespace, without those that rules contain anyway."""
+    found = [ip_address(text) for text in addresses]
+    links = [one for one in found if one in (LINKS4 if one.version == _IPV4 else LINKS6)]
+    listed = [one for one in found if not (one in links or one.is_loopback or one.is_link_local)]
+    return {
+        f"gateway{version}": OwnedSet(version, frozenset(str(one) for one in listed if one.version == version))
+        for version in (4, 6)
+    }
+
+
 def make_outside_table(segments: Sequence[Segment], list_admitted: ListAdmitted = admit_none) -> OwnedTable | None:
     """Return the packet filter between a gateway's links and its other interfaces, or None without a link."""
     linked = [segment for segment in segments if has_link(segment)]
@@ -268,6 +279,8 @@ def make_inner_rules(segment: Segment, device: str) -> InnerRules:
     if segment.router is not None:
         destinations = (
             *_list_forbidding_rules(segment.router.link),
+            "ip daddr @gateway4 drop",
+            "ip6 daddr @gateway6 drop",
             *list_destination_rules(segment.router, f'iifname "{device}" oifname "{OUTSIDE}" ct state new ', "accept"),
         )
     return InnerRules(

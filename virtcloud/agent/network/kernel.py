@@ -216,6 +216,12 @@ class NetlinkKernel:
                 address, _, length = missing.partition("/")
                 self._socket.addr("add", index=index, address=address, prefixlen=int(length))
 
+    def list_addresses(self) -> frozenset[str]:
+        """Return the IP addresses of all interfaces of this host."""
+        with _translate_errors("list the addresses of this host"):
+            found = (_Attributes(message) for message in self._socket.addr("dump"))
+            return frozenset(str(one["IFA_LOCAL"] or one["IFA_ADDRESS"]) for one in found)
+
     def _link_local(self, name: str) -> tuple[str, ...]:
         index = _read_index(name)
         messages = self._socket.addr("dump", family=socket.AF_INET6)

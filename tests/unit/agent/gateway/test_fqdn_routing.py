@@ -69,10 +69,10 @@ class NamedWorld:
         return [self.world.fetch(address) for address in addresses]
 
     def list_sets(self, namespace: str = "") -> set[str]:
-        """Return the addresses in all sets of a table."""
+        """Return the addresses in all sets of FQDNs of a table."""
         listed = json.loads(self.world.run(namespace, "nft", "--json", "list", "sets", "inet"))["nftables"]
         sets = [item["set"] for item in listed if "set" in item and item["set"]["table"] == TABLES[namespace]]
-        return {element for one in sets for element in one.get("elem", ())}
+        return {element for one in sets if one["name"].startswith("fqdns") for element in one.get("elem", ())}
 
     @property
     def error(self) -> str:

@@ -145,11 +145,13 @@ def test_a_network_has_a_limited_number_of_connections(gateway: Run, monkeypatch
     assert gateway(Surroundings.reconcile) == []
 
 
-@pytest.mark.parametrize("address", [GATEWAY, "100.64.0.200"])
-def test_a_flush_without_agent_opens_no_known_gateway_address(gateway: Run, address: str) -> None:
-    """The filter in the namespace drops packets to the link and to ``outside.addresses``."""
+@pytest.mark.parametrize("address", [GATEWAY, "100.64.0.200", "198.51.100.1", "203.0.113.77"])
+def test_a_flush_without_agent_opens_no_gateway_address(gateway: Run, address: str) -> None:
+    """The filter in the namespace drops packets to the link, and to all addresses that the gateway had."""
 
     def work(world: Surroundings) -> str:
+        world.ip("address replace 203.0.113.77/32 dev lo")  # after the creation of the namespaces
+        world.namespaces.receive(world.segments)
         world.run("", "nft", "flush", "ruleset")
         found = world.fetch(address)
         world.reconcile()
