@@ -1,10 +1,13 @@
 """What a new version of the topology concerns: the sites, elements, ports and transports that differ. Pure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from sbf_service.domain.paths import LiveCluster, find_cluster_ports
+from virtcloud.model.changes import PathChange
 from virtcloud.model.element import kind_of
+from virtcloud.model.errors import Conflict, HostNotLinked
 from virtcloud.model.topology import Topology
 from virtcloud.model.topology_document import Link, Site
 from virtcloud.model.values import Name, PortRef
@@ -87,6 +90,24 @@ class TopologyChange:
         after = {link for link in self.topology.links if id(link) not in shared}
         yield from ((self.former, link) for link in before - after)
         yield from ((self.topology, link) for link in after - before)
+
+
+def list_broken_paths(topology: Topology, live: Iterable[LiveCluster]) -> Iterator[str]:
+    """Yield an error for each cluster that a new topology cannot connect."""
+    for cluster in live:
+        try:
+            find_cluster_ports(topology, cluster)
+        except (Conflict, HostNotLinked) as error:
+            yield f"the path of cluster {cluster.key} would break: {error}; or end the cluster first"
+
+
+def list_path_changes(change: TopologyChange, live: Iterable[LiveCluster]) -> Iterator[PathChange]:
+    """Yield each change of a cluster's path. Every cluster must have a path in both topologies."""
+    for cluster in live:
+        before, after = (find_cluster_ports(version, cluster) for version in (change.former, change.topology))
+        if before != after:
+            add, remove = (tuple(sorted(ports)) for ports in (after - before, before - after))
+            yield PathChange(cluster=cluster.key, add=add, remove=remove)
 
 
 def _is_same(former: Mapping[Name, Site], topology: Mapping[Name, Site], name: Name) -> bool:

@@ -19,11 +19,13 @@ from sbf_service.reconcile.on_demand import READ_LIMIT_S, hold_device, make_elem
 from sbf_service.reconcile.scheduler import WorkerScheduler
 from sbf_service.reconcile.task import TASKS, make_task
 from sbf_service.store.revisions import require_element
+from sbf_service.store.topology import read_path_changes
 from sbf_service.store.unit_of_work import Store, Unit, read_topology
 from sbf_service.store.vlan_ownership import record_foreign_vlans
-from virtcloud.model.changes import ChangeDryRun, ElementDifference, OtherUse
-from virtcloud.model.element import Element, kind_of
+from virtcloud.model.changes import ChangeDryRun, ElementDifference, OtherUse, PathChange
+from virtcloud.model.element import kind_of
 from virtcloud.model.errors import NotFound
+from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name
 
 
@@ -39,11 +41,13 @@ class _DeviceAnswer:
 class DryRunPlan:
     """The tasks that the affected devices would have after a change. ``at`` is the time at which the plan was computed.
 
-    ``known`` contains the devices whose description in the topology does not change.
+    ``known`` contains the devices whose description in the topology does not change. ``paths`` are the changes of live
+    clusters' paths.
     """
 
     tasks: tuple[ReconcileTask, ...]
     known: frozenset[Name]
+    paths: tuple[PathChange, ...]
     at: datetime
 
 
@@ -59,11 +63,13 @@ class SettingDryRun:
     def plan(self, change: Callable[[Unit], None]) -> DryRunPlan:
         """Return the devices that ``change`` affects, and roll the change back. Raise the errors of ``change``."""
         with self.store.dry_run() as unit:
-            before = _read_elements(unit)
+            former = _find_topology(unit)
+            before = {} if former is None else former.elements
             change(unit)
             tasks = tuple(make_task(unit, name, 0) for name in _find_changed_devices(unit))
             known = frozenset(task.name for task in tasks if before.get(task.name) == task.device)
-            return DryRunPlan(tasks, known, unit.now)
+            paths = () if former is None else read_path_changes(unit, former)
+            return DryRunPlan(tasks, known, paths, unit.now)
 
     async def preview(self, plan: DryRunPlan) -> ChangeDryRun:
         """Read every device of a plan, in parallel. Raise ServiceBusy when no thread is free now."""
@@ -77,6 +83,7 @@ class SettingDryRun:
             elements=tuple(answer.difference for answer in answers),
             other_use=tuple(use for answer in answers for use in answer.other_use),
             unread={task.name: reason for task, reason in results if isinstance(reason, str)},
+            paths=plan.paths,
         )
 
     def _read(self, task: ReconcileTask, plan: DryRunPlan) -> _DeviceAnswer:
@@ -114,15 +121,16 @@ def _compare_device(reading: DeviceReading, driver: ReconcilableDriver, now: dat
     return _DeviceAnswer(make_element_difference(reading, driver, now), find_other_use(compared))
 
 
-def _read_elements(unit: Unit) -> dict[Name, Element]:
+def _find_topology(unit: Unit) -> Topology | None:
     try:
-        return dict(read_topology(unit).elements)
+        return read_topology(unit)
     except NotFound:
-        return {}
+        return None
 
 
 def _find_changed_devices(unit: Unit) -> list[Name]:
     """Return the switches and edges whose wanted state or description the unit changed, in the order of their names."""
     changed = {topic.removeprefix("element:") for topic in unit.changed if topic.startswith("element:")}
-    elements = _read_elements(unit)
+    topology = _find_topology(unit)
+    elements = {} if topology is None else topology.elements
     return sorted(name for name, element in elements.items() if name in changed and kind_of(element) in TASKS)

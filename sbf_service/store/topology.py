@@ -10,7 +10,7 @@ from sqlalchemy import bindparam, insert, select, update
 
 from sbf_service.domain.gateway_access import OUTSIDE_LINK
 from sbf_service.domain.paths import LiveCluster, find_cluster_ports, list_elements
-from sbf_service.domain.topology_change import TopologyChange
+from sbf_service.domain.topology_change import TopologyChange, list_broken_paths, list_path_changes
 from sbf_service.domain.wanted import compute_wanted, find_edge_peers, find_edge_transports
 from sbf_service.store.cluster_queries import (
     UNSETTLED,
@@ -31,6 +31,7 @@ from sbf_service.store.revisions import increment_revisions
 from sbf_service.store.tables import Base, ClusterRow, ElementRow, PlacementRow, SiteRow, TopologyRow
 from sbf_service.store.unit_of_work import TOPOLOGY_TOPIC, Unit, read_topology, read_topology_version, record_audit
 from sbf_service.store.vlan_ownership import delete_foreign_vlans, replace_created_vlans
+from virtcloud.model.changes import PathChange
 from virtcloud.model.cluster import WANTED_STATES
 from virtcloud.model.element import Device, Element, Switch, kind_of
 from virtcloud.model.errors import Conflict
@@ -40,6 +41,8 @@ from virtcloud.model.values import Name, PortRef
 from virtcloud.model.views import PlacementProgress
 from virtcloud.model.vlans import VlanSet
 
+SHOWN_LOSSES = 20
+"""The highest number of losses that an error lists."""
 _READ_ELEMENTS = (
     select(ElementRow).where(ElementRow.name.in_(bindparam("names", expanding=True))).order_by(ElementRow.name)
 )
@@ -106,12 +109,15 @@ def list_detached_clusters(topology: Topology, live: Iterable[LiveCluster]) -> I
 
 
 def check_nothing_lost(unit: Unit, change: TopologyChange, live: Iterable[LiveCluster]) -> None:
-    """Raise Conflict if a new topology lacks a transport, site, element or port in use. The error describes the use.
+    """Raise Conflict if a new topology lacks something in use, or breaks a path. The error describes each use.
 
     ``live`` are the clusters at the sites that change.
     """
-    for fault in _list_losses(unit, change, live):
-        raise Conflict(fault)
+    losses = list(_list_losses(unit, change, live))
+    faults = list(dict.fromkeys(losses or list_broken_paths(change.topology, live)))
+    if faults:
+        rest = [f"and {len(faults) - SHOWN_LOSSES} more"] if len(faults) > SHOWN_LOSSES else []
+        raise Conflict("\n".join([*faults[:SHOWN_LOSSES], *rest]))
 
 
 def _list_lost_sites(topology: Topology, live: Iterable[LiveCluster]) -> Iterator[str]:
@@ -204,6 +210,12 @@ def _read_clusters_at(unit: Unit, change: TopologyChange) -> list[LiveCluster]:
         return read_live_clusters(unit)
     rows = find_unsettled_clusters(unit, change.elements, change.sites)
     return make_live_clusters(unit, [row for row in rows if row.state in WANTED_STATES])
+
+
+def read_path_changes(unit: Unit, former: Topology) -> tuple[PathChange, ...]:
+    """Return the changes of live clusters' paths from a former topology to the topology of the unit."""
+    change = TopologyChange(former, read_topology(unit))
+    return tuple(list_path_changes(change, _read_clusters_at(unit, change)))
 
 
 def _update_sites(unit: Unit, change: TopologyChange) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from virtcloud.cli import differences, printing
-from virtcloud.model.changes import ChangeDryRun
+from virtcloud.model.changes import ChangeDryRun, PathChange
 from virtcloud.model.errors import BadInput, Conflict
 from virtcloud.model.port_use import PortState, PortView
 
@@ -24,7 +24,7 @@ yes_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
 
 
 def print_dry_run(dry_run: ChangeDryRun, *, as_json: bool) -> None:
-    """Print a dry run: the difference of each device, the ports and VLANs in other use, and the unread devices."""
+    """Print a dry run: the difference of each device, other uses, changes of paths, and the unread devices."""
     if as_json:
         printing.print_json(dry_run)
         return
@@ -32,19 +32,21 @@ def print_dry_run(dry_run: ChangeDryRun, *, as_json: bool) -> None:
         differences.print_difference(difference)
     if dry_run.other_use:
         _print_other_use(dry_run, err=False)
+    print_path_changes(dry_run.paths, err=False)
     for name, reason in dry_run.unread.items():
         click.echo(f"{name} could not be read: {reason}")
     click.echo("nothing was changed")
 
 
 def confirm_change(dry_run: ChangeDryRun, *, yes: bool) -> None:
-    """Print the ports and VLANs in other use. Ask for confirmation if the change would alter any of them.
+    """Print the ports and VLANs in other use, and changes of paths. Ask for confirmation if another use would change.
 
     Raise BadInput if confirmation is needed and standard input is not a terminal. Raise Conflict if the answer is no.
     In both cases nothing was changed.
     """
     if dry_run.other_use:
         _print_other_use(dry_run, err=True)
+    print_path_changes(dry_run.paths, err=True)
     for name, reason in dry_run.unread.items():
         click.echo(f"virtcloud: {name} could not be read, so its other use is unknown: {reason}", err=True)
     if dry_run.asks:
@@ -69,6 +71,15 @@ def _print_other_use(dry_run: ChangeDryRun, *, err: bool) -> None:
     click.echo("in other use:", err=err)
     for use in dry_run.other_use:
         click.echo(f"  {use.element} at {use.site}: {use.found}: {use.effect}", err=err)
+
+
+def print_path_changes(paths: Iterable[PathChange], *, err: bool) -> None:
+    """Print the ports that each cluster's path gains and loses."""
+    for path in paths:
+        click.echo(f"the path of cluster {path.cluster} changes:", err=err)
+        for sign, ports in (("-", path.remove), ("+", path.add)):
+            for port in ports:
+                click.echo(f"  {sign} {port}", err=err)
 
 
 def is_terminal() -> bool:

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from virtcloud.cli import confirmation, printing
 from virtcloud.cli.differences import format_yaml, unified_yaml_diff
-from virtcloud.cli.groups import SummaryGroup
+from virtcloud.cli.groups import EXIT_FAILED, SummaryGroup
 from virtcloud.cli.options import open_client
 from virtcloud.cli.topology_files import (
     FileOrFolder,
@@ -39,6 +39,13 @@ class TopologyFile(Topology):
     """A topology in a file, and the version of SBF's topology on which the file is based."""
 
     version: str | int | None = None
+
+
+class TopologyDifference(Document):
+    """The result of ``topology diff``: the lines of the unified diff."""
+
+    equal: bool
+    difference: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,13 +163,34 @@ def set_(  # noqa: PLR0913 - click passes each option by its name
     if site is None:
         topology, version = _read_topology(sbf, given)
         _replace(_whole_topology(sbf), topology, version, options)
-        return
-    if isinstance(given, Path):
-        raise BadInput(f"{name}: expected the file of site {site}, got a folder")
-    part = given.read(SiteFile)
-    if part.site.name != site:
-        raise BadInput(f"{name}: site.name: expected {site}, got {part.site.name}")
-    _replace(_site_topology(sbf, site), _without_version(part, SitePart), part.version, options)
+    else:
+        part, part_version = _read_site(given, site)
+        _replace(_site_topology(sbf, site), part, part_version, options)
+
+
+@topology.command("diff")
+@click.argument("file", metavar="FILE|FOLDER", type=FileOrFolder(errors="surrogateescape"))
+@site_option
+@printing.json_option
+@click.pass_context
+def diff(context: click.Context, /, file: IO[str] | Path, *, site: str | None, as_json: bool) -> None:
+    """Compare the topology in FILE or FOLDER with SBF's topology. The command reads no device and changes nothing.
+
+    The exit code is 0 if both are equal, and 1 if they differ. 'topology set --dry-run' also shows the changes on
+    devices and the changes of clusters' paths.
+
+    Example: virtcloud topology diff sites
+    """
+    sbf, given = open_client(context).sbf, read_input(file)
+    if site is None:
+        text = _compare(_whole_topology(sbf), _read_topology(sbf, given)[0])
+    else:
+        text = _compare(_site_topology(sbf, site), _read_site(given, site)[0])
+    if as_json:
+        printing.print_json(TopologyDifference(equal=not text, difference=tuple(text.splitlines())))
+    else:
+        click.echo(text or "no difference")
+    context.exit(EXIT_FAILED if text else 0)
 
 
 @topology.command("check")
@@ -198,6 +226,16 @@ def _read_topology(sbf: SbfClient, given: YamlText | Path) -> tuple[Topology, st
     return _add_site(sbf, given.read(SiteFile))
 
 
+def _read_site(given: YamlText | Path, site: str) -> tuple[SitePart, str | int | None]:
+    """Return the wanted part of a site and the version on which it is based."""
+    if isinstance(given, Path):
+        raise BadInput(f"{given}: expected the file of site {site}, got a folder")
+    part = given.read(SiteFile)
+    if part.site.name != site:
+        raise BadInput(f"{given.source}: site.name: expected {site}, got {part.site.name}")
+    return _without_version(part, SitePart), part.version
+
+
 def _read_complete(given: YamlText | Path) -> tuple[Topology, str | int | None]:
     if isinstance(given, Path):
         return read_folder(given)
@@ -229,6 +267,14 @@ class _SetOptions:
 
 def _without_version(document: Document, kind: type[D]) -> D:
     return kind.model_validate(document.model_dump(exclude={"version"}, exclude_unset=True))
+
+
+def _compare(scope: TopologyScope[D], wanted: D) -> str:
+    """Return the unified diff of SBF's document and a wanted document."""
+    former = None
+    with suppress(NotFound):
+        former, _ = scope.read()
+    return unified_yaml_diff(former, wanted, scope.name)
 
 
 def _replace(scope: TopologyScope[D], wanted: D, version: str | int | None, options: _SetOptions) -> None:

@@ -8,7 +8,7 @@ from virtcloud.model.cluster import Guest
 from virtcloud.model.document import Document
 from virtcloud.model.edge import DeviceDifference, EdgeDifference
 from virtcloud.model.element import ElementKind
-from virtcloud.model.values import ClusterKey, Name, PortName, VlanId
+from virtcloud.model.values import ClusterKey, Name, PortName, PortRef, VlanId
 from virtcloud.model.views import ClusterTransport, ElementView
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchDifference
@@ -96,6 +96,16 @@ class OtherUse(Document):
     """Whether the change would alter the use. Then an administrator must confirm the change first."""
 
 
+class PathChange(Document):
+    """The change of a cluster's path that a new topology would cause."""
+
+    cluster: ClusterKey
+    add: tuple[PortRef, ...] = ()
+    """The ports that would carry the cluster in addition."""
+    remove: tuple[PortRef, ...] = ()
+    """The ports that would no longer carry the cluster."""
+
+
 class ChangeDryRun(Document):
     """The changes that a new pool or topology would cause on devices. The dry run changes nothing."""
 
@@ -105,6 +115,8 @@ class ChangeDryRun(Document):
     """The other uses of these devices."""
     unread: dict[Name, str] = Field(default_factory=dict)
     """Devices that could not be read, each with the reason."""
+    paths: tuple[PathChange, ...] = ()
+    """The clusters with another path after the change. Their connections may be interrupted for a short time."""
 
     @property
     def asks(self) -> bool:

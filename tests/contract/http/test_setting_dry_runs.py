@@ -96,3 +96,24 @@ def test_dry_runs_of_topologies_change_nothing_in_the_service(world: World) -> N
     ask(world, "POST", TOPOLOGY, document)
     world.put_topology(Topology.model_validate(document | {"name": "set"}))
     assert world.topology().name == "set"
+
+
+def test_a_topologys_dry_run_names_changed_paths(world: World) -> None:
+    world.put("demo", spec("brno-h1", "praha-h1"))
+    document = three_sites().model_dump(mode="json")
+    document["sites"][0]["switches"][0]["ports"].append("p9")
+    document["links"][0]["b"] = "brno-sw1:p9"
+    paths = ask(world, "POST", TOPOLOGY, document).json()["paths"]
+    assert paths == [{"cluster": "demo", "add": ["brno-sw1:p9"], "remove": ["brno-sw1:p1"]}]
+
+
+def test_a_change_that_breaks_paths_names_every_cluster(world: World) -> None:
+    world.put("a", spec("brno-h1", "praha-h1"))
+    world.put("b", spec("brno-h1"))
+    document = three_sites().model_dump(mode="json")
+    del document["links"][0]
+    status, _, detail = problem(ask(world, "POST", TOPOLOGY, document))
+    assert status == 409, detail
+    lines = detail.splitlines()
+    assert [line.partition(":")[0] for line in lines] == [f"the path of cluster {key} would break" for key in "ab"]
+    assert "host brno-h1 has no link to a switch of its site brno" in lines[0]

@@ -77,3 +77,24 @@ def test_a_sites_dry_run_shows_the_difference_only(run: RunCommand, sbf: FakeSbf
     assert "+    - p2" in result.stdout
     assert result.stdout.endswith("nothing was changed\n")
     assert not [path for path, _ in sbf.put if not path.endswith("dry-run")]
+
+
+def test_diff_shows_differences_and_ends_with_1(run: RunCommand, sbf: FakeSbf) -> None:
+    result = run("topology", "diff", "-", stdin=json.dumps(OTHER))
+    assert (result.exit_code, sbf.put) == (1, [])
+    assert result.stdout.splitlines()[3:5] == ["-name: small", "+name: other"]
+
+
+@pytest.mark.parametrize(("options", "document"), [((), TOPOLOGY), (("--site", "brno"), PART)])
+def test_diff_of_equal_topologies_ends_with_0(
+    run: RunCommand, options: tuple[str, ...], document: dict[str, object]
+) -> None:
+    result = run("topology", "diff", "-", *options, stdin=json.dumps(document))
+    assert (result.exit_code, result.stdout) == (0, "no difference\n")
+
+
+def test_changed_paths_are_printed_before_the_topology_is_set(run: RunCommand, sbf: FakeSbf) -> None:
+    path = {"cluster": "demo", "add": ["sw1:p2"], "remove": ["sw1:p1"]}
+    sbf.change_preview = {"paths": [path]}
+    result = run("topology", "set", "-", stdin=json.dumps(OTHER | {"version": 7}))
+    assert "the path of cluster demo changes:\n  - sw1:p1\n  + sw1:p2\n" in result.stderr
