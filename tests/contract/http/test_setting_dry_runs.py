@@ -108,12 +108,21 @@ def test_a_topologys_dry_run_names_changed_paths(world: World) -> None:
 
 
 def test_a_change_that_breaks_paths_names_every_cluster(world: World) -> None:
-    world.put("a", spec("brno-h1", "praha-h1"))
-    world.put("b", spec("brno-h1"))
     document = three_sites().model_dump(mode="json")
-    del document["links"][0]
+    brno = document["sites"][0]
+    brno["switches"][0]["ports"].append("p9")
+    brno["switches"].append({"name": "brno-sw2", "platform": "fake", "ports": ["p2", "p9"]})
+    document["links"][1]["b"] = "brno-sw2:p2"
+    between = {"a": "brno-sw1:p9", "b": "brno-sw2:p9"}
+    world.put_topology(Topology.model_validate(document | {"links": [*document["links"], between]}))
+    world.put("a", spec("brno-h1", "brno-h2"))
+    world.put("b", spec("brno-h2", "praha-h1"))
     status, _, detail = problem(ask(world, "POST", TOPOLOGY, document))
-    assert status == 409, detail
-    lines = detail.splitlines()
-    assert [line.partition(":")[0] for line in lines] == [f"the path of cluster {key} would break" for key in "ab"]
-    assert "host brno-h1 has no link to a switch of its site brno" in lines[0]
+    assert (status, detail.splitlines()) == (
+        409,
+        [
+            f"the path of cluster {key} would break: switch brno-sw2 has no path to switch brno-sw1 within their site: "
+            "link the switches; or end the cluster first"
+            for key in "ab"
+        ],
+    )
