@@ -1,0 +1,92 @@
+"""Tests of several replicas on PostgreSQL under any sequence of calls that run at the same time (DESIGN.md §7).
+
+The machine of ``test_sbf_machine.py`` also runs here: its single calls, faults and invariants.
+"""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, rule, run_state_machine_as_test
+from postgres import PostgresServer
+from stateful.test_sbf_machine import DEVICES, HOSTS, KEYS, SPECS, Machine
+
+from sbf_service.store import clusters
+from sbf_service.store.cluster_creation import put_cluster
+from sbf_service.store.confirmations import confirm_revision
+from sbf_service.store.elements import read_wanted_revision
+from sbf_service.store.network_scopes import find_cluster_scope, find_confirmation_scope
+from sbf_service.store.unit_of_work import Store
+from virtcloud.model.cluster import ClusterRequest, ClusterSpec
+from virtcloud.model.errors import Conflict, Gone, NotFound, NoVlanFree
+
+REPLICAS = 3
+CALLS = st.lists(st.tuples(KEYS, SPECS), min_size=2, max_size=5)
+REPEATED = "another call changed the same rows"
+
+
+class ReplicasMachine(Machine):
+    """Callers, workers and agents of three replicas, in any order and at the same time."""
+
+    @initialize()
+    def begin(self) -> None:
+        super().begin()
+        self.stores: list[Store] = [self.world.store, *(self.world.restarted().store for _ in range(REPLICAS - 1))]
+
+    @rule(calls=CALLS)
+    def several_replicas_create_clusters(self, calls: list[tuple[str, ClusterSpec]]) -> None:
+        self.run_together([partial(self.put_at, *call) for call in calls])
+
+    @rule(calls=CALLS, ended=KEYS, confirms=st.booleans())
+    def creations_deletions_and_confirmations_overlap(
+        self, calls: list[tuple[str, ClusterSpec]], ended: str, *, confirms: bool
+    ) -> None:
+        actions = [partial(self.put_at, *call) for call in calls]
+        actions.append(partial(self.delete_at, ended))
+        if confirms:
+            actions += [partial(self.act_as_agent, host) for host in HOSTS]
+            actions += [lambda _store, name=name: self.world.converge(name) for name in DEVICES]
+        self.run_together(actions)
+
+    def run_together(self, actions: list[Callable[[Store], object]]) -> None:
+        """Run actions at the same time, each at one of the replicas. No action may be told to try again."""
+        with ThreadPoolExecutor(len(actions)) as threads:
+            futures = [threads.submit(action, self.stores[n % REPLICAS]) for n, action in enumerate(actions)]
+        refusals = [str(error) for future in futures if (error := future.exception()) is not None]
+        assert [error for error in refusals if REPEATED in error] == []
+        for future in futures:
+            with suppress(Conflict, NotFound, NoVlanFree, Gone):
+                future.result()
+
+    def put_at(self, key: str, wanted: ClusterSpec, store: Store) -> None:
+        put_cluster(store, key, ClusterRequest(spec=wanted), self.world.service.reserved, wanted.owner)
+
+    def delete_at(self, key: str, store: Store) -> None:
+        store.change_scope(
+            partial(find_cluster_scope, key=key), lambda unit: clusters.delete_cluster(unit, key, "ended by its user")
+        )
+
+    def act_as_agent(self, host: str, store: Store) -> None:
+        with store.read() as unit:
+            target = read_wanted_revision(unit, host)
+        self.hosts[host] = {one.id: int(one.vlan) for one in target.wanted.segments}
+        drain = self.world.service.settings.timing.drain
+        store.change_scope(
+            partial(find_confirmation_scope, name=host, revision=target.revision),
+            lambda unit: confirm_revision(unit, host, target.revision, drain),
+            who=host,
+        )
+        self.forgot.discard(host)
+
+
+@pytest.mark.postgresql
+def test_replicas_machine_on_postgresql(postgres_server: PostgresServer, postgres_template: str) -> None:
+    def machine() -> ReplicasMachine:
+        return ReplicasMachine(lambda _folder: postgres_server.url(postgres_server.new_database(postgres_template)))
+
+    few = settings(Machine.TestCase.settings, max_examples=3, stateful_step_count=20)
+    run_state_machine_as_test(machine, settings=few)  # type: ignore[no-untyped-call]
