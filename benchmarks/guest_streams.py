@@ -167,7 +167,10 @@ def _connect_guests(host: ThreadPoolExecutor, kernel: NetlinkKernel, kind: str) 
         host.submit(_connect_guest, kernel, kind, number, process).result()
         address = GUESTS[kind][number]
         mac = f"02:00:00:00:0{number}:01"
-        commands = f"ip link set guest address {mac} up; ip address add {address}/24 dev guest"
+        commands = (
+            f"ip link set guest address {mac} up; ip address add {address}/24 dev guest; "
+            "echo 1 >/proc/sys/net/ipv4/tcp_no_metrics_save"  # otherwise a lost segment slows all later streams down
+        )
         guest.submit(subprocess.run, ["sh", "-c", commands], check=True).result()
     time.sleep(1)  # the kernel detects the carrier
 

@@ -41,13 +41,15 @@ def check_usable(image: CatalogueImage, user: UserName) -> None:
         )
 
 
-def check_name_allowed(name: Name, role: Role, topology_names: Iterable[Name], local_users: Iterable[str]) -> None:
+def check_name_allowed(
+    name: Name, role: Role, topology_names: Iterable[Name], local_users: Iterable[str], hosts: Iterable[str] = ()
+) -> None:
     """Raise NotAdmitted if other users use an image of this name in the folders of hosts, or may use it.
 
     An image of the catalogue would replace that image for these users.
 
     ``topology_names`` are the images that sites list for their users. ``local_users`` are the owners of running
-    clusters with a guest from a host's own image of this name.
+    clusters with a guest from a host's own image of this name. ``hosts`` have an image of this name in their folder.
     """
     if role is not Role.USER:
         return
@@ -59,6 +61,12 @@ def check_name_allowed(name: Name, role: Role, topology_names: Iterable[Name], l
     if any(True for _ in local_users):
         raise NotAdmitted(
             f"image {name}: clusters of other users run guests from hosts' own images of this name: choose another name"
+        )
+    host = next(iter(hosts), None)
+    if host is not None:
+        raise NotAdmitted(
+            f"image {name}: host {host} has an image of this name in its folder, which the image would replace for all "
+            "users: choose another name, or ask an operator to add the image"
         )
 
 

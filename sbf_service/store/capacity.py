@@ -35,9 +35,10 @@ from virtcloud.model.views import HostCapacity
 
 
 def record_capacity(unit: Unit, name: str, capacity: HostCapacity) -> None:
-    """Record the capacity of a host; idempotent. Raise NotFound for an unknown element."""
+    """Record the capacity of a host, and the names of its images; idempotent. Raise NotFound for an unknown element."""
     row = require_element(unit, name)
     row.cpus, row.memory_mb = capacity.cpus, capacity.memory_mb
+    row.local_images = " ".join(sorted(set(capacity.images))) or None
 
 
 def make_capacity(row: ElementRow) -> HostCapacity | None:

@@ -45,6 +45,11 @@ _IN_USE = (
 )
 _CURRENT_SPEC = func.coalesce(ClusterRow.resolved, ClusterRow.spec).label("spec")
 _RUNNING_SPECS = select(ClusterRow.owner, _CURRENT_SPEC, ClusterRow.images).where(NOT_ENDED)
+_LOCAL_IMAGES = (
+    select(ElementRow.name, ElementRow.local_images)
+    .where(ElementRow.present, ElementRow.local_images.is_not(None))
+    .order_by(ElementRow.name)
+)
 _READ_NAMED = (
     select(ImageRow)
     .where(ImageRow.name.in_(bindparam("names", type_=NAME_TYPE, expanding=True)))
@@ -92,7 +97,9 @@ def check_addition(unit: Unit, new: NewImage) -> None:
 
 def _check_allowed(unit: Unit, new: NewImage) -> None:
     topology_names = list_topology_names(read_topology(unit)) if read_topology_version(unit) is not None else ()
-    check_name_allowed(new.name, new.role, topology_names, _find_local_users(unit, new))
+    check_name_allowed(
+        new.name, new.role, topology_names, _find_local_users(unit, new), _find_hosts_with_image(unit, new.name)
+    )
     if _is_stored(new.source):
         limit_mb = find_limits(unit, new.owner, new.quota).images_mb
         check_image_quota(new.owner, read_stored_bytes(unit, new.owner), new.source.size, limit_mb)
@@ -229,6 +236,13 @@ def _find_local_users(unit: Unit, new: NewImage) -> Iterator[str]:
         local = {guest.image for guest in parse_spec(row.spec).guests} - parse_image_sources(row.images or "{}").keys()
         if new.name in local:
             yield row.owner
+
+
+def _find_hosts_with_image(unit: Unit, name: Name) -> Iterator[str]:
+    """Yield the hosts with an image of this name in their folder, as their agents last reported."""
+    for host, images in unit.session.execute(_LOCAL_IMAGES):
+        if name in (images or "").split():
+            yield host
 
 
 def _require_row(unit: Unit, name: Name) -> ImageRow:

@@ -94,8 +94,9 @@ class ElementRow(Base):
     ``reachable`` becomes false after a failed reading and when the agent is stale. ``reachable`` becomes true again
     when the element is read, confirms a revision or reports an error. ``leaving`` is the description of a switch that
     left the topology and has ports to restore. ``cpus`` and ``memory_mb`` are the capacity that the agent of a host
-    reported. ``first_revision`` is the first revision after the database was restored from a backup. ``unchecked`` is
-    true until the element has been read after a restore (``unchecked_elements.py``).
+    reported, and ``local_images`` the names of the images in the host's folder, separated by blanks. ``first_revision``
+    is the first revision after the database was restored from a backup. ``unchecked`` is true until the element has
+    been read after a restore (``unchecked_elements.py``).
     """
 
     __tablename__ = "elements"
@@ -124,6 +125,7 @@ class ElementRow(Base):
     carried_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     cpus: Mapped[int | None]
     memory_mb: Mapped[int | None] = mapped_column(BigInteger)
+    local_images: Mapped[str | None] = mapped_column(Text, deferred=True)
     unsaved_since: Mapped[datetime | None] = mapped_column(UtcDateTime)
     failed_saves: Mapped[int] = mapped_column(default=0, server_default="0")
     save_after: Mapped[datetime | None] = mapped_column(UtcDateTime)

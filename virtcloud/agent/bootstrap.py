@@ -10,13 +10,14 @@ from argparse import ArgumentParser
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from virtcloud.agent import log
-from virtcloud.agent.capacity import CapacityReporter
+from virtcloud.agent.capacity import CapacityReporter, read_capacity
 from virtcloud.agent.gateway.connection_reports import ConnectionReporter
 from virtcloud.agent.gateway.outside_links import TABLE
 from virtcloud.agent.gateway.outside_reports import DestinationUseReporter
@@ -172,7 +173,7 @@ def _make_reconciler(  # noqa: PLR0913, PLR0917 - the dependencies
         stop,
         timing,
         progress=progress,
-        report_capacity=CapacityReporter(element, sbf).report,
+        report_capacity=CapacityReporter(element, sbf, partial(read_capacity, settings.images)).report,
         starts_at_once=count_starts(settings.guests.starts_per_processor),
         boot=HostBoot(settings.state / "boot"),
         receive=host.receive,

@@ -1,13 +1,17 @@
-"""Reports of the host's capacity: its processors and memory, from which SBF chooses hosts for guests."""
+"""Reports of the host's capacity, from which SBF chooses hosts for guests, and of the names of the host's images."""
 
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Protocol
 
 from virtcloud.agent import log
-from virtcloud.model.errors import VirtcloudError
-from virtcloud.model.views import HostCapacity
+from virtcloud.agent.guests.images import IMAGE_FILE
+from virtcloud.model.errors import BadInput, VirtcloudError
+from virtcloud.model.values import Name
+from virtcloud.model.views import MAX_HOST_IMAGES, HostCapacity
 
 REPORT_INTERVAL_S = 3600.0
 """Seconds between two reports of an unchanged capacity. SBF may have been restored from a backup."""
@@ -22,10 +26,24 @@ class CapacityApi(Protocol):
         """Report the capacity of a host."""
 
 
-def read_capacity() -> HostCapacity:
-    """Return the number of processors that are online, and the memory of the machine."""
+def read_capacity(images: Path | None = None) -> HostCapacity:
+    """Return the number of processors that are online, the memory of the machine, and the images in a folder."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return HostCapacity(cpus=os.sysconf("SC_NPROCESSORS_ONLN"), memory_mb=max(1, memory // MIB))
+    return HostCapacity(
+        cpus=os.sysconf("SC_NPROCESSORS_ONLN"),
+        memory_mb=max(1, memory // MIB),
+        images=tuple(_list_names(images)) if images is not None else (),
+    )
+
+
+def _list_names(folder: Path) -> list[Name]:
+    """Return the names of the images in a folder that users may name. Return none if the folder cannot be read."""
+    found: list[Name] = []
+    with suppress(OSError):
+        for path in sorted(folder.glob(f"*/{IMAGE_FILE}")):
+            with suppress(VirtcloudError):
+                found.append(Name(path.parent.name))
+    return found[:MAX_HOST_IMAGES]
 
 
 class CapacityReporter:
@@ -49,16 +67,24 @@ class CapacityReporter:
     def report(self) -> None:
         """Report the capacity if a report is due. An error is logged, and the report is repeated after `RETRY_S`.
 
-        An SBF of an earlier version refuses the call. The agent then works without reports.
+        An SBF of an earlier version refuses the names of images, or the call. The agent then works without them.
         """
         capacity = self._read()
         changed = self._reported is not None and capacity != self._reported
         if not changed and self._clock() < self._next_s:
             return
         try:
-            self._sbf.report_capacity(self._element, capacity)
+            self._send(capacity)
         except VirtcloudError as error:
             log.info("capacity_not_reported", element=self._element, error=error)
             self._reported, self._next_s = None, self._clock() + RETRY_S
             return
         self._reported, self._next_s = capacity, self._clock() + REPORT_INTERVAL_S
+
+    def _send(self, capacity: HostCapacity) -> None:
+        try:
+            self._sbf.report_capacity(self._element, capacity)
+        except BadInput:
+            if not capacity.images:
+                raise
+            self._sbf.report_capacity(self._element, capacity.model_copy(update={"images": ()}))

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import BeforeValidator, Field
 
@@ -117,6 +117,9 @@ class ClusterView(Document):
     """
 
 
+MAX_HOST_IMAGES: Final = 1000
+
+
 class HostCapacity(Document):
     """The capacity of a host, reported by its agent."""
 
@@ -124,6 +127,8 @@ class HostCapacity(Document):
     """Number of processors."""
     memory_mb: Annotated[int, Field(ge=1, le=2**40)]
     """Memory in MiB."""
+    images: Annotated[tuple[Name, ...], OMIT_EMPTY, Field(max_length=MAX_HOST_IMAGES)] = ()
+    """Names of the images in the host's folder. Users cannot add images with these names to the catalogue."""
 
 
 class ElementView(Document):

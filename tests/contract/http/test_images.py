@@ -292,6 +292,17 @@ def test_a_user_cannot_take_a_name_that_a_site_lists(world: World, alice: str) -
     assert problem(add_url(world, alice, "debian12"))[:2] == (403, "not-admitted")
 
 
+def test_a_user_cannot_take_the_name_of_a_hosts_image(world: World, alice: str) -> None:
+    """Nobody uses the image yet, and no site lists it."""
+    capacity = {"cpus": 2, "memory_mb": 1024, "images": ["busybox", "debian12"]}
+    assert ask(world, "PUT", "/v1/elements/brno-h1/capacity", capacity).status_code == 204
+    refused = add_url(world, alice, "debian12")
+    assert problem(refused)[:2] == (403, "not-admitted")
+    assert "host brno-h1 has an image of this name in its folder" in refused.text
+    assert add_url(world, alice, "debian").status_code == 201
+    assert add_url(world, world.token(Role.OPERATOR, "eva"), "debian12").status_code == 201
+
+
 def test_every_change_of_an_image_is_audited(world: World, alice: str) -> None:
     add_url(world, alice)
     ask(world, "POST", "/v1/images/disk/shares", {"add": ["bob"]}, token=alice)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from virtcloud.agent.capacity import REPORT_INTERVAL_S, RETRY_S, CapacityReporter, read_capacity
-from virtcloud.model.errors import NotFound
+from virtcloud.model.errors import BadInput, NotFound
 from virtcloud.model.views import HostCapacity
 
 SMALL, LARGE = HostCapacity(cpus=2, memory_mb=1024), HostCapacity(cpus=4, memory_mb=1024)
@@ -18,12 +18,15 @@ class ReportedHost:
     capacity: HostCapacity = SMALL
     now: float = 100.0
     knows_call: bool = True
+    knows_images: bool = True
     reports: list[HostCapacity] = field(default_factory=list)
 
     def report_capacity(self, element: str, capacity: HostCapacity) -> None:
         assert element == "brno-h1"
         if not self.knows_call:
             raise NotFound("PUT /v1/elements/brno-h1/capacity is not known")
+        if capacity.images and not self.knows_images:
+            raise BadInput("images: unknown key")
         self.reports.append(capacity)
 
     def reporter(self) -> CapacityReporter:
@@ -64,3 +67,17 @@ def test_the_capacity_is_that_of_the_machine() -> None:
     capacity = read_capacity()
     total_kib = int(Path("/proc/meminfo").read_text(encoding="ascii").split()[1])
     assert (capacity.cpus, capacity.memory_mb) == (os.cpu_count(), total_kib // 1024)
+
+
+def test_the_names_of_the_folders_images_are_reported(tmp_path: Path) -> None:
+    for name in ("debian12", "busybox", "not a name", "unfinished"):
+        (tmp_path / name).mkdir()
+    for name in ("debian12", "busybox", "not a name"):
+        (tmp_path / name / "image.yaml").touch()
+    assert read_capacity(tmp_path).images == ("busybox", "debian12")
+
+
+def test_an_earlier_sbf_receives_the_capacity_without_images() -> None:
+    host = ReportedHost(SMALL.model_copy(update={"images": ("busybox",)}), knows_images=False)
+    host.reporter().report()
+    assert host.reports == [SMALL]
