@@ -12,7 +12,7 @@ from urllib.parse import quote
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import ValidationError
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DBAPIError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -52,7 +52,7 @@ class Page(APIRoute):
                 response = await handler(request)
             except Unauthenticated as error:
                 return _ask_for_login(request, error)
-            except (VirtcloudError, ValidationError, RequestValidationError, HTTPException, SQLAlchemyError) as error:
+            except (VirtcloudError, ValidationError, RequestValidationError, HTTPException, DBAPIError) as error:
                 return error_page(request, error)
             except Exception as error:  # noqa: BLE001 - the reader gets a page, and the log gets the error
                 log.fault("page_fault", error, path=request.url.path)

@@ -32,8 +32,7 @@ def count_clusters(unit: Unit, owner: str | None, within: Sequence[ColumnElement
     sites = (
         select(ElementRow.site, func.count(distinct(PlacementRow.cluster_id)))
         .join(PlacementRow, PlacementRow.element == ElementRow.name)
-        .join(ClusterRow, ClusterRow.id == PlacementRow.cluster_id)
-        .where(*conditions)
+        .where(PlacementRow.cluster_id.in_(select(ClusterRow.id).where(*conditions).correlate(None)))
         .group_by(ElementRow.site)
     )
     return ClusterCounts(

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 
 import uvicorn
 
@@ -10,7 +11,9 @@ from sbf_fakes.world import World, site, spec
 from sbf_service.console.app import add_console
 from sbf_service.http.app import create_app
 from sbf_service.store import error_reports
+from sbf_service.store.traffic import record_traffic
 from virtcloud.model.topology import Topology
+from virtcloud.model.traffic import SegmentCounters, TrafficReport
 
 SITES = {"brno": (3, 2), "praha": (2, 2), "plzen": (2, 1)}
 """The numbers of hosts at each switch of each site."""
@@ -36,7 +39,7 @@ def running_console(world: World) -> Iterator[str]:
 
 
 def furnish_university(world: World) -> None:
-    """Store a topology with three sites of several switches, five clusters, a dead host and a quarantined VLAN ID."""
+    """Store three sites with several switches, five clusters with traffic, a dead host and a quarantined VLAN ID."""
     world.furnish("100-139", university())
     world.put("climate-model", spec("brno-h1", "brno-h4", "praha-h1", "plzen-h2", owner="alice"))
     world.put("41822.pbs", spec("brno-h2", "praha-h3", owner="bob"))
@@ -54,6 +57,29 @@ def furnish_university(world: World) -> None:
         drain = world.service.settings.timing.drain
         message = "image debian12: its description is malformed: line 3: expected a size such as 2gb, got 'two'"
         error_reports.record_agent_error(unit, "plzen-h2", message, {}, drain)
+
+    report_traffic(world, "climate-model", "brno-h1", "brno-h4", "praha-h1", "plzen-h2")
+
+
+def report_traffic(world: World, key: str, *hosts: str) -> None:
+    """Report the counters of hosts for a quarter of an hour. The interface of the third host is created again."""
+    network, now = world.view(key).id, world.clock.now
+    totals = dict.fromkeys(hosts, 0)
+    for step in range(30, -1, -1):
+        world.clock.now = now - timedelta(seconds=30 * step)
+        for index, host in enumerate(hosts):
+            totals[host] += 30 * (index + 1) * (40_000 + 30_000 * (step % 7))
+            is_restarted = index == 2 and step < 12
+            counters = SegmentCounters(
+                network=network,
+                port=f"eth0.100#{7 + is_restarted}",
+                received_bytes=totals[host],
+                sent_bytes=totals[host] // 3,
+                received_frames=totals[host] // 800,
+                sent_frames=totals[host] // 900,
+            )
+            with world.store.change() as unit:
+                record_traffic(unit, host, TrafficReport(segments=(counters,)))
 
 
 def university() -> Topology:

@@ -64,7 +64,7 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A drawing. Lines are below boxes, and texts are above both."""
+    """A drawing. Lines are below boxes, gauges are above boxes, and texts are above all."""
 
     width: float
     height: float
@@ -72,6 +72,7 @@ class Scene:
     lines: tuple[Line, ...] = ()
     boxes: tuple[Box, ...] = ()
     labels: tuple[Label, ...] = ()
+    gauges: tuple[Box, ...] = ()
 
 
 @dataclass(slots=True)
@@ -82,11 +83,13 @@ class SceneBuilder:
     lines: list[Line] = field(default_factory=list)
     boxes: list[Box] = field(default_factory=list)
     labels: list[Label] = field(default_factory=list)
+    gauges: list[Box] = field(default_factory=list)
 
     def finish(self, width: float, height: float) -> Scene:
         """Return the drawing. Lines that carry the cluster are above the other lines."""
         lines = sorted(self.lines, key=lambda line: line.lit)
-        return Scene(width, height, tuple(self.frames), tuple(lines), tuple(self.boxes), tuple(self.labels))
+        boxes, labels = tuple(self.boxes), tuple(self.labels)
+        return Scene(width, height, tuple(self.frames), tuple(lines), boxes, labels, tuple(self.gauges))
 
 
 def shorten(text: str, width: float) -> str:

@@ -49,8 +49,8 @@ class TrafficCharts:
 
 
 def draw_traffic(found: Sequence[ElementTraffic], now: datetime) -> TrafficCharts:
-    """Return the charts of a cluster. ``now`` is the right end of each chart."""
-    shown = found[:MAX_ROWS]
+    """Return the charts of a cluster, which end ``now``, or at the last report if the database's clock is ahead."""
+    shown, now = found[:MAX_ROWS], max([now, *(one.reported_at for one in found)])
     recent = {one.element: [rate for rate in one.rates if rate.ends > now - WINDOW] for one in shown}
     peak = max((_peak(rates, key) for rates in recent.values() for key in (_received, _sent)), default=0.0)
     return TrafficCharts(

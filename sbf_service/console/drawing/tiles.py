@@ -6,6 +6,7 @@ from typing import Final
 
 from sbf_service.console.drawing.scene import Box, Label, Line, Scene, SceneBuilder, shorten
 from sbf_service.console.troubles import Level
+from virtcloud.model.errors import count_of
 
 WIDTH: Final = 1180
 TILE_HEIGHT: Final = 52
@@ -14,6 +15,8 @@ BUS: Final = 7
 MAX_COLUMNS: Final = 10
 MIN_COLUMNS: Final = 4
 LEFT: Final = 8
+BOLD: Final = 0.85
+"""Names of sites are bold, so fewer characters fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +24,8 @@ class Tile:
     """A site: its state, the number of its clusters, the use of its pool, and its transports."""
 
     name: str
-    level: Level
+    level: Level | None
+    """None: the reader may not know."""
     clusters: int
     used: int
     pool: int
@@ -41,15 +45,15 @@ def draw_tiles(tiles: Sequence[Tile], transports: Sequence[str]) -> Scene:
         row, column = divmod(index, columns)
         x, y = left + column * (width + GAP), row * (TILE_HEIGHT + band) + band
         title = (
-            f"Site {tile.name}: {tile.clusters} clusters, {tile.used} of {tile.pool} VLAN IDs used, "
+            f"Site {tile.name}: {count_of(tile.clusters, 'cluster')}, {tile.used} of {tile.pool} VLAN IDs used, "
             f"transports {', '.join(tile.transports) or 'none'}"
         )
-        label, note = shorten(tile.name, width - 34), f"{tile.clusters} clusters"
+        label, note = shorten(tile.name, (width - 36) * BOLD), count_of(tile.clusters, "cluster")
         kind = "own tile" if tile.is_own else "tile"
         scene.boxes.append(Box(x, y, width, TILE_HEIGHT, kind, label, title, tile.level, tile.path, note=note))
         share = tile.used / tile.pool if tile.pool else 0
-        scene.frames.append(Box(x + 8, y + TILE_HEIGHT - 9, width - 16, 4, "gauge", "", ""))
-        scene.frames.append(Box(x + 8, y + TILE_HEIGHT - 9, (width - 16) * share, 4, "gauge used", "", ""))
+        scene.gauges.append(Box(x + 8, y + TILE_HEIGHT - 9, width - 16, 4, "gauge", "", title))
+        scene.gauges.append(Box(x + 8, y + TILE_HEIGHT - 9, (width - 16) * share, 4, "gauge used", "", title))
         for number, name in enumerate(transports):
             if name in tile.transports:
                 stub = x + 14 + number * 8

@@ -25,6 +25,7 @@ from sbf_service.console.troubles import (
     find_worst,
     sites_of,
 )
+from sbf_service.domain.rights import Action, ProtectedResource, is_allowed
 from sbf_service.http.auth.authorization import Caller, CurrentService
 from virtcloud.model.values import Name
 from virtcloud.model.views import SiteView
@@ -42,7 +43,8 @@ class SiteRow:
     view: SiteView
     clusters: int
     elements: int
-    level: Level
+    level: Level | None
+    """None: the reader may not read elements."""
     is_own: bool
 
 
@@ -57,13 +59,14 @@ def show_overview(request: Request, service: CurrentService, browser: CurrentBro
     found = [(trouble.site, trouble.level) for trouble in troubles]
     for site, level in [*found, *((view.site, element_levels[view.name]) for view in elements)]:
         levels[site] = find_worst((level, levels.get(site, Level.OK)))
+    reads_elements = is_allowed(browser.principal, Action.READ_ELEMENT)
     per_site = Counter(view.site for view in elements)
     rows = [
         SiteRow(
             view,
             counts.sites.get(view.name, 0),
             per_site[view.name],
-            levels.get(view.name, Level.OK),
+            levels.get(view.name, Level.OK) if reads_elements else None,
             view.name in own_sites(caller),
         )
         for view in views
@@ -103,6 +106,7 @@ def _make_tiles(rows: list[SiteRow], transports: Mapping[Name, tuple[str, ...]])
 @router.get("/troubles")
 def show_troubles(request: Request, service: CurrentService, browser: CurrentBrowser) -> Response:
     """Show all troubles of elements and sites."""
+    browser.caller.require(Action.READ_ELEMENT, ProtectedResource("all elements"))
     found = sites_of(own_sites(browser.caller), list_troubles(service, browser.caller))
     return render(request, "troubles.html", {"troubles": found})
 

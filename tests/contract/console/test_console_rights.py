@@ -1,5 +1,6 @@
 """Tests that the console shows to each role what the API shows, and nothing else."""
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -33,6 +34,24 @@ def test_a_site_administrator_sees_clusters_of_the_site(installed: World) -> Non
     assert ("clusters/hers" in page, "clusters/his" in page) == (True, False)
 
 
+@pytest.mark.parametrize(("sites", "numbers"), [(("brno",), ["1", "1"]), (("brno", "praha"), ["1", "2"])])
+def test_a_site_administrator_sees_counts_of_own_sites(
+    installed: World, sites: tuple[str, ...], numbers: list[str]
+) -> None:
+    answer = visit(installed, Role.SITE_ADMINISTRATOR, "ivo", *sites).get("/console/")
+    assert answer.status_code == 200, text_of(answer)
+    found = dict(re.findall(r"<title>Site (\w+): (\d+) cluster", answer.text)) or dict(
+        re.findall(r'sites/(\w+)">.*?class="number">(\d+)<', answer.text, re.DOTALL)
+    )
+    assert [found["brno"], found["praha"]] == numbers
+
+
+def test_a_user_reads_no_state_of_sites(installed: World) -> None:
+    """A user may not read elements, so the console does not know whether a site works."""
+    answer = visit(installed, Role.USER, "alice").get("/console/")
+    assert ("fine" in text_of(answer), answer.text.count('class="glyph')) == (False, 0)
+
+
 def test_an_operator_sees_all_clusters(installed: World) -> None:
     page = visit(installed, Role.OPERATOR, "eva").get("/console/clusters").text
     assert ("clusters/hers" in page, "clusters/his" in page) == (True, True)
@@ -44,14 +63,14 @@ def test_a_cluster_of_others_looks_like_an_unknown_one(installed: World, key: st
     assert (answer.status_code, f"cluster {key} is not known" in text_of(answer)) == (404, True)
 
 
-@pytest.mark.parametrize("path", ["/console/elements", "/console/elements/brno-sw1"])
+@pytest.mark.parametrize("path", ["/console/elements", "/console/elements/brno-sw1", "/console/troubles"])
 def test_a_user_may_not_read_elements(installed: World, path: str) -> None:
     answer = visit(installed, Role.USER, "alice").get(path)
     assert answer.status_code == 403
     assert "the action requires" in text_of(answer)
 
 
-@pytest.mark.parametrize("path", ["/console/", "/console/sites/praha", "/console/clusters", "/console/troubles"])
+@pytest.mark.parametrize("path", ["/console/", "/console/sites/praha", "/console/clusters"])
 def test_no_page_shows_a_user_the_clusters_of_others(installed: World, path: str) -> None:
     page = visit(installed, Role.USER, "alice").get(path)
     assert (page.status_code, "his" in text_of(page).split(), "bob" in page.text) == (200, False, False)

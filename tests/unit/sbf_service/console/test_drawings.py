@@ -97,6 +97,20 @@ def test_tiles_of_many_sites_are_apart(count: int) -> None:
     assert min(box.width for box in scene.boxes) >= 90
 
 
+def test_each_tile_shows_the_use_of_its_pool() -> None:
+    """A gauge is above its tile, whose colour would cover the gauge otherwise."""
+    scene = draw_tiles([Tile("brno", Level.OK, 1, 10, 40, (), "/sites/brno")], [])
+    (tile,), (whole, used) = scene.boxes, scene.gauges
+    assert tile.x < whole.x < used.x + used.width < tile.x + tile.width
+    assert used.width == whole.width / 4
+
+
+def test_a_long_name_leaves_room_for_the_state_of_its_tile() -> None:
+    tiles = [Tile("university-of-somewhere", Level.OK, 1, 1, 40, (), f"/sites/{n}") for n in range(100)]
+    (box, *_) = draw_tiles(tiles, []).boxes
+    assert len(box.label) * 8 < box.width - box.indent - 19
+
+
 def test_lanes_of_overlapping_spans_differ() -> None:
     lanes = assign_lanes([(0, 10), (5, 15), (20, 30), (-1000, 25)])
     assert [lane.number for lane in lanes] == [0, 1, 0, 2]
