@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import paramiko
 
+from emulators.polling import shorten_pauses
 from emulators.switch_device import EmulatedSwitch
 from emulators.terminal import Hangup
 
@@ -88,7 +89,7 @@ class SshServer:
     def hang_up(self) -> None:
         """Drop every session, even during a command."""
         for transport in list(self._open):
-            transport.close()
+            _disconnect(transport)
             self._open.discard(transport)
             self._switch.lost.append(time.monotonic() + self._switch.linger)
 
@@ -126,9 +127,16 @@ class SshServer:
             if channel is not None and login_server.requested.wait(timeout=20):
                 self._switch.logins += 1
                 self._switch.serve(channel)
-        transport.close()
+        _disconnect(transport)
         transport.join(timeout=5)
         self._open.discard(transport)
+
+
+def _disconnect(transport: paramiko.Transport) -> None:
+    """End a connection. Without the shutdown, paramiko would close the transport up to 0.1 s later."""
+    with contextlib.suppress(OSError):
+        transport.sock.shutdown(socket.SHUT_RDWR)
+    transport.close()
 
 
 def _bind(address: tuple[str, int]) -> socket.socket:
@@ -145,6 +153,7 @@ def _bind(address: tuple[str, int]) -> socket.socket:
 @contextlib.contextmanager
 def listening(switch: S) -> Iterator[S]:
     """Serve a switch at its ``address`` during the context."""
+    shorten_pauses()
     server = SshServer(switch)
     server.start()
     try:

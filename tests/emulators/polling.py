@@ -1,0 +1,27 @@
+"""Shorter pauses of the client libraries. Netmiko sleeps, and ncclient polls, for tenths of a second in each session.
+
+Emulated devices answer within milliseconds, so tests would mostly wait for these pauses.
+"""
+
+import time
+from types import ModuleType, SimpleNamespace
+
+NETMIKO_SHARE = 0.1
+"""The share of each of Netmiko's pauses that remains."""
+NCCLIENT_POLL_S = 0.01
+
+
+def shorten_pauses() -> None:
+    """Shorten the pauses in this process. Idempotent. Imports both libraries, which the sessions need anyway."""
+    import ncclient.transport.session  # noqa: PLC0415 - slow to load
+    import netmiko.base_connection  # noqa: PLC0415
+    import netmiko.cisco_base_connection  # noqa: PLC0415
+
+    ncclient.transport.session.TICK = NCCLIENT_POLL_S
+    for module in (netmiko.base_connection, netmiko.cisco_base_connection):
+        _replace_sleep(module)
+
+
+def _replace_sleep(module: ModuleType) -> None:
+    functions = vars(time) | {"sleep": lambda seconds: time.sleep(seconds * NETMIKO_SHARE)}
+    module.__dict__["time"] = SimpleNamespace(**functions)
