@@ -13,7 +13,7 @@ from virtcloud.model.wanted import HostWanted, Segment
 
 @dataclass(frozen=True, slots=True)
 class ServedNetwork:
-    """A network with services. ``node`` is the gateway that offers them, and ``addresses`` are its addresses there."""
+    """A network with services. The gateway ``node`` offers the services, and has ``addresses`` in the network."""
 
     owner: UserName
     node: Name
@@ -21,12 +21,12 @@ class ServedNetwork:
 
 
 def find_service_node(topology: Topology, gateways: Iterable[Name]) -> Name | None:
-    """Return the first file server among the gateways of a network's cluster, which serves the network, or None."""
+    """Return the gateway that serves a network: the first file server among ``gateways``, or None."""
     return next((name for name in gateways if _has_nfs(topology, name)), None)
 
 
 def choose_service_node(topology: Topology, cluster: LiveCluster, alive: Collection[Name]) -> Name:
-    """Return the gateway that serves a new cluster, in the topology's order. Raise NoGateway if there is none."""
+    """Return the gateway that serves a new cluster: the first in the topology's order. Raise NoGateway without one."""
     if (chosen := find_service_node(topology, cluster.gateways)) is not None:
         return chosen
     for name in _list_candidates(topology, cluster):

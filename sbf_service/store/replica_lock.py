@@ -68,7 +68,7 @@ def _try_advisory_lock(connection: Connection, name: str) -> bool:
 
 @contextmanager
 def hold_task(engine: Engine, task: str) -> Iterator[bool]:
-    """Yield whether no other process held a task of this database. If so, hold the task until the context ends."""
+    """Hold a task of this database until the context ends. Yield False if another process holds the task."""
     if engine.dialect.name == "postgresql":
         unpooled = create_engine(engine.url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
         with translate_errors(), unpooled.connect() as connection:

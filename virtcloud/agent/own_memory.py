@@ -1,4 +1,4 @@
-"""The memory of the agent's process: unused memory returns to the kernel, and collections skip the imported modules."""
+"""The memory of the agent's process: unused memory returns to the kernel; garbage collections skip imported modules."""
 
 import ctypes
 import gc

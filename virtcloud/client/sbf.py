@@ -74,7 +74,7 @@ class SbfClient(
         return self._connection.trust
 
     def with_timeout(self, seconds: float) -> Self:
-        """Return a client with another timeout. It shares the connections of this client, and ends with it."""
+        """Return a client with another timeout. It uses the connections of this client, until this client is closed."""
         other = copy(self)
         other._connection = self._connection.with_timeout(seconds)  # noqa: SLF001 - of this class
         return other

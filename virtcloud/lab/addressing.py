@@ -47,7 +47,7 @@ DeviceT = TypeVar("DeviceT", bound=Device)
 
 
 def number_nodes(topology: Topology) -> dict[str, int]:
-    """Return the number of each node: 1 and so on for elements, then for transports, then for the user's laptop."""
+    """Return the number of each node, counted from 1: elements first, then transports, then the user's laptop."""
     names = [*topology.elements, *(transport.name for transport in topology.transports), LAPTOP]
     return {str(name): number for number, name in enumerate(names, start=1)}
 

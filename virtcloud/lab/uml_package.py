@@ -60,8 +60,8 @@ def _print(text: str, file: TextIO | None = None) -> None:
 def fetch_package() -> UmlKernel:
     """Download the package, and unpack the kernel and its modules into the folder of all labs of this machine.
 
-    One installation downloads at a time. It first removes the remains of killed downloads. Raise LabImpossible if the
-    package cannot be downloaded or does not run here.
+    Only one installation downloads at a time. It first removes the files of downloads that were killed. Raise
+    LabImpossible if the package cannot be downloaded or does not run here.
     """
     uml_kernel.UNPACKED.mkdir(parents=True, exist_ok=True)
     with _lock_folder(uml_kernel.UNPACKED), tempfile.TemporaryDirectory(prefix=".", dir=uml_kernel.UNPACKED) as folder:

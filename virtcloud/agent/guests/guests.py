@@ -158,7 +158,7 @@ class LocalGuests:
             raise Unreachable("; ".join(unreachable))
 
     def write_peer_files(self, segment: Segment, guest: GuestWanted) -> None:
-        """Replace the files by which a running container knows the other guests. Raise Refused if this fails."""
+        """Replace a running container's files that name the other guests. Raise Refused if this fails."""
         folder = self._settings.folders / names.domain_name(segment.id, guest.name)
         write_peer_files(folder, render_peer_files(segment, guest))
 

@@ -1,4 +1,4 @@
-"""Reservations of guests' roots and disks: they are never read for a clone while their guest starts or runs.
+"""Reservations of guests' roots and disks. A clone never reads a root or a disk while its guest starts or runs.
 
 The reconciler starts guests, and threads of sessions read roots and disks. Each reserves them first.
 """

@@ -98,7 +98,7 @@ def _start() -> None:
 
 
 def _configure_interface(device: str, addresses: list[str]) -> None:
-    """Set the addresses, the interface up, and a default route, by which all guests of the segment are reached."""
+    """Set the addresses, activate the interface, and add a default route to all guests of the segment."""
     _write_sysctls(_namespace_sysctls(device))
     index = socket.if_nametoindex(device)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
@@ -151,10 +151,10 @@ def _default_route(device: bytes) -> RouteEntry:
 
 
 def _add_bridge(device: str) -> None:
-    """Replace an interface by a bridge of the same name, of which it becomes a port, so that rules see its frames.
+    """Rename an interface, and make it the port of a new bridge with its former name. Rules then see its frames.
 
-    The rules have the family ``bridge``, which every host with filters of guests has. The bridge has neither spanning
-    tree nor multicast snooping, as the bridges of clusters.
+    The rules have the family ``bridge``, which every host with filters of guests has. Like the bridges of
+    clusters, the bridge has neither spanning tree nor multicast snooping.
     """
     _write_sysctls({f"ipv6/conf/{device}/disable_ipv6": "1"})
     _run_ip(

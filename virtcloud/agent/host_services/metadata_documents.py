@@ -3,7 +3,7 @@
 The paths are those of two data sources of cloud-init, which many other programs read too:
 
 * NoCloud with the seed ``http://169.254.169.254/``: ``meta-data``, ``user-data``, ``network-config``, ``vendor-data``,
-  as the seed's disk has them
+  with the same texts as on the seed's disk
 * EC2: ``/latest/user-data``, and a tree of folders and values below ``/latest/meta-data``. The text of a folder lists
   its items. The server also answers for other versions and for ``/latest/user-data``, from the same documents.
 
