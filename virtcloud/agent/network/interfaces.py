@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from pydantic import ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
 from virtcloud.agent import log
 from virtcloud.agent.files import refuse_os_errors, write_durably
@@ -75,15 +75,18 @@ class HostIpSettings(Document):
 class UplinkRecord(Document):
     """The state of an uplink before the untagged segment of ``cluster`` used the uplink.
 
-    ``index`` and ``boot`` identify the interface, because another interface may later have the same name. ``voice`` is
-    the uplink's former configuration in the host's IP stack.
+    ``index`` and ``boot`` identify the interface, because another interface may later have the same name.
+    ``host_ip`` is the uplink's former configuration in the host's IP stack. Its key in files is ``voice``, which
+    earlier agents read and write.
     """
+
+    model_config = ConfigDict(validate_by_name=True, serialize_by_alias=True)
 
     uplink: str
     index: int
     cluster: str
     vlan: int
-    voice: HostIpSettings
+    host_ip: HostIpSettings = Field(alias="voice")
     boot: str = ""
 
 

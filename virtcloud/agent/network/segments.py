@@ -130,7 +130,7 @@ class SegmentInterfaces:
         record = self._find_record(uplink)
         if record is None:
             settings = self._kernel.read_host_ip(None if is_attached else uplink.name)
-            record = UplinkRecord(uplink=uplink.name, index=uplink.index, cluster=cluster, vlan=vlan, voice=settings)
+            record = UplinkRecord(uplink=uplink.name, index=uplink.index, cluster=cluster, vlan=vlan, host_ip=settings)
         elif (record.cluster, record.vlan) == (cluster, vlan):
             return
         self._uplinks.record(record.model_copy(update={"cluster": cluster, "vlan": vlan}))
@@ -166,7 +166,7 @@ class SegmentInterfaces:
             if interface is not None and interface.index == record.index:
                 if interface.master:
                     self._kernel.change(interface.index, master=0)
-                self._kernel.restore_host_ip(interface.index, interface.name, record.voice)
+                self._kernel.restore_host_ip(interface.index, interface.name, record.host_ip)
             self._uplinks.forget(record.uplink)
 
     def _remove_unwanted_ports(self, segment: Segment, interfaces: dict[str, KernelInterface]) -> list[int]:

@@ -1,5 +1,6 @@
 """Tests of an untagged segment. The uplink becomes a port of the bridge. The segment's removal restores the uplink."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -158,10 +159,17 @@ def test_an_uplink_that_cannot_be_recorded_is_not_changed(
 
 
 def test_a_record_is_valid_for_one_boot(tmp_path: Path) -> None:
-    record = UplinkRecord(uplink="eth0", index=2, cluster="a", vlan=100, voice=FORMER_SETTINGS)
+    record = UplinkRecord(uplink="eth0", index=2, cluster="a", vlan=100, host_ip=FORMER_SETTINGS)
     UplinkRecordFiles(tmp_path, "first").record(record)
     assert UplinkRecordFiles(tmp_path, "first").all() == [record.model_copy(update={"boot": "first"})]
     assert UplinkRecordFiles(tmp_path, "second").all() == []
+
+
+def test_a_record_has_the_keys_of_earlier_agents(tmp_path: Path) -> None:
+    """Earlier agents refuse a record with another key. The agent may be replaced by an earlier agent."""
+    record = UplinkRecord(uplink="eth0", index=2, cluster="a", vlan=100, host_ip=FORMER_SETTINGS)
+    UplinkRecordFiles(tmp_path, "first").record(record)
+    assert json.loads((tmp_path / "eth0.json").read_text())["voice"] == FORMER_SETTINGS.model_dump(mode="json")
 
 
 def test_an_uplink_of_a_foreign_bridge_is_left_unchanged(kernel: FakeKernel, make_segment: Make) -> None:
