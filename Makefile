@@ -37,12 +37,12 @@ test-pbs: setup ## run the scenarios on an installed OpenPBS (a quarter of an ho
 test-browser: setup ## run the tests of the web console in headless Chromium (a minute)
 	@$(BIN)/pytest tests/browser
 
-test-ansible: setup ## run the playbooks of ansible/ on machines with systemd (ten minutes)
+test-ansible: setup ## run the playbooks of ansible/ on machines with systemd (six minutes)
 	@cd ansible && PATH="$$PWD/../$(BIN):$$PATH" ansible-lint --offline --profile production
-	@$(BIN)/pytest tests/playbooks
+	@$(BIN)/pytest -n 2 tests/playbooks
 
-test-packages: setup ## build, install and use the wheels and the Debian packages (ten minutes)
-	@$(BIN)/pytest tests/packages
+test-packages: setup ## build, install and use the wheels and the Debian packages (three minutes)
+	@$(BIN)/pytest -n 2 tests/packages
 
 archives: setup ## write the sdist and the wheels of virtcloud and virtcloud-lab into dist/
 	@$(BIN)/python -m hatchling build --directory dist --target sdist --target wheel

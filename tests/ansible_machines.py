@@ -4,6 +4,7 @@ Each machine is a systemd-nspawn container on an overlay of one image. The image
 roles install, because the machines have no way to the Internet.
 """
 
+import fcntl
 import os
 import shutil
 import signal
@@ -28,8 +29,13 @@ PACKAGES = (
     *("dnsmasq-base", "libarchive-tools", "zstd", "openvpn"),
     *("postgresql", "haproxy", "socat", "prometheus", "curl"),
 )
+DISABLED = ("haproxy", "prometheus", "libvirtd", "libvirtd.socket", "libvirtd-ro.socket", "libvirtd-admin.socket")
+"""Services that the roles start. Without this, each machine would start all of them at each boot."""
 SHORT = 12
-IMAGE = Path("/var/cache/virtcloud/lab", f"ansible-machine-{sha256(repr(PACKAGES).encode()).hexdigest()[:SHORT]}")
+IMAGE = Path(
+    "/var/cache/virtcloud/lab",
+    f"ansible-machine-{sha256(repr((PACKAGES, DISABLED)).encode()).hexdigest()[:SHORT]}",
+)
 SSH_OPTIONS = "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR"
 START_S = 90.0
 NO_CONNECTION = 255
@@ -53,8 +59,6 @@ class Site:
     folder: Path
     namespace: Path
     addresses: Mapping[str, str]
-    aliases: Mapping[str, str]
-    """More names of machines, by name."""
     inventory: dict[str, Any] = field(default_factory=dict)
 
     def run(self, machine: str, command: str) -> subprocess.CompletedProcess[str]:
@@ -64,7 +68,7 @@ class Site:
             "-i",
             str(self.folder / "key"),
             *SSH_OPTIONS.split(),
-            f"root@{self.address(machine)}",
+            f"root@{self.addresses[machine]}",
             command,
         )
         return self._enter(words)
@@ -74,10 +78,6 @@ class Site:
         done = self.run(machine, command)
         assert done.returncode == 0, f"{machine}: {command}: {done.stdout}{done.stderr}"
         return done.stdout
-
-    def address(self, machine: str) -> str:
-        """Return the address of a machine."""
-        return self.addresses[self.aliases.get(machine, machine)]
 
     def ssh_variables(self) -> dict[str, Any]:
         """Return the inventory's variables with which Ansible logs in to the machines."""
@@ -97,7 +97,7 @@ class Site:
             (*self._enter_network, *self._playbook(playbook)),
             stdout=subprocess.PIPE,
             text=True,
-            env=ansible_environment(),
+            env=self._environment,
             start_new_session=True,
         ) as process:
             assert process.stdout
@@ -120,7 +120,12 @@ class Site:
 
     def _enter(self, words: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
         command = (*self._enter_network, *words)
-        return subprocess.run(command, capture_output=True, text=True, env=ansible_environment(), check=False)  # noqa: S603
+        return subprocess.run(command, capture_output=True, text=True, env=self._environment, check=False)  # noqa: S603
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        """Ansible's connections have files of their own, because other sites use the same addresses."""
+        return {**ansible_environment(), "ANSIBLE_SSH_CONTROL_PATH_DIR": str(self.folder / "ssh")}
 
 
 def ansible_environment() -> dict[str, str]:
@@ -141,11 +146,11 @@ def count_changes(play: subprocess.CompletedProcess[str]) -> dict[str, int]:
     return {row[0]: int(next(word for word in row if word.startswith("changed=")).partition("=")[2]) for row in rows}
 
 
-def make_newer_archive(archive: Path) -> Path:
-    """Return a copy of an archive of Python packages that Ansible takes for another version."""
-    newer = archive.with_name(f"newer-{archive.name}")
+def make_newer_archive(archive: Path, folder: Path) -> Path:
+    """Return a copy of an archive of Python packages, in ``folder``, that Ansible takes for another version."""
+    newer = folder / f"newer-{archive.name}"
     newer.write_bytes(archive.read_bytes())
-    note = archive.with_name("note")
+    note = folder / "note"
     note.write_text("another version\n")
     with tarfile.open(newer, "a") as tar:
         tar.add(note, "note")
@@ -153,7 +158,7 @@ def make_newer_archive(archive: Path) -> Path:
 
 
 @contextmanager
-def running_machines(folder: Path, addresses: Mapping[str, str], aliases: Mapping[str, str]) -> Iterator[Site]:
+def running_machines(folder: Path, addresses: Mapping[str, str]) -> Iterator[Site]:
     """Start a machine at each address. Stop the machines at the end, and remove everything.
 
     Raise NoMachinesError where no machine can start.
@@ -169,7 +174,7 @@ def running_machines(folder: Path, addresses: Mapping[str, str], aliases: Mappin
         enter = ("nsenter", f"--net={namespace}")
         for words in ("link set lo up", "link add br0 type bridge", "addr add 10.99.0.1/24 dev br0", "link set br0 up"):
             _run(*enter, "ip", *words.split())
-        site = Site(folder, namespace, addresses, aliases)
+        site = Site(folder, namespace, addresses)
         containers = {machine: stack.enter_context(_running_machine(site, machine)) for machine in addresses}
         for machine, container in containers.items():
             _await_ssh(site, machine, container)
@@ -225,15 +230,14 @@ def _running_machine(site: Site, machine: str) -> Iterator[subprocess.Popen[byte
 def _configure(site: Site, machine: str, root: Path) -> None:
     """Write the machine's name, address and host keys, the names of all machines, and the key of the tests."""
     (root / "etc/hostname").write_text(f"{machine}\n")
-    aliases = {alias: site.addresses[name] for alias, name in site.aliases.items()}
-    hosts = {"localhost": "127.0.0.1", **site.addresses, **aliases}
+    hosts = {"localhost": "127.0.0.1", **site.addresses}
     (root / "etc/hosts").write_text("".join(f"{address} {name}\n" for name, address in hosts.items()))
     (root / "etc/systemd/network/10-host0.network").write_text(NETWORK.format(address=site.addresses[machine]))
     networkd = root / "etc/systemd/system/multi-user.target.wants/systemd-networkd.service"
     networkd.symlink_to("/lib/systemd/system/systemd-networkd.service")
     (root / "root/.ssh").mkdir(mode=0o700, exist_ok=True)
     shutil.copy(site.folder / "key.pub", root / "root/.ssh/authorized_keys")
-    _run("ssh-keygen", "-q", "-A", "-f", str(root))
+    _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(root / "etc/ssh/ssh_host_ed25519_key"))
 
 
 def _await_ssh(site: Site, machine: str, container: subprocess.Popen[bytes]) -> None:
@@ -249,14 +253,28 @@ def _await_ssh(site: Site, machine: str, container: subprocess.Popen[bytes]) -> 
 
 
 def _build_image() -> None:
-    """Build the image, unless it is in the cache. Another list of packages is another image."""
+    """Build the image, unless it is in the cache. Another list of packages is another image.
+
+    Only one process builds; the others wait for its image.
+    """
     if IMAGE.exists():
         return
+    IMAGE.parent.mkdir(parents=True, exist_ok=True)
+    with IMAGE.with_name(f"{IMAGE.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not IMAGE.exists():
+            _build_missing_image()
+
+
+def _build_missing_image() -> None:
     new = IMAGE.with_name(f"{IMAGE.name}.new")
     shutil.rmtree(new, ignore_errors=True)
-    IMAGE.parent.mkdir(parents=True, exist_ok=True)
-    option = '--aptopt=APT::Install-Recommends "false"'
-    _run("mmdebstrap", "--quiet", "--variant=minbase", f"--include={','.join(PACKAGES)}", option, "bookworm", str(new))
+    options = (
+        *("--quiet", "--variant=minbase", f"--include={','.join(PACKAGES)}"),
+        '--aptopt=APT::Install-Recommends "false"',
+        f'--customize-hook=chroot "$1" systemctl --quiet disable {" ".join(DISABLED)}',
+    )
+    _run("mmdebstrap", *options, "bookworm", str(new))
     for key in (new / "etc/ssh").glob("ssh_host_*"):
         key.unlink()
     new.rename(IMAGE)

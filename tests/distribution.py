@@ -25,8 +25,11 @@ UNKNOWN_S = 0.2
 UNKNOWN_IN_LAB_S = 5.0
 """The assumed duration of each test in a file that is not in the table, without and with a lab."""
 LAB = "tests/lab/"
-WHOLE = (LAB, "tests/compatibility/", "tests/pbs/")
-"""Folders whose files are never divided, because the tests of a file share what one fixture starts."""
+WHOLE = (
+    *(LAB, "tests/compatibility/", "tests/pbs/", "tests/packages/"),
+    *("tests/playbooks/test_one_site.py", "tests/playbooks/test_replicas.py"),
+)
+"""Folders and files that are never divided, because the tests of a file share what one fixture starts."""
 QUICK_S = 3.0
 UNIT = "tests/unit/"
 """``--quick`` runs the files whose recorded duration is at most ``QUICK_S``, and unit tests without a record."""

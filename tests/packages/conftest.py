@@ -1,23 +1,27 @@
 import shutil
-import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from ansible_machines import Site, running_machines
-from package_builds import HOST, PACKAGES, ROOT, Built, start_build
+from package_builds import HOST, PACKAGES, Built, ensure_wheels, start_build
+
+
+@pytest.fixture(scope="session")
+def archive() -> Path:
+    """The archive with the wheels of virtcloud and of all Python packages that it needs."""
+    return ensure_wheels()
 
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """Everything built: the second build of the Debian packages has another folder and wheels of its own."""
+    """Two builds of the Debian packages. The second build has another folder and wheels of its own."""
     folder = tmp_path_factory.mktemp("built")
-    wheels = folder / "wheels.tar"
-    subprocess.run([ROOT / "setup/wheels", wheels], check=True)  # noqa: S603 - our own
     with start_build(folder / "second", {}) as second:
-        with start_build(folder / "first", {"WHEELS": str(wheels)}) as first:
+        with start_build(folder / "first", {"WHEELS": str(ensure_wheels())}) as first:
             assert first.wait() == 0
         assert second.wait() == 0
-    return Built(wheels, folder / "first", folder / "second")
+    return Built(folder / "first", folder / "second")
 
 
 @pytest.fixture(scope="session")

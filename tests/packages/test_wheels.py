@@ -8,16 +8,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from package_builds import ROOT, Built
+from package_builds import ROOT
 
 from virtcloud import __version__
 
 
 @pytest.fixture(scope="module")
-def wheels(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wheels(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with all wheels, also that of the lab."""
     folder = tmp_path_factory.mktemp("wheels")
-    run("tar", "-C", folder, "-xf", built.wheels)
+    run("tar", "-C", folder, "-xf", archive)
     build = (sys.executable, "-m", "hatchling", "build", "--directory", str(folder), "--target", "wheel")
     subprocess.run(build, cwd=ROOT / "setup/lab_package", check=True, capture_output=True)  # noqa: S603 - our own
     return folder

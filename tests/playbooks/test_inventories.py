@@ -12,15 +12,18 @@ LOCAL = {"ansible_connection": "local", "ansible_python_interpreter": "/usr/bin/
 EXAMPLES = sorted((ROOT / "ansible/inventories").glob("*.yml"))
 
 
-def check(inventory: object, folder: Path, *options: str) -> tuple[int, str]:
+def check(inventory: dict[str, object], folder: Path, *options: str) -> tuple[int, str]:
     """Run ``site.yml`` in check mode with programs of ``folder`` first, and return its exit code and output."""
     file = folder / "inventory.yml"
-    file.write_text(yaml.safe_dump(inventory))
     environment = {
         **ansible_environment(),
         "PATH": f"{folder}:{os.environ['PATH']}",
         "ANSIBLE_BECOME_ALLOW_SAME_USER": "1",
     }
+    archive = folder / "wheels.tar"
+    archive.touch()
+    inventory_and_archive = {"all": {"vars": {"program_archive": str(archive)}}, **inventory}
+    file.write_text(yaml.safe_dump(inventory_and_archive))
     command = (PLAYBOOK, "-i", str(file), str(ROOT / "ansible/site.yml"), "--check", *options)
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)  # noqa: S603
     return done.returncode, " ".join((done.stdout + done.stderr).split())
@@ -71,10 +74,23 @@ def test_example_inventories_are_accepted(example: Path, tmp_path: Path) -> None
             {"sbf": machines("a"), "monitoring": machines("m", monitoring_source="/nowhere")},
             "No file /nowhere/prometheus/*.yml exists",
         ),
+        (
+            {"sbf": machines("a", program_archive="/nowhere.tar")},
+            "/nowhere.tar does not exist on the machine that runs Ansible. Write it with: make wheels",
+        ),
     ],
-    ids=["empty", "no database", "no balancer", "two databases", "port", "certificates", "no alert rules"],
+    ids=[
+        "empty",
+        "no database",
+        "no balancer",
+        "two databases",
+        "port",
+        "certificates",
+        "no alert rules",
+        "no archive",
+    ],
 )
-def test_a_wrong_inventory_is_refused(inventory: object, message: str, tmp_path: Path) -> None:
+def test_a_wrong_inventory_is_refused(inventory: dict[str, object], message: str, tmp_path: Path) -> None:
     code, output = check(inventory, tmp_path)
     assert (code, message in output) == (2, True), output
 

@@ -1,18 +1,17 @@
-"""Two replicas of SBF behind HAProxy, with PostgreSQL and Prometheus, on the machines that test_one_site.py used.
+"""Two replicas of SBF behind HAProxy, with PostgreSQL and Prometheus, on three machines.
 
 The machine "services" is balancer, database and Prometheus. The tests run in the order of an installation's life.
 """
 
 import json
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from ansible_machines import Site, count_changes, make_newer_archive
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]  # VIRTCLOUD_REQUIRE_LAB forbids a skip
+ADDRESSES = {"sbf1": "10.99.0.11", "sbf2": "10.99.0.12", "services": "10.99.0.13"}
 REPLICAS = ("sbf1", "sbf2")
 SERVERS = "echo 'show stat' | socat - /run/haproxy/admin.sock | awk -F, '$1 == \"sbf\" && $2 ~ /^sbf/ {print $2, $18}'"
 CALL = "curl --silent --show-error --fail --max-time 20 --cacert /etc/virtcloud/authority.crt https://services:8800"
@@ -20,33 +19,22 @@ SETTINGS = "log_statement = 'all'"
 
 
 @pytest.fixture(scope="module")
-def installed(site: Site) -> Iterator[Site]:
-    """The machines after ``site.yml`` for two replicas."""
-    former = dict(site.inventory)
-    site.inventory.clear()
-    site.inventory.update(write_inventory(site, former["all"]["vars"]["program_archive"]))
+def installed(site: Site) -> Site:
+    """The machines after ``site.yml`` for two replicas, with one machine for everything else."""
+    (rules := site.folder / "monitoring/prometheus").mkdir(parents=True)
+    (rules / "rules.yml").write_text(
+        "groups: [{name: test, rules: [{alert: ReplicaDown, expr: 'up{job=\"virtcloud\"} == 0'}]}]\n"
+    )
+    services = {"ansible_host": ADDRESSES["services"], "balancer_drain": 5, "monitoring_source": str(rules.parent)}
+    site.inventory["sbf"] = {"hosts": {name: {"ansible_host": ADDRESSES[name]} for name in REPLICAS}}
+    site.inventory.update(
+        {group: {"hosts": {"services": services}} for group in ("database", "balancers", "monitoring")}
+    )
     site.read("services", f'echo "{SETTINGS}" > /etc/postgresql/15/main/conf.d/log.conf')
     play = site.play("site.yml")
     assert play.returncode == 0, play.stdout[-6000:] + play.stderr
     (site.folder / "replicas.log").write_text(play.stdout + play.stderr)
-    yield site
-    site.inventory.clear()
-    site.inventory.update(former)
-
-
-def write_inventory(site: Site, archive: str) -> dict[str, Any]:
-    """Return an inventory with two replicas, and one machine for everything else."""
-    rules = site.folder / "monitoring/prometheus"
-    rules.mkdir(parents=True, exist_ok=True)
-    (rules / "rules.yml").write_text(
-        "groups: [{name: test, rules: [{alert: ReplicaDown, expr: 'up{job=\"virtcloud\"} == 0'}]}]\n"
-    )
-    services = {"ansible_host": site.address("services"), "balancer_drain": 5, "monitoring_source": str(rules.parent)}
-    return {
-        "all": {"vars": {**site.ssh_variables(), "program_archive": archive}},
-        "sbf": {"hosts": {name: {"ansible_host": site.address(name)} for name in REPLICAS}},
-        **{group: {"hosts": {"services": services}} for group in ("database", "balancers", "monitoring")},
-    }
+    return site
 
 
 def test_the_balancer_calls_both_replicas(installed: Site) -> None:
@@ -84,7 +72,7 @@ def test_sbf_sees_the_address_of_the_caller(installed: Site) -> None:
     installed.run("services", f"{CALL}/v1/clusters -H 'X-Forwarded-For: 192.0.2.1' -H 'Authorization: Bearer {token}'")
     denied = "journalctl -u virtcloud-sbf | grep denied"
     lines = [line for machine in REPLICAS for line in installed.run(machine, denied).stdout.splitlines()]
-    assert {f"address={installed.address('services')}" in line for line in lines} == {True}
+    assert {f"address={ADDRESSES['services']}" in line for line in lines} == {True}
 
 
 def test_prometheus_scrapes_both_replicas(installed: Site) -> None:
@@ -110,9 +98,8 @@ def test_an_unreachable_database_is_explained(installed: Site) -> None:
 
 def test_callers_do_not_notice_an_upgrade(installed: Site) -> None:
     """Both replicas are replaced. A kill in the middle leaves a replica out of service, and a second run completes."""
-    installed.inventory["all"]["vars"]["program_archive"] = str(
-        make_newer_archive(Path(installed.inventory["all"]["vars"]["program_archive"]))
-    )
+    variables = installed.inventory["all"]["vars"]
+    variables["program_archive"] = str(make_newer_archive(Path(variables["program_archive"]), installed.folder))
     before = {name: installed.read(name, "readlink /opt/virtcloud") for name in REPLICAS}
     call = f"{CALL}/readyz >/dev/null 2>>/tmp/errors; echo >>/tmp/calls; sleep 0.1"
     installed.read("services", f"nohup sh -c 'while [ ! -e /tmp/stop ]; do {call}; done' >/dev/null 2>&1 &")
