@@ -9,6 +9,7 @@ from package_builds import HOST, PACKAGES, Built
 
 from virtcloud import __version__
 
+pytestmark = pytest.mark.timeout(900)  # the first test builds all packages twice
 SBF_SETTINGS = """
 listen = "127.0.0.1:8800"
 socket = "/run/virtcloud/sbf.sock"

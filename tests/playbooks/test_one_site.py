@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from ansible_machines import Site, count_changes, make_newer_archive
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(600)]  # VIRTCLOUD_REQUIRE_LAB forbids a skip
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]  # VIRTCLOUD_REQUIRE_LAB forbids a skip
 CLI = "virtcloud --url unix:///run/virtcloud/sbf.sock"
 ADDRESSES = {"sbf1": "10.99.0.11", "brno-h1": "10.99.0.12", "brno-gw": "10.99.0.13"}
 TOPOLOGY = """
