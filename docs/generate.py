@@ -5,6 +5,7 @@ With ``--check``, only list outdated files.
 
 import inspect
 import json
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -20,6 +21,7 @@ from pbs_hooks.openpbs.hooks.openpbs_settings import MOM_SETTINGS, SERVER_SETTIN
 from pbs_hooks.torque.scripts.script_settings import SCRIPT_SETTINGS as TORQUE
 from sbf_command import main as sbf
 from sbf_service.bootstrap import build_service
+from sbf_service.domain.agent_messages import render_agent_messages
 from sbf_service.drivers import registry
 from sbf_service.http.app import create_app
 from sbf_service.http.metric_reference import FOREIGN_METRICS, MetricDescription, list_metrics
@@ -193,12 +195,22 @@ PAGES = {
 }
 
 
+MESSAGES_PAGE = Path(__file__).parent / "how-to/when-something-fails.md"
+MESSAGES = re.compile(r"(?<=<!-- agent messages: )(.*? -->\n).*?(?=<!-- end of agent messages -->)", re.DOTALL)
+
+
+def messages_page() -> str:
+    """Return the page "When something fails" with the present table of agents' messages."""
+    return MESSAGES.sub(lambda found: f"{found[1]}\n{render_agent_messages()}\n", MESSAGES_PAGE.read_text())
+
+
 SHARE = Path(__file__).parents[1] / "setup/share"
 
 
 def run(check: bool) -> int:
     """Write or compare all generated files. Return the exit code."""
     files = {REFERENCE / name: NOTE + page() for name, page in PAGES.items()}
+    files[MESSAGES_PAGE] = messages_page()
     files |= {SHARE / name: text for name, text in command_files().items()}
     existing = (path for path in SHARE.rglob("*") if path.is_file())
     outdated = [path for path in existing if path not in files]

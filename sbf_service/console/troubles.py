@@ -1,7 +1,8 @@
 """The troubles of elements and clusters, each with what to do. Pure.
 
 The messages are those of the API and of the command line. This module adds the action of an administrator where a
-message does not name it.
+message does not name it. The actions for agents' messages are those of the page "When something fails"; the other
+commands are those of the runbook (tests compare both).
 """
 
 from collections.abc import Iterable, Iterator
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from sbf_service.domain.agent_messages import SILENCE, find_agent_message
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.edge import DEVICE_KINDS
 from virtcloud.model.values import Name, format_utc
@@ -43,20 +45,6 @@ class Trouble:
 
 
 RETRIES: Final = "SBF tries again by itself."
-AGENT_ACTIONS: Final = (
-    ("cannot read the wanted document", "Upgrade the agent to the version of SBF."),
-    ("did not list domains", "On the host: systemctl restart libvirtd. Guests continue to run."),
-    ("after all steps, the host still differs", "Find the program on the host that changes bridges or guests."),
-    ("(out of memory)", "The owner runs less in the guest, or creates the cluster again with more memory."),
-    ("the host had no memory left", "Limit what else runs on the host, or overcommit its memory less."),
-    ("expected an image whose first program", "The owner reads the console: virtcloud guest log CLUSTER GUEST."),
-    ("table bridge virtcloud of nftables", "Rename the table, or delete it: nft delete table bridge virtcloud."),
-    ("allows no guests of clusters with open filters", "Choose other hosts, or allow open filters for the host."),
-    ("passes the frames of all bridges", "Turn off br_netfilter on the host (the page on installation, Docker)."),
-    ("its description is malformed", "Correct image.yaml in the named line: virtcloud image list."),
-    ("cannot record the state", "Free space in the agent's state folder."),
-)
-"""Parts of agents' messages, with the actions of the page "When something fails"."""
 
 
 def find_element_troubles(view: ElementView, prefix: str) -> Iterator[Trouble]:
@@ -101,14 +89,15 @@ def _remedy_for_silence(view: ElementView, is_device: bool) -> str:
             "Check the device, its management address in the topology, and the network between SBF and the device. "
             f"{RETRIES} To try at once: virtcloud element reconcile {view.name}."
         )
-    return f"Start the {view.kind} or its agent: systemctl status virtcloud-agent. {RETRIES}"
+    known = find_agent_message(view.trouble or "") or SILENCE
+    return f"{known.remedy} {RETRIES}"
 
 
 def find_remedy(message: str, element: str, *, is_device: bool) -> str:
     """Return what to do about an element's message."""
-    for part, action in AGENT_ACTIONS:
-        if part in message:
-            return action
+    known = find_agent_message(message)
+    if known is not None:
+        return known.remedy
     if is_device:
         return (
             f"Do what the message says. To compare the device with its wanted state: virtcloud element diff {element} "
@@ -134,7 +123,8 @@ def find_site_troubles(view: SiteView, prefix: str) -> Iterator[Trouble]:
         yield make(
             Level.FAILED,
             f"no VLAN ID of the pool of {view.name} is free, so new clusters are refused",
-            "Enlarge the pool, end clusters, or declare quarantined VLAN IDs clean.",
+            f"Enlarge the pool: virtcloud pool set {view.name} RANGES. Or end clusters, or declare quarantined VLAN "
+            "IDs clean.",
         )
     for quarantined in view.quarantine:
         waits = ", ".join(sorted(quarantined.elements)) or "no element"

@@ -1,0 +1,110 @@
+"""Tests that each trouble has a remedy, and that remedies, pages and the agent's source agree."""
+
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from sbf_service.console.troubles import find_element_troubles, find_remedy, find_site_troubles
+from sbf_service.domain.agent_messages import AGENT_MESSAGES, SILENCE, AgentMessage
+from virtcloud.model.element import ElementKind
+from virtcloud.model.errors import ElementError, Refused, Unreachable, Unsafe
+from virtcloud.model.values import Name
+from virtcloud.model.views import ElementView, SiteView
+from virtcloud.model.vlans import VlanSet
+
+ROOT = Path(__file__).parents[4]
+NOW = datetime(2026, 11, 24, tzinfo=UTC)
+COMMAND = re.compile(r"(?:virtcloud|systemctl) [a-z]+(?: [a-z-]+)?")
+DEVICES, MACHINES = (ElementKind.SWITCH, ElementKind.EDGE), (ElementKind.HOST, ElementKind.GATEWAY)
+
+
+def element(kind: ElementKind, **changes: object) -> ElementView:
+    values = {"name": "brno-x1", "kind": kind, "site": "brno", "wanted_revision": 2, "confirmed_revision": 2}
+    return ElementView.model_validate(values | {"last_seen": NOW} | changes)
+
+
+def remedies(view: ElementView) -> list[str]:
+    return [trouble.remedy for trouble in find_element_troubles(view, "/console")]
+
+
+def read_runbook(alert: str) -> str:
+    text = (ROOT / "docs/how-to/runbook.md").read_text()
+    return text.partition(f"## {alert}\n")[2].partition("\n## ")[0]
+
+
+def list_errors(root: type[ElementError]) -> list[type[ElementError]]:
+    return [root, *(error for kind in root.__subclasses__() for error in list_errors(kind))]
+
+
+def test_the_errors_of_elements_are_these_four() -> None:
+    """A new error needs a remedy."""
+    own = [error for error in list_errors(ElementError) if error.__module__ == ElementError.__module__]
+    assert own == [ElementError, Unreachable, Refused, Unsafe]
+
+
+@pytest.mark.parametrize("kind", list(ElementKind))
+@pytest.mark.parametrize("reachable", [True, False])
+def test_every_error_of_an_element_has_a_remedy(kind: ElementKind, reachable: bool) -> None:
+    """A refused or unsafe change is reported by an element that answers, and an unreachable element does not answer."""
+    (remedy,) = remedies(element(kind, trouble="something unknown", reachable=reachable))
+    assert COMMAND.search(remedy), remedy
+    assert "SBF tries again by itself." in remedy
+
+
+@pytest.mark.parametrize("kind", list(ElementKind))
+@pytest.mark.parametrize(
+    "state",
+    [{"last_seen": None}, {"reachable": False}, {"unsaved_since": NOW}, {"notices": ("web.example.org: no answer",)}],
+)
+def test_every_state_of_an_element_has_a_remedy(kind: ElementKind, state: dict[str, object]) -> None:
+    """A device that was never read is not in trouble: SBF reads it for its first cluster."""
+    found = remedies(element(kind, **state))
+    assert all(remedy.endswith(".") for remedy in found)
+    assert found or (kind in DEVICES and state == {"last_seen": None})
+
+
+@pytest.mark.parametrize("known", AGENT_MESSAGES, ids=lambda known: known.shown)
+def test_each_message_of_the_page_has_its_own_remedy(known: AgentMessage) -> None:
+    assert find_remedy(known.shown, "brno-h1", is_device=False) == known.remedy
+
+
+@pytest.mark.parametrize("known", AGENT_MESSAGES, ids=lambda known: known.shown)
+def test_the_agent_still_writes_each_message(known: AgentMessage) -> None:
+    """The parts by which the console recognizes a message are literals of the source."""
+    files = [*ROOT.glob("virtcloud/agent/**/*.py"), *ROOT.glob("sbf_service/*/*.py")]
+    source = "\n".join(path.read_text() for path in files if path.name != "agent_messages.py")
+    joined = re.sub(r'"\s*\n\s*f?"', "", source)
+    assert [part for part in known.parts if part not in joined] == []
+
+
+def test_a_remedy_has_no_markdown() -> None:
+    assert not any(character in known.remedy for known in AGENT_MESSAGES for character in "`[]")
+
+
+@pytest.mark.parametrize(
+    ("alert", "view"),
+    [
+        ("VirtcloudElementUnreachable", element(ElementKind.SWITCH, reachable=False)),
+        ("VirtcloudAgentSilent", element(ElementKind.HOST, reachable=False, trouble=SILENCE.shown)),
+        ("VirtcloudElementTroubled", element(ElementKind.SWITCH, trouble="% Invalid input")),
+        ("VirtcloudElementUnsaved", element(ElementKind.SWITCH, unsaved_since=NOW)),
+    ],
+)
+def test_remedies_of_elements_name_commands_of_the_runbook(alert: str, view: ElementView) -> None:
+    """The section of an alert, and the section on changes that are not confirmed, which all alerts have in common."""
+    section = read_runbook(alert) + read_runbook("VirtcloudChangeStuck")
+    commands = {command for remedy in remedies(view) for command in COMMAND.findall(remedy)}
+    assert commands
+    assert [command for command in commands if command not in section] == []
+
+
+def test_remedies_of_pools_name_commands_of_the_runbook() -> None:
+    section = read_runbook("VirtcloudPoolNearlyExhausted")
+    for pool in ("", "100"):
+        vlans = {"pool": pool, "claimed": pool, "quarantined": "", "free": ""}
+        view = SiteView(name=Name("brno"), **{key: VlanSet.parse(text) for key, text in vlans.items()})
+        (trouble,) = find_site_troubles(view, "/console")
+        assert COMMAND.findall(trouble.remedy) == ["virtcloud pool set"]
+    assert "virtcloud pool set" in section
