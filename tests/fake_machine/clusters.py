@@ -78,6 +78,7 @@ class FakeSbf:
             "confirmed_revision": 7,
         }
         self.networks: dict[str, list[str]] = {}
+        self.traffic: list[dict[str, object]] = []
         self.listed: list[dict[str, list[str]]] = []
 
     def answer(self, method: str, path: str, body: bytes) -> Answer:  # noqa: C901, PLR0911 - one case for each kind of request
@@ -93,6 +94,8 @@ class FakeSbf:
                 return _json(self.change_preview)
             case ["clusters", _] if "dry_run=true" in parts.query:
                 return _json(self.preview)
+            case ["clusters", _, "traffic"]:
+                return _json(self.traffic)
             case ["clusters", _, "guests", *name]:
                 return self._guest(method, name, body, waits="after=" in parts.query)
             case ["clusters", key]:

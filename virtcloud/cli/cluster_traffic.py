@@ -7,10 +7,12 @@ import click
 from virtcloud.cli import printing
 from virtcloud.cli.groups import SummaryCommand
 from virtcloud.cli.options import open_client
+from virtcloud.model.cluster import ENDED_STATES
 from virtcloud.model.traffic import ElementTraffic, TrafficRate
 
 COLUMNS = ("traffic of", "site", "received/s", "sent/s", "frames/s", "highest received/s", "highest sent/s", "reported")
 NO_TRAFFIC = "no host has reported traffic yet: agents report every half minute"
+ENDED = "cluster {} is {}: SBF deletes the counters of a cluster when it ends"
 UNKNOWN = "unknown"
 
 
@@ -26,8 +28,9 @@ def traffic_command(context: click.Context, key: str, as_json: bool) -> None:
 
     Example: virtcloud cluster traffic demo
     """
-    found = open_client(context).get(key).traffic()
-    printing.print_list(COLUMNS, found, _row, NO_TRAFFIC, as_json=as_json)
+    cluster = open_client(context).get(key)
+    empty = ENDED.format(key, cluster.state) if cluster.state in ENDED_STATES else NO_TRAFFIC
+    printing.print_list(COLUMNS, cluster.traffic(), _row, empty, as_json=as_json)
 
 
 def print_traffic(found: Sequence[ElementTraffic]) -> None:
