@@ -30,13 +30,16 @@ class SegmentCounters(Document):
     sent_bytes: ByteCount
     """Bytes of frames from this element to the site's network."""
     received_frames: ByteCount
+    """Frames from the site's network to this element."""
     sent_frames: ByteCount
+    """Frames from this element to the site's network."""
 
 
 class TrafficReport(Document):
     """The counters of all clusters on one element."""
 
     segments: Annotated[tuple[SegmentCounters, ...], Field(max_length=MAX_SEGMENTS)] = ()
+    """One element for each cluster."""
 
 
 class TrafficRate(Document):
