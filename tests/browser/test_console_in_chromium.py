@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from sbf_fakes.browser_visit import Visitor
+from sbf_fakes.console_server import send_counters
 from sbf_fakes.world import World, spec
 
 from sbf_service.store.tokens import revoke_token
@@ -100,6 +101,19 @@ def test_a_change_appears_without_a_reload_and_keeps_the_focus(visit: Visitor, w
     assert page.evaluate("window.notReloaded") is True
     assert page.evaluate("document.activeElement.textContent") == "brno-sw1"
     world.settle()
+
+
+def test_new_rates_appear_without_a_reload(visit: Visitor, world: World) -> None:
+    """The picture of the rates has a text for readers who do not see it."""
+    page = visit(Role.USER, "alice").open("clusters/climate-model")
+    page.locator("#live-state:not([hidden])").wait_for()
+    page.evaluate("window.notReloaded = true")
+    for received in (5_000_000_000, 5_000_000_000 + 30 * 2_500_000):
+        world.clock.advance(30)
+        send_counters(world, "climate-model", "brno-h1", "eth0.100#99", received)
+    page.locator("td", has_text="2.5 MB/s").wait_for()
+    assert page.evaluate("window.notReloaded") is True
+    assert page.get_by_label("brno-h1: at most 2.5 MB/s received, at most 833.3 kB/s sent").is_visible()
 
 
 def test_a_typed_duration_survives_a_change(visit: Visitor, world: World) -> None:

@@ -63,23 +63,28 @@ def furnish_university(world: World) -> None:
 
 def report_traffic(world: World, key: str, *hosts: str) -> None:
     """Report the counters of hosts for a quarter of an hour. The interface of the third host is created again."""
-    network, now = world.view(key).id, world.clock.now
+    now = world.clock.now
     totals = dict.fromkeys(hosts, 0)
     for step in range(30, -1, -1):
         world.clock.now = now - timedelta(seconds=30 * step)
         for index, host in enumerate(hosts):
             totals[host] += 30 * (index + 1) * (40_000 + 30_000 * (step % 7))
             is_restarted = index == 2 and step < 12
-            counters = SegmentCounters(
-                network=network,
-                port=f"eth0.100#{7 + is_restarted}",
-                received_bytes=totals[host],
-                sent_bytes=totals[host] // 3,
-                received_frames=totals[host] // 800,
-                sent_frames=totals[host] // 900,
-            )
-            with world.store.change() as unit:
-                record_traffic(unit, host, TrafficReport(segments=(counters,)))
+            send_counters(world, key, host, f"eth0.100#{7 + is_restarted}", totals[host])
+
+
+def send_counters(world: World, key: str, host: str, port: str, received: int) -> None:
+    """Report the counters of one host. A third as many bytes as received were sent."""
+    counters = SegmentCounters(
+        network=world.view(key).id,
+        port=port,
+        received_bytes=received,
+        sent_bytes=received // 3,
+        received_frames=received // 800,
+        sent_frames=received // 900,
+    )
+    with world.store.change() as unit:
+        record_traffic(unit, host, TrafficReport(segments=(counters,)))
 
 
 def university() -> Topology:

@@ -1,12 +1,11 @@
 """Tests of the traffic of clusters: the reports of agents, the rates that users see, and what remains."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from sbf_fakes.http_calls import ask
-from sbf_fakes.world import World, make_world, spec
+from sbf_fakes.world import World, spec
 from sqlalchemy import func, select
 
 from sbf_service.domain.traffic import MAX_SAMPLES
@@ -17,9 +16,9 @@ PATH = "/v1/clusters/demo/traffic"
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
+def world(database: str) -> Iterator[World]:
     """Alice's cluster ``demo`` has the hosts brno-h1 and praha-h1."""
-    installation = make_world(tmp_path)
+    installation = World(database)
     installation.furnish()
     installation.put("demo", spec("brno-h1", "praha-h1", owner="alice"))
     installation.settle()
@@ -58,6 +57,18 @@ def test_the_owner_sees_the_rates_of_each_host(world: World) -> None:
         assert report(world, 2 * received, "praha-h1") == 204
         world.clock.advance(30)
     assert read_rates(world, world.token(Role.USER, "alice")) == {"brno-h1": [100.0], "praha-h1": [200.0]}
+
+
+def test_any_replica_shows_what_any_replica_received(world: World, database: str) -> None:
+    """The agent's calls go to one replica and then to the other, and the user asks either."""
+    other = World(database)
+    for received, replica in ((1000, world), (4000, other), (4600, world)):
+        assert report(replica, received) == 204
+        for one in (world, other):
+            one.clock.advance(30)
+    rates = [read_rates(one) for one in (world, other)]
+    other.close()
+    assert rates == [{"brno-h1": [100.0, 20.0]}] * 2
 
 
 def test_another_user_does_not_learn_of_the_cluster(world: World) -> None:
