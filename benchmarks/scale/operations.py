@@ -14,18 +14,26 @@ from sbf_service.bootstrap import SbfService, build_service
 from sbf_service.reconcile.worker import ReconcileOutcome
 from sbf_service.settings import ServiceSettings
 from sbf_service.store import clusters, confirmations, elements
+from sbf_service.store.audit_log import AuditFilter, read_entry_page
 from sbf_service.store.cluster_creation import put_cluster
 from sbf_service.store.cluster_dry_run import dry_run_cluster
+from sbf_service.store.cluster_lists import ClusterFilter, read_cluster_page
 from sbf_service.store.observed_state import parse_observed_ports
+from sbf_service.store.pages import Page, PagePart, read_all_pages
+from sbf_service.store.pools import read_site_page
 from sbf_service.store.revisions import require_element
 from sbf_service.store.tables import ElementRow
 from sbf_service.store.topology import put_topology
 from sbf_service.store.unit_of_work import Store, read_topology
 from virtcloud.model.cluster import ClusterRequest, ClusterSpec
+from virtcloud.model.element import ElementKind
 from virtcloud.model.site import SitePart, replace_site_part, site_part_of
 from virtcloud.model.values import ClusterKey, Name
+from virtcloud.model.views import ClusterView
 
 Operation = Callable[[], object]
+PAGE = 5
+"""The number of rows in a page; the smallest measured installation has three times as many."""
 
 
 @dataclass
@@ -67,6 +75,12 @@ class MeasuredService:
             "confirm (removal)": self.confirm_host,
             "element": self.show_element,
             "cluster": self.show_cluster,
+            "page of clusters": self.read_cluster_page,
+            "page of the clusters of a site": self.read_page_of_site,
+            "page of ended clusters": self.read_ended_page,
+            "page of elements": self.read_element_page,
+            "page of sites": self.read_site_page,
+            "page of the audit log": self.read_audit_page,
         }
 
     @property
@@ -158,8 +172,53 @@ class MeasuredService:
 
     def list_clusters(self) -> object:
         """List all live clusters."""
+
+        def read(part: PagePart) -> Page[ClusterView]:
+            with self.store.read() as unit:
+                return read_cluster_page(unit, ClusterFilter(), part)
+
+        return list(read_all_pages(read))
+
+    def _read_page(self, selected: ClusterFilter, *, newest_first: bool = False) -> None:
+        """Read two pages, of which the second begins at the cursor of the first."""
         with self.store.read() as unit:
-            return clusters.list_clusters(unit, None)
+            first = read_cluster_page(unit, selected, PagePart(PAGE), newest_first=newest_first)
+            read_cluster_page(unit, selected, PagePart(PAGE, first.cursor), newest_first=newest_first)
+
+    def read_cluster_page(self) -> None:
+        """Read two pages of the live clusters."""
+        self._read_page(ClusterFilter())
+
+    def read_page_of_site(self) -> None:
+        """Read two pages of the live clusters of one site."""
+        self._read_page(ClusterFilter(site=Name(name_site(1))))
+
+    def read_ended_page(self) -> None:
+        """Read two pages of all clusters, the newest first."""
+        self._read_page(ClusterFilter(ended=True), newest_first=True)
+
+    def read_element_page(self) -> None:
+        """Read two pages of the hosts."""
+        selected = elements.ElementFilter(kind=ElementKind.HOST)
+        with self.store.read() as unit:
+            first = elements.read_element_page(unit, selected, PagePart(PAGE))
+            elements.read_element_page(unit, selected, PagePart(PAGE, first.cursor))
+
+    def read_site_page(self) -> None:
+        """Read two pages of the sites."""
+        with self.store.read() as unit:
+            first = read_site_page(unit, PagePart(2), self.service.reserved)
+            read_site_page(unit, PagePart(2, first.cursor), self.service.reserved)
+
+    def read_audit_page(self) -> None:
+        """Read two pages of the audit log: of a user, and of an element since a time."""
+        with self.store.read() as unit:
+            for selected in (
+                AuditFilter(who="n1"),
+                AuditFilter(element=name_host(0, 0), since=unit.now - timedelta(hours=1)),
+            ):
+                first = read_entry_page(unit, selected, PagePart(PAGE), newest_first=True)
+                read_entry_page(unit, selected, PagePart(PAGE, first.cursor), newest_first=True)
 
     def change_site(self) -> None:
         """Change one host of one site, as the call that replaces one site's part does."""

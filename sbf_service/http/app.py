@@ -15,6 +15,7 @@ from sbf_service.http.problems import add_problem_schema, install_error_handlers
 from sbf_service.http.request_ids import RequestIdMiddleware
 from sbf_service.http.routes import (
     access,
+    audit,
     clones,
     clusters,
     elements,
@@ -53,6 +54,10 @@ only the keys of version 0.1.
 
 Every answer has the header `X-Request-ID`. A client may choose the ID (letters, digits, `.`, `_`, `-`, at most 64
 characters). SBF's log lines and audit rows about the call contain it.
+
+Long lists are read in pages: `limit` is the number of rows, and the header `Link` with `rel="next"` has the address of
+the next page. For clusters and the audit log, `order` requests a page. Rows that are added or removed meanwhile do not
+shift the next page. Every JSON answer to GET has an `ETag`; with `If-None-Match`, an unchanged answer is 304.
 
 A body longer than the setting `limits.body` (for the file of an image: `images.size`) is answered with 413
 `beyond-limit` before it is read.
@@ -97,6 +102,7 @@ def _include_routes(app: FastAPI) -> None:
         topology,
         sites,
         elements,
+        audit,
         access,
         keys,
         jobs,

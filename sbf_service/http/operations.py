@@ -2,14 +2,15 @@
 
 import inspect
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Annotated, Any
 
-from fastapi import Header, Query
+from fastapi import Header, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.routing import APIRoute
 
 from sbf_service.change_feed import ChangeFeed, wait_for_change
+from sbf_service.http.entity_tags import ANY_ETAG, add_etag, make_etag
 from virtcloud.model.errors import PreconditionFailed, PreconditionRequired
 
 MAX_WAIT_S = 60
@@ -18,7 +19,6 @@ POLL_INTERVAL_S = 1.0
 
 The change feed may miss a change by another replica.
 """
-ANY_ETAG = "*"
 
 After = Annotated[int | None, Query(description="Answer when the resource is newer than this version.")]
 Wait = Annotated[
@@ -31,6 +31,10 @@ IfMatch = Annotated[
         description="The `ETag` of the document that was read before the change; `*` replaces any version. Not needed "
         "if no document exists yet, or if the new document equals the current document.",
     ),
+]
+IfNoneMatch = Annotated[
+    str | None,
+    Header(alias="If-None-Match", description="The `ETag` of the answer that the caller has; 304 if it is unchanged."),
 ]
 
 
@@ -47,6 +51,17 @@ class Operation(APIRoute):
         options["summary"] = options.get("summary") or " ".join(summary.split()).rstrip(".")
         super().__init__(path, endpoint, **options)
         self.description = description
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return the handler. Answers to GET get an entity tag, and are omitted if the caller has them already."""
+        handler = super().get_route_handler()
+        if "GET" not in (self.methods or ()):
+            return handler
+
+        async def answer(request: Request) -> Response:
+            return add_etag(request, await handler(request))
+
+        return answer
 
 
 async def wait_until_newer(  # noqa: PLR0913, PLR0917 - a version and two limits
@@ -71,11 +86,6 @@ async def wait_until_newer(  # noqa: PLR0913, PLR0917 - a version and two limits
             if remaining <= 0:
                 return
             await wait_for_change(event, min(interval or remaining, remaining))
-
-
-def make_etag(version: object) -> str:
-    """Return the strong entity tag of a version."""
-    return f'"{version}"'
 
 
 def check_if_match(if_match: str | None, version: object, document: str) -> None:

@@ -1,21 +1,30 @@
 """Queries of the audit log; ``record_audit`` in ``unit_of_work.py`` inserts the rows."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 from pydantic import TypeAdapter
 from sqlalchemy import ColumnElement, func, literal, select, text
 
-from sbf_service.store.cluster_queries import has_placement_at
+from sbf_service.domain.page_cursors import CursorFormat, Moment, Number
+from sbf_service.store.cluster_queries import has_placement_at, split_ids
+from sbf_service.store.pages import Page, PageOrder, PagePart, read_page
 from sbf_service.store.tables import AuditRow, ClusterRow
 from sbf_service.store.unit_of_work import Store, Unit
 from virtcloud.model.changes import AuditEntry, HostDifference
 from virtcloud.model.edge import DeviceDifference
-from virtcloud.model.values import ClusterKey, Name
+from virtcloud.model.errors import BadInput
+from virtcloud.model.values import ClusterKey, Name, format_utc
 
 _DIFFERENCE: TypeAdapter[DeviceDifference] = TypeAdapter(DeviceDifference)
+_COLUMNS: Final = (AuditRow.at, AuditRow.id)
+OLDEST_FIRST: Final = PageOrder(CursorFormat("audit, oldest first", TypeAdapter(tuple[Moment, Number])), _COLUMNS)
+NEWEST_FIRST: Final = PageOrder(
+    CursorFormat("audit, newest first", TypeAdapter(tuple[Moment, Number])), _COLUMNS, newest_first=True
+)
 _APPLIED: TypeAdapter[DeviceDifference | HostDifference] = TypeAdapter(DeviceDifference | HostDifference)
 PAUSE_S, PATIENCE_S = 0.01, 1.0
 _OPEN_CHANGES = text(
@@ -25,10 +34,11 @@ _OPEN_CHANGES = text(
 
 @dataclass(frozen=True, slots=True)
 class AuditFilter:
-    """Selects the rows of one element, the rows of all clusters with one key, or all rows.
+    """Selects rows by element, by the key of their cluster, by actor and by time.
 
-    Clusters of different owners may have had the same key. If ``cluster`` is set, ``owner`` therefore limits the rows
-    to clusters of this owner, and ``sites`` limits the rows to clusters with a placement at these sites.
+    ``since`` is the first and ``until`` the last moment. Clusters of different owners may have had the same key. If
+    ``cluster`` is set, ``owner`` therefore limits the rows to clusters of this owner, and ``sites`` limits the rows to
+    clusters with a placement at these sites.
     """
 
     element: str | None = None
@@ -36,10 +46,16 @@ class AuditFilter:
     owner: str | None = None
     sites: frozenset[Name] | None = None
     request: str | None = None
+    who: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
 
     def conditions(self) -> list[ColumnElement[bool]]:
         """Return the SQL conditions."""
         found: list[ColumnElement[bool]] = []
+        found += [] if self.who is None else [AuditRow.who == self.who]
+        found += [] if self.since is None else [AuditRow.at >= self.since]
+        found += [] if self.until is None else [AuditRow.at <= self.until]
         if self.element is not None:
             found.append(AuditRow.element == self.element)
         if self.cluster is not None:
@@ -96,6 +112,35 @@ def _find_open_changes(store: Store) -> set[tuple[int, datetime]]:
     """Return the open transactions that have written: their processes in PostgreSQL and their beginnings."""
     with store.read() as unit:
         return {(row.pid, row.xact_start) for row in unit.connection.execute(_OPEN_CHANGES)}
+
+
+def read_entry_page(
+    unit: Unit, selected: AuditFilter, part: PagePart, newest: int | None = None, *, newest_first: bool = False
+) -> Page[AuditEntry]:
+    """Return a page of the entries up to the ID ``newest``, in the order of their times.
+
+    Raise BadInput for an unusable cursor.
+    """
+    order = NEWEST_FIRST if newest_first else OLDEST_FIRST
+    rows = select(AuditRow).where(*selected.conditions())
+    page = read_page(unit, rows if newest is None else rows.where(AuditRow.id <= newest), order, part)
+    keys = _read_keys(unit, {row.cluster_id for row in page.rows if row.cluster_id is not None})
+    return page.convert(lambda rows: [_make_entry(row, keys.get(row.cluster_id or "")) for row in rows])
+
+
+def _read_keys(unit: Unit, ids: Iterable[str]) -> dict[str, str]:
+    """Return the keys of clusters by the clusters' IDs."""
+    statements = (select(ClusterRow.id, ClusterRow.key).where(ClusterRow.id.in_(part)) for part in split_ids(ids))
+    return {row.id: row.key for statement in statements for row in unit.session.execute(statement)}
+
+
+def check_period(selected: AuditFilter) -> None:
+    """Raise BadInput for a period that ends before it begins."""
+    if selected.since is not None and selected.until is not None and selected.since > selected.until:
+        raise BadInput(
+            f"since: expected a time that is not after 'until' ({format_utc(selected.until)}), got "
+            f"{format_utc(selected.since)}: exchange the two times"
+        )
 
 
 def find_newest_id(unit: Unit, selected: AuditFilter | None = None) -> int:

@@ -1,11 +1,11 @@
 """Counts of the clusters that a caller may read, by state and by site."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, distinct, func, select
+from sqlalchemy import distinct, func, select
 
-from sbf_service.store.cluster_queries import NOT_ENDED
+from sbf_service.store.cluster_lists import ClusterFilter
 from sbf_service.store.tables import ClusterRow, ElementRow, PlacementRow
 from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.cluster import ClusterState
@@ -25,9 +25,9 @@ class ClusterCounts:
         return sum(self.states.values())
 
 
-def count_clusters(unit: Unit, owner: str | None, within: Sequence[ColumnElement[bool]] = ()) -> ClusterCounts:
-    """Count the clusters that have not ended: of ``owner``, or of all owners, that meet the conditions ``within``."""
-    conditions = [NOT_ENDED, *within, *([] if owner is None else [ClusterRow.owner == owner])]
+def count_clusters(unit: Unit, selected: ClusterFilter) -> ClusterCounts:
+    """Count the clusters that a filter selects."""
+    conditions = selected.conditions(unit)
     states = select(ClusterRow.state, func.count()).where(*conditions).group_by(ClusterRow.state)
     sites = (
         select(ElementRow.site, func.count(distinct(PlacementRow.cluster_id)))

@@ -121,6 +121,12 @@ def is_unsettled_on(element: str | BindParameter[str]) -> ColumnElement[bool]:
     return ClusterRow.id.in_(select(PlacementRow.cluster_id).where(PlacementRow.element == element, IS_UNSETTLED))
 
 
+def is_unsettled_at(sites: Iterable[str]) -> ColumnElement[bool]:
+    """Return the condition that a cluster has a placement at one of ``sites`` and may still change its state."""
+    elements = select(ElementRow.name).where(ElementRow.site.in_(sorted(sites)))
+    return ClusterRow.id.in_(select(PlacementRow.cluster_id).where(PlacementRow.element.in_(elements), IS_UNSETTLED))
+
+
 def has_placement_at(sites: Iterable[str]) -> ColumnElement[bool]:
     """Return the condition that a cluster has a placement on an element of ``sites``."""
     return has_placement(PlacementRow.element.in_(select(ElementRow.name).where(ElementRow.site.in_(sorted(sites)))))

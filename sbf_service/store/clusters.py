@@ -1,14 +1,13 @@
-"""Existing clusters: views, lists, end and leases of clusters, and the owners with whom networks are shared.
+"""Existing clusters: views, end and leases of clusters, and the owners with whom networks are shared.
 
-``cluster_creation.py`` creates clusters.
+``cluster_creation.py`` creates clusters, ``cluster_lists.py`` lists them.
 """
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 
-from sqlalchemy import ColumnElement, bindparam, select, true, tuple_
+from sqlalchemy import bindparam, select, true
 
 from sbf_service.domain.admission import RequestLimits, check_request_limits
 from sbf_service.domain.guest_seeds import make_peers
@@ -16,8 +15,6 @@ from sbf_service.domain.idempotency import ANY_ATTEMPT, AttemptFence
 from sbf_service.store.cluster_gateways import find_network_gateways
 from sbf_service.store.cluster_keys import find_newest_cluster
 from sbf_service.store.cluster_queries import (
-    NOT_ENDED,
-    find_clusters,
     find_running_members,
     format_cluster,
     make_joined_view,
@@ -30,7 +27,6 @@ from sbf_service.store.cluster_queries import (
 )
 from sbf_service.store.guest_seeds import read_network_clusters, read_service_secret
 from sbf_service.store.guest_tables import GuestPowerRow
-from sbf_service.store.networks import find_network
 from sbf_service.store.quotas import NO_LIMITS, check_lease
 from sbf_service.store.revisions import increment_revisions
 from sbf_service.store.tables import ClusterRow
@@ -48,15 +44,6 @@ _READ_STOPPED_GUESTS = (
     .where(GuestPowerRow.cluster_id.in_(bindparam("ids", expanding=True)), GuestPowerRow.stopped == true())
     .order_by(GuestPowerRow.guest)
 )
-_PAGE_ORDER = ClusterRow.created_at, ClusterRow.key, ClusterRow.turn, ClusterRow.attempt
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterPage:
-    """The newest ``limit`` clusters, or the newest ``limit`` clusters older than the cluster with the ID ``before``."""
-
-    limit: int
-    before: str | None = None
 
 
 def get_cluster(unit: Unit, key: str, cluster_id: str | None = None) -> ClusterView:
@@ -84,24 +71,6 @@ def read_peers(unit: Unit, key: str, cluster_id: str | None = None) -> ClusterPe
     login = next(cluster.login for cluster in clusters if cluster.id == row.id)
     peers = make_peers(clusters, read_service_secret(unit))
     return ClusterPeers(key=ClusterKey(row.key), user=login and login.user, peers=peers, network=row.network or row.id)
-
-
-def list_clusters(
-    unit: Unit, owner: str | None, ended: ClusterPage | None = None, within: Sequence[ColumnElement[bool]] = ()
-) -> list[ClusterView]:
-    """Return all clusters that have not ended. If ``ended`` is set, return this page of all clusters, ended or not.
-
-    The oldest cluster comes first. Raise NotFound if no cluster has the ID ``ended.before``.
-    """
-    conditions = [*within, *([] if owner is None else [ClusterRow.owner == owner])]
-    if ended is not None:
-        return make_cluster_views(unit, read_page(unit, ended, *conditions))
-    return make_cluster_views(unit, find_clusters(unit, NOT_ENDED, *conditions))
-
-
-def list_network(unit: Unit, name_or_key: str) -> list[ClusterView]:
-    """Return the running clusters in the network of a cluster. The cluster that created the network comes first."""
-    return make_cluster_views(unit, find_network(unit, name_or_key))
 
 
 def delete_cluster(unit: Unit, key: str, reason: str, fence: AttemptFence = ANY_ATTEMPT) -> ClusterView:
@@ -199,21 +168,6 @@ def require_cluster(unit: Unit, key: str, cluster_id: str | None = None) -> Clus
     if row is None or row.key != key:
         raise NotFound(f"cluster {key} is not known")
     return row
-
-
-def read_page(unit: Unit, page: ClusterPage, *conditions: ColumnElement[bool]) -> Sequence[ClusterRow]:
-    """Return a page of clusters, oldest first. Raise NotFound if no cluster has the ID ``page.before``."""
-    rows = select(ClusterRow).where(*conditions, *_is_older(unit, page.before))
-    return unit.session.scalars(rows.order_by(*(column.desc() for column in _PAGE_ORDER)).limit(page.limit)).all()[::-1]
-
-
-def _is_older(unit: Unit, before: str | None) -> list[ColumnElement[bool]]:
-    if before is None:
-        return []
-    row = unit.session.get(ClusterRow, before)
-    if row is None:
-        raise NotFound(f"before: no cluster has the id {before}")
-    return [tuple_(*_PAGE_ORDER) < (row.created_at, row.key, row.turn, row.attempt)]
 
 
 def make_cluster_views(unit: Unit, rows: Sequence[ClusterRow]) -> list[ClusterView]:

@@ -2,13 +2,16 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Final
 
-from sqlalchemy import or_, select
+from sqlalchemy import ColumnElement, and_, false, func, or_, select
 
 from sbf_service.domain.guest_power import apply_guest_powers, list_cluster_ids
+from sbf_service.domain.page_cursors import KEY_OF_NAME, CursorFormat
 from sbf_service.domain.wanted import WantedState, compute_wanted
 from sbf_service.store.capacity import make_capacity
-from sbf_service.store.cluster_queries import IS_UNSETTLED
+from sbf_service.store.cluster_queries import IS_UNSETTLED, split_ids
+from sbf_service.store.columns import equals_any
 from sbf_service.store.confirmations import read_blocked_clusters
 from sbf_service.store.element_clusters import read_confirmed_clusters, read_wanted_clusters
 from sbf_service.store.gateway_addresses import add_gateway_interfaces
@@ -17,15 +20,17 @@ from sbf_service.store.guest_seeds import add_network_seeds
 from sbf_service.store.network_routers import add_network_routers
 from sbf_service.store.observed_state import parse_observed_circuits, parse_observed_ports
 from sbf_service.store.outside_uses import find_name_faults
+from sbf_service.store.pages import Page, PageOrder, PagePart, read_page
 from sbf_service.store.publications import add_published_ports
 from sbf_service.store.revisions import require_element
 from sbf_service.store.service_nodes import add_network_services
 from sbf_service.store.ssh_grants import add_ssh_access
-from sbf_service.store.tables import IS_RECONCILED, ClusterRow, ElementRow, PlacementRow
+from sbf_service.store.tables import IS_RECONCILED, ClusterRow, ElementRow, PlacementRow, SiteRow
 from sbf_service.store.unchecked_elements import mark_held_segments
 from sbf_service.store.unit_of_work import Unit, read_topology
 from sbf_service.store.vpn_grants import add_vpn
 from virtcloud.model.call_context import MAX_REQUESTS, CallContext
+from virtcloud.model.edge import DEVICE_KINDS
 from virtcloud.model.element import ElementKind
 from virtcloud.model.errors import Conflict
 from virtcloud.model.values import Name
@@ -33,6 +38,14 @@ from virtcloud.model.views import ElementView
 from virtcloud.model.wanted import HostWanted, WantedDocument
 
 _READ_ELEMENTS = select(ElementRow).where(IS_RECONCILED).order_by(ElementRow.name)
+BY_NAME: Final = PageOrder(CursorFormat("elements", KEY_OF_NAME), (ElementRow.name,))
+HAS_TROUBLE: Final = or_(
+    ElementRow.reachable == false(),
+    ElementRow.trouble.is_not(None),
+    ElementRow.unsaved_since.is_not(None),
+    and_(~equals_any(ElementRow.kind, DEVICE_KINDS), ElementRow.last_seen.is_(None)),
+)
+"""Elements that do not answer, report an error, have a pending save, or whose agent has never called SBF."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +122,43 @@ def make_wanted_document(unit: Unit, name: str) -> WantedDocument:
 
 def make_element_views(unit: Unit, sites: Collection[str] | None = None) -> list[ElementView]:
     """Return the views of all elements, or of the elements at some sites, in the order of their names."""
-    statement = _READ_ELEMENTS if sites is None else _READ_ELEMENTS.where(ElementRow.site.in_(sites))
-    return [_format_element(row) for row in unit.session.scalars(statement)]
+    if sites is None:
+        return [_format_element(row) for row in unit.session.scalars(_READ_ELEMENTS)]
+    statements = (_READ_ELEMENTS.where(ElementRow.site.in_(group)) for group in split_ids(sorted(sites)))
+    rows = (row for statement in statements for row in unit.session.scalars(statement))
+    return [_format_element(row) for row in sorted(rows, key=lambda row: row.name)]
+
+
+@dataclass(frozen=True, slots=True)
+class ElementFilter:
+    """Which elements a list contains: those at one site, those of one kind, or those with a trouble."""
+
+    site: Name | None = None
+    kind: ElementKind | None = None
+    troubled: bool = False
+
+    def conditions(self) -> list[ColumnElement[bool]]:
+        """Return the SQL conditions."""
+        found = [IS_RECONCILED]
+        found += [] if self.site is None else [ElementRow.site == self.site]
+        found += [] if self.kind is None else [ElementRow.kind == self.kind]
+        return found + ([HAS_TROUBLE] if self.troubled else [])
+
+
+def read_element_page(unit: Unit, selected: ElementFilter, part: PagePart) -> Page[ElementView]:
+    """Return a page of the elements, in the order of their names. Raise BadInput for an unusable cursor."""
+    rows = select(ElementRow).where(*selected.conditions())
+    return read_page(unit, rows, BY_NAME, part).convert(lambda found: [_format_element(row) for row in found])
+
+
+def list_element_sites(unit: Unit) -> list[str]:
+    """Return the names of the sites in the topology, in their order."""
+    return list(unit.session.scalars(select(SiteRow.name).where(SiteRow.present).order_by(SiteRow.name)))
+
+
+def count_elements(unit: Unit, selected: ElementFilter) -> int:
+    """Return the number of elements that a filter selects."""
+    return unit.session.scalar(select(func.count()).select_from(ElementRow).where(*selected.conditions())) or 0
 
 
 def make_element_view(unit: Unit, name: str) -> ElementView:

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from sqlalchemy import bindparam, delete, func, or_, select
 
@@ -14,9 +14,11 @@ from sbf_service.domain.image_rules import (
     list_topology_names,
     may_use,
 )
+from sbf_service.domain.page_cursors import KEY_OF_NAME, CursorFormat
 from sbf_service.store.certified_networks import suspend_uncertified
-from sbf_service.store.cluster_queries import NOT_ENDED, parse_image_sources, parse_spec, split_ids
+from sbf_service.store.cluster_queries import IS_UNSETTLED, NOT_ENDED, parse_image_sources, parse_spec, split_ids
 from sbf_service.store.columns import NAME_TYPE
+from sbf_service.store.pages import Page, PageOrder, PagePart, make_page, read_page
 from sbf_service.store.quotas import IS_STORED, find_limits, read_stored_bytes
 from sbf_service.store.tables import ClusterRow, ElementRow, PlacementRow
 from sbf_service.store.unit_of_work import Unit, read_topology, read_topology_version, record_audit
@@ -55,6 +57,17 @@ _READ_NAMED = (
     .where(ImageRow.name.in_(bindparam("names", type_=NAME_TYPE, expanding=True)))
     .order_by(ImageRow.name)
 )
+_IMAGES_ON_HOST = select(ClusterRow.images).where(
+    NOT_ENDED,
+    ClusterRow.images.is_not(None),
+    ClusterRow.id.in_(
+        select(PlacementRow.cluster_id)
+        .join(ElementRow, ElementRow.name == PlacementRow.element)
+        .where(PlacementRow.element == bindparam("host"), IS_UNSETTLED, PlacementRow.removed_revision.is_(None))
+        .where(ElementRow.kind == ElementKind.HOST)
+    ),
+)
+BY_NAME: Final = PageOrder(CursorFormat("images", KEY_OF_NAME), (ImageRow.name,))
 SHOWN_KEYS = 3
 R = TypeVar("R", ImageShareRow, CertificationRow)
 
@@ -121,13 +134,28 @@ def add_image(unit: Unit, new: NewImage, place_file: Callable[[], None] = lambda
     return get_image(unit, new.name), True
 
 
-def list_images(unit: Unit, user: str | None = None) -> list[CatalogueImage]:
-    """Return all images, or the images that ``user`` may use, ordered by name."""
-    rows = select(ImageRow).order_by(ImageRow.name)
+def read_image_page(
+    unit: Unit, part: PagePart, *, owner: str | None = None, user: str | None = None
+) -> Page[CatalogueImage]:
+    """Return a page of the images of ``owner``, or of all images, by name: those that ``user`` may use, or all.
+
+    Raise BadInput for an unusable cursor.
+    """
+    rows = select(ImageRow)
+    if owner is not None:
+        rows = rows.where(ImageRow.owner == owner)
     if user is not None:
         shared = select(ImageShareRow.image).where(ImageShareRow.user == user)
         rows = rows.where(or_(ImageRow.owner == user, ImageRow.everybody, ImageRow.name.in_(shared)))
-    return _make_images(unit, unit.session.scalars(rows).all())
+    return read_page(unit, rows, BY_NAME, part).convert(lambda found: _make_images(unit, found))
+
+
+def read_needed_page(unit: Unit, part: PagePart, host: str) -> Page[CatalogueImage]:
+    """Return a page of the images that the running clusters on a host use, by name."""
+    after = "" if part.cursor is None else str(BY_NAME.cursors.parse(part.cursor)[0])
+    names = sorted(name for name in find_needed_images(unit, host) if name > after)
+    page = make_page(names, part.limit, lambda last: BY_NAME.cursors.format([last]))
+    return page.convert(lambda found: _make_images(unit, unit.session.scalars(_READ_NAMED, {"names": found}).all()))
 
 
 def get_image(unit: Unit, name: Name) -> CatalogueImage:
@@ -203,16 +231,11 @@ def find_usable_sources(unit: Unit, spec: ClusterSpec) -> dict[Name, ImageSource
     return {image.name: image.source for image in images}
 
 
-def find_hosts_using(unit: Unit, name: Name) -> frozenset[Name]:
-    """Return the hosts of the running clusters that use an image."""
-    ids = [cluster for cluster, _, names in _find_uses(unit) if name in names]
-    placed = (
-        select(PlacementRow.element)
-        .join(ElementRow, ElementRow.name == PlacementRow.element)
-        .where(PlacementRow.cluster_id.in_(ids), PlacementRow.removed_revision.is_(None))
-        .where(ElementRow.kind == ElementKind.HOST)
+def find_needed_images(unit: Unit, host: str) -> frozenset[Name]:
+    """Return the names of the images of the catalogue that the running clusters on a host use."""
+    return frozenset(
+        name for images in unit.session.scalars(_IMAGES_ON_HOST, {"host": host}) for name in parse_image_sources(images)
     )
-    return frozenset(Name(element) for element in unit.session.scalars(placed)) if ids else frozenset()
 
 
 def list_stored_checksums(unit: Unit) -> frozenset[str]:

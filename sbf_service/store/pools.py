@@ -1,11 +1,15 @@
 """The pools of sites: the VLAN IDs that administrators reserve for clusters, and the state of these VLAN IDs."""
 
-from collections.abc import Mapping
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from sqlalchemy import bindparam, select
 
-from sbf_service.domain.allocation import ALWAYS_RESERVED
+from sbf_service.domain.allocation import ALWAYS_RESERVED, SitePool
+from sbf_service.domain.page_cursors import KEY_OF_NAME, CursorFormat
 from sbf_service.store.allocation import ReservedVlans, read_site_pools, replace_offered_vlans
+from sbf_service.store.pages import Page, PagePart, make_page
 from sbf_service.store.quarantine import read_quarantine
 from sbf_service.store.revisions import increment_revisions
 from sbf_service.store.tables import ClaimRow, ClusterRow, SiteRow
@@ -18,6 +22,7 @@ from virtcloud.model.values import VlanId
 from virtcloud.model.views import Pool, SiteView
 from virtcloud.model.vlans import VlanSet
 
+CURSORS: Final = CursorFormat("sites", KEY_OF_NAME)
 _READ_POOL = select(SiteRow.pool).where(SiteRow.name == bindparam("at"))
 _READ_CLAIMED = select(ClaimRow.vlan).where(ClaimRow.site == bindparam("at"))
 _READ_CLUSTER_KEYS = (
@@ -46,9 +51,27 @@ def put_pool(unit: Unit, name: str, pool: Pool, reserved: ReservedVlans) -> None
     increment_revisions(unit, [device.name for device in site.devices])
 
 
+def read_site_page(unit: Unit, part: PagePart, reserved: ReservedVlans) -> Page[SiteView]:
+    """Return a page of the sites, in the order of their names. Raise BadInput for an unusable cursor."""
+    sites = read_topology(unit).sites_in_order
+    after = None if part.cursor is None else CURSORS.parse(part.cursor)[0]
+    start = 0 if after is None else bisect_right(sites, str(after), key=lambda site: site.name)
+    page = make_page(sites[start : start + part.limit + 1], part.limit, lambda last: CURSORS.format([last.name]))
+    return page.convert(lambda found: make_site_views(unit, found, reserved))
+
+
+def make_site_views(unit: Unit, sites: Sequence[Site], reserved: ReservedVlans) -> list[SiteView]:
+    """Return the views of sites with the states of their pools."""
+    pools = read_site_pools(unit, sites, reserved)
+    return [_make_site_view(unit, site, pool) for site, pool in zip(sites, pools, strict=True)]
+
+
 def make_site_view(unit: Unit, site: Site, reserved: ReservedVlans) -> SiteView:
     """Return the view of a site with the state of its pool."""
-    (pool,) = read_site_pools(unit, [site], reserved)
+    return make_site_views(unit, [site], reserved)[0]
+
+
+def _make_site_view(unit: Unit, site: Site, pool: SitePool) -> SiteView:
     return SiteView(
         name=site.name,
         hosts=tuple(host.name for host in site.hosts),

@@ -14,8 +14,10 @@ from sbf_service.domain.admission import (
     sum_usage,
 )
 from sbf_service.domain.image_rules import to_mib
+from sbf_service.domain.page_cursors import KEY_OF_NAME, CursorFormat
 from sbf_service.domain.paths import find_sites
 from sbf_service.store.cluster_queries import NOT_ENDED, parse_spec
+from sbf_service.store.pages import Page, PageOrder, PagePart, read_page
 from sbf_service.store.tables import ClusterRow
 from sbf_service.store.unit_of_work import Unit, read_topology, record_audit
 from sbf_service.store.user_tables import ImageRow, QuotaRow
@@ -25,6 +27,7 @@ from virtcloud.model.errors import QuotaExceeded
 from virtcloud.model.values import UserName
 
 NO_LIMITS: Final = QuotaLimits()
+BY_OWNER: Final = PageOrder(CursorFormat("quotas", KEY_OF_NAME), (QuotaRow.owner,))
 _LIMIT_NAMES: Final = tuple(QuotaLimits.model_fields)
 _READ_LIMITS = select(*(getattr(QuotaRow, name) for name in _LIMIT_NAMES)).where(QuotaRow.owner == bindparam("owner"))
 IS_STORED: Final = ImageRow.url.is_(None), ImageRow.file.is_(None)
@@ -82,10 +85,10 @@ def read_stored_bytes(unit: Unit, owner: str) -> int:
     return int(unit.connection.execute(_STORED_BYTES, {"owner": owner}).scalar_one())
 
 
-def list_quotas(unit: Unit, default: QuotaLimits) -> list[QuotaView]:
-    """Return the quotas of all users with individual limits."""
-    owners = unit.session.scalars(select(QuotaRow.owner).order_by(QuotaRow.owner)).all()
-    return [make_quota_view(unit, UserName(owner), default) for owner in owners]
+def read_quota_page(unit: Unit, part: PagePart, default: QuotaLimits) -> Page[QuotaView]:
+    """Return a page of the quotas of users with individual limits, by name. Raise BadInput for an unusable cursor."""
+    found = read_page(unit, select(QuotaRow), BY_OWNER, part)
+    return found.convert(lambda rows: [make_quota_view(unit, UserName(row.owner), default) for row in rows])
 
 
 def put_quota(unit: Unit, user: UserName, limits: QuotaLimits) -> None:

@@ -107,6 +107,7 @@ class ElementRow(Base):
         Index("ix_elements_unconfirmed", "kind", sqlite_where=_UNCONFIRMED_SQLITE, postgresql_where=_UNCONFIRMED),
         Index("ix_elements_seen", "last_seen", sqlite_where=_SEEN_SQLITE, postgresql_where=_SEEN),
         Index("ix_elements_checked", "checked_at", sqlite_where=_IS_DEVICE, postgresql_where=_IS_DEVICE),
+        Index("ix_elements_kind_name", "kind", "name"),
     )
 
     name: Mapped[str] = mapped_column(NAME_TYPE, primary_key=True)
@@ -161,6 +162,11 @@ IS_RECONCILED = or_(ElementRow.present, ElementRow.leaving.is_not(None))
 """The condition that an element is in the topology, or is a switch that left the topology and has ports to restore."""
 
 
+_CREATION = ("created_at", "key", "turn", "attempt")
+_LIVE = text("state IN ('active', 'configuring', 'degraded', 'draining', 'failing', 'requested')")
+"""Clusters that have not ended, as ``NOT_ENDED`` writes the condition."""
+
+
 class ClusterRow(Base):
     """A cluster. Its row stays after the cluster's end. ``version`` is incremented with every change of the view.
 
@@ -184,8 +190,11 @@ class ClusterRow(Base):
         CheckConstraint(is_one_of("state", ClusterState), name="state"),
         Index("ix_clusters_state_quarantined", "state", "quarantined"),
         Index("ix_clusters_state_lease_ends", "state", "lease_ends"),
-        Index("ix_clusters_created", "created_at", "key", "turn", "attempt"),
+        Index("ix_clusters_created", *_CREATION),
         Index("ix_clusters_owner_state", "owner", "state"),
+        Index("ix_clusters_owner_created", "owner", *_CREATION),
+        Index("ix_clusters_live", *_CREATION, sqlite_where=_LIVE, postgresql_where=_LIVE),
+        Index("ix_clusters_owner_live", "owner", *_CREATION, sqlite_where=_LIVE, postgresql_where=_LIVE),
         Index("uq_clusters_name", "name", unique=True),
     )
 
@@ -335,6 +344,11 @@ class AuditRow(Base):
     """
 
     __tablename__ = "audit"
+    __table_args__ = (
+        Index("ix_audit_at_id", "at", "id"),
+        Index("ix_audit_who_at_id", "who", "at", "id"),
+        Index("ix_audit_element_at_id", "element", "at", "id"),
+    )
 
     id: Mapped[int] = mapped_column(ROW_NUMBER, primary_key=True)
     at: Mapped[datetime] = mapped_column(UtcDateTime)

@@ -8,10 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from hmac import compare_digest
+from typing import Final
 
+from pydantic import TypeAdapter
 from sqlalchemy import select
 
 from sbf_service.domain.authentication import ID_BYTES, SECRET_BYTES, Principal, Token
+from sbf_service.domain.page_cursors import CursorFormat, Moment, Word
+from sbf_service.store.pages import Page, PageOrder, PagePart, read_page
 from sbf_service.store.unit_of_work import Store, Unit, record_audit
 from sbf_service.store.user_tables import TokenRow
 from virtcloud.model.access import NewToken, Role, TokenId, TokenRequest, TokenView
@@ -21,6 +25,9 @@ from virtcloud.model.values import Name, UserName, format_utc
 RandomBytes = Callable[[int], bytes]
 USE_INTERVAL = timedelta(hours=1)
 """The shortest time between two updates of ``last_used_at``."""
+BY_CREATION: Final = PageOrder(
+    CursorFormat("tokens", TypeAdapter(tuple[Moment, Word])), (TokenRow.created_at, TokenRow.id)
+)
 TOKENS_TOPIC = "tokens"
 """The change topic of tokens."""
 
@@ -58,12 +65,15 @@ def revoke_token(unit: Unit, token_id: TokenId) -> TokenView:
     return make_token_view(row)
 
 
-def list_tokens(unit: Unit) -> list[TokenView]:
-    """Return all tokens, oldest first, including expired and revoked tokens."""
-    return [
-        make_token_view(row)
-        for row in unit.session.scalars(select(TokenRow).order_by(TokenRow.created_at, TokenRow.id))
-    ]
+def read_token_page(unit: Unit, part: PagePart, name: str | None = None, role: Role | None = None) -> Page[TokenView]:
+    """Return a page of the tokens of one holder, of one role, or of all, oldest first.
+
+    Expired and revoked tokens are included. Raise BadInput for an unusable cursor.
+    """
+    rows = select(TokenRow)
+    rows = rows if name is None else rows.where(TokenRow.name == name)
+    rows = rows if role is None else rows.where(TokenRow.role == role)
+    return read_page(unit, rows, BY_CREATION, part).convert(lambda found: [make_token_view(row) for row in found])
 
 
 def authenticate_token(unit: Unit, token: Token) -> Principal:

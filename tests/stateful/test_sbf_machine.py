@@ -18,7 +18,7 @@ from sbf_fakes.switches import FakeSwitch
 from sbf_fakes.world import SITES, World, spec, three_edges
 
 from sbf_service.store.cluster_queries import find_clusters, read_networks
-from sbf_service.store.clusters import ClusterPage, list_clusters
+from sbf_service.store.cluster_lists import ClusterFilter, list_newest
 from sbf_service.store.confirmations import reset_confirmation
 from sbf_service.store.elements import read_wanted_revision
 from sbf_service.store.leases import release_leases_of
@@ -299,7 +299,7 @@ class Machine(RuleBasedStateMachine):
 
     def views(self) -> list[ClusterView]:
         with self.world.store.read() as unit:
-            return list_clusters(unit, None, ClusterPage(1000))
+            return list_newest(unit, ClusterFilter(ended=True), 1000)
 
     def find_network(self, view: ClusterView) -> str:
         """Return the ID of the cluster that created the cluster's network.

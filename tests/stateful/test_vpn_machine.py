@@ -19,7 +19,7 @@ from sqlalchemy import select
 from sbf_service.domain.admission import RequestLimits
 from sbf_service.domain.vpn_authority import parse_device_key
 from sbf_service.store import clusters, vpn_profiles, vpn_users
-from sbf_service.store.clusters import ClusterPage, list_clusters
+from sbf_service.store.cluster_lists import ClusterFilter, list_newest
 from sbf_service.store.vpn_profiles import NewDevice
 from sbf_service.store.vpn_tables import VpnAddressRow, VpnProfileRow
 from virtcloud.model.cluster import WANTED_STATES
@@ -183,7 +183,7 @@ class VpnMachine(RuleBasedStateMachine):
 
     def views(self) -> list[ClusterView]:
         with self.world.store.read() as unit:
-            return list_clusters(unit, None, ClusterPage(1000))
+            return list_newest(unit, ClusterFilter(ended=True), 1000)
 
     def is_on(self, view: ClusterView, gateway: str) -> bool:
         return self.offering[gateway] and any(

@@ -122,6 +122,11 @@ class TopologyDocument(Document):
         return {site.name: site for site in self.sites}
 
     @cached_property
+    def sites_in_order(self) -> tuple[Site, ...]:
+        """The sites in the order of their names."""
+        return tuple(sorted(self.sites, key=lambda site: site.name))
+
+    @cached_property
     def site_positions(self) -> dict[Name, int]:
         """The position of each site in the topology's order."""
         return {site.name: position for position, site in enumerate(self.sites)}

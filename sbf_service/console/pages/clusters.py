@@ -1,6 +1,7 @@
 """The list of clusters, and the page of a cluster."""
 
 from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Request
@@ -12,7 +13,7 @@ from sbf_service.console.drawing.sparkline import draw_traffic
 from sbf_service.console.drawing.timeline import Timeline, draw_timeline
 from sbf_service.console.maps import draw_cluster, find_cluster_path
 from sbf_service.console.page import Page
-from sbf_service.console.reading import ClusterFilter, list_clusters, read_elements
+from sbf_service.console.reading import PositionQuery, list_clusters, read_elements
 from sbf_service.console.rendering import PREFIX, render
 from sbf_service.console.sessions import Browser, CurrentBrowser
 from sbf_service.console.troubles import (
@@ -24,9 +25,12 @@ from sbf_service.console.troubles import (
 )
 from sbf_service.domain.rights import Action, is_allowed
 from sbf_service.http.auth.authorization import CurrentService, describe_cluster
-from sbf_service.http.routes import access, clusters, outside, traffic, vpn
+from sbf_service.http.routes import audit, clusters, outside, traffic, vpn
 from sbf_service.http.routes.clusters import EarlierIdQuery, KeyPath
+from sbf_service.store.audit_log import AuditFilter
+from sbf_service.store.cluster_lists import ClusterFilter
 from virtcloud.model.cluster import WANTED_STATES
+from virtcloud.model.values import Name, UserName
 from virtcloud.model.views import ClusterView, PlacementView
 from virtcloud.model.vpn import VpnConnectionView
 
@@ -45,14 +49,16 @@ def show_clusters(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter by 
     owner: TextQuery = "",
     site: TextQuery = "",
     ended: bool = False,
-    before: TextQuery = "",
+    cursor: PositionQuery = None,
 ) -> Response:
     """Show a page of the list of clusters."""
-    selected = ClusterFilter(owner.strip(), site.strip(), ended, before)
-    listed = list_clusters(service, browser.caller, selected)
-    rows = [(view, find_state_level(view.state)) for view in listed.views]
-    values = {"rows": rows, "selected": selected, "before": listed.before}
-    return render(request, "clusters.html", values)
+    shown = {"owner": owner.strip(), "site": site.strip(), "ended": ended}
+    selected = ClusterFilter(
+        UserName(owner.strip()) if owner.strip() else None, ended, site=Name(site.strip()) if site.strip() else None
+    )
+    listed = list_clusters(service, browser.caller, selected, cursor or None)
+    rows = [(view, find_state_level(view.state)) for view in listed.rows]
+    return render(request, "clusters.html", {"rows": rows, "selected": shown, "cursor": listed.cursor})
 
 
 @router.get("/clusters/{key}")
@@ -112,5 +118,5 @@ async def _read_timeline(service: SbfService, browser: Browser, view: ClusterVie
     """Return the life of a cluster, if the reader may read its part of the audit log."""
     if not is_allowed(browser.principal, Action.READ_AUDIT, describe_cluster(view)):
         return None
-    entries = await access.get_audit(browser.caller, service, None, view.key, None, MAX_EVENTS, 0)
-    return draw_timeline(view, entries, datetime.now(UTC))
+    read = partial(audit.read_newest, service.store, browser.caller, AuditFilter(cluster=view.key), MAX_EVENTS)
+    return draw_timeline(view, await run_in_threadpool(read), datetime.now(UTC))

@@ -6,14 +6,17 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from sbf_service.console.page import Page
-from sbf_service.console.reading import own_sites
+from sbf_service.console.reading import PositionQuery, own_sites
 from sbf_service.console.rendering import PREFIX, render
 from sbf_service.console.sessions import CurrentBrowser
-from sbf_service.console.troubles import Level, find_element_level, find_element_troubles
-from sbf_service.domain.rights import Action, is_allowed
+from sbf_service.console.troubles import find_element_level, find_element_troubles
+from sbf_service.domain.rights import Action, ProtectedResource, is_allowed
 from sbf_service.http.auth.authorization import CurrentService, describe_site
 from sbf_service.http.routes import elements
+from sbf_service.store.elements import ElementFilter, count_elements, list_element_sites, read_element_page
+from sbf_service.store.pages import PagePart
 from virtcloud.model.edge import DEVICE_KINDS
+from virtcloud.model.element import ElementKind
 from virtcloud.model.values import Name
 
 PAGE_SIZE: Final = 100
@@ -21,7 +24,6 @@ router = APIRouter(prefix=PREFIX, route_class=Page, include_in_schema=False)
 
 SiteQuery = Annotated[str, Query(max_length=63)]
 KindQuery = Annotated[str, Query(max_length=20)]
-PageQuery = Annotated[int, Query(ge=1, le=100_000)]
 
 
 @router.get("/elements")
@@ -32,25 +34,21 @@ def show_elements(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter by 
     site: SiteQuery = "",
     kind: KindQuery = "",
     troubled: bool = False,
-    page: PageQuery = 1,
+    cursor: PositionQuery = None,
 ) -> Response:
     """Show a page of the list of elements."""
-    views = elements.list_elements(browser.caller, service)
-    rows = [
-        (view, level)
-        for view in views
-        if site in {"", view.site}
-        and kind in {"", view.kind}
-        and ((level := find_element_level(view)) in {Level.WARNING, Level.FAILED} or not troubled)
-    ]
-    start = (page - 1) * PAGE_SIZE
+    browser.caller.require(Action.READ_ELEMENT, ProtectedResource("all elements"))
+    selected = ElementFilter(Name(site) if site else None, ElementKind(kind) if kind else None, troubled)
+    with service.store.read() as unit:
+        page = read_element_page(unit, selected, PagePart(PAGE_SIZE, cursor or None))
+        total, names = count_elements(unit, selected), list_element_sites(unit)
     values = {
-        "rows": rows[start : start + PAGE_SIZE],
-        "total": len(rows),
-        "page": page,
-        "pages": max(1, -(-len(rows) // PAGE_SIZE)),
-        "sites": sorted({view.site for view in views}),
-        "kinds": sorted({str(view.kind) for view in views}),
+        "rows": [(view, find_element_level(view)) for view in page.rows],
+        "total": total,
+        "is_first": not cursor,
+        "cursor": page.cursor,
+        "sites": names,
+        "kinds": sorted(ElementKind),
         "own": own_sites(browser.caller),
         "site": site,
         "kind": kind,

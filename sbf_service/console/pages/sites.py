@@ -6,7 +6,7 @@ from starlette.responses import Response
 from sbf_service.console.drawing.pool_strip import draw_pool
 from sbf_service.console.maps import draw_whole_sites
 from sbf_service.console.page import Page
-from sbf_service.console.reading import ClusterFilter, find_topology, list_clusters, read_elements
+from sbf_service.console.reading import find_topology, list_clusters, read_elements
 from sbf_service.console.rendering import PREFIX, render
 from sbf_service.console.sessions import CurrentBrowser
 from sbf_service.console.troubles import (
@@ -18,6 +18,7 @@ from sbf_service.console.troubles import (
 from sbf_service.domain.rights import Action, is_allowed
 from sbf_service.http.auth.authorization import CurrentService, describe_site
 from sbf_service.http.routes import sites
+from sbf_service.store.cluster_lists import ClusterFilter
 from virtcloud.model.values import Name
 
 router = APIRouter(prefix=PREFIX, route_class=Page, include_in_schema=False)
@@ -30,7 +31,7 @@ def show_site(name: Name, request: Request, service: CurrentService, browser: Cu
     here = read_elements(service, browser.caller, [name])
     troubles = [trouble for element in here for trouble in find_element_troubles(element, PREFIX)]
     levels = {element.name: find_element_level(element) for element in here}
-    clusters = list_clusters(service, browser.caller, ClusterFilter(site=name)).views
+    clusters = list_clusters(service, browser.caller, ClusterFilter(site=name)).rows
     topology = find_topology(service, browser.caller)
     values = {
         "site": view,

@@ -6,7 +6,7 @@ A check reads the database only for callers whose rights depend on the cluster, 
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil
 from typing import Annotated, Self, TypeVar
@@ -15,7 +15,6 @@ from fastapi import Depends, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from limits import parse
 from limits.strategies import MovingWindowRateLimiter
-from sqlalchemy import ColumnElement
 
 from sbf_service.bootstrap import SbfService
 from sbf_service.domain.authentication import Principal
@@ -31,9 +30,10 @@ from sbf_service.domain.rights import (
 from sbf_service.log import get_log
 from sbf_service.metrics import ServiceMetrics
 from sbf_service.settings import RateLimit, RateLimits
-from sbf_service.store.cluster_queries import has_placement_at, has_placement_on
+from sbf_service.store.cluster_lists import ClusterFilter
 from sbf_service.store.clusters import get_cluster
 from sbf_service.store.network_scopes import find_cluster_scope
+from sbf_service.store.pages import require_filter_names
 from sbf_service.store.revisions import require_element
 from sbf_service.store.unit_of_work import Store, Unit
 from virtcloud.model.access import Role
@@ -262,18 +262,28 @@ def authorize_cluster_list(caller: Caller, owner: UserName | None) -> UserName |
     return listed_owner
 
 
-def visible_clusters(caller: Caller) -> list[ColumnElement[bool]]:
-    """Return the SQL condition that selects the clusters of the caller's sites or of the caller's element.
+def require_known_names(store: Store, caller: Caller, site: str | None = None, element: str | None = None) -> None:
+    """Raise BadInput if a filter of a list names an unknown site or element, which the caller may read."""
+    reads_site = site is not None and caller.is_unrestricted(Action.READ_SITES)
+    reads_element = element is not None and caller.is_unrestricted(Action.READ_ELEMENT)
+    if reads_site or reads_element:
+        with store.read() as unit:
+            require_filter_names(unit, site if reads_site else None, element if reads_element else None)
 
-    Return an empty list if the caller's right depends neither on sites nor on an element.
+
+def restrict_to_visible(caller: Caller, selected: ClusterFilter) -> ClusterFilter:
+    """Return a filter of clusters, restricted to the clusters that the caller may read.
+
+    Raise Forbidden if a user requests the clusters of another user, or if the caller may read no clusters.
     """
+    owner = authorize_cluster_list(caller, None if selected.owner is None else UserName(selected.owner))
     match find_scope(caller.principal, Action.READ_CLUSTER):
         case RightScope.SITES:
-            return [has_placement_at(caller.principal.sites)]
+            return replace(selected, owner=owner, sites=caller.principal.sites)
         case RightScope.ELEMENT:
-            return [has_placement_on(caller.principal.name)]
+            return replace(selected, owner=owner, element=caller.principal.name)
         case _:
-            return []
+            return replace(selected, owner=owner)
 
 
 def authorize_element(store: Store, caller: Caller, action: Action, name: Name) -> None:

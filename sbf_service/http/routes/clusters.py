@@ -10,33 +10,34 @@ from fastapi.concurrency import run_in_threadpool
 from sbf_service.bootstrap import SbfService
 from sbf_service.domain.admission import check_request_limits
 from sbf_service.domain.idempotency import AttemptFence
-from sbf_service.domain.rights import Action, is_allowed
+from sbf_service.domain.rights import Action
 from sbf_service.http.auth.authorization import (
     Caller,
     CurrentCaller,
     CurrentService,
     authorize_cluster,
-    authorize_cluster_list,
     change_cluster,
     change_cluster_scope,
-    describe_cluster,
     describe_request,
     find_job_starter,
+    require_known_names,
     require_visible,
-    visible_clusters,
+    restrict_to_visible,
 )
 from sbf_service.http.operations import After, Operation, Wait, wait_until_newer
+from sbf_service.http.pages import PAGES, CurrentPage, OrderQuery, answer_list
 from sbf_service.http.problems import problem_responses
 from sbf_service.store import cluster_creation, clusters
 from sbf_service.store.cluster_dry_run import dry_run_cluster
-from sbf_service.store.clusters import ClusterPage
+from sbf_service.store.cluster_lists import ClusterFilter, list_newest, read_cluster_page
+from sbf_service.store.pages import Page, PagePart, read_all_pages
 from sbf_service.store.service_nodes import add_mounts
 from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.changes import ClusterDryRun
-from virtcloud.model.cluster import ENDED_STATES, ClusterRequest, LeaseExtension
-from virtcloud.model.errors import Forbidden
+from virtcloud.model.cluster import ENDED_STATES, ClusterRequest, ClusterState, LeaseExtension
+from virtcloud.model.errors import BadInput, Forbidden
 from virtcloud.model.known_hosts import ClusterPeers
-from virtcloud.model.values import ClusterKey, UserName
+from virtcloud.model.values import ClusterKey, Name, UserName
 from virtcloud.model.views import ClusterView
 
 CLUSTER_ID = "^[0-9a-z-]{1,63}$"
@@ -65,12 +66,14 @@ NetworkQuery = Annotated[
     ClusterKey | None,
     Query(description="Only clusters of the network with this name or key; no clusters if the network has ended."),
 ]
-LimitQuery = Annotated[
-    int,
-    Query(ge=1, le=1000, description="With `ended`: the maximum number of clusters; the newest clusters are returned."),
-]
+StateQuery = Annotated[ClusterState | None, Query(description="Only clusters in this state.")]
+SiteQuery = Annotated[Name | None, Query(description="Only clusters with an element at this site.")]
+ElementQuery = Annotated[Name | None, Query(description="Only clusters on this element.")]
 BeforeQuery = Annotated[
-    str | None, Query(pattern=CLUSTER_ID, description="With `ended`: only clusters older than the one with this ID.")
+    str | None,
+    Query(
+        pattern=CLUSTER_ID, description="With `ended`, without `order`: only clusters older than the one with this ID."
+    ),
 ]
 
 router = APIRouter(prefix="/v1/clusters", tags=["clusters"], route_class=Operation)
@@ -170,25 +173,43 @@ def get_peers(
         return clusters.read_peers(unit, key, id)
 
 
-@router.get("", responses=problem_responses(404, 422))
+@router.get("", response_model=list[ClusterView], responses={**PAGES, **problem_responses(404, 422)})
 def list_clusters(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter by its name
     caller: CurrentCaller,
     service: CurrentService,
+    page: CurrentPage,
     owner: ListOwnerQuery = None,
     ended: EndedQuery = False,
     network: NetworkQuery = None,
-    limit: LimitQuery = 100,
+    state: StateQuery = None,
+    site: SiteQuery = None,
+    element: ElementQuery = None,
+    order: OrderQuery = None,
     before: BeforeQuery = None,
-) -> list[ClusterView]:
-    """List clusters, oldest first."""
-    listed_owner = authorize_cluster_list(caller, owner)
-    with service.store.read() as unit:
-        if network is None:
-            page = ClusterPage(limit, before) if ended else None
-            views = clusters.list_clusters(unit, listed_owner, page, visible_clusters(caller))
-        else:
-            views = [view for view in clusters.list_network(unit, network) if owner in {None, view.spec.owner}]
-    return [view for view in views if is_allowed(caller.principal, Action.READ_CLUSTER, describe_cluster(view))]
+) -> Response:
+    """List clusters.
+
+    With `order`, the answer is a page of `limit` clusters. Without `order`, the answer has all clusters that have not
+    ended, oldest first. With `ended` and without `order`, the answer has the newest `limit` clusters, ended or not; the
+    oldest of them comes first.
+    """
+    requested = ClusterFilter(owner, ended, state, site=site, on=element, network=network)
+    visible = restrict_to_visible(caller, requested)
+    require_known_names(service.store, caller, site, element)
+
+    def read(part: PagePart) -> Page[ClusterView]:
+        with service.store.read() as unit:
+            return read_cluster_page(unit, visible, part, newest_first=order == "newest")
+
+    if order is not None:
+        return page.answer_page(ClusterView, read)
+    if page.cursor is not None:
+        raise BadInput("cursor: expected 'order' with the cursor, got none: use the address in the Link header")
+    if visible.includes_ended:
+        with service.store.read() as unit:
+            newest = list_newest(unit, visible, page.part.limit, before)
+        return answer_list(ClusterView, [newest])
+    return answer_list(ClusterView, read_all_pages(read))
 
 
 @router.delete(

@@ -11,8 +11,15 @@ from fastapi.concurrency import run_in_threadpool
 
 from sbf_service.bootstrap import SbfService
 from sbf_service.domain.rights import Action, ProtectedResource, may_read_secrets
-from sbf_service.http.auth.authorization import Caller, CurrentCaller, CurrentService, authorize_element
+from sbf_service.http.auth.authorization import (
+    Caller,
+    CurrentCaller,
+    CurrentService,
+    authorize_element,
+    require_known_names,
+)
 from sbf_service.http.operations import After, Operation, Wait, wait_until_newer
+from sbf_service.http.pages import PAGES, CurrentPage
 from sbf_service.http.problems import problem_responses
 from sbf_service.reconcile.on_demand import OnDemandReader
 from sbf_service.store import confirmations, elements, error_reports, unchecked_elements
@@ -20,6 +27,7 @@ from sbf_service.store.capacity import record_capacity
 from sbf_service.store.cluster_dry_run import compute_element_difference
 from sbf_service.store.leases import record_agent_heartbeat
 from sbf_service.store.network_scopes import find_confirmation_scope
+from sbf_service.store.pages import Page, PagePart
 from sbf_service.store.ports import adopt_ports as adopt_switch_ports
 from sbf_service.store.ports import parse_removed_switch
 from sbf_service.store.ports import release_ports as release_switch_ports
@@ -27,7 +35,7 @@ from sbf_service.store.revisions import require_element
 from sbf_service.store.transitions import fail_refused_clusters
 from sbf_service.store.unit_of_work import Unit, read_topology
 from virtcloud.model.changes import ElementDifference, ElementReconciliation
-from virtcloud.model.element import Switch
+from virtcloud.model.element import ElementKind, Switch
 from virtcloud.model.errors import Conflict
 from virtcloud.model.guest_seed import WITH_SECRETS
 from virtcloud.model.port_use import PortAdoption, PortRelease, PortView
@@ -39,17 +47,35 @@ AGENT_PROBLEMS = problem_responses(404, 409, 422)
 RECONCILE_PROBLEMS = problem_responses(404, 409, 422, 503)
 DEVICE_PROBLEMS = problem_responses(404, 409, 422, 503, 502, 504)
 
+SiteQuery = Annotated[Name | None, Query(description="Only elements at this site.")]
+KindQuery = Annotated[ElementKind | None, Query(description="Only elements of this kind.")]
+TroubledQuery = Annotated[
+    bool, Query(description="Only elements that do not answer, report an error or have a pending save.")
+]
 ReadQuery = Annotated[bool, Query(description="Read the device now, instead of using its last observed state.")]
 
 router = APIRouter(prefix="/v1/elements", tags=["elements"], route_class=Operation)
 
 
-@router.get("")
-def list_elements(caller: CurrentCaller, service: CurrentService) -> list[ElementView]:
-    """List elements with their revisions."""
+@router.get("", response_model=list[ElementView], responses={**PAGES, **problem_responses(422)})
+def list_elements(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter by its name
+    caller: CurrentCaller,
+    service: CurrentService,
+    page: CurrentPage,
+    site: SiteQuery = None,
+    kind: KindQuery = None,
+    troubled: TroubledQuery = False,
+) -> Response:
+    """List elements with their revisions, by name."""
     caller.require(Action.READ_ELEMENT, ProtectedResource("all elements"))
-    with service.store.read() as unit:
-        return elements.make_element_views(unit)
+    require_known_names(service.store, caller, site)
+    selected = elements.ElementFilter(site, kind, troubled)
+
+    def read(part: PagePart) -> Page[ElementView]:
+        with service.store.read() as unit:
+            return elements.read_element_page(unit, selected, part)
+
+    return page.answer(ElementView, read)
 
 
 @router.get("/{name}", responses=problem_responses(404, 422))

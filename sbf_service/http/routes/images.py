@@ -13,11 +13,13 @@ from sbf_service.domain.image_rules import check_size, may_use
 from sbf_service.domain.rights import Action, ProtectedResource, RightScope, find_scope
 from sbf_service.http.auth.authorization import Caller, CurrentCaller, CurrentService, describe_site
 from sbf_service.http.operations import Operation
+from sbf_service.http.pages import PAGES, CurrentPage
 from sbf_service.http.problems import problem_responses
 from sbf_service.image_files import Upload
 from sbf_service.log import get_log
 from sbf_service.store import images
 from sbf_service.store.images import NewImage
+from sbf_service.store.pages import Page, PagePart
 from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.errors import BadInput, NotFound
 from virtcloud.model.image import (
@@ -35,6 +37,9 @@ from virtcloud.model.values import Name, UserName
 WRITE_BYTES = 1 << 20
 """Number of bytes that an upload collects before a thread writes them."""
 
+OwnerQuery = Annotated[
+    UserName | None, Query(description="Only images of this owner; without effect for the agent of a host.")
+]
 NamePath = Annotated[Name, Path(description="The image's name.")]
 SitePath = Annotated[Name, Path(description="The site for which the image is certified.")]
 ChecksumQuery = Annotated[Sha256, Query(description="The SHA-256 of the file, which SBF compares with the upload.")]
@@ -56,16 +61,22 @@ log = get_log(__name__)
 router = APIRouter(prefix="/v1/images", tags=["images"], route_class=Operation)
 
 
-@router.get("")
-def list_images(caller: CurrentCaller, service: CurrentService) -> list[CatalogueImage]:
+@router.get("", response_model=list[CatalogueImage], responses={**PAGES, **problem_responses(422)})
+def list_images(
+    caller: CurrentCaller, service: CurrentService, page: CurrentPage, owner: OwnerQuery = None
+) -> Response:
     """List the images that the caller may use, by name."""
     caller.require_for_any(Action.READ_IMAGE, "image")
-    scope = find_scope(caller.principal, Action.READ_IMAGE)
-    with service.store.read() as unit:
-        found = images.list_images(unit, caller.principal.name if scope is RightScope.OWN else None)
-        if scope is RightScope.ELEMENT:
-            return [image for image in found if caller.principal.name in images.find_hosts_using(unit, image.name)]
-        return found
+    scope, name = find_scope(caller.principal, Action.READ_IMAGE), caller.principal.name
+
+    def read(part: PagePart) -> Page[CatalogueImage]:
+        with service.store.read() as unit:
+            if scope is RightScope.ELEMENT:
+                return images.read_needed_page(unit, part, name)
+            user = name if scope is RightScope.OWN else None
+            return images.read_image_page(unit, part, owner=owner, user=user)
+
+    return page.answer(CatalogueImage, read)
 
 
 @router.get("/{name}", responses=problem_responses(404, 422))
@@ -269,5 +280,5 @@ def _is_visible(unit: Unit, caller: Caller, image: CatalogueImage) -> bool:
     if caller.is_unrestricted(Action.READ_IMAGE):
         return True
     if find_scope(caller.principal, Action.READ_IMAGE) is RightScope.ELEMENT:
-        return caller.principal.name in images.find_hosts_using(unit, image.name)
+        return image.name in images.find_needed_images(unit, caller.principal.name)
     return may_use(image, caller.principal.name)

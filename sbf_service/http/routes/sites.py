@@ -1,19 +1,24 @@
 """Sites: their pools, quarantine, cable checks and preparation."""
 
+from collections.abc import Iterator
 from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Response
 from fastapi.concurrency import run_in_threadpool
 
+from sbf_service.bootstrap import SbfService
+from sbf_service.domain.page_cursors import MAX_PAGE
 from sbf_service.domain.rights import Action, is_allowed
 from sbf_service.http.auth.authorization import Caller, CurrentCaller, CurrentService, describe_site
 from sbf_service.http.operations import Operation
+from sbf_service.http.pages import PAGES, CurrentPage, answer_list
 from sbf_service.http.problems import problem_responses
 from sbf_service.http.routes.topology import dry_run_setting
 from sbf_service.preparation.sheets import BackboneDevice, make_sheets
 from sbf_service.reconcile.on_demand import CableChecker
-from sbf_service.store.pools import make_site_view
+from sbf_service.store.pages import Page, PagePart
+from sbf_service.store.pools import make_site_view, make_site_views, read_site_page
 from sbf_service.store.pools import put_pool as put_site_pool
 from sbf_service.store.quarantine import declare_clean
 from sbf_service.store.unit_of_work import read_topology
@@ -32,13 +37,29 @@ TransportQuery = Annotated[Name | None, Query(description="Only for this transpo
 router = APIRouter(prefix="/v1/sites", tags=["sites"], route_class=Operation)
 
 
-@router.get("", responses=problem_responses(404))
-def list_sites(caller: CurrentCaller, service: CurrentService) -> list[SiteView]:
-    """List sites with the state of their pools."""
+@router.get("", response_model=list[SiteView], responses={**PAGES, **problem_responses(404, 422)})
+def list_sites(caller: CurrentCaller, service: CurrentService, page: CurrentPage) -> Response:
+    """List sites with the state of their pools. The whole list has the order of the topology, pages that of names."""
     caller.require(Action.READ_SITES)
+
+    def read(part: PagePart) -> Page[SiteView]:
+        with service.store.read() as unit:
+            found = read_site_page(unit, part, service.reserved)
+        return found.convert(lambda views: [_hide_use(view, caller) for view in views])
+
+    if page.wants_page:
+        return page.answer_page(SiteView, read)
+    return answer_list(SiteView, read_all_sites(caller, service))
+
+
+def read_all_sites(caller: Caller, service: SbfService) -> Iterator[list[SiteView]]:
+    """Yield the views of all sites in the order of the topology. Each group is read in a transaction of its own."""
     with service.store.read() as unit:
-        views = [make_site_view(unit, site, service.reserved) for site in read_topology(unit).sites]
-    return [_hide_use(view, caller) for view in views]
+        sites = read_topology(unit).sites
+    for start in range(0, len(sites), MAX_PAGE):
+        with service.store.read() as unit:
+            views = make_site_views(unit, sites[start : start + MAX_PAGE], service.reserved)
+        yield [_hide_use(view, caller) for view in views]
 
 
 @router.get("/{name}", responses=problem_responses(404, 422))

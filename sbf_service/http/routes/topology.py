@@ -12,7 +12,8 @@ from sbf_service.bootstrap import SbfService
 from sbf_service.domain.rights import Action, is_allowed
 from sbf_service.domain.wanted import find_edge_transports
 from sbf_service.http.auth.authorization import Caller, CurrentCaller, CurrentService, describe_site
-from sbf_service.http.operations import IfMatch, Operation, check_if_match, make_etag
+from sbf_service.http.entity_tags import make_etag, matches, not_modified
+from sbf_service.http.operations import IfMatch, IfNoneMatch, Operation, check_if_match
 from sbf_service.http.problems import problem_responses
 from sbf_service.reconcile.sessions import Platforms
 from sbf_service.reconcile.setting_dry_run import SettingDryRun
@@ -48,12 +49,17 @@ def put_topology(
     return topology
 
 
-@router.get("/v1/topology", tags=["topology"], responses=problem_responses(404))
-def get_topology(caller: CurrentCaller, service: CurrentService, response: Response) -> Topology:
+@router.get("/v1/topology", tags=["topology"], response_model=Topology, responses=problem_responses(404))
+def get_topology(
+    caller: CurrentCaller, service: CurrentService, response: Response, if_none_match: IfNoneMatch = None
+) -> Topology | Response:
     """Return the topology; `ETag` is its version."""
     caller.require(Action.READ_TOPOLOGY)
     with service.store.read() as unit:
-        response.headers["etag"] = make_etag(read_topology_version(unit))
+        version = read_topology_version(unit)
+        response.headers["etag"] = make_etag(version)
+        if version is not None and matches(if_none_match, make_etag(version)):
+            return not_modified(response.headers)  # before the document is read, which may have megabytes
         return read_topology(unit)
 
 

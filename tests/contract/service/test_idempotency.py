@@ -12,7 +12,7 @@ import pytest
 from sbf_fakes.http_calls import ask, client, problem
 from sbf_fakes.world import World, spec
 
-from sbf_service.store.clusters import ClusterPage, list_clusters
+from sbf_service.store.cluster_lists import ClusterFilter, list_newest
 from sbf_service.store.unit_of_work import Store, Unit
 from virtcloud.model.access import Role
 from virtcloud.model.cluster import ClusterState
@@ -81,7 +81,7 @@ def test_a_lower_attempt_of_the_same_owner_is_gone(world: World) -> None:
 def test_each_owner_keeps_its_own_cluster(world: World) -> None:
     world.put(JOB, OF_ALICE, attempt=3)
     with world.store.read() as unit:
-        clusters = [(view.spec.owner, view.attempt, view.state) for view in list_clusters(unit, None, ClusterPage(9))]
+        clusters = [(view.spec.owner, view.attempt, view.state) for view in list_newest(unit, ClusterFilter(ended=True), 9)]
     assert clusters == [("bob", 3, ClusterState.RELEASED), ("alice", 3, ClusterState.CONFIGURING)]
 
 

@@ -1,0 +1,93 @@
+"""Cursors of lists in pages: the position after the last row of a page, as an opaque text. Pure.
+
+A cursor contains the name of the list's order, and the sort key of the last row. It grants no right: SBF selects the
+rows that the caller may read for each page, and the cursor only says where the page begins. The position is that of a
+row of an earlier page, so that rows which are added or removed between two pages do not shift the following pages.
+"""
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Final
+
+from pydantic import AfterValidator, Field, StringConstraints, TypeAdapter, ValidationError
+
+from virtcloud.model.errors import BadInput
+
+MAX_PAGE: Final = 1000
+"""The largest number of rows in a page. SBF reads a page in one short transaction."""
+DEFAULT_PAGE: Final = 100
+"""The number of rows in a page if a call has a cursor or an order, but no limit."""
+MAX_CURSOR: Final = 2000
+"""The largest length of a cursor, in characters."""
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND: Final = timedelta(microseconds=1)
+YEAR_9999: Final = 253_370_764_800_000_000
+"""The first moment of the year 9999, in microseconds. Later moments may have no time zone."""
+
+
+def _parse_moment(microseconds: int) -> datetime:
+    return EPOCH + microseconds * MICROSECOND
+
+
+Moment = Annotated[int, Field(ge=0, lt=YEAR_9999), AfterValidator(_parse_moment)]
+"""A time, in a cursor the number of microseconds since 1970."""
+Number = Annotated[int, Field(ge=0, lt=2**63)]
+Word = Annotated[str, StringConstraints(max_length=300, pattern=r"^[^\x00]*$")]
+
+KeyValue = str | int | datetime
+KEY_OF_NAME: Final = TypeAdapter(tuple[Word])
+"""The key of lists in the order of names."""
+
+
+@dataclass(frozen=True, slots=True)
+class CursorFormat:
+    """The cursors of one order of one list. ``key`` parses the values of the sort key, as ``KEY_OF_NAME`` does."""
+
+    order: str
+    key: TypeAdapter[Any]
+
+    def format(self, key: Sequence[KeyValue]) -> str:
+        """Return the cursor of the position after the row with this sort key."""
+        values = [_format_value(value) for value in key]
+        return urlsafe_b64encode(_DOCUMENT.dump_json([self.order, *values])).decode().rstrip("=")
+
+    def parse(self, cursor: str) -> tuple[KeyValue, ...]:
+        """Return the sort key in a cursor. Raise BadInput for a cursor of another list, or for another text."""
+        try:
+            order, *values = _DOCUMENT.validate_json(_decode(cursor))
+        except ValueError as error:
+            raise self._unusable("a text that SBF did not create") from error
+        if order != self.order:
+            raise self._unusable(f"a cursor of the list '{order}'")
+        try:
+            key: tuple[KeyValue, ...] = self.key.validate_python(tuple(values), strict=True)
+        except ValidationError as error:
+            raise self._unusable("a cursor with another position") from error
+        return key
+
+    def _unusable(self, found: str) -> BadInput:
+        return BadInput(
+            f"cursor: expected a cursor of the list '{self.order}', got {found}: use the cursor in the Link header of "
+            "the page before, or omit the cursor to read from the beginning"
+        )
+
+
+_DOCUMENT: TypeAdapter[list[str | int]] = TypeAdapter(
+    Annotated[list[Annotated[str | int, Field(union_mode="left_to_right")]], Field(min_length=1, max_length=8)]
+)
+
+
+def _format_value(value: KeyValue) -> str | int:
+    return (value - EPOCH) // MICROSECOND if isinstance(value, datetime) else value
+
+
+def _decode(cursor: str) -> bytes:
+    """Decode a cursor. Raise ValueError for characters outside of the alphabet, which the library would ignore."""
+    if not cursor.isascii() or not set(cursor) <= _ALPHABET:
+        raise ValueError(cursor)
+    return urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
+
+
+_ALPHABET = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")

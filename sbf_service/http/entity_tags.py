@@ -1,0 +1,44 @@
+"""Entity tags of answers to GET, and conditional GET (RFC 9110, 13.1.2)."""
+
+from collections.abc import Mapping
+from hashlib import blake2b
+from http import HTTPStatus
+from typing import Final
+
+from fastapi import Request, Response
+
+ANY_ETAG: Final = "*"
+DIGEST_BYTES: Final = 16
+JSON: Final = "application/json"
+KEPT: Final = ("etag", "link", "cache-control", "vary")
+"""Headers that an answer without a body has too (RFC 9110, 15.4.5)."""
+
+
+def make_etag(version: object) -> str:
+    """Return the strong entity tag of a version."""
+    return f'"{version}"'
+
+
+def matches(header: str | None, etag: str) -> bool:
+    """Return whether ``If-None-Match`` contains an entity tag. The comparison is weak (RFC 9110, 13.1.2)."""
+    tags = {tag.strip().removeprefix("W/") for tag in (header or "").split(",")}
+    return bool(tags & {ANY_ETAG, etag.removeprefix("W/")})
+
+
+def add_etag(request: Request, response: Response) -> Response:
+    """Add an entity tag to a JSON answer, or return 304 if the caller has the same answer already.
+
+    An answer that has no version gets the digest of its body as its tag.
+    """
+    if response.status_code != HTTPStatus.OK or not response.headers.get("content-type", "").startswith(JSON):
+        return response
+    if "etag" not in response.headers:
+        response.headers["etag"] = make_etag(blake2b(bytes(response.body), digest_size=DIGEST_BYTES).hexdigest())
+    if matches(request.headers.get("if-none-match"), response.headers["etag"]):
+        return not_modified(response.headers)
+    return response
+
+
+def not_modified(headers: Mapping[str, str]) -> Response:
+    """Return the answer 304, with the headers that concern the stored answer."""
+    return Response(status_code=HTTPStatus.NOT_MODIFIED, headers={key: headers[key] for key in KEPT if key in headers})

@@ -1,0 +1,103 @@
+"""Lists of clusters: filters, pages in the order of creation, and the newest clusters."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from pydantic import TypeAdapter
+from sqlalchemy import ColumnElement, Select, or_, select, tuple_
+
+from sbf_service.domain.page_cursors import CursorFormat, Moment, Number, Word
+from sbf_service.store.cluster_keys import find_running_cluster
+from sbf_service.store.cluster_queries import (
+    NOT_ENDED,
+    has_placement_at,
+    has_placement_on,
+    is_unsettled_at,
+    is_unsettled_on,
+)
+from sbf_service.store.clusters import make_cluster_views
+from sbf_service.store.pages import Page, PageOrder, PagePart, read_page
+from sbf_service.store.tables import ClusterRow
+from sbf_service.store.unit_of_work import Unit
+from virtcloud.model.cluster import ENDED_STATES, ClusterState
+from virtcloud.model.errors import NotFound
+from virtcloud.model.values import Name
+from virtcloud.model.views import ClusterView
+
+_COLUMNS: Final = (ClusterRow.created_at, ClusterRow.key, ClusterRow.turn, ClusterRow.attempt)
+_KEY: Final = TypeAdapter(tuple[Moment, Word, Number, Number])
+OLDEST_FIRST: Final = PageOrder(CursorFormat("clusters, oldest first", _KEY), _COLUMNS)
+NEWEST_FIRST: Final = PageOrder(CursorFormat("clusters, newest first", _KEY), _COLUMNS, newest_first=True)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFilter:
+    """Which clusters a list contains. Without ``ended`` and ``state``, these are clusters that have not ended.
+
+    ``sites`` and ``element`` are the rights of a caller who may read only the clusters at these sites, or on this
+    element. ``site`` and ``on`` are the site and the element that the caller asked for.
+    """
+
+    owner: str | None = None
+    ended: bool = False
+    state: ClusterState | None = None
+    site: Name | None = None
+    on: Name | None = None
+    network: str | None = None
+    sites: frozenset[Name] | None = None
+    element: str | None = None
+
+    @property
+    def includes_ended(self) -> bool:
+        """Whether the list may contain clusters that have ended."""
+        return self.ended or self.state in ENDED_STATES
+
+    def select(self, unit: Unit) -> "Select[ClusterRow]":
+        """Return the statement that reads the clusters."""
+        return select(ClusterRow).where(*self.conditions(unit))
+
+    def conditions(self, unit: Unit) -> list[ColumnElement[bool]]:
+        """Return the SQL conditions."""
+        at, on = (has_placement_at, has_placement_on) if self.includes_ended else (is_unsettled_at, is_unsettled_on)
+        found = [] if self.includes_ended else [NOT_ENDED]
+        found += [] if self.state is None else [ClusterRow.state == self.state]
+        found += [] if self.owner is None else [ClusterRow.owner == self.owner]
+        found += [] if self.sites is None else [at(self.sites)]
+        found += [] if self.element is None else [on(self.element)]
+        found += [] if self.site is None else [at([self.site])]
+        found += [] if self.on is None else [on(self.on)]
+        return found + ([] if self.network is None else [_is_of_network(unit, self.network)])
+
+
+def _is_of_network(unit: Unit, name_or_key: str) -> ColumnElement[bool]:
+    """Return the condition that a cluster belongs to the network of a running cluster."""
+    row = find_running_cluster(unit, name_or_key)
+    network = None if row is None else row.network or row.id
+    return or_(ClusterRow.id == network, ClusterRow.network == network)
+
+
+def read_cluster_page(
+    unit: Unit, selected: ClusterFilter, part: PagePart, *, newest_first: bool = False
+) -> Page[ClusterView]:
+    """Return a page of the clusters, in the order of their creation. Raise BadInput for an unusable cursor."""
+    order = NEWEST_FIRST if newest_first else OLDEST_FIRST
+    return read_page(unit, selected.select(unit), order, part).convert(lambda rows: make_cluster_views(unit, rows))
+
+
+def list_newest(unit: Unit, selected: ClusterFilter, limit: int, before: str | None = None) -> list[ClusterView]:
+    """Return the newest ``limit`` clusters, or those older than the one with the ID ``before``; oldest first.
+
+    Raise NotFound if no cluster has the ID ``before``.
+    """
+    rows = selected.select(unit).where(*_is_older(unit, before))
+    newest = unit.session.scalars(rows.order_by(*(column.desc() for column in _COLUMNS)).limit(limit)).all()
+    return make_cluster_views(unit, newest[::-1])
+
+
+def _is_older(unit: Unit, before: str | None) -> list[ColumnElement[bool]]:
+    if before is None:
+        return []
+    row = unit.session.get(ClusterRow, before)
+    if row is None:
+        raise NotFound(f"before: no cluster has the id {before}")
+    return [tuple_(*_COLUMNS) < (row.created_at, row.key, row.turn, row.attempt)]
