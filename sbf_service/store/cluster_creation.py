@@ -254,8 +254,8 @@ def _make_cluster_row(unit: Unit, new: NewCluster, cluster: LiveCluster) -> Clus
 
 def _claim(unit: Unit, cluster_id: str, ids: NetworkIds, vlans: Mapping[Name, VlanId]) -> None:
     claim_vlans(unit, cluster_id, vlans)
-    if ids.service is not None:
-        claim_service_id(unit, ids.transport_name, ids.service, cluster_id)
+    if ids.service is not None and ids.transport is not None:
+        claim_service_id(unit, ids.transport, ids.service, cluster_id)
 
 
 def _extend_network(unit: Unit, network: ClusterRow, ids: NetworkIds) -> None:

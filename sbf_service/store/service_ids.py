@@ -1,35 +1,98 @@
 """Service IDs of transports: their allocation and claims.
 
 On some transports, each network has its own service, identified by an S-tag, a VNI or a VPLS ID. The network claims
-this service ID.
+this service ID. An allocation does not read all claims: a mark in the database (``UnusedServiceRow``) says below which
+ID no ID is unused, and an index finds the ID whose last release is the earliest. A creation holds the lock of its
+transport, so that two creations do not choose the same ID; the primary key of the claims backs this lock.
 """
 
-from sqlalchemy import delete, func, insert, select
+from collections.abc import Iterator
+
+from sqlalchemy import bindparam, delete, exists, func, insert, select, union_all, update
 
 from sbf_service.domain.allocation import ServicePool, allocate_service_id
-from sbf_service.store.columns import equals_any
-from sbf_service.store.tables import Base, ClusterRow, FreedServiceRow, ServiceClaimRow
+from sbf_service.store.columns import NAME_TYPE, equals_any
+from sbf_service.store.tables import Base, ClusterRow, FreedServiceRow, ServiceClaimRow, UnusedServiceRow
 from sbf_service.store.unit_of_work import Unit, record_audit
 from virtcloud.model.cluster import ENDED_STATES
 from virtcloud.model.transport import Transport
-from virtcloud.model.values import Name
 
-_INSERT_CLAIM = insert(Base.metadata.tables[ServiceClaimRow.__tablename__])
+STEP = 100
+"""The number of used IDs that one statement reads on the way to the first unused ID."""
+_CLAIMS = Base.metadata.tables[ServiceClaimRow.__tablename__]
+_FREED = Base.metadata.tables[FreedServiceRow.__tablename__]
+_MARKS = Base.metadata.tables[UnusedServiceRow.__tablename__]
+_OF = bindparam("of", type_=NAME_TYPE)
+_INSERT_CLAIM = insert(_CLAIMS)
+_DELETE_FREED = delete(_FREED).where(_FREED.c.transport == _OF, _FREED.c.number == bindparam("used"))
+_READ_MARK = select(_MARKS.c.first, _MARKS.c.unused).where(_MARKS.c.transport == _OF)
+_MOVE_MARK = update(_MARKS).where(_MARKS.c.transport == _OF).values(first=bindparam("start"), unused=bindparam("next"))
+_INSERT_MARK = insert(_MARKS)
+_USED = union_all(
+    select(_CLAIMS.c.number).where(_CLAIMS.c.transport == _OF, _CLAIMS.c.number >= bindparam("start")),
+    select(_FREED.c.number).where(_FREED.c.transport == _OF, _FREED.c.number >= bindparam("start")),
+)
+_READ_USED = _USED.order_by("number").limit(STEP)
+"""The used IDs from ``start`` on. Both parts have an index in this order, so that the database reads only ``STEP``."""
+_IS_CLAIMED = exists().where(_CLAIMS.c.transport == _FREED.c.transport, _CLAIMS.c.number == _FREED.c.number)
+_READ_OLDEST = (
+    select(_FREED.c.number)
+    .where(_FREED.c.transport == _OF, _FREED.c.number.between(bindparam("start"), bindparam("last")), ~_IS_CLAIMED)
+    .order_by(_FREED.c.freed_at, _FREED.c.number)
+    .limit(1)
+)
+"""A replica of version 0.2 or earlier does not delete the release of an ID that it claims."""
 
 
 def choose_service_id(unit: Unit, transport: Transport | None) -> int | None:
-    """Choose the service ID of a new network. Return None if all networks share one service.
+    """Choose the service ID of a new network by the rule of :func:`.choose_longest_unused`.
 
-    Raise NoVlanFree if no service ID is free.
+    Return None if all networks share one service. Raise NoVlanFree if no service ID is free.
     """
     if transport is None or not transport.services:
         return None
-    return allocate_service_id(_read_service_pool(unit, transport))
+    chosen = _find_unused(unit, transport)
+    if chosen is None:
+        first, last = transport.services[0], transport.services[-1]
+        parameters = {"of": transport.name, "start": first, "last": last}
+        chosen = unit.connection.execute(_READ_OLDEST, parameters).scalar()
+    return allocate_service_id(_read_service_pool(unit, transport)) if chosen is None else chosen
 
 
-def claim_service_id(unit: Unit, transport: Name | None, service: int, cluster_id: str) -> None:
-    """Claim a service ID of a transport for a cluster."""
-    unit.connection.execute(_INSERT_CLAIM, {"transport": transport, "number": service, "cluster_id": cluster_id})
+def _find_unused(unit: Unit, transport: Transport) -> int | None:
+    """Return the lowest ID of the transport that no network ever claimed, or None if there is no such ID."""
+    first, last = transport.services[0], transport.services[-1]
+    mark = unit.connection.execute(_READ_MARK, {"of": transport.name}).one_or_none()
+    unused = mark.unused if mark is not None and mark.first == first else first
+    for used in _read_used(unit, transport, unused):
+        if used > unused:
+            break
+        unused = used + 1
+    return unused if unused <= last else None
+
+
+def _read_used(unit: Unit, transport: Transport, start: int) -> Iterator[int]:
+    """Yield the used IDs of a transport in ascending order, from ``start`` on."""
+    while True:
+        parameters = {"of": transport.name, "start": start}
+        found = unit.connection.execute(_READ_USED, parameters).scalars().all()
+        yield from found
+        if len(found) < STEP:
+            return
+        start = found[-1] + 1
+
+
+def claim_service_id(unit: Unit, transport: Transport, service: int, cluster_id: str) -> None:
+    """Claim a service ID that :func:`choose_service_id` chose in the same unit, and move the mark of unused IDs.
+
+    An ID that was used before is chosen only if the transport has no unused ID.
+    """
+    unit.connection.execute(_INSERT_CLAIM, {"transport": transport.name, "number": service, "cluster_id": cluster_id})
+    was_used = unit.connection.execute(_DELETE_FREED, {"of": transport.name, "used": service}).rowcount > 0
+    first, unused = transport.services[0], transport.services[-1] + 1 if was_used else service + 1
+    moved = unit.connection.execute(_MOVE_MARK, {"of": transport.name, "start": first, "next": unused})
+    if not moved.rowcount:
+        unit.connection.execute(_INSERT_MARK, {"transport": transport.name, "first": first, "unused": unused})
 
 
 def release_service_id(unit: Unit, row: ClusterRow) -> None:
@@ -43,24 +106,26 @@ def release_service_id(unit: Unit, row: ClusterRow) -> None:
 
 def count_service_ids(unit: Unit, transport: Transport) -> tuple[int, int, int]:
     """Return the numbers of claimed, quarantined and free service IDs of a transport."""
-    pool = _read_service_pool(unit, transport)
-    return len(pool.claimed) - pool.quarantined, pool.quarantined, len(pool.ids) - len(pool.claimed)
+    of_transport = ServiceClaimRow.transport == transport.name
+    claimed = unit.connection.scalar(select(func.count()).select_from(ServiceClaimRow).where(of_transport)) or 0
+    quarantined = _count_quarantined(unit, transport)
+    return claimed - quarantined, quarantined, len(transport.services) - claimed
+
+
+def _count_quarantined(unit: Unit, transport: Transport) -> int:
+    of_ended = select(func.count()).select_from(ServiceClaimRow).join(ClusterRow)
+    of_ended = of_ended.where(equals_any(ClusterRow.state, ENDED_STATES), ServiceClaimRow.transport == transport.name)
+    return unit.connection.scalar(of_ended) or 0
 
 
 def _read_service_pool(unit: Unit, transport: Transport) -> ServicePool:
+    """Return all service IDs of a transport, for the message when none is free."""
     of_transport = ServiceClaimRow.transport == transport.name
-    claims = select(ServiceClaimRow.number).where(of_transport)
-    quarantined = (
-        select(func.count())
-        .select_from(ServiceClaimRow)
-        .join(ClusterRow)
-        .where(equals_any(ClusterRow.state, ENDED_STATES))
-    )
     freed = select(FreedServiceRow.number, FreedServiceRow.freed_at).where(FreedServiceRow.transport == transport.name)
     return ServicePool(
         transport=transport.name,
         ids=transport.services,
-        claimed=frozenset(unit.connection.scalars(claims)),
-        quarantined=unit.connection.scalar(quarantined.where(of_transport)) or 0,
+        claimed=frozenset(unit.connection.scalars(select(ServiceClaimRow.number).where(of_transport))),
+        quarantined=_count_quarantined(unit, transport),
         freed={row.number: row.freed_at for row in unit.connection.execute(freed)},
     )

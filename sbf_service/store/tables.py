@@ -328,13 +328,24 @@ class ServiceClaimRow(Base):
 
 
 class FreedServiceRow(Base):
-    """A service ID and the time of its last release."""
+    """A service ID that no network claims now, and the time of its last release."""
 
     __tablename__ = "freed_services"
+    __table_args__ = (Index("ix_freed_services_transport_freed_at_number", "transport", "freed_at", "number"),)
 
     transport: Mapped[str] = mapped_column(NAME_TYPE, primary_key=True)
     number: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
     freed_at: Mapped[datetime] = mapped_column(UtcDateTime)
+
+
+class UnusedServiceRow(Base):
+    """A transport's service IDs that were never claimed: no ID from ``first`` to below ``unused`` is one of them."""
+
+    __tablename__ = "unused_services"
+
+    transport: Mapped[str] = mapped_column(NAME_TYPE, primary_key=True)
+    first: Mapped[int] = mapped_column(BigInteger)
+    unused: Mapped[int] = mapped_column(BigInteger)
 
 
 class AuditRow(Base):

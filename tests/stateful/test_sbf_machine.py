@@ -17,8 +17,8 @@ from sbf_fakes.edges import FakeEdge
 from sbf_fakes.switches import FakeSwitch
 from sbf_fakes.world import SITES, World, spec, three_edges
 
-from sbf_service.store.cluster_queries import find_clusters, read_networks
 from sbf_service.store.cluster_lists import ClusterFilter, list_newest
+from sbf_service.store.cluster_queries import find_clusters, read_networks
 from sbf_service.store.confirmations import reset_confirmation
 from sbf_service.store.elements import read_wanted_revision
 from sbf_service.store.leases import release_leases_of

@@ -249,7 +249,10 @@ class StorePair:
                 (row.transport, row.service, *_name(row)) for row in memory.clusters if row.service is not None
             },
             "freed services": {
-                (name, *item) for name, freed in memory.freed_services.items() for item in freed.items()
+                (name, number, at)
+                for name, freed in memory.freed_services.items()
+                for number, at in freed.items()
+                if not any((row.transport, row.service) == (name, number) for row in memory.clusters)
             },
             "transports": {(*_name(row), row.transport) for row in memory.clusters},
             "networks": {(*_name(row), row.joined and row.joined.key) for row in memory.clusters},

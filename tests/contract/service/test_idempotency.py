@@ -81,7 +81,9 @@ def test_a_lower_attempt_of_the_same_owner_is_gone(world: World) -> None:
 def test_each_owner_keeps_its_own_cluster(world: World) -> None:
     world.put(JOB, OF_ALICE, attempt=3)
     with world.store.read() as unit:
-        clusters = [(view.spec.owner, view.attempt, view.state) for view in list_newest(unit, ClusterFilter(ended=True), 9)]
+        clusters = [
+            (view.spec.owner, view.attempt, view.state) for view in list_newest(unit, ClusterFilter(ended=True), 9)
+        ]
     assert clusters == [("bob", 3, ClusterState.RELEASED), ("alice", 3, ClusterState.CONFIGURING)]
 
 

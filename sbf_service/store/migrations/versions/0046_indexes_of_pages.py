@@ -1,4 +1,8 @@
-"""Add the indexes of lists in pages: clusters by creation, elements by kind, audit rows by time, actor and element."""
+"""Add the indexes of lists in pages, and the marks of unused service IDs.
+
+The lists are those of clusters by creation, of elements by kind, and of audit rows by time, actor and element. The
+time of the last release of a claimed service ID is deleted, so that an index finds the ID with the earliest release.
+"""
 
 from collections.abc import Sequence
 
@@ -14,15 +18,33 @@ CREATION = ("created_at", "key", "turn", "attempt")
 LIVE = sa.text("state IN ('active', 'configuring', 'degraded', 'draining', 'failing', 'requested')")
 
 
+_FORGET_CLAIMED = """
+DELETE FROM freed_services WHERE EXISTS (
+  SELECT 1 FROM service_claims AS claims
+  WHERE claims.transport = freed_services.transport AND claims.number = freed_services.number)"""
+
+
 def upgrade() -> None:
     """Apply this step."""
     op.create_index("ix_clusters_owner_created", "clusters", ["owner", *CREATION])
-    for name, columns in (("ix_clusters_live", CREATION), ("ix_clusters_owner_live", ("owner", *CREATION))):
-        op.create_index(name, "clusters", list(columns), postgresql_where=LIVE, sqlite_where=LIVE)
+    _create_live("ix_clusters_live", [*CREATION])
+    _create_live("ix_clusters_owner_live", ["owner", *CREATION])
     op.create_index("ix_elements_kind_name", "elements", ["kind", "name"])
-    for name, column in (
-        ("ix_audit_at_id", ()),
-        ("ix_audit_who_at_id", ("who",)),
-        ("ix_audit_element_at_id", ("element",)),
-    ):
-        op.create_index(name, "audit", [*column, "at", "id"])
+    op.create_index("ix_audit_at_id", "audit", ["at", "id"])
+    op.create_index("ix_audit_who_at_id", "audit", ["who", "at", "id"])
+    op.create_index("ix_audit_element_at_id", "audit", ["element", "at", "id"])
+    name = sa.String(63).with_variant(sa.String(63, collation="C"), "postgresql")
+    op.create_table(
+        "unused_services",
+        sa.Column("transport", name, nullable=False),
+        sa.Column("first", sa.BigInteger(), nullable=False),
+        sa.Column("unused", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("transport", name=op.f("pk_unused_services")),
+    )
+    op.execute(_FORGET_CLAIMED)
+    columns = ["transport", "freed_at", "number"]
+    op.create_index("ix_freed_services_transport_freed_at_number", "freed_services", columns)
+
+
+def _create_live(name: str, columns: list[str]) -> None:
+    op.create_index(name, "clusters", columns, postgresql_where=LIVE, sqlite_where=LIVE)
