@@ -4,12 +4,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from pydantic import TypeAdapter
-from sqlalchemy import ColumnElement, Select, or_, select, tuple_
+from sqlalchemy import ColumnElement, Select, false, literal_column, or_, select, tuple_
 
 from sbf_service.domain.page_cursors import CursorFormat, Moment, Number, Word
 from sbf_service.store.cluster_keys import find_running_cluster
 from sbf_service.store.cluster_queries import (
-    NOT_ENDED,
     has_placement_at,
     has_placement_on,
     is_unsettled_at,
@@ -28,6 +27,13 @@ _COLUMNS: Final = (ClusterRow.created_at, ClusterRow.key, ClusterRow.turn, Clust
 _KEY: Final = TypeAdapter(tuple[Moment, Word, Number, Number])
 OLDEST_FIRST: Final = PageOrder(CursorFormat("clusters, oldest first", _KEY), _COLUMNS)
 NEWEST_FIRST: Final = PageOrder(CursorFormat("clusters, newest first", _KEY), _COLUMNS, newest_first=True)
+LIVE: Final = (ClusterRow.state + literal_column("''")).in_(
+    [literal_column(f"'{state}'") for state in sorted(frozenset(ClusterState) - ENDED_STATES)]
+)
+"""Clusters that have not ended, in the order of an index.
+
+With ``NOT_ENDED``, SQLite would use an index of states and sort all these clusters for each page.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +65,7 @@ class ClusterFilter:
     def conditions(self, unit: Unit) -> list[ColumnElement[bool]]:
         """Return the SQL conditions."""
         at, on = (has_placement_at, has_placement_on) if self.includes_ended else (is_unsettled_at, is_unsettled_on)
-        found = [] if self.includes_ended else [NOT_ENDED]
+        found: list[ColumnElement[bool]] = [] if self.includes_ended else [LIVE]
         found += [] if self.state is None else [ClusterRow.state == self.state]
         found += [] if self.owner is None else [ClusterRow.owner == self.owner]
         found += [] if self.sites is None else [at(self.sites)]
@@ -72,7 +78,9 @@ class ClusterFilter:
 def _is_of_network(unit: Unit, name_or_key: str) -> ColumnElement[bool]:
     """Return the condition that a cluster belongs to the network of a running cluster."""
     row = find_running_cluster(unit, name_or_key)
-    network = None if row is None else row.network or row.id
+    if row is None:
+        return false()
+    network = row.network or row.id
     return or_(ClusterRow.id == network, ClusterRow.network == network)
 
 

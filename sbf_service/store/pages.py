@@ -54,11 +54,18 @@ class PageOrder:
         return rows.where(*self._is_after(part.cursor)).order_by(None).order_by(*columns).limit(part.limit + 1)
 
     def _is_after(self, cursor: str | None) -> list[ColumnElement[bool]]:
+        """Return the conditions of the rows after a cursor.
+
+        The condition on the first column is redundant. SQLite needs it, because it uses no index for a tuple after a
+        filter such as ``owner = ?``, and would read all rows of the former pages again.
+        """
         if cursor is None:
             return []
         key = self.cursors.parse(cursor)
-        columns = tuple_(*self.columns)
-        return [columns < key if self.newest_first else columns > key]
+        columns, first = tuple_(*self.columns), self.columns[0]
+        if self.newest_first:
+            return [columns < key, first <= key[0]]
+        return [columns > key, first >= key[0]]
 
     def read_key(self, row: object) -> list[KeyValue]:
         """Return the sort key of a row."""

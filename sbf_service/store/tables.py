@@ -107,7 +107,6 @@ class ElementRow(Base):
         Index("ix_elements_unconfirmed", "kind", sqlite_where=_UNCONFIRMED_SQLITE, postgresql_where=_UNCONFIRMED),
         Index("ix_elements_seen", "last_seen", sqlite_where=_SEEN_SQLITE, postgresql_where=_SEEN),
         Index("ix_elements_checked", "checked_at", sqlite_where=_IS_DEVICE, postgresql_where=_IS_DEVICE),
-        Index("ix_elements_kind_name", "kind", "name"),
     )
 
     name: Mapped[str] = mapped_column(NAME_TYPE, primary_key=True)
@@ -163,8 +162,8 @@ IS_RECONCILED = or_(ElementRow.present, ElementRow.leaving.is_not(None))
 
 
 _CREATION = ("created_at", "key", "turn", "attempt")
-_LIVE = text("state IN ('active', 'configuring', 'degraded', 'draining', 'failing', 'requested')")
-"""Clusters that have not ended, as ``NOT_ENDED`` writes the condition."""
+_LIVE = text("state || '' IN ('active', 'configuring', 'degraded', 'draining', 'failing', 'requested')")
+"""Clusters that have not ended, as ``LIVE`` in ``cluster_lists.py`` writes the condition."""
 
 
 class ClusterRow(Base):

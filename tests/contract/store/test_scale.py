@@ -10,15 +10,20 @@ from pathlib import Path
 import pytest
 from migrated import create_sqlite
 from sbf_fakes.world import share_compiled
-from sqlalchemy import event
+from sqlalchemy import event, insert, select, update
 
 from benchmarks.scale.costs import Costs
 from benchmarks.scale.filling import fill
 from benchmarks.scale.operations import MEASURES_ITSELF, MeasuredService
 from benchmarks.scale.sizes import InstallationSize
+from sbf_service.store.cluster_queries import NOT_ENDED
+from sbf_service.store.service_ids import choose_service_id, claim_service_id
+from sbf_service.store.tables import ClusterRow, FreedServiceRow, UnusedServiceRow
+from virtcloud.model.transport import ServiceRange, Transport
 
 SMALL = InstallationSize(4, 4, 16, 16, 100)
 LARGE = InstallationSize(32, 8, 128, 1024, 2000)
+EVPN = Transport(name="evpn", kind="evpn", vnis="10100-19999", asn=64512)
 CLAIMS = 32
 """After this number of claims, the service knows the paths of all further claims."""
 GRANULARITY = 60
@@ -41,6 +46,7 @@ def measure(folder: Path, size: InstallationSize) -> Mapping[str, Costs]:
         measured.claim()
     measured.settle()
     found = dict(_measure_operations(measured))
+    found |= _measure_service_claims(measured)
     measured.finish()
     return found
 
@@ -55,6 +61,30 @@ def _measure_operations(measured: MeasuredService) -> Iterator[tuple[str, Costs]
                 with measured.counter.measure():
                     operation()
         yield name, measured.counter.costs
+
+
+def _measure_service_claims(measured: MeasuredService) -> dict[str, Costs]:
+    """Return the costs of a claim on a transport whose first service IDs are in use, and of a claim of a released ID.
+
+    Every live cluster has a service ID, and each ended cluster had one.
+    """
+    with measured.store.change() as unit:
+        ids = unit.session.scalars(select(ClusterRow.id).where(NOT_ENDED).order_by(ClusterRow.id)).all()
+        for cluster_id in ids[:-2]:
+            claim_service_id(unit, EVPN, choose_service_id(unit, EVPN), cluster_id)
+        used = len(ids) - 2
+        released = [
+            {"transport": "evpn", "number": EVPN.services[used + number], "freed_at": unit.now}
+            for number in range(measured.size.ended)
+        ]
+        unit.session.execute(insert(FreedServiceRow), released)
+        unit.session.execute(update(UnusedServiceRow).values(unused=EVPN.services[used] + len(released)))
+    everything = EVPN.model_copy(update={"vnis": ServiceRange(f"10100-{10099 + used + len(released)}")})
+    found = {}
+    for name, transport in (("claim of an unused service ID", EVPN), ("claim of a released service ID", everything)):
+        with measured.store.dry_run() as unit, measured.counter.measure() as found[name]:
+            claim_service_id(unit, transport, choose_service_id(unit, transport), ids[-1])
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +109,14 @@ def costs(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, tuple[Costs,
         "sweep",
         "element",
         "cluster",
+        "page of clusters",
+        "page of the clusters of a site",
+        "page of ended clusters",
+        "page of elements",
+        "page of sites",
+        "page of the audit log",
+        "claim of an unused service ID",
+        "claim of a released service ID",
     ],
 )
 def test_a_larger_installation_costs_no_more(costs: Mapping[str, tuple[Costs, Costs]], operation: str) -> None:

@@ -1,6 +1,6 @@
 """Add the indexes of lists in pages, and the marks of unused service IDs.
 
-The lists are those of clusters by creation, of elements by kind, and of audit rows by time, actor and element. The
+The lists are those of clusters by creation, and of audit rows by time, actor and element. The
 time of the last release of a claimed service ID is deleted, so that an index finds the ID with the earliest release.
 """
 
@@ -15,7 +15,7 @@ branch_labels: str | Sequence[str] | None = None
 depends_on: str | Sequence[str] | None = None
 
 CREATION = ("created_at", "key", "turn", "attempt")
-LIVE = sa.text("state IN ('active', 'configuring', 'degraded', 'draining', 'failing', 'requested')")
+LIVE = sa.text("state || '' IN ('active', 'configuring', 'degraded', 'draining', 'failing', 'requested')")
 
 
 _FORGET_CLAIMED = """
@@ -29,7 +29,6 @@ def upgrade() -> None:
     op.create_index("ix_clusters_owner_created", "clusters", ["owner", *CREATION])
     _create_live("ix_clusters_live", [*CREATION])
     _create_live("ix_clusters_owner_live", ["owner", *CREATION])
-    op.create_index("ix_elements_kind_name", "elements", ["kind", "name"])
     op.create_index("ix_audit_at_id", "audit", ["at", "id"])
     op.create_index("ix_audit_who_at_id", "audit", ["who", "at", "id"])
     op.create_index("ix_audit_element_at_id", "audit", ["element", "at", "id"])
