@@ -20,7 +20,14 @@ from sbf_service.http.auth.authorization import (
 from sbf_service.http.operations import Operation, Wait, wait_until_newer
 from sbf_service.http.pages import PAGES, CurrentPage, OrderQuery, PageCall, answer_list
 from sbf_service.http.problems import problem_responses
-from sbf_service.store.audit_log import AuditFilter, check_period, find_newest_id, find_settled_id, read_entries, read_entry_page
+from sbf_service.store.audit_log import (
+    AuditFilter,
+    check_period,
+    find_newest_id,
+    find_settled_id,
+    read_entries,
+    read_entry_page,
+)
 from sbf_service.store.cluster_keys import has_owned_key
 from sbf_service.store.pages import Page, PagePart
 from sbf_service.store.unit_of_work import AUDIT_TOPIC, Store
