@@ -66,9 +66,9 @@ def _measure_operations(measured: MeasuredService) -> Iterator[tuple[str, Costs]
 def _measure_service_claims(measured: MeasuredService) -> dict[str, Costs]:
     """Return the costs of a claim on a transport whose first service IDs are in use, and of a claim of a released ID.
 
-    Every live cluster has a service ID, and each ended cluster had one.
+    Every live cluster has a service ID, and each ended cluster had one. The costs of the preparation are discarded.
     """
-    with measured.store.change() as unit:
+    with measured.counter.measure(), measured.store.change() as unit:
         ids = unit.session.scalars(select(ClusterRow.id).where(NOT_ENDED).order_by(ClusterRow.id)).all()
         for cluster_id in ids[:-2]:
             claim_service_id(unit, EVPN, choose_service_id(unit, EVPN), cluster_id)
