@@ -32,10 +32,6 @@ IfMatch = Annotated[
         "if no document exists yet, or if the new document equals the current document.",
     ),
 ]
-IfNoneMatch = Annotated[
-    str | None,
-    Header(alias="If-None-Match", description="The `ETag` of the answer that the caller has; 304 if it is unchanged."),
-]
 
 
 class Operation(APIRoute):

@@ -104,15 +104,18 @@ def create(  # noqa: PLR0913 - click passes each option by its name
 
 
 @token.command("list")
+@click.option("--name", help="Only tokens of this holder.")
+@click.option("--role", type=click.Choice([str(role) for role in Role]), help="Only tokens with this role.")
+@printing.limit_option
 @printing.json_option
 @click.pass_context
-def list_(context: click.Context, as_json: bool) -> None:
-    """List all tokens, including expired and revoked ones. SBF does not store the secret part of a token.
+def list_(context: click.Context, /, *, name: str | None, role: str | None, limit: int | None, as_json: bool) -> None:
+    """List tokens, oldest first, including expired and revoked ones. SBF does not store the secret part of a token.
 
-    Example: virtcloud token list
+    Example: virtcloud token list --role agent
     """
-    views = open_client(context).sbf.tokens()
-    printing.print_list(TOKEN_COLUMNS, views, _token_row, "no tokens", as_json=as_json)
+    pages = open_client(context).sbf.token_pages(name=name, role=role)
+    printing.print_pages(TOKEN_COLUMNS, pages, _token_row, "no tokens", as_json=as_json, limit=limit)
 
 
 @token.command()
@@ -199,8 +202,8 @@ def show_(context: click.Context, user: str | None, as_json: bool) -> None:
     if user is not None:
         _print_quota(sbf.quota(user), as_json=as_json)
         return
-    views = sbf.quotas()
-    printing.print_list(QUOTA_COLUMNS, views, _quota_row, "no user has individual limits", as_json=as_json)
+    pages = sbf.quota_pages()
+    printing.print_pages(QUOTA_COLUMNS, pages, _quota_row, "no user has individual limits", as_json=as_json)
 
 
 @quota.command("set")

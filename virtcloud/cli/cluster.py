@@ -19,11 +19,15 @@ from virtcloud.cli.confirmation import require_confirmation
 from virtcloud.cli.groups import SummaryGroup
 from virtcloud.cli.options import DurationType, open_client
 from virtcloud.cli.progress import wait_with_progress
+from virtcloud.client.sbf import SbfClient
 from virtcloud.client.ssh_arguments import ClusterLogins, SshOptions, find_login_folder, require_ssh
 from virtcloud.model.cluster import ClusterState
-from virtcloud.model.errors import NoSuchCall
+from virtcloud.model.errors import BadInput, NoSuchCall
 from virtcloud.model.known_hosts import render_known_hosts
 from virtcloud.model.views import ClusterView
+
+NEWEST, MAX_NEWEST = 100, 1000
+"""The default and the highest number of clusters that one call without pages lists."""
 
 
 @click.group(cls=SummaryGroup)
@@ -47,25 +51,54 @@ cluster.add_command(verify_command)
 @cluster.command("list")
 @click.option("--owner", help="Only clusters of this owner.")
 @click.option("--ended", is_flag=True, help="List ended clusters too: the newest clusters of all states.")
+@click.option("--state", type=click.Choice([str(state) for state in ClusterState]), help="Only clusters in this state.")
+@click.option("--site", help="Only clusters with an element at this site.")
+@click.option("--element", metavar="NAME", help="Only clusters on this element.")
+@click.option("--newest", is_flag=True, help="Print the newest clusters first.")
 @click.option(
     "--limit",
-    type=click.IntRange(1, 1000),
-    default=100,
-    show_default=True,
-    help="With --ended: the number of clusters.",
+    type=click.IntRange(1),
+    help="Maximum number of clusters.  [default: all; 100 with --ended and without --newest]",
 )
-@click.option("--before", metavar="ID", help="With --ended: only clusters older than the cluster with this ID.")
+@click.option(
+    "--before", metavar="ID", help="With --ended, without --newest: only clusters older than the cluster with this ID."
+)
 @printing.json_option
 @click.pass_context
 def list_(  # noqa: PLR0913 - click passes each option by its name
-    context: click.Context, /, *, owner: str | None, ended: bool, limit: int, before: str | None, as_json: bool
+    context: click.Context,
+    /,
+    *,
+    owner: str | None,
+    ended: bool,
+    state: str | None,
+    site: str | None,
+    element: str | None,
+    newest: bool,
+    limit: int | None,
+    before: str | None,
+    as_json: bool,
 ) -> None:
-    """List clusters.
+    """List clusters, in the order of their creation. The rows are printed page by page.
 
-    Example: virtcloud cluster list --owner eva
+    With --ended, print the newest clusters of all states, the oldest of them first.
+
+    Example: virtcloud cluster list --owner eva --site brno
     """
-    views = [cluster.view for cluster in open_client(context).list(owner, ended=ended, limit=limit, before=before)]
-    if ended and len(views) == limit:
+    sbf = open_client(context).sbf
+    if ended and not (newest or state or site or element):
+        _print_newest(sbf, owner, limit or NEWEST, before, as_json=as_json)
+        return
+    pages = sbf.cluster_pages(owner, ended=ended, newest=newest, state=state, site=site, element=element)
+    printing.print_pages(CLUSTER_COLUMNS, pages, cluster_row, "no clusters", as_json=as_json, limit=limit)
+
+
+def _print_newest(sbf: SbfClient, owner: str | None, limit: int, before: str | None, *, as_json: bool) -> None:
+    """Print the newest clusters, ended or not, the oldest of them first."""
+    if limit > MAX_NEWEST:
+        raise BadInput(f"--limit: expected at most {MAX_NEWEST} with --ended, got {limit}: add --newest to read pages")
+    views = sbf.clusters(owner, ended=True, limit=limit, before=before)
+    if len(views) == limit:
         click.echo(f"for older clusters: --before {views[0].id}", err=True)
     printing.print_list(CLUSTER_COLUMNS, views, cluster_row, "no clusters", as_json=as_json)
 

@@ -6,6 +6,7 @@ from virtcloud.cli import confirmation, differences, printing
 from virtcloud.cli.element_try import try_command
 from virtcloud.cli.groups import SummaryGroup
 from virtcloud.cli.options import open_client
+from virtcloud.model.element import ElementKind
 from virtcloud.model.errors import BadInput, ElementError, count_of
 from virtcloud.model.port_use import PortRelease, PortView
 from virtcloud.model.views import ElementView
@@ -27,15 +28,30 @@ element.add_command(try_command)
 
 
 @element.command("list")
+@click.option("--site", help="Only elements at this site.")
+@click.option("--kind", type=click.Choice([str(kind) for kind in ElementKind]), help="Only elements of this kind.")
+@click.option("--troubled", is_flag=True, help="Only elements that do not answer or report an error.")
+@printing.limit_option
 @printing.json_option
 @click.pass_context
-def list_(context: click.Context, as_json: bool) -> None:
-    """List all elements with their wanted and confirmed revisions. An element with equal revisions is up to date.
+def list_(  # noqa: PLR0913 - click passes each option by its name
+    context: click.Context,
+    /,
+    *,
+    site: str | None,
+    kind: str | None,
+    troubled: bool,
+    limit: int | None,
+    as_json: bool,
+) -> None:
+    """List elements with their wanted and confirmed revisions. An element with equal revisions is up to date.
 
-    Example: virtcloud element list
+    The elements are in the order of their names, and are printed page by page.
+
+    Example: virtcloud element list --site brno --kind switch
     """
-    views = open_client(context).sbf.elements()
-    printing.print_list(COLUMNS, views, _row, "no elements", as_json=as_json)
+    pages = open_client(context).sbf.element_pages(site=site, kind=kind, troubled=troubled)
+    printing.print_pages(COLUMNS, pages, _row, "no elements", as_json=as_json, limit=limit)
 
 
 @element.command("show")

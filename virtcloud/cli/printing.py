@@ -3,7 +3,8 @@
 import json
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import chain, zip_longest
 from typing import Any, TypeVar
@@ -27,6 +28,11 @@ json_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
 )
 
 
+limit_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
+    "--limit", type=click.IntRange(1), help="Maximum number of rows.  [default: all rows]"
+)
+
+
 def print_list(
     columns: Sequence[str], documents: Sequence[D], make_row: Callable[[D], Row], empty: str, *, as_json: bool
 ) -> None:
@@ -35,6 +41,67 @@ def print_list(
         click.echo(json.dumps([document.model_dump(mode="json") for document in documents], indent=2))
     else:
         print_table(columns, [make_row(document) for document in documents], empty)
+
+
+def print_pages(  # noqa: PLR0913 - the parameters of print_list, and a limit
+    columns: Sequence[str],
+    pages: Iterable[Sequence[D]],
+    make_row: Callable[[D], Row],
+    empty: str,
+    *,
+    as_json: bool,
+    limit: int | None = None,
+) -> None:
+    """Print the documents of all pages, at most ``limit``, as :func:`print_list` does: each page as it arrives."""
+    shown = limit_pages(pages, limit)
+    if as_json:
+        _print_json_pages(shown)
+    else:
+        _print_table_pages(columns, ([make_row(document) for document in page] for page in shown), empty)
+
+
+def limit_pages(pages: Iterable[Sequence[D]], limit: int | None) -> Iterator[Sequence[D]]:
+    """Yield the pages that are not empty, up to ``limit`` documents. No page is read after the last document."""
+    left = limit
+    for page in pages:
+        shown = page if left is None else page[:left]
+        if shown:
+            yield shown
+        left = None if left is None else left - len(shown)
+        if left == 0:
+            return
+
+
+def _print_json_pages(pages: Iterable[Sequence[Document]]) -> None:
+    """Print all documents as one JSON array, in the form of :func:`print_list`."""
+    separator = "[\n"
+    for document in chain.from_iterable(pages):
+        text = json.dumps(document.model_dump(mode="json"), indent=2)
+        click.echo(f"{separator}{textwrap.indent(text, '  ')}", nl=False)
+        separator = ",\n"
+    click.echo("[]" if separator == "[\n" else "\n]")
+
+
+def _print_table_pages(columns: Sequence[str], pages: Iterable[Sequence[Row]], empty: str) -> None:
+    """Print one table. Its head and the widths of its columns are those of the first page."""
+    terminal, widths, width = sys.stdout.isatty(), None, 0
+    for number, page in enumerate(pages):
+        cells = _format_cells((columns, *page))
+        if not number:
+            width = shutil.get_terminal_size().columns if terminal else sum(map(len, chain(*cells)))
+            widths = column_widths(cells, width)
+        elif widths is None:
+            click.echo()
+        body = cells if not number or widths is None else cells[1:]
+        lines = _format_lists(body, width) if widths is None else _format_lines(body, widths, terminal and not number)
+        for line in lines:
+            click.echo(line.rstrip())
+    if not width:
+        click.echo(empty, err=not terminal)
+
+
+def _format_cells(rows: Iterable[Row]) -> list[list[str]]:
+    return [["" if cell is None else str(cell) for cell in row] for row in rows]
 
 
 def print_json(document: Document) -> None:
@@ -48,18 +115,10 @@ def print_table(columns: Sequence[str], rows: Sequence[Row], empty: str) -> None
     In a pipe, each row is one line. If a terminal is too narrow for the table, each row is printed as a list of its
     cells.
     """
-    terminal = sys.stdout.isatty()
-    if not rows:
-        click.echo(empty, err=not terminal)
-        return
-    cells = [["" if cell is None else str(cell) for cell in row] for row in (columns, *rows)]
-    width = shutil.get_terminal_size().columns if terminal else sum(map(len, chain(*cells)))
-    widths = column_widths(cells, width)
-    for line in _format_lists(cells, width) if widths is None else _format_lines(cells, widths, ruled=terminal):
-        click.echo(line.rstrip())
+    _print_table_pages(columns, [rows] if rows else [], empty)
 
 
-def _format_lines(cells: Sequence[Sequence[str]], widths: Sequence[int], *, ruled: bool) -> Iterator[str]:
+def _format_lines(cells: Sequence[Sequence[str]], widths: Sequence[int], ruled: bool) -> Iterator[str]:
     for number, row in enumerate(cells):
         wrapped = [wrap_text(cell, width) for cell, width in zip(row, widths, strict=True)]
         for line in zip_longest(*wrapped, fillvalue=""):

@@ -32,15 +32,16 @@ def site() -> None:
 
 
 @site.command("list")
+@printing.limit_option
 @printing.json_option
 @click.pass_context
-def list_(context: click.Context, as_json: bool) -> None:
-    """List all sites.
+def list_(context: click.Context, limit: int | None, as_json: bool) -> None:
+    """List all sites, by name. The rows are printed page by page.
 
     Example: virtcloud site list
     """
-    views = open_client(context).sbf.sites()
-    printing.print_list(COLUMNS, views, _row, "no sites", as_json=as_json)
+    pages = open_client(context).sbf.site_pages()
+    printing.print_pages(COLUMNS, pages, _row, "no sites", as_json=as_json, limit=limit)
 
 
 @site.command("show")

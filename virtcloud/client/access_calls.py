@@ -1,11 +1,11 @@
 """Calls about callers: identity, tokens, quotas, SSH keys, and the clock of SBF."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from urllib.parse import quote
 
-from virtcloud.client.calls import SbfCalls, validated
+from virtcloud.client.calls import PAGE_SIZE, SbfCalls, validated
 from virtcloud.model.access import Identity, NewToken, QuotaLimits, QuotaView, TokenId, TokenRequest, TokenView
 from virtcloud.model.errors import ServiceUnreachable
 from virtcloud.model.ssh_keys import KeyFingerprint, NewUserKey, UserKeyView
@@ -40,6 +40,12 @@ class AccessCalls(SbfCalls):
         """Return all tokens, including expired and revoked tokens. Raise Forbidden if the caller may not read them."""
         return self._documents(TokenView, self._connection.send("GET", "/v1/tokens"))
 
+    def token_pages(
+        self, *, name: str | None = None, role: str | None = None, size: int = PAGE_SIZE
+    ) -> Iterator[list[TokenView]]:
+        """Yield the tokens of one holder, of one role, or of all, in pages of ``size``, oldest first."""
+        return self._pages(TokenView, "/v1/tokens", {"name": name, "role": role}, size)
+
     def revoke_token(self, token_id: str) -> TokenView:
         """Revoke a token. Idempotent.
 
@@ -50,6 +56,10 @@ class AccessCalls(SbfCalls):
     def quotas(self) -> list[QuotaView]:
         """Return the quotas of all users with individual limits. Raise Forbidden if the caller may not read them."""
         return self._documents(QuotaView, self._connection.send("GET", "/v1/quotas"))
+
+    def quota_pages(self, *, size: int = PAGE_SIZE) -> Iterator[list[QuotaView]]:
+        """Yield the quotas of all users with individual limits, in pages of ``size``, by name."""
+        return self._pages(QuotaView, "/v1/quotas", {}, size)
 
     def quota(self, user: str) -> QuotaView:
         """Return a user's quota. Raise Forbidden if the caller may not read the quota."""

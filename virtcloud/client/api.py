@@ -16,11 +16,12 @@
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from virtcloud.client.calls import PAGE_SIZE
 from virtcloud.client.cluster import Cluster
 from virtcloud.client.connection import TlsTrust
 from virtcloud.client.credentials import CA_VARIABLE, CERTIFICATE_VARIABLE, token_source
@@ -132,6 +133,38 @@ class Client:
         """
         views = self.sbf.clusters(owner, ended=ended, network=network, limit=limit, before=before)
         return [Cluster(self.sbf, view) for view in views]
+
+    def iterate(  # noqa: PLR0913 - callers pass each filter by its name
+        self,
+        owner: str | None = None,
+        *,
+        ended: bool = False,
+        network: str | None = None,
+        state: str | None = None,
+        site: str | None = None,
+        element: str | None = None,
+        newest: bool = False,
+        page_size: int = PAGE_SIZE,
+    ) -> Iterator[Cluster]:
+        """Yield the running clusters, oldest first, or ``newest`` first; with ``ended``, also ended clusters.
+
+        The clusters are read in pages of at most ``page_size`` while the caller iterates. Each cluster that exists
+        during the whole iteration appears exactly once. ``state``, ``site`` and ``element`` select clusters in this
+        state, with an element at this site, and on this element. Raise BadInput for an unknown site or element.
+        """
+        pages = self.sbf.cluster_pages(
+            owner,
+            ended=ended,
+            network=network,
+            state=state,
+            site=site,
+            element=element,
+            newest=newest,
+            size=page_size,
+        )
+        for page in pages:
+            for view in page:
+                yield Cluster(self.sbf, view)
 
     def delete(self, key: str, *, wait: bool = False, attempt: int | None = None) -> None:
         """Delete the cluster with this key. With ``wait``, return when the cluster is removed everywhere.

@@ -300,6 +300,12 @@ class AsyncClient:
     list = _wrapped_twin(Client.list, _wrap_clusters)
     delete = _twin(Client.delete)
 
+    async def iterate(self, owner: str | None = None, **filters: Any) -> AsyncIterator[AsyncCluster]:  # noqa: ANN401
+        """Yield clusters, read in pages; see :meth:`Client.iterate`, which has the same arguments."""
+        clusters = self.sync.iterate(owner, **filters)
+        while (cluster := await self.threads.run(partial(next, clusters, None))) is not None:
+            yield AsyncCluster(cluster, self.threads)
+
 
 def _read_property(sync: object, name: str) -> object:
     """Return an attribute of a synchronous object. Raise AttributeError for a method: it would block the event loop."""

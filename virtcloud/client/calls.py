@@ -1,5 +1,6 @@
 """The base class of SBF's calls. It converts answers to documents."""
 
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Final, TypeVar
 
@@ -13,6 +14,8 @@ from virtcloud.model.image import ImageContent
 
 DEVICE_S = 120.0
 """Additional timeout of a call that reads or changes a device, in seconds."""
+PAGE_SIZE: Final = 100
+"""The number of rows of a page, if the caller chooses no other number."""
 ANY_VERSION = "*"
 """With this ``version``, SBF replaces a document even if another caller has changed the document."""
 UNKNOWN_KEYS: Final = "ignore"
@@ -30,6 +33,19 @@ class SbfCalls:
 
     def _documents(self, kind: type[D], answer: SbfResponse) -> list[D]:
         return answer.read(partial(TypeAdapter(list[kind]).validate_json, extra=UNKNOWN_KEYS))  # type: ignore[valid-type]
+
+    def _pages(self, kind: type[D], path: str, query: Mapping[str, str | float | None], size: int) -> Iterator[list[D]]:
+        """Yield the pages of a list. Each page is one call, which is sent when the caller asks for the page.
+
+        An SBF that knows no pages sends the whole list as one page.
+        """
+        cursor = None
+        while True:
+            answer = self._connection.send("GET", path, query={**query, "limit": size, "cursor": cursor})
+            yield self._documents(kind, answer)
+            if answer.cursor is None:
+                return
+            cursor = answer.cursor
 
     def _document_to_change(self, kind: type[D], answer: SbfResponse) -> D:
         """Return a document that the caller will modify and send back.

@@ -1,8 +1,10 @@
 """Calls about clusters (create, show, extend, share, delete), and about jobs that batch servers confirm."""
 
+from collections.abc import Iterator
+
 from pydantic import TypeAdapter
 
-from virtcloud.client.calls import SbfCalls, flag_query, validated
+from virtcloud.client.calls import PAGE_SIZE, SbfCalls, flag_query, validated
 from virtcloud.client.connection import LONGEST_WAIT_S
 from virtcloud.model.changes import ClusterDryRun
 from virtcloud.model.cluster import ClusterRequest, LeaseExtension
@@ -69,6 +71,27 @@ class ClusterCalls(SbfCalls):
         """
         query = {"owner": owner, "network": network, "limit": limit, "before": before, **flag_query(ended=ended)}
         return self._documents(ClusterView, self._connection.send("GET", "/v1/clusters", query=query))
+
+    def cluster_pages(  # noqa: PLR0913 - the filters of the call
+        self,
+        owner: str | None = None,
+        *,
+        ended: bool = False,
+        network: str | None = None,
+        state: str | None = None,
+        site: str | None = None,
+        element: str | None = None,
+        newest: bool = False,
+        size: int = PAGE_SIZE,
+    ) -> Iterator[list[ClusterView]]:
+        """Yield the clusters in pages of ``size``, in the order of their creation: oldest first, or ``newest`` first.
+
+        Without ``ended`` and ``state``, these are the clusters that have not ended. Clusters that are created or end
+        meanwhile do not shift the next page. Raise BadInput for an unknown ``site`` or ``element``.
+        """
+        query: dict[str, str | float | None] = {"owner": owner, "network": network, "state": state, "site": site}
+        query |= {"element": element, "order": "newest" if newest else "oldest", **flag_query(ended=ended)}
+        return self._pages(ClusterView, "/v1/clusters", query, size)
 
     def extend_lease(
         self,

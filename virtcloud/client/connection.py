@@ -56,6 +56,8 @@ class SbfResponse:
     content: bytes
     etag: str | None = None
     date: str | None = None
+    cursor: str | None = None
+    """The position of the next page of a list, or None if there is no further page."""
 
     def read(self, parse: Callable[[bytes], R]) -> R:
         """Parse the answer. Raise AnswerUnreadable if the answer is invalid in this version of the API."""
@@ -126,7 +128,8 @@ class Connection:
             raise ServiceUnreachable(explain_request_error(self.url, error)) from error
         if not answer.is_success:
             raise error_of_response(self.url, answer)
-        return SbfResponse(self.url, path, answer.content, answer.headers.get("etag"), answer.headers.get("date"))
+        etag, date = answer.headers.get("etag"), answer.headers.get("date")
+        return SbfResponse(self.url, path, answer.content, etag, date, _find_cursor(answer))
 
     def upload(
         self,
@@ -214,6 +217,12 @@ class Connection:
             return self.send("GET", path, query=query)
         wait = min(wait, LONGEST_WAIT_S)
         return self.send("GET", path, query={**(query or {}), "after": after, "wait": wait}, wait=wait)
+
+
+def _find_cursor(answer: httpx.Response) -> str | None:
+    """Return the cursor in the address of the next page, from the header ``Link`` (RFC 8288)."""
+    address = answer.links.get("next", {}).get("url")
+    return None if address is None else httpx.URL(address).params.get("cursor")
 
 
 def _build_http_client(url: str, trust: TlsTrust) -> httpx.Client:

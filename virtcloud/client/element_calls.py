@@ -1,8 +1,9 @@
 """Calls about elements: their state, differences and ports, the reports of agents, and the audit log."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 
-from virtcloud.client.calls import DEVICE_S, SbfCalls, flag_query, validated
+from virtcloud.client.calls import DEVICE_S, PAGE_SIZE, SbfCalls, flag_query, validated
 from virtcloud.model.changes import AuditEntry, ElementDifference, ElementReconciliation
 from virtcloud.model.outside_use import OutsideReport
 from virtcloud.model.port_use import PortAdoption, PortRelease, PortUse, PortView
@@ -18,6 +19,16 @@ class ElementCalls(SbfCalls):
     def elements(self) -> list[ElementView]:
         """Return all elements with their revisions."""
         return self._documents(ElementView, self._connection.send("GET", "/v1/elements"))
+
+    def element_pages(
+        self, *, site: str | None = None, kind: str | None = None, troubled: bool = False, size: int = PAGE_SIZE
+    ) -> Iterator[list[ElementView]]:
+        """Yield the elements in pages of ``size``, by name. Raise BadInput for an unknown site or kind.
+
+        With ``troubled``, yield only elements that do not answer, report an error or have a pending save.
+        """
+        query = {"site": site, "kind": kind, **flag_query(troubled=troubled)}
+        return self._pages(ElementView, "/v1/elements", query, size)
 
     def element(self, name: str) -> ElementView:
         """Return one element. Raise NotFound if the topology does not contain it."""
@@ -151,3 +162,24 @@ class ElementCalls(SbfCalls):
         query = {"element": element, "cluster": cluster, "after": after, "limit": limit, "wait": wait or None}
         query["request_id"] = request_id
         return self._documents(AuditEntry, self._connection.send("GET", "/v1/audit", query=query, wait=wait))
+
+    def audit_pages(  # noqa: PLR0913 - the filters of the call
+        self,
+        element: str | None = None,
+        cluster: str | None = None,
+        *,
+        who: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        request_id: str | None = None,
+        newest: bool = False,
+        size: int = PAGE_SIZE,
+    ) -> Iterator[list[AuditEntry]]:
+        """Yield the rows of the audit log in pages of ``size``, oldest first, or ``newest`` first.
+
+        ``who`` is the caller who made the change. The times have time zones. Raise BadInput for an unknown element.
+        """
+        query: dict[str, str | float | None] = {"element": element, "cluster": cluster, "who": who}
+        query |= {name: at.isoformat() for name, at in (("since", since), ("until", until)) if at is not None}
+        query |= {"request_id": request_id, "order": "newest" if newest else "oldest"}
+        return self._pages(AuditEntry, "/v1/audit", query, size)

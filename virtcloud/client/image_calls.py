@@ -1,9 +1,9 @@
 """Calls about the catalogue of images."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 
-from virtcloud.client.calls import DEVICE_S, SbfCalls, content_query, flag_query, validated
+from virtcloud.client.calls import DEVICE_S, PAGE_SIZE, SbfCalls, content_query, flag_query, validated
 from virtcloud.client.connection import FileTransfer
 from virtcloud.model.image import CatalogueImage, ImageCheck, ImageContent, ImageRequest, ImageShares
 from virtcloud.model.values import Name
@@ -15,6 +15,10 @@ class ImageCalls(SbfCalls):
     def images(self) -> list[CatalogueImage]:
         """Return the images that the caller may use, by name."""
         return self._documents(CatalogueImage, self._connection.send("GET", "/v1/images"))
+
+    def image_pages(self, *, owner: str | None = None, size: int = PAGE_SIZE) -> Iterator[list[CatalogueImage]]:
+        """Yield the images that the caller may use, in pages of ``size``, by name."""
+        return self._pages(CatalogueImage, "/v1/images", {"owner": owner}, size)
 
     def image(self, name: str) -> CatalogueImage:
         """Return an image. Raise NotFound if there is no such image, or if the caller may not use it."""

@@ -1,6 +1,8 @@
 """Calls about the topology, sites, pools, quarantined VLAN IDs, cables and the preparation of a site."""
 
-from virtcloud.client.calls import DEVICE_S, SbfCalls, entity_tag, validated, version_of
+from collections.abc import Iterator
+
+from virtcloud.client.calls import DEVICE_S, PAGE_SIZE, SbfCalls, entity_tag, validated, version_of
 from virtcloud.model.changes import ChangeDryRun
 from virtcloud.model.site import SiteCables, SitePart, SitePreparation
 from virtcloud.model.topology import Topology
@@ -66,6 +68,10 @@ class TopologyCalls(SbfCalls):
     def sites(self) -> list[SiteView]:
         """Return all sites with the state of their pools."""
         return self._documents(SiteView, self._connection.send("GET", "/v1/sites"))
+
+    def site_pages(self, *, size: int = PAGE_SIZE) -> Iterator[list[SiteView]]:
+        """Yield the sites in pages of ``size``, by name."""
+        return self._pages(SiteView, "/v1/sites", {}, size)
 
     def site(self, name: str) -> SiteView:
         """Return one site. Raise NotFound if the topology does not contain the site."""

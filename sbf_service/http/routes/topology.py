@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Callable, Collection, Iterator
 from functools import partial
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from pydantic import ValidationError
 
@@ -13,7 +13,7 @@ from sbf_service.domain.rights import Action, is_allowed
 from sbf_service.domain.wanted import find_edge_transports
 from sbf_service.http.auth.authorization import Caller, CurrentCaller, CurrentService, describe_site
 from sbf_service.http.entity_tags import make_etag, matches, not_modified
-from sbf_service.http.operations import IfMatch, IfNoneMatch, Operation, check_if_match
+from sbf_service.http.operations import IfMatch, Operation, check_if_match
 from sbf_service.http.problems import problem_responses
 from sbf_service.reconcile.sessions import Platforms
 from sbf_service.reconcile.setting_dry_run import SettingDryRun
@@ -51,14 +51,14 @@ def put_topology(
 
 @router.get("/v1/topology", tags=["topology"], response_model=Topology, responses=problem_responses(404))
 def get_topology(
-    caller: CurrentCaller, service: CurrentService, response: Response, if_none_match: IfNoneMatch = None
+    caller: CurrentCaller, service: CurrentService, response: Response, request: Request
 ) -> Topology | Response:
     """Return the topology; `ETag` is its version."""
     caller.require(Action.READ_TOPOLOGY)
     with service.store.read() as unit:
         version = read_topology_version(unit)
         response.headers["etag"] = make_etag(version)
-        if version is not None and matches(if_none_match, make_etag(version)):
+        if version is not None and matches(request.headers.get("if-none-match"), make_etag(version)):
             return not_modified(response.headers)  # before the document is read, which may have megabytes
         return read_topology(unit)
 
