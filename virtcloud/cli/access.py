@@ -105,7 +105,9 @@ def create(  # noqa: PLR0913 - click passes each option by its name
 
 @token.command("list")
 @click.option("--name", help="Only tokens of this holder.")
-@click.option("--role", type=click.Choice([str(role) for role in Role]), help="Only tokens with this role.")
+@click.option(
+    "--role", type=click.Choice([str(role) for role in Role]), metavar="ROLE", help="Only tokens with this role."
+)
 @printing.limit_option
 @printing.json_option
 @click.pass_context

@@ -1,16 +1,20 @@
 """``virtcloud audit``: show and follow the audit log."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 
 import click
 
 from virtcloud.cli import printing
 from virtcloud.cli.differences import format_change
-from virtcloud.cli.options import open_client
+from virtcloud.cli.options import MomentType, open_client
 from virtcloud.client.sbf import SbfClient
 from virtcloud.model.changes import AuditEntry
+from virtcloud.model.errors import BadInput
 
 WAIT_S = 30.0
+NEWEST, MAX_NEWEST = 100, 1000
+"""The default and the highest number of rows that one call without pages returns."""
 
 
 @click.command()
@@ -19,12 +23,15 @@ WAIT_S = 30.0
 )
 @click.option("--element", metavar="NAME", help="Only changes on this element.")
 @click.option("--request", "request_id", metavar="ID", help="Only changes on behalf of the call with this request ID.")
+@click.option("--who", metavar="NAME", help="Only changes by this caller, as the rows name it, such as alice.")
+@click.option(
+    "--since", metavar="TIME", type=MomentType(), help="Only rows from this time on, such as 2026-11-20T08:00 or 2h."
+)
+@click.option("--until", metavar="TIME", type=MomentType(), help="Only rows up to this time.")
 @click.option(
     "--limit",
-    type=click.IntRange(1, 1000),
-    default=100,
-    show_default=True,
-    help="Maximum number of past rows to print.",
+    type=click.IntRange(1),
+    help="Maximum number of past rows to print.  [default: 100; all with --since, --until or --who]",
 )
 @click.option("--follow", is_flag=True, help="Print new rows until Ctrl-C.")
 @printing.json_option
@@ -36,22 +43,41 @@ def audit(  # noqa: PLR0913 - click passes each option by its name
     cluster: str | None,
     element: str | None,
     request_id: str | None,
-    limit: int,
+    who: str | None,
+    since: datetime | None,
+    until: datetime | None,
+    limit: int | None,
     follow: bool,
     as_json: bool,
 ) -> None:
     """Show the changes that the audit log records: who, what, when, why, on which element and for which cluster.
 
-    With --json, print one JSON document per line.
+    Rows are printed oldest first. Without --since, --until and --who, these are the newest rows. With one of these
+    options, rows are printed page by page. A TIME without time zone is in the local time zone; a duration such as 2h
+    counts back from now. With --json, print one JSON document per line.
 
     Example: virtcloud audit --cluster demo --follow
     """
     sbf = open_client(context).sbf
-    rows = sbf.audit(element, cluster, limit=limit, request_id=request_id)
+    if who or since or until:
+        if follow:
+            raise BadInput("--follow: expected no --who, --since and --until, got one of them: omit one or the other")
+        pages = sbf.audit_pages(element, cluster, who=who, since=since, until=until, request_id=request_id)
+        for page in printing.limit_pages(pages, limit):
+            _print(page, as_json=as_json)
+        return
+    rows = sbf.audit(element, cluster, limit=min(limit or NEWEST, MAX_NEWEST), request_id=request_id)
+    if limit is not None and limit > MAX_NEWEST and not follow:
+        rows = _read_newest(sbf.audit_pages(element, cluster, request_id=request_id, newest=True, size=1000), limit)
     _print(rows, as_json=as_json)
     if follow:
         for newer_rows in _follow(sbf, element, cluster, rows[-1].id if rows else 0, request_id):
             _print(newer_rows, as_json=as_json)
+
+
+def _read_newest(pages: Iterable[Sequence[AuditEntry]], limit: int) -> list[AuditEntry]:
+    """Return the newest ``limit`` rows, oldest first, from pages with the newest rows first."""
+    return [row for page in printing.limit_pages(pages, limit) for row in page][::-1]
 
 
 def _follow(

@@ -51,7 +51,12 @@ cluster.add_command(verify_command)
 @cluster.command("list")
 @click.option("--owner", help="Only clusters of this owner.")
 @click.option("--ended", is_flag=True, help="List ended clusters too: the newest clusters of all states.")
-@click.option("--state", type=click.Choice([str(state) for state in ClusterState]), help="Only clusters in this state.")
+@click.option(
+    "--state",
+    type=click.Choice([str(state) for state in ClusterState]),
+    metavar="STATE",
+    help="Only clusters in this state, such as active or degraded.",
+)
 @click.option("--site", help="Only clusters with an element at this site.")
 @click.option("--element", metavar="NAME", help="Only clusters on this element.")
 @click.option("--newest", is_flag=True, help="Print the newest clusters first.")

@@ -1,5 +1,7 @@
 """The connection to SBF that commands share, and options with durations such as ``90s``, ``4h`` or ``1h30m``."""
 
+from contextlib import suppress
+from datetime import datetime, timedelta
 from typing import IO, TYPE_CHECKING, Any
 
 import click
@@ -45,3 +47,20 @@ class DurationType(click.ParamType):  # type: ignore[type-arg] # not generic in 
             return parse_duration(value)
         except BadInput as error:
             self.fail(str(error), param, ctx)
+
+
+class MomentType(click.ParamType):  # type: ignore[type-arg] # not generic in older releases of click
+    """A time on the command line: ISO 8601, or a duration before now. The default is the local time zone."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:  # noqa: ANN401 - click's signature
+        """Parse the option's value."""
+        if isinstance(value, datetime):
+            return value
+        with suppress(BadInput, OverflowError):
+            return datetime.now().astimezone() - timedelta(seconds=parse_duration(value))
+        try:
+            return datetime.fromisoformat(value).astimezone()
+        except (ValueError, OverflowError):
+            self.fail(f"expected a time such as 2026-11-20T08:00 or a duration such as 2h, got {value!r}", param, ctx)
