@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import chain, islice
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter
 from sqlalchemy import (
@@ -58,6 +58,7 @@ The expression prevents that the database reads all clusters in these states ins
 IS_UNSETTLED = PlacementRow.settled == false()
 """Placements of clusters that meet ``UNSETTLED``. An index finds these placements of an element."""
 MAX_PARAMETERS = 1000
+Id = TypeVar("Id", str, int)
 _IMAGE_SOURCES = TypeAdapter(dict[Name, ImageSource])
 
 _IDS = bindparam("ids", type_=NAME_TYPE, expanding=True)
@@ -382,7 +383,7 @@ def _make_placement_status(row: Any) -> PlacementStatus:  # noqa: ANN401 - a row
     )
 
 
-def split_ids(ids: Iterable[str]) -> Iterator[list[str]]:
+def split_ids(ids: Iterable[Id]) -> Iterator[list[Id]]:
     """Yield groups of IDs, because a statement has at most 32,766 parameters in SQLite and 65,535 in PostgreSQL."""
     left = iter(ids)
     while group := list(islice(left, MAX_PARAMETERS)):

@@ -201,8 +201,9 @@ def _find_known_clusters(unit: Unit, gateway: str, clusters: Sequence[str]) -> f
 def _is_any_revoked(unit: Unit, serials: Sequence[int], now: datetime) -> bool:
     """Return whether a certificate was revoked so long ago that the wanted document may have omitted it."""
     forgotten = SshCertificateRow.revoked_at.is_not(None), SshCertificateRow.expires_at <= now - MAX_CLOCK_ERROR
-    found = select(SshCertificateRow.serial).where(SshCertificateRow.serial.in_(serials), *forgotten)
-    return unit.session.scalars(found).first() is not None
+    found = select(SshCertificateRow.serial).where(*forgotten).limit(1)
+    groups = split_ids(serials)
+    return any(unit.session.scalars(found.where(SshCertificateRow.serial.in_(group))).first() for group in groups)
 
 
 def list_ssh_connections(

@@ -322,10 +322,10 @@ def fail_refused_clusters(unit: Unit, element: str, refused: Mapping[str, str], 
     """
     unit.require_everything()
     row = require_element(unit, element)
-    is_refused = or_(ClusterRow.id.in_(refused), ClusterRow.network.in_(refused))
-    for cluster in find_clusters(
-        unit, ClusterRow.state == ClusterState.CONFIGURING, is_refused, is_unsettled_on(element)
-    ):
+    is_configuring = ClusterRow.state == ClusterState.CONFIGURING, is_unsettled_on(element)
+    for cluster in find_clusters(unit, *is_configuring) if refused else ():
+        if cluster.id not in refused and cluster.network not in refused:
+            continue
         if cluster.state != ClusterState.CONFIGURING:
             continue  # the cluster has just ended together with its network
         message = (refused.get(cluster.id) or refused[str(cluster.network)])[:MAX_REFUSAL_CHARACTERS]

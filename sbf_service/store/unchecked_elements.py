@@ -11,10 +11,12 @@ declares it clean.
 """
 
 from collections.abc import Collection, Iterable
+from itertools import chain
 from typing import Any
 
 from sqlalchemy import ColumnElement, bindparam, or_, select, union
 
+from sbf_service.store.cluster_queries import split_ids
 from sbf_service.store.revisions import increment_revisions, require_element
 from sbf_service.store.tables import IS_RECONCILED, ClaimRow, ClusterRow, ElementRow, PlacementRow
 from sbf_service.store.unit_of_work import Unit, read_topology, record_audit
@@ -79,9 +81,7 @@ def read_held_networks(unit: Unit) -> frozenset[str]:
     return frozenset(unit.connection.execute(union(claimed, connected)).scalars())
 
 
-_READ_VLANS = select(ClaimRow.vlan).where(
-    ClaimRow.site == bindparam("at"), ClaimRow.cluster_id.in_(bindparam("held", expanding=True))
-)
+_READ_VLANS = select(ClaimRow.vlan, ClaimRow.cluster_id).where(ClaimRow.site == bindparam("at"))
 
 
 def read_held_vlans(unit: Unit, site: str) -> VlanSet:
@@ -89,7 +89,8 @@ def read_held_vlans(unit: Unit, site: str) -> VlanSet:
     held = read_held_networks(unit)
     if not held:
         return VlanSet()
-    return VlanSet(unit.connection.execute(_READ_VLANS, {"at": site, "held": sorted(held)}).scalars())
+    claims = unit.connection.execute(_READ_VLANS, {"at": site}).all()
+    return VlanSet(claim.vlan for claim in claims if claim.cluster_id in held)
 
 
 def mark_held_segments(unit: Unit, _name: str, wanted: HostWanted) -> HostWanted:
@@ -121,7 +122,8 @@ def mark_checked(unit: Unit, row: ElementRow) -> None:
     unit.session.flush()
     freed = before - read_held_networks(unit)
     if freed:
-        increment_revisions(unit, unit.session.scalars(_READ_WAITING, {"freed": sorted(freed)}).all())
+        waiting = (unit.session.scalars(_READ_WAITING, {"freed": group}).all() for group in split_ids(sorted(freed)))
+        increment_revisions(unit, chain.from_iterable(waiting))
 
 
 def _is_of(ids: Any) -> ColumnElement[bool]:  # noqa: ANN401 - a parameter of SQLAlchemy
