@@ -17,6 +17,7 @@ from sbf_service.store.elements import ElementFilter, count_elements, list_eleme
 from sbf_service.store.pages import PagePart
 from virtcloud.model.edge import DEVICE_KINDS
 from virtcloud.model.element import ElementKind
+from virtcloud.model.errors import BadInput
 from virtcloud.model.values import Name
 
 PAGE_SIZE: Final = 100
@@ -38,7 +39,7 @@ def show_elements(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter by 
 ) -> Response:
     """Show a page of the list of elements."""
     browser.caller.require(Action.READ_ELEMENT, ProtectedResource("all elements"))
-    selected = ElementFilter(Name(site) if site else None, ElementKind(kind) if kind else None, troubled)
+    selected = ElementFilter(Name(site) if site else None, _parse_kind(kind), troubled)
     with service.store.read() as unit:
         page = read_element_page(unit, selected, PagePart(PAGE_SIZE, cursor or None))
         total, names = count_elements(unit, selected), list_element_sites(unit)
@@ -55,6 +56,14 @@ def show_elements(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter by 
         "troubled": troubled,
     }
     return render(request, "elements.html", values)
+
+
+def _parse_kind(kind: str) -> ElementKind | None:
+    if kind and kind not in set(ElementKind):
+        raise BadInput(
+            f"kind: expected one of {', '.join(sorted(ElementKind))}, got {kind!r}: choose a kind in the list"
+        )
+    return ElementKind(kind) if kind else None
 
 
 @router.get("/elements/{name}")

@@ -1,12 +1,17 @@
 """Tests that the console shows to each role what the API shows, and nothing else."""
 
+import base64
+import html
 import re
 from collections.abc import Iterator
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from sbf_fakes.console_browser import ConsoleBrowser, logged_in, text_of
 from sbf_fakes.world import World, spec
 
+from sbf_service.console import reading
+from sbf_service.console.pages import elements
 from virtcloud.model.access import Role
 
 
@@ -83,3 +88,37 @@ def test_an_unknown_thing_is_answered_with_a_page(installed: World, path: str) -
     answer = visit(installed, Role.OPERATOR, "eva").get(f"/console/{path}")
     assert (answer.status_code in {404, 422}, answer.headers["content-type"]) == (True, "text/html; charset=utf-8")
     assert "Go to the overview" in answer.text
+
+
+def test_pages_of_a_user_contain_every_own_cluster_and_no_other(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clusters of another user take no place in a page, and the address of the next page contains none of them."""
+    monkeypatch.setattr(reading, "PAGE_SIZE", 2)
+    for number in range(5):
+        world.put(f"hers{number}", spec("brno-h1", owner="alice"))
+        world.put(f"his{number}", spec("praha-h2", owner="bob"))
+    browser, path, seen = visit(world, Role.USER, "alice"), "/console/clusters", []
+    while path:
+        page = browser.get(path).text
+        seen.append(re.findall(r"/console/clusters/(\w+)\"", page))
+        found = re.search(r'rel="next" href="([^"]+)"', page)
+        path = html.unescape(found[1]) if found else ""
+        cursor = parse_qs(urlsplit(path).query).get("cursor", [""])[0]
+        assert "his" not in base64.urlsafe_b64decode(cursor + "==").decode()
+    assert seen == [["hers4", "hers3"], ["hers2", "hers1"], ["hers0"]]
+
+
+def test_pages_of_elements_contain_each_element_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(elements, "PAGE_SIZE", 4)
+    browser, path, seen = visit(world, Role.OPERATOR, "eva"), "?kind=&site=", []
+    while path:
+        page = browser.get(f"/console/elements{path}").text
+        seen += re.findall(r"/console/elements/([\w-]+)\"", page)
+        found = re.search(r'rel="next" href="([^"]+)"', page)
+        path = html.unescape(found[1]) if found else ""
+    assert seen == sorted({element.name for site in world.topology().sites for element in site.elements})
+
+
+@pytest.mark.parametrize("query", ["elements?cursor=x", "clusters?cursor=x", "elements?kind=x", "elements?site=-"])
+def test_a_bad_page_of_a_list_is_explained(installed: World, query: str) -> None:
+    answer = visit(installed, Role.OPERATOR, "eva").get(f"/console/{query}")
+    assert (answer.status_code, "expected" in text_of(answer)) == (422, True)
