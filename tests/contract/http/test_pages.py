@@ -61,7 +61,10 @@ def fill(world: World) -> World:
 def follow(world: World, path: str, token: str | None = None) -> Iterator[httpx.Response]:
     """Yield the pages from an address on, each from the Link header of the page before."""
     address: str | None = f"/v1/{path}"
+    seen: set[str] = set()
     while address is not None:
+        assert address not in seen, "a page is its own successor"
+        seen.add(address)
         answer = ask(world, "GET", address, token=token)
         assert answer.status_code == 200, answer.text
         yield answer
