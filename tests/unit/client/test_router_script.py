@@ -53,7 +53,7 @@ done
     read -r own _ </proc/self/stat
     echo "$own" >"$pid"
     echo 'Initialization Sequence Completed' >"$log"
-    while :; do sleep 0.1; done
+    for _ in $(seq 300); do sleep 0.1; done
 ) >/dev/null 2>&1 &
 """
 
