@@ -41,10 +41,9 @@ from virtcloud.lab.lab_images import make_container_image
 CLUSTERS, RUNNING, READINGS = 200, 12, 3
 CHECK_S, TIMEOUT_S = 2, 400
 IMPORTS = (
-    *("virtcloud.cli", "ssl", "httpx", "pydantic", "yaml", "libvirt", "pyroute2"),
+    *("virtcloud.client", "ssl", "httpx", "pydantic", "yaml", "libvirt", "pyroute2"),
     *("virtcloud.agent.bootstrap", "virtcloud.agent.host_bootstrap"),
 )
-SHARE_NAMES = {"virtcloud.cli": "click"}
 SHARES = """
 import importlib, json, os, sys
 def read(): return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
@@ -72,7 +71,7 @@ def run() -> Iterator[Measurement]:
     yield Measurement("of these: memory that is no part of a file", found["busy"]["Anonymous"], "MB")
     shares = json.loads(subprocess.check_output([sys.executable, "-c", SHARES, *IMPORTS], text=True, cwd=ROOT))  # noqa: S603
     for name, share in shares.items():
-        yield Measurement(f"share: {SHARE_NAMES.get(name, name)}", share, "MB")
+        yield Measurement(f"share: {name}", share, "MB")
     yield Measurement("share: growth at run time", found["busy"]["Rss"] - sum(shares.values()), "MB")
 
 

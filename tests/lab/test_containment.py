@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from lab_clusters import create, remove
+from lab_clusters import active, create, remove, until
 
 from virtcloud.client.sbf import SbfClient
 from virtcloud.lab import Lab
 from virtcloud.lab.demo.context import ENTER_CONTAINER
 from virtcloud.lab.node_services import token_folder
 from virtcloud.lab.snapshot import read_guests, run_checked
-from virtcloud.model.cluster import ClusterSpec
+from virtcloud.model.cluster import ClusterSpec, ClusterState
 from virtcloud.model.guest_limits import MIN_DISK_MB
 
 pytestmark = pytest.mark.lab
@@ -231,3 +231,18 @@ def test_an_escaped_guest_is_nobody_on_the_host(lab: Lab, domains: dict[str, str
     assert run_escaped(lab, domains["attacker"], "true") == 0
     folder, token = f"{GUESTS}/{domains['victim']}", f"{token_folder(str(lab.state.folder), HOST)}/token"
     assert run_escaped(lab, domains["attacker"], *(word.format(victim=folder, token=token) for word in argv)) != 0
+
+
+def test_a_guest_without_memory_degrades_its_cluster(lab: Lab, domains: dict[str, str]) -> None:
+    """The kernel ends the whole guest, and its log has the cause. This test is the last, because the victim ends."""
+    group = f"/sys/fs/cgroup/virtcloud.partition/{domains['victim']}.partition"
+    run_checked(lab, HOST, "sh", "-c", f"echo 1 >{group}/memory.oom.group")
+    run_inside(lab, domains["victim"], "tail /dev/zero")
+    with SbfClient(f"unix://{lab.sbf_socket}", timeout=60) as client:
+        degraded = until(client, "containment", lambda view: view.state is ClusterState.DEGRADED)
+        (trouble,) = [part.trouble for part in degraded.placements if part.element == HOST]
+        assert str(trouble).startswith(
+            "guest victim ended: the kernel ended its programs at its memory limit of 32 MiB (out of memory): "
+        )
+        until(client, "containment", active)
+    assert domains["victim"] in read_guests(lab, HOST)

@@ -39,8 +39,7 @@ def reduce_memory() -> None:
 def _list_unchanged_mappings(smaps: str) -> Iterator[tuple[int, int]]:
     """Yield the start and size of mappings of programs and libraries that are the same as in their files.
 
-    When the process needs a page of such a mapping again, the kernel takes the page from the file or its cache. The
-    process needs a third of these pages after its start.
+    When the process needs a page of such a mapping again, the kernel takes the page from the file or its cache.
     """
     start, end = 0, 0
     for line in smaps.splitlines():
