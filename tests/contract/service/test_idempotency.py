@@ -4,8 +4,7 @@ A key gets another owner when a batch system is reinstalled and assigns former j
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import httpx
 import pytest
@@ -13,6 +12,7 @@ from sbf_fakes.http_calls import ask, client, problem
 from sbf_fakes.world import World, spec
 
 from sbf_service.store.cluster_lists import ClusterFilter, list_newest
+from sbf_service.store.group_commit import FindScope
 from sbf_service.store.unit_of_work import Store, Unit
 from virtcloud.model.access import Role
 from virtcloud.model.cluster import ClusterState
@@ -196,20 +196,20 @@ def test_a_delete_after_a_change_of_owner_is_gone(world: World, monkeypatch: pyt
 def check_call_during_owner_change(world: World, monkeypatch: pytest.MonkeyPatch, call: Callable[[str], int]) -> None:
     world.put("demo", spec("brno-h1"))
     token = world.token(Role.USER, "alice")
-    change, waiting = Store.change, [True]
+    change_scope, waiting = Store.change_scope, [True]
 
-    @contextmanager
-    def change_after_new_owner(store: Store, *, who: str = "sbf") -> Iterator[Unit]:
+    def change_after_new_owner(
+        store: Store, find_scope: FindScope[Unit], work: Callable[[Unit], object], *, who: str = "sbf"
+    ) -> object:
         if waiting and who == "alice":
             waiting.clear()
             world.settle()
             world.delete("demo")
             world.settle()
             world.put("demo", spec("brno-h1", owner="bob"))
-        with change(store, who=who) as unit:
-            yield unit
+        return change_scope(store, find_scope, work, who=who)
 
-    monkeypatch.setattr(Store, "change", change_after_new_owner)
+    monkeypatch.setattr(Store, "change_scope", change_after_new_owner)
     status = call(token)
     ends = world.view("demo").lease_ends
     assert (status, waiting, world.view("demo").spec.owner) == (404, [], "bob")
