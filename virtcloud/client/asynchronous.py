@@ -26,6 +26,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from anyio import CapacityLimiter, from_thread, to_thread
 
 from virtcloud.client.api import Client
+from virtcloud.client.calls import PAGE_SIZE
 from virtcloud.client.cluster import Cluster, open_progress
 from virtcloud.client.events import ClusterEvent, find_events
 from virtcloud.client.guests import ClusterGuest
@@ -300,9 +301,29 @@ class AsyncClient:
     list = _wrapped_twin(Client.list, _wrap_clusters)
     delete = _twin(Client.delete)
 
-    async def iterate(self, owner: str | None = None, **filters: Any) -> AsyncIterator[AsyncCluster]:  # noqa: ANN401
+    async def iterate(  # noqa: PLR0913 - callers pass each filter by its name
+        self,
+        owner: str | None = None,
+        *,
+        ended: bool = False,
+        network: str | None = None,
+        state: str | None = None,
+        site: str | None = None,
+        element: str | None = None,
+        newest: bool = False,
+        page_size: int = PAGE_SIZE,
+    ) -> AsyncIterator[AsyncCluster]:
         """Yield clusters, read in pages; see :meth:`Client.iterate`, which has the same arguments."""
-        clusters = self.sync.iterate(owner, **filters)
+        clusters = self.sync.iterate(
+            owner,
+            ended=ended,
+            network=network,
+            state=state,
+            site=site,
+            element=element,
+            newest=newest,
+            page_size=page_size,
+        )
         while (cluster := await self.threads.run(partial(next, clusters, None))) is not None:
             yield AsyncCluster(cluster, self.threads)
 

@@ -103,6 +103,7 @@ def load(world: World) -> None:
     for _ in range(100):
         metrics.record_denial("unauthenticated")
     metrics.record_outside_use("brno-g1", "web", {"connections": 1, "sent_bytes": 1, "received_bytes": 1})
+    metrics.record_traffic("brno", dict.fromkeys(("received_bytes", "sent_bytes", "received_frames", "sent_frames"), 1))
 
 
 def write_certificate(path: Path, valid: timedelta) -> Path:

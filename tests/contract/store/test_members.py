@@ -79,6 +79,7 @@ def test_a_network_can_be_joined_by_any_members_key(ring: World) -> None:
 
 
 def test_a_network_is_listed_with_its_own_cluster_first(ring: World) -> None:
+    ring.clock.advance(1)
     join_network(ring, "m2", "brno-h2")
     ring.clock.advance(1)
     join_network(ring, "m1", "praha-h1")
