@@ -107,12 +107,13 @@ class SbfServer(uvicorn.Server):
     service: SbfService
     config_file: Path | None = None
     early_reloads: EarlyReloads
+    loop: asyncio.AbstractEventLoop | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start listening. The method of uvicorn would use TLS on all sockets or on none."""
         local = [opened for opened in sockets or [] if opened.family == socket.AF_UNIX]
         await super().startup([opened for opened in sockets or [] if opened not in local])
-        loop = asyncio.get_running_loop()
+        self.loop = loop = asyncio.get_running_loop()
         for opened in local:
             self.servers.append(await loop.create_unix_server(self._make_protocol, sock=opened, backlog=BACKLOG))
         loop.add_signal_handler(signal.SIGHUP, self._reload)
@@ -130,9 +131,14 @@ class SbfServer(uvicorn.Server):
             reload_certificate(self.config.ssl, self.service.settings)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - uvicorn's signature
-        """Stop the server and wake long polls."""
+        """Stop the server and wake long polls.
+
+        A signal interrupts this thread at any instruction, and the thread may hold the lock of the change feed at that
+        moment. The event loop therefore closes the feed when the interrupted call has ended.
+        """
         self.should_exit = True
-        self.service.change_feed.close()
+        if self.loop is not None:
+            self.loop.call_soon_threadsafe(self.service.change_feed.close)
 
 
 def open_sockets(service: SbfService) -> list[socket.socket]:

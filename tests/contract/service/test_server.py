@@ -1,5 +1,6 @@
 """Tests of the service as a process: start, listen, stop, and the reasons for which the service refuses to start."""
 
+import asyncio
 import json
 import signal
 import socket
@@ -16,13 +17,16 @@ from typing import cast
 
 import httpx
 import pytest
+import uvicorn
+from fastapi import FastAPI
 from migrated import create_sqlite
 from processor_wait import seconds_to_end
 from sbf_fakes.world import spec, three_sites
 from sbf_process import SbfProcess, run_sbf
 
 from sbf_service.bootstrap import SbfService
-from sbf_service.server import _listen_tcp, open_sockets
+from sbf_service.change_feed import ChangeFeed
+from sbf_service.server import SbfServer, _listen_tcp, open_sockets
 from sbf_service.settings import ListenAddress, ServiceSettings
 
 SBF = [sys.executable, "-m", "sbf_service"]
@@ -114,6 +118,25 @@ def test_sigterm_stops_a_busy_service_within_two_seconds(tmp_path: Path) -> None
         assert not (tmp_path / "sbf.sock").exists()
         accepted.close()
     hung.close()
+
+
+def test_a_signal_does_not_wait_for_the_change_feed() -> None:
+    """The signal interrupts the thread of the event loop while that thread holds the lock of the change feed."""
+    feed = ChangeFeed()
+
+    async def interrupt() -> None:
+        server = SbfServer(uvicorn.Config(FastAPI()))
+        server.service = cast("SbfService", SimpleNamespace(change_feed=feed))
+        server.loop = asyncio.get_running_loop()
+        with feed._lock:
+            server.handle_exit(signal.SIGTERM, None)
+        with feed.watch("a topic") as closed:
+            await closed.wait()
+
+    thread = threading.Thread(target=asyncio.run, args=(interrupt(),), daemon=True)
+    thread.start()
+    thread.join(30)
+    assert not thread.is_alive()
 
 
 def test_committed_clusters_survive_a_kill(tmp_path: Path) -> None:
