@@ -2,14 +2,16 @@
 
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 
 from limits.storage import MemoryStorage
 from limits.strategies import MovingWindowRateLimiter
 
 from sbf_service.change_feed import ChangeFeed
+from sbf_service.change_reader import ChangeReader
 from sbf_service.drivers.registry import find_edge_platform, find_switch_platform
 from sbf_service.image_files import ImageFolder, find_image_folder
 from sbf_service.metrics import ServiceMetrics, make_metrics
@@ -23,9 +25,11 @@ from sbf_service.reconcile.worker import Worker
 from sbf_service.retention_schedule import RetentionSchedule
 from sbf_service.settings import ServiceSettings
 from sbf_service.store.database import make_engine, migrate
+from sbf_service.store.leases import AgentHeartbeats
 from sbf_service.store.tokens import TokenCache
 from sbf_service.store.unit_of_work import Clock, Store, read_database_clock
 from virtcloud.model.element import Device
+from virtcloud.model.errors import VirtcloudError
 from virtcloud.model.vlans import VlanSet
 from virtcloud.tracing import child_span
 
@@ -42,6 +46,8 @@ class SbfService:
     settings: ServiceSettings
     store: Store
     change_feed: ChangeFeed
+    change_reader: ChangeReader
+    heartbeats: AgentHeartbeats
     scheduler: WorkerScheduler
     platforms: Platforms
     metrics: ServiceMetrics
@@ -67,13 +73,17 @@ class SbfService:
         migrate(self.store.engine)
 
     def start(self) -> None:
-        """Start the reconciler and the schedule of retention."""
+        """Start the reader of changes, the reconciler and the schedule of retention."""
+        self.change_reader.start()
         self.scheduler.start()
         self.retention.start()
 
     def stop(self) -> None:
         """Wake all waiting calls, stop the reconciler within a second, and close the database."""
         self.change_feed.close()
+        self.change_reader.stop()
+        with suppress(VirtcloudError):  # an agent's next call is a heartbeat too
+            self.heartbeats.record()
         self.scheduler.stop()
         self.retention.stop()
         self.store.close()
@@ -92,21 +102,25 @@ def build_service(
     store = Store(engine, publish=change_feed.publish, clock=clock, measure=partial(_measure, metrics))
     transactions = StoreWorkerTransactions(store, settings.timing, f"sbf@{replica_name(settings)}")
     sessions = DeviceSessions(settings, device_platforms)
-    heartbeats = LeaseHeartbeats(transactions.renew_lease, sessions, settings.timing)
-    worker = Worker(transactions, sessions, heartbeats.hold)
+    lease_heartbeats = LeaseHeartbeats(transactions.renew_lease, sessions, settings.timing)
+    worker = Worker(transactions, sessions, lease_heartbeats.hold)
     sweep = DeadlineSweep(StoreDeadlineTransactions(store, settings.timing), settings.timing)
     scheduler = WorkerScheduler(
         StoreDeviceStatuses(store), worker, sweep, settings, record_metrics=metrics.record_reconciliation
     )
-    token_cache = TokenCache(store)
+    heartbeats = AgentHeartbeats(store, timedelta(seconds=settings.timing.agent_silence / 2))
+    change_reader = ChangeReader(store, change_feed, heartbeats.record)
+    token_cache = TokenCache(store, gets_notices=lambda: change_reader.listens)
     change_feed.add_listener(scheduler.wake)
-    change_feed.add_listener(token_cache.on_change)
+    change_feed.add_listener(token_cache.on_change, remote=True)
     threads = BoundedThreads(settings.device_threads, "readings of devices")
     call_counts = MovingWindowRateLimiter(MemoryStorage())
     return SbfService(
         settings,
         store,
         change_feed,
+        change_reader,
+        heartbeats,
         scheduler,
         device_platforms,
         metrics,

@@ -1,68 +1,142 @@
-"""The change feed: wakes the calls in this process that wait for a change, and calls listeners."""
+"""The change feed: wakes the calls in this process that wait for a change, and calls listeners.
+
+A topic such as ``cluster:demo`` or ``element:sw1`` names what changed. Three sources publish topics: the store after a
+commit of this replica, the change reader for notices of other replicas, and the change reader's slow poll, which finds
+changes whose notices were lost. See :mod:`sbf_service.change_reader`.
+
+A waiter subscribes first and then reads the state, so that no change falls between the reading and the wait.
+"""
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from threading import Lock
 
+Listener = Callable[[frozenset[str]], None]
 
-@dataclass(frozen=True, slots=True)
-class _Waiter:
+
+@dataclass(eq=False, slots=True)
+class Waiter:
+    """A call that waits for changes of topics. The call uses no thread while it waits.
+
+    ``versions`` has the version of each topic that the call has read last; None if the call does not know the version.
+    The slow poll compares these versions with the database.
+    """
+
+    versions: dict[str, int | None]
     loop: asyncio.AbstractEventLoop
-    event: asyncio.Event
+    event: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def wake(self) -> None:
-        self.loop.call_soon_threadsafe(self.event.set)
+    async def wait(self, seconds: float) -> bool:
+        """Wait for a change, for at most ``seconds``. Return whether there was a change since the last wait."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.event.wait()
+        changed = self.event.is_set()
+        self.event.clear()
+        return changed
 
 
 @dataclass
 class ChangeFeed:
-    """Wakes waiters of topics such as ``cluster:demo`` or ``element:sw1``, and calls listeners. Thread-safe."""
+    """Wakes the waiters of topics, and calls listeners. Thread-safe."""
 
     closed: bool = False
+    waiters_at_close: int = 0
     _lock: Lock = field(default_factory=Lock)
-    _waiters: dict[str, set[_Waiter]] = field(default_factory=lambda: defaultdict(set))
-    _listeners: list[Callable[[frozenset[str]], None]] = field(default_factory=list)
+    _waiters: dict[str, set[Waiter]] = field(default_factory=lambda: defaultdict(set))
+    _listeners: list[Listener] = field(default_factory=list)
+    _remote_listeners: list[Listener] = field(default_factory=list)
 
-    def add_listener(self, listener: Callable[[frozenset[str]], None]) -> None:
-        """Call ``listener`` after every change, in the thread that made the change."""
+    def add_listener(self, listener: Listener, *, remote: bool = False) -> None:
+        """Call ``listener`` after every change of this replica, in the thread that made the change.
+
+        With ``remote``, call the listener also after changes of other replicas, in the thread of the change reader.
+        """
         self._listeners.append(listener)
+        if remote:
+            self._remote_listeners.append(listener)
 
     def publish(self, topics: frozenset[str]) -> None:
         """Wake the waiters of these topics and call the listeners. Must be called after the commit."""
-        with self._lock:
-            waiters = [waiter for topic in topics for waiter in self._waiters.get(topic, ())]
-            for waiter in waiters:
-                waiter.wake()
+        self._wake(topics)
         for listener in self._listeners:
             listener(topics)
 
+    def publish_remote(self, topics: frozenset[str]) -> None:
+        """Publish a change that another replica has committed."""
+        self._wake(topics)
+        for listener in self._remote_listeners:
+            listener(topics)
+
+    def publish_outdated(self, versions: Mapping[str, int | None]) -> None:
+        """Publish topics whose versions in the database differ from the versions that waiters have read."""
+        with self._lock:
+            for topic, version in versions.items():
+                for waiter in self._waiters.get(topic, ()):
+                    waiter.versions[topic] = version
+        self.publish_remote(frozenset(versions))
+
+    def list_versions(self) -> dict[str, int | None]:
+        """Return the lowest version of each topic that its waiters have read; None if a waiter knows no version."""
+        with self._lock:
+            return {
+                topic: _lowest(waiter.versions[topic] for waiter in waiters) for topic, waiters in self._waiters.items()
+            }
+
+    def count_waiters(self) -> int:
+        """Return the number of waiting calls."""
+        with self._lock:
+            return len({waiter for waiters in self._waiters.values() for waiter in waiters})
+
+    def wake_all(self) -> None:
+        """Wake all waiters, because any topic may have changed."""
+        self._wake(tuple(self._waiters))
+
     def close(self) -> None:
         """Wake all waiters, because the service stops."""
+        if not self.closed:
+            self.waiters_at_close = self.count_waiters()
         self.closed = True
-        self.publish(frozenset(self._waiters))
+        self.wake_all()
 
     @contextmanager
-    def watch(self, topic: str) -> Iterator[asyncio.Event]:
-        """Yield an event that is set at every change of the topic. No thread is used to wait for the event."""
-        waiter = _Waiter(asyncio.get_running_loop(), asyncio.Event())
+    def watch(self, *topics: str) -> Iterator[Waiter]:
+        """Yield a waiter, which is woken at every change of one of the topics."""
+        waiter = Waiter(dict.fromkeys(topics), asyncio.get_running_loop())
         with self._lock:
-            self._waiters[topic].add(waiter)
+            for topic in topics:
+                self._waiters[topic].add(waiter)
         try:
-            yield waiter.event
+            yield waiter
         finally:
             with self._lock:
-                self._waiters[topic].discard(waiter)
-                if not self._waiters[topic]:
-                    del self._waiters[topic]
+                for topic in topics:
+                    self._discard(topic, waiter)
+
+    def _discard(self, topic: str, waiter: Waiter) -> None:
+        self._waiters[topic].discard(waiter)
+        if not self._waiters[topic]:
+            del self._waiters[topic]
+
+    def _wake(self, topics: Iterable[str]) -> None:
+        by_loop: dict[asyncio.AbstractEventLoop, list[asyncio.Event]] = defaultdict(list)
+        with self._lock:
+            for waiter in {waiter for topic in topics for waiter in self._waiters.get(topic, ())}:
+                by_loop[waiter.loop].append(waiter.event)
+        for loop, events in by_loop.items():
+            with suppress(RuntimeError):  # raised if the event loop has ended
+                loop.call_soon_threadsafe(_set_all, events)
 
 
-async def wait_for_change(event: asyncio.Event, seconds: float) -> None:
-    """Wait until ``event`` is set, for at most ``seconds``. Then clear the event."""
-    try:
-        await asyncio.wait_for(event.wait(), seconds)
-    except TimeoutError:
-        return
-    event.clear()
+def _set_all(events: Iterable[asyncio.Event]) -> None:
+    for event in events:
+        event.set()
+
+
+def _lowest(versions: Iterable[int | None]) -> int | None:
+    read = list(versions)
+    known = [version for version in read if version is not None]
+    return min(known) if len(known) == len(read) else None

@@ -88,7 +88,8 @@ def _describe_tls_error(error: OSError) -> str:
     return error.strerror or getattr(error, "reason", None) or str(error)
 
 
-BACKLOG = 1024
+BACKLOG = 4096
+"""The connections that wait to be accepted. Linux limits this number to net.core.somaxconn (4,096)."""
 SOCKET_MODE = 0o660
 PING_INTERVAL_S = 20.0
 """Interval in seconds of pings on WebSockets, so that proxies do not close idle sessions."""
@@ -96,6 +97,8 @@ MAX_MESSAGE = 1 << 20
 """The longest message of a WebSocket, in bytes."""
 SHUTDOWN_GRACE_S = 1
 """When the service stops, requests in progress are cancelled after this number of seconds."""
+ANSWERS_PER_S = 500
+"""The number of waiting polls per second that a stopping service answers at least. It extends the time above."""
 
 
 class SbfServer(uvicorn.Server):
@@ -131,14 +134,19 @@ class SbfServer(uvicorn.Server):
             reload_certificate(self.config.ssl, self.service.settings)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - uvicorn's signature
-        """Stop the server and wake long polls.
+        """Stop the server and wake long polls, which are answered with 503 and a time to return.
 
         A signal interrupts this thread at any instruction, and the thread may hold the lock of the change feed at that
         moment. The event loop therefore closes the feed when the interrupted call has ended.
         """
         self.should_exit = True
         if self.loop is not None:
-            self.loop.call_soon_threadsafe(self.service.change_feed.close)
+            self.loop.call_soon_threadsafe(self._close_feed)
+
+    def _close_feed(self) -> None:
+        self.service.change_feed.close()
+        answers_s = self.service.change_feed.waiters_at_close // ANSWERS_PER_S
+        self.config.timeout_graceful_shutdown = SHUTDOWN_GRACE_S + answers_s
 
 
 def open_sockets(service: SbfService) -> list[socket.socket]:

@@ -131,6 +131,11 @@ class RateLimits(Document):
         RateLimit("120/minute"),
         description="Readings of devices for one caller (`diff --read`, `reconcile`, `verify`).",
     )
+    polls: RateLimit = Field(
+        RateLimit("240/minute"),
+        description="Calls by one caller for the same document (an agent's wanted state, a cluster with `wait`) that "
+        "return no newer version. Such calls occur in a loop that does not wait.",
+    )
 
 
 class ServiceTiming(Document):

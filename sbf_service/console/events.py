@@ -7,7 +7,7 @@ request, which checks the session and the rights again. A stream ends when the s
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Hashable
+from collections.abc import AsyncIterator, Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -16,12 +16,13 @@ from fastapi.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 
 from sbf_service.bootstrap import SbfService
-from sbf_service.change_feed import wait_for_change
 from sbf_service.console.sessions import Browser, read_session
+from sbf_service.store.console_sessions import CONSOLE_SESSIONS_TOPIC
+from sbf_service.store.tokens import TOKENS_TOPIC
 from virtcloud.model.errors import TooManyRequests, VirtcloudError
 
-INTERVAL_S: Final = 2.0
-"""The interval at which the version and the session are read. A change by this replica is noticed at once."""
+INTERVAL_S: Final = 15.0
+"""The longest time between two checks of the session. The change feed announces changes and the end of the session."""
 PAUSE_S: Final = 0.5
 """The least time between two events, so that many changes cause few requests."""
 SIGN_OF_LIFE_S: Final = 15.0
@@ -47,14 +48,14 @@ class StreamCounts:
 
 
 def stream_events(
-    service: SbfService, browser: Browser, counts: StreamCounts, topic: str, read_version: ReadVersion
+    service: SbfService, browser: Browser, counts: StreamCounts, topics: Sequence[str], read_version: ReadVersion
 ) -> StreamingResponse:
     """Return the stream of a page. An event is sent when ``read_version()`` returns another value than before.
 
-    The change feed announces changes under ``topic``. Raise TooManyRequests if the user has too many streams.
+    The change feed announces changes under ``topics``. Raise TooManyRequests if the user has too many streams.
     """
     counts.check(browser.caller.who)
-    events = _count_stream(browser, counts, _follow(service, browser, topic, read_version))
+    events = _count_stream(browser, counts, _follow(service, browser, topics, read_version))
     return StreamingResponse(events, media_type="text/event-stream", headers={"x-accel-buffering": "no"})
 
 
@@ -67,13 +68,15 @@ async def _count_stream(browser: Browser, counts: StreamCounts, events: AsyncIte
         counts.counts[browser.caller.who] -= 1
 
 
-async def _follow(service: SbfService, browser: Browser, topic: str, read_version: ReadVersion) -> AsyncIterator[str]:
+async def _follow(
+    service: SbfService, browser: Browser, topics: Sequence[str], read_version: ReadVersion
+) -> AsyncIterator[str]:
     feed, sent_at = service.change_feed, time.monotonic()
-    version = await run_in_threadpool(read_version)
-    yield "retry: 3000\nevent: ready\ndata:\n\n"
-    with feed.watch(topic) as event:
+    with feed.watch(*topics, CONSOLE_SESSIONS_TOPIC, TOKENS_TOPIC) as waiter:
+        version = await run_in_threadpool(read_version)
+        yield "retry: 3000\nevent: ready\ndata:\n\n"
         while not feed.closed:
-            await wait_for_change(event, INTERVAL_S)
+            await waiter.wait(INTERVAL_S)
             try:
                 await run_in_threadpool(partial(read_session, service, browser.secret))
                 newest = await run_in_threadpool(read_version)

@@ -10,6 +10,7 @@ from fastapi_offline import FastAPIOffline
 
 from sbf_service.bootstrap import SbfService
 from sbf_service.http.auth.authentication import STATIC_DOCS, AuthenticationMiddleware
+from sbf_service.http.long_polls import PollAdmission
 from sbf_service.http.middleware import RequestTimingMiddleware, Version01Middleware
 from sbf_service.http.problems import add_problem_schema, install_error_handlers, problem_responses
 from sbf_service.http.request_ids import RequestIdMiddleware
@@ -80,6 +81,7 @@ def create_app(service: SbfService) -> FastAPI:
     )
     app.state.service = service
     app.state.sessions = SessionRelay(service.settings.relay.sessions_per_user, service.settings.relay.idle)
+    app.state.polls = PollAdmission(service)
     app.state.readiness = ReadinessProbe(lambda: probe_database(service))
     _document_problems(app)
     install_error_handlers(app)

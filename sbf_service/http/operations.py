@@ -1,24 +1,16 @@
-"""Common parts of operations: the route class, long polls, and preconditions of calls that replace a document."""
+"""Common parts of operations: the route class, the parameters of long polls, and preconditions of replacements."""
 
 import inspect
-import time
 from collections.abc import Callable, Coroutine
 from typing import Annotated, Any
 
 from fastapi import Header, Query, Request, Response
-from fastapi.concurrency import run_in_threadpool
 from fastapi.routing import APIRoute
 
-from sbf_service.change_feed import ChangeFeed, wait_for_change
 from sbf_service.http.entity_tags import ANY_ETAG, add_etag, make_etag
 from virtcloud.model.errors import PreconditionFailed, PreconditionRequired
 
 MAX_WAIT_S = 60
-POLL_INTERVAL_S = 1.0
-"""The interval in seconds at which a long poll reads the version again.
-
-The change feed may miss a change by another replica.
-"""
 
 After = Annotated[int | None, Query(description="Answer when the resource is newer than this version.")]
 Wait = Annotated[
@@ -60,28 +52,6 @@ class Operation(APIRoute):
         return answer
 
 
-async def wait_until_newer(  # noqa: PLR0913, PLR0917 - a version and two limits
-    feed: ChangeFeed,
-    topic: str,
-    read_version: Callable[[], int],
-    after: int | None,
-    wait: float,
-    interval: float | None = POLL_INTERVAL_S,
-) -> None:
-    """Wait until ``read_version()`` exceeds ``after``, until ``wait`` seconds have passed, or until the service stops.
-
-    Waiting uses no thread. The change feed publishes changes of the resource under ``topic``. Without ``interval``, the
-    version is read again only after such a change.
-    """
-    if after is None or wait <= 0:
-        return
-    deadline = time.monotonic() + wait
-    with feed.watch(topic) as event:
-        while await run_in_threadpool(read_version) <= after and not feed.closed:
-            remaining = deadline - time.monotonic()
-            if remaining <= 0:
-                return
-            await wait_for_change(event, min(interval or remaining, remaining))
 
 
 def check_if_match(if_match: str | None, version: object, document: str) -> None:

@@ -19,6 +19,8 @@ from virtcloud.model.errors import Unauthenticated
 from virtcloud.model.values import Name
 
 RandomBytes = Callable[[int], bytes]
+CONSOLE_SESSIONS_TOPIC = "console-sessions"
+"""The change topic of sessions that ended."""
 NO_SESSION = "your session with the console has ended: log in again"
 
 
@@ -63,6 +65,7 @@ def authenticate_session(unit: Unit, secret: SessionSecret) -> ConsoleSession:
 def end_session(unit: Unit, secret: SessionSecret) -> None:
     """End a session; idempotent."""
     unit.session.execute(delete(ConsoleSessionRow).where(ConsoleSessionRow.digest == secret.digest))
+    unit.changed.add(CONSOLE_SESSIONS_TOPIC)
 
 
 def _make_principal(unit: Unit, row: ConsoleSessionRow) -> Principal:

@@ -10,7 +10,12 @@ from sbf_service.store.cluster_queries import (
     is_unsettled_on,
     split_ids,
 )
-from sbf_service.store.confirmations import MAX_ERROR_CHARACTERS, ElementClusterErrors, reset_confirmation
+from sbf_service.store.confirmations import (
+    MAX_ERROR_CHARACTERS,
+    ElementClusterErrors,
+    confirmation_topic,
+    reset_confirmation,
+)
 from sbf_service.store.network_routers import replace_routers
 from sbf_service.store.publication_moves import move_publications
 from sbf_service.store.revisions import require_element
@@ -40,6 +45,7 @@ def record_error(  # noqa: PLR0913 - the parts of an error report
     if (row.trouble, row.troubles, row.reachable) == (text, of_clusters, reachable):
         return False
     row.trouble, row.troubles, row.reachable = text, of_clusters, reachable
+    unit.changed.add(confirmation_topic(name))
     unit.session.flush()
     if not reachable and row.kind == ElementKind.GATEWAY:
         replace_routers(unit, Name(name))

@@ -4,10 +4,14 @@ A fencing token is incremented with every lease. When a lease has expired and an
 lease, the former worker therefore cannot write.
 """
 
-from datetime import timedelta
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from threading import Lock
 
 from sqlalchemy import bindparam, or_, select, union_all, update
 
+from sbf_service.store.cluster_queries import split_ids
 from sbf_service.store.columns import equals_any
 from sbf_service.store.revisions import require_element
 from sbf_service.store.tables import IS_RECONCILED, ElementRow
@@ -98,12 +102,64 @@ def record_agent_heartbeat(store: Store, name: str) -> None:
     may have restarted.
     """
     with store.read() as unit:
-        row = require_element(unit, name)
-        if ElementKind(row.kind) in DEVICE_KINDS:
-            raise Conflict(
-                f"{row.kind} {name} has no agent, because SBF configures it: only agents of hosts and gateways call"
-            )
+        row = require_agent(unit, name)
         fresh = row.last_seen is not None and unit.now - row.last_seen < HEARTBEAT_INTERVAL
     if not fresh:
         with store.change_row(who=name) as unit:
             require_element(unit, name).last_seen = unit.now
+
+
+def require_agent(unit: Unit, name: str) -> ElementRow:
+    """Return the row of an element with an agent. Raise NotFound for an unknown element, and Conflict for a device."""
+    row = require_element(unit, name)
+    if ElementKind(row.kind) in DEVICE_KINDS:
+        raise Conflict(
+            f"{row.kind} {name} has no agent, because SBF configures it: only agents of hosts and gateways call"
+        )
+    return row
+
+
+_RECORD_HEARTBEATS = (
+    update(ElementRow)
+    .where(ElementRow.name.in_(bindparam("names", expanding=True)))
+    .where(or_(ElementRow.last_seen.is_(None), ElementRow.last_seen < bindparam("seen_at")))
+    .values(last_seen=bindparam("seen_at"))
+)
+
+
+@dataclass
+class AgentHeartbeats:
+    """The heartbeats of polling agents, which are recorded together. Thread-safe.
+
+    A heartbeat is recorded at once if the recorded heartbeat is older than ``max_age``.
+    """
+
+    store: Store
+    max_age: timedelta
+    _pending: dict[str, datetime] = field(default_factory=dict)
+    _lock: Lock = field(default_factory=Lock)
+
+    def receive(self, name: str) -> int:
+        """Receive a heartbeat of an agent. Return the wanted revision of the agent's element.
+
+        Raise NotFound for an unknown element. Raise Conflict for a device: it has no agent.
+        """
+        with self.store.read() as unit:
+            row = require_agent(unit, name)
+            revision, seen_at, now = row.wanted_revision, row.last_seen, unit.now
+        with self._lock:
+            self._pending[name] = now
+        if seen_at is None or now - seen_at >= self.max_age:
+            self.record({name})
+        return revision
+
+    def record(self, names: Collection[str] | None = None) -> None:
+        """Record the pending heartbeats of these agents, or of all agents. The time is that of the first heartbeat."""
+        with self._lock:
+            found = {name: at for name, at in self._pending.items() if names is None or name in names}
+            self._pending = {name: at for name, at in self._pending.items() if name not in found}
+        if not found:
+            return
+        with self.store.change_row() as unit:
+            for group in split_ids(sorted(found)):
+                unit.connection.execute(_RECORD_HEARTBEATS, {"names": group, "seen_at": min(found.values())})

@@ -13,7 +13,7 @@ from sbf_service.store.columns import equals_any
 from sbf_service.store.gateway_tables import OutsideUseRow
 from sbf_service.store.revisions import require_element
 from sbf_service.store.tables import ClusterRow, ElementRow
-from sbf_service.store.unit_of_work import Unit
+from sbf_service.store.unit_of_work import TRAFFIC_TOPIC, Unit
 from sbf_service.store.vpn_tables import ClusterGatewayRow
 from virtcloud.model.cluster import WANTED_STATES
 from virtcloud.model.element import ElementKind
@@ -44,6 +44,7 @@ def record_uses(unit: Unit, gateway: str, report: OutsideReport) -> list[UseIncr
     element = require_element(unit, gateway)
     if element.kind != ElementKind.GATEWAY:
         raise Conflict(f"{element.kind} {gateway} is not a gateway: only gateways have destinations outside")
+    unit.changed.add(TRAFFIC_TOPIC)
     allowed = _find_destinations(unit, gateway)
     found = unit.session.scalars(select(OutsideUseRow).where(OutsideUseRow.gateway == gateway))
     rows = {(row.network_id, row.destination): row for row in found}

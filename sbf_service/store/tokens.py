@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from hmac import compare_digest
+from math import inf
 from typing import Final
 
 from pydantic import TypeAdapter
@@ -29,7 +30,12 @@ BY_CREATION: Final = PageOrder(
     CursorFormat("tokens", TypeAdapter(tuple[Moment, Word])), (TokenRow.created_at, TokenRow.id)
 )
 TOKENS_TOPIC = "tokens"
-"""The change topic of tokens."""
+"""The change topic of all tokens."""
+
+
+def token_topic(token_id: str) -> str:
+    """Return the change topic of one token."""
+    return f"token:{token_id}"
 
 
 def create_token(unit: Unit, request: TokenRequest, random_bytes: RandomBytes) -> NewToken:
@@ -60,7 +66,7 @@ def revoke_token(unit: Unit, token_id: TokenId) -> TokenView:
     if row.revoked_at is None:
         row.revoked_at = unit.now
         record_audit(unit, "token_revoked", why=_describe_token(row))
-        unit.changed.add(TOKENS_TOPIC)
+        unit.changed.update({TOKENS_TOPIC, token_topic(token_id)})
         unit.session.flush()
     return make_token_view(row)
 
@@ -100,6 +106,12 @@ def is_use_stale(unit: Unit, token: Token) -> bool:
     return last is None or unit.now - last >= USE_INTERVAL
 
 
+def _seconds_left(unit: Unit, token: Token) -> float:
+    """Return the seconds until a token expires."""
+    expires_at = unit.session.get_one(TokenRow, token.id).expires_at
+    return inf if expires_at is None else (expires_at - unit.now).total_seconds()
+
+
 def record_use(unit: Unit, token: Token) -> None:
     """Record the present time as the last use of a token."""
     unit.session.get_one(TokenRow, token.id).last_used_at = unit.now
@@ -130,22 +142,44 @@ def _describe_token(row: TokenRow) -> str:
 
 
 CACHE_S = 5.0
-"""The longest time in seconds during which a replica accepts a token that another replica has revoked."""
-MAX_CACHED = 10_000
+"""How long a token's check remains valid, in seconds, while no notices of other replicas arrive."""
+CACHE_WITH_NOTICES_S = 60.0
+"""How long a token's check remains valid, in seconds, while other replicas announce the revocations of tokens."""
+MAX_CACHED = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class _CheckedToken:
+    """A token's principal, the time of the check, and the time at which the token expires, as seconds of ``clock``."""
+
+    principal: Principal
+    checked_at: float
+    expires_at: float
 
 
 @dataclass
 class TokenCache:
-    """The principals of recently checked tokens. Thread-safe: every access to the dictionary is a single step."""
+    """The principals of recently checked tokens. Thread-safe: every access to the dictionary is a single step.
+
+    ``gets_notices`` returns whether other replicas' revocations arrive at this replica.
+    """
 
     store: Store
     clock: Callable[[], float] = time.monotonic
-    _cached: dict[str, tuple[Principal, float]] = field(default_factory=dict)
+    gets_notices: Callable[[], bool] = lambda: False
+    _cached: dict[str, _CheckedToken] = field(default_factory=dict)
 
     def find(self, token: Token) -> Principal | None:
         """Return the principal of a recently checked token, or None. This method does not query the database."""
-        cached = self._cached.get(token.digest)
-        return cached[0] if cached and self.clock() < cached[1] else None
+        cached, lifetime = self._cached.get(token.digest), CACHE_WITH_NOTICES_S if self.gets_notices() else CACHE_S
+        if cached is None or self.clock() >= min(cached.checked_at + lifetime, cached.expires_at):
+            return None
+        return cached.principal
+
+    def check(self, token: Token) -> None:
+        """Raise Unauthenticated if a token is not valid any more. The database is read unless the check is recent."""
+        if self.find(token) is None:
+            self.authenticate(token)
 
     def was_valid(self, token: Token) -> bool:
         """Return whether this token was valid when this replica checked it earlier."""
@@ -156,9 +190,11 @@ class TokenCache:
 
         Raise Unauthenticated, with the reason, for an invalid token.
         """
+        known, checked_at = self._cached, self.clock()
         try:
             with self.store.read() as unit:
                 principal = authenticate_token(unit, token)
+                left_s = _seconds_left(unit, token)
                 is_stale = is_use_stale(unit, token)
         except Unauthenticated:
             self._cached.pop(token.digest, None)
@@ -166,9 +202,10 @@ class TokenCache:
         if is_stale:
             with self.store.change_row() as unit:
                 record_use(unit, token)
-        if len(self._cached) >= MAX_CACHED:
-            self._cached = {}
-        self._cached[token.digest] = (principal, self.clock() + CACHE_S)
+        if len(known) >= MAX_CACHED:
+            known.clear()
+        # A revocation during this check replaces the dictionary, so that the outdated principal is not cached.
+        known[token.digest] = _CheckedToken(principal, checked_at, checked_at + left_s)
         return principal
 
     def on_change(self, changed: frozenset[str]) -> None:

@@ -25,6 +25,7 @@ from sqlalchemy.orm import Session
 
 from sbf_service.log import get_log
 from sbf_service.request_context import current_request_id
+from sbf_service.store.change_notices import send_notice
 from sbf_service.store.columns import database_now
 from sbf_service.store.garbage_collection import collect_later
 from sbf_service.store.group_commit import FindScope, GroupCommit
@@ -54,6 +55,8 @@ TOPOLOGY_TOPIC = "topology"
 """The change topic of the topology."""
 AUDIT_TOPIC = "audit"
 """The change topic of the audit log."""
+TRAFFIC_TOPIC = "traffic"
+"""The change topic of gateways' reports: connections of users, and traffic to destinations outside."""
 NOT_READ: Final = datetime.min.replace(tzinfo=UTC)
 """The time of a unit until the unit has its locks."""
 CONCURRENCY_SQLSTATES = frozenset({"40001", "40P01"})
@@ -141,6 +144,8 @@ class Store:
     clock: Clock = read_database_clock
     new_id: Callable[[], str] = make_random_id
     measure: Measure = lambda _kind: nullcontext()
+    name: str = field(default_factory=make_random_id)
+    """The name under which this store sends notices of its changes to other replicas."""
     _sqlite_writer: Lock = field(default_factory=Lock)
     _cache: TopologyCache = field(default_factory=TopologyCache)
     _group_commit: GroupCommit[Unit] = field(default_factory=GroupCommit)
@@ -236,6 +241,8 @@ class Store:
             lock(unit)
             unit.now = self.clock(session)
             yield unit
+            if unit.changed:
+                send_notice(session.connection(), self.name, unit.changed)
         if unit.new_topology is not None and unit.topology_version is not None:
             self._cache.replace(unit.topology_version, unit.new_topology)
         if unit.changed:

@@ -14,7 +14,7 @@ from sbf_service.store.replaced_connections import notify_replaced_gateways
 from sbf_service.store.revisions import increment_revisions, require_element
 from sbf_service.store.ssh_revocations import revoke_certificates_of
 from sbf_service.store.tables import ClusterRow
-from sbf_service.store.unit_of_work import Unit, record_audit
+from sbf_service.store.unit_of_work import TRAFFIC_TOPIC, Unit, record_audit
 from sbf_service.store.vpn_profiles import find_profiles, make_profile_views, require_live_cluster, revoke_profiles
 from sbf_service.store.vpn_tables import ClusterGatewayRow, VpnConnectionRow, VpnInvitationRow, VpnProfileRow
 from virtcloud.model.element import ElementKind
@@ -90,6 +90,7 @@ def record_connections(unit: Unit, gateway: str, report: VpnConnections) -> None
     element = require_element(unit, gateway)
     if element.kind != ElementKind.GATEWAY:
         raise Conflict(f"{element.kind} {gateway} is not a gateway: only gateways have VPN connections")
+    unit.changed.add(TRAFFIC_TOPIC)
     former = _read_first_reports(unit, gateway)
     unit.session.execute(delete(VpnConnectionRow).where(VpnConnectionRow.gateway == gateway))
     known = _find_known_profiles(unit, gateway, [connection.profile for connection in report.connections])

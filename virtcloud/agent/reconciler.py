@@ -33,6 +33,7 @@ requested                       on the host
 ==============================  ========================================================================
 """
 
+import random
 import threading
 import time
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
@@ -56,6 +57,7 @@ from virtcloud.agent.step_application import ClusterErrors, ManagedHost, StepApp
 from virtcloud.agent.steps import StartGuest, Step
 from virtcloud.agent.supervision import StopRequested, StopSignal
 from virtcloud.client.call_headers import calling_for
+from virtcloud.client.retry_pause import compute_retry_pause
 from virtcloud.model.call_context import CallContext, join_request_ids
 from virtcloud.model.errors import AnswerUnreadable, BadInput, ServiceUnreachable, VirtcloudError
 from virtcloud.model.wanted import HostWanted, WantedDocument
@@ -131,15 +133,18 @@ class HostReconciler:
         boot: HostBoot | None = None,
         receive: Callable[[HostWanted], object] = lambda _wanted: None,
         clock: Callable[[], float] = time.monotonic,
+        jitter: Callable[[], float] = random.random,
     ) -> None:
         """Reconcile ``host``. Start at most ``starts_at_once`` guests at the same time.
 
         Setting ``woken`` ends a pause. ``progress`` is called after each step and each call to SBF. ``receive`` is
         called with each wanted document before the host is changed, and ``report_capacity`` after each wanted document.
-        ``boot`` detects a reboot of the host; None: no reboot is detected. ``clock`` returns seconds.
+        ``boot`` detects a reboot of the host; None: no reboot is detected. ``clock`` returns seconds. ``jitter`` returns a
+        number from 0 to 1, which lengthens pauses.
         """
         self._boot = boot
         self._receive = receive
+        self._jitter = jitter
         self._element = element
         self._sbf = sbf
         self._host = host
@@ -191,7 +196,7 @@ class HostReconciler:
             if isinstance(error, AnswerUnreadable):
                 self._report_unreadable(error)
             with self._stop.interruptible():
-                self._woken.wait(self._retry_pause())
+                self._woken.wait(compute_retry_pause(error, self._retry_pause(), self._jitter))
                 self._woken.clear()
         self._progress()
 

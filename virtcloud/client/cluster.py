@@ -19,6 +19,7 @@ from virtcloud.client.guest_commands import (
 )
 from virtcloud.client.guest_copies import get_files, list_sources, put_files
 from virtcloud.client.guests import ClusterGuests
+from virtcloud.client.retry_pause import compute_retry_pause
 from virtcloud.client.sbf import SbfClient
 from virtcloud.client.ssh_arguments import DEFAULT_OPTIONS, SshOptions, open_logins
 from virtcloud.model.cluster import ENDED_STATES, LEAVING_STATES, ClusterState
@@ -33,7 +34,11 @@ ProgressCallback = Callable[[ClusterView], None]
 ShownProgress = ProgressCallback | bool | None
 """A function that is called with each new view, or True for a progress bar."""
 POLL_S = 1.0
-"""Maximum duration of a long poll, and the pause after a failed long poll, in seconds."""
+"""Maximum duration of a long poll with a progress callback, and the pause after a failed long poll, in seconds."""
+QUIET_POLL_S = 20.0
+"""Maximum duration of a long poll without a progress callback, in seconds."""
+MAX_PAUSE_S = 5.0
+"""The longest pause after a failed long poll, in seconds."""
 PATIENCE_S = 30.0
 """A waiting method raises an error if SBF does not answer for this many seconds."""
 
@@ -222,8 +227,8 @@ class Cluster:
             yield from find_events(before, view)
             before = view
 
-    def poll_views(self, timeout: float | None = None) -> Iterator[ClusterView]:
-        """Yield the cluster's view now and after each long poll, changed or not, at least every second.
+    def poll_views(self, timeout: float | None = None, poll_s: float = POLL_S) -> Iterator[ClusterView]:
+        """Yield the cluster's view now and after each long poll, changed or not, at least every ``poll_s`` seconds.
 
         End after the view of the ended cluster, or after ``timeout`` seconds. Raise ServiceUnreachable if SBF does not
         answer for half a minute.
@@ -232,7 +237,8 @@ class Cluster:
         answered = self._clock()
         yield self.view
         while self.view.state not in ENDED_STATES and (deadline is None or self._clock() < deadline):
-            answered = self._poll(answered)
+            wait = poll_s if deadline is None else max(0.0, min(poll_s, deadline - self._clock()))
+            answered = self._poll(answered, wait)
             yield self.view
 
     def extend(self, seconds: float) -> Self:
@@ -275,21 +281,24 @@ class Cluster:
     def _wait(
         self, until: frozenset[ClusterState], progress: ProgressCallback | None, timeout: float | None, goal: str
     ) -> ClusterView:
-        for view in self.poll_views(timeout):
+        for view in self.poll_views(timeout, POLL_S if progress else QUIET_POLL_S):
             if progress:
                 progress(view)
             if view.state in until:
                 return view
         raise TimedOut(f"cluster {self.key} is {self.view.state} after {timeout:g} s, not {goal}; SBF continues")
 
-    def _poll(self, answered: float) -> float:
-        """Run one long poll for a newer view. Return the time of SBF's last answer, as seconds of ``clock``."""
+    def _poll(self, answered: float, wait: float) -> float:
+        """Run one long poll of at most ``wait`` seconds for a newer view.
+
+        Return the time of SBF's last answer, as seconds of ``clock``.
+        """
         try:
-            view = self._sbf.cluster(self.key, self.view.version, POLL_S, self.view.id)
-        except ServiceUnreachable:
+            view = self._sbf.cluster(self.key, self.view.version, wait, self.view.id)
+        except ServiceUnreachable as error:
             if self._clock() - answered > PATIENCE_S:
                 raise
-            time.sleep(POLL_S)
+            time.sleep(min(compute_retry_pause(error, POLL_S), MAX_PAUSE_S))
             return answered
         self.view = self._check_id(view)
         return self._clock()

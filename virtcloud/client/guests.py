@@ -30,6 +30,7 @@ from virtcloud.client.guest_commands import (
     run_collected,
 )
 from virtcloud.client.guest_copies import get_files, list_sources, put_files
+from virtcloud.client.retry_pause import compute_retry_pause
 from virtcloud.client.sbf import SbfClient
 from virtcloud.client.session_stream import SessionStream
 from virtcloud.client.ssh_arguments import DEFAULT_OPTIONS, SshOptions, open_logins, require_ssh
@@ -43,6 +44,8 @@ GuestProgress = Callable[[GuestView], None]
 CloneObserver = Callable[[CloneProgress], None]
 POLL_S = 1.0
 """Maximum duration of a long poll, and the pause after a failed long poll, in seconds."""
+MAX_PAUSE_S = 5.0
+"""The longest pause after a failed long poll, in seconds."""
 PATIENCE_S = 30.0
 """A waiting method raises an error if SBF does not answer for this many seconds."""
 
@@ -241,10 +244,10 @@ class ClusterGuest:
         view = self.view
         try:
             self.view = self._sbf.guest(view.cluster, view.name, view.wanted_revision - 1, POLL_S, self._cluster_id)
-        except ServiceUnreachable:
+        except ServiceUnreachable as error:
             if self._clock() - answered > PATIENCE_S:
                 raise
-            time.sleep(POLL_S)
+            time.sleep(min(compute_retry_pause(error, POLL_S), MAX_PAUSE_S))
             return answered
         return self._clock()
 

@@ -16,6 +16,7 @@ from virtcloud.model.errors import (
     Gone,
     NoSuchCall,
     NotFound,
+    ServiceBusy,
     ServiceUnreachable,
     StorageFull,
     TooManyRequests,
@@ -93,9 +94,17 @@ def error_of_response(url: str, answer: httpx.Response) -> VirtcloudError:
     """
     error = error_of_answer(url, answer.status_code, answer.content, answer.request.url.path)
     request_id = answer.headers.get(REQUEST_ID_HEADER)
-    if answer.status_code < FIRST_SERVER_ERROR or request_id is None:
-        return error
-    return type(error)(f"{error} (request ID {request_id})")
+    if answer.status_code >= FIRST_SERVER_ERROR and request_id is not None:
+        error = type(error)(f"{error} (request ID {request_id})")
+    if isinstance(error, TooManyRequests | ServiceBusy):
+        error.retry_after_s = _parse_retry_after(answer) or error.retry_after_s
+    return error
+
+
+def _parse_retry_after(answer: httpx.Response) -> int | None:
+    """Return the seconds of the header Retry-After; None for an answer without seconds."""
+    text = answer.headers.get("retry-after", "")
+    return int(text) if re.fullmatch(r"\d{1,5}", text, re.ASCII) else None
 
 
 def error_of_answer(url: str, status: int, content: bytes, path: str) -> VirtcloudError:

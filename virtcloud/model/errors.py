@@ -34,6 +34,7 @@
     │   ├── AnswerUnreadable  … its answer does not fit this version of virtcloud
     │   ├── DatabaseUnavailable  … its database does not answer             HTTP 503
     │   └── ServiceBusy       … too many calls of this kind are running     HTTP 503, with Retry-After
+    │       └── ServiceStopping  … this service stops                       HTTP 503, with Retry-After
     ├── StorageFull           SBF cannot store an image                     HTTP 507
     ├── SchedulerUnavailable  the batch system's answer is missing or incomplete
     ├── ClusterFailed         the awaited cluster has failed
@@ -294,6 +295,12 @@ class ServiceBusy(ServiceUnreachable):
         """Store the message and the delay before a retry, in seconds."""
         super().__init__(message)
         self.retry_after_s = retry_after_s
+
+
+class ServiceStopping(ServiceBusy):
+    """The service stops. Retry after ``retry_after_s`` seconds, at another replica or at the restarted service."""
+
+    slug = "service-stopping"
 
 
 class StorageFull(VirtcloudError):

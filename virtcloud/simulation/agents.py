@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from virtcloud.client.credentials import FileToken
+from virtcloud.client.retry_pause import compute_retry_pause
 from virtcloud.client.sbf import SbfClient
 from virtcloud.model.errors import VirtcloudError
 from virtcloud.model.traffic import SegmentCounters, TrafficReport
@@ -61,7 +62,7 @@ class SimulatedAgents:
                     agent.reconcile_once()
                 except VirtcloudError as error:
                     log.info("agent of %s: %s", element, error)
-                    self._stop.wait(PAUSE_S)
+                    self._stop.wait(compute_retry_pause(error, PAUSE_S))
 
     def _wait(self) -> None:
         self._stop.wait(self.change_s)

@@ -15,6 +15,7 @@ from sbf_service.console.rendering import PREFIX, render
 from sbf_service.console.sessions import CheckedForm, CurrentBrowser
 from sbf_service.domain.rights import Action
 from sbf_service.http.auth.authorization import CurrentService, authorize_cluster, describe_site
+from sbf_service.http.long_polls import make_poll
 from sbf_service.http.routes import clusters, elements, sites
 from sbf_service.http.routes.clusters import EarlierIdQuery, KeyPath
 from virtcloud.model.cluster import LeaseExtension
@@ -35,7 +36,9 @@ async def confirm_deletion(
 ) -> Response:
     """Ask whether a cluster shall end."""
     await run_in_threadpool(authorize_cluster, service.store, browser.caller, Action.END_CLUSTER, key, id)
-    view = await clusters.get_cluster(key, browser.caller, service, after=None, wait=0, id=id)
+    view = await clusters.get_cluster(
+        key, browser.caller, service, make_poll(service, request, browser.caller), after=None, wait=0, id=id
+    )
     return await run_in_threadpool(render, request, "delete.html", {"cluster": view})
 
 

@@ -25,6 +25,7 @@ from sbf_service.console.troubles import (
 )
 from sbf_service.domain.rights import Action, is_allowed
 from sbf_service.http.auth.authorization import CurrentService, describe_cluster
+from sbf_service.http.long_polls import make_poll
 from sbf_service.http.routes import audit, clusters, outside, traffic, vpn
 from sbf_service.http.routes.clusters import EarlierIdQuery, KeyPath
 from sbf_service.store.audit_log import AuditFilter
@@ -70,7 +71,9 @@ async def show_cluster(
     id: EarlierIdQuery = None,  # noqa: A002 - the word of the API
 ) -> Response:
     """Show a cluster."""
-    view = await clusters.get_cluster(key, browser.caller, service, after=None, wait=0, id=id)
+    view = await clusters.get_cluster(
+        key, browser.caller, service, make_poll(service, request, browser.caller), after=None, wait=0, id=id
+    )
     values = await run_in_threadpool(_describe, service, browser, view)
     values["timeline"] = await _read_timeline(service, browser, view)
     return await run_in_threadpool(render, request, "cluster.html", values)

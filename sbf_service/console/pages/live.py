@@ -16,7 +16,7 @@ from sbf_service.http.auth.authorization import CurrentService, authorize_cluste
 from sbf_service.http.routes.clusters import EarlierIdQuery, KeyPath
 from sbf_service.store import clusters, outside_uses, traffic, vpn_users
 from sbf_service.store.audit_log import find_newest_id
-from sbf_service.store.unit_of_work import AUDIT_TOPIC
+from sbf_service.store.unit_of_work import AUDIT_TOPIC, TRAFFIC_TOPIC
 
 TRAFFIC_PERIOD_S: Final = 10
 """The traffic of a cluster changes its page at most once in this time, because each of its hosts reports."""
@@ -31,7 +31,7 @@ async def follow_overview(request: Request, service: CurrentService, browser: Cu
         with service.store.read() as unit:
             return find_newest_id(unit)
 
-    return stream_events(service, browser, _counts(request), AUDIT_TOPIC, read_version)
+    return stream_events(service, browser, _counts(request), (AUDIT_TOPIC,), read_version)
 
 
 @router.get("/clusters/{key}/events")
@@ -54,7 +54,7 @@ async def follow_cluster(
             period = None if reported is None else reported.timestamp() // TRAFFIC_PERIOD_S
             return row.id, row.version, period, max(uses, default=None), max(devices, default=None), len(devices)
 
-    return stream_events(service, browser, _counts(request), f"cluster:{key}", read_version)
+    return stream_events(service, browser, _counts(request), (f"cluster:{key}", TRAFFIC_TOPIC), read_version)
 
 
 def _counts(request: Request) -> StreamCounts:

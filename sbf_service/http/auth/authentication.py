@@ -74,7 +74,8 @@ class AuthenticationMiddleware:
                 service.metrics.record_denial(error.slug)
             await error_response(error)(scope, receive, send)
             return
-        scope[CALLER_KEY] = Caller(principal, client_address(scope), service.metrics, RateLimiter.of(service))
+        rates, token = RateLimiter.of(service), bearer_token(scope)
+        scope[CALLER_KEY] = Caller(principal, client_address(scope), service.metrics, rates, token)
         limit, setting = find_body_limit(scope, service.settings)
         if declared_length(scope) > limit:
             await body_too_long_response(BodyTooLong(limit, setting))(scope, receive, send)
@@ -167,7 +168,7 @@ def _parse_address(text: str) -> IPv4Address | IPv6Address:
 
 def bearer_token(scope: Scope) -> Token | None:
     """Return the token of a call's Authorization header (RFC 6750); None if the header has no well-formed token."""
-    header = next(value for name, value in scope["headers"] if name == HEADER)
+    header = next((value for name, value in scope["headers"] if name == HEADER), b"")
     scheme, _, text = header.decode("latin-1").partition(" ")
     return Token.parse(text.strip()) if scheme.lower() == "bearer" else None
 

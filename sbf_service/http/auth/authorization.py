@@ -17,7 +17,7 @@ from limits import parse
 from limits.strategies import MovingWindowRateLimiter
 
 from sbf_service.bootstrap import SbfService
-from sbf_service.domain.authentication import Principal
+from sbf_service.domain.authentication import Principal, Token
 from sbf_service.domain.rights import (
     WHOLE_SERVICE,
     Action,
@@ -88,12 +88,13 @@ class RateLimiter:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The authenticated principal of a call, and the address that the call came from."""
+    """The authenticated principal of a call, the address that the call came from, and the token of the call, if any."""
 
     principal: Principal
     address: str
     metrics: ServiceMetrics
     rate_limiter: RateLimiter
+    token: Token | None = None
 
     @property
     def who(self) -> str:

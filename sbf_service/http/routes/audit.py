@@ -17,7 +17,8 @@ from sbf_service.http.auth.authorization import (
     authorize_element,
     require_known_names,
 )
-from sbf_service.http.operations import Operation, Wait, wait_until_newer
+from sbf_service.http.long_polls import CurrentPoll
+from sbf_service.http.operations import Operation, Wait
 from sbf_service.http.pages import PAGES, CurrentPage, OrderQuery, PageCall, answer_list
 from sbf_service.http.problems import problem_responses
 from sbf_service.store.audit_log import (
@@ -57,6 +58,7 @@ async def get_audit(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter b
     caller: CurrentCaller,
     service: CurrentService,
     page: CurrentPage,
+    poll: CurrentPoll,
     element: ElementQuery = None,
     cluster: ClusterQuery = None,
     after: AfterIdQuery = None,
@@ -79,10 +81,9 @@ async def get_audit(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter b
     if page.cursor is not None:
         raise BadInput("cursor: expected 'order' with the cursor, got none: use the address in the Link header")
     read = partial(_read_entries, service.store, allowed, after, page.part.limit)
-    await wait_until_newer(
-        service.change_feed, AUDIT_TOPIC, partial(_read_newest_id, service.store, allowed), after, wait
-    )
-    return answer_list(AuditEntry, [await run_in_threadpool(read)])
+    read_newest_id = partial(_read_newest_id, service.store, allowed)
+    await poll.wait_until_newer(AUDIT_TOPIC, read_newest_id, after, wait, is_exact=False)
+    return answer_list(AuditEntry, [await poll.read(read)])
 
 
 def _answer_page(store: Store, page: PageCall, allowed: AuditFilter, order: str) -> Response:

@@ -24,7 +24,8 @@ from sbf_service.http.auth.authorization import (
     require_visible,
     restrict_to_visible,
 )
-from sbf_service.http.operations import After, Operation, Wait, wait_until_newer
+from sbf_service.http.long_polls import CurrentPoll
+from sbf_service.http.operations import After, Operation, Wait
 from sbf_service.http.pages import PAGES, CurrentPage, OrderQuery, answer_list
 from sbf_service.http.problems import problem_responses
 from sbf_service.store import cluster_creation, clusters
@@ -141,6 +142,7 @@ async def get_cluster(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter
     key: KeyPath,
     caller: CurrentCaller,
     service: CurrentService,
+    poll: CurrentPoll,
     after: After = None,
     wait: Wait = 0,
     id: EarlierIdQuery = None,  # noqa: A002 - the word of the API
@@ -156,8 +158,8 @@ async def get_cluster(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter
             return add_mounts(unit, clusters.get_cluster(unit, key, id))
 
     await run_in_threadpool(authorize_cluster, service.store, caller, Action.READ_CLUSTER, key, id)
-    await wait_until_newer(service.change_feed, f"cluster:{key}", read_version, after, wait)
-    return require_visible(caller, await run_in_threadpool(read_view))
+    await poll.wait_until_newer(f"cluster:{key}", read_version, after, wait, is_exact=id is None)
+    return require_visible(caller, await poll.read(read_view))
 
 
 @router.get("/{key}/peers", responses=problem_responses(404, 409, 422))

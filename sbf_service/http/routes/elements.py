@@ -18,7 +18,8 @@ from sbf_service.http.auth.authorization import (
     authorize_element,
     require_known_names,
 )
-from sbf_service.http.operations import After, Operation, Wait, wait_until_newer
+from sbf_service.http.long_polls import CurrentPoll
+from sbf_service.http.operations import After, Operation, Wait
 from sbf_service.http.pages import PAGES, CurrentPage
 from sbf_service.http.problems import problem_responses
 from sbf_service.reconcile.on_demand import OnDemandReader
@@ -87,8 +88,8 @@ def get_element(name: Name, caller: CurrentCaller, service: CurrentService) -> E
 
 
 @router.get("/{name}/wanted", response_model=WantedDocument, responses=AGENT_PROBLEMS)
-async def get_wanted(
-    name: Name, caller: CurrentCaller, service: CurrentService, after: After = None, wait: Wait = 0
+async def get_wanted(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter by its name
+    name: Name, caller: CurrentCaller, service: CurrentService, poll: CurrentPoll, after: After = None, wait: Wait = 0
 ) -> Response:
     """Return the wanted state of a host or gateway, or wait for a newer revision of it.
 
@@ -96,20 +97,17 @@ async def get_wanted(
     """
     authorize_element(service.store, caller, Action.REPORT_FOR_ELEMENT, name)
 
-    def read_revision() -> int:
-        with service.store.read() as unit:
-            return require_element(unit, name).wanted_revision
+    def receive_heartbeat() -> int:
+        return service.heartbeats.receive(name)
 
-    def read_document() -> WantedDocument:
-        record_agent_heartbeat(service.store, name)
+    def read_document() -> str:
+        receive_heartbeat()
         with service.store.read() as unit:
-            return elements.make_wanted_document(unit, name)
+            document = elements.make_wanted_document(unit, name)
+        return document.model_dump_json(context=WITH_SECRETS if may_read_secrets(caller.principal) else None)
 
-    await run_in_threadpool(record_agent_heartbeat, service.store, name)
-    await wait_until_newer(service.change_feed, f"element:{name}", read_revision, after, wait)
-    document = await run_in_threadpool(read_document)
-    context = WITH_SECRETS if may_read_secrets(caller.principal) else None
-    return Response(document.model_dump_json(context=context), media_type="application/json")
+    await poll.wait_until_newer(f"element:{name}", receive_heartbeat, after, wait)
+    return Response(await poll.read(read_document), media_type="application/json")
 
 
 @router.post("/{name}/confirmed", status_code=HTTPStatus.NO_CONTENT, responses=AGENT_PROBLEMS)

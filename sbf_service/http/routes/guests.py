@@ -14,7 +14,8 @@ from sbf_service.http.auth.authorization import (
     authorize_cluster,
     authorize_in_unit,
 )
-from sbf_service.http.operations import After, Operation, Wait, wait_until_newer
+from sbf_service.http.long_polls import CurrentPoll
+from sbf_service.http.operations import After, Operation, Wait
 from sbf_service.http.problems import problem_responses
 from sbf_service.http.routes.clusters import IdQuery, KeyPath
 from sbf_service.store import guest_power
@@ -50,6 +51,7 @@ async def get_guest(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter b
     guest: GuestPath,
     caller: CurrentCaller,
     service: CurrentService,
+    poll: CurrentPoll,
     after: After = None,
     wait: Wait = 0,
     id: IdQuery = None,  # noqa: A002 - the word of the API
@@ -63,8 +65,8 @@ async def get_guest(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter b
     await run_in_threadpool(authorize_cluster, service.store, caller, Action.READ_CLUSTER, key, id)
     view = await run_in_threadpool(read)
     topic = confirmation_topic(view.host)
-    await wait_until_newer(service.change_feed, topic, lambda: _read_confirmed(service, view.host), after, wait)
-    return await run_in_threadpool(read)
+    await poll.wait_until_newer(topic, lambda: _read_confirmed(service, view.host), after, wait)
+    return await poll.read(read)
 
 
 def _read_confirmed(service: SbfService, host: Name) -> int:

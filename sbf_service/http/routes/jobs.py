@@ -4,11 +4,11 @@ from http import HTTPStatus
 from typing import Annotated
 
 from fastapi import APIRouter, Query
-from fastapi.concurrency import run_in_threadpool
 
 from sbf_service.domain.rights import Action, ProtectedResource
 from sbf_service.http.auth.authorization import CurrentCaller, CurrentService
-from sbf_service.http.operations import Operation, Wait, wait_until_newer
+from sbf_service.http.long_polls import CurrentPoll
+from sbf_service.http.operations import Operation, Wait
 from sbf_service.http.problems import problem_responses
 from sbf_service.store.job_proofs import JOBS_TOPIC, list_unproven_jobs, record_job_proof
 from virtcloud.model.values import ClusterKey
@@ -26,7 +26,7 @@ router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=Operation)
 
 @router.get("", operation_id="list_asked_jobs", responses=problem_responses(422))
 async def list_unconfirmed_jobs(
-    caller: CurrentCaller, service: CurrentService, server: ServerQuery, wait: Wait = 0
+    caller: CurrentCaller, service: CurrentService, poll: CurrentPoll, server: ServerQuery, wait: Wait = 0
 ) -> list[ClusterKey]:
     """List the jobs of a batch server that wait for confirmation, or wait until there is such a job."""
     caller.require(Action.CONFIRM_JOB, JOBS)
@@ -35,8 +35,8 @@ async def list_unconfirmed_jobs(
         with service.store.read() as unit:
             return list_unproven_jobs(unit, server)
 
-    await wait_until_newer(service.change_feed, JOBS_TOPIC, lambda: len(read_jobs()), 0, wait)
-    return await run_in_threadpool(read_jobs)
+    await poll.wait_until_newer(JOBS_TOPIC, lambda: len(read_jobs()), 0, wait, is_exact=False)
+    return await poll.read(read_jobs)
 
 
 @router.put(

@@ -16,7 +16,8 @@ from sbf_service.http.auth.authorization import (
     CurrentService,
     authorize_element,
 )
-from sbf_service.http.operations import POLL_INTERVAL_S, Operation, Wait, wait_until_newer
+from sbf_service.http.long_polls import CurrentPoll
+from sbf_service.http.operations import Operation, Wait
 from sbf_service.http.problems import error_response, problem_responses
 from sbf_service.http.routes.clones import check_clone
 from sbf_service.http.routes.guests import authorize_guest
@@ -47,6 +48,7 @@ async def list_waiting_sessions(  # noqa: PLR0913, PLR0917 - FastAPI passes each
     request: Request,
     caller: CurrentCaller,
     service: CurrentService,
+    poll: CurrentPoll,
     after: AfterSession = 0,
     wait: Wait = 0,
     kinds: KindsQuery = None,
@@ -61,13 +63,9 @@ async def list_waiting_sessions(  # noqa: PLR0913, PLR0917 - FastAPI passes each
     await run_in_threadpool(authorize_element, service.store, caller, Action.REPORT_FOR_ELEMENT, name)
     if caller.principal.role is Role.AGENT:
         _relay_of(request).record_poll(name, known)
-    # Only with several replicas, another process may insert sessions. Otherwise a waiting agent reads no database.
-    interval = None if service.settings.relay.address is None else POLL_INTERVAL_S
-    found = await run_in_threadpool(read)
-    if found or not wait:
-        return found
-    await wait_until_newer(service.change_feed, session_topic(name), lambda: len(read()), 0, wait, interval)
-    return await run_in_threadpool(read)
+    if not wait or await poll.wait_until_newer(session_topic(name), lambda: len(read()), 0, wait, is_exact=False):
+        return await poll.read(read)
+    return []
 
 
 @router.websocket("/v1/elements/{name}/sessions/{session}")

@@ -19,7 +19,8 @@ from sbf_service.http.auth.authorization import (
     authorize_element,
     describe_cluster,
 )
-from sbf_service.http.operations import Operation, Wait, wait_until_newer
+from sbf_service.http.long_polls import CurrentPoll
+from sbf_service.http.operations import Operation, Wait
 from sbf_service.http.problems import problem_responses
 from sbf_service.http.routes.clusters import IdQuery, KeyPath, UserPath
 from sbf_service.store import vpn_profiles, vpn_users
@@ -45,8 +46,6 @@ from virtcloud.model.vpn import (
 ProfilePath = Annotated[str, Path(description="The profile's ID.", pattern="^[0-9a-f]{1,64}$")]
 RevokedQuery = Annotated[bool, Query(description="Also return revoked profiles.")]
 SECRET_BYTES = 32
-REREAD_S = 0.3
-"""Seconds between two readings of a profile during a wait. Only the first pending element wakes the wait."""
 PROBLEMS = problem_responses(404, 409, 422)
 INVITED_ACTIONS = frozenset({Action.JOIN_NETWORK, Action.READ_VPN, Action.REVOKE_VPN})
 """What a user who is invited to a cluster may do, but only with profiles of the user's own devices."""
@@ -102,6 +101,7 @@ async def get_vpn_profile(  # noqa: PLR0913, PLR0917 - FastAPI passes each param
     profile: ProfilePath,
     caller: CurrentCaller,
     service: CurrentService,
+    poll: CurrentPoll,
     wait: Wait = 0,
     id: IdQuery = None,  # noqa: A002 - the word of the API
 ) -> VpnProfileView:
@@ -119,9 +119,9 @@ async def get_vpn_profile(  # noqa: PLR0913, PLR0917 - FastAPI passes each param
     view = await run_in_threadpool(read)
     if not view.pending or wait <= 0:
         return view
-    topic = confirmation_topic(view.pending[0].element)
-    await wait_until_newer(service.change_feed, topic, lambda: int(read() != view), 0, wait, REREAD_S)
-    return await run_in_threadpool(read)
+    topics = [confirmation_topic(pending.element) for pending in view.pending]
+    await poll.wait_until_newer(topics[0], lambda: int(read() != view), 0, wait, is_exact=False, others=topics[1:])
+    return await poll.read(read)
 
 
 @router.delete("/profiles/{profile}", responses=PROBLEMS)

@@ -7,6 +7,7 @@ import pytest
 from sbf_fakes.console_browser import logged_in
 from sbf_fakes.world import World, spec
 
+from sbf_service.console import events
 from sbf_service.console.events import MAX_STREAMS, StreamCounts, stream_events
 from sbf_service.console.sessions import Browser, find_secret, make_caller, read_session
 from sbf_service.http.auth.authorization import Caller
@@ -37,7 +38,7 @@ def follow(world: World, browser: Browser, counts: StreamCounts) -> AsyncIterato
         with world.store.read() as unit:
             return clusters.read_cluster_version(unit, "hers")
 
-    response = stream_events(world.service, browser, counts, "cluster:hers", read_version)
+    response = stream_events(world.service, browser, counts, ("cluster:hers",), read_version)
     return response.body_iterator  # type: ignore[return-value]
 
 
@@ -69,7 +70,8 @@ def test_a_change_of_the_cluster_is_an_event(world: World) -> None:
     assert first_events(world, lambda: world.delete("hers")) == ["ready", "changed"]
 
 
-def test_the_stream_ends_with_the_session(world: World) -> None:
+def test_the_stream_ends_with_the_session(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "INTERVAL_S", 0.1)
     assert first_events(world, lambda: world.clock.advance(28801)) == ["ready", "end"]
 
 

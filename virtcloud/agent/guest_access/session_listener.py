@@ -13,6 +13,7 @@ from virtcloud.agent import log
 from virtcloud.agent.guest_access.guest_channels import GuestChannel
 from virtcloud.agent.network.frame_exchange import BridgeSocket
 from virtcloud.agent.supervision import ReportProgress, StartSupervisedThread
+from virtcloud.client.retry_pause import compute_retry_pause
 from virtcloud.client.session_stream import SessionStream
 from virtcloud.model.errors import Refused, VirtcloudError
 from virtcloud.model.guest_sessions import GuestSession, SessionAnswer, SessionKind
@@ -85,7 +86,7 @@ class SessionListener:
             except VirtcloudError as error:
                 log.warning("sessions_not_read", element=self._element, error=error)
                 after, pause = 0, min(2 * pause, MAX_RETRY_S)  # SBF may have another database now
-                self._stopping.wait(pause)
+                self._stopping.wait(compute_retry_pause(error, pause))
 
     def _start(self, session: GuestSession) -> None:
         if not self._free.acquire(blocking=False):

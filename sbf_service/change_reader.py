@@ -1,0 +1,118 @@
+"""The change reader: one thread of a replica that reads the changes of other replicas from the database.
+
+On PostgreSQL, the thread listens for notices and publishes their topics in the change feed. On both databases, a slow
+poll compares the versions that the waiting calls have read with the database, with one query for all calls. The slow
+poll is a safety net for lost notices. After each new connection, the slow poll runs at once, because the notices
+between two connections are lost.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import Thread
+
+from sbf_service.change_feed import ChangeFeed
+from sbf_service.log import get_log
+from sbf_service.store.change_notices import Doorbell, NoticeListener, listen_for_notices
+from sbf_service.store.tokens import TOKENS_TOPIC
+from sbf_service.store.topic_versions import find_outdated_topics
+from sbf_service.store.unit_of_work import Store
+from virtcloud.model.errors import DatabaseUnavailable
+
+SLOW_POLL_S = 15.0
+"""The interval of the slow poll, in seconds: the longest delay of a change whose notice was lost."""
+RECONNECT_S = 2.0
+"""The pause after a failed connection, in seconds."""
+STOP_TIMEOUT_S = 1.0
+log = get_log(__name__)
+
+
+@dataclass
+class ChangeReader:
+    """Reads the changes of other replicas, in one thread. ``before_poll`` runs before each slow poll."""
+
+    store: Store
+    feed: ChangeFeed
+    before_poll: Callable[[], None] = lambda: None
+    interval: float = SLOW_POLL_S
+    clock: Callable[[], float] = time.monotonic
+    listens: bool = False
+    """Whether notices of other replicas arrive, or no other replica can exist."""
+    _doorbell: Doorbell | None = None
+    _revoked_tokens: int | None = None
+    _stopping: bool = False
+    _thread: Thread | None = None
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._doorbell = Doorbell()
+        self._thread = Thread(target=self._run, args=(self._doorbell,), name="change-reader", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop the thread. Wait at most a second for its end."""
+        self._stopping = True
+        if self._thread is None or self._doorbell is None:
+            return
+        self._doorbell.ring()
+        self._thread.join(STOP_TIMEOUT_S)
+        if not self._thread.is_alive():
+            self._doorbell.close()
+            self._doorbell = None
+
+    def poll_once(self) -> None:
+        """Run the slow poll: publish each topic whose version differs from the version that a waiting call has read."""
+        known = {**self.feed.list_versions(), TOKENS_TOPIC: self._revoked_tokens}
+        with self.store.read() as unit:
+            outdated = find_outdated_topics(unit, known)
+        self._revoked_tokens = outdated.get(TOKENS_TOPIC, self._revoked_tokens)
+        if outdated:
+            self.feed.publish_outdated(outdated)
+
+    def _run(self, doorbell: Doorbell) -> None:
+        while not self._stopping:
+            try:
+                with self._listen() as listener:
+                    self._follow(listener, doorbell)
+            except Exception as error:  # noqa: BLE001 - SQLAlchemy's or the driver's: the connection is lost
+                log.warning("change_notices_lost", cause=" ".join(str(error).split()))
+                doorbell.wait(RECONNECT_S)
+            finally:
+                self.listens = False
+
+    @contextmanager
+    def _listen(self) -> Iterator[NoticeListener | None]:
+        if self.store.engine.dialect.name != "postgresql":
+            yield None
+            return
+        with listen_for_notices(self.store.engine, self.store.name) as listener:
+            yield listener
+
+    def _follow(self, listener: NoticeListener | None, doorbell: Doorbell) -> None:
+        """Publish notices, and run the slow poll at its interval, until the reader stops or the connection is lost."""
+        next_poll = self.clock()
+        self.listens = True
+        while not self._stopping:
+            if self.clock() >= next_poll:
+                self._poll(listener)
+                next_poll = self.clock() + self.interval
+            if listener is None:
+                doorbell.wait(next_poll - self.clock())
+                continue
+            for notice in listener.wait(next_poll - self.clock(), doorbell):
+                if notice.topics is None:
+                    self.feed.wake_all()
+                else:
+                    self.feed.publish_remote(notice.topics)
+
+    def _poll(self, listener: NoticeListener | None) -> None:
+        if listener is not None:
+            listener.check()
+        try:
+            self.before_poll()
+            self.poll_once()
+        except DatabaseUnavailable:
+            log.warning("waiting_for_database")
+        except Exception as error:  # noqa: BLE001 - an error in one poll must not end the thread
+            log.fault("slow_poll_fault", error)

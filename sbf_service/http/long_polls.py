@@ -1,0 +1,181 @@
+"""Long polls: calls that wait until a document is newer than a version.
+
+A waiting call uses neither a thread nor a query. The change feed wakes the call when its document may have changed. The
+call then reads the document in a thread. At most ``AGENT_THREADS`` threads read for agents, so that the agents of a
+whole installation, which return after a restart, do not delay other calls. The rest wait for a thread, or are answered
+with 503 and a ``Retry-After`` that spreads them.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Annotated, TypeVar
+
+from anyio import CapacityLimiter
+from anyio.to_thread import run_sync
+from fastapi import Depends, Request
+from fastapi.concurrency import run_in_threadpool
+
+from sbf_service.bootstrap import SbfService
+from sbf_service.change_feed import Waiter
+from sbf_service.http.auth.authorization import Caller, CurrentCaller
+from sbf_service.http.poll_pace import PollKey, PollPace
+from sbf_service.store.tokens import token_topic
+from virtcloud.model.access import Role
+from virtcloud.model.errors import ServiceBusy, ServiceStopping, ServiceUnreachable, TooManyRequests
+
+AGENT_THREADS = 4
+"""The number of threads that read documents for agents."""
+MAX_QUEUED = 500
+"""The number of agents' calls that wait for a thread. Further calls are answered with 503."""
+RETURNS_PER_S = 250
+"""The number of calls per second that SBF expects after it answered calls with 503. ``Retry-After`` spreads them."""
+LONGEST_SPREAD_S = 20
+T = TypeVar("T")
+
+
+@dataclass
+class PollAdmission:
+    """The threads that read for agents, and the seconds after which refused calls return. One for each application."""
+
+    service: SbfService
+    pace: PollPace = field(default_factory=PollPace)
+    jitter: Callable[[], float] = random.random
+    _threads: tuple[asyncio.AbstractEventLoop, CapacityLimiter] | None = None
+    _refused: int = 0
+
+    async def read_for_agent(self, call: Callable[[], T]) -> T:
+        """Run ``call`` in one of the threads for agents. Raise ServiceBusy if too many calls wait for a thread."""
+        threads = self._find_threads()
+        queued = threads.statistics().tasks_waiting
+        if queued >= MAX_QUEUED:
+            self._refused += 1
+            seconds = self.spread(queued + self._refused)
+            raise ServiceBusy(f"{queued} agents' calls wait for SBF: try again in {seconds} s", seconds)
+        if not queued:
+            self._refused = 0
+        return await run_sync(call, limiter=threads)
+
+    def make_stop_error(self) -> ServiceStopping:
+        """Return the answer to a waiting call when the service stops."""
+        seconds = self.spread(self.service.change_feed.waiters_at_close)
+        return ServiceStopping(f"this SBF stops: try again in {seconds} s; nothing was changed", seconds)
+
+    def spread(self, calls: int) -> int:
+        """Return the seconds after which one of ``calls`` refused calls returns, at random."""
+        return 1 + int(self.jitter() * min(calls / RETURNS_PER_S, LONGEST_SPREAD_S))
+
+    def _find_threads(self) -> CapacityLimiter:
+        """Return the limiter of this event loop. A limiter of anyio belongs to an event loop."""
+        loop = asyncio.get_running_loop()
+        if self._threads is None or self._threads[0] is not loop:
+            self._threads = loop, CapacityLimiter(AGENT_THREADS)
+        return self._threads[1]
+
+
+@dataclass(frozen=True, slots=True)
+class LongPoll:
+    """A call that may wait for a newer version of a document."""
+
+    admission: PollAdmission
+    request: Request
+    caller: Caller
+
+    async def read(self, call: Callable[[], T]) -> T:
+        """Run a call that reads the database in a thread.
+
+        Raise ServiceBusy if too many agents read. Raise Unauthenticated if the caller's token was revoked during the
+        poll.
+        """
+
+        def check_and_call() -> T:
+            self._check_token()
+            return call()
+
+        if self.caller.principal.role is Role.AGENT:
+            return await self.admission.read_for_agent(check_and_call)
+        return await run_in_threadpool(check_and_call)
+
+    async def wait_until_newer(  # noqa: PLR0913 - a version, a limit, and what is known of the version
+        self,
+        topic: str,
+        read_version: Callable[[], int],
+        after: int | None,
+        wait: float,
+        *,
+        is_exact: bool = True,
+        others: Iterable[str] = (),
+    ) -> bool:
+        """Wait until ``read_version()`` exceeds ``after``, or until ``wait`` seconds have passed.
+
+        Return whether the version exceeds ``after``, as far as the call has read it. The change feed publishes changes
+        of the document under ``topic`` and ``others``. ``is_exact`` states that ``read_version`` returns the version
+        of the topic in the database. Raise ServiceStopping when the service stops. Raise TooManyRequests for a caller
+        that does not wait.
+        """
+        if after is None:
+            return False
+        if wait <= 0:
+            return await self.read_version(topic, read_version) > after
+        deadline = time.monotonic() + wait
+        with self.admission.service.change_feed.watch(topic, *others, *self._own_topics()) as waiter:
+            self._check_stop()
+            version = await self.read_version(topic, read_version)
+            while version <= after:
+                if is_exact:
+                    waiter.versions[topic] = version
+                if not await self._wait(waiter, deadline):
+                    return False
+                version = await self.read(read_version)
+        return True
+
+    async def read_version(self, topic: str, read_version: Callable[[], int]) -> int:
+        """Return the version of a document. Raise TooManyRequests for a caller that requests it in a tight loop."""
+        key, rate = self._pace_key(topic), self.caller.rate_limiter.rates.polls
+        try:
+            self.admission.pace.check(key, rate)
+        except TooManyRequests as error:
+            self.caller.metrics.record_denial(error.slug)
+            raise
+        version = await self.read(read_version)
+        self.admission.pace.count(key, version, rate)
+        return version
+
+    async def _wait(self, waiter: Waiter, deadline: float) -> bool:
+        """Wait for a change until ``deadline``. Return whether there was a change."""
+        has_changed = await waiter.wait(max(0.0, deadline - time.monotonic()))
+        self._check_stop()
+        if has_changed and await self.request.is_disconnected():
+            raise ServiceUnreachable("the caller closed the connection: nothing was read")
+        return has_changed
+
+    def _check_stop(self) -> None:
+        if self.admission.service.change_feed.closed:
+            raise self.admission.make_stop_error()
+
+    def _check_token(self) -> None:
+        if self.caller.token is not None:
+            self.admission.service.token_cache.check(self.caller.token)
+
+    def _own_topics(self) -> tuple[str, ...]:
+        """Return the topic of the caller's token. Its revocation ends the poll at once."""
+        token_id = self.caller.principal.token
+        return () if token_id is None else (token_topic(token_id),)
+
+    def _pace_key(self, topic: str) -> PollKey:
+        return self.caller.who, topic
+
+
+def make_poll(service: SbfService, request: Request, caller: Caller) -> LongPoll:
+    """Return the poll of a call that does not wait, such as a page of the console."""
+    return LongPoll(PollAdmission(service), request, caller)
+
+
+async def _current_poll(request: Request, caller: CurrentCaller) -> LongPoll:
+    return LongPoll(request.app.state.polls, request, caller)
+
+
+CurrentPoll = Annotated[LongPoll, Depends(_current_poll)]
+"""Type of the parameter by which an operation receives its long poll."""

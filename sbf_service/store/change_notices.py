@@ -1,0 +1,124 @@
+"""Notices of changes between replicas, with LISTEN and NOTIFY of PostgreSQL.
+
+A change sends its topics with NOTIFY within its transaction. PostgreSQL delivers the notice after the commit, and
+discards it after a rollback. A notice is lost if the connection of the listening replica is lost. SQLite has no other
+replica, so no notice is sent.
+"""
+
+import json
+import selectors
+import socket
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Connection, Engine, bindparam, create_engine, func, select, text
+from sqlalchemy.pool import NullPool
+
+CHANNEL = "virtcloud_changes"
+MAX_NOTICE_BYTES = 7_000
+"""The longest list of topics in one notice. PostgreSQL limits the whole notice to 7,999 bytes."""
+MAX_NOTICES = 20
+"""A change with more notices sends a single notice instead, which wakes all waiters."""
+_NOTIFY = select(func.pg_notify(CHANNEL, bindparam("notice")))
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeNotice:
+    """The topics that another replica changed; None if the topics are too many for a notice."""
+
+    topics: frozenset[str] | None
+
+
+def send_notice(connection: Connection, sender: str, topics: Iterable[str]) -> None:
+    """Send the topics of a change to the other replicas when the transaction of ``connection`` commits."""
+    if connection.dialect.name != "postgresql":
+        return
+    groups = list(_group_topics(sorted(topics)))
+    contents: Sequence[list[str] | None] = groups if len(groups) <= MAX_NOTICES else [None]
+    for content in contents:
+        connection.execute(_NOTIFY, {"notice": json.dumps([sender, content])})
+
+
+def _group_topics(topics: Iterable[str]) -> Iterator[list[str]]:
+    """Yield groups of topics that fit into a notice."""
+    group, length = list[str](), 0
+    for topic in topics:
+        size = len(json.dumps(topic)) + 2
+        if group and length + size > MAX_NOTICE_BYTES:
+            yield group
+            group, length = [], 0
+        group.append(topic)
+        length += size
+    if group:
+        yield group
+
+
+def parse_notice(text_of_notice: str, own: str) -> ChangeNotice | None:
+    """Return a notice of another replica. Return None for a notice of the sender ``own``."""
+    sender, topics = json.loads(text_of_notice)
+    return None if sender == own else ChangeNotice(None if topics is None else frozenset(topics))
+
+
+@dataclass
+class Doorbell:
+    """Ends the waits of a thread. Thread-safe."""
+
+    _sockets: tuple[socket.socket, socket.socket] = field(default_factory=socket.socketpair)
+
+    def ring(self) -> None:
+        """End the present wait, or the next wait."""
+        self._sockets[1].send(b"!")
+
+    def wait(self, seconds: float, *others: int) -> None:
+        """Wait for a ring or for input on one of the file descriptors ``others``, for at most ``seconds``."""
+        with selectors.DefaultSelector() as selector:
+            for descriptor in (self._sockets[0].fileno(), *others):
+                selector.register(descriptor, selectors.EVENT_READ)
+            ready = selector.select(max(0.0, seconds))
+        if any(key.fd == self._sockets[0].fileno() for key, _ in ready):
+            self._sockets[0].recv(4096)
+
+    def close(self) -> None:
+        """Close the sockets."""
+        for one in self._sockets:
+            one.close()
+
+
+@dataclass(frozen=True, slots=True)
+class NoticeListener:
+    """A connection of PostgreSQL that listens for notices, except notices of the sender ``own``."""
+
+    connection: Any
+    own: str
+
+    def wait(self, seconds: float, doorbell: Doorbell) -> list[ChangeNotice]:
+        """Return the notices of other replicas that arrive within ``seconds``. The doorbell ends the wait.
+
+        Raise an error of the driver if the connection is lost.
+        """
+        notices = self._take()
+        if not notices:
+            doorbell.wait(seconds, self.connection.fileno())
+            notices = self._take()
+        return notices
+
+    def check(self) -> None:
+        """Raise an error of the driver if the connection is lost."""
+        self.connection.execute("SELECT 1")
+
+    def _take(self) -> list[ChangeNotice]:
+        found = (parse_notice(notify.payload, self.own) for notify in self.connection.notifies(timeout=0))
+        return [notice for notice in found if notice is not None]
+
+
+@contextmanager
+def listen_for_notices(engine: Engine, own: str) -> Iterator[NoticeListener]:
+    """Yield a listener on a separate connection. Raise an error of SQLAlchemy if the connection fails."""
+    unpooled = create_engine(
+        engine.url, poolclass=NullPool, isolation_level="AUTOCOMMIT", connect_args={"connect_timeout": 5}
+    )
+    with unpooled.connect() as connection:
+        connection.execute(text(f"LISTEN {CHANNEL}"))
+        yield NoticeListener(connection.connection.driver_connection, own)

@@ -1,0 +1,314 @@
+"""Tests of long polls: what wakes a waiting call, and what a waiting call costs."""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+
+import httpx
+import pytest
+from anyio.to_thread import current_default_thread_limiter
+from sbf_fakes.http_calls import ROOT, app_of, ask, from_peer, problem
+from sbf_fakes.world import World, spec
+from sqlalchemy import event
+
+from sbf_service import change_reader
+from sbf_service.bootstrap import SbfService
+from sbf_service.http.long_polls import PollAdmission
+from sbf_service.store.tokens import revoke_token
+from virtcloud.client.connection import USER_AGENT
+from virtcloud.model.access import Role, TokenId
+
+
+class Caller(httpx.AsyncClient):
+    """A client of an application, with the application's admission of polls."""
+
+    polls: PollAdmission
+
+
+Calls = Callable[[Caller], Awaitable[None]]
+
+
+def run(world: World, calls: Calls, token: str | None = None) -> None:
+    """Run a coroutine with a client of the application. No worker runs."""
+
+    async def with_client() -> None:
+        app = app_of(world.service)
+        transport = httpx.ASGITransport(app if token else from_peer(app, ROOT), raise_app_exceptions=False)
+        headers = {"user-agent": USER_AGENT} | ({"authorization": f"Bearer {token}"} if token else {})
+        async with Caller(transport=transport, base_url="http://sbf", headers=headers) as http:
+            http.polls = app.state.polls
+            await calls(http)
+
+    asyncio.run(with_client())
+
+
+def wanted(element: str, after: int = 1, wait: int = 30) -> str:
+    return f"/v1/elements/{element}/wanted?after={after}&wait={wait}"
+
+
+async def start_polls(world: World, http: Caller, *paths: str) -> list["asyncio.Task[httpx.Response]"]:
+    """Start long polls. Return when all of them wait."""
+    feed = world.service.change_feed
+    before = feed.count_waiters()
+    polls = [asyncio.create_task(http.get(path)) for path in paths]
+    await await_true(lambda: feed.count_waiters() == before + len(paths) and not busy_threads(http))
+    return polls
+
+
+def busy_threads(http: Caller) -> int:
+    """Return the number of threads that work for calls of the application."""
+    agents = http.polls._find_threads().borrowed_tokens
+    return int(agents + current_default_thread_limiter().borrowed_tokens)
+
+
+async def await_true(reached: Callable[[], object]) -> None:
+    async with asyncio.timeout(10):
+        while not reached():  # noqa: ASYNC110 - the condition has no event
+            await asyncio.sleep(0.01)
+
+
+@contextmanager
+def counted_statements(service: SbfService) -> Iterator[list[str]]:
+    """Yield the statements that a service sends to its database."""
+    found: list[str] = []
+
+    def count(_connection: object, _cursor: object, statement: str, *_others: object) -> None:
+        found.append(statement)
+
+    event.listen(service.store.engine, "before_cursor_execute", count)
+    try:
+        yield found
+    finally:
+        event.remove(service.store.engine, "before_cursor_execute", count)
+
+
+def change(world: World, key: str, host: str) -> None:
+    world.put(key, spec(host))
+
+
+def agent(world: World, host: str = "brno-h1") -> str:
+    return world.token(Role.AGENT, host)
+
+
+def test_a_waiting_poll_asks_the_database_nothing(world: World) -> None:
+    async def act(http: Caller) -> None:
+        polls = await start_polls(world, http, *[wanted("brno-h1")] * 20)
+        with counted_statements(world.service) as statements:
+            await asyncio.sleep(1.2)
+        assert statements == []
+        assert busy_threads(http) == 0
+        world.service.change_feed.close()
+        await asyncio.gather(*polls)
+
+    run(world, act)
+
+
+def test_a_change_wakes_only_the_waiters_of_its_elements(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[str] = []
+    receive = world.service.heartbeats.receive
+    monkeypatch.setattr(world.service.heartbeats, "receive", lambda name: (reads.append(name), receive(name))[1])
+
+    async def act(http: Caller) -> None:
+        concerned, other = await start_polls(world, http, wanted("brno-h1"), wanted("praha-h1"))
+        reads.clear()
+        await asyncio.to_thread(change, world, "demo", "brno-h1")
+        assert (await concerned).json()["revision"] == 2
+        assert set(reads) == {"brno-h1"}
+        assert not other.done()
+        world.service.change_feed.close()
+        await other
+
+    run(world, act)
+
+
+def test_a_change_during_the_reading_is_not_lost(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The change is committed after the poll has read the revision, and before the poll waits."""
+    receive = world.service.heartbeats.receive
+
+    def receive_and_change(name: str) -> int:
+        monkeypatch.setattr(world.service.heartbeats, "receive", receive)
+        revision = receive(name)
+        change(world, "demo", "brno-h1")
+        return revision
+
+    monkeypatch.setattr(world.service.heartbeats, "receive", receive_and_change)
+
+    async def act(http: Caller) -> None:
+        answer = await asyncio.wait_for(http.get(wanted("brno-h1")), 10)
+        assert answer.json()["revision"] == 2
+
+    run(world, act)
+
+
+def test_the_slow_poll_finds_a_lost_notice(world: World) -> None:
+    other = world.restarted()
+    before = world.put("demo", spec("brno-h1")).view.version
+
+    async def act(http: Caller) -> None:
+        polls = await start_polls(
+            world,
+            http,
+            wanted("praha-h1"),
+            f"/v1/clusters/demo?after={before}&wait=30",
+            "/v1/audit?after=9999&wait=30",
+        )
+        world.service, own = other, world.service
+        await asyncio.to_thread(change, world, "second", "praha-h1")
+        await asyncio.to_thread(world.delete, "demo")
+        world.service = own
+        await asyncio.to_thread(world.service.change_reader.poll_once)
+        answers = await asyncio.wait_for(asyncio.gather(*polls[:2]), 10)
+        assert (answers[0].json()["revision"], answers[1].json()["state"]) == (2, "draining")
+        assert not polls[2].done()
+        world.service.change_feed.close()
+        await polls[2]
+
+    run(world, act)
+
+
+def test_the_slow_poll_of_many_polls_is_one_query(world: World) -> None:
+    world.put("demo", spec("brno-h1"))
+
+    async def act(http: Caller) -> None:
+        paths = [wanted(host, 9) for host in ("brno-h1", "brno-h2", "praha-h1", "praha-h2")] * 10
+        polls = await start_polls(world, http, *paths, *["/v1/clusters/demo?after=99&wait=30"] * 10)
+        await asyncio.to_thread(world.service.change_reader.poll_once)  # reads the number of revoked tokens
+        with counted_statements(world.service) as statements:
+            await asyncio.to_thread(world.service.change_reader.poll_once)
+        assert len([one for one in statements if "known_" in one or "json_each" in one]) == 1
+        assert len(statements) <= 3, "BEGIN, the time and the query"
+        assert not any(poll.done() for poll in polls)
+        world.service.change_feed.close()
+        await asyncio.gather(*polls)
+
+    run(world, act)
+
+
+def test_a_poll_whose_token_is_revoked_ends_without_the_document(world: World) -> None:
+    token = agent(world)
+
+    async def act(http: Caller) -> None:
+        (poll,) = await start_polls(world, http, wanted("brno-h1"))
+        await asyncio.to_thread(revoke, world, token)
+        status, slug, _ = problem(await asyncio.wait_for(poll, 10))
+        assert (status, slug) == (401, "unauthenticated")
+
+    run(world, act, token)
+
+
+def test_a_revocation_by_another_replica_holds_for_a_waiting_poll(world: World) -> None:
+    """The notice of the revocation was lost. A later change wakes the poll."""
+    token = agent(world)
+    own, other = world.service, world.restarted()
+
+    async def act(http: Caller) -> None:
+        (poll,) = await start_polls(world, http, wanted("brno-h1"))
+        world.service = other
+        await asyncio.to_thread(revoke, world, token)
+        world.service = own
+        await asyncio.to_thread(world.service.change_reader.poll_once)
+        await asyncio.to_thread(change, world, "demo", "brno-h1")
+        assert (await asyncio.wait_for(poll, 10)).status_code == 401
+
+    run(world, act, token)
+
+
+def revoke(world: World, token: str) -> None:
+    with world.store.change() as unit:
+        revoke_token(unit, TokenId(token.split("_")[1]))
+
+
+def test_a_tight_loop_is_told_to_slow_down(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    set_rate(world, "3/minute")
+
+    async def act(http: Caller) -> None:
+        answers = [await http.get(wanted("brno-h1", 0)) for _ in range(6)]
+        assert [answer.status_code for answer in answers] == [200, 200, 200, 200, 429, 429]
+        assert answers[-1].headers["retry-after"] == "10"
+        assert "expected a call with 'after' and 'wait', which waits for a change" in problem(answers[-1])[2]
+
+    run(world, act, agent(world))
+    assert capsys.readouterr().err.count("polls_without_wait") == 1
+
+
+def test_changes_do_not_count_as_a_tight_loop(world: World) -> None:
+    set_rate(world, "3/minute")
+
+    async def act(http: Caller) -> None:
+        for number in range(1, 7):
+            await asyncio.to_thread(change, world, f"c{number}", "brno-h1")
+            assert (await http.get(wanted("brno-h1", number))).json()["revision"] == number + 1
+
+    run(world, act, agent(world))
+
+
+def set_rate(world: World, rate: str) -> None:
+    world.service.settings.__dict__["rates"] = world.service.settings.rates.model_copy(update={"polls": rate})
+
+
+def test_a_stopping_service_answers_with_a_time_to_return(world: World) -> None:
+    async def act(http: Caller) -> None:
+        polls = await start_polls(world, http, *[wanted("brno-h1")] * 5, "/v1/audit?after=9999&wait=30")
+        with counted_statements(world.service) as statements:
+            world.service.change_feed.close()
+            answers = await asyncio.wait_for(asyncio.gather(*polls), 10)
+        assert {problem(answer)[:2] for answer in answers} == {(503, "service-stopping")}
+        assert {answer.headers["retry-after"] for answer in answers} == {"1"}
+        assert statements == []
+
+    run(world, act)
+
+
+def test_ten_thousand_polls_return_over_twenty_seconds(world: World) -> None:
+    polls = PollAdmission(world.service)
+    assert [polls.spread(10_000) <= 21 for _ in range(100)] == [True] * 100
+    assert len({polls.spread(10_000) for _ in range(500)}) > 10
+
+
+def test_the_heartbeats_of_polls_are_recorded_together(world: World) -> None:
+    for host in ("brno-h1", "brno-h2"):
+        ask(world, "GET", wanted(host, 0, 0), token=agent(world, host))
+    world.clock.advance(20)
+    for host in ("brno-h1", "brno-h2"):
+        ask(world, "GET", wanted(host, 0, 0), token=agent(world, host))
+    with counted_statements(world.service) as statements:
+        world.service.heartbeats.record()
+    assert len([one for one in statements if one.startswith("UPDATE")]) == 1
+    assert ask(world, "GET", "/v1/elements/brno-h2").json()["last_seen"] == "2026-01-01T00:00:20Z"
+
+
+@pytest.mark.parametrize("is_interrupted", [False, True])
+def test_a_notice_of_another_replica_wakes_the_poll(
+    world: World, monkeypatch: pytest.MonkeyPatch, *, is_interrupted: bool
+) -> None:
+    """If the connection for notices was lost, the slow poll runs after the next connection."""
+    if world.store.engine.dialect.name != "postgresql":
+        pytest.skip("SQLite has no second replica")
+    monkeypatch.setattr(change_reader, "RECONNECT_S", 0.05)
+    own, other, reader = world.service, world.restarted(), world.service.change_reader
+
+    async def act(http: Caller) -> None:
+        (poll,) = await start_polls(world, http, wanted("brno-h1"))
+        reader.start()
+        await await_true(lambda: reader.listens)
+        if is_interrupted:
+            await asyncio.to_thread(end_listening, other)
+        world.service = other
+        await asyncio.to_thread(change, world, "demo", "brno-h1")
+        world.service = own
+        assert (await asyncio.wait_for(poll, 10)).json()["revision"] == 2
+
+    try:
+        run(world, act)
+    finally:
+        reader.stop()
+    assert not any(thread.name == "change-reader" for thread in threading.enumerate())
+
+
+def end_listening(service: SbfService) -> None:
+    with service.store.engine.begin() as connection:
+        connection.exec_driver_sql(
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND query IN ('LISTEN virtcloud_changes', 'SELECT 1')"
+        )
