@@ -179,12 +179,14 @@ class MeasuredSbf:
 
 
 @contextmanager
-def serving(folder: Path, database: str | None = None, drift_interval: int = 86400) -> Iterator[MeasuredSbf]:
-    """Run ``sbf serve`` in a separate process.
+def serving(
+    folder: Path, database: str | None = None, drift_interval: int = 86400, listen: str | None = None
+) -> Iterator[MeasuredSbf]:
+    """Run ``sbf serve`` in a separate process, at a free port or at the address ``listen``.
 
     If ``database`` is None, the service uses an SQLite file in ``folder``.
     """
-    listen = f"127.0.0.1:{_free_port()}"
+    listen = listen or f"127.0.0.1:{_free_port()}"
     config = folder / "sbf.toml"
     config.write_text(_settings(folder, database or sqlite(folder), listen, drift_interval), encoding="utf-8")
     token = _token(config)

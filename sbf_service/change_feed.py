@@ -9,7 +9,7 @@ A waiter subscribes first and then reads the state, so that no change falls betw
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from threading import Lock
@@ -76,15 +76,18 @@ class ChangeFeed:
         with self._lock:
             for topic, version in versions.items():
                 for waiter in self._waiters.get(topic, ()):
-                    waiter.versions[topic] = version
+                    if topic in waiter.versions:
+                        waiter.versions[topic] = version
         self.publish_remote(frozenset(versions))
 
     def list_versions(self) -> dict[str, int | None]:
         """Return the lowest version of each topic that its waiters have read; None if a waiter knows no version."""
         with self._lock:
-            return {
-                topic: _lowest(waiter.versions[topic] for waiter in waiters) for topic, waiters in self._waiters.items()
+            compared = {
+                topic: [waiter.versions[topic] for waiter in waiters if topic in waiter.versions]
+                for topic, waiters in self._waiters.items()
             }
+        return {topic: _lowest(versions) for topic, versions in compared.items() if versions}
 
     def count_waiters(self) -> int:
         """Return the number of waiting calls."""
@@ -103,17 +106,20 @@ class ChangeFeed:
         self.wake_all()
 
     @contextmanager
-    def watch(self, *topics: str) -> Iterator[Waiter]:
-        """Yield a waiter, which is woken at every change of one of the topics."""
-        waiter = Waiter(dict.fromkeys(topics), asyncio.get_running_loop())
+    def watch(self, *topics: str, uncompared: Iterable[str] = ()) -> Iterator[Waiter]:
+        """Yield a waiter, which is woken at every change of one of the topics.
+
+        The slow poll does not compare the topics in ``uncompared``.
+        """
+        waiter, all_topics = Waiter(dict.fromkeys(topics), asyncio.get_running_loop()), (*topics, *uncompared)
         with self._lock:
-            for topic in topics:
+            for topic in all_topics:
                 self._waiters[topic].add(waiter)
         try:
             yield waiter
         finally:
             with self._lock:
-                for topic in topics:
+                for topic in all_topics:
                     self._discard(topic, waiter)
 
     def _discard(self, topic: str, waiter: Waiter) -> None:
@@ -136,7 +142,6 @@ def _set_all(events: Iterable[asyncio.Event]) -> None:
         event.set()
 
 
-def _lowest(versions: Iterable[int | None]) -> int | None:
-    read = list(versions)
-    known = [version for version in read if version is not None]
-    return min(known) if len(known) == len(read) else None
+def _lowest(versions: Sequence[int | None]) -> int | None:
+    known = [version for version in versions if version is not None]
+    return min(known) if len(known) == len(versions) else None

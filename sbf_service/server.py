@@ -6,10 +6,12 @@ files of device credentials.
 
 import asyncio
 import errno
+import resource
 import signal
 import socket
 import ssl
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from types import FrameType
@@ -171,6 +173,7 @@ def run_server(
 
     If a SIGHUP arrived during the start, reload when the server is ready.
     """
+    raise_open_files()
     log_credential_faults(service.settings)
     server = SbfServer(make_server_config(service, make_tls_context(service.settings)))
     server.service, server.config_file = service, config_file
@@ -180,6 +183,18 @@ def run_server(
     finally:
         if service.settings.socket is not None:
             service.settings.socket.unlink(missing_ok=True)
+
+
+def raise_open_files() -> int:
+    """Raise this process's soft limit on open files to the hard limit. Return the limit.
+
+    Each waiting agent needs a connection. systemd's default limits are 1,024 (soft) and 524,288 (hard).
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):  # macOS refuses an unlimited number
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        return hard
+    return soft
 
 
 def make_server_config(service: SbfService, context: ssl.SSLContext | None) -> uvicorn.Config:

@@ -72,7 +72,7 @@ async def _follow(
     service: SbfService, browser: Browser, topics: Sequence[str], read_version: ReadVersion
 ) -> AsyncIterator[str]:
     feed, sent_at = service.change_feed, time.monotonic()
-    with feed.watch(*topics, CONSOLE_SESSIONS_TOPIC, TOKENS_TOPIC) as waiter:
+    with feed.watch(*topics, uncompared=(CONSOLE_SESSIONS_TOPIC, TOKENS_TOPIC)) as waiter:
         version = await run_in_threadpool(read_version)
         yield "retry: 3000\nevent: ready\ndata:\n\n"
         while not feed.closed:

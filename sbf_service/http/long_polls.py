@@ -107,11 +107,13 @@ class LongPoll:
         *,
         is_exact: bool = True,
         others: Iterable[str] = (),
+        uncompared: Iterable[str] = (),
     ) -> bool:
         """Wait until ``read_version()`` exceeds ``after``, or until ``wait`` seconds have passed.
 
         Return whether the version exceeds ``after``, as far as the call has read it. The change feed publishes changes
-        of the document under ``topic`` and ``others``. ``is_exact`` states that ``read_version`` returns the version
+        of the document under ``topic``, ``others`` and ``uncompared``. The slow poll does not compare the topics in
+        ``uncompared``. ``is_exact`` states that ``read_version`` returns the version
         of the topic in the database. Raise ServiceStopping when the service stops. Raise TooManyRequests for a caller
         that does not wait.
         """
@@ -120,7 +122,9 @@ class LongPoll:
         if wait <= 0:
             return await self.read_version(topic, read_version) > after
         deadline = time.monotonic() + wait
-        with self.admission.service.change_feed.watch(topic, *others, *self._own_topics()) as waiter:
+        with self.admission.service.change_feed.watch(
+            topic, *others, uncompared=(*uncompared, *self._own_topics())
+        ) as waiter:
             self._check_stop()
             version = await self.read_version(topic, read_version)
             while version <= after:

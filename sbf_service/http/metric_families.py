@@ -57,6 +57,10 @@ class ReplicaCollector(Collector):
         alive = "Whether this replica's reconciler runs and completed a round within 30 seconds."
         yield _gauge("reconciler_alive", alive, (), [((), self.service.scheduler.alive)])
         yield _gauge("build_info", "The version of this replica. The value is 1.", ("version",), [((__version__,), 1)])
+        polls = "Long polls and streams of events that wait for a change at this replica."
+        yield _gauge("waiting_polls", polls, (), [((), self.service.change_feed.count_waiters())])
+        notices = "Whether the notices of other replicas' changes arrive (always 1 on SQLite)."
+        yield _gauge("change_notices", notices, (), [((), self.service.change_reader.listens)])
         ends = "End of the validity of the certificates in the files of the settings, as Unix time in seconds."
         samples = [((setting,), end) for setting, end in _certificate_ends(settings)]
         yield _gauge("certificate_expiry_timestamp_seconds", ends, ("setting",), samples)

@@ -24,6 +24,10 @@ IfMatch = Annotated[
         "if no document exists yet, or if the new document equals the current document.",
     ),
 ]
+IfNoneMatch = Annotated[
+    str | None,
+    Header(alias="If-None-Match", description="The `ETag` of a document that the caller has."),
+]
 
 
 class Operation(APIRoute):
@@ -50,8 +54,6 @@ class Operation(APIRoute):
             return add_etag(request, await handler(request))
 
         return answer
-
-
 
 
 def check_if_match(if_match: str | None, version: object, document: str) -> None:

@@ -127,6 +127,14 @@ _RECORD_HEARTBEATS = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class AgentElement:
+    """The wanted revision of an agent's element, and whether the agent has confirmed the whole revision."""
+
+    revision: int
+    is_settled: bool
+
+
 @dataclass
 class AgentHeartbeats:
     """The heartbeats of polling agents, which are recorded together. Thread-safe.
@@ -139,19 +147,20 @@ class AgentHeartbeats:
     _pending: dict[str, datetime] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
-    def receive(self, name: str) -> int:
-        """Receive a heartbeat of an agent. Return the wanted revision of the agent's element.
+    def receive(self, name: str) -> AgentElement:
+        """Receive a heartbeat of an agent. Return the agent's element.
 
         Raise NotFound for an unknown element. Raise Conflict for a device: it has no agent.
         """
         with self.store.read() as unit:
             row = require_agent(unit, name)
-            revision, seen_at, now = row.wanted_revision, row.last_seen, unit.now
+            is_settled = row.reachable and row.trouble is None and row.confirmed_revision == row.wanted_revision
+            element, seen_at, now = AgentElement(row.wanted_revision, is_settled), row.last_seen, unit.now
         with self._lock:
             self._pending[name] = now
         if seen_at is None or now - seen_at >= self.max_age:
             self.record({name})
-        return revision
+        return element
 
     def record(self, names: Collection[str] | None = None) -> None:
         """Record the pending heartbeats of these agents, or of all agents. The time is that of the first heartbeat."""

@@ -143,7 +143,7 @@ def _describe_token(row: TokenRow) -> str:
 
 CACHE_S = 5.0
 """How long a token's check remains valid, in seconds, while no notices of other replicas arrive."""
-CACHE_WITH_NOTICES_S = 60.0
+CACHE_WITH_NOTICES_S = 600.0
 """How long a token's check remains valid, in seconds, while other replicas announce the revocations of tokens."""
 MAX_CACHED = 50_000
 

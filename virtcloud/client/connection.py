@@ -28,6 +28,7 @@ LONGEST_WAIT_S = 60.0
 TRANSFER_S = 60.0
 """Timeout in seconds of each part of a file that is sent or received."""
 PARTIAL_CONTENT = 206
+NOT_MODIFIED = 304
 CONNECT_S = 5.0
 CONNECTION_LIMITS = httpx.Limits(max_keepalive_connections=20)
 """Connections are not limited: in an agent, the long polls of many jobs must not delay the calls of the reconciler."""
@@ -58,6 +59,8 @@ class SbfResponse:
     date: str | None = None
     cursor: str | None = None
     """The position of the next page of a list, or None if there is no further page."""
+    is_unchanged: bool = False
+    """Whether SBF answered that the document with ``If-None-Match`` has not changed (304)."""
 
     def read(self, parse: Callable[[bytes], R]) -> R:
         """Parse the answer. Raise AnswerUnreadable if the answer is invalid in this version of the API."""
@@ -111,6 +114,7 @@ class Connection:
         query: Mapping[str, str | float | None] | None = None,
         wait: float = 0,
         if_match: str | None = None,
+        if_none_match: str | None = None,
     ) -> SbfResponse:
         """Send a call and return the answer. ``wait`` seconds are added to the timeout of the call.
 
@@ -120,16 +124,19 @@ class Connection:
         headers = self._headers() | ({} if content is None else {"content-type": "application/json"})
         if if_match is not None:
             headers["if-match"] = if_match
+        if if_none_match is not None:
+            headers["if-none-match"] = if_none_match
         params = {key: value for key, value in (query or {}).items() if value is not None}
         timeout = httpx.Timeout(self._timeout + wait, connect=min(self._timeout, CONNECT_S))
         try:
             answer = self._http.request(method, path, content=content, headers=headers, params=params, timeout=timeout)
         except httpx.RequestError as error:
             raise ServiceUnreachable(explain_request_error(self.url, error)) from error
-        if not answer.is_success:
+        is_unchanged = answer.status_code == NOT_MODIFIED and if_none_match is not None
+        if not answer.is_success and not is_unchanged:
             raise error_of_response(self.url, answer)
         etag, date = answer.headers.get("etag"), answer.headers.get("date")
-        return SbfResponse(self.url, path, answer.content, etag, date, _find_cursor(answer))
+        return SbfResponse(self.url, path, answer.content, etag, date, _find_cursor(answer), is_unchanged)
 
     def upload(
         self,
@@ -211,12 +218,22 @@ class Connection:
         with _build_http_client(url, self.trust) as http:
             yield http
 
-    def poll(self, path: str, after: int | None, wait: float, query: Mapping[str, str] | None = None) -> SbfResponse:
-        """Get a document. With ``after``, wait up to ``wait`` seconds for a higher version (long poll)."""
+    def poll(
+        self,
+        path: str,
+        after: int | None,
+        wait: float,
+        query: Mapping[str, str] | None = None,
+        if_none_match: str | None = None,
+    ) -> SbfResponse:
+        """Get a document. With ``after``, wait up to ``wait`` seconds for a higher version (long poll).
+
+        With ``if_none_match``, SBF may answer that the document with this entity tag has not changed.
+        """
         if after is None:
             return self.send("GET", path, query=query)
-        wait = min(wait, LONGEST_WAIT_S)
-        return self.send("GET", path, query={**(query or {}), "after": after, "wait": wait}, wait=wait)
+        wait, query = min(wait, LONGEST_WAIT_S), {**(query or {}), "after": str(after)}
+        return self.send("GET", path, query={**query, "wait": wait}, wait=wait, if_none_match=if_none_match)
 
 
 def _find_cursor(answer: httpx.Response) -> str | None:

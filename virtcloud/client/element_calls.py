@@ -1,6 +1,8 @@
 """Calls about elements: their state, differences and ports, the reports of agents, and the audit log."""
 
+import time
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 
 from virtcloud.client.calls import DEVICE_S, PAGE_SIZE, SbfCalls, flag_query, validated
@@ -12,9 +14,24 @@ from virtcloud.model.values import Name, PortName
 from virtcloud.model.views import CleanDeclaration, Confirmation, ElementErrorReport, ElementView, HostCapacity
 from virtcloud.model.wanted import WantedDocument
 
+KNOWN_S = 300.0
+"""How long the client uses a wanted document that has not changed, in seconds, before it reads the document again."""
+
+
+@dataclass(frozen=True, slots=True)
+class _KnownDocument:
+    """A wanted document, its entity tag, and the time until which it may be used."""
+
+    document: WantedDocument
+    etag: str
+    until: float
+
 
 class ElementCalls(SbfCalls):
     """Calls about elements, for administrators and agents."""
+
+    _known: dict[str, _KnownDocument]
+    """The wanted documents that agents of this process have received, by element."""
 
     def elements(self) -> list[ElementView]:
         """Return all elements with their revisions."""
@@ -86,10 +103,21 @@ class ElementCalls(SbfCalls):
     def wanted(self, element: str, after: int | None = None, wait: float = 0) -> WantedDocument:
         """Return the wanted state of a host or gateway.
 
-        With ``after``, wait until the revision is higher, but at most ``wait`` seconds.
+        With ``after``, wait until the revision is higher, but at most ``wait`` seconds. While nothing changes, SBF
+        sends the document again only after five minutes.
         """
-        path = f"/v1/elements/{Name(element)}/wanted"
-        return self._document(WantedDocument, self._connection.poll(path, after, wait))
+        path, known = f"/v1/elements/{Name(element)}/wanted", self._known.get(element)
+        if known is not None and (after != known.document.revision or time.monotonic() >= known.until):
+            known = None
+        answer = self._connection.poll(path, after, wait, if_none_match=None if known is None else known.etag)
+        if known is not None and answer.is_unchanged:
+            return known.document
+        document = self._document(WantedDocument, answer)
+        if answer.etag is None:
+            self._known.pop(element, None)
+        else:
+            self._known[element] = _KnownDocument(document, answer.etag, time.monotonic() + KNOWN_S)
+        return document
 
     def confirm(
         self,

@@ -49,6 +49,7 @@ class SbfClient(
         ``token`` returns the token for each call (:func:`virtcloud.client.credentials.token_source`).
         """
         self._connection = Connection(url, timeout, token, trust)
+        self._known = {}
 
     def __enter__(self) -> Self:
         """Return this client. The end of the context closes the client."""

@@ -18,14 +18,16 @@ from sbf_service.http.auth.authorization import (
     authorize_element,
     require_known_names,
 )
+from sbf_service.http.entity_tags import make_etag, matches, not_modified
 from sbf_service.http.long_polls import CurrentPoll
-from sbf_service.http.operations import After, Operation, Wait
+from sbf_service.http.operations import After, IfNoneMatch, Operation, Wait
 from sbf_service.http.pages import PAGES, CurrentPage
 from sbf_service.http.problems import problem_responses
 from sbf_service.reconcile.on_demand import OnDemandReader
 from sbf_service.store import confirmations, elements, error_reports, unchecked_elements
 from sbf_service.store.capacity import record_capacity
 from sbf_service.store.cluster_dry_run import compute_element_difference
+from sbf_service.store.confirmations import confirmation_topic
 from sbf_service.store.leases import record_agent_heartbeat
 from sbf_service.store.network_scopes import find_confirmation_scope
 from sbf_service.store.pages import Page, PagePart
@@ -87,27 +89,58 @@ def get_element(name: Name, caller: CurrentCaller, service: CurrentService) -> E
         return elements.make_element_view(unit, name)
 
 
-@router.get("/{name}/wanted", response_model=WantedDocument, responses=AGENT_PROBLEMS)
+@router.get(
+    "/{name}/wanted",
+    response_model=WantedDocument,
+    responses={
+        304: {"description": "The document has not changed since the answer with this `ETag`"},
+        **AGENT_PROBLEMS,
+    },
+)
 async def get_wanted(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter by its name
-    name: Name, caller: CurrentCaller, service: CurrentService, poll: CurrentPoll, after: After = None, wait: Wait = 0
+    name: Name,
+    caller: CurrentCaller,
+    service: CurrentService,
+    poll: CurrentPoll,
+    after: After = None,
+    wait: Wait = 0,
+    known: IfNoneMatch = None,
 ) -> Response:
     """Return the wanted state of a host or gateway, or wait for a newer revision of it.
 
     The element's agent, and root on SBF's machine, receive the secrets of guests. Other callers receive asterisks.
+    The `ETag` of a revision that the agent has confirmed completely is the revision. With this `ETag` in
+    `If-None-Match`, the answer is 304 without a body while nothing changes.
     """
     authorize_element(service.store, caller, Action.REPORT_FOR_ELEMENT, name)
+    settled: set[int] = set()
 
     def receive_heartbeat() -> int:
-        return service.heartbeats.receive(name)
+        element = service.heartbeats.receive(name)
+        settled.clear()
+        settled.update({element.revision} if element.is_settled else ())
+        return element.revision
 
-    def read_document() -> str:
+    def read_document() -> Response:
         receive_heartbeat()
         with service.store.read() as unit:
             document = elements.make_wanted_document(unit, name)
-        return document.model_dump_json(context=WITH_SECRETS if may_read_secrets(caller.principal) else None)
+        return _respond(document, may_read_secrets=may_read_secrets(caller.principal))
 
-    await poll.wait_until_newer(f"element:{name}", receive_heartbeat, after, wait)
-    return Response(await poll.read(read_document), media_type="application/json")
+    topic = f"element:{name}"
+    if not await poll.wait_until_newer(topic, receive_heartbeat, after, wait, uncompared=(confirmation_topic(name),)):
+        for etag in map(make_etag, settled):
+            if matches(known, etag):
+                return not_modified({"etag": etag})
+    return await poll.read(read_document)
+
+
+def _respond(document: WantedDocument, *, may_read_secrets: bool) -> Response:
+    """Return the response with a wanted document. Its entity tag is the revision if only a new revision can change it."""
+    is_settled = document.confirmed_revision == document.revision and not (document.incomplete or document.calls)
+    headers = {"etag": make_etag(document.revision)} if is_settled else {}
+    content = document.model_dump_json(context=WITH_SECRETS if may_read_secrets else None)
+    return Response(content, media_type="application/json", headers=headers)
 
 
 @router.post("/{name}/confirmed", status_code=HTTPStatus.NO_CONTENT, responses=AGENT_PROBLEMS)

@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 
 import httpx
 import pytest
@@ -15,6 +16,7 @@ from sqlalchemy import event
 from sbf_service import change_reader
 from sbf_service.bootstrap import SbfService
 from sbf_service.http.long_polls import PollAdmission
+from sbf_service.store.confirmations import reset_confirmation
 from sbf_service.store.tokens import revoke_token
 from virtcloud.client.connection import USER_AGENT
 from virtcloud.model.access import Role, TokenId
@@ -219,7 +221,7 @@ def revoke(world: World, token: str) -> None:
         revoke_token(unit, TokenId(token.split("_")[1]))
 
 
-def test_a_tight_loop_is_told_to_slow_down(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_tight_loop_is_told_to_slow_down(world: World, caplog: pytest.LogCaptureFixture) -> None:
     set_rate(world, "3/minute")
 
     async def act(http: Caller) -> None:
@@ -229,7 +231,7 @@ def test_a_tight_loop_is_told_to_slow_down(world: World, capsys: pytest.CaptureF
         assert "expected a call with 'after' and 'wait', which waits for a change" in problem(answers[-1])[2]
 
     run(world, act, agent(world))
-    assert capsys.readouterr().err.count("polls_without_wait") == 1
+    assert [record.message.split()[0] for record in caplog.records].count("polls_without_wait") == 1
 
 
 def test_changes_do_not_count_as_a_tight_loop(world: World) -> None:
@@ -264,6 +266,31 @@ def test_ten_thousand_polls_return_over_twenty_seconds(world: World) -> None:
     polls = PollAdmission(world.service)
     assert [polls.spread(10_000) <= 21 for _ in range(100)] == [True] * 100
     assert len({polls.spread(10_000) for _ in range(500)}) > 10
+
+
+def test_an_unchanged_document_is_not_sent_again(world: World) -> None:
+    world.confirm("brno-h1", 1)
+    etag = ask(world, "GET", wanted("brno-h1", 1, 0)).headers["etag"]
+    again = ask(world, "GET", wanted("brno-h1", 1, 0), headers={"if-none-match": etag})
+    assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", etag)
+
+
+def test_an_unconfirmed_document_is_always_sent(world: World) -> None:
+    assert "etag" not in ask(world, "GET", wanted("brno-h1", 1, 0)).headers
+    assert ask(world, "GET", wanted("brno-h1", 1, 0), headers={"if-none-match": '"1"'}).status_code == 200
+
+
+def test_a_reset_confirmation_sends_the_document_again(world: World) -> None:
+    world.confirm("brno-h1", 1)
+
+    async def act(http: Caller) -> None:
+        etag = (await http.get(wanted("brno-h1", 1, 0))).headers["etag"]
+        with world.store.change() as unit:
+            reset_confirmation(unit, "brno-h1", "the test", timedelta(minutes=1))
+        answer = await http.get(wanted("brno-h1", 1, 0), headers={"if-none-match": etag})
+        assert (answer.status_code, answer.json()["confirmed_revision"]) == (200, 0)
+
+    run(world, act)
 
 
 def test_the_heartbeats_of_polls_are_recorded_together(world: World) -> None:

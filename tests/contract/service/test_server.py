@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -28,6 +29,7 @@ from sbf_service.bootstrap import SbfService
 from sbf_service.change_feed import ChangeFeed
 from sbf_service.server import SbfServer, _listen_tcp, open_sockets
 from sbf_service.settings import ListenAddress, ServiceSettings
+from virtcloud.client.connection import USER_AGENT
 
 SBF = [sys.executable, "-m", "sbf_service"]
 
@@ -114,7 +116,7 @@ def test_sigterm_stops_a_busy_service_within_two_seconds(tmp_path: Path) -> None
         process.send_signal(signal.SIGTERM)
         assert seconds_to_end(process) < 2
         assert process.returncode == 0
-        assert poll.result().json()["key"] == "demo"
+        assert (poll.result().status_code, poll.result().headers["retry-after"]) == (503, "1")
         assert not (tmp_path / "sbf.sock").exists()
         accepted.close()
     hung.close()
@@ -268,3 +270,42 @@ def test_sighup_applies_settings_and_names_those_that_need_a_restart(tmp_path: P
             assert lines[-1]
         assert any("setting_changed key=workers former=64 new=3" in line for line in lines), lines
         assert any("setting_needs_restart key=listen running=127.0.0.1:" in line for line in lines), lines
+
+
+def test_sigterm_answers_the_waiting_polls(tmp_path: Path) -> None:
+    """All polls wait when the service receives SIGTERM. Each poll is answered with 503 and a time to return."""
+    path = write_settings(tmp_path, socket=str(tmp_path / "run" / "sbf.sock"))
+    polls = 30
+    with running_service(path) as process, connect_to_socket(tmp_path / "run" / "sbf.sock") as client:
+        newest = client.get("/v1/audit").json()
+        after = max((entry["id"] for entry in newest), default=0)
+        with ThreadPoolExecutor(polls) as threads:
+            started = threading.Barrier(polls + 1)
+
+            def poll() -> httpx.Response:
+                with connect_to_socket(tmp_path / "run" / "sbf.sock") as own:
+                    own.get("/healthz")
+                    started.wait()
+                    own.headers["user-agent"] = USER_AGENT  # SBF answers httpx's own User-Agent as version 0.1
+                    return own.get(f"/v1/audit?after={after + 9999}&wait=60", timeout=60)
+
+            answers = [threads.submit(poll) for _ in range(polls)]
+            started.wait()
+            await_waiters(client, polls)
+            process.send_signal(signal.SIGTERM)
+            answered = [answer.result() for answer in answers]
+        assert process.wait(30) == 0
+        assert process.stderr is not None
+        assert "Traceback" not in process.stderr.read()
+    assert {(answer.status_code, answer.json()["type"]) for answer in answered} == {
+        (503, "urn:virtcloud:problem:service-stopping")
+    }
+    assert {answer.headers["retry-after"] for answer in answered} == {"1"}
+
+
+def await_waiters(client: httpx.Client, count: int) -> None:
+    """Wait until the metrics show this number of waiting long polls."""
+    deadline = time.monotonic() + 20
+    while f"virtcloud_waiting_polls {count}.0" not in client.get("/metrics").text:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

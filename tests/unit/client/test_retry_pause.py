@@ -1,0 +1,14 @@
+"""Tests of the pause before a repeated call: SBF's Retry-After, and the random part."""
+
+from virtcloud.client.retry_pause import compute_retry_pause
+from virtcloud.model.errors import ServiceStopping, ServiceUnreachable, TooManyRequests
+
+
+def test_the_longer_of_pause_and_retry_after_applies() -> None:
+    assert compute_retry_pause(ServiceStopping("stops", 12), 2, lambda: 0) == 12
+    assert compute_retry_pause(TooManyRequests("slower", 1), 2, lambda: 0) == 2
+    assert compute_retry_pause(ServiceUnreachable("silent"), 2, lambda: 0) == 2
+
+
+def test_callers_return_at_different_times() -> None:
+    assert compute_retry_pause(ServiceStopping("stops", 12), 2, lambda: 1) == 18
