@@ -139,8 +139,8 @@ class HostReconciler:
 
         Setting ``woken`` ends a pause. ``progress`` is called after each step and each call to SBF. ``receive`` is
         called with each wanted document before the host is changed, and ``report_capacity`` after each wanted document.
-        ``boot`` detects a reboot of the host; None: no reboot is detected. ``clock`` returns seconds. ``jitter`` returns
-        a number from 0 to 1, which lengthens pauses.
+        ``boot`` detects a reboot of the host; None: no reboot is detected. ``clock`` returns seconds. ``jitter``
+        returns a number from 0 to 1, which lengthens pauses.
         """
         self._boot = boot
         self._receive = receive

@@ -136,7 +136,10 @@ async def get_wanted(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter 
 
 
 def _respond(document: WantedDocument, *, may_read_secrets: bool) -> Response:
-    """Return the response with a wanted document. Its entity tag is the revision if only a new revision can change it."""
+    """Return the response with a wanted document.
+
+    If only a new revision can change the document, its entity tag is the revision.
+    """
     is_settled = document.confirmed_revision == document.revision and not (document.incomplete or document.calls)
     headers = {"etag": make_etag(document.revision)} if is_settled else {}
     content = document.model_dump_json(context=WITH_SECRETS if may_read_secrets else None)
