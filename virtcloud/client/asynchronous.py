@@ -27,7 +27,7 @@ from anyio import CapacityLimiter, from_thread, to_thread
 
 from virtcloud.client.api import Client
 from virtcloud.client.calls import PAGE_SIZE
-from virtcloud.client.cluster import Cluster, open_progress
+from virtcloud.client.cluster import POLL_S, Cluster, open_progress
 from virtcloud.client.events import ClusterEvent, find_events
 from virtcloud.client.guests import ClusterGuest
 from virtcloud.client.session_stream import SessionStream
@@ -245,9 +245,13 @@ class AsyncCluster:
         """Return a guest. Raise NotFound for an unknown name."""
         return AsyncGuest(await self.threads.run(partial(self.sync.guests.find, name)), self.threads)
 
-    async def poll_views(self, timeout: float | None = None) -> AsyncIterator[ClusterView]:  # noqa: ASYNC109 - as its twin
+    async def poll_views(
+        self,
+        timeout: float | None = None,  # noqa: ASYNC109 - as its twin
+        poll_s: float = POLL_S,
+    ) -> AsyncIterator[ClusterView]:
         """Yield the cluster's view after each long poll; see :meth:`Cluster.poll_views`."""
-        views: Iterator[ClusterView] = self.sync.poll_views(timeout)
+        views: Iterator[ClusterView] = self.sync.poll_views(timeout, poll_s)
         while (view := await self.threads.run(partial(next, views, None))) is not None:
             yield view
 

@@ -133,7 +133,7 @@ def test_a_signal_does_not_wait_for_the_change_feed() -> None:
         with feed._lock:
             server.handle_exit(signal.SIGTERM, None)
         with feed.watch("a topic") as closed:
-            await closed.wait()
+            await closed.wait(30)
 
     thread = threading.Thread(target=asyncio.run, args=(interrupt(),), daemon=True)
     thread.start()

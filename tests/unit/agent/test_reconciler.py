@@ -56,7 +56,7 @@ def stop() -> StopSignal:
 @pytest.fixture
 def reconciler(service: FakeElementApi, host: FakeManagedHost, stop: StopSignal, waits: list[float]) -> HostReconciler:
     timing = ReconcileTiming(check_s=30, retry_first_s=0.5, retry_most_s=4)
-    return HostReconciler("h1", service, host, stop, timing, RecordingEvent(waits))
+    return HostReconciler("h1", service, host, stop, timing, RecordingEvent(waits), jitter=lambda: 0)
 
 
 def test_a_wanted_segment_is_built_and_confirmed(
