@@ -73,7 +73,8 @@ class SbfService:
         migrate(self.store.engine)
 
     def start(self) -> None:
-        """Start the reader of changes, the reconciler and the schedule of retention."""
+        """Load the tokens of agents, and start the reader of changes, the reconciler and the schedule of retention."""
+        self.token_cache.load()
         self.change_reader.start()
         self.scheduler.start()
         self.retention.start()

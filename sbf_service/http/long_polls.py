@@ -9,8 +9,9 @@ with 503 and a ``Retry-After`` that spreads them.
 import asyncio
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, TypeVar
 
 from anyio import CapacityLimiter
@@ -21,7 +22,9 @@ from fastapi.concurrency import run_in_threadpool
 from sbf_service.bootstrap import SbfService
 from sbf_service.change_feed import Waiter
 from sbf_service.http.auth.authorization import Caller, CurrentCaller
+from sbf_service.http.batched_reads import BatchedReads
 from sbf_service.http.poll_pace import PollKey, PollPace
+from sbf_service.store.leases import AgentElement
 from sbf_service.store.tokens import token_topic
 from virtcloud.model.access import Role
 from virtcloud.model.errors import ServiceBusy, ServiceStopping, ServiceUnreachable, TooManyRequests
@@ -34,6 +37,8 @@ RETURNS_PER_S = 250
 """The number of calls per second that SBF expects after it answered calls with 503. ``Retry-After`` spreads them."""
 LONGEST_SPREAD_S = 20
 T = TypeVar("T")
+ReadVersion = Callable[[], Awaitable[int]]
+"""Returns the present version of a document."""
 
 
 @dataclass
@@ -43,8 +48,18 @@ class PollAdmission:
     service: SbfService
     pace: PollPace = field(default_factory=PollPace)
     jitter: Callable[[], float] = random.random
-    _threads: tuple[asyncio.AbstractEventLoop, CapacityLimiter] | None = None
+    _loop: asyncio.AbstractEventLoop | None = None
+    _threads: CapacityLimiter = field(init=False)
+    _elements: BatchedReads[AgentElement] = field(init=False)
     _refused: int = 0
+
+    async def read_element(self, name: str) -> AgentElement:
+        """Receive a heartbeat of an agent, and return the agent's element. Simultaneous calls share one query.
+
+        Raise NotFound for an unknown element. Raise Conflict for a device.
+        """
+        self._enter_loop()
+        return await self._elements.read(name)
 
     async def read_for_agent(self, call: Callable[[], T]) -> T:
         """Run ``call`` in one of the threads for agents. Raise ServiceBusy if too many calls wait for a thread."""
@@ -68,11 +83,15 @@ class PollAdmission:
         return 1 + int(self.jitter() * min(calls / RETURNS_PER_S, LONGEST_SPREAD_S))
 
     def _find_threads(self) -> CapacityLimiter:
-        """Return the limiter of this event loop. A limiter of anyio belongs to an event loop."""
+        self._enter_loop()
+        return self._threads
+
+    def _enter_loop(self) -> None:
+        """Create what belongs to the running event loop: anyio's limiter, and the futures of reads."""
         loop = asyncio.get_running_loop()
-        if self._threads is None or self._threads[0] is not loop:
-            self._threads = loop, CapacityLimiter(AGENT_THREADS)
-        return self._threads[1]
+        if self._loop is not loop:
+            self._loop, self._threads = loop, CapacityLimiter(AGENT_THREADS)
+            self._elements = BatchedReads(self.service.heartbeats.receive_many)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,19 +108,27 @@ class LongPoll:
         Raise ServiceBusy if too many agents read. Raise Unauthenticated if the caller's token was revoked during the
         poll.
         """
-
-        def check_and_call() -> T:
-            self._check_token()
-            return call()
-
+        await self._check_token()
         if self.caller.principal.role is Role.AGENT:
-            return await self.admission.read_for_agent(check_and_call)
-        return await run_in_threadpool(check_and_call)
+            return await self.admission.read_for_agent(call)
+        return await run_in_threadpool(call)
+
+    async def read_element(self, name: str) -> AgentElement:
+        """Receive a heartbeat of an agent, and return the agent's element.
+
+        Raise Unauthenticated if the caller's token was revoked during the poll.
+        """
+        await self._check_token()
+        return await self.admission.read_element(name)
+
+    def in_thread(self, read_version: Callable[[], int]) -> ReadVersion:
+        """Return a function that runs ``read_version`` as :meth:`read` does."""
+        return partial(self.read, read_version)
 
     async def wait_until_newer(  # noqa: PLR0913 - a version, a limit, and what is known of the version
         self,
         topic: str,
-        read_version: Callable[[], int],
+        read_version: ReadVersion,
         after: int | None,
         wait: float,
         *,
@@ -132,10 +159,10 @@ class LongPoll:
                     waiter.versions[topic] = version
                 if not await self._wait(waiter, deadline):
                     return False
-                version = await self.read(read_version)
+                version = await read_version()
         return True
 
-    async def read_version(self, topic: str, read_version: Callable[[], int]) -> int:
+    async def read_version(self, topic: str, read_version: ReadVersion) -> int:
         """Return the version of a document. Raise TooManyRequests for a caller that requests it in a tight loop."""
         key, rate = self._pace_key(topic), self.caller.rate_limiter.rates.polls
         try:
@@ -143,7 +170,7 @@ class LongPoll:
         except TooManyRequests as error:
             self.caller.metrics.record_denial(error.slug)
             raise
-        version = await self.read(read_version)
+        version = await read_version()
         self.admission.pace.count(key, version, rate)
         return version
 
@@ -159,9 +186,10 @@ class LongPoll:
         if self.admission.service.change_feed.closed:
             raise self.admission.make_stop_error()
 
-    def _check_token(self) -> None:
-        if self.caller.token is not None:
-            self.admission.service.token_cache.check(self.caller.token)
+    async def _check_token(self) -> None:
+        cache, token = self.admission.service.token_cache, self.caller.token
+        if token is not None and cache.find(token) is None:
+            await run_in_threadpool(cache.authenticate, token)
 
     def _own_topics(self) -> tuple[str, ...]:
         """Return the topic of the caller's token. Its revocation ends the poll at once."""

@@ -18,7 +18,7 @@ from sbf_service.store.tables import IS_RECONCILED, ElementRow
 from sbf_service.store.unit_of_work import Store, Unit
 from virtcloud.model.edge import DEVICE_KINDS
 from virtcloud.model.element import ElementKind
-from virtcloud.model.errors import Conflict
+from virtcloud.model.errors import Conflict, VirtcloudError
 from virtcloud.model.values import Name
 
 _LEASE = update(ElementRow).where(ElementRow.name == bindparam("element"))
@@ -119,11 +119,30 @@ def require_agent(unit: Unit, name: str) -> ElementRow:
     return row
 
 
+_LOCK_UNLOCKED = (
+    select(ElementRow.name)
+    .where(ElementRow.name.in_(bindparam("names", expanding=True)))
+    .with_for_update(skip_locked=True)
+)
 _RECORD_HEARTBEATS = (
     update(ElementRow)
     .where(ElementRow.name.in_(bindparam("names", expanding=True)))
     .where(or_(ElementRow.last_seen.is_(None), ElementRow.last_seen < bindparam("seen_at")))
     .values(last_seen=bindparam("seen_at"))
+)
+_READ_AGENT_ELEMENTS = select(
+    ElementRow.name,
+    ElementRow.wanted_revision,
+    (
+        ElementRow.reachable
+        & ElementRow.trouble.is_(None)
+        & (ElementRow.confirmed_revision == ElementRow.wanted_revision)
+    ).label("is_settled"),
+    ElementRow.last_seen,
+).where(
+    ElementRow.name.in_(bindparam("names", expanding=True)),
+    IS_RECONCILED,
+    ~equals_any(ElementRow.kind, DEVICE_KINDS),
 )
 
 
@@ -152,18 +171,36 @@ class AgentHeartbeats:
 
         Raise NotFound for an unknown element. Raise Conflict for a device: it has no agent.
         """
+        found = self.receive_many([name])[name]
+        if isinstance(found, VirtcloudError):
+            raise found
+        return found
+
+    def receive_many(self, names: Collection[str]) -> dict[str, AgentElement | VirtcloudError]:
+        """Receive the heartbeats of at most 500 agents, with one query.
+
+        Return the element of each agent, or the error of :meth:`receive`.
+        """
         with self.store.read() as unit:
-            row = require_agent(unit, name)
-            is_settled = row.reachable and row.trouble is None and row.confirmed_revision == row.wanted_revision
-            element, seen_at, now = AgentElement(row.wanted_revision, is_settled), row.last_seen, unit.now
+            rows = unit.connection.execute(_READ_AGENT_ELEMENTS, {"names": list(names)}).all()
+            found: dict[str, AgentElement | VirtcloudError] = {
+                row.name: AgentElement(row.wanted_revision, row.is_settled) for row in rows
+            }
+            errors = {name: _explain_missing(unit, name) for name in names if name not in found}
+            now = unit.now
         with self._lock:
-            self._pending[name] = now
-        if seen_at is None or now - seen_at >= self.max_age:
-            self.record({name})
-        return element
+            self._pending.update(dict.fromkeys(found, now))
+        overdue = {row.name for row in rows if row.last_seen is None or now - row.last_seen >= self.max_age}
+        if overdue:
+            self.record(overdue)
+        return found | errors
 
     def record(self, names: Collection[str] | None = None) -> None:
-        """Record the pending heartbeats of these agents, or of all agents. The time is that of the first heartbeat."""
+        """Record the pending heartbeats of these agents, or of all agents. The time is that of the first heartbeat.
+
+        Elements that another change has locked are left to their next heartbeat. A transaction that locks several rows
+        must not wait for a row here, because the other change may wait for one of these rows.
+        """
         with self._lock:
             found = {name: at for name, at in self._pending.items() if names is None or name in names}
             self._pending = {name: at for name, at in self._pending.items() if name not in found}
@@ -171,4 +208,15 @@ class AgentHeartbeats:
             return
         with self.store.change_row() as unit:
             for group in split_ids(sorted(found)):
-                unit.connection.execute(_RECORD_HEARTBEATS, {"names": group, "seen_at": min(found.values())})
+                free = unit.connection.execute(_LOCK_UNLOCKED, {"names": group}).scalars().all()
+                if free:
+                    unit.connection.execute(_RECORD_HEARTBEATS, {"names": free, "seen_at": min(found.values())})
+
+
+def _explain_missing(unit: Unit, name: str) -> VirtcloudError:
+    """Return the error of an element that has no agent."""
+    try:
+        require_agent(unit, name)
+    except VirtcloudError as error:
+        return error
+    raise AssertionError(f"element {name} has an agent")

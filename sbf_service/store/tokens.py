@@ -5,6 +5,7 @@ A cache of recently authenticated tokens avoids a query for most calls.
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from hmac import compare_digest
@@ -12,7 +13,7 @@ from math import inf
 from typing import Final
 
 from pydantic import TypeAdapter
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 
 from sbf_service.domain.authentication import ID_BYTES, SECRET_BYTES, Principal, Token
 from sbf_service.domain.page_cursors import CursorFormat, Moment, Word
@@ -106,10 +107,9 @@ def is_use_stale(unit: Unit, token: Token) -> bool:
     return last is None or unit.now - last >= USE_INTERVAL
 
 
-def _seconds_left(unit: Unit, token: Token) -> float:
+def _seconds_left(unit: Unit, row: TokenRow) -> float:
     """Return the seconds until a token expires."""
-    expires_at = unit.session.get_one(TokenRow, token.id).expires_at
-    return inf if expires_at is None else (expires_at - unit.now).total_seconds()
+    return inf if row.expires_at is None else (row.expires_at - unit.now).total_seconds()
 
 
 def record_use(unit: Unit, token: Token) -> None:
@@ -143,8 +143,9 @@ def _describe_token(row: TokenRow) -> str:
 
 CACHE_S = 5.0
 """How long a token's check remains valid, in seconds, while no notices of other replicas arrive."""
-CACHE_WITH_NOTICES_S = 600.0
+CACHE_WITH_NOTICES_S = 1800.0
 """How long a token's check remains valid, in seconds, while other replicas announce the revocations of tokens."""
+_READ_USED = select(TokenRow).where(TokenRow.role == Role.AGENT, TokenRow.last_used_at > bindparam("used_since"))
 MAX_CACHED = 50_000
 
 
@@ -169,17 +170,23 @@ class TokenCache:
     gets_notices: Callable[[], bool] = lambda: False
     _cached: dict[str, _CheckedToken] = field(default_factory=dict)
 
+    def load(self) -> None:
+        """Cache the tokens that agents used recently: after a restart, all agents return at the same time."""
+        checked_at = self.clock()
+        with self.store.read() as unit:
+            for row in unit.session.scalars(_READ_USED, {"used_since": unit.now - USE_INTERVAL}):
+                with suppress(Unauthenticated):
+                    principal = make_principal(unit, row)
+                    self._cached[row.digest] = _CheckedToken(
+                        principal, checked_at, checked_at + _seconds_left(unit, row)
+                    )
+
     def find(self, token: Token) -> Principal | None:
         """Return the principal of a recently checked token, or None. This method does not query the database."""
         cached, lifetime = self._cached.get(token.digest), CACHE_WITH_NOTICES_S if self.gets_notices() else CACHE_S
         if cached is None or self.clock() >= min(cached.checked_at + lifetime, cached.expires_at):
             return None
         return cached.principal
-
-    def check(self, token: Token) -> None:
-        """Raise Unauthenticated if a token is not valid any more. The database is read unless the check is recent."""
-        if self.find(token) is None:
-            self.authenticate(token)
 
     def was_valid(self, token: Token) -> bool:
         """Return whether this token was valid when this replica checked it earlier."""
@@ -194,7 +201,7 @@ class TokenCache:
         try:
             with self.store.read() as unit:
                 principal = authenticate_token(unit, token)
-                left_s = _seconds_left(unit, token)
+                left_s = _seconds_left(unit, unit.session.get_one(TokenRow, token.id))
                 is_stale = is_use_stale(unit, token)
         except Unauthenticated:
             self._cached.pop(token.digest, None)

@@ -82,7 +82,7 @@ async def get_audit(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter b
         raise BadInput("cursor: expected 'order' with the cursor, got none: use the address in the Link header")
     read = partial(_read_entries, service.store, allowed, after, page.part.limit)
     read_newest_id = partial(_read_newest_id, service.store, allowed)
-    await poll.wait_until_newer(AUDIT_TOPIC, read_newest_id, after, wait, is_exact=False)
+    await poll.wait_until_newer(AUDIT_TOPIC, poll.in_thread(read_newest_id), after, wait, is_exact=False)
     return answer_list(AuditEntry, [await poll.read(read)])
 
 

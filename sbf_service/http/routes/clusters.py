@@ -158,7 +158,7 @@ async def get_cluster(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter
             return add_mounts(unit, clusters.get_cluster(unit, key, id))
 
     await run_in_threadpool(authorize_cluster, service.store, caller, Action.READ_CLUSTER, key, id)
-    await poll.wait_until_newer(f"cluster:{key}", read_version, after, wait, is_exact=id is None)
+    await poll.wait_until_newer(f"cluster:{key}", poll.in_thread(read_version), after, wait, is_exact=id is None)
     return require_visible(caller, await poll.read(read_view))
 
 

@@ -28,7 +28,7 @@ from sbf_service.store import confirmations, elements, error_reports, unchecked_
 from sbf_service.store.capacity import record_capacity
 from sbf_service.store.cluster_dry_run import compute_element_difference
 from sbf_service.store.confirmations import confirmation_topic
-from sbf_service.store.leases import record_agent_heartbeat
+from sbf_service.store.leases import AgentElement, record_agent_heartbeat
 from sbf_service.store.network_scopes import find_confirmation_scope
 from sbf_service.store.pages import Page, PagePart
 from sbf_service.store.ports import adopt_ports as adopt_switch_ports
@@ -37,6 +37,7 @@ from sbf_service.store.ports import release_ports as release_switch_ports
 from sbf_service.store.revisions import require_element
 from sbf_service.store.transitions import fail_refused_clusters
 from sbf_service.store.unit_of_work import Unit, read_topology
+from virtcloud.model.access import Role
 from virtcloud.model.changes import ElementDifference, ElementReconciliation
 from virtcloud.model.element import ElementKind, Switch
 from virtcloud.model.errors import Conflict
@@ -112,26 +113,29 @@ async def get_wanted(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter 
     The `ETag` of a revision that the agent has confirmed completely is the revision. With this `ETag` in
     `If-None-Match`, the answer is 304 without a body while nothing changes.
     """
-    authorize_element(service.store, caller, Action.REPORT_FOR_ELEMENT, name)
-    settled: set[int] = set()
+    if caller.principal.role is Role.AGENT:
+        authorize_element(service.store, caller, Action.REPORT_FOR_ELEMENT, name)  # reads no database
+    else:
+        await run_in_threadpool(authorize_element, service.store, caller, Action.REPORT_FOR_ELEMENT, name)
+    element: AgentElement | None = None
 
-    def receive_heartbeat() -> int:
-        element = service.heartbeats.receive(name)
-        settled.clear()
-        settled.update({element.revision} if element.is_settled else ())
+    async def read_revision() -> int:
+        nonlocal element
+        element = await poll.read_element(name)
         return element.revision
 
     def read_document() -> Response:
-        receive_heartbeat()
+        service.heartbeats.receive(name)
         with service.store.read() as unit:
             document = elements.make_wanted_document(unit, name)
         return _respond(document, may_read_secrets=may_read_secrets(caller.principal))
 
-    topic = f"element:{name}"
-    if not await poll.wait_until_newer(topic, receive_heartbeat, after, wait, uncompared=(confirmation_topic(name),)):
-        for etag in map(make_etag, settled):
-            if matches(known, etag):
-                return not_modified({"etag": etag})
+    others = (confirmation_topic(name),)
+    is_newer = await poll.wait_until_newer(f"element:{name}", read_revision, after, wait, uncompared=others)
+    if not is_newer and element is not None and element.is_settled:
+        etag = make_etag(element.revision)
+        if matches(known, etag):
+            return not_modified({"etag": etag})
     return await poll.read(read_document)
 
 

@@ -65,7 +65,7 @@ async def get_guest(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter b
     await run_in_threadpool(authorize_cluster, service.store, caller, Action.READ_CLUSTER, key, id)
     view = await run_in_threadpool(read)
     topic = confirmation_topic(view.host)
-    await poll.wait_until_newer(topic, lambda: _read_confirmed(service, view.host), after, wait)
+    await poll.wait_until_newer(topic, poll.in_thread(lambda: _read_confirmed(service, view.host)), after, wait)
     return await poll.read(read)
 
 

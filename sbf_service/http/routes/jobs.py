@@ -35,7 +35,7 @@ async def list_unconfirmed_jobs(
         with service.store.read() as unit:
             return list_unproven_jobs(unit, server)
 
-    await poll.wait_until_newer(JOBS_TOPIC, lambda: len(read_jobs()), 0, wait, is_exact=False)
+    await poll.wait_until_newer(JOBS_TOPIC, poll.in_thread(lambda: len(read_jobs())), 0, wait, is_exact=False)
     return await poll.read(read_jobs)
 
 

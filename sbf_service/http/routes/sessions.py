@@ -63,7 +63,9 @@ async def list_waiting_sessions(  # noqa: PLR0913, PLR0917 - FastAPI passes each
     await run_in_threadpool(authorize_element, service.store, caller, Action.REPORT_FOR_ELEMENT, name)
     if caller.principal.role is Role.AGENT:
         _relay_of(request).record_poll(name, known)
-    if not wait or await poll.wait_until_newer(session_topic(name), lambda: len(read()), 0, wait, is_exact=False):
+    if not wait or await poll.wait_until_newer(
+        session_topic(name), poll.in_thread(lambda: len(read())), 0, wait, is_exact=False
+    ):
         return await poll.read(read)
     return []
 

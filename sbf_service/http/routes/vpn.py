@@ -120,7 +120,9 @@ async def get_vpn_profile(  # noqa: PLR0913, PLR0917 - FastAPI passes each param
     if not view.pending or wait <= 0:
         return view
     topics = [confirmation_topic(pending.element) for pending in view.pending]
-    await poll.wait_until_newer(topics[0], lambda: int(read() != view), 0, wait, is_exact=False, others=topics[1:])
+    await poll.wait_until_newer(
+        topics[0], poll.in_thread(lambda: int(read() != view)), 0, wait, is_exact=False, others=topics[1:]
+    )
     return await poll.read(read)
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
@@ -17,9 +17,11 @@ from sbf_service import change_reader
 from sbf_service.bootstrap import SbfService
 from sbf_service.http.long_polls import PollAdmission
 from sbf_service.store.confirmations import reset_confirmation
+from sbf_service.store.leases import AgentElement
 from sbf_service.store.tokens import revoke_token
 from virtcloud.client.connection import USER_AGENT
 from virtcloud.model.access import Role, TokenId
+from virtcloud.model.errors import VirtcloudError
 
 
 class Caller(httpx.AsyncClient):
@@ -60,7 +62,7 @@ async def start_polls(world: World, http: Caller, *paths: str) -> list["asyncio.
 
 def busy_threads(http: Caller) -> int:
     """Return the number of threads that work for calls of the application."""
-    agents = http.polls._find_threads().borrowed_tokens
+    agents = http.polls._find_threads().borrowed_tokens + http.polls._elements._thread.borrowed_tokens
     return int(agents + current_default_thread_limiter().borrowed_tokens)
 
 
@@ -108,8 +110,10 @@ def test_a_waiting_poll_asks_the_database_nothing(world: World) -> None:
 
 def test_a_change_wakes_only_the_waiters_of_its_elements(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     reads: list[str] = []
-    receive = world.service.heartbeats.receive
-    monkeypatch.setattr(world.service.heartbeats, "receive", lambda name: (reads.append(name), receive(name))[1])
+    receive = world.service.heartbeats.receive_many
+    monkeypatch.setattr(
+        world.service.heartbeats, "receive_many", lambda names: (reads.extend(names), receive(names))[1]
+    )
 
     async def act(http: Caller) -> None:
         concerned, other = await start_polls(world, http, wanted("brno-h1"), wanted("praha-h1"))
@@ -126,15 +130,18 @@ def test_a_change_wakes_only_the_waiters_of_its_elements(world: World, monkeypat
 
 def test_a_change_during_the_reading_is_not_lost(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The change is committed after the poll has read the revision, and before the poll waits."""
-    receive = world.service.heartbeats.receive
+    receive = world.service.heartbeats.receive_many
+    reads = 0
 
-    def receive_and_change(name: str) -> int:
-        monkeypatch.setattr(world.service.heartbeats, "receive", receive)
-        revision = receive(name)
-        change(world, "demo", "brno-h1")
-        return revision
+    def receive_and_change(names: Collection[str]) -> dict[str, AgentElement | VirtcloudError]:
+        nonlocal reads
+        reads += 1
+        found = receive(names)
+        if reads == 1:
+            change(world, "demo", "brno-h1")
+        return found
 
-    monkeypatch.setattr(world.service.heartbeats, "receive", receive_and_change)
+    monkeypatch.setattr(world.service.heartbeats, "receive_many", receive_and_change)
 
     async def act(http: Caller) -> None:
         answer = await asyncio.wait_for(http.get(wanted("brno-h1")), 10)
