@@ -74,6 +74,7 @@ class SbfService:
 
     def start(self) -> None:
         """Load the tokens of agents, and start the reader of changes, the reconciler and the schedule of retention."""
+        self.change_reader.poll_once()  # a revocation from here on empties the cache
         self.token_cache.load()
         self.change_reader.start()
         self.scheduler.start()
