@@ -60,16 +60,19 @@ class ChangeFeed:
             self._remote_listeners.append(listener)
 
     def publish(self, topics: frozenset[str]) -> None:
-        """Wake the waiters of these topics and call the listeners. Must be called after the commit."""
-        self._wake(topics)
+        """Call the listeners, then wake the waiters of these topics. Must be called after the commit.
+
+        A listener empties the cache of tokens, so that a waiter of a revoked token finds no cached token.
+        """
         for listener in self._listeners:
             listener(topics)
+        self._wake(topics)
 
     def publish_remote(self, topics: frozenset[str]) -> None:
         """Publish a change that another replica has committed."""
-        self._wake(topics)
         for listener in self._remote_listeners:
             listener(topics)
+        self._wake(topics)
 
     def publish_outdated(self, versions: Mapping[str, int | None]) -> None:
         """Publish topics whose versions in the database differ from the versions that waiters have read."""
