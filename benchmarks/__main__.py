@@ -10,6 +10,7 @@ ALL = (
     "many_clusters",
     "second_change",
     "claims",
+    "replicas",
     "allocation",
     "idle_memory",
     "server_hook",

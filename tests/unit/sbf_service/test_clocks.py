@@ -1,0 +1,30 @@
+"""Tests that decisions depend on the clock of the database, and not on the clock of a replica's computer."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import sbf_service
+
+SOURCE = Path(sbf_service.__file__).parent
+LOCAL_CLOCKS = {("datetime", "now"), ("datetime", "utcnow"), ("datetime", "today"), ("date", "today"), ("time", "time")}
+
+
+def find_local_clocks(module: Path) -> list[str]:
+    """Return the calls of a module that read the computer's clock."""
+    return [
+        f"{module.relative_to(SOURCE)}:{node.lineno}"
+        for node in ast.walk(ast.parse(module.read_text("utf-8")))
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and (node.value.id, node.attr) in LOCAL_CLOCKS
+    ]
+
+
+@pytest.mark.parametrize("folder", ["domain", "store", "reconcile"])
+def test_leases_and_deadlines_read_no_local_clock(folder: str) -> None:
+    """Migrations are excluded. They record the time of a conversion, which no decision uses."""
+    modules = [module for module in (SOURCE / folder).rglob("*.py") if "migrations" not in module.parts]
+    assert modules
+    assert [found for module in modules for found in find_local_clocks(module)] == []
