@@ -6,13 +6,17 @@ The machine of ``test_sbf_machine.py`` also runs here: its single calls, faults 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
 from functools import partial
+from time import sleep
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule, run_state_machine_as_test
 from postgres import PostgresServer
+from sqlalchemy.orm import Session
 from stateful.test_sbf_machine import DEVICES, HOSTS, KEYS, SPECS, Machine
 
 from sbf_service.store import clusters
@@ -35,7 +39,8 @@ class ReplicasMachine(Machine):
     @initialize()
     def begin(self) -> None:
         super().begin()
-        self.stores: list[Store] = [self.world.store, *(self.world.restarted().store for _ in range(REPLICAS - 1))]
+        stores = [self.world.store, *(self.world.restarted().store for _ in range(REPLICAS - 1))]
+        self.stores: list[Store] = [replace(store, clock=self.read_clock_slowly) for store in stores]
 
     @rule(calls=CALLS)
     def several_replicas_create_clusters(self, calls: list[tuple[str, ClusterSpec]]) -> None:
@@ -51,6 +56,11 @@ class ReplicasMachine(Machine):
             actions += [partial(self.act_as_agent, host) for host in HOSTS]
             actions += [lambda _store, name=name: self.world.converge(name) for name in DEVICES]
         self.run_together(actions)
+
+    def read_clock_slowly(self, session: Session) -> datetime:
+        """Return the time after a pause, so that units that do not exclude each other overlap."""
+        sleep(0.005)
+        return self.world.clock(session)
 
     def run_together(self, actions: list[Callable[[Store], object]]) -> None:
         """Run actions at the same time, each at one of the replicas. No action may be told to try again."""
