@@ -12,7 +12,6 @@ from urllib.parse import quote
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import ValidationError
-from sqlalchemy.exc import DBAPIError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -20,6 +19,7 @@ from starlette.responses import RedirectResponse, Response
 from sbf_service.console.rendering import HEADERS, PREFIX, render
 from sbf_service.http.problems import error_status
 from sbf_service.log import get_log
+from sbf_service.store.unit_of_work import UNAVAILABLE_ERRORS
 from virtcloud.model.document import explain_validation_error, list_validation_errors
 from virtcloud.model.errors import BadInput, DatabaseUnavailable, Unauthenticated, VirtcloudError
 
@@ -52,7 +52,13 @@ class Page(APIRoute):
                 response = await handler(request)
             except Unauthenticated as error:
                 return _ask_for_login(request, error)
-            except (VirtcloudError, ValidationError, RequestValidationError, HTTPException, DBAPIError) as error:
+            except (
+                VirtcloudError,
+                ValidationError,
+                RequestValidationError,
+                HTTPException,
+                *UNAVAILABLE_ERRORS,
+            ) as error:
                 return error_page(request, error)
             except Exception as error:  # noqa: BLE001 - the reader gets a page, and the log gets the error
                 log.fault("page_fault", error, path=request.url.path)

@@ -9,11 +9,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from sqlalchemy import and_, bindparam, or_, select, update
+from sqlalchemy import bindparam, select, update
 
 from sbf_service.domain.dry_run import plan_segments
 from sbf_service.domain.error_report import format_cluster_errors
-from sbf_service.store.cluster_queries import IS_UNSETTLED
+from sbf_service.store.cluster_queries import IS_UNSETTLED, split_ids
 from sbf_service.store.element_clusters import COMPLETED_ON_ELEMENT, read_added_clusters, read_removed_clusters
 from sbf_service.store.network_routers import take_over_routers
 from sbf_service.store.observed_state import record_saved
@@ -35,6 +35,16 @@ _READ_BLOCKED = (
     select(PlacementRow.cluster_id)
     .where(PlacementRow.element == bindparam("element"), PlacementRow.blocked)
     .order_by(PlacementRow.cluster_id)
+)
+_READ_UNSETTLED = (
+    select(
+        PlacementRow.cluster_id,
+        ClusterRow.network,
+        PlacementRow.blocked,
+        PlacementRow.removed_revision.is_(None).label("stays"),
+    )
+    .join(ClusterRow, ClusterRow.id == PlacementRow.cluster_id)
+    .where(PlacementRow.element == bindparam("element"), IS_UNSETTLED)
 )
 
 
@@ -211,14 +221,14 @@ def _mark_blocked(unit: Unit, name: str, errors: ElementClusterErrors) -> frozen
     networks, remaining = errors.blocked, errors.remaining
     if not (networks or remaining) and not read_blocked_clusters(unit, name):
         return frozenset()  # the usual case, which is fifteen times faster with a constant statement
-    stays = PlacementRow.removed_revision.is_(None)
-    clusters = select(ClusterRow.id).where(or_(ClusterRow.id.in_(networks), ClusterRow.network.in_(networks)))
-    is_blocked = or_(
-        and_(stays, PlacementRow.cluster_id.in_(clusters)), and_(~stays, PlacementRow.cluster_id.in_(remaining))
-    )
-    concerned = or_(stays, PlacementRow.blocked, PlacementRow.cluster_id.in_(remaining))
-    marked = update(PlacementRow).where(
-        PlacementRow.element == name, IS_UNSETTLED, concerned, PlacementRow.blocked != is_blocked
-    )
-    marked = marked.values(blocked=~PlacementRow.blocked).returning(PlacementRow.cluster_id)
-    return frozenset(unit.session.scalars(marked.execution_options(synchronize_session=False)).all())
+    changed = []
+    for row in unit.connection.execute(_READ_UNSETTLED, {"element": name}):
+        is_incomplete = row.cluster_id in networks or row.network in networks
+        is_blocked = is_incomplete if row.stays else row.cluster_id in remaining
+        if row.blocked != is_blocked:
+            changed.append(row.cluster_id)
+    for group in split_ids(changed):
+        marked = update(PlacementRow).where(PlacementRow.element == name, PlacementRow.cluster_id.in_(group))
+        marked = marked.values(blocked=~PlacementRow.blocked)
+        unit.session.execute(marked.execution_options(synchronize_session=False))
+    return frozenset(changed)

@@ -63,6 +63,8 @@ CONCURRENCY_SQLSTATES = frozenset({"40001", "40P01"})
 """PostgreSQL's serialization failure and deadlock. The lock order prevents both between units of work. Another program
 that locks rows in this database can still cause them.
 """
+UNAVAILABLE_ERRORS = (exc.OperationalError, exc.InternalError, exc.InterfaceError, exc.TimeoutError)
+"""SQLAlchemy's errors for a database that does not answer. Any other of its errors is a fault in SBF."""
 
 _READ_CLOCK = select(database_now())
 _READ_VERSION = select(TopologyRow.version)
@@ -292,7 +294,7 @@ def translate_errors() -> Iterator[None]:
         yield
     except exc.IntegrityError as error:
         raise _make_concurrency_error() from error
-    except (exc.OperationalError, exc.InternalError, exc.InterfaceError, exc.TimeoutError) as error:
+    except UNAVAILABLE_ERRORS as error:
         cause = error.orig if isinstance(error, exc.DBAPIError) else error
         if getattr(cause, "sqlstate", None) in CONCURRENCY_SQLSTATES:
             raise _make_concurrency_error() from error

@@ -10,7 +10,7 @@ import pytest
 from sbf_fakes.http_calls import ask, body, client, problem
 from sbf_fakes.openapi_document import openapi_document
 from sbf_fakes.world import World, spec, three_sites
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import OperationalError, ProgrammingError
 
 Calls = Callable[[httpx.AsyncClient], Awaitable[None]]
 
@@ -425,6 +425,19 @@ def test_an_unreachable_database_is_status_503(world: World, monkeypatch: pytest
     answer = ask(world, "GET", "/v1/elements")
     assert problem(answer)[:2] == (503, "database-unavailable")
     assert "hunter2" not in answer.text
+
+
+def test_a_faulty_statement_is_an_internal_error(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_arguments: object) -> None:
+        raise ProgrammingError("SELECT secret", {"password": "hunter2"}, Exception("no such column"))
+
+    monkeypatch.setattr(type(world.clock), "__call__", fail)
+    answer = ask(world, "GET", "/v1/elements", headers={"X-Request-ID": "one"})
+    assert problem(answer) == (
+        500,
+        "error",
+        "internal error in SBF: see SBF's log, request ID one; it is safe to repeat the call",
+    )
 
 
 def test_a_fault_in_the_service_reveals_no_internals(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
