@@ -186,7 +186,7 @@ def serving(
 
     If ``database`` is None, the service uses an SQLite file in ``folder``.
     """
-    listen = listen or f"127.0.0.1:{_free_port()}"
+    listen = listen or f"127.0.0.1:{free_port()}"
     config = folder / "sbf.toml"
     config.write_text(_settings(folder, database or sqlite(folder), listen, drift_interval), encoding="utf-8")
     token = _token(config)
@@ -256,7 +256,8 @@ def _wait_for(client: httpx.Client, process: subprocess.Popen[bytes], log: Path)
             return
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a TCP port of the loopback that no process uses."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

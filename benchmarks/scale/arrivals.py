@@ -1,0 +1,69 @@
+"""The arrivals of a simulated trace: single clusters, a burst of array jobs, and a site that goes dark. Pure."""
+
+from dataclasses import dataclass
+from random import Random
+
+from benchmarks.scale.sizes import name_host, name_site
+
+
+@dataclass(frozen=True, slots=True)
+class TraceSize:
+    """The parameters of a trace. ``seconds`` is the time in which clusters arrive."""
+
+    sites: int
+    hosts: int
+    seconds: float
+    per_second: float
+    """The rate of the Poisson process of single clusters."""
+    burst: int
+    """The number of array jobs that arrive together in the middle of the trace."""
+    lifetime_s: float
+    """The mean time between the activation of a cluster and its deletion."""
+    dark_s: float
+    """The time for which one site goes dark."""
+
+
+TRACES = {
+    "tiny": TraceSize(sites=4, hosts=3, seconds=6, per_second=3, burst=10, lifetime_s=1, dark_s=2),
+    "short": TraceSize(sites=20, hosts=5, seconds=30, per_second=4, burst=100, lifetime_s=5, dark_s=8),
+    "standard": TraceSize(sites=100, hosts=10, seconds=420, per_second=4, burst=1000, lifetime_s=20, dark_s=60),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A cluster that a job requests at ``at_s`` and deletes ``lifetime_s`` after the cluster is active."""
+
+    at_s: float
+    key: str
+    hosts: tuple[str, str]
+    lifetime_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """The arrivals in the order of their times, and the site that is dark from ``dark_from_s`` to ``dark_until_s``."""
+
+    arrivals: tuple[Arrival, ...]
+    dark_site: str
+    dark_from_s: float
+    dark_until_s: float
+
+
+def make_trace(size: TraceSize, seed: int) -> Trace:
+    """Return a trace. Equal arguments give equal traces."""
+    random = Random(seed)  # noqa: S311 - a reproducible trace, no secret
+    times = [size.seconds / 2] * size.burst
+    now = random.expovariate(size.per_second)
+    while now < size.seconds:
+        times.append(now)
+        now += random.expovariate(size.per_second)
+    arrivals = tuple(_make_arrival(random, size, number, at) for number, at in enumerate(sorted(times)))
+    dark_from = size.seconds / 3
+    return Trace(arrivals, name_site(random.randrange(size.sites)), dark_from, dark_from + size.dark_s)
+
+
+def _make_arrival(random: Random, size: TraceSize, number: int, at: float) -> Arrival:
+    first, second = random.sample(range(size.sites), 2)
+    hosts = name_host(first, random.randrange(size.hosts)), name_host(second, random.randrange(size.hosts))
+    return Arrival(at, f"job{number}", hosts, random.expovariate(1 / size.lifetime_s))

@@ -1,0 +1,40 @@
+"""The simulation of ``benchmarks/scale`` runs a short trace on the real service and finds no fault."""
+
+from dataclasses import replace
+
+import pytest
+
+from benchmarks.scale.arrivals import TRACES, make_trace
+from benchmarks.scale.simulation import Observations, run
+
+
+@pytest.fixture(autouse=True)
+def smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shorten the smallest trace."""
+    monkeypatch.setitem(TRACES, "tiny", replace(TRACES["tiny"], seconds=3, burst=6, dark_s=1, lifetime_s=0.3))
+
+
+def test_a_trace_leaves_no_cluster_and_no_vlan() -> None:
+    found = run("tiny", "sqlite")
+    assert found["faults"] == []
+    assert found["clusters"] > 6
+
+
+def test_a_vlan_shared_by_two_live_clusters_is_reported() -> None:
+    seen = Observations()
+    seen.add("one", {"s0000": 100, "s0001": 100})
+    seen.add("two", {"s0001": 100})
+    assert seen.shared == ["VLAN 100 at site s0001: clusters one and two"]
+
+
+def test_a_deleted_cluster_frees_its_vlans() -> None:
+    seen = Observations()
+    seen.add("one", {"s0000": 100})
+    seen.remove("one", {"s0000": 100})
+    seen.add("two", {"s0000": 100})
+    assert seen.shared == []
+
+
+def test_equal_seeds_give_equal_traces() -> None:
+    size = TRACES["standard"]
+    assert make_trace(size, 1) == make_trace(size, 1) != make_trace(size, 2)
