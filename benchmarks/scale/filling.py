@@ -12,18 +12,12 @@ from sqlalchemy import insert, update
 from benchmarks.scale.sizes import InstallationSize, make_topology, name_host, name_site
 from sbf_service.domain.paths import LiveCluster, find_cluster_ports
 from sbf_service.store.allocation import replace_offered_vlans
-from sbf_service.store.tables import (
-    AuditRow,
-    Base,
-    ClaimRow,
-    ClusterRow,
-    CreatedVlanRow,
-    ElementRow,
-    PlacementRow,
-    SiteRow,
-)
+from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
+from sbf_service.store.service_tables import AuditRow
+from sbf_service.store.tables import Base, ElementRow, SiteRow
 from sbf_service.store.topology import put_topology
 from sbf_service.store.unit_of_work import Store, Unit
+from sbf_service.store.vlan_tables import ClaimRow, CreatedVlanRow
 from virtcloud.model.cluster import ClusterSpec, ClusterState
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import ClusterKey, Name, PortName, VlanId

@@ -17,11 +17,13 @@ from sqlalchemy.orm import aliased
 
 from sbf_service.domain.allocation import SitePool, allocate_vlan_ids, choose_vlan_ids, find_excluded
 from sbf_service.domain.paths import choose_transport, find_sites
+from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.columns import NAME_TYPE, UtcDateTime, equals_any
 from sbf_service.store.service_ids import choose_service_id
-from sbf_service.store.tables import Base, ClaimRow, ClusterRow, ForeignVlanRow, FreeVlanRow, SiteRow
+from sbf_service.store.tables import Base, SiteRow
 from sbf_service.store.unchecked_elements import check_sites_checked
 from sbf_service.store.unit_of_work import TOPOLOGY_TOPIC, Unit
+from sbf_service.store.vlan_tables import ClaimRow, ForeignVlanRow, FreeVlanRow
 from virtcloud.model.cluster import ENDED_STATES, ClusterSpec
 from virtcloud.model.element import Device
 from virtcloud.model.errors import NoVlanFree, VlanNotInPool

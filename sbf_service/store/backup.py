@@ -13,14 +13,25 @@ from pathlib import Path
 
 from sqlalchemy import Connection, Engine, select, text
 
-from sbf_service.store import gateway_tables, guest_tables, ssh_tables, user_tables, vpn_tables  # noqa: F401 - their tables join the metadata of Base
+from sbf_service.store import (  # noqa: F401 - their tables join the metadata of Base
+    cluster_tables,
+    gateway_tables,
+    guest_tables,
+    service_tables,
+    ssh_tables,
+    user_tables,
+    vlan_tables,
+    vpn_tables,
+)
 from sbf_service.store.archive_files import synchronize_folder
 from sbf_service.store.backup_format import BackupHeader, BackupWriter, ColumnKind, find_column_kind, make_table
+from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.columns import database_now
 from sbf_service.store.database import is_migrated_to_newest, newest_migration
 from sbf_service.store.gateway_tables import TrafficRow
 from sbf_service.store.guest_tables import GuestSessionRow
-from sbf_service.store.tables import Base, ClusterRow, JobQuestionRow, ReplicaRow
+from sbf_service.store.service_tables import JobQuestionRow, ReplicaRow
+from sbf_service.store.tables import Base
 from sbf_service.store.unit_of_work import translate_errors
 from sbf_service.store.user_tables import ConsoleSessionRow
 from virtcloud import __version__

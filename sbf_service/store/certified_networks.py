@@ -10,9 +10,9 @@ from sqlalchemy import bindparam, func, or_, select
 
 from sbf_service.domain.publications import describe_uncertified, list_imaged_guests
 from sbf_service.store.cluster_queries import NOT_ENDED, find_clusters, parse_current_spec, parse_image_sources
+from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.gateway_tables import PublicationRow
 from sbf_service.store.revisions import increment_revisions
-from sbf_service.store.tables import ClusterRow
 from sbf_service.store.unit_of_work import Unit, read_topology, record_audit
 from sbf_service.store.user_tables import CertificationRow, ImageRow
 from virtcloud.model.image import Architecture, HostFile, ImageFormat, ImageSource, ImageUrl, Sha256

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from sqlalchemy import distinct, func, select
 
 from sbf_service.store.cluster_lists import ClusterFilter
-from sbf_service.store.tables import ClusterRow, ElementRow, PlacementRow
+from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
+from sbf_service.store.tables import ElementRow
 from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.values import Name

@@ -45,6 +45,7 @@ from sbf_service.store.cluster_queries import (
     read_cluster_statuses,
     read_vlans,
 )
+from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
 from sbf_service.store.clusters import make_cluster_view
 from sbf_service.store.guest_seeds import find_network_hosts, record_login
 from sbf_service.store.job_proofs import check_job_proof
@@ -54,7 +55,7 @@ from sbf_service.store.quotas import NO_LIMITS, check_new_cluster, find_limits
 from sbf_service.store.revisions import NewRevision, increment_revisions
 from sbf_service.store.service_ids import claim_service_id
 from sbf_service.store.service_nodes import address_service_node
-from sbf_service.store.tables import Base, ClusterRow, PlacementRow
+from sbf_service.store.tables import Base
 from sbf_service.store.transitions import drain_cluster
 from sbf_service.store.unit_of_work import Store, Unit, read_topology, record_audit
 from virtcloud.model.access import QuotaLimits

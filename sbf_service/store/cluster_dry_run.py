@@ -20,11 +20,12 @@ from sbf_service.store.capacity import place_spread
 from sbf_service.store.cluster_keys import find_highest_attempt, find_newest_cluster, make_latest_attempt
 from sbf_service.store.cluster_planning import NewCluster, plan_cluster
 from sbf_service.store.cluster_queries import IS_UNSETTLED, make_joined_view, make_live_clusters, read_live_clusters
+from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
 from sbf_service.store.observed_state import parse_observed_circuits, parse_observed_ports
 from sbf_service.store.pools import read_managed_vlans
 from sbf_service.store.quotas import NO_LIMITS, check_new_cluster
 from sbf_service.store.revisions import require_element
-from sbf_service.store.tables import ClusterRow, ElementRow, PlacementRow
+from sbf_service.store.tables import ElementRow
 from sbf_service.store.unit_of_work import Unit, read_topology
 from virtcloud.model.access import QuotaLimits
 from virtcloud.model.changes import ClusterDryRun, ElementDifference, HostDifference

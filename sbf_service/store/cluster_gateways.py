@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from sqlalchemy import bindparam, delete, insert, or_, select, update
 
+from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.columns import NAME_TYPE, equals_any
 from sbf_service.store.gateway_tables import (
     GatewayAddressRow,
@@ -16,7 +17,7 @@ from sbf_service.store.gateway_tables import (
     PublicationRow,
     TrafficRow,
 )
-from sbf_service.store.tables import Base, ClusterRow, ElementRow
+from sbf_service.store.tables import Base, ElementRow
 from sbf_service.store.unit_of_work import Unit
 from sbf_service.store.vpn_tables import (
     ClusterGatewayRow,

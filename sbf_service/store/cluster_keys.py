@@ -6,7 +6,7 @@ from sqlalchemy import bindparam, exists, func, select
 
 from sbf_service.domain.idempotency import LatestAttempt
 from sbf_service.store.cluster_queries import parse_current_spec, parse_spec
-from sbf_service.store.tables import ClusterRow
+from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.cluster import ENDED_STATES, ClusterState
 from virtcloud.model.values import Name

@@ -14,9 +14,9 @@ from sbf_service.store.cluster_queries import (
     is_unsettled_at,
     is_unsettled_on,
 )
+from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.clusters import make_cluster_views
 from sbf_service.store.pages import Page, PageOrder, PagePart, read_page
-from sbf_service.store.tables import ClusterRow
 from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.cluster import ENDED_STATES, ClusterState
 from virtcloud.model.errors import NotFound

@@ -22,6 +22,7 @@ from sbf_service.store.cluster_keys import (
 from sbf_service.store.cluster_queries import (
     make_live_clusters,
 )
+from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.images import find_usable_sources
 from sbf_service.store.networks import (
     allocate_for_member,
@@ -31,7 +32,6 @@ from sbf_service.store.networks import (
     read_network_addresses,
 )
 from sbf_service.store.service_nodes import find_cluster_service_node
-from sbf_service.store.tables import ClusterRow
 from sbf_service.store.unit_of_work import Unit
 from sbf_service.store.vpn_grants import choose_cluster_gateways
 from virtcloud.model.cluster import ClusterSpec

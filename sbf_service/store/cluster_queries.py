@@ -33,9 +33,11 @@ from sbf_service.domain.error_report import find_cluster_error
 from sbf_service.domain.lifecycle import ClusterStatus, PlacementStatus
 from sbf_service.domain.paths import ClusterNetwork, LiveCluster
 from sbf_service.store.cluster_gateways import read_cluster_gateways
+from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
 from sbf_service.store.columns import NAME_TYPE, equals_any
-from sbf_service.store.tables import ClaimRow, ClusterRow, ElementRow, PlacementRow, ServiceClaimRow
+from sbf_service.store.tables import ElementRow
 from sbf_service.store.unit_of_work import Unit
+from sbf_service.store.vlan_tables import ClaimRow, ServiceClaimRow
 from sbf_service.store.vpn_tables import ClusterGatewayRow
 from virtcloud.model.cluster import ENDED_STATES, WANTED_STATES, ClusterSpec, ClusterState
 from virtcloud.model.element import ElementKind

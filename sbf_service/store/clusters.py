@@ -25,11 +25,11 @@ from sbf_service.store.cluster_queries import (
     read_vlans,
     split_ids,
 )
+from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.guest_seeds import read_network_clusters, read_service_secret
 from sbf_service.store.guest_tables import GuestPowerRow
 from sbf_service.store.quotas import NO_LIMITS, check_lease
 from sbf_service.store.revisions import increment_revisions
-from sbf_service.store.tables import ClusterRow
 from sbf_service.store.transitions import drain_cluster
 from sbf_service.store.unit_of_work import Unit, read_topology, record_audit
 from virtcloud.model.access import QuotaLimits

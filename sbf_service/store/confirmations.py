@@ -14,12 +14,13 @@ from sqlalchemy import bindparam, select, update
 from sbf_service.domain.dry_run import plan_segments
 from sbf_service.domain.error_report import format_cluster_errors
 from sbf_service.store.cluster_queries import IS_UNSETTLED, split_ids
+from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
 from sbf_service.store.element_clusters import COMPLETED_ON_ELEMENT, read_added_clusters, read_removed_clusters
 from sbf_service.store.network_routers import take_over_routers
 from sbf_service.store.observed_state import record_saved
 from sbf_service.store.publication_moves import take_over_publications
 from sbf_service.store.revisions import require_element
-from sbf_service.store.tables import ClusterRow, ElementRow, PlacementRow
+from sbf_service.store.tables import ElementRow
 from sbf_service.store.transitions import ON_ELEMENT, apply_due_transitions, increment_versions
 from sbf_service.store.unchecked_elements import mark_checked
 from sbf_service.store.unit_of_work import Unit, read_topology, record_audit

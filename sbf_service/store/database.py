@@ -11,7 +11,7 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from sbf_service.store.tables import ReplicaRow
+from sbf_service.store.service_tables import ReplicaRow
 from sbf_service.store.unit_of_work import Store, Unit
 from virtcloud.model.errors import BadInput
 

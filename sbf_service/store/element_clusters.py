@@ -15,8 +15,8 @@ from sbf_service.store.cluster_queries import (
     read_clusters,
     select_clusters,
 )
+from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
 from sbf_service.store.columns import NAME_TYPE
-from sbf_service.store.tables import ClusterRow, PlacementRow
 from sbf_service.store.transitions import ClusterSelection
 from sbf_service.store.unit_of_work import Unit
 

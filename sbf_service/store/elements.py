@@ -11,6 +11,7 @@ from sbf_service.domain.page_cursors import KEY_OF_NAME, CursorFormat
 from sbf_service.domain.wanted import WantedState, compute_wanted
 from sbf_service.store.capacity import make_capacity
 from sbf_service.store.cluster_queries import IS_UNSETTLED, split_ids
+from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
 from sbf_service.store.columns import equals_any
 from sbf_service.store.confirmations import read_blocked_clusters
 from sbf_service.store.element_clusters import read_confirmed_clusters, read_wanted_clusters
@@ -25,7 +26,7 @@ from sbf_service.store.publications import add_published_ports
 from sbf_service.store.revisions import require_element
 from sbf_service.store.service_nodes import add_network_services
 from sbf_service.store.ssh_grants import add_ssh_access
-from sbf_service.store.tables import IS_RECONCILED, ClusterRow, ElementRow, PlacementRow, SiteRow
+from sbf_service.store.tables import IS_RECONCILED, ElementRow, SiteRow
 from sbf_service.store.unchecked_elements import mark_held_segments
 from sbf_service.store.unit_of_work import Unit, read_topology
 from sbf_service.store.vpn_grants import add_vpn

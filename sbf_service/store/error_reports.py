@@ -10,6 +10,7 @@ from sbf_service.store.cluster_queries import (
     is_unsettled_on,
     split_ids,
 )
+from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.confirmations import (
     MAX_ERROR_CHARACTERS,
     ElementClusterErrors,
@@ -19,7 +20,6 @@ from sbf_service.store.confirmations import (
 from sbf_service.store.network_routers import replace_routers
 from sbf_service.store.publication_moves import move_publications
 from sbf_service.store.revisions import require_element
-from sbf_service.store.tables import ClusterRow
 from sbf_service.store.transitions import ON_ELEMENT, apply_due_transitions, increment_versions
 from sbf_service.store.unit_of_work import Unit, record_audit
 from virtcloud.model.element import ElementKind

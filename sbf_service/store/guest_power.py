@@ -7,10 +7,11 @@ from sqlalchemy import select
 from sbf_service.domain.error_report import find_cluster_error
 from sbf_service.domain.guest_power import ALWAYS_ON, GuestPowers, WantedPower, decide_power
 from sbf_service.store.cluster_queries import parse_current_spec, split_ids
+from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
 from sbf_service.store.clusters import require_cluster
 from sbf_service.store.guest_tables import GuestPowerRow
 from sbf_service.store.revisions import increment_revisions
-from sbf_service.store.tables import ClusterRow, ElementRow, PlacementRow
+from sbf_service.store.tables import ElementRow
 from sbf_service.store.unit_of_work import Unit, record_audit
 from virtcloud.model.cluster import WANTED_STATES, ClusterState, Guest
 from virtcloud.model.errors import Conflict, NotFound

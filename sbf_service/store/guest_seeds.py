@@ -11,8 +11,10 @@ from sqlalchemy import bindparam, or_, select
 
 from sbf_service.domain.guest_seeds import GuestLogin, NetworkCluster, add_seeds, decide_login
 from sbf_service.store.cluster_queries import find_clusters, parse_current_spec, split_ids
+from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
 from sbf_service.store.columns import equals_any
-from sbf_service.store.tables import ClusterRow, ElementRow, PlacementRow, ServiceSecretRow
+from sbf_service.store.service_tables import ServiceSecretRow
+from sbf_service.store.tables import ElementRow
 from sbf_service.store.unit_of_work import Unit
 from sbf_service.store.user_tables import UserKeyRow
 from virtcloud.model.cluster import WANTED_STATES, ClusterSpec

@@ -17,10 +17,11 @@ from sbf_service.domain.image_rules import (
 from sbf_service.domain.page_cursors import KEY_OF_NAME, CursorFormat
 from sbf_service.store.certified_networks import suspend_uncertified
 from sbf_service.store.cluster_queries import IS_UNSETTLED, NOT_ENDED, parse_image_sources, parse_spec, split_ids
+from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
 from sbf_service.store.columns import NAME_TYPE
 from sbf_service.store.pages import Page, PageOrder, PagePart, make_page, read_page
 from sbf_service.store.quotas import IS_STORED, find_limits, read_stored_bytes
-from sbf_service.store.tables import ClusterRow, ElementRow, PlacementRow
+from sbf_service.store.tables import ElementRow
 from sbf_service.store.unit_of_work import Unit, read_topology, read_topology_version, record_audit
 from sbf_service.store.user_tables import CertificationRow, ImageRow, ImageShareRow
 from virtcloud.model.access import QuotaLimits, Role

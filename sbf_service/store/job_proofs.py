@@ -11,7 +11,7 @@ from sqlalchemy import delete, func, select, update
 
 from sbf_service.domain.rights import JobClusterRequest, check_job_confirmation
 from sbf_service.store.networks import find_network
-from sbf_service.store.tables import JobQuestionRow
+from sbf_service.store.service_tables import JobQuestionRow
 from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.cluster import ClusterSpec
 from virtcloud.model.errors import JobUnproven

@@ -10,11 +10,14 @@ from sqlalchemy import case, func, select
 from sbf_service.domain.lifecycle import PlacementStatus
 from sbf_service.store.allocation import ReservedVlans, find_excluded_vlans, read_foreign_vlans
 from sbf_service.store.cluster_queries import NOT_ENDED, find_clusters, read_placements, split_ids
+from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.outside_uses import count_failing_names
 from sbf_service.store.service_ids import count_service_ids
+from sbf_service.store.service_tables import AuditRow
 from sbf_service.store.service_times import BACKUP_TIME, read_service_time
-from sbf_service.store.tables import AuditRow, ClaimRow, ClusterRow, ElementRow, SiteRow
+from sbf_service.store.tables import ElementRow, SiteRow
 from sbf_service.store.unit_of_work import Unit, read_topology
+from sbf_service.store.vlan_tables import ClaimRow
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.errors import NotFound
 from virtcloud.model.topology_document import Site

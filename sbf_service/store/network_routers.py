@@ -10,11 +10,12 @@ from sqlalchemy import bindparam, insert, select, update
 from sbf_service.domain.gateway_access import OUTSIDE_LINK, add_routers, make_router
 from sbf_service.store.cluster_gateways import find_alive_gateways, read_cluster_gateways
 from sbf_service.store.cluster_queries import find_clusters, parse_current_spec
+from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.columns import NAME_TYPE, equals_any
 from sbf_service.store.gateway_addresses import ensure_gateway_addresses
 from sbf_service.store.gateway_tables import NetworkRouterRow
 from sbf_service.store.revisions import increment_revisions
-from sbf_service.store.tables import ClusterRow, ElementRow
+from sbf_service.store.tables import ElementRow
 from sbf_service.store.unit_of_work import Unit, read_topology, record_audit
 from sbf_service.store.vpn_tables import ClusterGatewayRow
 from virtcloud.model.cluster import WANTED_STATES

@@ -6,11 +6,13 @@ network therefore name all sites with elements that a change of its clusters may
 
 from sqlalchemy import bindparam, func, select
 
+from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.columns import NAME_TYPE
 from sbf_service.store.element_clusters import COMPLETED_PLACEMENTS
 from sbf_service.store.lock_scopes import LockScope, OutsideScopeError
-from sbf_service.store.tables import ClaimRow, ClusterRow, ElementRow
+from sbf_service.store.tables import ElementRow
 from sbf_service.store.unit_of_work import Unit
+from sbf_service.store.vlan_tables import ClaimRow
 from virtcloud.model.element import ElementKind
 
 _NETWORK = func.coalesce(ClusterRow.network, ClusterRow.id)

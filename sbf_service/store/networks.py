@@ -30,9 +30,9 @@ from sbf_service.store.cluster_queries import (
     parse_current_spec,
     read_networks,
 )
+from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.gateway_tables import GatewayAddressRow
 from sbf_service.store.service_ids import choose_service_id
-from sbf_service.store.tables import ClusterRow
 from sbf_service.store.unchecked_elements import check_sites_checked
 from sbf_service.store.unit_of_work import Unit
 from sbf_service.store.vpn_tables import VpnAddressRow, VpnProfileRow

@@ -11,8 +11,9 @@ from sqlalchemy import select
 
 from sbf_service.domain.wanted import find_edge_transports
 from sbf_service.store.cluster_queries import UNSETTLED, is_unsettled_on
+from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.revisions import require_element
-from sbf_service.store.tables import ClusterRow, ElementRow
+from sbf_service.store.tables import ElementRow
 from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.edge import Circuits, DeviceObserved, EdgeObserved
 from virtcloud.model.element import ElementKind

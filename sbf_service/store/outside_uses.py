@@ -8,11 +8,12 @@ from pydantic import TypeAdapter
 from sqlalchemy import bindparam, select
 
 from sbf_service.store.cluster_queries import find_clusters, parse_current_spec
+from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.clusters import require_cluster
 from sbf_service.store.columns import equals_any
 from sbf_service.store.gateway_tables import OutsideUseRow
 from sbf_service.store.revisions import require_element
-from sbf_service.store.tables import ClusterRow, ElementRow
+from sbf_service.store.tables import ElementRow
 from sbf_service.store.unit_of_work import TRAFFIC_TOPIC, Unit
 from sbf_service.store.vpn_tables import ClusterGatewayRow
 from virtcloud.model.cluster import WANTED_STATES

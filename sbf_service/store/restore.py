@@ -19,7 +19,8 @@ from sbf_service.store.backup_format import BackupFile, make_table
 from sbf_service.store.database import begin_migration, find_remedy, newest_migration, upgrade_database
 from sbf_service.store.replica_lock import hold_whole_database
 from sbf_service.store.restored_state import REVISION_STEP, RestoreReport, record_restore
-from sbf_service.store.tables import Base, ReplicaRow, ServiceSecretRow, TopologyRow
+from sbf_service.store.service_tables import ReplicaRow, ServiceSecretRow
+from sbf_service.store.tables import Base, TopologyRow
 from sbf_service.store.unit_of_work import Clock, TopologyCache, Unit, read_database_clock
 from virtcloud.model.errors import BadInput
 

@@ -13,7 +13,9 @@ from datetime import datetime, timedelta
 from sqlalchemy import func, insert, select, true, update
 
 from sbf_service.store.backup_format import BackupHeader
-from sbf_service.store.tables import IS_RECONCILED, AuditRow, Base, ClusterRow, ElementRow, TopologyRow
+from sbf_service.store.cluster_tables import ClusterRow
+from sbf_service.store.service_tables import AuditRow
+from sbf_service.store.tables import IS_RECONCILED, Base, ElementRow, TopologyRow
 from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.cluster import WANTED_STATES
 from virtcloud.model.edge import DEVICE_KINDS

@@ -16,11 +16,14 @@ from sqlalchemy.orm import aliased
 
 from sbf_service.domain.retention import MIN_DAYS, RetentionLimits
 from sbf_service.log import get_log
-from sbf_service.store import gateway_tables, guest_tables, ssh_tables, vpn_tables  # noqa: F401 - their tables refer to clusters
+from sbf_service.store import gateway_tables, guest_tables, ssh_tables, vlan_tables, vpn_tables  # noqa: F401 - their tables refer to clusters
 from sbf_service.store.archive_files import write_archive
+from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.replica_lock import hold_task
-from sbf_service.store.tables import AuditRow, Base, ClaimRow, ClusterRow, ServiceClaimRow
+from sbf_service.store.service_tables import AuditRow
+from sbf_service.store.tables import Base
 from sbf_service.store.unit_of_work import Store, Unit, record_audit
+from sbf_service.store.vlan_tables import ClaimRow, ServiceClaimRow
 from virtcloud.model.cluster import ENDED_STATES
 
 BATCH = 1000

@@ -11,9 +11,11 @@ from collections.abc import Iterator
 from sqlalchemy import bindparam, delete, exists, func, insert, select, union_all, update
 
 from sbf_service.domain.allocation import ServicePool, allocate_service_id
+from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.columns import NAME_TYPE, equals_any
-from sbf_service.store.tables import Base, ClusterRow, FreedServiceRow, ServiceClaimRow, UnusedServiceRow
+from sbf_service.store.tables import Base
 from sbf_service.store.unit_of_work import Unit, record_audit
+from sbf_service.store.vlan_tables import FreedServiceRow, ServiceClaimRow, UnusedServiceRow
 from virtcloud.model.cluster import ENDED_STATES
 from virtcloud.model.transport import Transport
 

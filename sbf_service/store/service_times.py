@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from sbf_service.store.tables import ServiceTimeRow
+from sbf_service.store.service_tables import ServiceTimeRow
 from sbf_service.store.unit_of_work import Unit
 
 BACKUP_TIME = "backup"

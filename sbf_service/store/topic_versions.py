@@ -22,8 +22,10 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.selectable import ScalarSelect, TableValuedAlias
 
+from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.guest_tables import GuestSessionRow
-from sbf_service.store.tables import AuditRow, ClusterRow, ElementRow, JobQuestionRow
+from sbf_service.store.service_tables import AuditRow, JobQuestionRow
+from sbf_service.store.tables import ElementRow
 from sbf_service.store.unit_of_work import Unit
 from sbf_service.store.user_tables import TokenRow
 

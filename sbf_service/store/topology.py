@@ -23,12 +23,13 @@ from sbf_service.store.cluster_queries import (
     read_service_ids,
     split_ids,
 )
+from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
 from sbf_service.store.network_routers import replace_routers
 from sbf_service.store.networks import check_access_ports_kept
 from sbf_service.store.observed_state import parse_observed_circuits, parse_observed_ports
 from sbf_service.store.ports import release_removed_switch, update_described_ports
 from sbf_service.store.revisions import increment_revisions
-from sbf_service.store.tables import Base, ClusterRow, ElementRow, PlacementRow, SiteRow, TopologyRow
+from sbf_service.store.tables import Base, ElementRow, SiteRow, TopologyRow
 from sbf_service.store.unit_of_work import TOPOLOGY_TOPIC, Unit, read_topology, read_topology_version, record_audit
 from sbf_service.store.vlan_ownership import delete_foreign_vlans, replace_created_vlans
 from virtcloud.model.changes import PathChange

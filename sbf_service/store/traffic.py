@@ -18,10 +18,11 @@ from sbf_service.domain.traffic import (
     format_samples,
     parse_samples,
 )
+from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
 from sbf_service.store.clusters import require_cluster
 from sbf_service.store.gateway_tables import TrafficRow
 from sbf_service.store.revisions import require_element
-from sbf_service.store.tables import ClusterRow, ElementRow, PlacementRow
+from sbf_service.store.tables import ElementRow
 from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.traffic import ElementTraffic, TrafficReport
 from virtcloud.model.values import Name

@@ -32,13 +32,15 @@ from sbf_service.store.cluster_queries import (
     read_clusters_by_id,
     select_clusters,
 )
+from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
 from sbf_service.store.columns import NAME_TYPE, equals_any
 from sbf_service.store.guest_seeds import find_network_hosts
 from sbf_service.store.guest_tables import GuestPowerRow
 from sbf_service.store.revisions import increment_revisions, require_element
 from sbf_service.store.service_ids import release_service_id
-from sbf_service.store.tables import Base, ClaimRow, ClusterRow, ElementRow, PlacementRow
+from sbf_service.store.tables import Base, ElementRow
 from sbf_service.store.unit_of_work import Unit, record_audit
+from sbf_service.store.vlan_tables import ClaimRow
 from virtcloud.model.cluster import ENDED_STATES, WANTED_STATES, ClusterState
 from virtcloud.model.element import ElementKind
 

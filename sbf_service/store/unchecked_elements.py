@@ -17,9 +17,11 @@ from typing import Any
 from sqlalchemy import ColumnElement, bindparam, or_, select, union
 
 from sbf_service.store.cluster_queries import split_ids
+from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
 from sbf_service.store.revisions import increment_revisions, require_element
-from sbf_service.store.tables import IS_RECONCILED, ClaimRow, ClusterRow, ElementRow, PlacementRow
+from sbf_service.store.tables import IS_RECONCILED, ElementRow
 from sbf_service.store.unit_of_work import Unit, read_topology, record_audit
+from sbf_service.store.vlan_tables import ClaimRow
 from virtcloud.model.edge import DEVICE_KINDS
 from virtcloud.model.errors import NoVlanFree
 from virtcloud.model.topology import Topology

@@ -38,7 +38,8 @@ from sbf_service.store.lock_scopes import (
     lock_scope,
     share_everything,
 )
-from sbf_service.store.tables import AuditRow, Base, TopologyRow
+from sbf_service.store.service_tables import AuditRow
+from sbf_service.store.tables import Base, TopologyRow
 from virtcloud.model.document import Document
 from virtcloud.model.errors import Conflict, DatabaseUnavailable, NotFound
 from virtcloud.model.topology import STORED, Topology

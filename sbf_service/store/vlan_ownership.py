@@ -11,8 +11,10 @@ from collections.abc import Iterable, Mapping
 from sqlalchemy import bindparam, delete, insert, select
 
 from sbf_service.store.allocation import exclude_vlans, include_vlans, read_foreign_vlans
-from sbf_service.store.tables import Base, ClaimRow, ClusterRow, CreatedVlanRow, ElementRow, ForeignVlanRow
+from sbf_service.store.cluster_tables import ClusterRow
+from sbf_service.store.tables import Base, ElementRow
 from sbf_service.store.unit_of_work import Unit, record_audit
+from sbf_service.store.vlan_tables import ClaimRow, CreatedVlanRow, ForeignVlanRow
 from virtcloud.model.values import ClusterKey, Name, PortName, VlanId
 from virtcloud.model.views import VlanInOtherUse
 from virtcloud.model.vlans import VlanSet

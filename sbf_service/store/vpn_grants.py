@@ -15,12 +15,12 @@ from sbf_service.domain.vpn_access import GrantedProfile, add_grants, choose_gat
 from sbf_service.domain.vpn_authority import make_vpn_server
 from sbf_service.store.cluster_gateways import find_alive_gateways, insert_gateways
 from sbf_service.store.cluster_queries import make_live_clusters, split_ids
+from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
 from sbf_service.store.columns import NAME_TYPE, equals_any
 from sbf_service.store.guest_seeds import read_service_secret
 from sbf_service.store.networks import read_clusters_on, read_guest_macs
 from sbf_service.store.replaced_connections import read_replaced_connections
 from sbf_service.store.revisions import increment_revisions
-from sbf_service.store.tables import ClusterRow, PlacementRow
 from sbf_service.store.topology import update_cluster_placements
 from sbf_service.store.unit_of_work import Unit, read_topology, record_audit
 from sbf_service.store.vpn_tables import VpnAddressRow, VpnProfileRow

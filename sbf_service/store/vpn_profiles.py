@@ -15,12 +15,14 @@ from sbf_service.domain.vpn_access import list_remotes
 from sbf_service.domain.vpn_authority import DeviceKey, make_authority_certificate, make_device_certificate
 from sbf_service.store.cluster_gateways import find_alive_gateways
 from sbf_service.store.cluster_queries import parse_current_spec, read_networks, read_placements, split_ids
+from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.clusters import require_cluster
 from sbf_service.store.columns import NAME_TYPE
 from sbf_service.store.networks import read_network_addresses
 from sbf_service.store.revisions import increment_revisions
+from sbf_service.store.service_tables import ServiceSecretRow
 from sbf_service.store.ssh_revocations import revoke_all_certificates
-from sbf_service.store.tables import ClusterRow, ElementRow, ServiceSecretRow
+from sbf_service.store.tables import ElementRow
 from sbf_service.store.unit_of_work import Unit, read_topology, record_audit
 from sbf_service.store.vpn_grants import VPN_SECRET, connect_gateways, read_device_addresses, read_vpn_secret
 from sbf_service.store.vpn_routers import check_router

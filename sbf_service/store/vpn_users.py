@@ -9,11 +9,11 @@ from sqlalchemy import delete, select
 
 from sbf_service.store.cluster_gateways import read_cluster_gateways
 from sbf_service.store.cluster_queries import split_ids
+from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.clusters import require_cluster
 from sbf_service.store.replaced_connections import notify_replaced_gateways
 from sbf_service.store.revisions import increment_revisions, require_element
 from sbf_service.store.ssh_revocations import revoke_certificates_of
-from sbf_service.store.tables import ClusterRow
 from sbf_service.store.unit_of_work import TRAFFIC_TOPIC, Unit, record_audit
 from sbf_service.store.vpn_profiles import find_profiles, make_profile_views, require_live_cluster, revoke_profiles
 from sbf_service.store.vpn_tables import ClusterGatewayRow, VpnConnectionRow, VpnInvitationRow, VpnProfileRow

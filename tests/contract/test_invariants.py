@@ -14,8 +14,8 @@ from sqlalchemy.exc import IntegrityError
 
 from sbf_service.reconcile.worker import ReconcileOutcome
 from sbf_service.store.cluster_creation import put_cluster
-from sbf_service.store.tables import ClaimRow
 from sbf_service.store.unit_of_work import Store
+from sbf_service.store.vlan_tables import ClaimRow
 from virtcloud.model.cluster import ClusterRequest, ClusterState
 from virtcloud.model.errors import Conflict, NoVlanFree
 

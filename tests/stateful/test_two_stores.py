@@ -23,19 +23,12 @@ from sbf_service.reconcile.transactions import LeaseLostError, StoreWorkerTransa
 from sbf_service.store import confirmations, error_reports, leases
 from sbf_service.store.allocation import NEVER_USED
 from sbf_service.store.cluster_creation import put_cluster
+from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
 from sbf_service.store.leases import record_agent_heartbeat
 from sbf_service.store.observed_state import list_saved_items
 from sbf_service.store.revisions import increment_revisions
-from sbf_service.store.tables import (
-    ClaimRow,
-    ClusterRow,
-    CreatedVlanRow,
-    ElementRow,
-    FreedServiceRow,
-    FreeVlanRow,
-    PlacementRow,
-    ServiceClaimRow,
-)
+from sbf_service.store.tables import ElementRow
+from sbf_service.store.vlan_tables import ClaimRow, CreatedVlanRow, FreedServiceRow, FreeVlanRow, ServiceClaimRow
 from virtcloud.model.edge import DeviceObserved, EdgeObserved, EdgeWanted
 from virtcloud.model.errors import Conflict, Gone, NotFound
 from virtcloud.model.topology import Topology

@@ -2,7 +2,16 @@
 
 from alembic import context
 
-from sbf_service.store import gateway_tables, guest_tables, ssh_tables, user_tables, vpn_tables  # noqa: F401 - their tables join the metadata of Base
+from sbf_service.store import (  # noqa: F401 - their tables join the metadata of Base
+    cluster_tables,
+    gateway_tables,
+    guest_tables,
+    service_tables,
+    ssh_tables,
+    user_tables,
+    vlan_tables,
+    vpn_tables,
+)
 from sbf_service.store.tables import Base
 
 context.configure(

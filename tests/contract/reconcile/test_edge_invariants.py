@@ -10,7 +10,7 @@ from sqlalchemy import insert
 from sqlalchemy.exc import IntegrityError
 
 from sbf_service.store.cluster_creation import put_cluster
-from sbf_service.store.tables import ServiceClaimRow
+from sbf_service.store.vlan_tables import ServiceClaimRow
 from virtcloud.model.cluster import ClusterRequest, ClusterState
 from virtcloud.model.edge import Circuit, CircuitRemnant
 from virtcloud.model.errors import NoVlanFree

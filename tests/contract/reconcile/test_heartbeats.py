@@ -28,7 +28,7 @@ from sbf_service.store.cluster_creation import put_cluster
 from sbf_service.store.elements import make_element_view
 from sbf_service.store.leases import acquire_lease, release_lease, renew_lease
 from sbf_service.store.pools import put_pool
-from sbf_service.store.tables import AuditRow
+from sbf_service.store.service_tables import AuditRow
 from sbf_service.store.topology import put_topology
 from virtcloud.model.cluster import ClusterRequest
 from virtcloud.model.element import Switch as SwitchElement

@@ -8,8 +8,8 @@ from sbf_fakes.switches import FakeSwitch
 from sbf_fakes.world import World, spec, three_sites
 from sqlalchemy import delete
 
-from sbf_service.store.tables import CreatedVlanRow, FreeVlanRow
 from sbf_service.store.vlan_ownership import read_created_vlans
+from sbf_service.store.vlan_tables import CreatedVlanRow, FreeVlanRow
 from virtcloud.model.access import Role
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.errors import NoVlanFree

@@ -12,9 +12,9 @@ from sbf_fakes.world import World, spec
 from sqlalchemy import Engine, event, select
 
 from sbf_service.store.backup_format import BackupFile
+from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.database import find_remedy, make_engine, migrate
 from sbf_service.store.restore import restore_backup
-from sbf_service.store.tables import ClusterRow
 from virtcloud.model.errors import BadInput
 
 KILLED_AFTER_THE_ROWS = """

@@ -14,7 +14,8 @@ from sqlalchemy.exc import IntegrityError
 from sbf_service.store.alembic_upgrade import make_alembic_config
 from sbf_service.store.allocation import NEVER_USED
 from sbf_service.store.database import make_engine, migrate, newest_migration
-from sbf_service.store.tables import Base, FreeVlanRow, PortRow
+from sbf_service.store.tables import Base, PortRow
+from sbf_service.store.vlan_tables import FreeVlanRow
 from virtcloud.model.errors import BadInput
 
 BEFORE_LONG_NUMBERS = "0040"

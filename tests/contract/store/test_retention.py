@@ -12,9 +12,11 @@ from sqlalchemy import func, select
 from sbf_service.domain.retention import RetentionLimits
 from sbf_service.retention_schedule import RetentionSchedule
 from sbf_service.store import retention
+from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
 from sbf_service.store.replica_lock import hold_task
 from sbf_service.store.retention import PruneReport, count_old_rows, prune
-from sbf_service.store.tables import AuditRow, Base, ClusterRow, PlacementRow
+from sbf_service.store.service_tables import AuditRow
+from sbf_service.store.tables import Base
 from virtcloud.model.errors import BadInput, Gone
 
 DAY = timedelta(days=1)

@@ -17,8 +17,9 @@ from benchmarks.scale.filling import fill
 from benchmarks.scale.operations import MEASURES_ITSELF, MeasuredService
 from benchmarks.scale.sizes import InstallationSize
 from sbf_service.store.cluster_queries import NOT_ENDED
+from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.service_ids import choose_service_id, claim_service_id
-from sbf_service.store.tables import ClusterRow, FreedServiceRow, UnusedServiceRow
+from sbf_service.store.vlan_tables import FreedServiceRow, UnusedServiceRow
 from virtcloud.model.transport import ServiceRange, Transport
 
 SMALL = InstallationSize(4, 4, 16, 16, 100)

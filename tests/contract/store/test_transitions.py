@@ -9,7 +9,8 @@ from sqlalchemy import insert, select
 
 from sbf_service.domain.lifecycle import find_transition
 from sbf_service.store.cluster_queries import find_clusters, read_cluster_statuses
-from sbf_service.store.tables import ClusterRow, ElementRow, PlacementRow
+from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
+from sbf_service.store.tables import ElementRow
 from sbf_service.store.transitions import HAS_DUE_TRANSITION, find_due_clusters, make_due_parameters
 from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.cluster import ENDED_STATES, ClusterState

@@ -1,0 +1,103 @@
+"""The database tables of VLAN IDs and service IDs: claimed, free, and in use on elements."""
+
+from datetime import datetime
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    ForeignKey,
+    Index,
+    Text,
+    UniqueConstraint,
+)
+from sqlalchemy.orm import Mapped, mapped_column
+
+from sbf_service.store.columns import NAME_TYPE, UtcDateTime
+from sbf_service.store.tables import Base
+
+
+class ClaimRow(Base):
+    """The claim of one VLAN ID at one site by one cluster. The primary key enforces DESIGN.md §7.1."""
+
+    __tablename__ = "claims"
+    __table_args__ = (
+        UniqueConstraint("cluster_id", "site"),
+        CheckConstraint("vlan BETWEEN 2 AND 4094", name="vlan"),
+    )
+
+    site: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("sites.name"), primary_key=True)
+    vlan: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    cluster_id: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("clusters.id"))
+
+
+class FreeVlanRow(Base):
+    """A free VLAN ID of a site's pool, and the time of its last release."""
+
+    __tablename__ = "free_numbers"
+    __table_args__ = (Index("ix_free_numbers_site_since_vlan", "site", "since", "vlan"),)
+
+    site: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("sites.name"), primary_key=True)
+    vlan: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    since: Mapped[datetime] = mapped_column(UtcDateTime)
+
+
+class CreatedVlanRow(Base):
+    """A VLAN that SBF created or will create on an element. SBF deletes no other VLAN."""
+
+    __tablename__ = "created_vlans"
+
+    element: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("elements.name"), primary_key=True)
+    vlan: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+
+
+class ForeignVlanRow(Base):
+    """A VLAN ID in other use on an element, and the time when this use was first read. No new cluster gets the VLAN ID.
+
+    ``name`` is the VLAN's name if SBF did not create the VLAN. ``ports`` (JSON) are the unmanaged ports with the VLAN.
+    """
+
+    __tablename__ = "foreign_vlans"
+    __table_args__ = (Index("ix_foreign_vlans_site_vlan", "site", "vlan"),)
+
+    element: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("elements.name"), primary_key=True)
+    vlan: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    site: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("sites.name"))
+    name: Mapped[str | None] = mapped_column(Text)
+    ports: Mapped[str] = mapped_column(Text)
+    since: Mapped[datetime] = mapped_column(UtcDateTime)
+
+
+class ServiceClaimRow(Base):
+    """The claim of one service ID of a transport by one cluster. The primary key enforces DESIGN.md §7.1."""
+
+    __tablename__ = "service_claims"
+    __table_args__ = (
+        UniqueConstraint("cluster_id"),
+        CheckConstraint("number BETWEEN 1 AND 4294967295", name="number"),
+    )
+
+    transport: Mapped[str] = mapped_column(NAME_TYPE, primary_key=True)
+    number: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    cluster_id: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("clusters.id"))
+
+
+class FreedServiceRow(Base):
+    """A service ID that no network claims now, and the time of its last release."""
+
+    __tablename__ = "freed_services"
+    __table_args__ = (Index("ix_freed_services_transport_freed_at_number", "transport", "freed_at", "number"),)
+
+    transport: Mapped[str] = mapped_column(NAME_TYPE, primary_key=True)
+    number: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    freed_at: Mapped[datetime] = mapped_column(UtcDateTime)
+
+
+class UnusedServiceRow(Base):
+    """A transport's service IDs that were never claimed: no ID from ``first`` to below ``unused`` is one of them."""
+
+    __tablename__ = "unused_services"
+
+    transport: Mapped[str] = mapped_column(NAME_TYPE, primary_key=True)
+    first: Mapped[int] = mapped_column(BigInteger)
+    unused: Mapped[int] = mapped_column(BigInteger)
