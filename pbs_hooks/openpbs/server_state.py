@@ -1,4 +1,4 @@
-"""PURE. Wanted and observed hooks and resources of a PBS server, and the ``qmgr`` requests for their difference."""
+"""Wanted and observed hooks and resources of a PBS server, and the ``qmgr`` requests for their difference. Pure."""
 
 import difflib
 import hashlib

@@ -1,4 +1,4 @@
-"""PURE. What the messages of agents mean, and what to do about them.
+"""What the messages of agents mean, and what to do about them. Pure.
 
 The console shows the actions. `docs/generate.py` writes the table of the page "When something fails". Texts are
 Markdown, whose links are relative to `docs/how-to`.

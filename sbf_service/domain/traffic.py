@@ -1,4 +1,4 @@
-"""PURE. Samples of traffic counters, and the rates between them.
+"""Samples of traffic counters, and the rates between them. Pure.
 
 A rate needs two samples of the same port. If the port has been created again, or a counter is lower than before, the
 period has no rate. So a rate is never negative, and the history of another interface is never counted as traffic.
@@ -18,7 +18,7 @@ MAX_SAMPLES: Final = 31
 MIN_PERIOD_S: Final = 5.0
 """The least time between two samples. An earlier report changes nothing, so an agent cannot cause many writes."""
 MAX_PERIOD_S: Final = 900.0
-"""The longest period with a rate. The mean over a longer silence would say nothing about the traffic now."""
+"""The longest period with a rate. The mean of a longer period would not describe the present traffic."""
 COUNTERS: Final = ("received_bytes", "sent_bytes", "received_frames", "sent_frames")
 
 

@@ -1,4 +1,4 @@
-"""PURE. The steps that turn the observed state of a host into its wanted state.
+"""The steps that turn the observed state of a host into its wanted state. Pure.
 
 Removals come before creations. When a VLAN ID passes to another cluster, the former segment is therefore removed before
 the new segment is created. Within a cluster, guests stop before their bridge is removed. The bridge is created, and the

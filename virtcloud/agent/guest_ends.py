@@ -1,4 +1,4 @@
-"""PURE. Guests of this host that ended by themselves: when each of them starts again, and what its owner is told.
+"""Guests of this host that ended by themselves: when each of them starts again, and what its owner is told. Pure.
 
 A guest that ends for the first time starts again at once. After each further end, the agent waits longer. The guest's
 cluster is complete again when the guest has run for a while, so a guest that ends again and again does not make its

@@ -1,4 +1,4 @@
-"""PURE. The observed state of a host: its segments, its guests, and the parts that other modules describe."""
+"""The observed state of a host: its segments, its guests, and the parts that other modules describe. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""PURE. What the steps that create or correct a part of a segment have in common.
+"""What the steps that create or correct a part of a segment have in common. Pure.
 
 `steps.py` lists all steps. The steps of servers, namespaces and bridges are subclasses of `SegmentStep`.
 """

@@ -190,7 +190,7 @@ def count_starts(per_processor: int) -> int:
 
 
 def list_batches(steps: Iterable[Step]) -> Iterator[list[Step]]:
-    """PURE. Yield each step in order, and at last all starts of guests together.
+    """Yield each step in order, and at last all starts of guests together. Pure.
 
     A start needs only steps of other kinds, and no step needs a start. So the networks of all clusters are built first.
     """
@@ -208,7 +208,7 @@ _Creation = BuildSegment | ServeGuests | StartGuest | AddVpnPort | BuildNamespac
 
 
 def split_held_steps(steps: Iterable[Step]) -> tuple[list[Step], ClusterErrors]:
-    """PURE. Return the steps that may be applied now, and the reasons of the held steps by cluster ID.
+    """Return the steps that may be applied now, and the reasons of the held steps by cluster ID. Pure.
 
     The creations of a segment with the requirement UNCHECKED_NETWORK are held. What exists of such a segment stays.
     """

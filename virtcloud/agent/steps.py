@@ -1,4 +1,4 @@
-"""PURE. The steps that change a host, and the error of a step that cannot be applied yet.
+"""The steps that change a host, and the error of a step that cannot be applied yet. Pure.
 
 `difference.py` computes the steps, `step_application.py` orders them, and `local_host.py` applies each of them.
 """

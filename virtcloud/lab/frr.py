@@ -1,4 +1,4 @@
-"""PURE. FRR, which implements BGP EVPN at the lab's edges: the configuration of zebra and bgpd, and their services.
+"""FRR, which implements BGP EVPN at the lab's edges: the configuration of zebra and bgpd, and their services. Pure.
 
 Edges use iBGP with each other, from loopback to loopback. bgpd announces every VNI whose interface comes up. zebra
 writes the learnt routes into the bridge. No line of this configuration depends on a cluster.

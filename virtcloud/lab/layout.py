@@ -1,4 +1,4 @@
-"""PURE. The plan of a lab: its nodes with their files, interfaces and services, and the cables between them."""
+"""The plan of a lab: its nodes with their files, interfaces and services, and the cables between them. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import replace

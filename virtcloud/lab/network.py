@@ -1,4 +1,4 @@
-"""PURE. The lab's links, and the commands (ip, bridge, tc) that create them on each node.
+"""The lab's links, and the commands (ip, bridge, tc) that create them on each node. Pure.
 
 Links connect elements with each other, and sites with the cores of transports. If a transport uses service VLANs, an
 edge's port towards the core is the edge's ``core_port``. In an EVPN fabric this port has the name of the transport,

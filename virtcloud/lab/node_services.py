@@ -1,4 +1,4 @@
-"""PURE. The files and services of switches, edges, hosts, gateways and the station."""
+"""The files and services of switches, edges, hosts, gateways and the station. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

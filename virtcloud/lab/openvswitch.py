@@ -1,4 +1,4 @@
-"""PURE. A switch of the lab that is an Open vSwitch: ``ovsdb-server`` and ``ovs-vswitchd`` run on the switch's node.
+"""A switch of the lab that is an Open vSwitch: ``ovsdb-server`` and ``ovs-vswitchd`` run on the switch's node. Pure.
 
 The datapath runs in user space (``netdev``) and therefore on any kernel. This datapath does not compute missing
 checksums and does not insert missing tags. Therefore senders on the switch's ports must compute checksums and insert

@@ -1,4 +1,4 @@
-"""PURE. Merges NetBox's devices, links and pools with SBF's topology.
+"""Merges NetBox's devices, links and pools with SBF's topology. Pure.
 
 NetBox decides about ports, aggregates, links, platforms, addresses and pools of its sites. Everything that NetBox does
 not know stays: transports, attachments, gateways, edges, rules and latencies. Elements and links that NetBox lacks stay

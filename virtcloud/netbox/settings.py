@@ -1,4 +1,4 @@
-"""PURE. The file that ``virtcloud netbox`` reads: the address of NetBox, and the meaning of its tags and roles."""
+"""The file that ``virtcloud netbox`` reads: the address of NetBox, and the meaning of its tags and roles. Pure."""
 
 from typing import Annotated, Self
 from urllib.parse import urlsplit

@@ -1,4 +1,4 @@
-"""PURE. Translates NetBox's devices, cables and VLANs to elements, links and pools.
+"""Translates NetBox's devices, cables and VLANs to elements, links and pools. Pure.
 
 Cables are followed through patch panels, because NetBox reports the endpoints of an interface's path
 (``connected_endpoints``). The custom fields ``virtcloud_name``, ``virtcloud_platform`` and ``virtcloud_credential``

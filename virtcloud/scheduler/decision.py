@@ -1,4 +1,4 @@
-"""PURE. Decides which clusters to end and which alerts to raise; computes extensions of leases.
+"""Decides which clusters to end and which alerts to raise; computes extensions of leases. Pure.
 
 A cluster is *in doubt* if the batch system reports that the cluster's job does not run, or runs a later attempt. The
 cluster is ended after several doubtful observations in a row and a grace period.

@@ -1,4 +1,4 @@
-"""PURE. Jobs and servers for reconciliation, and the states that OpenPBS and Torque share (qstat(1B))."""
+"""Jobs and servers for reconciliation, and the states that OpenPBS and Torque share (qstat(1B)). Pure."""
 
 import re
 from dataclasses import dataclass

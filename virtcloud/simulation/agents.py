@@ -99,7 +99,7 @@ class SimulatedAgent:
 
 
 def simulate_counters(network: str, element: str, now: float) -> SegmentCounters:
-    """PURE. Return the counters of a segment whose traffic is a wave. ``now`` is Unix time in seconds.
+    """Return the counters of a segment whose traffic is a wave. ``now`` is Unix time in seconds. Pure.
 
     The counters are the integral of the wave, so they do not depend on the time at which the simulation began.
     """

@@ -1,4 +1,4 @@
-"""PURE. The sites that ``virtcloud up`` simulates: their topology, their pools, and the switch that is off at first."""
+"""The sites that ``virtcloud up`` simulates: their topology, their pools, and the switch that is off at first. Pure."""
 
 from virtcloud.model.topology import Topology
 from virtcloud.model.vlans import VlanSet

@@ -1,4 +1,4 @@
-"""PURE. Decides what happens to a job after SBF refused its cluster: a table of rules by problem name."""
+"""Decides what happens to a job after SBF refused its cluster: a table of rules by problem name. Pure."""
 
 import re
 from typing import Callable, Mapping, NamedTuple, Optional

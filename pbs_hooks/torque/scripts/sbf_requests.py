@@ -108,7 +108,7 @@ class JobSbfClient:
 
 
 def decide_exit(answer: SbfAnswer, hosts: Sequence[str]) -> Optional[ScriptExit]:
-    """PURE. Return the exit code and message for a refusal by SBF. Return None if the request should be repeated."""
+    """Return the exit code and message for a refusal by SBF. Return None if the request should be repeated. Pure."""
     if answer.slug in RETRY_SLUGS or answer.status >= FIRST_SERVER_ERROR:
         return None
     if answer.slug in UNLINKED_SLUGS:

@@ -36,7 +36,7 @@ def run_submit_filter(arguments: Sequence[str], environment: Mapping[str, str], 
 def filter_submission(
     arguments: Sequence[str], script: str, settings: ScriptSettings, environment: Mapping[str, str]
 ) -> str:
-    """PURE. Return the script for qsub, with the request added if there is one.
+    """Return the script for qsub, with the request added if there is one. Pure.
 
     Raises RequestError if the request is invalid.
     """

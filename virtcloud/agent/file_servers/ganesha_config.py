@@ -1,4 +1,4 @@
-"""PURE. The configuration of NFS-Ganesha for one network (ganesha-config(8), ganesha-core-config(8)).
+"""The configuration of NFS-Ganesha for one network (ganesha-config(8), ganesha-core-config(8)). Pure.
 
 The server speaks NFSv4.2 over TCP only. All requests get the IDs of the owner's account (``All_Squash``), and the
 process itself has these IDs (``only_one_user``), so the configuration alone cannot grant more rights.

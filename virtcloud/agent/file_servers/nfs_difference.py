@@ -1,4 +1,4 @@
-"""PURE. The observed file servers of a gateway, and the steps that turn them into the wanted file servers."""
+"""The observed file servers of a gateway, and the steps that turn them into the wanted file servers. Pure."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

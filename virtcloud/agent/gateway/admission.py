@@ -1,4 +1,4 @@
-"""PURE. Who may connect to a gateway's OpenVPN servers, in which VLAN, and when a connection ends.
+"""Who may connect to a gateway's OpenVPN servers, in which VLAN, and when a connection ends. Pure.
 
 The grants of the wanted document decide. The certificate only proves which device it is. So a device whose certificate
 is still valid is refused as soon as its grant is gone.

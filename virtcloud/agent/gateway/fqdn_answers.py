@@ -1,4 +1,4 @@
-"""PURE. The addresses of FQDNs: which answers of the resolver a gateway admits, and for how long.
+"""The addresses of FQDNs: which answers of the resolver a gateway admits, and for how long. Pure.
 
 The owner of a name decides its addresses. An attacker who owns a name that administrators trust could direct guests to
 the gateway itself or to its neighbours (DNS rebinding). Therefore a gateway admits no address of these kinds:

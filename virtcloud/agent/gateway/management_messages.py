@@ -1,4 +1,4 @@
-"""PURE. The messages of OpenVPN's management interface (management-notes.txt of OpenVPN 2.6): parser and commands.
+"""The messages of OpenVPN's management interface (management-notes.txt of OpenVPN 2.6): parser and commands. Pure.
 
 OpenVPN announces a device that waits for a decision with ``>CLIENT:CONNECT`` or ``>CLIENT:REAUTH``. Lines
 ``>CLIENT:ENV,NAME=VALUE`` follow, up to ``>CLIENT:ENV,END``. A device chooses the values of ``IV_…`` and ``UV_…`` only.

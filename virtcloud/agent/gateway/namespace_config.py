@@ -1,4 +1,4 @@
-"""PURE. The network namespace of a gateway in a network: its interfaces, its sysctls and its packet filters.
+"""The network namespace of a gateway in a network: its interfaces, its sysctls and its packet filters. Pure.
 
 Clusters have identical addresses. Therefore a gateway has a namespace for each network in which it has addresses. The
 interface `DEVICE` of the namespace is a bridge, whose port is connected to the network's bridge. So the filter can have

@@ -1,4 +1,4 @@
-"""PURE. The observed namespaces of a gateway, and the steps that turn them into the wanted namespaces."""
+"""The observed namespaces of a gateway, and the steps that turn them into the wanted namespaces. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field

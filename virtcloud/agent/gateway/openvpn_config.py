@@ -1,4 +1,4 @@
-"""PURE. The configuration of a gateway's OpenVPN servers (openvpn(8), OpenVPN 2.6).
+"""The configuration of a gateway's OpenVPN servers (openvpn(8), OpenVPN 2.6). Pure.
 
 One server for each protocol serves all clusters. Its tap carries tagged frames only (``vlan-tagging``). The agent
 decides at the management socket which devices connect, and in which VLAN. Devices reach each other through the

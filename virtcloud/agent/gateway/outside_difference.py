@@ -1,4 +1,4 @@
-"""PURE. The observed packet filter of a gateway's links to the outside, and the step that corrects it."""
+"""The observed packet filter of a gateway's links to the outside, and the step that corrects it. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""PURE. The links between a gateway's namespaces and its own network stack, and the packet filter between them.
+"""The links between a gateway's namespaces and its own network stack, and the packet filter between them. Pure.
 
 The router of a network sends packets to allowed destinations through a veth pair: `OUTSIDE` in the namespace, and
 ``vu<vlan>`` among the gateway's interfaces. Each end has an address of a range for such links. The namespace replaces

@@ -1,4 +1,4 @@
-"""PURE. The rules of nftables by which ports of a gateway lead to guests.
+"""The rules of nftables by which ports of a gateway lead to guests. Pure.
 
 The destination of a packet from outside to a published port is translated twice. The gateway's main namespace replaces
 it by the address of the network's link (`outside_links`) and keeps the published port. The network's namespace replaces

@@ -1,4 +1,4 @@
-"""PURE. Who reaches which guest through a gateway's sshd, and when a connection ends.
+"""Who reaches which guest through a gateway's sshd, and when a connection ends. Pure.
 
 A certificate proves the user and the cluster (`ssh_certificates`), and the grants of the wanted document decide. So a
 user whose certificate is still valid is refused as soon as the grant is gone.

@@ -1,4 +1,4 @@
-"""PURE. The observed sshd of a gateway, and the steps that turn it into the wanted sshd."""
+"""The observed sshd of a gateway, and the steps that turn it into the wanted sshd. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

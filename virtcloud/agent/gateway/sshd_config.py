@@ -1,4 +1,4 @@
-"""PURE. The configuration of a gateway's sshd (sshd_config(5), OpenSSH 9.2), and the files that the sshd sees.
+"""The configuration of a gateway's sshd (sshd_config(5), OpenSSH 9.2), and the files that the sshd sees. Pure.
 
 The sshd runs as an unprivileged account and can do one thing: run the relay, which is the account's shell. There is no
 other shell, no terminal and no forwarding. Users prove their identity with certificates of SBF's SSH authority only.

@@ -1,4 +1,4 @@
-"""PURE. The observed VPN of a gateway, and the steps that turn it into the wanted VPN.
+"""The observed VPN of a gateway, and the steps that turn it into the wanted VPN. Pure.
 
 Each network with grants has one port for each OpenVPN server: the 802.1Q interface of the network's VLAN on the
 server's tap. A network without grants has no port, so no frame passes between the VPN and this network.

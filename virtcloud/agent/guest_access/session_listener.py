@@ -127,7 +127,7 @@ class SessionListener:
 
 
 def find_segment(wanted: HostWanted, session: GuestSession) -> Segment:
-    """PURE. Return the segment of a session. Raise Refused if this host must not have the segment or run the guest."""
+    """Return the segment of a session. Raise Refused if this host must not have the segment or run the guest. Pure."""
     for segment in wanted.segments:
         if segment.id == session.network and (
             session.kind is SessionKind.FRAMES or session.guest in {guest.name for guest in segment.guests}

@@ -1,4 +1,4 @@
-"""PURE. The merge of the user's cloud-config with the generated cloud-config.
+"""The merge of the user's cloud-config with the generated cloud-config. Pure.
 
 The agent runs as root, and the user's cloud-config is a text of an untrusted user. Therefore the text is only parsed
 into YAML nodes and written again. No value is constructed, so aliases and merge keys cannot expand.

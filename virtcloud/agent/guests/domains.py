@@ -1,4 +1,4 @@
-"""PURE. The libvirt domain of a guest: its XML, its owner, and the operations of a hypervisor.
+"""The libvirt domain of a guest: its XML, its owner, and the operations of a hypervisor. Pure.
 
 Source of the XML format: https://libvirt.org/formatdomain.html
 """

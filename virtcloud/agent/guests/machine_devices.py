@@ -1,4 +1,4 @@
-"""PURE. The devices of virtual machines, which differ between QEMU and Xen.
+"""The devices of virtual machines, which differ between QEMU and Xen. Pure.
 
 On Xen, a machine whose image has a kernel is paravirtualized (PV). Other machines are like a PC (HVM): Xen's BIOS boots
 from the disk ``hda``, which Linux then uses as ``xvda``.

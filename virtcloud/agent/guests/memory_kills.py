@@ -21,7 +21,7 @@ _ESCAPES: Final = (("\\x5c", "\\"), ("\\x2d", "-"))  # of the kernel's log, and 
 
 
 def parse_kill(record: str) -> tuple[str, EndCause] | None:
-    """PURE. Return the control group of a killed process, and the cause. Return None for any other record."""
+    """Return the control group of a killed process, and the cause. Return None for any other record. Pure."""
     found = _KILL.search(record)
     if found is None:
         return None

@@ -1,4 +1,4 @@
-"""PURE. The files by which a guest knows the other guests of its network: names, host keys, and an MPI host file.
+"""The files by which a guest knows the other guests of its network: names, host keys, and an MPI host file. Pure.
 
 The guests of the same cluster have plain names (``n1``). Every guest of the network also has a full name, which
 contains its cluster's key (``n1.demo.internal``), because guests of different members may have the same name. The

@@ -1,4 +1,4 @@
-"""PURE. The files of a cluster's dnsmasq on one host: DHCP, DHCPv6 and router advertisements, and DNS.
+"""The files of a cluster's dnsmasq on one host: DHCP, DHCPv6 and router advertisements, and DNS. Pure.
 
 A host's server has reservations for the guests of this host only, by their MAC addresses, and ignores all other
 computers. It knows the names of all guests of the network, and has no upstream server. On every host, it has the same

@@ -1,4 +1,4 @@
-"""PURE. How a server recognizes a guest: by an IP address that belongs to one MAC address for ever.
+"""How a server recognizes a guest: by an IP address that belongs to one MAC address for ever. Pure.
 
 The filters of guests (`guest_filters`) drop frames of a guest's port that have another source MAC address. The server's
 network namespace assigns each IP address to the MAC address of one guest, in both directions:

@@ -1,4 +1,4 @@
-"""PURE. The documents of the metadata service: for each guest, the text at each path.
+"""The documents of the metadata service: for each guest, the text at each path. Pure.
 
 The paths are those of two data sources of cloud-init, which many other programs read too:
 

@@ -1,4 +1,4 @@
-"""PURE. The observed servers of a host (DHCP and DNS), and the steps that turn them into the wanted servers."""
+"""The observed servers of a host (DHCP and DNS), and the steps that turn them into the wanted servers. Pure."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

@@ -77,7 +77,7 @@ class JobAccessProvider(Protocol):
 
 
 def guest_subnets(guests: Iterable[Guest]) -> tuple[IpNetwork, ...]:
-    """PURE. Return the networks of the guests' addresses without duplicates, in the order of the guests."""
+    """Return the networks of the guests' addresses without duplicates, in the order of the guests. Pure."""
     return tuple(dict.fromkeys(ip_interface(address).network for guest in guests for address in guest.addresses))
 
 
@@ -109,7 +109,7 @@ def find_free_addresses(prober: AddressProber, access: JobAccess) -> list[str]:
 
 
 def list_host_addresses(network: IpNetwork, access: JobAccess) -> Iterator[IpAddress]:
-    """PURE. Yield the addresses of a subnet from its end to its beginning, without the guests' addresses.
+    """Yield the addresses of a subnet from its end to its beginning, without the guests' addresses. Pure.
 
     The addresses are rotated so that they begin with index ``access.first_candidate``. If it is None, the first
     `BATCH_SIZE` addresses are rotated by a checksum of the job's key.

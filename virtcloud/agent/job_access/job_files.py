@@ -83,17 +83,17 @@ class JobFiles:
 
 
 def render_hosts(guests: Iterable[Guest]) -> str:
-    """PURE. Return the guests in the format of /etc/hosts: one line for each address."""
+    """Return the guests in the format of /etc/hosts: one line for each address. Pure."""
     return "".join(f"{ip_interface(address).ip} {guest.name}\n" for guest in guests for address in guest.addresses)
 
 
 def render_hostfile(guests: Iterable[Guest]) -> str:
-    """PURE. Return an Open MPI host file: one line for each guest, with the guest's processors as slots."""
+    """Return an Open MPI host file: one line for each guest, with the guest's processors as slots. Pure."""
     return "".join(f"{guest.name} slots={guest.cpus}\n" for guest in guests)
 
 
 def render_ssh_config(access: JobAccess, command: str, folder: Path) -> str:
-    """PURE. Return an ssh configuration (ssh_config(5)) for access to guests by name, and to other hosts by address."""
+    """Return an ssh configuration (ssh_config(5)) for access to guests by name, and to other hosts by address. Pure."""
     addressed_guests = [guest for guest in access.guests if guest.addresses]
     user = f"  User {access.login}\n" if access.login not in {None, access.user} else ""
     entries = [

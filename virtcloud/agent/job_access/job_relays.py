@@ -146,7 +146,7 @@ class JobRelays:
 def find_bridge(
     vlan: int, key: str, interfaces: Iterable[KernelInterface], network: str | None = None
 ) -> KernelInterface:
-    """PURE. Return the bridge of a VLAN. Raise Refused if the host has no such bridge of virtcloud.
+    """Return the bridge of a VLAN. Raise Refused if the host has no such bridge of virtcloud. Pure.
 
     ``key`` is the key of the cluster in the message. With ``network``, raise Refused if the bridge belongs to another
     cluster's network: the VLAN ID may have passed to another cluster while the agent did not run.

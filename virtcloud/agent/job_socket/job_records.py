@@ -86,7 +86,7 @@ class JobRecord(Document):
 
 
 def record_announcement(known: JobRecord | None, up: UpRequest) -> JobRecord:
-    """PURE. Record that a run started on this host.
+    """Record that a run started on this host. Pure.
 
     Raise Gone when the run is over. If attempts are not counted, raise AttemptWaits while the former run is being
     removed.
@@ -100,13 +100,13 @@ def record_announcement(known: JobRecord | None, up: UpRequest) -> JobRecord:
 
 
 def record_cancellation(known: JobRecord | None, run: JobRunId, reason: str) -> JobRecord:
-    """PURE. Record that a run was cancelled. A finished run stays unchanged. Raise Gone if a later run exists."""
+    """Record that a run was cancelled. A finished run stays unchanged. Raise Gone if a later run exists. Pure."""
     job = _current_run(known, run)
     return _change(job, phase=RecordPhase.CANCELLED, reason=reason or None) if job.phase is RecordPhase.ASKED else job
 
 
 def record_end(known: JobRecord | None, run: JobRunId, reason: str) -> JobRecord:
-    """PURE. Record that a run is over. A removed run stays unchanged. Raise Gone if a later run exists."""
+    """Record that a run is over. A removed run stays unchanged. Raise Gone if a later run exists. Pure."""
     job = _current_run(known, run)
     return (
         job if job.phase is RecordPhase.GONE else _change(job, phase=RecordPhase.LEAVING, reason=job.reason or reason)
@@ -114,7 +114,7 @@ def record_end(known: JobRecord | None, run: JobRunId, reason: str) -> JobRecord
 
 
 def find_run(known: JobRecord | None, run: JobRunId) -> JobRecord:
-    """PURE. Return the record of a run.
+    """Return the record of a run. Pure.
 
     Raise Gone when the key belongs to a later run. Raise NotFound when the run was never announced on this host.
     """
@@ -127,12 +127,12 @@ def find_run(known: JobRecord | None, run: JobRunId) -> JobRecord:
 
 
 def record_removal(job: JobRecord) -> JobRecord | None:
-    """PURE. Record that this host carries nothing of a run. Return None if the record must be deleted."""
+    """Record that this host carries nothing of a run. Return None if the record must be deleted. Pure."""
     return None if job.attempt == UNCOUNTED_ATTEMPT else _change(job, phase=RecordPhase.GONE, opening=None)
 
 
 def forget_run(known: JobRecord | None, run: JobRunId) -> JobRecord | None:
-    """PURE. Return None if the record of this run must be deleted.
+    """Return None if the record of this run must be deleted. Pure.
 
     Return ``known`` if this run is over, or if ``known`` is the record of another run.
     """
@@ -140,7 +140,7 @@ def forget_run(known: JobRecord | None, run: JobRunId) -> JobRecord | None:
 
 
 def record_access(job: JobRecord, opening: JobAccess | None) -> JobRecord:
-    """PURE. Record the script's access, and that a hook received the answer that the cluster is up."""
+    """Record the script's access, and that a hook received the answer that the cluster is up. Pure."""
     return _change(job, was_up=True, opening=opening)
 
 
@@ -174,7 +174,7 @@ class MissingJobs:
 def find_missing_jobs(
     jobs: Iterable[JobRecord], present: Container[str], since: dict[JobRunId, float], now: float, grace: float
 ) -> MissingJobs:
-    """PURE. Return the runs that are missing from the batch system's list of jobs.
+    """Return the runs that are missing from the batch system's list of jobs. Pure.
 
     A run is overdue when it is still missing after ``grace`` seconds.
     """

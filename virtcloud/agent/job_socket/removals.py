@@ -137,7 +137,7 @@ def _attempt_step(step: Callable[[JobRecord], str | None], job: JobRecord) -> st
 
 
 def describe_remainder(view: ClusterView, job: JobRecord, element: Name) -> str | None:
-    """PURE. Return why a finished run is not completely removed from this host, or None after a complete removal."""
+    """Return why a finished run is not completely removed from this host, or None after a complete removal. Pure."""
     if job.belongs_to_other(view.spec.owner) or (job.attempt != UNCOUNTED_ATTEMPT and view.attempt > job.attempt):
         return None
     placement = start_barrier.find_placement(view, element)

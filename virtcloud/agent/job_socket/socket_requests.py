@@ -1,4 +1,4 @@
-"""PURE. The requests of the job socket: parsing and validation.
+"""The requests of the job socket: parsing and validation. Pure.
 
 Hooks and scripts of a batch system connect to an AF_UNIX stream socket (setting `socket`), as root or as a user in
 `socket_uids`. The kernel reports the caller's user ID to the agent. A job's user may send `cancel` for the job's run.

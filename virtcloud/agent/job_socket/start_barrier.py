@@ -157,12 +157,12 @@ class StartBarrier:
 
 
 def waiting_for(*missing: str) -> BarrierResult:
-    """PURE. Return the state ``waiting`` with one line for each missing element or guest."""
+    """Return the state ``waiting`` with one line for each missing element or guest. Pure."""
     return BarrierResult(BarrierState.WAITING, tuple(" ".join(text.split()) for text in missing))
 
 
 def evaluate_record(job: JobRecord) -> BarrierResult | None:
-    """PURE. Return the state of a run that was cancelled or ended on this host. Return None for other runs."""
+    """Return the state of a run that was cancelled or ended on this host. Return None for other runs. Pure."""
     if job.phase is RecordPhase.CANCELLED:
         return BarrierResult(BarrierState.CANCELLED, reason=job.reason)
     if job.phase in {RecordPhase.LEAVING, RecordPhase.GONE}:
@@ -171,7 +171,7 @@ def evaluate_record(job: JobRecord) -> BarrierResult | None:
 
 
 def evaluate_view(view: ClusterView, attempt: int, answered: Iterable[IpAddress]) -> BarrierResult:
-    """PURE. Return the barrier's state for a cluster. Raise Gone when SBF has a later attempt."""
+    """Return the barrier's state for a cluster. Raise Gone when SBF has a later attempt. Pure."""
     if attempt not in {UNCOUNTED_ATTEMPT, view.attempt}:
         return _evaluate_other_attempt(view, attempt)
     if view.state in LEAVING_STATES | ENDED_STATES:
@@ -189,12 +189,12 @@ def evaluate_view(view: ClusterView, attempt: int, answered: Iterable[IpAddress]
 
 
 def is_attempt_active(view: ClusterView, attempt: int) -> bool:
-    """PURE. Return whether the cluster is active and has this attempt number. The number 0 matches every attempt."""
+    """Return whether the cluster is active and has this attempt number. The number 0 matches every attempt. Pure."""
     return view.state is ClusterState.ACTIVE and attempt in {UNCOUNTED_ATTEMPT, view.attempt}
 
 
 def find_unanswered_guests(view: ClusterView, answered: Iterable[IpAddress]) -> list[Guest]:
-    """PURE. Return the guests that have not answered at any address.
+    """Return the guests that have not answered at any address. Pure.
 
     Guests without addresses, and guests that a user stopped, are omitted.
     """
@@ -204,17 +204,17 @@ def find_unanswered_guests(view: ClusterView, answered: Iterable[IpAddress]) -> 
 
 
 def guest_addresses(guest: Guest) -> Iterator[IpAddress]:
-    """PURE. Yield a guest's addresses without prefix lengths."""
+    """Yield a guest's addresses without prefix lengths. Pure."""
     return (ip_interface(address).ip for address in guest.addresses)
 
 
 def find_placement(view: ClusterView, element: Name) -> PlacementView | None:
-    """PURE. Return the cluster's placement on an element, or None."""
+    """Return the cluster's placement on an element, or None. Pure."""
     return next((placement for placement in view.placements if placement.element == element), None)
 
 
 def format_unconfirmed(placement: PlacementView, change: str = "") -> str:
-    """PURE. Return the message that an element has not confirmed ``change``. Add the element's last error."""
+    """Return the message that an element has not confirmed ``change``. Add the element's last error. Pure."""
     subject = f"{placement.kind} {placement.element} at {placement.site}"
     return f"{subject} has not confirmed{change}" + _format_reason(placement.trouble)
 

@@ -68,7 +68,7 @@ class CheckFrame(NamedTuple):
 
 
 def build_check_frame(exchange: FrameExchange, frame: CheckFrame, source: bytes, target: bytes) -> bytes:
-    """PURE. Return the octets of a frame."""
+    """Return the octets of a frame. Pure."""
     size = exchange.mtu if frame.kind is FrameKind.FULL else SMALL_BYTES
     identifier = bytes.fromhex(exchange.check)
     header = _HEADER.pack(identifier, frame.kind, frame.sender, frame.receiver, frame.round, size)
@@ -77,7 +77,7 @@ def build_check_frame(exchange: FrameExchange, frame: CheckFrame, source: bytes,
 
 
 def parse_check_frame(exchange: FrameExchange, octets: bytes) -> CheckFrame | None:
-    """PURE. Parse a received frame. Return None for a frame of another check, and for a damaged or forged frame."""
+    """Parse a received frame. Return None for a frame of another check, and for a damaged or forged frame. Pure."""
     packet = octets[_ETHERNET.size :]
     if len(packet) < SMALL_BYTES:
         return None
@@ -95,7 +95,7 @@ def _code(exchange: FrameExchange, content: bytes) -> bytes:
 
 
 class FrameCounts:
-    """PURE. The frames that arrived at the host with the address ``mac``."""
+    """The frames that arrived at the host with the address ``mac``. Pure."""
 
     def __init__(self, exchange: FrameExchange, mac: bytes) -> None:
         """Begin without frames."""
@@ -211,7 +211,7 @@ class BridgeSocket:
 
 
 class _Sender:
-    """PURE. The frames of one host, spread over the rounds. Each host begins with another peer."""
+    """The frames of one host, spread over the rounds. Each host begins with another peer. Pure."""
 
     def __init__(self, exchange: FrameExchange, mac: bytes) -> None:
         self._exchange = exchange

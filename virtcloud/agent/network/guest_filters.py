@@ -1,4 +1,4 @@
-"""PURE. The filters of guests' and devices' bridge ports, as a table of nftables in the family ``bridge``.
+"""The filters of guests' and devices' bridge ports, as a table of nftables in the family ``bridge``. Pure.
 
 The table drops frames that a guest must not send. It contains the same few rules for any number of guests. Its sets
 list the guests' bridge ports, with the MAC and IP addresses that each guest may use. A guest that another version of

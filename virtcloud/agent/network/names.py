@@ -1,4 +1,4 @@
-"""PURE. The names of interfaces, domains and files that the agent creates, and the ownership alias of interfaces.
+"""The names of interfaces, domains and files that the agent creates, and the ownership alias of interfaces. Pure.
 
 ==========================  ==============================================  =====================
 object                      name                                            example

@@ -1,4 +1,4 @@
-"""PURE. The table of filters as read from the kernel, with its differences from the rules of this version."""
+"""The table of filters as read from the kernel, with its differences from the rules of this version. Pure."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple

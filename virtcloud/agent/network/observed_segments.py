@@ -10,7 +10,7 @@ from virtcloud.agent.observed_host import ObservedSegment
 def find_segments(
     interfaces: Iterable[KernelInterface], records: Iterable[UplinkRecord] = (), filters: tuple[str, ...] = ()
 ) -> Iterator[ObservedSegment]:
-    """PURE. Yield the segments whose interfaces have an ownership alias, with the faults of each segment.
+    """Yield the segments whose interfaces have an ownership alias, with the faults of each segment. Pure.
 
     A segment whose uplink has a record is yielded even if its bridge is missing, because the uplink must be restored.
     ``filters`` are the sysctls that pass frames of all bridges to the host's packet filter.

@@ -1,4 +1,4 @@
-"""PURE. Tables of nftables that the agent owns: their commands, and the differences of a listed table.
+"""Tables of nftables that the agent owns: their commands, and the differences of a listed table. Pure.
 
 Each rule has a comment with a digest of its text, by which the agent recognizes the rules of its version. A table is
 replaced in one transaction. Named counters keep their values, because `flush table` removes only rules (nft(8)). Sets

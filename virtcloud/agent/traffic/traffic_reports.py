@@ -33,7 +33,7 @@ class TrafficApi(Protocol):
 
 
 def find_counters(interfaces: Iterable[KernelInterface]) -> tuple[SegmentCounters, ...]:
-    """PURE. Return the counters of the uplink port of each segment's bridge."""
+    """Return the counters of the uplink port of each segment's bridge. Pure."""
     listed = list(interfaces)
     ports: dict[int, list[KernelInterface]] = {}
     for interface in listed:

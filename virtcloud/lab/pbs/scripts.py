@@ -1,4 +1,4 @@
-"""PURE. The files and shell scripts that install an OpenPBS on a lab's nodes."""
+"""The files and shell scripts that install an OpenPBS on a lab's nodes. Pure."""
 
 from collections.abc import Iterable, Mapping
 
