@@ -15,9 +15,10 @@ from sqlalchemy import event
 
 from sbf_service import change_reader
 from sbf_service.bootstrap import SbfService
+from sbf_service.domain.authentication import Token
 from sbf_service.http.long_polls import PollAdmission
 from sbf_service.store.confirmations import reset_confirmation
-from sbf_service.store.leases import AgentElement
+from sbf_service.store.leases import AgentElement, holds_lease
 from sbf_service.store.tokens import revoke_token
 from virtcloud.client.connection import USER_AGENT
 from virtcloud.model.access import Role, TokenId
@@ -62,8 +63,9 @@ async def start_polls(world: World, http: Caller, *paths: str) -> list["asyncio.
 
 def busy_threads(http: Caller) -> int:
     """Return the number of threads that work for calls of the application."""
-    agents = http.polls._find_threads().borrowed_tokens + http.polls._elements._thread.borrowed_tokens
-    return int(agents + current_default_thread_limiter().borrowed_tokens)
+    agents, reading = http.polls._find_threads().borrowed_tokens, http.polls._elements._task
+    is_reading = reading is not None and not reading.done()
+    return int(agents + is_reading + current_default_thread_limiter().borrowed_tokens)
 
 
 async def await_true(reached: Callable[[], object]) -> None:
@@ -310,6 +312,51 @@ def test_the_heartbeats_of_polls_are_recorded_together(world: World) -> None:
         world.service.heartbeats.record()
     assert len([one for one in statements if one.startswith("UPDATE")]) == 1
     assert ask(world, "GET", "/v1/elements/brno-h2").json()["last_seen"] == "2026-01-01T00:00:20Z"
+
+
+def test_heartbeats_do_not_wait_for_a_locked_element(world: World) -> None:
+    """A change that locks two elements in another order would otherwise cause a deadlock."""
+    if world.store.engine.dialect.name != "postgresql":
+        pytest.skip("SQLite has no locks of rows")
+    for host in ("brno-h1", "brno-h2"):
+        ask(world, "GET", wanted(host, 0, 0), token=agent(world, host))
+    world.clock.advance(20)
+    for host in ("brno-h1", "brno-h2"):
+        ask(world, "GET", wanted(host, 0, 0), token=agent(world, host))
+    with world.store.change_row() as unit:
+        assert holds_lease(unit, "brno-h1", 0)
+        world.service.heartbeats.record()
+    seen = [ask(world, "GET", f"/v1/elements/{host}").json()["last_seen"] for host in ("brno-h1", "brno-h2")]
+    assert seen == ["2026-01-01T00:00:00Z", "2026-01-01T00:00:20Z"]
+
+
+def test_tokens_of_agents_are_known_after_a_restart(world: World) -> None:
+    token = agent(world)
+    ask(world, "GET", "/v1/whoami", token=token)
+    cache = world.restarted().token_cache
+    cache.load()
+    assert (found := cache.find(parse_token(token))) is not None
+    assert found.name == "brno-h1"
+
+
+def test_a_start_with_revoked_tokens_loads_the_others(world: World) -> None:
+    used, revoked = agent(world, "brno-h1"), agent(world, "brno-h2")
+    for token in (used, revoked):
+        ask(world, "GET", "/v1/whoami", token=token)
+    revoke(world, revoked)
+    started = world.restarted()
+    started.start()
+    started.change_reader.poll_once()
+    cache = started.token_cache
+    found = [cache.find(parse_token(token)) is not None for token in (used, revoked)]
+    started.stop()
+    assert found == [True, False]
+
+
+def parse_token(text: str) -> Token:
+    token = Token.parse(text)
+    assert token is not None
+    return token
 
 
 @pytest.mark.parametrize("is_interrupted", [False, True])
