@@ -48,17 +48,19 @@ class PollAdmission:
     service: SbfService
     pace: PollPace = field(default_factory=PollPace)
     jitter: Callable[[], float] = random.random
-    _loop: asyncio.AbstractEventLoop | None = None
-    _threads: CapacityLimiter = field(init=False)
-    _elements: BatchedReads[AgentElement] = field(init=False)
+    _threads: tuple[asyncio.AbstractEventLoop, CapacityLimiter] | None = None
+    _elements: BatchedReads[str, AgentElement] = field(init=False)
     _refused: int = 0
+
+    def __post_init__(self) -> None:
+        """Create the shared reads of elements."""
+        self._elements = BatchedReads(self.service.heartbeats.receive_many)
 
     async def read_element(self, name: str) -> AgentElement:
         """Receive a heartbeat of an agent, and return the agent's element. Simultaneous calls share one query.
 
         Raise NotFound for an unknown element. Raise Conflict for a device.
         """
-        self._enter_loop()
         return await self._elements.read(name)
 
     async def read_for_agent(self, call: Callable[[], T]) -> T:
@@ -83,15 +85,11 @@ class PollAdmission:
         return 1 + int(self.jitter() * min(calls / RETURNS_PER_S, LONGEST_SPREAD_S))
 
     def _find_threads(self) -> CapacityLimiter:
-        self._enter_loop()
-        return self._threads
-
-    def _enter_loop(self) -> None:
-        """Create what belongs to the running event loop: anyio's limiter, and the futures of reads."""
+        """Return the limiter of this event loop. A limiter of anyio belongs to an event loop."""
         loop = asyncio.get_running_loop()
-        if self._loop is not loop:
-            self._loop, self._threads = loop, CapacityLimiter(AGENT_THREADS)
-            self._elements = BatchedReads(self.service.heartbeats.receive_many)
+        if self._threads is None or self._threads[0] is not loop:
+            self._threads = loop, CapacityLimiter(AGENT_THREADS)
+        return self._threads[1]
 
 
 @dataclass(frozen=True, slots=True)

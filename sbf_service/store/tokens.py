@@ -4,7 +4,7 @@ A cache of recently authenticated tokens avoids a query for most calls.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -13,7 +13,7 @@ from math import inf
 from typing import Final
 
 from pydantic import TypeAdapter
-from sqlalchemy import bindparam, select
+from sqlalchemy import bindparam, select, update
 
 from sbf_service.domain.authentication import ID_BYTES, SECRET_BYTES, Principal, Token
 from sbf_service.domain.page_cursors import CursorFormat, Moment, Word
@@ -21,7 +21,7 @@ from sbf_service.store.pages import Page, PageOrder, PagePart, read_page
 from sbf_service.store.unit_of_work import Store, Unit, record_audit
 from sbf_service.store.user_tables import TokenRow
 from virtcloud.model.access import NewToken, Role, TokenId, TokenRequest, TokenView
-from virtcloud.model.errors import NotFound, Unauthenticated
+from virtcloud.model.errors import NotFound, Unauthenticated, VirtcloudError
 from virtcloud.model.values import Name, UserName, format_utc
 
 RandomBytes = Callable[[int], bytes]
@@ -83,9 +83,8 @@ def read_token_page(unit: Unit, part: PagePart, name: str | None = None, role: R
     return read_page(unit, rows, BY_CREATION, part).convert(lambda found: [make_token_view(row) for row in found])
 
 
-def authenticate_token(unit: Unit, token: Token) -> Principal:
-    """Return the principal of a token. Raise Unauthenticated, with the reason, for an invalid token."""
-    row = unit.session.get(TokenRow, token.id)
+def check_token(unit: Unit, token: Token, row: TokenRow | None) -> Principal:
+    """Return the principal of the token with this row. Raise Unauthenticated, with the reason, if it is invalid."""
     if row is None or not compare_digest(row.digest, token.digest):
         raise Unauthenticated("this SBF has no such token: check the token and the address of SBF")
     return make_principal(unit, row)
@@ -101,10 +100,9 @@ def make_principal(unit: Unit, row: TokenRow) -> Principal:
     return Principal(row.name, Role(row.role), _parse_sites(row), TokenId(row.id))
 
 
-def is_use_stale(unit: Unit, token: Token) -> bool:
+def is_use_stale(unit: Unit, row: TokenRow) -> bool:
     """Return whether the recorded last use of a token is older than ``USE_INTERVAL``."""
-    last = unit.session.get_one(TokenRow, token.id).last_used_at
-    return last is None or unit.now - last >= USE_INTERVAL
+    return row.last_used_at is None or unit.now - row.last_used_at >= USE_INTERVAL
 
 
 def _seconds_left(unit: Unit, row: TokenRow) -> float:
@@ -112,9 +110,11 @@ def _seconds_left(unit: Unit, row: TokenRow) -> float:
     return inf if row.expires_at is None else (row.expires_at - unit.now).total_seconds()
 
 
-def record_use(unit: Unit, token: Token) -> None:
-    """Record the present time as the last use of a token."""
-    unit.session.get_one(TokenRow, token.id).last_used_at = unit.now
+def record_uses(unit: Unit, token_ids: Collection[str]) -> None:
+    """Record the present time as the last use of tokens. Tokens that another change has locked are left out."""
+    free = unit.connection.execute(_LOCK_UNLOCKED, {"ids": list(token_ids)}).scalars().all()
+    if free:
+        unit.connection.execute(_RECORD_USES, {"ids": free, "used_at": unit.now})
 
 
 def make_token_view(row: TokenRow) -> TokenView:
@@ -145,6 +145,13 @@ CACHE_S = 5.0
 """How long a token's check remains valid, in seconds, while no notices of other replicas arrive."""
 CACHE_WITH_NOTICES_S = 1800.0
 """How long a token's check remains valid, in seconds, while other replicas announce the revocations of tokens."""
+_READ_TOKENS = select(TokenRow).where(TokenRow.id.in_(bindparam("ids", expanding=True)))
+_LOCK_UNLOCKED = (
+    select(TokenRow.id).where(TokenRow.id.in_(bindparam("ids", expanding=True))).with_for_update(skip_locked=True)
+)
+_RECORD_USES = (
+    update(TokenRow).where(TokenRow.id.in_(bindparam("ids", expanding=True))).values(last_used_at=bindparam("used_at"))
+)
 _READ_USED = select(TokenRow).where(TokenRow.role == Role.AGENT, TokenRow.last_used_at > bindparam("used_since"))
 MAX_CACHED = 50_000
 
@@ -197,23 +204,36 @@ class TokenCache:
 
         Raise Unauthenticated, with the reason, for an invalid token.
         """
+        found = self.authenticate_many([token])[token]
+        if isinstance(found, VirtcloudError):
+            raise found
+        return found
+
+    def authenticate_many(self, tokens: Collection[Token]) -> dict[Token, Principal | VirtcloudError]:
+        """Return the principals of at most 500 tokens, with one query; Unauthenticated for each invalid token."""
         known, checked_at = self._cached, self.clock()
-        try:
-            with self.store.read() as unit:
-                principal = authenticate_token(unit, token)
-                left_s = _seconds_left(unit, unit.session.get_one(TokenRow, token.id))
-                is_stale = is_use_stale(unit, token)
-        except Unauthenticated:
-            self._cached.pop(token.digest, None)
-            raise
-        if is_stale:
+        found: dict[Token, Principal | VirtcloudError] = {}
+        stale: list[str] = []
+        with self.store.read() as unit:
+            rows = {row.id: row for row in unit.session.scalars(_READ_TOKENS, {"ids": [token.id for token in tokens]})}
+            for token in tokens:
+                row = rows.get(token.id)
+                try:
+                    found[token] = principal = check_token(unit, token, row)
+                except Unauthenticated as error:
+                    self._cached.pop(token.digest, None)
+                    found[token] = error
+                    continue
+                assert row is not None  # noqa: S101 - check_token has raised
+                stale += [row.id] if is_use_stale(unit, row) else []
+                if len(known) >= MAX_CACHED:
+                    known.clear()
+                # A revocation during this check replaces the dictionary, so the outdated principal is not cached.
+                known[token.digest] = _CheckedToken(principal, checked_at, checked_at + _seconds_left(unit, row))
+        if stale:
             with self.store.change_row() as unit:
-                record_use(unit, token)
-        if len(known) >= MAX_CACHED:
-            known.clear()
-        # A revocation during this check replaces the dictionary, so that the outdated principal is not cached.
-        known[token.digest] = _CheckedToken(principal, checked_at, checked_at + left_s)
-        return principal
+                record_uses(unit, stale)
+        return found
 
     def on_change(self, changed: frozenset[str]) -> None:
         """Empty the cache when a token has changed."""

@@ -15,13 +15,13 @@ from functools import partial
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any, Final
 
-from fastapi.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from sbf_service.bootstrap import SbfService
 from sbf_service.domain.authentication import LOGIN_HINT, Principal, Token, identify_local_user
 from sbf_service.http.auth.authorization import CALLER_KEY, Caller, RateLimiter
+from sbf_service.http.batched_reads import BatchedReads
 from sbf_service.http.middleware import declared_length, limit_body
 from sbf_service.http.problems import BodyTooLong, body_too_long_response, error_response
 from sbf_service.log import get_log
@@ -54,12 +54,17 @@ NAME_LOOKUPS: Final = BoundedThreads(4, "look-ups of users' names")
 log = get_log(__name__)
 
 
-@dataclass(frozen=True)
 class AuthenticationMiddleware:
-    """Authenticates every call, except calls of open paths, and limits the length of the body."""
+    """Authenticates every call, except calls of open paths, and limits the length of the body.
 
-    app: ASGIApp
-    service: SbfService
+    Simultaneous calls with tokens share a query, because all agents return at the same time after a restart.
+    """
+
+    def __init__(self, app: ASGIApp, service: SbfService) -> None:
+        """Wrap ``app``."""
+        self.app = app
+        self.service = service
+        self._tokens = BatchedReads(service.token_cache.authenticate_many)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Add the :class:`Caller` to a call's scope and process the call, or answer with a problem document."""
@@ -97,16 +102,16 @@ class AuthenticationMiddleware:
         if token is None or not cache.was_valid(token):
             RateLimiter.of(self.service).check_address(address)
         try:
-            return await run_in_threadpool(self._find_principal, token)
+            return await self._find_principal(token)
         except Unauthenticated as error:
             RateLimiter.of(self.service).record_failure(address)
             log.warning("denied", why=error, path=scope["path"], address=address)
             raise
 
-    def _find_principal(self, token: Token | None) -> Principal:
+    async def _find_principal(self, token: Token | None) -> Principal:
         if token is None:
             raise Unauthenticated(UNREADABLE_HEADER)
-        return self.service.token_cache.authenticate(token)
+        return await self._tokens.read(token)
 
     async def _authenticate_peer(self, scope: Scope) -> Principal:
         peer = await request_peer(scope)

@@ -63,9 +63,8 @@ async def start_polls(world: World, http: Caller, *paths: str) -> list["asyncio.
 
 def busy_threads(http: Caller) -> int:
     """Return the number of threads that work for calls of the application."""
-    agents, reading = http.polls._find_threads().borrowed_tokens, http.polls._elements._task
-    is_reading = reading is not None and not reading.done()
-    return int(agents + is_reading + current_default_thread_limiter().borrowed_tokens)
+    agents = http.polls._find_threads().borrowed_tokens + http.polls._elements.is_reading
+    return int(agents + current_default_thread_limiter().borrowed_tokens)
 
 
 async def await_true(reached: Callable[[], object]) -> None:

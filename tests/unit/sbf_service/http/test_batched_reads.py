@@ -27,7 +27,7 @@ class Database:
         return {name: NotFound(name) if name == "missing" else len(name) for name in names}
 
 
-def run(act: Callable[[Database, BatchedReads[int]], Awaitable[None]]) -> Database:
+def run(act: Callable[[Database, BatchedReads[str, int]], Awaitable[None]]) -> Database:
     database = Database()
 
     async def with_reads() -> None:
@@ -37,7 +37,7 @@ def run(act: Callable[[Database, BatchedReads[int]], Awaitable[None]]) -> Databa
     return database
 
 
-async def start(reads: BatchedReads[int], *names: str) -> list["asyncio.Task[int]"]:
+async def start(reads: BatchedReads[str, int], *names: str) -> list["asyncio.Task[int]"]:
     tasks = [asyncio.create_task(reads.read(name)) for name in names]
     await asyncio.sleep(0)
     return tasks
@@ -49,7 +49,7 @@ async def await_query(database: Database) -> None:
 
 
 def test_calls_during_a_query_share_the_next_query() -> None:
-    async def act(database: Database, reads: BatchedReads[int]) -> None:
+    async def act(database: Database, reads: BatchedReads[str, int]) -> None:
         first = await start(reads, "a")
         await await_query(database)
         others = await start(reads, "bb", "ccc", "bb", "a")
@@ -60,7 +60,7 @@ def test_calls_during_a_query_share_the_next_query() -> None:
 
 
 def test_an_unknown_name_fails_only_its_own_call() -> None:
-    async def act(database: Database, reads: BatchedReads[int]) -> None:
+    async def act(database: Database, reads: BatchedReads[str, int]) -> None:
         database.is_open.set()
         found = await asyncio.gather(*await start(reads, "a", "missing"), return_exceptions=True)
         assert found[0] == 1
@@ -70,7 +70,7 @@ def test_an_unknown_name_fails_only_its_own_call() -> None:
 
 
 def test_a_failed_query_fails_its_calls_only() -> None:
-    async def act(database: Database, reads: BatchedReads[int]) -> None:
+    async def act(database: Database, reads: BatchedReads[str, int]) -> None:
         database.is_open.set()
         database.error = DatabaseUnavailable("gone")
         found = await asyncio.gather(*await start(reads, "a", "bb"), return_exceptions=True)
@@ -82,7 +82,7 @@ def test_a_failed_query_fails_its_calls_only() -> None:
 
 
 def test_a_cancelled_call_does_not_disturb_the_others() -> None:
-    async def act(database: Database, reads: BatchedReads[int]) -> None:
+    async def act(database: Database, reads: BatchedReads[str, int]) -> None:
         cancelled, other = await start(reads, "a", "bb")
         await await_query(database)
         cancelled.cancel()
@@ -96,7 +96,7 @@ def test_a_cancelled_call_does_not_disturb_the_others() -> None:
 
 
 def test_a_query_has_a_limited_number_of_names() -> None:
-    async def act(database: Database, reads: BatchedReads[int]) -> None:
+    async def act(database: Database, reads: BatchedReads[str, int]) -> None:
         database.is_open.set()
         await asyncio.gather(*await start(reads, *(f"h{number}" for number in range(MAX_BATCH + 1))))
 
