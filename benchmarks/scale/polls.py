@@ -39,7 +39,7 @@ from virtcloud.model.views import Pool
 SITES = 10
 CLAIMS = 100
 IDLE_S = 30.0
-TIMEOUT_S = 300.0
+TIMEOUT_S = 600.0
 
 
 def make_topology(agents: int) -> dict[str, Any]:

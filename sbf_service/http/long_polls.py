@@ -36,6 +36,9 @@ MAX_QUEUED = 500
 RETURNS_PER_S = 250
 """The number of calls per second that SBF expects after it answered calls with 503. ``Retry-After`` spreads them."""
 LONGEST_SPREAD_S = 20
+"""The longest ``Retry-After`` of a service that stops. After its start, few queries answer these calls."""
+LONGEST_BUSY_SPREAD_S = 100
+"""The longest ``Retry-After`` of a busy service. Earlier returns would occupy the event loop with refusals."""
 T = TypeVar("T")
 ReadVersion = Callable[[], Awaitable[int]]
 """Returns the present version of a document."""
@@ -69,7 +72,7 @@ class PollAdmission:
         queued = threads.statistics().tasks_waiting
         if queued >= MAX_QUEUED:
             self._refused += 1
-            seconds = self.spread(queued + self._refused)
+            seconds = self.spread(queued + self._refused, LONGEST_BUSY_SPREAD_S)
             raise ServiceBusy(f"{queued} agents' calls wait for SBF: try again in {seconds} s", seconds)
         if not queued:
             self._refused = 0
@@ -80,9 +83,9 @@ class PollAdmission:
         seconds = self.spread(self.service.change_feed.waiters_at_close)
         return ServiceStopping(f"this SBF stops: try again in {seconds} s; nothing was changed", seconds)
 
-    def spread(self, calls: int) -> int:
+    def spread(self, calls: int, longest_s: float = LONGEST_SPREAD_S) -> int:
         """Return the seconds after which one of ``calls`` refused calls returns, at random."""
-        return 1 + int(self.jitter() * min(calls / RETURNS_PER_S, LONGEST_SPREAD_S))
+        return 1 + int(self.jitter() * min(calls / RETURNS_PER_S, longest_s))
 
     def _find_threads(self) -> CapacityLimiter:
         """Return the limiter of this event loop. A limiter of anyio belongs to an event loop."""
