@@ -115,14 +115,16 @@ def test_commands_end_with_the_program(sshd: RealSshd, tmp_path: Path, number: i
         assert program.stdout is not None
         started = sorted(program.stdout.readline() for _ in range(2))
         program.send_signal(number)
-        assert (program.wait(20), started) == (code, [b"g1: started\n", b"g2: started\n"])
+        _, messages = program.communicate(timeout=20)
+        assert (program.returncode, started) == (code, [b"g1: started\n", b"g2: started\n"])
+        assert (b"interrupted; the command was ended on all guests" in messages) == (number is signal.SIGINT)
     await_true(lambda: not [pid for pid in pids.read_text().split() if Path(f"/proc/{pid}").exists()])
 
 
 def start_program(job: dict[str, str], command: str) -> "subprocess.Popen[bytes]":
     arguments = [sys.executable, "-m", "virtcloud.cli", "cluster", "run", "demo", "--", command]
     return subprocess.Popen(  # noqa: S603 - our own
-        arguments, env=os.environ | job, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        arguments, env=os.environ | job, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
 
 

@@ -95,11 +95,20 @@ def test_a_guest_that_ends_often_never_completes_its_cluster(world: World) -> No
         assert "a" in world.reconcile(3)
 
 
+def test_the_trial_is_as_long_as_the_last_pause(world: World) -> None:
+    for _ in range(4):
+        world.end_guest()
+        world.reconcile(100)
+    assert [list(world.reconcile(10)), list(world.reconcile(9)), list(world.reconcile(1))] == [["a"], ["a"], []]
+
+
 def test_a_guest_that_ends_in_its_first_second_is_named(world: World) -> None:
+    """Its start did not fail, so the host's revision is confirmed for the other clusters."""
     world.host.ignores_steps = True
     world.end_guest()
     world.reconcile(100)
     assert world.reconcile()["a"].startswith("guest g1 ended 2 times within 0 s: ")
+    assert {kind for kind, *_ in world.service.reports} == {"confirmed"}
 
 
 def test_the_host_is_read_when_the_next_start_is_due(world: World) -> None:
@@ -120,6 +129,16 @@ def test_a_reset_starts_an_ended_guest_at_once(world: World) -> None:
     world.service.want(network.model_copy(update={"guests": (guest,)}), other)
     world.reconcile(1)
     assert [str(step) for step in world.host.steps] == ["start g1"]
+
+
+def test_a_guest_that_was_replaced_has_not_ended(world: World) -> None:
+    """A reset was requested, and the guest is gone when the host is read."""
+    (network, other) = world.service.document.wanted.segments
+    guest = network.guests[0].model_copy(update={"starts": 1})
+    world.service.want(network.model_copy(update={"guests": (guest,)}), other)
+    world.end_guest()
+    assert world.reconcile(1) == {}
+    assert world.count_starts() == 1
 
 
 def test_a_stopped_guest_has_not_ended(world: World) -> None:
