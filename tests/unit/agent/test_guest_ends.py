@@ -99,6 +99,7 @@ def test_the_trial_is_as_long_as_the_last_pause(world: World) -> None:
     for _ in range(4):
         world.end_guest()
         world.reconcile(100)
+        world.reconcile(100)  # the last pause was 20 s
     assert [list(world.reconcile(10)), list(world.reconcile(9)), list(world.reconcile(1))] == [["a"], ["a"], []]
 
 
