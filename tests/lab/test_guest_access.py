@@ -8,9 +8,10 @@ from lab_clusters import create, remove
 from virtcloud.client.api import Client
 from virtcloud.client.cluster import Cluster
 from virtcloud.lab import Lab
-from virtcloud.lab.snapshot import read_guests
+from virtcloud.lab.snapshot import read_guests, run_checked
 from virtcloud.model.cluster import ClusterSpec, ClusterState
 from virtcloud.model.errors import Refused
+from virtcloud.model.guests import GuestPower
 
 pytestmark = pytest.mark.lab
 pytest.importorskip("websockets", reason="NOT TESTED: websockets is not installed")
@@ -35,6 +36,29 @@ def test_the_logs_of_both_kinds_of_guests_are_read(cluster: Cluster) -> None:
             if f"{name}: up".encode() in log:
                 break
         assert f"{name}: up".encode() in log
+
+
+def test_what_a_user_types_reaches_the_console_of_a_guest(cluster: Cluster) -> None:
+    """The terminal inside the guest echoes what it receives. Another user of the console sees the same."""
+    for name in ("g1", "g2"):
+        guest, typed = cluster.guests[name], f"typed at {name}".encode()
+        with guest.console() as user, guest.console() as other:
+            user.send(typed + b"\n")
+            for stream in (user, other):
+                seen = b""
+                while typed not in seen:
+                    piece = stream.receive()
+                    assert piece, seen
+                    seen += piece
+
+
+def test_qemu_runs_as_an_unprivileged_user(cluster: Cluster, mixed: Lab) -> None:
+    assert cluster.guests["g1"].view.power is GuestPower.ON
+    script = 'for process in $(pgrep qemu-system); do grep -E "^(Uid|CapEff):" /proc/$process/status; done'
+    lines = run_checked(mixed, "brno-h1", "sh", "-c", script).splitlines()
+    (users, capabilities) = (line.split()[1:] for line in lines)
+    assert "0" not in users, "the real, effective, saved and file system's user"
+    assert int(capabilities[0], 16) == 0
 
 
 def test_a_port_inside_the_network_is_reached(cluster: Cluster, mixed: Lab) -> None:
