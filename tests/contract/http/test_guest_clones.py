@@ -181,6 +181,19 @@ def test_a_guest_that_starts_meanwhile_is_not_cloned(cloning: Cloning) -> None:
         cloning.clone()
 
 
+def test_a_guest_started_before_it_is_read_is_not_cloned(cloning: Cloning, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SBF knew the guest as stopped when the clone began."""
+
+    def find_after_start(_roots: OneRoot, _domain: str) -> GuestRoot:
+        cloning.guest().start(wait=False)
+        return GuestRoot(cloning.root, SHIFT)
+
+    monkeypatch.setattr(OneRoot, "find", find_after_start)
+    with pytest.raises(Refused, match="host brno-h1: guest g1 runs: stop it first"):
+        cloning.clone()
+    assert cloning.stored == []
+
+
 def test_a_taken_name_is_refused_before_the_host_packs(cloning: Cloning) -> None:
     cloning.clone()
     with pytest.raises(NameTaken, match="image mine exists: you added it; choose another name"):
