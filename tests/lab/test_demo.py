@@ -28,7 +28,8 @@ def test_the_demonstration_succeeds_and_ends_with_a_table(own_state: LabState) -
         timeout=LIMIT_S,
         check=False,
     )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr
+    failed = re.findall(r"^ +✗ .*(?:\n(?! +[✓✗]).*){0,40}", done.stdout, re.MULTILINE)
+    assert done.returncode == 0, "\n".join(failed) + done.stdout[-3000:] + done.stderr
     output, _, table = done.stdout.partition("Chapters of the demonstration")
     claims = output.count("✓")
     assert (claims > 20, output.count("✗")) == (True, 0)

@@ -4,11 +4,13 @@ A thread reads the server's management socket. The thread decides with the grant
 the agent has received, and with the agent's clock. So grants end in time even if SBF does not answer.
 
 A connection ends in two steps. The device gets a notice, after which OpenVPN would accept the device's frames for
-another 5 s. Therefore the agent ends the connection itself `NOTICE_S` later.
+another 5 s. Therefore the agent ends the connection itself, `NOTICE_S` after OpenVPN has accepted the notice. A busy
+OpenVPN reads both commands together otherwise, and the device never gets the notice.
 """
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -27,7 +29,9 @@ from virtcloud.agent.gateway.admission import (
     list_options,
 )
 from virtcloud.agent.gateway.management_messages import (
+    KILL,
     ClientRow,
+    CommandDone,
     DeviceGone,
     ManagementEvent,
     ServerFailed,
@@ -46,7 +50,7 @@ from virtcloud.model.vpn import VpnConnection, VpnProtocol
 TICK_S: Final = 0.5
 """Longest time in seconds between two checks of the connections' ends."""
 NOTICE_S: Final = 0.2
-"""Seconds between the notice to a device and the end of its connection."""
+"""Seconds between OpenVPN's answer to a notice and the end of the connection."""
 STATUS_S: Final = 20.0
 """Seconds between two readings of the connections' counters."""
 MAX_IDLE_S: Final = 30.0
@@ -101,7 +105,9 @@ class DeviceControl:
         self._sessions: dict[int, DeviceSession] = {}
         self._counters: dict[int, ClientRow] = {}
         self._waiting: dict[int, DeviceRequest] = {}
-        self._ending: dict[int, float | None] = {}
+        self._ending: set[int] = set()
+        self._notices: deque[int | None] = deque()  # OpenVPN has not answered; None: the agent does not end this one
+        self._due: dict[int, float] = {}
         self._asked: tuple[float, frozenset[int]] | None = None
         self._next_status = 0.0
         self._is_changed = False
@@ -149,6 +155,7 @@ class DeviceControl:
                 self._shared.note(self._protocol, session)
             else:
                 self._connection.send(render_notice(row.client, RESTARTED, connects_again=True))
+                self._notices.append(None)
         self._handle(event for event in events if not isinstance(event, StatusDone))
         log.info("vpn_server_taken_over", protocol=self._protocol, sessions=len(self._sessions))
 
@@ -185,8 +192,7 @@ class DeviceControl:
         log.warning("vpn_server_lost", protocol=self._protocol, reason=reason)
 
     def _pause(self) -> float:
-        due = [moment for moment in self._ending.values() if moment is not None]
-        return min(TICK_S, *(moment - time.monotonic() for moment in due)) if due else TICK_S
+        return min([TICK_S, *(moment - time.monotonic() for moment in self._due.values())])
 
     def _handle(self, events: Iterable[ManagementEvent]) -> None:
         for event in events:
@@ -198,6 +204,8 @@ class DeviceControl:
                     self._forget((client,))
                 case StatusDone(clients):
                     self._update_counters(clients)
+                case CommandDone(_, text) if text.startswith(KILL) and self._notices:
+                    self._schedule_end(self._notices.popleft())
                 case ServerFailed(text):
                     raise Unreachable(f"OpenVPN ended: {text}")
 
@@ -237,21 +245,27 @@ class DeviceControl:
         if session.client in self._ending:
             return
         self._connection.send(render_notice(session.client, ended.reason, connects_again=ended.connects_again))
-        self._ending[session.client] = None if ended.reason == REPLACED else time.monotonic() + NOTICE_S
+        self._ending.add(session.client)
+        self._notices.append(None if ended.reason == REPLACED else session.client)
         log.info("vpn_device_disconnected", profile=session.profile, vlan=session.vlan, reason=ended.reason)
+
+    def _schedule_end(self, client: int | None) -> None:
+        """OpenVPN has answered a notice: end the connection soon, unless it has ended or the agent does not end it."""
+        if client in self._ending:
+            self._due[client] = time.monotonic() + NOTICE_S
 
     def _end_due(self) -> None:
         now = time.monotonic()
-        for client, moment in list(self._ending.items()):
-            if moment is not None and moment <= now:
-                self._ending[client] = None
-                command = render_end(self._sessions[client].common_name)
-                if command is not None:
-                    self._connection.send(command)
+        for client in [client for client, moment in self._due.items() if moment <= now]:
+            del self._due[client]
+            command = render_end(self._sessions[client].common_name)
+            if command is not None:
+                self._connection.send(command)
 
     def _forget(self, clients: Iterable[int]) -> None:
         for client in clients:
-            self._ending.pop(client, None)
+            self._ending.discard(client)
+            self._due.pop(client, None)
             self._counters.pop(client, None)
             if self._sessions.pop(client, None) is not None:
                 self._is_changed = True

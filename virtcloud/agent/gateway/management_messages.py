@@ -12,6 +12,8 @@ from typing import Final, NamedTuple
 
 from virtcloud.agent.gateway.admission import DeviceRequest
 
+KILL: Final = "client-kill"
+"""The command that sends a notice. The answer to a command begins with the command's name."""
 FINGERPRINT: Final = "tls_digest_sha256_0"
 _ANSWERED: Final = {"CONNECT", "REAUTH"}
 _SAFE_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -145,7 +147,7 @@ def render_refusal(request: DeviceRequest, reason: str) -> str:
 
 def render_notice(client: int, reason: str, *, connects_again: bool) -> str:
     """Return the command that tells a device why its connection ends. OpenVPN ends the connection 5 s later."""
-    return f'client-kill {client} "{"RESTART" if connects_again else "HALT"},{reason}"'
+    return f'{KILL} {client} "{"RESTART" if connects_again else "HALT"},{reason}"'
 
 
 def render_end(common_name: str) -> str | None:

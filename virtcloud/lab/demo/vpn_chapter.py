@@ -16,7 +16,7 @@ TWIN, KEY = "demo-twin", "demo-vpn"
 POLL_S = 0.2
 LEASE_S, TWIN_LEASE_S, SET_UP_S = 30.0, 600.0, 60.0
 GUEST, FILE = f"{NETWORK}1", "/etc/virtcloud/hostfile"
-CUT_OFF = "Halt command was pushed by server"
+CUT_OFF = "server-pushed-halt.* process exiting"
 
 
 def join_from_laptop(context: DemoContext) -> None:
@@ -77,6 +77,8 @@ def _copy_file(context: DemoContext, laptop: LaptopVpn) -> None:
         "UserKnownHostsFile=/run/vpn/known_hosts",
         "-o",
         "BatchMode=yes",
+        "-o",
+        "ConnectionAttempts=10",  # one per second: the guest's sshd may still be starting
     )
     code, output = laptop.run("scp", "-O", "-q", *options, f"{OWNER}@{GUEST}:{FILE}", "/run/vpn/copied")
     context.report.check(

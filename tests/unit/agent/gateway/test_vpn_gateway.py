@@ -20,6 +20,7 @@ from openvpn_world import LIMIT_S, OPENVPN, TCP, TEST_FRAME, UDP, GatewayWorld, 
 from vpn_documents import PORTS, VpnAuthority, make_server
 
 from virtcloud.agent.gateway import openvpn_processes, vpn_gateway
+from virtcloud.agent.gateway.device_control import NOTICE_S
 from virtcloud.agent.gateway.openvpn_config import DEVICES, MAX_MACS
 from virtcloud.agent.gateway.vpn_difference import EndVpnSessions
 from virtcloud.agent.own_processes import list_own_processes, open_processes, read_start_time
@@ -116,6 +117,25 @@ def test_a_connection_ends_with_the_lease_by_the_agents_clock(
         world.now = datetime.now(UTC) + timedelta(hours=2)
         world.wait_for_profiles()
         return client.wait_for("Halt command was pushed by server ('the lease of this cluster has ended')")
+
+    assert in_world(work)
+
+
+def test_a_busy_server_still_sends_the_notice(in_world: Callable[..., Any], authority: VpnAuthority) -> None:
+    """The server is stopped while the agent waits before it ends the connection."""
+    device = authority.make_device("laptop")
+
+    def work(world: GatewayWorld) -> object:
+        world.grant(device.grant("10.0.0.200/24"))
+        client = world.connect(device)
+        client.wait_until_connected()
+        world.wait_for_profiles("laptop")
+        os.kill(world.pid(), signal.SIGSTOP)
+        world.grant()
+        time.sleep(3 * NOTICE_S)
+        os.kill(world.pid(), signal.SIGCONT)
+        world.wait_for_profiles()
+        return client.wait_for("Halt command was pushed by server ('this profile gives no access")
 
     assert in_world(work)
 
