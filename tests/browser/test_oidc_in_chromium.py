@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 from authlib.deprecate import AuthlibDeprecationWarning
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, Route
+from playwright.sync_api import APIResponse, Browser, Page, Route
 from sbf_fakes.console_server import furnish_university, running_console
 from sbf_fakes.world import World, make_world
 
@@ -161,3 +161,20 @@ def test_after_a_logout_no_page_is_shown_again(page: Page, log_in: Callable[...,
     page.go_back()
     page.wait_for_url("**/login?reason=*")
     assert page.locator("#token").is_visible()
+
+
+def test_the_end_of_the_session_does_not_replace_the_logout(page: Page, log_in: Callable[..., None]) -> None:
+    """The answer to the logout arrives after the live page has learnt that its session has ended."""
+    log_in("1", "clusters/climate-model")
+    page.wait_for_url("**/console/clusters/climate-model")
+    other = page.context.new_page()
+    other.goto(page.url)
+    for one in (page, other):
+        one.locator("#live-state:not([hidden])").wait_for()
+    answers: list[tuple[Route, APIResponse]] = []
+    page.route("**/logout", lambda route: answers.append((route, route.fetch(max_redirects=0))))
+    page.get_by_text("Log out").click(no_wait_after=True)
+    other.wait_for_url("**/login?reason=*")
+    ((route, answer),) = answers
+    route.fulfill(response=answer)
+    page.get_by_text("You have logged out.").wait_for()

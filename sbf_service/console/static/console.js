@@ -8,11 +8,13 @@
   const FOCUSABLE = "a[href], button, input, select, textarea, [tabindex]";
   const FIRST_RETRY_MS = 3000, LONGEST_RETRY_MS = 30000;
   const SILENCE_MS = 45000; // SBF sends an event at least every 15 seconds
+  const LEAVE_MS = 20000; // a page that is still shown after this time was not left
   let source = null;
   let retry = null;
   let pause = FIRST_RETRY_MS;
   let lost = false;
   let heard = Date.now();
+  let leaving = false;
 
   function show(text) {
     state.hidden = false;
@@ -21,6 +23,7 @@
   }
 
   function update() {
+    if (leaving) return;
     htmx.trigger(live, "changed");
   }
 
@@ -44,14 +47,29 @@
     show(`The connection to SBF is lost since ${time}. This page may be out of date; it continues by itself when SBF answers.`);
   }
 
+  // A reload would replace the page to which the reader is on the way, such as that of a logout, which ends the session.
+  function reload() {
+    if (!leaving) location.reload();
+  }
+
+  function leave() {
+    leaving = true;
+    close();
+    htmx.trigger(live, "htmx:abort");
+    setTimeout(() => {
+      leaving = false;
+      if (!document.hidden) { open(); update(); }
+    }, LEAVE_MS);
+  }
+
   function open() {
-    if (source) return;
+    if (source || leaving) return;
     hear();
     source = new EventSource(live.dataset.events);
     source.addEventListener("ready", connected);
     source.addEventListener("alive", hear);
     source.addEventListener("changed", () => { hear(); update(); });
-    source.addEventListener("end", () => location.reload());
+    source.addEventListener("end", reload);
     source.addEventListener("error", () => {
       disconnected();
       if (source && source.readyState === EventSource.CLOSED) openLater();
@@ -84,7 +102,7 @@
   document.addEventListener("htmx:afterRequest", (event) => {
     const { successful, xhr } = event.detail;
     if (successful) return;
-    if (xhr && xhr.status >= 400 && xhr.status < 500 && xhr.status !== 429) location.reload(); // the error has a page
+    if (xhr && xhr.status >= 400 && xhr.status < 500 && xhr.status !== 429) reload(); // the error has a page
     else if (source) setTimeout(update, FIRST_RETRY_MS);
   });
 
@@ -97,9 +115,10 @@
       update();
     }
   });
+  window.addEventListener("beforeunload", leave);
   window.addEventListener("pagehide", close);
   window.addEventListener("pageshow", (event) => { // the browser shows a page again that it had kept
-    if (event.persisted) { open(); update(); }
+    if (event.persisted) { leaving = false; open(); update(); }
   });
 
   // A new part of the page keeps the focus and the scroll positions of the former part. The focused thing is found again
