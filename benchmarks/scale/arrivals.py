@@ -38,6 +38,7 @@ class Arrival:
     key: str
     hosts: tuple[str, str]
     lifetime_s: float
+    in_burst: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +54,17 @@ class Trace:
 def make_trace(size: TraceSize, seed: int) -> Trace:
     """Return a trace. Equal arguments give equal traces."""
     random = Random(seed)  # noqa: S311 - a reproducible trace, no secret
-    times = [size.seconds / 2] * size.burst
+    times = [(size.seconds / 2, True)] * size.burst
     now = random.expovariate(size.per_second)
     while now < size.seconds:
-        times.append(now)
+        times.append((now, False))
         now += random.expovariate(size.per_second)
-    arrivals = tuple(_make_arrival(random, size, number, at) for number, at in enumerate(sorted(times)))
+    arrivals = tuple(_make_arrival(random, size, number, *at) for number, at in enumerate(sorted(times)))
     dark_from = size.seconds / 3
     return Trace(arrivals, name_site(random.randrange(size.sites)), dark_from, dark_from + size.dark_s)
 
 
-def _make_arrival(random: Random, size: TraceSize, number: int, at: float) -> Arrival:
+def _make_arrival(random: Random, size: TraceSize, number: int, at: float, in_burst: bool) -> Arrival:
     first, second = random.sample(range(size.sites), 2)
     hosts = name_host(first, random.randrange(size.hosts)), name_host(second, random.randrange(size.hosts))
-    return Arrival(at, f"job{number}", hosts, random.expovariate(1 / size.lifetime_s))
+    return Arrival(at, f"job{number}", hosts, random.expovariate(1 / size.lifetime_s), in_burst)
