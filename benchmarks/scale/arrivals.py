@@ -26,7 +26,7 @@ class TraceSize:
 TRACES = {
     "tiny": TraceSize(sites=4, hosts=3, seconds=6, per_second=3, burst=10, lifetime_s=1, dark_s=2),
     "short": TraceSize(sites=20, hosts=5, seconds=30, per_second=4, burst=100, lifetime_s=5, dark_s=8),
-    "standard": TraceSize(sites=100, hosts=10, seconds=420, per_second=4, burst=1000, lifetime_s=20, dark_s=60),
+    "standard": TraceSize(sites=100, hosts=10, seconds=420, per_second=1, burst=1000, lifetime_s=20, dark_s=60),
 }
 
 

@@ -28,7 +28,7 @@ from benchmarks.scale.sizes import make_topology, name_site
 
 ROOT = Path(__file__).parents[2]
 POOL = "100-2099"
-END_S = 60
+END_S = 120
 """Seconds after the trace in which every cluster must be released."""
 
 
@@ -172,7 +172,8 @@ def main() -> int:
     parser.add_argument("--plot", type=Path, help="an SVG or PNG file; needs matplotlib")
     options = parser.parse_args()
     found = run(options.trace, options.database, options.seed)
-    for name, value in found.items():
+    faults = found["faults"]
+    for name, value in (found | {"faults": f"{len(faults)}, such as {faults[:3]}" if faults else "none"}).items():
         if name in {"samples", "jobs"}:
             continue
         print(f"{name:45} {value:.3f}" if isinstance(value, float) else f"{name:45} {value}")  # noqa: T201

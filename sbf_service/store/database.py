@@ -18,8 +18,12 @@ from virtcloud.model.errors import BadInput
 OWNER_ONLY, BY_OTHERS = 0o600, 0o007
 SQLITE_SUFFIXES = ("-wal", "-shm", "-journal")
 BUSY_TIMEOUT_S = 30.0
-POOL_SETTINGS = {"pool_size": 10, "max_overflow": 15}
-"""The limits of one replica's connections. Three replicas together stay below PostgreSQL's default limit of 100."""
+POOL_SETTINGS = {"pool_size": 25, "max_overflow": 0}
+"""The limits of one replica's connections. Three replicas together stay below PostgreSQL's default limit of 100.
+
+Connections stay open, because PostgreSQL starts a process for each new one. SQLAlchemy would close those of
+``max_overflow`` after each use.
+"""
 POSTGRESQL_SETTINGS = {
     "connect_timeout": 5,
     "keepalives_idle": 10,
@@ -67,7 +71,7 @@ def _make_postgresql(address: URL) -> Engine:
 def _make_sqlite(address: URL) -> Engine:
     if address.database and address.database != ":memory:" and "uri" not in address.query:
         _restrict_to_owner(Path(address.database))
-    engine = create_engine(address, connect_args={"timeout": BUSY_TIMEOUT_S}, max_overflow=-1)
+    engine = create_engine(address, connect_args={"timeout": BUSY_TIMEOUT_S}, pool_size=0)  # no limit
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine

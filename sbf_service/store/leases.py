@@ -109,6 +109,14 @@ def record_agent_heartbeat(store: Store, name: str) -> None:
             require_element(unit, name).last_seen = unit.now
 
 
+def receive_heartbeat(unit: Unit, name: str) -> None:
+    """Record an agent's heartbeat in a unit that changes the agent's element anyway.
+
+    Raise the errors of :func:`record_agent_heartbeat`.
+    """
+    require_agent(unit, name).last_seen = unit.now
+
+
 def require_agent(unit: Unit, name: str) -> ElementRow:
     """Return the row of an element with an agent. Raise NotFound for an unknown element, and Conflict for a device."""
     row = require_element(unit, name)

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.scale.arrivals import TRACES, make_trace
-from benchmarks.scale.simulation import Observations, run
+from benchmarks.scale.simulated_users import Observations
+from benchmarks.scale.simulation import run
 
 
 @pytest.fixture(autouse=True)

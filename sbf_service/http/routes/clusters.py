@@ -137,7 +137,7 @@ def _respond(status: HTTPStatus, document: ClusterView | ClusterDryRun) -> Respo
     return Response(document.model_dump_json(), status, media_type="application/json")
 
 
-@router.get("/{key}", responses=problem_responses(404, 422))
+@router.get("/{key}", response_model=ClusterView, responses=problem_responses(404, 422))
 async def get_cluster(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter by its name
     key: KeyPath,
     caller: CurrentCaller,
@@ -146,12 +146,18 @@ async def get_cluster(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter
     after: After = None,
     wait: Wait = 0,
     id: EarlierIdQuery = None,  # noqa: A002 - the word of the API
-) -> ClusterView:
+) -> Response:
     """Return a cluster, or wait for a newer version of it."""
+    newer: ClusterView | None = None
 
     def read_version() -> int:
+        """Return the cluster's version, and read a newer view from the same snapshot."""
+        nonlocal newer
         with service.store.read() as unit:
-            return clusters.read_cluster_version(unit, key, id)
+            version = clusters.read_cluster_version(unit, key, id)
+            if after is not None and version > after:
+                newer = add_mounts(unit, clusters.get_cluster(unit, key, id))
+        return version
 
     def read_view() -> ClusterView:
         with service.store.read() as unit:
@@ -159,7 +165,7 @@ async def get_cluster(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter
 
     await run_in_threadpool(authorize_cluster, service.store, caller, Action.READ_CLUSTER, key, id)
     await poll.wait_until_newer(f"cluster:{key}", poll.in_thread(read_version), after, wait, is_exact=id is None)
-    return require_visible(caller, await poll.read(read_view))
+    return _respond(HTTPStatus.OK, require_visible(caller, newer or await poll.read(read_view)))
 
 
 @router.get("/{key}/peers", responses=problem_responses(404, 409, 422))

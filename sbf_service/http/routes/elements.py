@@ -28,7 +28,7 @@ from sbf_service.store import confirmations, elements, error_reports, unchecked_
 from sbf_service.store.capacity import record_capacity
 from sbf_service.store.cluster_dry_run import compute_element_difference
 from sbf_service.store.confirmations import confirmation_topic
-from sbf_service.store.leases import AgentElement, record_agent_heartbeat
+from sbf_service.store.leases import AgentElement, receive_heartbeat, record_agent_heartbeat
 from sbf_service.store.network_scopes import find_confirmation_scope
 from sbf_service.store.pages import Page, PagePart
 from sbf_service.store.ports import adopt_ports as adopt_switch_ports
@@ -156,9 +156,10 @@ def confirm_element(name: Name, confirmation: Confirmation, caller: CurrentCalle
 
     Incomplete clusters, and clusters that could not be removed, are excepted.
     """
-    _record_agent_call(service, caller, name)
+    authorize_element(service.store, caller, Action.REPORT_FOR_ELEMENT, name)
 
     def confirm(unit: Unit) -> None:
+        receive_heartbeat(unit, name)
         errors = error_reports.describe_excluded_clusters(unit, name, confirmation.incomplete, confirmation.remaining)
         confirmations.confirm_revision(unit, name, confirmation.revision, service.settings.timing.drain, errors=errors)
 

@@ -1,0 +1,45 @@
+"""The connections of a replica to its database."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+
+import pytest
+from sqlalchemy import Engine, event, text
+
+from sbf_service.store.database import make_engine
+
+SIMULTANEOUS = 20
+
+
+def count_connections(engine: Engine, rounds: int) -> int:
+    """Return the number of connections that a replica opened for rounds of simultaneous reads."""
+    opened = []
+    event.listen(engine, "connect", lambda *_: opened.append(1))
+    for _ in range(rounds):
+        together = Barrier(SIMULTANEOUS)
+
+        def read(together: Barrier = together) -> None:
+            with engine.connect() as connection:
+                connection.execute(text("SELECT 1"))
+                together.wait(60)
+
+        with ThreadPoolExecutor(SIMULTANEOUS) as threads:
+            for done in [threads.submit(read) for _ in range(SIMULTANEOUS)]:
+                done.result()
+    engine.dispose()
+    return len(opened)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)])
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Engine:
+    find: Callable[[], str] = {
+        "sqlite": lambda: f"sqlite:///{tmp_path}/sbf.db",
+        "postgresql": lambda: request.getfixturevalue("empty_postgresql"),
+    }[request.param]
+    return make_engine(find())
+
+
+def test_a_connection_is_used_again_after_a_burst(engine: Engine) -> None:
+    assert count_connections(engine, rounds=3) == SIMULTANEOUS
