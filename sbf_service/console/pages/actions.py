@@ -36,8 +36,8 @@ async def confirm_deletion(
 ) -> Response:
     """Ask whether a cluster shall end."""
     await run_in_threadpool(authorize_cluster, service.store, browser.caller, Action.END_CLUSTER, key, id)
-    view = await clusters.get_cluster(
-        key, browser.caller, service, make_poll(service, request, browser.caller), after=None, wait=0, id=id
+    view = await clusters.wait_for_cluster(
+        key, browser.caller, service, make_poll(service, request, browser.caller), cluster_id=id
     )
     return await run_in_threadpool(render, request, "delete.html", {"cluster": view})
 

@@ -71,8 +71,8 @@ async def show_cluster(
     id: EarlierIdQuery = None,  # noqa: A002 - the word of the API
 ) -> Response:
     """Show a cluster."""
-    view = await clusters.get_cluster(
-        key, browser.caller, service, make_poll(service, request, browser.caller), after=None, wait=0, id=id
+    view = await clusters.wait_for_cluster(
+        key, browser.caller, service, make_poll(service, request, browser.caller), cluster_id=id
     )
     values = await run_in_threadpool(_describe, service, browser, view)
     values["timeline"] = await _read_timeline(service, browser, view)

@@ -24,7 +24,7 @@ from sbf_service.http.auth.authorization import (
     require_visible,
     restrict_to_visible,
 )
-from sbf_service.http.long_polls import CurrentPoll
+from sbf_service.http.long_polls import CurrentPoll, LongPoll
 from sbf_service.http.operations import After, Operation, Wait
 from sbf_service.http.pages import PAGES, CurrentPage, OrderQuery, answer_list
 from sbf_service.http.problems import problem_responses
@@ -148,24 +148,38 @@ async def get_cluster(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter
     id: EarlierIdQuery = None,  # noqa: A002 - the word of the API
 ) -> Response:
     """Return a cluster, or wait for a newer version of it."""
+    return _respond(HTTPStatus.OK, await wait_for_cluster(key, caller, service, poll, after, wait, id))
+
+
+async def wait_for_cluster(  # noqa: PLR0913, PLR0917 - the parameters of the call
+    key: ClusterKey,
+    caller: Caller,
+    service: SbfService,
+    poll: LongPoll,
+    after: int | None = None,
+    wait: float = 0,
+    cluster_id: str | None = None,
+) -> ClusterView:
+    """Return the view of a cluster, or wait for a newer version of it; see :func:`get_cluster`."""
     newer: ClusterView | None = None
 
     def read_version() -> int:
         """Return the cluster's version, and read a newer view from the same snapshot."""
         nonlocal newer
         with service.store.read() as unit:
-            version = clusters.read_cluster_version(unit, key, id)
+            version = clusters.read_cluster_version(unit, key, cluster_id)
             if after is not None and version > after:
-                newer = add_mounts(unit, clusters.get_cluster(unit, key, id))
+                newer = add_mounts(unit, clusters.get_cluster(unit, key, cluster_id))
         return version
 
     def read_view() -> ClusterView:
         with service.store.read() as unit:
-            return add_mounts(unit, clusters.get_cluster(unit, key, id))
+            return add_mounts(unit, clusters.get_cluster(unit, key, cluster_id))
 
-    await run_in_threadpool(authorize_cluster, service.store, caller, Action.READ_CLUSTER, key, id)
-    await poll.wait_until_newer(f"cluster:{key}", poll.in_thread(read_version), after, wait, is_exact=id is None)
-    return _respond(HTTPStatus.OK, require_visible(caller, newer or await poll.read(read_view)))
+    await run_in_threadpool(authorize_cluster, service.store, caller, Action.READ_CLUSTER, key, cluster_id)
+    version = poll.in_thread(read_version)
+    await poll.wait_until_newer(f"cluster:{key}", version, after, wait, is_exact=cluster_id is None)
+    return require_visible(caller, await poll.read(read_view) if newer is None else newer)
 
 
 @router.get("/{key}/peers", responses=problem_responses(404, 409, 422))
