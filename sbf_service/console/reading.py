@@ -1,4 +1,4 @@
-"""What the pages read, with the rights of the API: the functions of its routes, or its checks of rights."""
+"""The reads of the console's pages. They use the functions of the API's routes, or the same checks of rights."""
 
 from collections.abc import Collection
 from itertools import chain

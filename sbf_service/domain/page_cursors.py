@@ -1,8 +1,8 @@
 """Cursors of lists in pages: the position after the last row of a page, as an opaque text. Pure.
 
-A cursor contains the name of the list's order, and the sort key of the last row. It grants no right: SBF selects the
-rows that the caller may read for each page, and the cursor only says where the page begins. The position is that of a
-row of an earlier page, so that rows which are added or removed between two pages do not shift the following pages.
+A cursor contains the name of the list's order, and the sort key of the last row. It grants no right: for
+each page, SBF selects the rows that the caller may read, and uses the cursor only to find the beginning of the page. A
+page begins after the last row of the earlier page, so rows that are added or removed in the meantime do not shift it.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode

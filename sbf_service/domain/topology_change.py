@@ -1,4 +1,4 @@
-"""What a new version of the topology concerns: the sites, elements, ports and transports that differ. Pure."""
+"""The difference between two versions of the topology: sites, elements, ports and transports. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass

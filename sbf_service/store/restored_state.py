@@ -1,9 +1,9 @@
-"""The changes of a database after a restore: what the backup contains is no longer certain (docs/decisions/0073).
+"""The changes that SBF makes to a database after a restore (docs/decisions/0073).
 
-After the backup was taken, SBF may have created, changed and ended clusters, of which the database then knows nothing.
-So every element must be read again before SBF relies on it (``unchecked_elements.py``), and no number is given twice:
-revisions, fencing tokens and versions continue far above every number that SBF may have given since the backup. A late
-confirmation, write or conditional request from the time before the restore therefore never fits.
+After the backup, SBF may have created, changed and ended clusters. The restored database does not contain these
+changes. Therefore SBF reads every element again before it relies on the element's state (``unchecked_elements.py``),
+and no number is used twice: revisions, fencing tokens and versions continue far above every number that SBF may have
+used since the backup. A late confirmation, write or conditional request from before the restore is therefore refused.
 """
 
 from collections.abc import Mapping

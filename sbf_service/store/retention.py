@@ -1,8 +1,8 @@
 """Retention: old audit rows and ended clusters are written to files and then deleted, in batches.
 
 Each batch is one file and one transaction. A run that is killed at any moment loses no row: the next run writes the
-file of the interrupted batch again. A cluster goes with all rows that refer to it. A cluster stays while it has claims
-(also in quarantine) or while another cluster that joined its network stays.
+file of the interrupted batch again. A cluster is deleted together with all rows that refer to it. A cluster is not
+deleted while it has claims (also in quarantine), or while another cluster that joined its network is not deleted.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -65,7 +65,7 @@ def find_archive_folder(limits: RetentionLimits, database: str) -> Path:
 
 
 def count_old_rows(unit: Unit, limits: RetentionLimits) -> PruneReport:
-    """Return how many rows a run would delete now. Networks whose last members would go in the same run count too."""
+    """Return how many rows a run would delete now. Count networks too whose last members the same run would delete."""
     audit = select(func.count()).select_from(AuditRow).where(_is_old_audit(unit, limits))
     ended = _is_ended_before(unit, limits)
     clusters = select(func.count()).select_from(ClusterRow).where(*_IS_ENDED[:4], ended)

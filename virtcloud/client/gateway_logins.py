@@ -97,7 +97,7 @@ def _wait_for_elements(sbf: SbfClient, view: SshAccessView, show: Callable[[SshA
 def find_reachable_access(sbf: SbfClient, key: str, cluster_id: str) -> bool:
     """Return whether the caller reaches the cluster's guests through a gateway from here.
 
-    An SBF of an earlier version knows no such access.
+    Return False for an SBF of an earlier version, which does not support this access.
     """
     try:
         access = sbf.ssh_access(key, cluster_id)

@@ -43,7 +43,7 @@ class ConnectionReport(Generic[C]):
         self._reported: tuple[C, ...] | None = None
 
     def report(self) -> bool:
-        """Report the connections, unless there are none as before. Return whether SBF knows them. Log errors.
+        """Report the connections, unless there are none now and there were none before. Return whether SBF knows them. Log errors.
 
         The first report is sent even without connections, because they may have ended while no agent ran.
         """
