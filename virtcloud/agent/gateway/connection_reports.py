@@ -43,9 +43,10 @@ class ConnectionReport(Generic[C]):
         self._reported: tuple[C, ...] | None = None
 
     def report(self) -> bool:
-        """Report the connections, unless there are none now and there were none before. Return whether SBF knows them. Log errors.
+        """Report the connections. Return whether SBF knows them. Log errors.
 
-        The first report is sent even without connections, because they may have ended while no agent ran.
+        Report nothing if the former report contained no connections and there are still none. The first report is sent
+        even without connections, because they may have ended while no agent ran.
         """
         read = self._read()
         connections = read or ()
