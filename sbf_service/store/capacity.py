@@ -17,7 +17,8 @@ from sbf_service.domain.placement import (
     place_guests,
     sum_used,
 )
-from sbf_service.store.cluster_queries import find_unsettled_clusters, parse_current_spec, split_ids
+from sbf_service.store.cluster_documents import parse_current_spec
+from sbf_service.store.cluster_queries import find_unsettled_clusters, split_ids
 from sbf_service.store.networks import find_joinable_network, read_clusters_on
 from sbf_service.store.revisions import require_element
 from sbf_service.store.tables import ElementRow

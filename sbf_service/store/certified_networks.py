@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from sqlalchemy import bindparam, func, or_, select
 
 from sbf_service.domain.publications import describe_uncertified, list_imaged_guests
-from sbf_service.store.cluster_queries import NOT_ENDED, find_clusters, parse_current_spec, parse_image_sources
+from sbf_service.store.cluster_documents import parse_current_spec, parse_image_sources
+from sbf_service.store.cluster_queries import NOT_ENDED, find_clusters
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.gateway_tables import PublicationRow
 from sbf_service.store.revisions import increment_revisions

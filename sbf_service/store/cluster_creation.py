@@ -30,6 +30,7 @@ from sbf_service.store.allocation import (
 )
 from sbf_service.store.capacity import place_spread
 from sbf_service.store.certified_networks import suspend_uncertified
+from sbf_service.store.cluster_documents import format_cluster, format_image_sources, make_joined_view
 from sbf_service.store.cluster_gateways import insert_gateways
 from sbf_service.store.cluster_keys import (
     find_highest_attempt,
@@ -38,17 +39,11 @@ from sbf_service.store.cluster_keys import (
     next_turn,
 )
 from sbf_service.store.cluster_planning import NewCluster, PlannedCluster, plan_cluster
-from sbf_service.store.cluster_queries import (
-    format_cluster,
-    format_image_sources,
-    make_joined_view,
-    read_cluster_statuses,
-    read_vlans,
-)
 from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
 from sbf_service.store.clusters import make_cluster_view
 from sbf_service.store.guest_seeds import find_network_hosts, record_login
 from sbf_service.store.job_proofs import check_job_proof
+from sbf_service.store.live_clusters import read_cluster_statuses, read_vlans
 from sbf_service.store.lock_scopes import LockScope
 from sbf_service.store.network_routers import start_router
 from sbf_service.store.quotas import NO_LIMITS, check_new_cluster, find_limits

@@ -17,10 +17,12 @@ from sbf_service.domain.placement import DEFAULT_OVERCOMMIT, Overcommit
 from sbf_service.domain.wanted import compute_wanted
 from sbf_service.store.allocation import CanSeeOwner, ReservedVlans, can_see_none
 from sbf_service.store.capacity import place_spread
+from sbf_service.store.cluster_documents import make_joined_view
 from sbf_service.store.cluster_keys import find_highest_attempt, find_newest_cluster, make_latest_attempt
 from sbf_service.store.cluster_planning import NewCluster, plan_cluster
-from sbf_service.store.cluster_queries import IS_UNSETTLED, make_joined_view, make_live_clusters, read_live_clusters
+from sbf_service.store.cluster_queries import IS_UNSETTLED
 from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
+from sbf_service.store.live_clusters import make_live_clusters, read_live_clusters
 from sbf_service.store.observed_state import parse_observed_circuits, parse_observed_ports
 from sbf_service.store.pools import read_managed_vlans
 from sbf_service.store.quotas import NO_LIMITS, check_new_cluster

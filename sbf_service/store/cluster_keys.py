@@ -1,11 +1,16 @@
-"""Keys and names of clusters: which cluster has a key now, and which attempts of the key there were."""
+"""Keys and names of clusters: which cluster has a key now, and which attempts of the key there were.
+
+When the cluster of a key has ended, another owner may use the key. The *turn* of the key is then incremented, and the
+attempt numbers of the new owner start again. If a former owner uses the key once more, the attempt numbers of this
+owner continue to increase. A late call of an earlier attempt therefore changes nothing.
+"""
 
 import re
 
 from sqlalchemy import bindparam, exists, func, select
 
 from sbf_service.domain.idempotency import LatestAttempt
-from sbf_service.store.cluster_queries import parse_current_spec, parse_spec
+from sbf_service.store.cluster_documents import parse_current_spec, parse_spec
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.cluster import ENDED_STATES, ClusterState

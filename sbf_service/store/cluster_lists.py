@@ -8,12 +8,7 @@ from sqlalchemy import ColumnElement, Select, false, literal_column, or_, select
 
 from sbf_service.domain.page_cursors import CursorFormat, Moment, Number, Word
 from sbf_service.store.cluster_keys import find_running_cluster
-from sbf_service.store.cluster_queries import (
-    has_placement_at,
-    has_placement_on,
-    is_unsettled_at,
-    is_unsettled_on,
-)
+from sbf_service.store.cluster_queries import has_placement_at, has_placement_on, is_unsettled_at, is_unsettled_on
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.clusters import make_cluster_views
 from sbf_service.store.pages import Page, PageOrder, PagePart, read_page

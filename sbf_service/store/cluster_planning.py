@@ -19,11 +19,9 @@ from sbf_service.store.cluster_keys import (
     find_key_by_name,
     find_running_cluster,
 )
-from sbf_service.store.cluster_queries import (
-    make_live_clusters,
-)
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.images import find_usable_sources
+from sbf_service.store.live_clusters import make_live_clusters
 from sbf_service.store.networks import (
     allocate_for_member,
     check_guests_distinct,

@@ -12,22 +12,14 @@ from sqlalchemy import bindparam, select, true
 from sbf_service.domain.admission import RequestLimits, check_request_limits
 from sbf_service.domain.guest_seeds import make_peers
 from sbf_service.domain.idempotency import ANY_ATTEMPT, AttemptFence
+from sbf_service.store.cluster_documents import format_cluster, make_joined_view, parse_current_spec
 from sbf_service.store.cluster_gateways import find_network_gateways
 from sbf_service.store.cluster_keys import find_newest_cluster
-from sbf_service.store.cluster_queries import (
-    find_running_members,
-    format_cluster,
-    make_joined_view,
-    parse_current_spec,
-    read_networks,
-    read_placements,
-    read_service_ids,
-    read_vlans,
-    split_ids,
-)
+from sbf_service.store.cluster_queries import find_running_members, split_ids
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.guest_seeds import read_network_clusters, read_service_secret
 from sbf_service.store.guest_tables import GuestPowerRow
+from sbf_service.store.live_clusters import read_networks, read_placements, read_service_ids, read_vlans
 from sbf_service.store.quotas import NO_LIMITS, check_lease
 from sbf_service.store.revisions import increment_revisions
 from sbf_service.store.transitions import drain_cluster

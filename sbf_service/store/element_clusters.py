@@ -8,15 +8,10 @@ from collections.abc import Collection, Sequence
 from sqlalchemy import and_, bindparam, or_, select, union
 
 from sbf_service.domain.paths import LiveCluster
-from sbf_service.store.cluster_queries import (
-    IS_UNSETTLED,
-    IS_WANTED,
-    make_live_clusters,
-    read_clusters,
-    select_clusters,
-)
+from sbf_service.store.cluster_queries import IS_UNSETTLED, IS_WANTED, read_clusters, select_clusters
 from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
 from sbf_service.store.columns import NAME_TYPE
+from sbf_service.store.live_clusters import make_live_clusters
 from sbf_service.store.transitions import ClusterSelection
 from sbf_service.store.unit_of_work import Unit
 

@@ -16,7 +16,8 @@ from sbf_service.domain.image_rules import (
 )
 from sbf_service.domain.page_cursors import KEY_OF_NAME, CursorFormat
 from sbf_service.store.certified_networks import suspend_uncertified
-from sbf_service.store.cluster_queries import IS_UNSETTLED, NOT_ENDED, parse_image_sources, parse_spec, split_ids
+from sbf_service.store.cluster_documents import parse_image_sources, parse_spec
+from sbf_service.store.cluster_queries import IS_UNSETTLED, NOT_ENDED, split_ids
 from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
 from sbf_service.store.columns import NAME_TYPE
 from sbf_service.store.pages import Page, PageOrder, PagePart, make_page, read_page

@@ -9,8 +9,9 @@ from sqlalchemy import case, func, select
 
 from sbf_service.domain.lifecycle import PlacementStatus
 from sbf_service.store.allocation import ReservedVlans, find_excluded_vlans, read_foreign_vlans
-from sbf_service.store.cluster_queries import NOT_ENDED, find_clusters, read_placements, split_ids
+from sbf_service.store.cluster_queries import NOT_ENDED, find_clusters, split_ids
 from sbf_service.store.cluster_tables import ClusterRow
+from sbf_service.store.live_clusters import read_placements
 from sbf_service.store.outside_uses import count_failing_names
 from sbf_service.store.service_ids import count_service_ids
 from sbf_service.store.service_tables import AuditRow

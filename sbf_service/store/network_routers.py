@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from sqlalchemy import bindparam, insert, select, update
 
 from sbf_service.domain.gateway_access import OUTSIDE_LINK, add_routers, make_router
+from sbf_service.store.cluster_documents import parse_current_spec
 from sbf_service.store.cluster_gateways import find_alive_gateways, read_cluster_gateways
-from sbf_service.store.cluster_queries import find_clusters, parse_current_spec
+from sbf_service.store.cluster_queries import find_clusters
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.columns import NAME_TYPE, equals_any
 from sbf_service.store.gateway_addresses import ensure_gateway_addresses

@@ -22,16 +22,12 @@ from sbf_service.store.allocation import (
     describe_unavailable,
     read_site_pools,
 )
+from sbf_service.store.cluster_documents import parse_current_spec
 from sbf_service.store.cluster_keys import find_running_cluster
-from sbf_service.store.cluster_queries import (
-    find_running_members,
-    find_unsettled_clusters,
-    make_live_clusters,
-    parse_current_spec,
-    read_networks,
-)
+from sbf_service.store.cluster_queries import find_running_members, find_unsettled_clusters
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.gateway_tables import GatewayAddressRow
+from sbf_service.store.live_clusters import make_live_clusters, read_networks
 from sbf_service.store.service_ids import choose_service_id
 from sbf_service.store.unchecked_elements import check_sites_checked
 from sbf_service.store.unit_of_work import Unit

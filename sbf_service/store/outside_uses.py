@@ -7,7 +7,8 @@ from typing import Final
 from pydantic import TypeAdapter
 from sqlalchemy import bindparam, select
 
-from sbf_service.store.cluster_queries import find_clusters, parse_current_spec
+from sbf_service.store.cluster_documents import parse_current_spec
+from sbf_service.store.cluster_queries import find_clusters
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.clusters import require_cluster
 from sbf_service.store.columns import equals_any

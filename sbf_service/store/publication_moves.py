@@ -11,12 +11,13 @@ from sqlalchemy import bindparam, select
 from sbf_service.domain.publications import choose_addresses, choose_port, list_publishing_sites, make_publisher
 from sbf_service.log import get_log
 from sbf_service.store.certified_networks import find_uncertified
+from sbf_service.store.cluster_documents import parse_current_spec
 from sbf_service.store.cluster_gateways import find_alive_gateways
-from sbf_service.store.cluster_queries import make_live_clusters, parse_current_spec, read_networks
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.columns import equals_any
 from sbf_service.store.gateway_addresses import ensure_gateway_addresses
 from sbf_service.store.gateway_tables import PublicationRow
+from sbf_service.store.live_clusters import make_live_clusters, read_networks
 from sbf_service.store.publications import describe_target, prefer_router, read_taken_ports
 from sbf_service.store.revisions import increment_revisions
 from sbf_service.store.tables import ElementRow

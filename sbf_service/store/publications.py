@@ -19,13 +19,14 @@ from sbf_service.domain.publications import (
     make_publisher,
 )
 from sbf_service.store.certified_networks import find_uncertified
+from sbf_service.store.cluster_documents import parse_current_spec
 from sbf_service.store.cluster_gateways import find_alive_gateways
-from sbf_service.store.cluster_queries import make_live_clusters, parse_current_spec, read_networks
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.clusters import require_cluster
 from sbf_service.store.columns import equals_any
 from sbf_service.store.gateway_addresses import ensure_gateway_addresses
 from sbf_service.store.gateway_tables import NetworkRouterRow, PublicationRow
+from sbf_service.store.live_clusters import make_live_clusters, read_networks
 from sbf_service.store.revisions import increment_revisions
 from sbf_service.store.unit_of_work import Unit, read_topology, record_audit
 from sbf_service.store.vpn_grants import connect_gateways

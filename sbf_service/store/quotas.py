@@ -16,7 +16,8 @@ from sbf_service.domain.admission import (
 from sbf_service.domain.image_rules import to_mib
 from sbf_service.domain.page_cursors import KEY_OF_NAME, CursorFormat
 from sbf_service.domain.paths import find_sites
-from sbf_service.store.cluster_queries import NOT_ENDED, parse_spec
+from sbf_service.store.cluster_documents import parse_spec
+from sbf_service.store.cluster_queries import NOT_ENDED
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.pages import Page, PageOrder, PagePart, read_page
 from sbf_service.store.unit_of_work import Unit, read_topology, record_audit

@@ -7,10 +7,10 @@ from sbf_service.domain.admission import RequestLimits
 from sbf_service.domain.gateway_access import SSH_SERVER
 from sbf_service.domain.ssh_authority import SshCertificate, SshPublicKey, make_gateway_view, sign_certificate
 from sbf_service.store.cluster_gateways import find_alive_gateways, read_cluster_gateways
-from sbf_service.store.cluster_queries import read_networks
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.clusters import read_peers, require_cluster
 from sbf_service.store.gateway_addresses import ensure_gateway_addresses
+from sbf_service.store.live_clusters import read_networks
 from sbf_service.store.ssh_revocations import record_certificate
 from sbf_service.store.ssh_tables import SshCertificateRow
 from sbf_service.store.unit_of_work import Unit, read_topology, record_audit

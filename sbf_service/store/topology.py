@@ -12,18 +12,15 @@ from sbf_service.domain.gateway_access import OUTSIDE_LINK
 from sbf_service.domain.paths import LiveCluster, find_cluster_ports, list_elements
 from sbf_service.domain.topology_change import TopologyChange, list_broken_paths, list_path_changes
 from sbf_service.domain.wanted import compute_wanted, find_edge_peers, find_edge_transports
-from sbf_service.store.cluster_queries import (
-    UNSETTLED,
-    find_clusters,
-    find_unsettled_clusters,
+from sbf_service.store.cluster_queries import UNSETTLED, find_clusters, find_unsettled_clusters, split_ids
+from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
+from sbf_service.store.live_clusters import (
     make_live_clusters,
     read_live_clusters,
     read_networks,
     read_placements,
     read_service_ids,
-    split_ids,
 )
-from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
 from sbf_service.store.network_routers import replace_routers
 from sbf_service.store.networks import check_access_ports_kept
 from sbf_service.store.observed_state import parse_observed_circuits, parse_observed_ports

@@ -21,13 +21,12 @@ from sbf_service.domain.lifecycle import (
 )
 from sbf_service.request_context import current_call
 from sbf_service.store.allocation import release_vlans
+from sbf_service.store.cluster_documents import parse_spec
 from sbf_service.store.cluster_gateways import delete_vpn_access, end_publications_of, revoke_profiles_of
 from sbf_service.store.cluster_queries import (
     UNSETTLED,
     find_clusters,
     is_unsettled_on,
-    parse_spec,
-    read_cluster_statuses,
     read_clusters,
     read_clusters_by_id,
     select_clusters,
@@ -36,6 +35,7 @@ from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
 from sbf_service.store.columns import NAME_TYPE, equals_any
 from sbf_service.store.guest_seeds import find_network_hosts
 from sbf_service.store.guest_tables import GuestPowerRow
+from sbf_service.store.live_clusters import read_cluster_statuses
 from sbf_service.store.revisions import increment_revisions, require_element
 from sbf_service.store.service_ids import release_service_id
 from sbf_service.store.tables import Base, ElementRow

@@ -14,10 +14,11 @@ from sbf_service.domain.paths import LiveCluster, find_cluster_ports, list_eleme
 from sbf_service.domain.vpn_access import GrantedProfile, add_grants, choose_gateways
 from sbf_service.domain.vpn_authority import make_vpn_server
 from sbf_service.store.cluster_gateways import find_alive_gateways, insert_gateways
-from sbf_service.store.cluster_queries import make_live_clusters, split_ids
+from sbf_service.store.cluster_queries import split_ids
 from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
 from sbf_service.store.columns import NAME_TYPE, equals_any
 from sbf_service.store.guest_seeds import read_service_secret
+from sbf_service.store.live_clusters import make_live_clusters
 from sbf_service.store.networks import read_clusters_on, read_guest_macs
 from sbf_service.store.replaced_connections import read_replaced_connections
 from sbf_service.store.revisions import increment_revisions

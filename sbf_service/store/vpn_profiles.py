@@ -13,11 +13,13 @@ from sbf_service.domain.admission import RequestLimits
 from sbf_service.domain.tls_crypt_keys import make_client_key
 from sbf_service.domain.vpn_access import list_remotes
 from sbf_service.domain.vpn_authority import DeviceKey, make_authority_certificate, make_device_certificate
+from sbf_service.store.cluster_documents import parse_current_spec
 from sbf_service.store.cluster_gateways import find_alive_gateways
-from sbf_service.store.cluster_queries import parse_current_spec, read_networks, read_placements, split_ids
+from sbf_service.store.cluster_queries import split_ids
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.clusters import require_cluster
 from sbf_service.store.columns import NAME_TYPE
+from sbf_service.store.live_clusters import read_networks, read_placements
 from sbf_service.store.networks import read_network_addresses
 from sbf_service.store.revisions import increment_revisions
 from sbf_service.store.service_tables import ServiceSecretRow

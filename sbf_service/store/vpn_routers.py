@@ -2,7 +2,7 @@
 
 from sqlalchemy import select
 
-from sbf_service.store.cluster_queries import parse_current_spec
+from sbf_service.store.cluster_documents import parse_current_spec
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.unit_of_work import Unit
 from sbf_service.store.vpn_tables import VpnProfileRow

@@ -18,11 +18,12 @@ from sbf_fakes.switches import FakeSwitch
 from sbf_fakes.world import SITES, World, spec, three_edges
 
 from sbf_service.store.cluster_lists import ClusterFilter, list_newest
-from sbf_service.store.cluster_queries import find_clusters, read_networks
+from sbf_service.store.cluster_queries import find_clusters
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.confirmations import reset_confirmation
 from sbf_service.store.elements import read_wanted_revision
 from sbf_service.store.leases import release_leases_of
+from sbf_service.store.live_clusters import read_networks
 from virtcloud.model.cluster import ENDED_STATES, LEAVING_STATES, ClusterSpec, ClusterState
 from virtcloud.model.errors import Conflict, Forbidden, Gone, NotFound, NoVlanFree
 from virtcloud.model.values import ClusterKey, VlanId

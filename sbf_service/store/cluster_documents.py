@@ -1,0 +1,96 @@
+"""The documents of clusters: specs and sources of images as texts in the database, and the views of clusters."""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from types import MappingProxyType
+
+from pydantic import TypeAdapter
+
+from sbf_service.domain.lifecycle import PlacementStatus
+from sbf_service.store.cluster_tables import ClusterRow
+from virtcloud.model.cluster import ENDED_STATES, ClusterSpec, ClusterState
+from virtcloud.model.image import ImageSource
+from virtcloud.model.transport import Transport
+from virtcloud.model.values import ClusterKey, Name, UserName, VlanId
+from virtcloud.model.views import ClusterTransport, ClusterView, PlacementProgress, PlacementView
+
+_IMAGE_SOURCES = TypeAdapter(dict[Name, ImageSource])
+
+
+@lru_cache(maxsize=1024)
+def parse_image_sources(images: str) -> Mapping[Name, ImageSource]:
+    """Parse the stored sources of a cluster's images; cached like :func:`parse_spec`."""
+    return MappingProxyType(_IMAGE_SOURCES.validate_json(images))
+
+
+def format_image_sources(images: Mapping[Name, ImageSource]) -> str | None:
+    """Return the stored form of the sources of a cluster's images."""
+    return _IMAGE_SOURCES.dump_json(dict(images), exclude_none=True).decode() if images else None
+
+
+def make_joined_view(transport: Transport | None, service: int | None) -> ClusterTransport | None:
+    """Return the view of a transport, with the network's own service ID or the service ID that all networks share."""
+    if transport is None:
+        return None
+    service_id = transport.shared if service is None else service
+    return ClusterTransport(
+        transport=transport.name, kind=transport.kind, service=service_id, mtu=transport.cluster_mtu
+    )
+
+
+def parse_current_spec(row: ClusterRow) -> ClusterSpec:
+    """Return a cluster's spec with the choices of SBF and the owners with whom the network is shared now."""
+    spec = row.resolved or row.spec
+    return parse_spec(spec) if row.shares is None else _parse_shared_spec(spec, row.shares)
+
+
+@lru_cache(maxsize=8192)
+def parse_spec(spec: str) -> ClusterSpec:
+    """Parse a stored spec; cached, because workers read the specs of all clusters on a switch repeatedly."""
+    return ClusterSpec.model_validate_json(spec)
+
+
+@lru_cache(maxsize=1024)
+def _parse_shared_spec(spec: str, shares: str) -> ClusterSpec:
+    owners = tuple(UserName(owner) for owner in shares.split(",") if owner)
+    return parse_spec(spec).model_copy(update={"shares_with": owners})
+
+
+def format_cluster(
+    row: ClusterRow,
+    network: ClusterKey | None,
+    placements: tuple[PlacementStatus, ...],
+    vlans: Mapping[Name, VlanId],
+    joined: ClusterTransport | None,
+) -> ClusterView:
+    """Return the view of a cluster; ``network`` is the key of the network that a member joined."""
+    return ClusterView(
+        key=ClusterKey(row.key),
+        id=row.id,
+        attempt=row.attempt,
+        version=row.version,
+        state=ClusterState(row.state),
+        reason=row.reason,
+        vlans={} if row.state in ENDED_STATES and not row.quarantined else dict(vlans),
+        joined=joined,
+        quarantined=row.quarantined,
+        lease_ends=row.lease_ends,
+        spec=parse_current_spec(row),
+        placements=tuple(_format_placement(status) for status in placements),
+        network=network,
+        created_by=row.created_by,
+    )
+
+
+def _format_placement(status: PlacementStatus) -> PlacementView:
+    """Return the view of a placement. The view contains the error only while the cluster waits for the element."""
+    waits = status.progress in {PlacementProgress.ADDING, PlacementProgress.REMOVING} or not status.reachable
+    return PlacementView(
+        element=status.element,
+        kind=status.kind,
+        site=status.site,
+        progress=status.progress,
+        trouble=status.trouble if waits else None,
+        reachable=status.reachable,
+        seen_at=status.last_seen,
+    )
