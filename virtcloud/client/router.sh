@@ -185,9 +185,9 @@ client_runs() {
     pid=$(cat "$STATE/pid" 2>/dev/null) && [ "$(cat "/proc/$pid/comm" 2>/dev/null)" = openvpn ]
 }
 
-# OpenVPN writes its process ID shortly after the command has returned.
+# OpenVPN creates the file of its process ID, and writes the ID into it, shortly after the command has returned.
 client_starts() {
-    [ ! -e "$STATE/pid" ] && [ "$waited" -lt "$START_S" ]
+    [ ! -s "$STATE/pid" ] && [ "$waited" -lt "$START_S" ]
 }
 
 has_interface() {
@@ -207,7 +207,7 @@ connect() {
     fi
     waited=0
     until grep -q 'Initialization Sequence Completed' "$STATE/log"; do
-        client_runs || client_starts || show_log "OpenVPN ended"
+        client_starts || client_runs || show_log "OpenVPN ended" # in this order: the ID may be written between the two
         [ "$waited" -lt "$CONNECT_S" ] || show_log "expected a connection within $CONNECT_S s, got none"
         sleep 1
         waited=$((waited + 1))

@@ -42,12 +42,13 @@ NO_CLUSTER = {"INTERFACE=vc-router": "INTERFACE=vc-absent", "10.0.0.0/24 fd00::/
 """Changes of router.conf, after which no interface and no route belongs to the cluster."""
 SLOW_OPENVPN = """\
 #!/bin/sh
-# Return before the background process has written its process ID, as OpenVPN may do.
+# Return before the background process has written its process ID into the file, as OpenVPN may do.
 while [ $# -gt 0 ]; do
     case $1 in --log) log=$2 ;; --writepid) pid=$2 ;; esac
     shift
 done
 : >"$log"
+: >"$pid"
 (
     sleep 0.5
     read -r own _ </proc/self/stat
