@@ -15,9 +15,9 @@ from sbf_service.domain.oidc_identity import OidcRoles
 from sbf_service.domain.placement import Overcommit
 from sbf_service.domain.retention import RetentionLimits
 from virtcloud.model.access import QuotaLimits
+from virtcloud.model.call_context import TelemetryKeys
 from virtcloud.model.document import Document, format_validation_errors
 from virtcloud.model.errors import BadDocument, BadInput
-from virtcloud.model.telemetry import TelemetryKeys
 from virtcloud.model.values import Name, PatternText
 
 Seconds = Annotated[float, Field(gt=0, le=86400)]

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from virtcloud import __version__
+from virtcloud.model.call_context import TelemetryKeys
 from virtcloud.model.errors import BadInput
-from virtcloud.model.telemetry import TelemetryKeys
 from virtcloud.tracing import Span, install_tracer
 
 if TYPE_CHECKING:

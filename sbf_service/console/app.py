@@ -9,7 +9,7 @@ from starlette.types import Scope
 
 from sbf_service.console.events import StreamCounts
 from sbf_service.console.page import Page
-from sbf_service.console.pages import actions, clusters, elements, live, login, oidc_login, overview, pools, sites
+from sbf_service.console.pages import actions, clusters, elements, live, login, oidc_login, overview, sites
 from sbf_service.console.rendering import PREFIX, STATIC_FOLDER, STATIC_PREFIX
 from sbf_service.console.sessions import CurrentBrowser
 from virtcloud.model.errors import NotFound
@@ -32,7 +32,7 @@ def add_console(app: FastAPI) -> FastAPI:
     """Add the console to SBF's application, and return the application."""
     app.state.console_streams = StreamCounts()
     app.mount(STATIC_PREFIX, ImmutableFiles(directory=STATIC_FOLDER), name="console-static")
-    for module in (login, oidc_login, live, actions, overview, sites, pools, elements, clusters):
+    for module in (login, oidc_login, live, actions, overview, sites, elements, clusters):
         app.include_router(module.router)
     app.include_router(unknown_router)
     app.add_api_route("/", _go_to_console, include_in_schema=False)

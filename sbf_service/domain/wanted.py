@@ -1,4 +1,9 @@
-"""The wanted state of an element, computed from the topology and the clusters (DESIGN.md §3). Pure."""
+"""The wanted state of an element, computed from the topology and the clusters (DESIGN.md §3). Pure.
+
+After a restore of its database, SBF *holds* VLAN IDs until it has read the other elements that may carry them for other
+clusters (``store/unchecked_elements.py``). A device keeps what it carries with a held VLAN ID, but SBF adds nothing
+with this ID.
+"""
 
 import hashlib
 from collections import defaultdict
@@ -7,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from sbf_service.domain.admission import find_origin
 from sbf_service.domain.paths import LiveCluster, find_ports_on
 from virtcloud.model.cluster import ClusterSpec, Guest
-from virtcloud.model.edge import Circuit, EdgeWanted, sort_circuits
+from virtcloud.model.edge import Circuit, EdgeObserved, EdgeWanted, sort_circuits
 from virtcloud.model.element import Edge, Switch
 from virtcloud.model.guest_limits import GUEST_LIMITS, GuestLimits
 from virtcloud.model.topology import Topology
@@ -21,10 +26,15 @@ from virtcloud.model.wanted import (
     GuestWanted,
     HostWanted,
     Segment,
+    SwitchObserved,
     SwitchWanted,
 )
 
 WantedState = SwitchWanted | EdgeWanted | HostWanted
+HELD_REASON = (
+    "the database was restored from a backup: SBF sets up the VLAN when it has read all elements that may carry it for "
+    "another cluster (virtcloud element list)"
+)
 
 
 def compute_wanted(element: Name, topology: Topology, clusters: Iterable[LiveCluster]) -> WantedState:
@@ -175,3 +185,25 @@ def _limits(guest: Guest) -> GuestLimits | None:
     """Return a guest's limits, or None if the spec sets none of them."""
     limits = GuestLimits(disk_mb=guest.disk_mb, pids=guest.pids, bandwidth_mbit=guest.bandwidth_mbit)
     return None if limits == GuestLimits() else limits
+
+
+def limit_switch(wanted: SwitchWanted, observed: SwitchObserved, held: VlanSet) -> tuple[SwitchWanted, VlanSet]:
+    """Return the wanted state without the held VLANs that ports do not carry yet, and the IDs of these VLANs."""
+    missing = {
+        port: (vlans & held) - observed.ports.get(port, VlanSet()) for port, vlans in wanted.ports.items() if vlans
+    }
+    ports = {port: vlans - missing.get(port, VlanSet()) for port, vlans in wanted.ports.items()}
+    return wanted.model_copy(update={"ports": ports}), VlanSet(vlan for vlans in missing.values() for vlan in vlans)
+
+
+def limit_edge(wanted: EdgeWanted, observed: EdgeObserved, held: VlanSet) -> tuple[EdgeWanted, VlanSet]:
+    """Return the wanted state without the circuits of held VLANs that the edge lacks, and the IDs of these VLANs."""
+    present = set(observed.circuits)
+    missing = {circuit for circuit in wanted.circuits if circuit.vlan in held and circuit not in present}
+    circuits = tuple(circuit for circuit in wanted.circuits if circuit not in missing)
+    return wanted.model_copy(update={"circuits": circuits}), VlanSet(circuit.vlan for circuit in missing)
+
+
+def describe_held_vlans(vlans: VlanSet) -> dict[int, str]:
+    """Return a message for each VLAN ID that is not set up yet."""
+    return {int(vlan): f"VLAN {vlan} waits: {HELD_REASON}" for vlan in vlans}

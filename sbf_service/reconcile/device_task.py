@@ -1,4 +1,7 @@
-"""Base classes for the reconciliation of switches and edges: a device's task, and a reading of the device's state."""
+"""Base classes for the reconciliation of switches and edges: a task, a reading of the device's state, and a driver.
+
+The conversations of :class:`TracedDriver` are spans of the reconciliation's trace.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
@@ -25,6 +28,7 @@ from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import (
     SwitchWanted,
 )
+from virtcloud.tracing import child_span
 
 DeviceScope = SwitchScope | EdgeScope
 NO_VLANS = VlanSet()
@@ -193,3 +197,29 @@ class DeviceReading(ABC):
 
     @abstractmethod
     def _list_faults(self) -> Iterator[ChangeFault]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TracedDriver:
+    """Passes each method on to ``inner``, within a span."""
+
+    inner: ReconcilableDriver
+
+    def read(self, scope: Any) -> Any:  # noqa: ANN401 - types of the device's kind
+        """Return the observed state within ``scope``."""
+        with child_span("device read"):
+            return self.inner.read(scope)
+
+    def apply(self, difference: Any) -> None:  # noqa: ANN401 - a type of the device's kind
+        """Apply a difference to the running configuration."""
+        with child_span("device apply"):
+            self.inner.apply(difference)
+
+    def save(self) -> bool:
+        """Copy the running configuration to the startup configuration. Return False without a separate save step."""
+        with child_span("device save"):
+            return self.inner.save()
+
+    def close(self) -> None:
+        """End the session with the device."""
+        self.inner.close()

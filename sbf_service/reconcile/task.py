@@ -8,9 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from sbf_service.domain.held_vlans import limit_edge, limit_switch
 from sbf_service.domain.ownership import find_owned_vlans, mark_foreign_vlans
-from sbf_service.domain.wanted import find_edge_peers
+from sbf_service.domain.wanted import find_edge_peers, limit_edge, limit_switch
 from sbf_service.drivers.contract import Backbone, EdgeScope, SwitchScope
 from sbf_service.drivers.device_errors import ChangeFault
 from sbf_service.reconcile import read_back

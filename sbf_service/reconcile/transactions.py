@@ -13,7 +13,7 @@ from sqlalchemy import bindparam, or_, select, union
 
 from sbf_service.domain.due_elements import DeviceStatus, DueDevices
 from sbf_service.domain.error_report import ErrorReport, describe_blocked_vlans, describe_shared_vlans
-from sbf_service.domain.held_vlans import describe_held_vlans
+from sbf_service.domain.wanted import describe_held_vlans
 from sbf_service.log import get_log
 from sbf_service.reconcile.device_task import DeviceReading, ReconcileTask
 from sbf_service.reconcile.task import read_task

@@ -16,9 +16,8 @@ from functools import partial
 
 from sbf_service.domain.error_report import ErrorReport, ReconcileStoppedError, make_error_report
 from sbf_service.log import get_log
-from sbf_service.reconcile.device_task import DeviceReading, ReconcilableDriver
+from sbf_service.reconcile.device_task import DeviceReading, ReconcilableDriver, TracedDriver
 from sbf_service.reconcile.sessions import DeviceSessions
-from sbf_service.reconcile.traced_driver import TracedDriver
 from sbf_service.reconcile.transactions import LeaseLostError, WorkerTransactions
 from sbf_service.request_context import continue_for, current_call, work_for
 from sbf_service.store.observed_state import list_observed_items

@@ -27,7 +27,7 @@ from sbf_service.store.unit_of_work import Unit, read_topology, record_audit
 from virtcloud.model.access import QuotaLimits
 from virtcloud.model.cluster import ENDED_STATES, WANTED_STATES, ClusterState
 from virtcloud.model.errors import Conflict, NotFound
-from virtcloud.model.known_hosts import ClusterPeers
+from virtcloud.model.guest_seed import ClusterPeers
 from virtcloud.model.values import ClusterKey, Name, UserName, format_utc
 from virtcloud.model.views import ClusterTransport, ClusterView
 

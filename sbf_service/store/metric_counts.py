@@ -1,4 +1,4 @@
-"""Counts for the metrics. The number of queries does not depend on the size of the installation."""
+"""Counts and times for the metrics. The number of queries does not depend on the size of the installation."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -14,8 +14,7 @@ from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.live_clusters import read_placements
 from sbf_service.store.outside_uses import count_failing_names
 from sbf_service.store.service_ids import count_service_ids
-from sbf_service.store.service_tables import AuditRow
-from sbf_service.store.service_times import BACKUP_TIME, read_service_time
+from sbf_service.store.service_tables import AuditRow, ServiceTimeRow
 from sbf_service.store.tables import ElementRow, SiteRow
 from sbf_service.store.unit_of_work import Unit, read_topology
 from sbf_service.store.vlan_tables import ClaimRow
@@ -26,6 +25,8 @@ from virtcloud.model.views import PlacementProgress
 from virtcloud.model.vlans import VlanSet
 
 _IS_DEGRADED = ClusterRow.state == ClusterState.DEGRADED
+BACKUP_TIME = "backup"
+"""The name of the time of the last backup."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,3 +168,18 @@ def _read_degraded_at(unit: Unit, ids: list[str]) -> dict[str, datetime]:
         rows = unit.session.execute(newest.where(AuditRow.cluster_id.in_(group)).group_by(AuditRow.cluster_id))
         found |= {cluster_id: moment for cluster_id, moment in rows if cluster_id is not None}
     return found
+
+
+def read_service_time(unit: Unit, name: str) -> datetime | None:
+    """Return the time of the last event ``name``, or None if it never happened."""
+    row = unit.session.get(ServiceTimeRow, name)
+    return None if row is None else row.at
+
+
+def record_service_time(unit: Unit, name: str, at: datetime) -> None:
+    """Record the time of an event. An earlier time than the recorded time has no effect."""
+    row = unit.session.get(ServiceTimeRow, name)
+    if row is None:
+        unit.session.add(ServiceTimeRow(name=name, at=at))
+    else:
+        row.at = max(row.at, at)

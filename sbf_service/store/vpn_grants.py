@@ -1,4 +1,4 @@
-"""Gateways chosen for clusters, and the grants in the wanted documents of gateways."""
+"""Gateways chosen for clusters, the grants in the wanted documents of gateways, and devices that are routers."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -13,6 +13,7 @@ from sbf_service.domain.network_conflicts import check_ports_exclusive
 from sbf_service.domain.paths import LiveCluster, find_cluster_ports, list_elements
 from sbf_service.domain.vpn_access import GrantedProfile, add_grants, choose_gateways
 from sbf_service.domain.vpn_authority import make_vpn_server
+from sbf_service.store.cluster_documents import parse_current_spec
 from sbf_service.store.cluster_gateways import find_alive_gateways, insert_gateways
 from sbf_service.store.cluster_queries import split_ids
 from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
@@ -26,6 +27,7 @@ from sbf_service.store.topology import update_cluster_placements
 from sbf_service.store.unit_of_work import Unit, read_topology, record_audit
 from sbf_service.store.vpn_tables import VpnAddressRow, VpnProfileRow
 from virtcloud.model.cluster import WANTED_STATES
+from virtcloud.model.errors import BadInput, Conflict
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Address, Name
 from virtcloud.model.wanted import HostWanted
@@ -135,3 +137,31 @@ def connect_gateways(unit: Unit, row: ClusterRow, role: GatewayRole = VPN_SERVER
     unit.session.flush()
     record_audit(unit, "gateways_connected", why=", ".join(new), cluster_id=cluster.id)
     return chosen
+
+
+def check_router(unit: Unit, row: ClusterRow, network: ClusterRow, former: VpnProfileRow | None) -> None:
+    """Raise an error if a device cannot become the router of a network, which has at most one such device.
+
+    ``former`` is the device's former profile.
+
+    Raise BadInput if the cluster is only a member of the network, or if the network was created without ``router:
+    device``. Raise Conflict if another device is the router.
+    """
+    if row.id != network.id:
+        raise BadInput(
+            f"cluster {row.key}: expected the cluster that created the network, got a member of network {network.key}: "
+            f"only the owner of {network.key} can make a device its router"
+        )
+    spec = parse_current_spec(network)
+    if spec.router != "device":
+        raise BadInput(
+            f"cluster {row.key}: expected a cluster with router device, got router {spec.router or 'none'}: create "
+            "the cluster with --router device"
+        )
+    is_router = VpnProfileRow.network_id == network.id, VpnProfileRow.router, VpnProfileRow.revoked_at.is_(None)
+    present = unit.session.scalars(select(VpnProfileRow).where(*is_router)).one_or_none()
+    if present is not None and present is not former:
+        raise Conflict(
+            f"cluster {row.key}: expected no router, got device {present.device} of {present.user}: revoke its profile "
+            f"with 'virtcloud access revoke {row.key} {present.device} --user {present.user}'"
+        )

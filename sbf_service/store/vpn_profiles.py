@@ -26,8 +26,13 @@ from sbf_service.store.service_tables import ServiceSecretRow
 from sbf_service.store.ssh_revocations import revoke_all_certificates
 from sbf_service.store.tables import ElementRow
 from sbf_service.store.unit_of_work import Unit, read_topology, record_audit
-from sbf_service.store.vpn_grants import VPN_SECRET, connect_gateways, read_device_addresses, read_vpn_secret
-from sbf_service.store.vpn_routers import check_router
+from sbf_service.store.vpn_grants import (
+    VPN_SECRET,
+    check_router,
+    connect_gateways,
+    read_device_addresses,
+    read_vpn_secret,
+)
 from sbf_service.store.vpn_tables import VpnAddressRow, VpnProfileGatewayRow, VpnProfileRow
 from virtcloud.model.cluster import WANTED_STATES
 from virtcloud.model.errors import BeyondLimit, Conflict, NotFound, count_of

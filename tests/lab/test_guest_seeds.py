@@ -12,7 +12,7 @@ from virtcloud.client.sbf import SbfClient
 from virtcloud.lab import Lab
 from virtcloud.lab.snapshot import read_guests
 from virtcloud.model.cluster import ClusterSpec, Guest
-from virtcloud.model.known_hosts import render_known_hosts
+from virtcloud.model.guest_seed import render_known_hosts
 from virtcloud.model.views import ClusterView
 
 pytestmark = pytest.mark.lab

@@ -20,8 +20,8 @@ from virtcloud.lab.demo.context import ENTER_CONTAINER
 from virtcloud.lab.small_disk import ensure_small_disk
 from virtcloud.lab.snapshot import Snapshot, read_guests, read_interfaces, run_checked, take_snapshot
 from virtcloud.model.cluster import ClusterRequest, ClusterSpec, ClusterState
+from virtcloud.model.guest_seed import render_known_hosts
 from virtcloud.model.image import ImageContent
-from virtcloud.model.known_hosts import render_known_hosts
 from virtcloud.model.views import ClusterView, PlacementProgress
 
 pytestmark = pytest.mark.lab

@@ -19,7 +19,7 @@ from virtcloud.lab.addressing import LAPTOP
 from virtcloud.lab.demo.context import ABSENT_ADDRESS, ENTER_CONTAINER
 from virtcloud.lab.laptop import CONNECTED, LaptopVpn
 from virtcloud.lab.snapshot import read_guests
-from virtcloud.model.known_hosts import render_known_hosts
+from virtcloud.model.guest_seed import render_known_hosts
 from virtcloud.model.values import Name
 from virtcloud.model.views import ClusterView
 

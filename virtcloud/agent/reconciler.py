@@ -57,7 +57,7 @@ from virtcloud.agent.step_application import ClusterErrors, ManagedHost, StepApp
 from virtcloud.agent.steps import StartGuest, Step
 from virtcloud.agent.supervision import StopRequested, StopSignal
 from virtcloud.client.call_headers import calling_for
-from virtcloud.client.retry_pause import compute_retry_pause
+from virtcloud.client.http_errors import compute_retry_pause
 from virtcloud.model.call_context import CallContext, join_request_ids
 from virtcloud.model.errors import AnswerUnreadable, BadInput, ServiceUnreachable, VirtcloudError
 from virtcloud.model.wanted import HostWanted, WantedDocument

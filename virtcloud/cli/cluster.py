@@ -23,7 +23,7 @@ from virtcloud.client.sbf import SbfClient
 from virtcloud.client.ssh_arguments import ClusterLogins, SshOptions, find_login_folder, require_ssh
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.errors import BadInput, NoSuchCall
-from virtcloud.model.known_hosts import render_known_hosts
+from virtcloud.model.guest_seed import render_known_hosts
 from virtcloud.model.views import ClusterView
 
 NEWEST, MAX_NEWEST = 100, 1000

@@ -19,12 +19,12 @@ from virtcloud.client.guest_commands import (
 )
 from virtcloud.client.guest_copies import get_files, list_sources, put_files
 from virtcloud.client.guests import ClusterGuests
-from virtcloud.client.retry_pause import compute_retry_pause
+from virtcloud.client.http_errors import compute_retry_pause
 from virtcloud.client.sbf import SbfClient
 from virtcloud.client.ssh_arguments import DEFAULT_OPTIONS, SshOptions, open_logins
 from virtcloud.model.cluster import ENDED_STATES, LEAVING_STATES, ClusterState
 from virtcloud.model.errors import ClusterFailed, Gone, ServiceUnreachable, TimedOut
-from virtcloud.model.known_hosts import render_known_hosts
+from virtcloud.model.guest_seed import render_known_hosts
 from virtcloud.model.path_check import ClusterVerification
 from virtcloud.model.traffic import ElementTraffic
 from virtcloud.model.values import Name, VlanId

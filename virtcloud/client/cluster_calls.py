@@ -8,7 +8,7 @@ from virtcloud.client.calls import PAGE_SIZE, SbfCalls, flag_query, validated
 from virtcloud.client.connection import LONGEST_WAIT_S
 from virtcloud.model.changes import ClusterDryRun
 from virtcloud.model.cluster import ClusterRequest, LeaseExtension
-from virtcloud.model.known_hosts import ClusterPeers
+from virtcloud.model.guest_seed import ClusterPeers
 from virtcloud.model.outside_use import DestinationUseView
 from virtcloud.model.path_check import ClusterVerification
 from virtcloud.model.traffic import ElementTraffic

@@ -22,7 +22,7 @@ from pydantic import SecretStr
 from virtcloud.client.credentials import replace_private_file
 from virtcloud.client.sbf import SbfClient
 from virtcloud.model.errors import BadInput, NoSuchCall, NotFound
-from virtcloud.model.known_hosts import render_known_hosts
+from virtcloud.model.guest_seed import render_known_hosts
 from virtcloud.model.ssh_access import (
     ACCOUNT,
     SshAccessView,

@@ -30,7 +30,7 @@ from virtcloud.client.guest_commands import (
     run_collected,
 )
 from virtcloud.client.guest_copies import get_files, list_sources, put_files
-from virtcloud.client.retry_pause import compute_retry_pause
+from virtcloud.client.http_errors import compute_retry_pause
 from virtcloud.client.sbf import SbfClient
 from virtcloud.client.session_stream import SessionStream
 from virtcloud.client.ssh_arguments import DEFAULT_OPTIONS, SshOptions, open_logins, require_ssh

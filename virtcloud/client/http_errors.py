@@ -1,8 +1,13 @@
-"""Errors of calls to SBF: failed connections and problem documents become exceptions of the model (RFC 9457)."""
+"""Errors of calls to SBF: failed connections and problem documents become exceptions of the model (RFC 9457).
+
+SBF states in ``Retry-After`` when a refused call may return. The pauses of many callers differ at random, so that the
+callers do not return simultaneously after a restart of SBF.
+"""
 
 import json
+import random
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import httpx
 
@@ -46,6 +51,8 @@ FIRST_SERVER_ERROR = 500
 UNTRUSTED_CERTIFICATE = "CERTIFICATE_VERIFY_FAILED"
 NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
 """OpenSSL's error reasons if the peer does not use TLS. OpenSSL 3.2 and later report the second reason."""
+SPREAD = 0.5
+"""The largest random part of a pause, as a fraction of the pause."""
 
 
 def explain_request_error(url: str, error: httpx.RequestError) -> str:
@@ -129,3 +136,12 @@ def _errors_by_slug(root: type[VirtcloudError]) -> dict[str, type[VirtcloudError
     for kind in root.__subclasses__():
         errors |= _errors_by_slug(kind)
     return errors
+
+
+def compute_retry_pause(error: VirtcloudError, pause_s: float, jitter: Callable[[], float] = random.random) -> float:
+    """Return the seconds before a call is repeated: ``pause_s``, or SBF's ``Retry-After`` if it is longer.
+
+    A random part is added. ``jitter`` returns a random number from 0 to 1.
+    """
+    wanted_s = error.retry_after_s if isinstance(error, TooManyRequests | ServiceBusy) else 0
+    return max(pause_s, wanted_s) * (1 + SPREAD * jitter())

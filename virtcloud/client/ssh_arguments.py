@@ -25,8 +25,7 @@ from virtcloud.client.gateway_logins import (
 )
 from virtcloud.client.sbf import SbfClient
 from virtcloud.model.errors import BadInput, NotFound
-from virtcloud.model.guest_seed import Peer
-from virtcloud.model.known_hosts import ClusterPeers, render_known_hosts
+from virtcloud.model.guest_seed import ClusterPeers, Peer, render_known_hosts
 
 SERVER_ALIVE_S = 60
 """Interval of ssh's messages on an idle connection, so that SBF does not end the session."""

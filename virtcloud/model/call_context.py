@@ -1,6 +1,11 @@
-"""The context of a call to SBF: the request ID, by which logs are searched, and the trace context. Pure."""
+"""The context of a call to SBF: the request ID, by which logs are searched, and the trace context; settings of traces.
+
+Pure.
+"""
 
 from collections.abc import Iterable
+
+from pydantic import Field
 
 from virtcloud.model.document import Document
 from virtcloud.model.values import PatternText
@@ -40,3 +45,15 @@ def join_request_ids(calls: Iterable[CallContext]) -> str:
     """Return the different request IDs, at most ``MAX_REQUESTS``, separated by commas; an empty text without any."""
     ids = dict.fromkeys(request for call in calls for request in call.request_id.split(","))
     return ",".join(list(ids)[:MAX_REQUESTS])
+
+
+class TelemetryKeys(Document):
+    """``[telemetry]``: traces of calls, transactions, and changes of devices and hosts."""
+
+    endpoint: str | None = Field(
+        None,
+        pattern="^https?://[^/]+$",
+        description="Address of an OpenTelemetry collector with OTLP over HTTP, such as `http://collector:4318`. "
+        "Without this key, nothing is traced. Needs the extra `telemetry` (`pip install 'virtcloud[telemetry]'`).",
+    )
+    ca_file: str | None = Field(None, description="File with the certificates (PEM) of the collector's authority.")

@@ -1,15 +1,17 @@
-"""Seeds of guests: what a guest learns at its first boot, and what it knows about the other guests of its network.
+"""Seeds and peers of guests: what a guest learns at its first boot, and how guests and users log in to its peers.
 
 SBF computes the seed. The host's agent renders the seed for the guest's kind: as NoCloud data for cloud-init, or as
-files in a container's root file system.
+files in a container's root file system. Source of the format of ``known_hosts``: sshd(8), SSH_KNOWN_HOSTS FILE FORMAT.
 """
 
+from collections.abc import Iterable
+from ipaddress import ip_interface
 from typing import Annotated, Final
 
 from pydantic import PlainSerializer, SecretStr, SerializationInfo, WithJsonSchema
 
 from virtcloud.model.document import Document
-from virtcloud.model.values import Address, ClusterKey, Name, PatternText, UserName
+from virtcloud.model.values import Address, ClusterKey, LoginName, Name, PatternText, UserName
 
 WITH_SECRETS: Final = {"secrets": True}
 """The pydantic context with which a document is written for an agent. Without this context, secrets are asterisks."""
@@ -64,3 +66,29 @@ class GuestSeed(Document):
     """The private key of the cluster's key pair: Ed25519, OpenSSH format."""
     user_data: str | None = None
     """The user's cloud-config, which is merged with the generated cloud-config."""
+
+
+class ClusterPeers(Document):
+    """How to log in to the guests of a cluster and of its network with SSH."""
+
+    key: ClusterKey
+    user: LoginName | None = None
+    """The user of the cluster's guests; null: the cluster was created before SBF made seeds of guests."""
+    peers: tuple[Peer, ...] = ()
+    """All guests of the cluster's network, with their public host keys."""
+    network: str | None = None
+    """The id of the cluster whose network the guests use; null in answers of earlier versions."""
+
+
+def render_known_hosts(peers: Iterable[Peer]) -> str:
+    """Return one line for each guest with a host key: the guest's name, its addresses, and the key.
+
+    With these lines, ssh asks no question about a guest's host key, and refuses any other key.
+    """
+    return "".join(
+        f"{','.join([peer.name, *_list_addresses(peer)])} {peer.host_key}\n" for peer in peers if peer.host_key
+    )
+
+
+def _list_addresses(peer: Peer) -> list[str]:
+    return [str(ip_interface(address).ip) for address in peer.addresses]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from virtcloud.client.credentials import FileToken
-from virtcloud.client.retry_pause import compute_retry_pause
+from virtcloud.client.http_errors import compute_retry_pause
 from virtcloud.client.sbf import SbfClient
 from virtcloud.model.errors import VirtcloudError
 from virtcloud.model.traffic import SegmentCounters, TrafficReport

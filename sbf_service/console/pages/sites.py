@@ -1,12 +1,14 @@
-"""The page of a site: its elements, its pool, its quarantine and its clusters."""
+"""The page of a site (its elements, pool, quarantine and clusters), and the page of all pools as strips of VLAN IDs."""
 
-from fastapi import APIRouter, Request
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from sbf_service.console.drawing.pool_strip import draw_pool
 from sbf_service.console.maps import draw_whole_sites
 from sbf_service.console.page import Page
-from sbf_service.console.reading import find_topology, list_clusters, read_elements
+from sbf_service.console.reading import find_topology, list_clusters, own_sites, read_elements, read_sites
 from sbf_service.console.rendering import PREFIX, render
 from sbf_service.console.sessions import CurrentBrowser
 from sbf_service.console.troubles import (
@@ -21,7 +23,11 @@ from sbf_service.http.routes import sites
 from sbf_service.store.cluster_lists import ClusterFilter
 from virtcloud.model.values import Name
 
+PAGE_SIZE: Final = 20
+"""The number of pools on a page."""
 router = APIRouter(prefix=PREFIX, route_class=Page, include_in_schema=False)
+
+PageQuery = Annotated[int, Query(ge=1, le=100_000)]
 
 
 @router.get("/sites/{name}")
@@ -45,3 +51,17 @@ def show_site(name: Name, request: Request, service: CurrentService, browser: Cu
         "clusters": [(cluster, find_state_level(cluster.state)) for cluster in clusters],
     }
     return render(request, "site.html", values)
+
+
+@router.get("/pools")
+def show_pools(request: Request, service: CurrentService, browser: CurrentBrowser, page: PageQuery = 1) -> Response:
+    """Show a page of pools. The sites of a site administrator come first."""
+    own = own_sites(browser.caller)
+    views = sorted(read_sites(service, browser.caller), key=lambda view: view.name not in own)
+    start = (page - 1) * PAGE_SIZE
+    values = {
+        "pools": [(view, draw_pool(view, {})) for view in views[start : start + PAGE_SIZE]],
+        "page": page,
+        "pages": max(1, -(-len(views) // PAGE_SIZE)),
+    }
+    return render(request, "pools.html", values)

@@ -37,7 +37,7 @@ from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.changes import ClusterDryRun
 from virtcloud.model.cluster import ENDED_STATES, ClusterRequest, ClusterState, LeaseExtension
 from virtcloud.model.errors import BadInput, Forbidden
-from virtcloud.model.known_hosts import ClusterPeers
+from virtcloud.model.guest_seed import ClusterPeers
 from virtcloud.model.values import ClusterKey, Name, UserName
 from virtcloud.model.views import ClusterView
 

@@ -17,8 +17,8 @@ from sbf_fakes.world import World, make_world
 
 from virtcloud import otlp_tracing
 from virtcloud.jobs.request_ids import job_request_id, make_traceparent
+from virtcloud.model.call_context import TelemetryKeys
 from virtcloud.model.errors import BadInput
-from virtcloud.model.telemetry import TelemetryKeys
 from virtcloud.otlp_tracing import make_tracer, tracing
 from virtcloud.tracing import current_traceparent, install_tracer, span
 

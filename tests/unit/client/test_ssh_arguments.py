@@ -15,7 +15,7 @@ from virtcloud.client.ssh_arguments import (
     write_known_hosts,
 )
 from virtcloud.model.errors import BadInput, NotFound
-from virtcloud.model.known_hosts import ClusterPeers
+from virtcloud.model.guest_seed import ClusterPeers
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ"
 FOUND = ClusterPeers.model_validate(

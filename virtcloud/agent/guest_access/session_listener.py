@@ -13,7 +13,7 @@ from virtcloud.agent import log
 from virtcloud.agent.guest_access.guest_channels import GuestChannel
 from virtcloud.agent.network.frame_exchange import BridgeSocket
 from virtcloud.agent.supervision import ReportProgress, StartSupervisedThread
-from virtcloud.client.retry_pause import compute_retry_pause
+from virtcloud.client.http_errors import compute_retry_pause
 from virtcloud.client.session_stream import SessionStream
 from virtcloud.model.errors import Refused, VirtcloudError
 from virtcloud.model.guest_sessions import GuestSession, SessionAnswer, SessionKind

@@ -13,7 +13,7 @@ from virtcloud.agent.job_access.access import JobAccess, ScriptEnvironment
 from virtcloud.agent.job_access.job_folder import FileSystemMounts, JobFolders, find_account
 from virtcloud.agent.job_access.job_relays import NoFreeAddress
 from virtcloud.model.cluster import Guest
-from virtcloud.model.known_hosts import render_known_hosts
+from virtcloud.model.guest_seed import render_known_hosts
 
 PYTHONS = (sys.executable, "/usr/bin/python3", "/usr/libexec/platform-python")
 SSH_CONFIG = """\

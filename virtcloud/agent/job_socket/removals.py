@@ -11,7 +11,6 @@ from functools import partial
 
 from virtcloud.agent import log
 from virtcloud.agent.job_socket import start_barrier
-from virtcloud.agent.job_socket.job_calls import make_job_call
 from virtcloud.agent.job_socket.job_records import (
     UNCOUNTED_ATTEMPT,
     JobRecord,
@@ -24,6 +23,8 @@ from virtcloud.agent.job_socket.socket_requests import JobRunId
 from virtcloud.agent.job_socket.start_barrier import JobClusterApi
 from virtcloud.agent.supervision import ReportProgress, StartSupervisedThread, start_unsupervised
 from virtcloud.client.call_headers import calling_for
+from virtcloud.jobs.request_ids import job_request_id, make_traceparent
+from virtcloud.model.call_context import CallContext
 from virtcloud.model.cluster import WANTED_STATES
 from virtcloud.model.errors import Gone, NotFound, VirtcloudError
 from virtcloud.model.values import Name
@@ -146,3 +147,9 @@ def describe_remainder(view: ClusterView, job: JobRecord, element: Name) -> str 
     if view.state in WANTED_STATES:
         return f"SBF reports that cluster {job.cluster} is {view.state}, although its end was requested"
     return start_barrier.format_unconfirmed(placement, " the removal")
+
+
+def make_job_call(cluster: str, attempt: int) -> CallContext:
+    """Return the context of a job's attempt: the request ID and the trace context of the hook's call."""
+    request_id = job_request_id(cluster, attempt)
+    return CallContext(request_id=request_id, traceparent=make_traceparent(request_id))

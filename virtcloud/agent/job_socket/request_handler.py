@@ -9,7 +9,6 @@ from typing import Any
 
 from virtcloud.agent import log
 from virtcloud.agent.job_socket import start_barrier
-from virtcloud.agent.job_socket.job_calls import make_job_call
 from virtcloud.agent.job_socket.job_records import (
     JobRecord,
     JobRecordStore,
@@ -21,7 +20,7 @@ from virtcloud.agent.job_socket.job_records import (
     record_cancellation,
     record_end,
 )
-from virtcloud.agent.job_socket.removals import JobRemovals
+from virtcloud.agent.job_socket.removals import JobRemovals, make_job_call
 from virtcloud.agent.job_socket.script_access import ScriptAccess
 from virtcloud.agent.job_socket.socket_requests import (
     CancelRequest,

@@ -12,7 +12,7 @@ from virtcloud.agent.job_access.access import JobAccess, JobAccessProvider, Scri
 from virtcloud.agent.job_socket.job_records import JobRecord, JobRecordStore, RecordPhase, record_access
 from virtcloud.agent.supervision import ReportProgress
 from virtcloud.model.errors import VirtcloudError
-from virtcloud.model.known_hosts import ClusterPeers
+from virtcloud.model.guest_seed import ClusterPeers
 from virtcloud.model.values import Name
 from virtcloud.model.views import ClusterView
 

@@ -17,7 +17,7 @@ from virtcloud.agent.network import names
 from virtcloud.agent.network.address_probe import AddressProber, IpAddress, OpenProber
 from virtcloud.model.cluster import ENDED_STATES, LEAVING_STATES, ClusterState, Guest
 from virtcloud.model.errors import Gone, NotFound, VirtcloudError
-from virtcloud.model.known_hosts import ClusterPeers
+from virtcloud.model.guest_seed import ClusterPeers
 from virtcloud.model.values import Name
 from virtcloud.model.views import ClusterView, PlacementProgress, PlacementView
 

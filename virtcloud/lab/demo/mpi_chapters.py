@@ -12,7 +12,7 @@ from pathlib import Path
 
 from virtcloud.lab.demo.context import NETWORK, DemoContext
 from virtcloud.model.cluster import ClusterRequest, ClusterSpec, ClusterState, Guest
-from virtcloud.model.known_hosts import render_known_hosts
+from virtcloud.model.guest_seed import render_known_hosts
 from virtcloud.model.views import ClusterView
 
 KEY = "demo-mpi"

@@ -7,7 +7,7 @@ from virtcloud.agent.job_access.access import JobAccess, ScriptEnvironment
 from virtcloud.agent.job_socket.job_records import JobRecord, JobRecordStore, RecordPhase
 from virtcloud.agent.job_socket.script_access import ScriptAccess
 from virtcloud.model.errors import Refused, ServiceUnreachable
-from virtcloud.model.known_hosts import ClusterPeers
+from virtcloud.model.guest_seed import ClusterPeers
 from virtcloud.model.values import ClusterKey, Name
 from virtcloud.model.views import ClusterView
 

@@ -1,6 +1,6 @@
 """Tests of the pause before a repeated call: SBF's Retry-After, and the random part."""
 
-from virtcloud.client.retry_pause import compute_retry_pause
+from virtcloud.client.http_errors import compute_retry_pause
 from virtcloud.model.errors import ServiceStopping, ServiceUnreachable, TooManyRequests
 
 
