@@ -33,8 +33,9 @@ from virtcloud.lab.demo.context import ENTER_CONTAINER
 from virtcloud.lab.laptop import CONNECTED, LaptopVpn
 from virtcloud.lab.snapshot import read_guests
 from virtcloud.lab.state import LabState
-from virtcloud.model.cluster import ClusterRequest, ClusterSpec, ClusterState, Guest
+from virtcloud.model.cluster import ClusterRequest, ClusterSpec, ClusterState
 from virtcloud.model.errors import TooManyRequests
+from virtcloud.model.guest_spec import Guest
 from virtcloud.model.views import ClusterView
 from virtcloud.model.vpn import NewVpnProfile, VpnProfileRequest, VpnProtocol
 

@@ -11,7 +11,8 @@ from virtcloud.cli import main
 from virtcloud.client.sbf import SbfClient
 from virtcloud.lab import Lab
 from virtcloud.lab.laptop import CONNECTED, LaptopVpn
-from virtcloud.model.cluster import ClusterSpec, Guest
+from virtcloud.model.cluster import ClusterSpec
+from virtcloud.model.guest_spec import Guest
 from virtcloud.model.views import ClusterView
 
 GATEWAY, HOST = "brno-gw1", "brno-h1"

@@ -9,7 +9,8 @@ from fastapi import Query
 from sbf_service.bootstrap import SbfService
 from sbf_service.domain.page_cursors import MAX_CURSOR
 from sbf_service.domain.rights import Action, is_allowed
-from sbf_service.http.auth.authorization import Caller, restrict_to_visible
+from sbf_service.http.auth.authorization import restrict_to_visible
+from sbf_service.http.auth.caller import Caller
 from sbf_service.http.routes import sites
 from sbf_service.store.cluster_counts import ClusterCounts, count_clusters
 from sbf_service.store.cluster_lists import ClusterFilter, read_cluster_page

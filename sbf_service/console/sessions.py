@@ -22,7 +22,8 @@ from sbf_service.domain.authentication import Principal
 from sbf_service.domain.console_sessions import SessionSecret
 from sbf_service.domain.rights import Action, is_allowed
 from sbf_service.http.auth.authentication import client_address
-from sbf_service.http.auth.authorization import Caller, CurrentService, RateLimiter
+from sbf_service.http.auth.authorization import CurrentService
+from sbf_service.http.auth.caller import Caller, RateLimiter
 from sbf_service.http.problems import BodyTooLong
 from sbf_service.store.console_sessions import NO_SESSION, ConsoleSession, authenticate_session
 from virtcloud.model.errors import BadInput, Forbidden, Unauthenticated

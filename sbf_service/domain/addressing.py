@@ -25,8 +25,9 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_interface
 from itertools import chain, islice
 
-from virtcloud.model.cluster import ClusterSpec, Guest
+from virtcloud.model.cluster import ClusterSpec
 from virtcloud.model.errors import BadInput, NoAddressFree, count_of
+from virtcloud.model.guest_spec import Guest
 from virtcloud.model.values import Address
 
 IPV4_SUBNET = IPv4Network("10.0.0.0/24")

@@ -12,9 +12,10 @@ from typing import Final
 from pydantic import SecretBytes
 
 from sbf_service.domain.ssh_key_pairs import derive_cluster_key, derive_host_key
-from virtcloud.model.cluster import ClusterSpec, Guest
+from virtcloud.model.cluster import ClusterSpec
 from virtcloud.model.document import Document
 from virtcloud.model.guest_seed import GuestSeed, Peer, PublicKey
+from virtcloud.model.guest_spec import Guest
 from virtcloud.model.values import ClusterKey, LoginName, UserName
 from virtcloud.model.wanted import GuestWanted, HostWanted, Segment
 

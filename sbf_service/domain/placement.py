@@ -15,9 +15,10 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from virtcloud.model.cluster import ClusterSpec, Guest, GuestSpread
+from virtcloud.model.cluster import ClusterSpec
 from virtcloud.model.document import Document
 from virtcloud.model.errors import NoCapacity, count_of
+from virtcloud.model.guest_spec import Guest, GuestSpread
 from virtcloud.model.values import Name
 from virtcloud.model.views import HostCapacity
 

@@ -10,10 +10,10 @@ from ipaddress import IPv4Address, IPv6Address, ip_interface
 from typing import Final
 
 from sbf_service.domain.gateway_access import GatewayRole
-from virtcloud.model.cluster import Guest
 from virtcloud.model.element import Gateway
 from virtcloud.model.errors import BadInput, NoGateway, NoPortFree, NotAdmitted
 from virtcloud.model.gateway_access import GATEWAY_PUBLICATIONS, UDP_PUBLICATIONS, PublishedPort, PublishedProtocol
+from virtcloud.model.guest_spec import Guest
 from virtcloud.model.image import ImageSource
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Address, ClusterKey, Name

@@ -21,7 +21,8 @@ from fastapi.concurrency import run_in_threadpool
 
 from sbf_service.bootstrap import SbfService
 from sbf_service.change_feed import Waiter
-from sbf_service.http.auth.authorization import Caller, CurrentCaller
+from sbf_service.http.auth.authorization import CurrentCaller
+from sbf_service.http.auth.caller import Caller
 from sbf_service.http.batched_reads import BatchedReads
 from sbf_service.http.poll_pace import PollKey, PollPace
 from sbf_service.store.leases import AgentElement

@@ -19,7 +19,7 @@ from typing import Any
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from sbf_service.http.auth.authorization import Caller
+from sbf_service.http.auth.caller import Caller
 from sbf_service.log import get_log
 from virtcloud.model.errors import NotFound, Refused, TooManyRequests, Unreachable
 from virtcloud.model.guest_sessions import SessionAnswer, SessionKind

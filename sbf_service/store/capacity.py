@@ -25,9 +25,10 @@ from sbf_service.store.tables import ElementRow
 from sbf_service.store.unit_of_work import Unit, read_topology
 from sbf_service.store.user_tables import ImageRow
 from virtcloud.model.access import ClusterOrigin
-from virtcloud.model.cluster import ClusterSpec, GuestSpread
+from virtcloud.model.cluster import ClusterSpec
 from virtcloud.model.element import Host, Hypervisor
 from virtcloud.model.errors import Conflict, NotFound
+from virtcloud.model.guest_spec import GuestSpread
 from virtcloud.model.image import ImageFormat
 from virtcloud.model.topology import Topology
 from virtcloud.model.topology_document import Site

@@ -14,8 +14,9 @@ from sbf_service.store.guest_tables import GuestPowerRow
 from sbf_service.store.revisions import increment_revisions
 from sbf_service.store.tables import ElementRow
 from sbf_service.store.unit_of_work import Unit, record_audit
-from virtcloud.model.cluster import WANTED_STATES, ClusterState, Guest
+from virtcloud.model.cluster import WANTED_STATES, ClusterState
 from virtcloud.model.errors import Conflict, NotFound
+from virtcloud.model.guest_spec import Guest
 from virtcloud.model.guests import GuestPower, GuestPowerRequest, GuestView
 from virtcloud.model.values import ClusterKey
 

@@ -32,8 +32,9 @@ from sbf_service.store.service_ids import choose_service_id
 from sbf_service.store.unchecked_elements import check_sites_checked
 from sbf_service.store.unit_of_work import Unit
 from sbf_service.store.vpn_tables import VpnAddressRow, VpnProfileRow
-from virtcloud.model.cluster import WANTED_STATES, ClusterSpec, Guest
+from virtcloud.model.cluster import WANTED_STATES, ClusterSpec
 from virtcloud.model.errors import Conflict, Forbidden, GuestTaken, NoSuchNetwork, NoVlanFree
+from virtcloud.model.guest_spec import Guest
 from virtcloud.model.topology import Topology
 from virtcloud.model.topology_document import Site
 from virtcloud.model.transport import Transport

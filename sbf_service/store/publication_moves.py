@@ -23,8 +23,9 @@ from sbf_service.store.revisions import increment_revisions
 from sbf_service.store.tables import ElementRow
 from sbf_service.store.unit_of_work import Unit, read_topology, record_audit
 from sbf_service.store.vpn_grants import connect_gateways
-from virtcloud.model.cluster import WANTED_STATES, Guest
+from virtcloud.model.cluster import WANTED_STATES
 from virtcloud.model.errors import VirtcloudError
+from virtcloud.model.guest_spec import Guest
 from virtcloud.model.values import Name
 
 _READ: Final = (

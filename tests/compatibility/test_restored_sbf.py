@@ -13,7 +13,8 @@ from emulators.switch_device import EmulatedSwitch
 from migrated import create_sqlite
 
 from virtcloud.client import SbfClient
-from virtcloud.model.cluster import ClusterRequest, ClusterSpec, Guest
+from virtcloud.model.cluster import ClusterRequest, ClusterSpec
+from virtcloud.model.guest_spec import Guest
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name
 from virtcloud.model.views import ClusterView, Pool

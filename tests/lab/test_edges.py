@@ -25,8 +25,9 @@ from virtcloud.lab.snapshot import (
     read_switch_vlans,
     take_snapshot,
 )
-from virtcloud.model.cluster import ENDED_STATES, LEAVING_STATES, ClusterRequest, ClusterSpec, ClusterState, Guest
+from virtcloud.model.cluster import ENDED_STATES, LEAVING_STATES, ClusterRequest, ClusterSpec, ClusterState
 from virtcloud.model.errors import ServiceUnreachable
+from virtcloud.model.guest_spec import Guest
 from virtcloud.model.values import Mac, Name
 from virtcloud.model.views import ClusterView, Pool
 

@@ -11,8 +11,9 @@ import pytest
 from virtcloud.client.sbf import SbfClient
 from virtcloud.lab import Lab
 from virtcloud.lab.snapshot import Snapshot, take_snapshot
-from virtcloud.model.cluster import ENDED_STATES, LEAVING_STATES, ClusterRequest, ClusterSpec, ClusterState, Guest
+from virtcloud.model.cluster import ENDED_STATES, LEAVING_STATES, ClusterRequest, ClusterSpec, ClusterState
 from virtcloud.model.errors import Conflict, NotFound, NoVlanFree, ServiceUnreachable
+from virtcloud.model.guest_spec import Guest
 from virtcloud.model.topology import Topology
 from virtcloud.model.views import ClusterView, Pool
 

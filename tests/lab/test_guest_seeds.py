@@ -11,8 +11,9 @@ from lab_clusters import LIMIT_S, create, remove
 from virtcloud.client.sbf import SbfClient
 from virtcloud.lab import Lab
 from virtcloud.lab.snapshot import read_guests
-from virtcloud.model.cluster import ClusterSpec, Guest
+from virtcloud.model.cluster import ClusterSpec
 from virtcloud.model.guest_seed import render_known_hosts
+from virtcloud.model.guest_spec import Guest
 from virtcloud.model.views import ClusterView
 
 pytestmark = pytest.mark.lab

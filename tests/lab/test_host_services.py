@@ -15,7 +15,8 @@ from virtcloud.agent.host_services.dnsmasq_config import ADDRESS, MAC
 from virtcloud.client.sbf import SbfClient
 from virtcloud.lab import Lab
 from virtcloud.lab.node_services import AGENT_STATE
-from virtcloud.model.cluster import ClusterSpec, Guest
+from virtcloud.model.cluster import ClusterSpec
+from virtcloud.model.guest_spec import Guest
 from virtcloud.model.views import ClusterView
 
 pytestmark = [

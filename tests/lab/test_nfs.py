@@ -14,7 +14,8 @@ from virtcloud.client.sbf import SbfClient
 from virtcloud.lab import Lab
 from virtcloud.lab.demo.context import ENTER_CONTAINER
 from virtcloud.lab.snapshot import read_guests
-from virtcloud.model.cluster import ClusterSpec, Guest
+from virtcloud.model.cluster import ClusterSpec
+from virtcloud.model.guest_spec import Guest
 from virtcloud.model.values import Address
 from virtcloud.model.views import ClusterView
 

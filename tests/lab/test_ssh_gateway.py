@@ -20,7 +20,8 @@ from virtcloud.client.sbf import SbfClient
 from virtcloud.lab import Lab
 from virtcloud.lab.addressing import LAPTOP
 from virtcloud.model.access import Role
-from virtcloud.model.cluster import ClusterSpec, Guest
+from virtcloud.model.cluster import ClusterSpec
+from virtcloud.model.guest_spec import Guest
 
 pytestmark = pytest.mark.lab
 

@@ -8,7 +8,8 @@ from lab_clusters import create, pings, remove
 
 from virtcloud.client.sbf import SbfClient
 from virtcloud.lab import Lab
-from virtcloud.model.cluster import ClusterSpec, Guest
+from virtcloud.model.cluster import ClusterSpec
+from virtcloud.model.guest_spec import Guest
 from virtcloud.model.traffic import TrafficRate
 from virtcloud.model.values import Address
 from virtcloud.model.views import ClusterView

@@ -11,7 +11,8 @@ from lab_vpn import GUEST, find_addresses, make_profile
 from virtcloud.client.sbf import SbfClient
 from virtcloud.lab import Lab
 from virtcloud.lab.laptop import CONNECTED, LaptopVpn
-from virtcloud.model.cluster import ClusterSpec, Guest
+from virtcloud.model.cluster import ClusterSpec
+from virtcloud.model.guest_spec import Guest
 
 pytestmark = pytest.mark.lab
 

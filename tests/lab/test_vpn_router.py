@@ -21,7 +21,8 @@ from virtcloud.lab import Lab
 from virtcloud.lab.addressing import management_address, number_nodes
 from virtcloud.lab.demo.context import ENTER_CONTAINER
 from virtcloud.lab.snapshot import read_guests
-from virtcloud.model.cluster import ClusterSpec, Guest
+from virtcloud.model.cluster import ClusterSpec
+from virtcloud.model.guest_spec import Guest
 from virtcloud.model.views import ClusterView
 
 pytestmark = pytest.mark.lab

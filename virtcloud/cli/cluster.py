@@ -1,9 +1,7 @@
 """``virtcloud cluster``: create, list, show, extend, share and delete clusters, and wait for them."""
 
-import os
 from contextlib import suppress
 from datetime import datetime
-from typing import Literal
 
 import click
 
@@ -11,7 +9,8 @@ from virtcloud.cli import printing
 from virtcloud.cli.cluster_cp import cp
 from virtcloud.cli.cluster_create import create
 from virtcloud.cli.cluster_publish import publications, publish, unpublish
-from virtcloud.cli.cluster_run import THROUGH, run
+from virtcloud.cli.cluster_run import run
+from virtcloud.cli.cluster_ssh import known_hosts, ssh
 from virtcloud.cli.cluster_traffic import print_traffic, traffic_command
 from virtcloud.cli.cluster_verify import verify_command
 from virtcloud.cli.cluster_view import CLUSTER_COLUMNS, cluster_row, describe_remains, format_lease_end, print_cluster
@@ -20,10 +19,8 @@ from virtcloud.cli.groups import SummaryGroup
 from virtcloud.cli.options import DurationType, open_client
 from virtcloud.cli.progress import wait_with_progress
 from virtcloud.client.sbf import SbfClient
-from virtcloud.client.ssh_arguments import ClusterLogins, SshOptions, find_login_folder, require_ssh
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.errors import BadInput, NoSuchCall
-from virtcloud.model.guest_seed import render_known_hosts
 from virtcloud.model.views import ClusterView
 
 NEWEST, MAX_NEWEST = 100, 1000
@@ -40,9 +37,11 @@ def cluster() -> None:
 
 cluster.add_command(cp)
 cluster.add_command(create)
+cluster.add_command(known_hosts)
 cluster.add_command(publications)
 cluster.add_command(publish)
 cluster.add_command(run)
+cluster.add_command(ssh)
 cluster.add_command(traffic_command)
 cluster.add_command(unpublish)
 cluster.add_command(verify_command)
@@ -191,67 +190,6 @@ def extend(context: click.Context, key: str, length: float, as_json: bool) -> No
         )
     else:
         click.echo(f"cluster {key} is {view.state}; lease ends {format_lease_end(view)}")
-
-
-@cluster.command("known-hosts")
-@click.argument("key")
-@printing.json_option
-@click.pass_context
-def known_hosts(context: click.Context, key: str, as_json: bool) -> None:
-    """Print the host keys of the guests in the network of the cluster KEY, as lines for a file known_hosts.
-
-    With these lines, ssh asks no question about a guest's host key, and refuses any other key.
-
-    Example: virtcloud cluster known-hosts demo >> ~/.ssh/known_hosts
-    """
-    found = open_client(context).sbf.peers(key)
-    if as_json:
-        printing.print_json(found)
-        return
-    click.echo(render_known_hosts(found.peers), nl=False)
-    if unknown := [peer.name for peer in found.peers if peer.host_key is None]:
-        click.echo(
-            f"the host keys of {', '.join(unknown)} are not known: their cluster is older than this SBF", err=True
-        )
-
-
-@cluster.command()
-@click.argument("key")
-@click.argument("guest", required=False)
-@click.argument("command", nargs=-1, metavar="[-- COMMAND...]")
-@click.option("--user", "-l", help="The user in the guest.  [default: the user of the cluster's guests]")
-@click.option("--identity", "-i", metavar="FILE", help="File with your private key.  [default: ssh's default]")
-@click.option(
-    "--option", "-o", "options", multiple=True, help="An option for ssh, as in ssh_config(5); may be repeated."
-)
-@THROUGH
-@click.pass_context
-def ssh(  # noqa: PLR0913 - click passes each option by its name
-    context: click.Context,
-    /,
-    key: str,
-    guest: str | None,
-    *,
-    command: tuple[str, ...],
-    user: str | None,
-    identity: str | None,
-    options: tuple[str, ...],
-    through: Literal["sbf", "gateway"] | None,
-) -> None:
-    """Log in to GUEST of the cluster KEY with ssh, from anywhere. Without GUEST, log in to the first guest.
-
-    The connection passes a gateway of the cluster, or SBF and the agent of the guest's host. SBF knows the guest's
-    host key, so that ssh asks no question. This program is replaced by ssh, whose exit code is the exit code of
-    COMMAND. A COMMAND needs a GUEST.
-
-    Example: virtcloud cluster ssh demo g2 -- hostname
-    """
-    client = open_client(context)
-    logins = ClusterLogins(client.sbf, key, find_login_folder())
-    (login,) = logins.find(SshOptions(user, identity, options, through), [guest]).values()
-    client.close()
-    with require_ssh():
-        os.execvp(login[0], [*login, *command])  # noqa: S606 - no shell
 
 
 @cluster.command()

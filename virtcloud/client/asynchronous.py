@@ -16,18 +16,16 @@ twice. A cancelled wait ends at once, and its thread ends within a second or two
 
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial, wraps
-from threading import Condition, Event
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from anyio import CapacityLimiter, from_thread, to_thread
+from anyio import to_thread
 
 from virtcloud.client.api import Client
+from virtcloud.client.call_threads import CallThreads, run_waiting
 from virtcloud.client.calls import PAGE_SIZE
-from virtcloud.client.cluster import POLL_S, Cluster, open_progress
+from virtcloud.client.cluster import POLL_S, Cluster
 from virtcloud.client.events import ClusterEvent, find_events
 from virtcloud.client.guests import ClusterGuest
 from virtcloud.client.session_stream import SessionStream
@@ -36,42 +34,6 @@ from virtcloud.model.views import ClusterView
 P = ParamSpec("P")
 R = TypeVar("R")
 W = TypeVar("W")
-MAX_THREADS = 64
-"""Largest number of simultaneous calls of one client. Each call needs a connection to SBF."""
-
-
-@dataclass
-class CallThreads:
-    """The threads of one client's calls. Cancelled calls continue in their threads for a moment."""
-
-    limiter: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(MAX_THREADS))
-    running: int = 0
-    _changed: Condition = field(default_factory=Condition)
-
-    async def run(self, call: Callable[[], R]) -> R:
-        """Return the result of ``call``, which runs in a thread."""
-        return await to_thread.run_sync(partial(self._count, call), abandon_on_cancel=True, limiter=self.limiter)
-
-    def wait_idle(self) -> None:
-        """Wait until no thread runs a call. Calls end, because each call to SBF has a timeout."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self.running)
-
-    def _count(self, call: Callable[[], R]) -> R:
-        self._add(1)
-        try:
-            return call()
-        finally:
-            self._add(-1)
-
-    def _add(self, number: int) -> None:
-        with self._changed:
-            self.running += number
-            self._changed.notify_all()
-
-
-class CallAbandoned(BaseException):
-    """The task that waited for a call was cancelled. Ends the call's thread; no caller receives this exception."""
 
 
 def _twin(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], Awaitable[R]]:
@@ -82,7 +44,7 @@ def _twin(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any,
     async def call(twin: Any, /, *args: P.args, **keys: P.kwargs) -> R:  # noqa: ANN401 - one of the classes below
         bound, threads = signature.bind(twin.sync, *args, **keys), _threads_of(twin)
         if "progress" in signature.parameters:
-            return await _run_waiting(threads, method, bound)
+            return await run_waiting(threads, method, bound)
         return await threads.run(partial(method, *bound.args, **bound.kwargs))
 
     return call
@@ -109,34 +71,6 @@ def _return_self(twin: W, _result: object) -> W:
 def _threads_of(twin: Any) -> CallThreads:  # noqa: ANN401 - one of the classes below
     found: CallThreads = twin.threads
     return found
-
-
-async def _run_waiting(threads: CallThreads, method: Callable[..., R], bound: inspect.BoundArguments) -> R:
-    """Run a waiting method. The callback ``progress`` runs in the thread of the event loop.
-
-    Waiting methods call their callback at least every second. If the task is cancelled, the callback ends the thread.
-    """
-    cancelled = Event()
-    with open_progress(bound.arguments.get("progress")) as shown:
-
-        def relay(view: Any) -> None:  # noqa: ANN401 - a view of a cluster or of a guest
-            if cancelled.is_set():
-                raise CallAbandoned
-            if shown is not None:
-                from_thread.run_sync(shown, view)
-
-        bound.arguments["progress"] = relay
-        try:
-            return await threads.run(partial(_end_if_abandoned, method, bound))
-        finally:
-            cancelled.set()
-
-
-def _end_if_abandoned(method: Callable[..., R], bound: inspect.BoundArguments) -> R:
-    """Call ``method``. After a cancellation, nobody receives the result."""
-    with suppress(CallAbandoned):
-        return method(*bound.args, **bound.kwargs)
-    raise RuntimeError("the call was abandoned")
 
 
 class AsyncStream:

@@ -4,10 +4,10 @@ from datetime import datetime
 
 from pydantic import Field
 
-from virtcloud.model.cluster import Guest
 from virtcloud.model.document import Document
 from virtcloud.model.edge import DeviceDifference, EdgeDifference
 from virtcloud.model.element import ElementKind
+from virtcloud.model.guest_spec import Guest
 from virtcloud.model.values import ClusterKey, Name, PortName, PortRef, VlanId
 from virtcloud.model.views import ClusterTransport, ElementView
 from virtcloud.model.vlans import VlanSet

@@ -9,10 +9,9 @@ from pydantic import Field, model_validator
 
 from virtcloud.model.document import OMIT_EMPTY, OMIT_NONE, Document
 from virtcloud.model.errors import BadInput, IllegalTransition
-from virtcloud.model.guest_limits import BandwidthMbit, DiskMb, GuestDisk, Pids, check_disk_names
+from virtcloud.model.guest_spec import Guest, GuestSpread
 from virtcloud.model.ssh_keys import UserKey
-from virtcloud.model.user_data import check_user_data
-from virtcloud.model.values import Address, ClusterKey, LoginName, Mac, Name, UserName, VlanId
+from virtcloud.model.values import Address, ClusterKey, LoginName, Name, UserName, VlanId
 
 
 class ClusterState(StrEnum):
@@ -52,57 +51,6 @@ def check_transition(state: ClusterState, to: ClusterState) -> ClusterState:
         allowed = ", ".join(sorted(TRANSITIONS[state])) or "none"
         raise IllegalTransition(f"a cluster in state {state} cannot become {to}; allowed next states: {allowed}")
     return to
-
-
-HOST_SERVICE_MAC: Final = Mac("02:76:63:00:00:fe")
-"""The MAC address of the servers that hosts run for guests. A guest with this address could answer in their place."""
-
-
-class Guest(Document):
-    """A virtual machine of a cluster on a host.
-
-    If ``mac`` is null, SBF generates a MAC address that differs in every cluster. If no guest of a request has
-    ``addresses``, SBF assigns addresses of the network's subnets.
-    """
-
-    name: Name
-    host: Name
-    image: Name
-    memory_mb: Annotated[int, Field(ge=16, le=16 * 1024 * 1024)] = 256
-    """Memory in MiB."""
-    cpus: Annotated[int, Field(ge=1, le=1024)] = 1
-    """Number of virtual processors."""
-    mac: Mac | None = None
-    """MAC address; null: SBF generates an address."""
-    addresses: tuple[Address, ...] = ()
-    """Addresses of `eth0`, each with its prefix length."""
-    disk_mb: DiskMb | None = None
-    """Size in MiB of a virtual machine's disk, and of what a container may write to its root; null: no limit."""
-    disks: Annotated[tuple[GuestDisk, ...], Field(max_length=16)] = ()
-    """Extra disks: the devices `virtio-NAME` of a virtual machine, the folders `/mnt/NAME` of a container."""
-    pids: Pids | None = None
-    """Number of processes and threads of a container; null: the limit of the host."""
-    bandwidth_mbit: BandwidthMbit | None = None
-    """Mbit/s that the guest may send, and that it may receive; null: no limit."""
-    user_data: str | None = None
-    """The user's cloud-config, at most 16 KiB. It is no place for secrets: whoever may read the cluster can read it."""
-
-    @model_validator(mode="after")
-    def _check_mac(self) -> Self:
-        if self.mac == HOST_SERVICE_MAC:
-            raise BadInput(f"guest {self.name}: expected a MAC address other than that of the hosts' servers", ("mac",))
-        return self
-
-    @model_validator(mode="after")
-    def _check_user_data(self) -> Self:
-        if self.user_data is not None:
-            check_user_data(self.user_data, f"guest {self.name}")
-        return self
-
-    @model_validator(mode="after")
-    def _check_disks(self) -> Self:
-        check_disk_names(self.disks, f"guest {self.name}")
-        return self
 
 
 GuestFilters = Literal["addresses", "open"]
@@ -145,49 +93,6 @@ NETWORK_KEYS: Final = (
     "services",
 )
 """The keys of a spec that only a new network has."""
-
-
-class GuestSpread(Document):
-    """Guests for which SBF chooses the hosts, by free capacity."""
-
-    count: Annotated[int, Field(ge=1, le=65536)]
-    """Number of guests. Their names are `prefix` and a number from 1 on."""
-    image: Name
-    sites: tuple[Name, ...] = ()
-    """Sites whose hosts SBF may choose; empty: all sites."""
-    prefix: Name = Name("g")
-    """Prefix of the guests' names."""
-    memory_mb: Annotated[int, Field(ge=16, le=16 * 1024 * 1024)] = 256
-    """Memory of each guest in MiB."""
-    cpus: Annotated[int, Field(ge=1, le=1024)] = 1
-    """Number of virtual processors of each guest."""
-    user_data: str | None = None
-    """The user's cloud-config of each guest."""
-    disk_mb: Annotated[DiskMb | None, OMIT_NONE] = None
-    """Size in MiB of each virtual machine's disk, and of what a container may write to its root; null: no limit."""
-    disks: Annotated[tuple[GuestDisk, ...], Field(max_length=16), OMIT_EMPTY] = ()
-    """Extra disks of each guest."""
-    pids: Annotated[Pids | None, OMIT_NONE] = None
-    """Number of processes and threads of each container; null: the limit of the host."""
-    bandwidth_mbit: Annotated[BandwidthMbit | None, OMIT_NONE] = None
-    """Mbit/s that each guest may send, and that it may receive; null: no limit."""
-
-    @property
-    def names(self) -> tuple[Name, ...]:
-        """The names of the guests."""
-        return tuple(Name(f"{self.prefix}{number}") for number in range(1, self.count + 1))
-
-    @model_validator(mode="after")
-    def _check_disks(self) -> Self:
-        check_disk_names(self.disks, "spread")
-        return self
-
-    @model_validator(mode="after")
-    def _check_names_and_user_data(self) -> Self:
-        Name(f"{self.prefix}{self.count}")
-        if self.user_data is not None:
-            check_user_data(self.user_data, "spread")
-        return self
 
 
 LeaseSeconds = Annotated[float, Field(gt=0, le=366 * 86400)]

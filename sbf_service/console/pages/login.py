@@ -25,7 +25,8 @@ from sbf_service.console.sessions import (
 from sbf_service.domain.authentication import Principal, Token
 from sbf_service.domain.console_sessions import SessionSecret, check_person
 from sbf_service.http.auth.authentication import client_address
-from sbf_service.http.auth.authorization import CurrentService, RateLimiter
+from sbf_service.http.auth.authorization import CurrentService
+from sbf_service.http.auth.caller import RateLimiter
 from sbf_service.log import get_log
 from sbf_service.store.console_sessions import create_session, end_session
 from virtcloud.model.errors import Forbidden, TooManyRequests, Unauthenticated, VirtcloudError

@@ -15,7 +15,8 @@ from sbf_service.console.rendering import PREFIX, render
 from sbf_service.console.sessions import is_encrypted, safe_target
 from sbf_service.domain.oidc_identity import make_principal
 from sbf_service.http.auth.authentication import client_address
-from sbf_service.http.auth.authorization import CurrentService, RateLimiter
+from sbf_service.http.auth.authorization import CurrentService
+from sbf_service.http.auth.caller import RateLimiter
 from sbf_service.http.problems import error_status
 from sbf_service.log import get_log
 from virtcloud.model.errors import BadInput, Forbidden, NotFound, ServiceUnreachable, Unauthenticated, VirtcloudError

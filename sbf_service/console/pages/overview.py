@@ -26,7 +26,8 @@ from sbf_service.console.troubles import (
     sites_of,
 )
 from sbf_service.domain.rights import Action, ProtectedResource, is_allowed
-from sbf_service.http.auth.authorization import Caller, CurrentService
+from sbf_service.http.auth.authorization import CurrentService
+from sbf_service.http.auth.caller import Caller
 from virtcloud.model.values import Name
 from virtcloud.model.views import SiteView
 

@@ -20,7 +20,8 @@ from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from sbf_service.bootstrap import SbfService
 from sbf_service.domain.authentication import LOGIN_HINT, Principal, Token, identify_local_user
-from sbf_service.http.auth.authorization import CALLER_KEY, Caller, RateLimiter
+from sbf_service.http.auth.authorization import CALLER_KEY
+from sbf_service.http.auth.caller import Caller, RateLimiter
 from sbf_service.http.batched_reads import BatchedReads
 from sbf_service.http.middleware import declared_length, limit_body
 from sbf_service.http.problems import BodyTooLong, body_too_long_response, error_response

@@ -10,13 +10,13 @@ from pydantic import AwareDatetime
 
 from sbf_service.domain.rights import Action, ProtectedResource, RightScope, find_scope
 from sbf_service.http.auth.authorization import (
-    Caller,
     CurrentCaller,
     CurrentService,
     authorize_cluster,
     authorize_element,
     require_known_names,
 )
+from sbf_service.http.auth.caller import Caller
 from sbf_service.http.long_polls import CurrentPoll
 from sbf_service.http.operations import Operation, Wait
 from sbf_service.http.pages import PAGES, CurrentPage, OrderQuery, PageCall, answer_list

@@ -8,7 +8,8 @@ from fastapi.concurrency import run_in_threadpool
 from sbf_service.bootstrap import SbfService
 from sbf_service.domain.image_rules import check_size
 from sbf_service.domain.rights import Action
-from sbf_service.http.auth.authorization import Caller, CurrentCaller, CurrentService, authorize_element
+from sbf_service.http.auth.authorization import CurrentCaller, CurrentService, authorize_element
+from sbf_service.http.auth.caller import Caller
 from sbf_service.http.operations import Operation
 from sbf_service.http.problems import problem_responses
 from sbf_service.http.routes.images import (

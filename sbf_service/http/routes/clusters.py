@@ -12,7 +12,6 @@ from sbf_service.domain.admission import check_request_limits
 from sbf_service.domain.idempotency import AttemptFence
 from sbf_service.domain.rights import Action
 from sbf_service.http.auth.authorization import (
-    Caller,
     CurrentCaller,
     CurrentService,
     authorize_cluster,
@@ -24,6 +23,7 @@ from sbf_service.http.auth.authorization import (
     require_visible,
     restrict_to_visible,
 )
+from sbf_service.http.auth.caller import Caller
 from sbf_service.http.long_polls import CurrentPoll, LongPoll
 from sbf_service.http.operations import After, Operation, Wait
 from sbf_service.http.pages import PAGES, CurrentPage, OrderQuery, answer_list

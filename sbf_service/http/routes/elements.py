@@ -11,13 +11,8 @@ from fastapi.concurrency import run_in_threadpool
 
 from sbf_service.bootstrap import SbfService
 from sbf_service.domain.rights import Action, ProtectedResource, may_read_secrets
-from sbf_service.http.auth.authorization import (
-    Caller,
-    CurrentCaller,
-    CurrentService,
-    authorize_element,
-    require_known_names,
-)
+from sbf_service.http.auth.authorization import CurrentCaller, CurrentService, authorize_element, require_known_names
+from sbf_service.http.auth.caller import Caller
 from sbf_service.http.entity_tags import make_etag, matches, not_modified
 from sbf_service.http.long_polls import CurrentPoll
 from sbf_service.http.operations import After, IfNoneMatch, Operation, Wait

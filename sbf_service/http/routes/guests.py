@@ -7,13 +7,8 @@ from fastapi.concurrency import run_in_threadpool
 
 from sbf_service.bootstrap import SbfService
 from sbf_service.domain.rights import Action, ProtectedResource
-from sbf_service.http.auth.authorization import (
-    Caller,
-    CurrentCaller,
-    CurrentService,
-    authorize_cluster,
-    authorize_in_unit,
-)
+from sbf_service.http.auth.authorization import CurrentCaller, CurrentService, authorize_cluster, authorize_in_unit
+from sbf_service.http.auth.caller import Caller
 from sbf_service.http.long_polls import CurrentPoll
 from sbf_service.http.operations import After, Operation, Wait
 from sbf_service.http.problems import problem_responses

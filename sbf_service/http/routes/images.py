@@ -11,7 +11,8 @@ from fastapi.responses import FileResponse
 from sbf_service.bootstrap import SbfService
 from sbf_service.domain.image_rules import check_size, may_use
 from sbf_service.domain.rights import Action, ProtectedResource, RightScope, find_scope
-from sbf_service.http.auth.authorization import Caller, CurrentCaller, CurrentService, describe_site
+from sbf_service.http.auth.authorization import CurrentCaller, CurrentService, describe_site
+from sbf_service.http.auth.caller import Caller
 from sbf_service.http.operations import Operation
 from sbf_service.http.pages import PAGES, CurrentPage
 from sbf_service.http.problems import problem_responses

@@ -9,13 +9,8 @@ from starlette.websockets import WebSocket
 
 from sbf_service.bootstrap import SbfService
 from sbf_service.domain.rights import Action
-from sbf_service.http.auth.authorization import (
-    CALLER_KEY,
-    Caller,
-    CurrentCaller,
-    CurrentService,
-    authorize_element,
-)
+from sbf_service.http.auth.authorization import CALLER_KEY, CurrentCaller, CurrentService, authorize_element
+from sbf_service.http.auth.caller import Caller
 from sbf_service.http.long_polls import CurrentPoll
 from sbf_service.http.operations import Operation, Wait
 from sbf_service.http.problems import error_response, problem_responses

@@ -10,7 +10,8 @@ from fastapi.concurrency import run_in_threadpool
 from sbf_service.bootstrap import SbfService
 from sbf_service.domain.page_cursors import MAX_PAGE
 from sbf_service.domain.rights import Action, is_allowed
-from sbf_service.http.auth.authorization import Caller, CurrentCaller, CurrentService, describe_site
+from sbf_service.http.auth.authorization import CurrentCaller, CurrentService, describe_site
+from sbf_service.http.auth.caller import Caller
 from sbf_service.http.operations import Operation
 from sbf_service.http.pages import PAGES, CurrentPage, answer_list
 from sbf_service.http.problems import problem_responses

@@ -11,7 +11,8 @@ from pydantic import ValidationError
 from sbf_service.bootstrap import SbfService
 from sbf_service.domain.rights import Action, is_allowed
 from sbf_service.domain.wanted import find_edge_transports
-from sbf_service.http.auth.authorization import Caller, CurrentCaller, CurrentService, describe_site
+from sbf_service.http.auth.authorization import CurrentCaller, CurrentService, describe_site
+from sbf_service.http.auth.caller import Caller
 from sbf_service.http.entity_tags import make_etag, matches, not_modified
 from sbf_service.http.operations import IfMatch, Operation, check_if_match
 from sbf_service.http.problems import problem_responses

@@ -9,7 +9,8 @@ from fastapi.concurrency import run_in_threadpool
 from sbf_service.bootstrap import SbfService
 from sbf_service.domain.path_verification import VERIFIABLE, judge_paths, list_hosts
 from sbf_service.domain.rights import Action
-from sbf_service.http.auth.authorization import Caller, CurrentCaller, CurrentService, authorize_in_unit
+from sbf_service.http.auth.authorization import CurrentCaller, CurrentService, authorize_in_unit
+from sbf_service.http.auth.caller import Caller
 from sbf_service.http.operations import Operation
 from sbf_service.http.path_check import CheckedHost, ExchangeOutcome, PathCheck
 from sbf_service.http.problems import problem_responses

@@ -12,13 +12,8 @@ from fastapi.concurrency import run_in_threadpool
 from sbf_service.bootstrap import SbfService
 from sbf_service.domain.rights import Action, ProtectedResource, is_allowed
 from sbf_service.domain.vpn_authority import parse_device_key
-from sbf_service.http.auth.authorization import (
-    Caller,
-    CurrentCaller,
-    CurrentService,
-    authorize_element,
-    describe_cluster,
-)
+from sbf_service.http.auth.authorization import CurrentCaller, CurrentService, authorize_element, describe_cluster
+from sbf_service.http.auth.caller import Caller
 from sbf_service.http.long_polls import CurrentPoll
 from sbf_service.http.operations import Operation, Wait
 from sbf_service.http.problems import problem_responses

@@ -10,7 +10,7 @@ from sbf_fakes.world import World, spec
 from sbf_service.console import events
 from sbf_service.console.events import MAX_STREAMS, StreamCounts, stream_events
 from sbf_service.console.sessions import Browser, find_secret, make_caller, read_session
-from sbf_service.http.auth.authorization import Caller
+from sbf_service.http.auth.caller import Caller
 from sbf_service.store import clusters
 from virtcloud.model.access import Role
 from virtcloud.model.errors import TooManyRequests

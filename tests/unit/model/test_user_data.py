@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from virtcloud.model.cluster import Guest
 from virtcloud.model.errors import BadInput
+from virtcloud.model.guest_spec import Guest
 from virtcloud.model.user_data import check_user_data
 
 MERGED = "\n".join(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}" for n in range(1, 30))

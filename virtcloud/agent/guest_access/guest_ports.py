@@ -17,8 +17,8 @@ from typing import Protocol
 from virtcloud.agent import log
 from virtcloud.agent.job_access.access import JobAccess, guest_subnets
 from virtcloud.agent.job_access.connect_program import request_connection
-from virtcloud.model.cluster import Guest
 from virtcloud.model.errors import Refused
+from virtcloud.model.guest_spec import Guest
 from virtcloud.model.values import ClusterKey, Name
 from virtcloud.model.wanted import Segment
 

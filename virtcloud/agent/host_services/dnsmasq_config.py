@@ -24,7 +24,7 @@ from typing import Final
 from virtcloud.agent.guests import peer_files
 from virtcloud.agent.host_services.guest_identity import list_neighbours
 from virtcloud.agent.network.guest_filters import SERVER4, SERVER6
-from virtcloud.model.cluster import HOST_SERVICE_MAC
+from virtcloud.model.guest_spec import HOST_SERVICE_MAC
 from virtcloud.model.wanted import GuestWanted, Segment
 
 DEVICE: Final = "svc0"

@@ -13,9 +13,9 @@ from zlib import crc32
 from pydantic import Field
 
 from virtcloud.agent.network.address_probe import AddressProber, IpAddress
-from virtcloud.model.cluster import Guest
 from virtcloud.model.document import Document
 from virtcloud.model.guest_seed import Peer
+from virtcloud.model.guest_spec import Guest
 from virtcloud.model.values import ClusterKey, LoginName, Name, VlanId
 
 ScriptEnvironment = dict[str, str]

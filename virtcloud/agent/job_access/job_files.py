@@ -12,8 +12,8 @@ from virtcloud.agent.job_access import connect_program
 from virtcloud.agent.job_access.access import JobAccess, ScriptEnvironment
 from virtcloud.agent.job_access.job_folder import FileSystemMounts, JobFolders, find_account
 from virtcloud.agent.job_access.job_relays import NoFreeAddress
-from virtcloud.model.cluster import Guest
 from virtcloud.model.guest_seed import render_known_hosts
+from virtcloud.model.guest_spec import Guest
 
 PYTHONS = (sys.executable, "/usr/bin/python3", "/usr/libexec/platform-python")
 SSH_CONFIG = """\

@@ -7,16 +7,9 @@ agent was killed and started again. A job's connections survive a restart of the
 """
 
 import json
-import os
-import select
-import signal
-import socket
-import struct
-import subprocess
-import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from hashlib import sha256
 from ipaddress import ip_interface
 from pathlib import Path
@@ -25,15 +18,11 @@ from typing import Any, Protocol
 from virtcloud.agent import log
 from virtcloud.agent.job_access import relay_program
 from virtcloud.agent.job_access.access import JobAccess, find_free_addresses, guest_subnets
+from virtcloud.agent.job_access.relay_processes import find_listener_pid, query_relay, start_relay, wait_for_end
 from virtcloud.agent.network import names
 from virtcloud.agent.network.address_probe import OpenProber
 from virtcloud.agent.network.interfaces import KernelInterface
 from virtcloud.model.errors import Refused
-
-RELAY_START_S = 20.0
-RELAY_QUERY_S = 2.0
-RELAY_END_S, RELAY_KILL_S = 3.0, 3.0
-"""In seconds: the time limits for a relay's start, its answer, its end, and its end after SIGKILL."""
 
 
 class JobPortKernel(Protocol):
@@ -139,7 +128,7 @@ class JobRelays:
             if names.is_job_port(interface.name, key) and names.cluster_of_alias(interface.alias):
                 kernel.delete(interface.index)
                 log.info("relay_removed", cluster=key, port=interface.name)
-        _wait_for_end(path, process)
+        wait_for_end(path, process)
         path.unlink(missing_ok=True)
 
 
@@ -186,147 +175,3 @@ def _attach_port(kernel: JobPortKernel, access: JobAccess, bridge: KernelInterfa
     kernel.disable_host_ip(index, name)
     kernel.change(index, master=bridge.index)
     kernel.change(index, up=True)
-
-
-class RelayProcess:
-    """A relay process that is being started. It is no child process of the agent, so it survives the agent's end."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        """Use the pipes of ``process``. That process forks the relay process and then ends."""
-        self._pipes = process
-        self.pid = 0
-
-    def wait_for_namespace(self) -> None:
-        """Wait until the relay has reported its process ID and created its network namespace.
-
-        Raise Refused if the relay fails or the time limit is exceeded.
-        """
-        line = self._read_line()
-        status, _, pid = line.partition(" ")
-        if status != "apart" or not pid.isdigit():
-            raise Refused(
-                f"cannot start the relay of a job: expected 'apart' and its process ID, got {line!r}; see the agent's "
-                "log"
-            )
-        self.pid = int(pid)
-
-    def configure(self, spec: Mapping[str, Any]) -> None:
-        """Send the specification. Wait until the relay is ready. If the relay fails, raise Refused with its error."""
-        if self._pipes.stdin is not None:
-            self._pipes.stdin.write(json.dumps(spec) + "\n")
-            self._pipes.stdin.flush()
-        answer = self._read_line()
-        if answer != "ready":
-            raise Refused(f"cannot start the relay of a job: {answer or 'the process ended'}")
-
-    def kill(self) -> None:
-        """Kill the relay process if its process ID is known."""
-        if self.pid:
-            with suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)
-
-    def _read_line(self) -> str:
-        stdout = self._pipes.stdout
-        if stdout is None:
-            return ""
-        ready = select.poll()
-        ready.register(stdout, select.POLLIN)
-        return (
-            stdout.readline().strip() if ready.poll(RELAY_START_S * 1000) else f"no output within {RELAY_START_S:.0f} s"
-        )
-
-
-@contextmanager
-def start_relay() -> Iterator[RelayProcess]:
-    """Start a relay process. If the block raises an error, kill the process, so that its namespace disappears."""
-    argv = [sys.executable, "-I", "-S", relay_program.__file__]
-    try:
-        process = subprocess.Popen(  # noqa: S603 - a file of this package
-            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/", start_new_session=True
-        )
-    except OSError as error:
-        raise Refused(f"cannot start the relay of a job: {error.strerror}") from error
-    relay = RelayProcess(process)
-    with process:
-        try:
-            yield relay
-        except BaseException:
-            relay.kill()
-            raise
-
-
-def query_relay(path: Path, line: str) -> str | None:
-    """Send a line to the relay that listens at ``path``. Return the answer, or None if no relay answers."""
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(RELAY_QUERY_S)
-        try:
-            connection.connect(str(path))
-            connection.sendall(f"{line}\n".encode())
-            return connection.recv(4096).decode(errors="replace").strip()
-        except OSError:
-            return None
-
-
-def find_listener_pid(path: Path) -> int | None:
-    """Return the process ID of the process that listens at ``path``, or None.
-
-    Raise Refused if the process accepts no connection, for example because it was stopped.
-    """
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _time_value(RELAY_QUERY_S))
-        try:
-            connection.connect(str(path))
-            pid: int = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
-        except BlockingIOError as error:
-            raise Refused(
-                f"relay {path}: expected the process to accept a connection within {RELAY_QUERY_S:g} s; find the "
-                f"process with: ss -xlp src {path}; the removal will be tried again"
-            ) from error
-        except OSError:
-            return None
-    return pid
-
-
-def _time_value(seconds: float) -> bytes:
-    """Return the value of a socket's time limit (struct timeval).
-
-    With Python's ``settimeout``, a connection to a Unix socket fails at once if the listener's queue is full.
-    """
-    return struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))
-
-
-def _wait_for_end(path: Path, process: int | None) -> None:
-    """Wait until the relay process has ended. If the time limit is exceeded, kill the process.
-
-    Raise Refused if the process does not end then either, for example because the kernel waits for a device.
-    """
-    descriptor = None if process is None else _open_process(process)
-    if descriptor is None:
-        return
-    try:
-        if not _ends_within(descriptor, RELAY_END_S):
-            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-            if not _ends_within(descriptor, RELAY_KILL_S):
-                raise Refused(
-                    f"relay {path}: expected process {process} to end {RELAY_KILL_S:g} s after SIGKILL, but it still "
-                    f"runs; find the reason with: cat /proc/{process}/status /proc/{process}/stack; the removal will "
-                    "be tried again"
-                )
-    except ProcessLookupError:  # ended between the check and the signal
-        return
-    finally:
-        os.close(descriptor)
-
-
-def _open_process(process: int) -> int | None:
-    try:
-        return os.pidfd_open(process)
-    except ProcessLookupError:
-        return None
-
-
-def _ends_within(descriptor: int, seconds: float) -> bool:
-    """Return whether a process ends within this time. ``descriptor`` is the process's pidfd."""
-    ended = select.poll()
-    ended.register(descriptor, select.POLLIN)
-    return bool(ended.poll(seconds * 1000))

@@ -15,9 +15,10 @@ from typing import Protocol, Self
 from virtcloud.agent.job_socket.job_records import UNCOUNTED_ATTEMPT, JobRecord, RecordPhase
 from virtcloud.agent.network import names
 from virtcloud.agent.network.address_probe import AddressProber, IpAddress, OpenProber
-from virtcloud.model.cluster import ENDED_STATES, LEAVING_STATES, ClusterState, Guest
+from virtcloud.model.cluster import ENDED_STATES, LEAVING_STATES, ClusterState
 from virtcloud.model.errors import Gone, NotFound, VirtcloudError
 from virtcloud.model.guest_seed import ClusterPeers
+from virtcloud.model.guest_spec import Guest
 from virtcloud.model.values import Name
 from virtcloud.model.views import ClusterView, PlacementProgress, PlacementView
 

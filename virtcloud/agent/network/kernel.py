@@ -6,7 +6,7 @@ import gc
 import os
 import socket
 import struct
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,17 +15,16 @@ import pyroute2
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
-from virtcloud.agent.network.interfaces import HostIpSettings, InterfaceCounters, KernelInterface
+from virtcloud.agent.network.interface_messages import PACKET_FILTERS, MessageAttributes, parse_interface
+from virtcloud.agent.network.interfaces import HostIpSettings, KernelInterface
 from virtcloud.model.errors import Refused
 
 SYSCTL = Path("/proc/sys/net")
 MESSAGES_IN_MEMORY = 20
 """Number of netlink messages after which a reading releases the memory of its former messages."""
-_UP = 1
 _SIOCGIFMTU, _SIOCSIFMTU = 0x8921, 0x8922  # linux/sockios.h
 _MTU_REQUEST = struct.Struct("16si20x")  # struct ifreq of netdevice(7)
 _UNICAST = 1  # RTN_UNICAST, linux/rtnetlink.h
-_FILTERS = ("br_nf_call_iptables", "br_nf_call_ip6tables", "br_nf_call_arptables")
 
 
 class NetlinkKernel:
@@ -48,7 +47,7 @@ class NetlinkKernel:
             addresses = self._socket.addr("dump")
             addressed = {message["index"] for message in addresses if message["scope"] < _SCOPE_LINK}
             messages = _release_memory(self._socket.link("dump"))
-            return [_parse_interface(message, addressed) for message in messages]
+            return [parse_interface(message, addressed) for message in messages]
 
     def add_vlan(self, name: str, parent: KernelInterface, vlan: int) -> int:
         """Create an 802.1Q interface in the state down, with the MTU of its parent.
@@ -151,7 +150,7 @@ class NetlinkKernel:
     def disable_packet_filter(self, index: int) -> None:
         """Set a bridge's options of br_netfilter to 0."""
         with _translate_errors(f"disable the packet filter of bridge {index}"):
-            self._socket.link("set", index=index, kind="bridge", **dict.fromkeys(_FILTERS, 0))
+            self._socket.link("set", index=index, kind="bridge", **dict.fromkeys(PACKET_FILTERS, 0))
 
     def set_up_link(self, index: int, name: str, addresses: tuple[str, ...]) -> None:
         """Set the addresses of the gateway's end of a link, set it up, and forward its IPv4 packets. Idempotent."""
@@ -181,7 +180,7 @@ class NetlinkKernel:
         try:
             (message,) = tuple(self._socket.route("get", dst=address))
             is_other = message["type"] == _UNICAST
-            return socket.if_indextoname(_Attributes(message)["RTA_OIF"]) if is_other else ""
+            return socket.if_indextoname(MessageAttributes(message)["RTA_OIF"]) if is_other else ""
         except (NetlinkError, OSError):  # no route, a route that forbids the address, or a former interface
             return None
 
@@ -219,7 +218,7 @@ class NetlinkKernel:
     def list_addresses(self) -> frozenset[str]:
         """Return the IP addresses of all interfaces of this host."""
         with _translate_errors("list the addresses of this host"):
-            found = (_Attributes(message) for message in self._socket.addr("dump"))
+            found = (MessageAttributes(message) for message in self._socket.addr("dump"))
             return frozenset(str(one["IFA_LOCAL"] or one["IFA_ADDRESS"]) for one in found)
 
     def _link_local(self, name: str) -> tuple[str, ...]:
@@ -289,56 +288,3 @@ def _release_memory(messages: Iterable[Any]) -> Iterator[Any]:
         yield message
         if number % MESSAGES_IN_MEMORY == 0:
             gc.collect()
-
-
-def _parse_interface(message: Any, addressed: Container[int]) -> KernelInterface:  # noqa: ANN401 - pyroute2 has no types
-    link = _Attributes(message)
-    info = _Attributes(link["IFLA_LINKINFO"])
-    kind = info["IFLA_INFO_KIND"]
-    data = _Attributes(info["IFLA_INFO_DATA"] if kind in {"vlan", "bridge"} else None)
-    port = _Attributes(info["IFLA_INFO_SLAVE_DATA"] if info["IFLA_INFO_SLAVE_KIND"] == "bridge" else None)
-    return KernelInterface(
-        index=message["index"],
-        name=link["IFLA_IFNAME"],
-        kind=kind,
-        alias=link["IFLA_IFALIAS"],
-        parent=link["IFLA_LINK"],
-        master=link["IFLA_MASTER"],
-        vlan=data["IFLA_VLAN_ID"] if kind == "vlan" else None,
-        mtu=link["IFLA_MTU"],
-        up=bool(message["flags"] & _UP),
-        host_ip_disabled=_is_host_ip_disabled(_Attributes(link["IFLA_AF_SPEC"])),
-        addressed=message["index"] in addressed,
-        packet_filtered=kind == "bridge" and any(data[f"IFLA_{option.upper()}"] for option in _FILTERS),
-        isolated=bool(port["IFLA_BRPORT_ISOLATED"]),
-        hairpin=bool(port["IFLA_BRPORT_MODE"]),
-        counters=_parse_counters(link["IFLA_STATS64"]) if link["IFLA_MASTER"] else None,
-    )
-
-
-def _parse_counters(statistics: Any) -> InterfaceCounters | None:  # noqa: ANN401 - pyroute2 has no types
-    """Return the counters of ``struct rtnl_link_stats64`` (linux/if_link.h)."""
-    if statistics is None:
-        return None
-    keys = "rx_bytes", "tx_bytes", "rx_packets", "tx_packets"
-    return InterfaceCounters(*(int(statistics[key]) for key in keys))
-
-
-class _Attributes:
-    """The attributes of a message by name. pyroute2's own search reads all attributes for each name."""
-
-    def __init__(self, message: Any) -> None:  # noqa: ANN401 - pyroute2 has no types
-        """Read the names of a message's attributes, and decode no value. None has no attributes."""
-        self._attributes = {attribute[0]: attribute for attribute in message["attrs"]} if message else {}
-
-    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - the type depends on the attribute
-        """Return the value of an attribute, or None if the message has no such attribute."""
-        attribute = self._attributes.get(name)
-        return attribute[1] if attribute else None
-
-
-def _is_host_ip_disabled(families: _Attributes) -> bool:
-    ipv4, conf = families["AF_INET"], _Attributes(families["AF_INET6"])["IFLA_INET6_CONF"]
-    return (ipv4 is None or (ipv4["rp_filter"], ipv4["arp_ignore"]) == (1, 1)) and (
-        conf is None or conf["disable_ipv6"] == 1
-    )

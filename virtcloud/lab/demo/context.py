@@ -9,8 +9,9 @@ from virtcloud.client.sbf import SbfClient
 from virtcloud.lab.demo.report import DemoReport
 from virtcloud.lab.lab import Lab
 from virtcloud.lab.snapshot import Snapshot, read_guests
-from virtcloud.model.cluster import ClusterRequest, ClusterSpec, Guest
+from virtcloud.model.cluster import ClusterRequest, ClusterSpec
 from virtcloud.model.errors import VirtcloudError
+from virtcloud.model.guest_spec import Guest
 from virtcloud.model.topology import Topology
 from virtcloud.model.views import ClusterView, PlacementProgress
 

@@ -11,8 +11,9 @@ from importlib import resources
 from pathlib import Path
 
 from virtcloud.lab.demo.context import NETWORK, DemoContext
-from virtcloud.model.cluster import ClusterRequest, ClusterSpec, ClusterState, Guest
+from virtcloud.model.cluster import ClusterRequest, ClusterSpec, ClusterState
 from virtcloud.model.guest_seed import render_known_hosts
+from virtcloud.model.guest_spec import Guest
 from virtcloud.model.views import ClusterView
 
 KEY = "demo-mpi"

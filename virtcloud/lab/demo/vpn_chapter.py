@@ -6,8 +6,9 @@ from virtcloud.client.vpn_profile import make_device_key, render_profile
 from virtcloud.lab.addressing import LAPTOP
 from virtcloud.lab.demo.context import NETWORK, DemoContext
 from virtcloud.lab.laptop import CONNECTED, LaptopVpn
-from virtcloud.model.cluster import ENDED_STATES, ClusterRequest, ClusterSpec, ClusterState, Guest
+from virtcloud.model.cluster import ENDED_STATES, ClusterRequest, ClusterSpec, ClusterState
 from virtcloud.model.guest_seed import render_known_hosts
+from virtcloud.model.guest_spec import Guest
 from virtcloud.model.views import ClusterView
 from virtcloud.model.vpn import VpnProfileRequest
 

@@ -21,7 +21,7 @@ from virtcloud.agent.network.interfaces import KernelInterface
 from virtcloud.agent.network.observed_filters import ObservedFilters
 from virtcloud.agent.observed_host import ObservedHost, ObservedSegment
 from virtcloud.agent.steps import FilterGuests
-from virtcloud.model.cluster import HOST_SERVICE_MAC
+from virtcloud.model.guest_spec import HOST_SERVICE_MAC
 from virtcloud.model.vpn import VpnProtocol
 from virtcloud.model.wanted import HostWanted, Segment
 

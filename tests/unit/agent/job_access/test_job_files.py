@@ -11,9 +11,9 @@ from virtcloud.agent.job_access import connect_program, job_files
 from virtcloud.agent.job_access.access import JobAccess
 from virtcloud.agent.job_access.job_files import JobFiles, find_python
 from virtcloud.agent.job_access.job_relays import NoFreeAddress
-from virtcloud.model.cluster import Guest
 from virtcloud.model.errors import Refused
 from virtcloud.model.guest_seed import Peer
+from virtcloud.model.guest_spec import Guest
 from virtcloud.model.values import ClusterKey, LoginName, Name, VlanId
 
 GUESTS = (

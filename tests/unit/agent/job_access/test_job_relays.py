@@ -19,7 +19,8 @@ from mount_namespace import dead_file_server, run_with_own_mounts
 
 from virtcloud.agent.job_access import job_relays
 from virtcloud.agent.job_access.connect_program import request_connection
-from virtcloud.agent.job_access.job_relays import NoFreeAddress, find_listener_pid, start_relay
+from virtcloud.agent.job_access.job_relays import NoFreeAddress
+from virtcloud.agent.job_access.relay_processes import find_listener_pid, start_relay
 from virtcloud.agent.network import names
 from virtcloud.agent.network.segments import SegmentInterfaces
 from virtcloud.model.errors import Refused

@@ -10,8 +10,9 @@ from sbf_service.domain.addressing import (
     plan_member,
     plan_network,
 )
-from virtcloud.model.cluster import ClusterSpec, Guest
+from virtcloud.model.cluster import ClusterSpec
 from virtcloud.model.errors import BadInput, NoAddressFree
+from virtcloud.model.guest_spec import Guest
 
 DEMO = NetworkIdentity("alice", "demo", 0)
 

@@ -13,8 +13,9 @@ from sbf_service.domain.placement import (
     place_guests,
     sum_used,
 )
-from virtcloud.model.cluster import ClusterSpec, GuestSpread
+from virtcloud.model.cluster import ClusterSpec
 from virtcloud.model.errors import NoCapacity
+from virtcloud.model.guest_spec import GuestSpread
 from virtcloud.model.values import Name
 from virtcloud.model.views import HostCapacity
 
