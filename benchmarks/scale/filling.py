@@ -11,7 +11,7 @@ from sqlalchemy import insert, update
 
 from benchmarks.scale.sizes import InstallationSize, make_topology, name_host, name_site
 from sbf_service.domain.paths import LiveCluster, find_cluster_ports
-from sbf_service.store.allocation import replace_offered_vlans
+from sbf_service.store.claims import replace_offered_vlans
 from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
 from sbf_service.store.service_tables import AuditRow
 from sbf_service.store.tables import Base, ElementRow, SiteRow

@@ -10,7 +10,8 @@ from typing import Final
 
 from sbf_service.bootstrap import SbfService
 from sbf_service.console.drawing.scene import Scene
-from sbf_service.console.drawing.site_map import MapContents, draw_sites
+from sbf_service.console.drawing.site_layout import MapContents
+from sbf_service.console.drawing.site_map import draw_sites
 from sbf_service.console.drawing.tiles import Tile, draw_tiles
 from sbf_service.console.rendering import PREFIX
 from sbf_service.console.troubles import Level

@@ -1,26 +1,21 @@
-"""VLAN IDs of sites: free VLAN IDs, their allocation to new clusters, and claims.
-
-Each free VLAN ID of a site is a row with the time of its release. An index on this time finds the VLAN ID that has been
-unused for the longest time. An allocation therefore does not become slower over the years.
-:mod:`sbf_service.domain.allocation` contains the rule of the choice; this module reads the data that the rule needs. A
-VLAN ID in other use on a device of the site (``vlan_ownership.py``) has no row.
-"""
+"""The choice of VLAN IDs for clusters, and the pools from which SBF chooses. :mod:`.claims` changes the claims."""
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
-from sqlalchemy import Text, bindparam, cast, delete, exists, func, insert, select, text, true
+from sqlalchemy import Text, bindparam, cast, func, select, true
 from sqlalchemy.orm import aliased
 
 from sbf_service.domain.allocation import SitePool, allocate_vlan_ids, choose_vlan_ids, find_excluded
 from sbf_service.domain.paths import choose_transport, find_sites
+from sbf_service.store.claims import NEVER_USED, read_foreign_vlans
 from sbf_service.store.cluster_tables import ClusterRow
-from sbf_service.store.columns import NAME_TYPE, UtcDateTime, equals_any
+from sbf_service.store.columns import NAME_TYPE, equals_any
 from sbf_service.store.service_ids import choose_service_id
-from sbf_service.store.tables import Base, SiteRow
+from sbf_service.store.tables import SiteRow
 from sbf_service.store.unchecked_elements import check_sites_checked
 from sbf_service.store.unit_of_work import TOPOLOGY_TOPIC, Unit
 from sbf_service.store.vlan_tables import ClaimRow, ForeignVlanRow, FreeVlanRow
@@ -38,33 +33,16 @@ ReservedVlans = Callable[[Device], VlanSet]
 """A function that returns the VLAN IDs that a device's platform reserves."""
 CanSeeOwner = Callable[[str], bool]
 """A function that returns whether the caller may see the clusters of this owner."""
-NEVER_USED = datetime(1970, 1, 1, tzinfo=UTC)
-"""The time of release that is stored for a VLAN ID that no cluster has used."""
 MAX_INDEXED_SITES = 16
 """The highest number of sites that are queried separately. With more sites, an allocation reads whole pools."""
 WINDOW_SIZES = (16, 128, 1024, 4096)
 """How many free VLAN IDs a query reads. If a query finds no VLAN ID, the next query reads more."""
 NO_VLANS = VlanSet()
 
-_FREE = Base.metadata.tables[FreeVlanRow.__tablename__]
-_CLAIMS = Base.metadata.tables[ClaimRow.__tablename__]
-_FOREIGN = Base.metadata.tables[ForeignVlanRow.__tablename__]
-_OF_CLUSTER = _CLAIMS.c.cluster_id == bindparam("cluster")
-_DELETE_FREE = delete(_FREE).where(_FREE.c.site == bindparam("of"), _FREE.c.vlan == bindparam("vlan_id"))
-_INSERT_FREE = insert(_FREE)
-_INSERT_CLAIMS = insert(_CLAIMS)
-_DELETE_CLAIMS = delete(_CLAIMS).where(_OF_CLUSTER)
-_FREE_CLAIMS = insert(_FREE).from_select(
-    ["site", "vlan", "since"],
-    select(_CLAIMS.c.site, _CLAIMS.c.vlan, bindparam("now", type_=UtcDateTime())).where(
-        _OF_CLUSTER, ~exists().where(_FOREIGN.c.site == _CLAIMS.c.site, _FOREIGN.c.vlan == _CLAIMS.c.vlan)
-    ),
-)
 
 _SITES = bindparam("sites", type_=NAME_TYPE, expanding=True)
 _JOINED = func.aggregate_strings(cast(ClaimRow.vlan, Text), ",")
 """A site's VLAN IDs as one text. Reading a row for each VLAN ID would take most of the time of an allocation."""
-_READ_FOREIGN = select(ForeignVlanRow.site, ForeignVlanRow.vlan).where(ForeignVlanRow.site.in_(_SITES))
 _READ_POOLS = select(SiteRow.name, SiteRow.pool).where(SiteRow.name.in_(_SITES))
 _READ_CLAIMS = select(ClaimRow.site, _JOINED).where(ClaimRow.site.in_(_SITES)).group_by(ClaimRow.site)
 _READ_QUARANTINED = _READ_CLAIMS.where(
@@ -271,64 +249,3 @@ def find_excluded_vlans(unit: Unit, site: Site, reserved: ReservedVlans) -> Vlan
             return excluded
         unit.cache.excluded[key] = excluded
     return unit.cache.excluded[key]
-
-
-def read_foreign_vlans(unit: Unit, sites: Collection[str]) -> dict[str, VlanSet]:
-    """Return the VLAN IDs in other use, by site. Sites without such a VLAN ID are omitted."""
-    found: dict[str, set[int]] = defaultdict(set)
-    for site, vlan in unit.session.execute(_READ_FOREIGN, {"sites": list(sites)}):
-        found[site].add(vlan)
-    return {site: VlanSet(vlans) for site, vlans in found.items()}
-
-
-def claim_vlans(unit: Unit, cluster_id: str, vlans: Mapping[Name, VlanId]) -> None:
-    """Claim a VLAN ID for a cluster at each site in ``vlans``."""
-    unit.require_sites(vlans)
-    claims = [{"site": site, "vlan": vlan, "cluster_id": cluster_id} for site, vlan in vlans.items()]
-    unit.connection.execute(_DELETE_FREE, [{"of": site, "vlan_id": vlan} for site, vlan in vlans.items()])
-    unit.connection.execute(_INSERT_CLAIMS, claims)
-
-
-def release_vlans(unit: Unit, cluster_id: str) -> None:
-    """Release all claims of a cluster. The claimed VLAN IDs become free."""
-    unit.connection.execute(_FREE_CLAIMS, {"now": unit.now, "cluster": cluster_id})
-    unit.connection.execute(_DELETE_CLAIMS, {"cluster": cluster_id})
-
-
-def replace_offered_vlans(unit: Unit, site: str, before: VlanSet, after: VlanSet) -> None:
-    """Change the VLAN IDs of a site's pool from ``before`` to ``after``. Both sets must contain all claimed VLAN IDs.
-
-    An added VLAN ID counts as never used, even if it was in the pool earlier.
-    """
-    foreign = read_foreign_vlans(unit, [site]).get(site, NO_VLANS)
-    removed = [{"of": site, "vlan_id": vlan} for vlan in before - after]
-    added = [{"site": site, "vlan": vlan, "since": NEVER_USED} for vlan in after - before - foreign]
-    if removed:
-        unit.connection.execute(_DELETE_FREE, removed)
-    if added:
-        unit.connection.execute(_INSERT_FREE, added)
-        if unit.connection.dialect.name == "postgresql":
-            # without new statistics, PostgreSQL would sort all rows for each claim
-            unit.connection.execute(text("ANALYZE free_numbers"))
-
-
-def exclude_vlans(unit: Unit, site: str, vlans: VlanSet) -> None:
-    """Remove VLAN IDs that are in other use from a site's free VLAN IDs; idempotent."""
-    if vlans:
-        unit.connection.execute(_DELETE_FREE, [{"of": site, "vlan_id": vlan} for vlan in vlans])
-
-
-def include_vlans(unit: Unit, site: str, vlans: VlanSet) -> None:
-    """Add VLAN IDs that are no longer in other use to a site's free VLAN IDs; idempotent.
-
-    VLAN IDs that are claimed, already free, or outside the pool are not added.
-    """
-    known = (
-        unit.connection.execute(select(table.c.vlan).where(table.c.site == site, table.c.vlan.in_(sorted(vlans))))
-        for table in (_CLAIMS, _FREE)
-    )
-    added = (unit.session.get_one(SiteRow, site).pool & vlans).difference(*(rows.scalars() for rows in known))
-    if added:
-        unit.connection.execute(
-            _INSERT_FREE, [{"site": site, "vlan": vlan, "since": unit.now} for vlan in sorted(added)]
-        )

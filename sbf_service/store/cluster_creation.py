@@ -21,15 +21,10 @@ from sbf_service.domain.lifecycle import PlacementStatus, describe_unconfirmed
 from sbf_service.domain.paths import LiveCluster, choose_transport, find_cluster_ports, find_sites, list_elements
 from sbf_service.domain.placement import DEFAULT_OVERCOMMIT, Overcommit
 from sbf_service.request_context import current_call
-from sbf_service.store.allocation import (
-    CanSeeOwner,
-    NetworkIds,
-    ReservedVlans,
-    can_see_none,
-    claim_vlans,
-)
+from sbf_service.store.allocation import CanSeeOwner, NetworkIds, ReservedVlans, can_see_none
 from sbf_service.store.capacity import place_spread
 from sbf_service.store.certified_networks import suspend_uncertified
+from sbf_service.store.claims import claim_vlans
 from sbf_service.store.cluster_documents import format_cluster, format_image_sources, make_joined_view
 from sbf_service.store.cluster_gateways import insert_gateways
 from sbf_service.store.cluster_keys import (

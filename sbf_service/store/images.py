@@ -1,11 +1,11 @@
 """The catalogue of images: rows of images, the users who may use them, and their certifications."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from sqlalchemy import bindparam, delete, func, or_, select
+from sqlalchemy import bindparam, delete, or_, select
 
 from sbf_service.domain.image_rules import (
     check_image_quota,
@@ -16,18 +16,15 @@ from sbf_service.domain.image_rules import (
 )
 from sbf_service.domain.page_cursors import KEY_OF_NAME, CursorFormat
 from sbf_service.store.certified_networks import suspend_uncertified
-from sbf_service.store.cluster_documents import parse_image_sources, parse_spec
-from sbf_service.store.cluster_queries import IS_UNSETTLED, NOT_ENDED, split_ids
-from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
+from sbf_service.store.cluster_queries import split_ids
 from sbf_service.store.columns import NAME_TYPE
+from sbf_service.store.image_uses import find_hosts_with_image, find_local_users, find_needed_images, find_uses
 from sbf_service.store.pages import Page, PageOrder, PagePart, make_page, read_page
 from sbf_service.store.quotas import IS_STORED, find_limits, read_stored_bytes
-from sbf_service.store.tables import ElementRow
 from sbf_service.store.unit_of_work import Unit, read_topology, read_topology_version, record_audit
 from sbf_service.store.user_tables import CertificationRow, ImageRow, ImageShareRow
 from virtcloud.model.access import QuotaLimits, Role
 from virtcloud.model.cluster import ClusterSpec
-from virtcloud.model.element import ElementKind
 from virtcloud.model.errors import Conflict, NameTaken, NotFound
 from virtcloud.model.image import (
     Architecture,
@@ -42,32 +39,10 @@ from virtcloud.model.image import (
 )
 from virtcloud.model.values import Name, UserName
 
-_IN_USE = (
-    select(ClusterRow.id, ClusterRow.key, ClusterRow.images)
-    .where(NOT_ENDED, ClusterRow.images.is_not(None))
-    .order_by(ClusterRow.key)
-)
-_CURRENT_SPEC = func.coalesce(ClusterRow.resolved, ClusterRow.spec).label("spec")
-_RUNNING_SPECS = select(ClusterRow.owner, _CURRENT_SPEC, ClusterRow.images).where(NOT_ENDED)
-_LOCAL_IMAGES = (
-    select(ElementRow.name, ElementRow.local_images)
-    .where(ElementRow.present, ElementRow.local_images.is_not(None))
-    .order_by(ElementRow.name)
-)
 _READ_NAMED = (
     select(ImageRow)
     .where(ImageRow.name.in_(bindparam("names", type_=NAME_TYPE, expanding=True)))
     .order_by(ImageRow.name)
-)
-_IMAGES_ON_HOST = select(ClusterRow.images).where(
-    NOT_ENDED,
-    ClusterRow.images.is_not(None),
-    ClusterRow.id.in_(
-        select(PlacementRow.cluster_id)
-        .join(ElementRow, ElementRow.name == PlacementRow.element)
-        .where(PlacementRow.element == bindparam("host"), IS_UNSETTLED, PlacementRow.removed_revision.is_(None))
-        .where(ElementRow.kind == ElementKind.HOST)
-    ),
 )
 BY_NAME: Final = PageOrder(CursorFormat("images", KEY_OF_NAME), (ImageRow.name,))
 SHOWN_KEYS = 3
@@ -113,7 +88,11 @@ def check_addition(unit: Unit, new: NewImage) -> None:
 def _check_allowed(unit: Unit, new: NewImage) -> None:
     topology_names = list_topology_names(read_topology(unit)) if read_topology_version(unit) is not None else ()
     check_name_allowed(
-        new.name, new.role, topology_names, _find_local_users(unit, new), _find_hosts_with_image(unit, new.name)
+        new.name,
+        new.role,
+        topology_names,
+        find_local_users(unit, new.name, new.owner),
+        find_hosts_with_image(unit, new.name),
     )
     if _is_stored(new.source):
         limit_mb = find_limits(unit, new.owner, new.quota).images_mb
@@ -207,7 +186,7 @@ def revoke_certification(unit: Unit, name: Name, site: Name) -> CatalogueImage:
 def remove_image(unit: Unit, name: Name) -> CatalogueImage:
     """Remove an image, and return it. Raise NotFound for an unknown name, Conflict while clusters use the image."""
     image = get_image(unit, name)
-    keys = [key for _, key, names in _find_uses(unit) if name in names]
+    keys = [key for _, key, names in find_uses(unit) if name in names]
     if keys:
         raise Conflict(
             f"image {name} is used by {', '.join(keys[:SHOWN_KEYS])}{' and others' * (len(keys) > SHOWN_KEYS)}: "
@@ -233,13 +212,6 @@ def find_usable_sources(unit: Unit, spec: ClusterSpec) -> dict[Name, ImageSource
     return {image.name: image.source for image in images}
 
 
-def find_needed_images(unit: Unit, host: str) -> frozenset[Name]:
-    """Return the names of the images of the catalogue that the running clusters on a host use."""
-    return frozenset(
-        name for images in unit.session.scalars(_IMAGES_ON_HOST, {"host": host}) for name in parse_image_sources(images)
-    )
-
-
 def list_stored_checksums(unit: Unit) -> frozenset[str]:
     """Return the checksums of all images whose files SBF stores."""
     return frozenset(unit.session.scalars(select(ImageRow.sha256).where(*IS_STORED)))
@@ -247,27 +219,6 @@ def list_stored_checksums(unit: Unit) -> frozenset[str]:
 
 def _is_stored(source: ImageSource) -> bool:
     return source.url is None and source.file is None
-
-
-def _find_uses(unit: Unit) -> Iterator[tuple[str, str, frozenset[Name]]]:
-    """Yield the ID and key of each running cluster with images of the catalogue, and the names of these images."""
-    for row in unit.session.execute(_IN_USE):
-        yield row.id, row.key, frozenset(parse_image_sources(row.images))
-
-
-def _find_local_users(unit: Unit, new: NewImage) -> Iterator[str]:
-    """Yield the other owners of running clusters that use hosts' own images with the name of a new image."""
-    for row in unit.session.execute(_RUNNING_SPECS.where(ClusterRow.owner != new.owner)):
-        local = {guest.image for guest in parse_spec(row.spec).guests} - parse_image_sources(row.images or "{}").keys()
-        if new.name in local:
-            yield row.owner
-
-
-def _find_hosts_with_image(unit: Unit, name: Name) -> Iterator[str]:
-    """Yield the hosts with an image of this name in their folder, as their agents last reported."""
-    for host, images in unit.session.execute(_LOCAL_IMAGES):
-        if name in (images or "").split():
-            yield host
 
 
 def _require_row(unit: Unit, name: Name) -> ImageRow:

@@ -8,7 +8,8 @@ from sqlalchemy import bindparam, select
 
 from sbf_service.domain.allocation import ALWAYS_RESERVED, SitePool
 from sbf_service.domain.page_cursors import KEY_OF_NAME, CursorFormat
-from sbf_service.store.allocation import ReservedVlans, read_site_pools, replace_offered_vlans
+from sbf_service.store.allocation import ReservedVlans, read_site_pools
+from sbf_service.store.claims import replace_offered_vlans
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.pages import Page, PagePart, make_page
 from sbf_service.store.quarantine import read_quarantine

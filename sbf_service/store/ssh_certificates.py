@@ -15,7 +15,8 @@ from sbf_service.store.ssh_revocations import record_certificate
 from sbf_service.store.ssh_tables import SshCertificateRow
 from sbf_service.store.unit_of_work import Unit, read_topology, record_audit
 from sbf_service.store.vpn_grants import connect_gateways, read_vpn_secret
-from sbf_service.store.vpn_profiles import SHORTEST_VALIDITY, list_pending_elements, require_live_cluster
+from sbf_service.store.vpn_profile_views import list_pending_elements, require_live_cluster
+from sbf_service.store.vpn_profiles import SHORTEST_VALIDITY
 from sbf_service.store.vpn_users import is_invited
 from virtcloud.model.errors import Conflict, Forbidden
 from virtcloud.model.ssh_access import SshAccessView, SshCertificateView, SshGatewayView

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from sqlalchemy import bindparam, delete, insert, select
 
-from sbf_service.store.allocation import exclude_vlans, include_vlans, read_foreign_vlans
+from sbf_service.store.claims import exclude_vlans, include_vlans, read_foreign_vlans
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.tables import Base, ElementRow
 from sbf_service.store.unit_of_work import Unit, record_audit

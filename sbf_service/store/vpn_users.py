@@ -15,7 +15,8 @@ from sbf_service.store.replaced_connections import notify_replaced_gateways
 from sbf_service.store.revisions import increment_revisions, require_element
 from sbf_service.store.ssh_revocations import revoke_certificates_of
 from sbf_service.store.unit_of_work import TRAFFIC_TOPIC, Unit, record_audit
-from sbf_service.store.vpn_profiles import find_profiles, make_profile_views, require_live_cluster, revoke_profiles
+from sbf_service.store.vpn_profile_views import find_profiles, make_profile_views, require_live_cluster
+from sbf_service.store.vpn_profiles import revoke_profiles
 from sbf_service.store.vpn_tables import ClusterGatewayRow, VpnConnectionRow, VpnInvitationRow, VpnProfileRow
 from virtcloud.model.element import ElementKind
 from virtcloud.model.errors import Conflict, printable

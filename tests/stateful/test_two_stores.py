@@ -21,7 +21,7 @@ from sbf_service.reconcile import transactions
 from sbf_service.reconcile.device_task import DeviceReading, ReconcileTask
 from sbf_service.reconcile.transactions import LeaseLostError, StoreWorkerTransactions, WorkerTransactions
 from sbf_service.store import confirmations, error_reports, leases
-from sbf_service.store.allocation import NEVER_USED
+from sbf_service.store.claims import NEVER_USED
 from sbf_service.store.cluster_creation import put_cluster
 from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
 from sbf_service.store.leases import record_agent_heartbeat

@@ -18,7 +18,7 @@ from sqlalchemy import select
 
 from sbf_service.domain.admission import RequestLimits
 from sbf_service.domain.vpn_authority import parse_device_key
-from sbf_service.store import clusters, vpn_profiles, vpn_users
+from sbf_service.store import clusters, vpn_profile_views, vpn_profiles, vpn_users
 from sbf_service.store.cluster_lists import ClusterFilter, list_newest
 from sbf_service.store.vpn_profiles import NewDevice
 from sbf_service.store.vpn_tables import VpnAddressRow, VpnProfileRow
@@ -102,7 +102,7 @@ class VpnMachine(RuleBasedStateMachine):
     def revoke(self, index: int, *, first: bool) -> None:
         key = self.pick(index)
         with self.world.store.change() as unit:
-            views = vpn_profiles.list_profiles(unit, key)
+            views = vpn_profile_views.list_profiles(unit, key)
             if views:
                 vpn_profiles.revoke_profile(unit, key, views[0 if first else -1].id)
 

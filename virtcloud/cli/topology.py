@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import IO, Generic, TypeVar
 
 import click
-from pydantic import ValidationError
 
 from virtcloud.cli import confirmation, printing
 from virtcloud.cli.differences import format_yaml, unified_yaml_diff
@@ -17,28 +16,24 @@ from virtcloud.cli.topology_files import (
     FileOrFolder,
     SiteFile,
     add_site,
+    complete_site,
     is_site_file,
-    order_like,
-    read_folder,
+    read_complete,
     read_input,
+    read_site,
+    read_topology,
     write_folder,
 )
 from virtcloud.client.calls import ANY_VERSION
 from virtcloud.client.sbf import SbfClient
 from virtcloud.model.changes import ChangeDryRun
-from virtcloud.model.document import Document, YamlText, format_validation_errors
+from virtcloud.model.document import Document
 from virtcloud.model.errors import BadInput, NotFound, count_of
 from virtcloud.model.site import SitePart
 from virtcloud.model.topology import Topology
 
 D = TypeVar("D", Topology, SitePart)
 site_option = click.option("--site", metavar="NAME", help="Only this site, with the links between its own elements.")
-
-
-class TopologyFile(Topology):
-    """A topology in a file, and the version of SBF's topology on which the file is based."""
-
-    version: str | int | None = None
 
 
 class TopologyDifference(Document):
@@ -161,10 +156,10 @@ def set_(  # noqa: PLR0913 - click passes each option by its name
     name = str(given) if isinstance(given, Path) else given.source
     options = _SetOptions(name, force=force, dry_run=dry_run, yes=yes, as_json=as_json)
     if site is None:
-        topology, version = _read_topology(sbf, given)
+        topology, version = read_topology(sbf, given)
         _replace(_whole_topology(sbf), topology, version, options)
     else:
-        part, part_version = _read_site(given, site)
+        part, part_version = read_site(given, site)
         _replace(_site_topology(sbf, site), part, part_version, options)
 
 
@@ -183,9 +178,9 @@ def diff(context: click.Context, /, file: IO[str] | Path, *, site: str | None, a
     """
     sbf, given = open_client(context).sbf, read_input(file)
     if site is None:
-        text = _compare(_whole_topology(sbf), _read_topology(sbf, given)[0])
+        text = _compare(_whole_topology(sbf), read_topology(sbf, given)[0])
     else:
-        text = _compare(_site_topology(sbf, site), _read_site(given, site)[0])
+        text = _compare(_site_topology(sbf, site), read_site(given, site)[0])
     if as_json:
         printing.print_json(TopologyDifference(equal=not text, difference=tuple(text.splitlines())))
     else:
@@ -207,51 +202,11 @@ def check(context: click.Context, /, file: IO[str] | Path, *, as_json: bool) -> 
     """
     given = read_input(file)
     if isinstance(given, Path) or not is_site_file(given):
-        checked, _ = _read_complete(given)
+        checked, _ = read_complete(given)
     else:
         part = given.read(SiteFile)
-        checked = _add_site(open_client(context).sbf, part)[0] if part.site.attachments else add_site(None, part)
+        checked = complete_site(open_client(context).sbf, part)[0] if part.site.attachments else add_site(None, part)
     printing.print_json(checked) if as_json else click.echo(_summarize_topology(checked))
-
-
-def _read_topology(sbf: SbfClient, given: YamlText | Path) -> tuple[Topology, str | int | None]:
-    """Return the wanted topology and the version on which it is based."""
-    if isinstance(given, Path):
-        topology, version = read_folder(given)
-        with suppress(NotFound):
-            topology = order_like(topology, sbf.topology())
-        return topology, version
-    if not is_site_file(given):
-        return _read_complete(given)
-    return _add_site(sbf, given.read(SiteFile))
-
-
-def _read_site(given: YamlText | Path, site: str) -> tuple[SitePart, str | int | None]:
-    """Return the wanted part of a site and the version on which it is based."""
-    if isinstance(given, Path):
-        raise BadInput(f"{given}: expected the file of site {site}, got a folder")
-    part = given.read(SiteFile)
-    if part.site.name != site:
-        raise BadInput(f"{given.source}: site.name: expected {site}, got {part.site.name}")
-    return _without_version(part, SitePart), part.version
-
-
-def _read_complete(given: YamlText | Path) -> tuple[Topology, str | int | None]:
-    if isinstance(given, Path):
-        return read_folder(given)
-    document = given.read(TopologyFile)
-    return _without_version(document, Topology), document.version
-
-
-def _add_site(sbf: SbfClient, part: SitePart) -> tuple[Topology, str | None]:
-    """Return SBF's topology with a new site, and the version of SBF's topology."""
-    former, version = None, None
-    with suppress(NotFound):
-        former, version = sbf.versioned_topology()
-    try:
-        return add_site(former, part), version
-    except ValidationError as error:
-        raise BadInput(format_validation_errors(error)) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,10 +218,6 @@ class _SetOptions:
     dry_run: bool
     yes: bool
     as_json: bool
-
-
-def _without_version(document: Document, kind: type[D]) -> D:
-    return kind.model_validate(document.model_dump(exclude={"version"}, exclude_unset=True))
 
 
 def _compare(scope: TopologyScope[D], wanted: D) -> str:

@@ -5,17 +5,26 @@ and ``links`` between elements of this site, like the output of ``topology show 
 """
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import click
 from pydantic import ValidationError
 
 from virtcloud.cli.differences import format_yaml
 from virtcloud.cli.options import name_of
-from virtcloud.model.document import Document, YamlText, fault_path, list_validation_errors, parse_yaml
-from virtcloud.model.errors import BadDocument, BadInput
+from virtcloud.client.sbf import SbfClient
+from virtcloud.model.document import (
+    Document,
+    YamlText,
+    fault_path,
+    format_validation_errors,
+    list_validation_errors,
+    parse_yaml,
+)
+from virtcloud.model.errors import BadDocument, BadInput, NotFound
 from virtcloud.model.site import SitePart, site_part_of
 from virtcloud.model.topology import Topology
 from virtcloud.model.topology_document import Link
@@ -24,6 +33,7 @@ from virtcloud.model.values import Name
 
 COMMON_FILE = "topology.yaml"
 SUFFIXES = (".yaml", ".yml")
+D = TypeVar("D", Topology, SitePart)
 
 
 class CommonPart(Document):
@@ -215,3 +225,55 @@ def add_site(topology: Topology | None, part: SitePart) -> Topology:
         raise BadInput(f"site {name} is in the topology already: change it with --site {name}")
     fields = {"name": topology.name, "transports": topology.transports, "sites": (*topology.sites, part.site)}
     return Topology.model_validate({**fields, "links": (*topology.links, *part.links)})
+
+
+class TopologyFile(Topology):
+    """A topology in a file, and the version of SBF's topology on which the file is based."""
+
+    version: str | int | None = None
+
+
+def read_topology(sbf: SbfClient, given: YamlText | Path) -> tuple[Topology, str | int | None]:
+    """Return the wanted topology and the version on which it is based."""
+    if isinstance(given, Path):
+        topology, version = read_folder(given)
+        with suppress(NotFound):
+            topology = order_like(topology, sbf.topology())
+        return topology, version
+    if not is_site_file(given):
+        return read_complete(given)
+    return complete_site(sbf, given.read(SiteFile))
+
+
+def read_site(given: YamlText | Path, site: str) -> tuple[SitePart, str | int | None]:
+    """Return the wanted part of a site and the version on which it is based."""
+    if isinstance(given, Path):
+        raise BadInput(f"{given}: expected the file of site {site}, got a folder")
+    part = given.read(SiteFile)
+    if part.site.name != site:
+        raise BadInput(f"{given.source}: site.name: expected {site}, got {part.site.name}")
+    return without_version(part, SitePart), part.version
+
+
+def read_complete(given: YamlText | Path) -> tuple[Topology, str | int | None]:
+    """Return a whole topology, and the version on which it is based."""
+    if isinstance(given, Path):
+        return read_folder(given)
+    document = given.read(TopologyFile)
+    return without_version(document, Topology), document.version
+
+
+def complete_site(sbf: SbfClient, part: SitePart) -> tuple[Topology, str | None]:
+    """Return SBF's topology with a new site, and the version of SBF's topology."""
+    former, version = None, None
+    with suppress(NotFound):
+        former, version = sbf.versioned_topology()
+    try:
+        return add_site(former, part), version
+    except ValidationError as error:
+        raise BadInput(format_validation_errors(error)) from error
+
+
+def without_version(document: Document, kind: type[D]) -> D:
+    """Return a file's document without the key ``version``."""
+    return kind.model_validate(document.model_dump(exclude={"version"}, exclude_unset=True))

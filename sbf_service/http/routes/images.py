@@ -18,7 +18,7 @@ from sbf_service.http.pages import PAGES, CurrentPage
 from sbf_service.http.problems import problem_responses
 from sbf_service.image_files import Upload
 from sbf_service.log import get_log
-from sbf_service.store import images
+from sbf_service.store import image_uses, images
 from sbf_service.store.images import NewImage
 from sbf_service.store.pages import Page, PagePart
 from sbf_service.store.unit_of_work import Unit
@@ -281,5 +281,5 @@ def _is_visible(unit: Unit, caller: Caller, image: CatalogueImage) -> bool:
     if caller.is_unrestricted(Action.READ_IMAGE):
         return True
     if find_scope(caller.principal, Action.READ_IMAGE) is RightScope.ELEMENT:
-        return image.name in images.find_needed_images(unit, caller.principal.name)
+        return image.name in image_uses.find_needed_images(unit, caller.principal.name)
     return may_use(image, caller.principal.name)

@@ -18,7 +18,7 @@ from sbf_service.http.long_polls import CurrentPoll
 from sbf_service.http.operations import Operation, Wait
 from sbf_service.http.problems import problem_responses
 from sbf_service.http.routes.clusters import IdQuery, KeyPath, UserPath
-from sbf_service.store import vpn_profiles, vpn_users
+from sbf_service.store import vpn_profile_views, vpn_profiles, vpn_users
 from sbf_service.store.clusters import get_cluster, require_cluster
 from sbf_service.store.confirmations import confirmation_topic
 from sbf_service.store.leases import record_agent_heartbeat
@@ -87,7 +87,7 @@ def list_vpn_profiles(
     """List the profiles of a cluster, oldest first. A user who is invited sees only own profiles."""
     with service.store.read() as unit:
         user = authorize_vpn(unit, caller, Action.READ_VPN, key, id)
-        return vpn_profiles.list_profiles(unit, key, user, id, revoked=revoked)
+        return vpn_profile_views.list_profiles(unit, key, user, id, revoked=revoked)
 
 
 @router.get("/profiles/{profile}", responses=PROBLEMS)
@@ -109,7 +109,7 @@ async def get_vpn_profile(  # noqa: PLR0913, PLR0917 - FastAPI passes each param
         with service.store.read() as unit:
             user = authorize_vpn(unit, caller, Action.READ_VPN, key, id)
             _check_own(unit, key, profile, user, id)
-            return vpn_profiles.get_profile(unit, key, profile, id)
+            return vpn_profile_views.get_profile(unit, key, profile, id)
 
     view = await run_in_threadpool(read)
     if not view.pending or wait <= 0:
@@ -248,6 +248,6 @@ def authorize_vpn(
 
 def _check_own(unit: Unit, key: ClusterKey, profile: str, user: UserName | None, cluster_id: str | None) -> None:
     """Raise Forbidden if the caller's right is limited to ``user``, and the profile belongs to another user."""
-    found = vpn_profiles.require_profile(unit, require_cluster(unit, key, cluster_id), profile)
+    found = vpn_profile_views.require_profile(unit, require_cluster(unit, key, cluster_id), profile)
     if user not in {None, found.user}:
         raise Forbidden(f"{user} may not see or revoke VPN profile {profile}: it belongs to another user")

@@ -4,9 +4,9 @@ import pytest
 from sbf_fakes.world import World, spec
 
 from sbf_service.store.cluster_queries import find_clusters
+from sbf_service.store.due_transitions import HAS_DUE_TRANSITION, make_due_parameters
 from sbf_service.store.leases import record_agent_heartbeat
 from sbf_service.store.tables import ElementRow
-from sbf_service.store.transitions import HAS_DUE_TRANSITION, make_due_parameters
 from virtcloud.model.cluster import ClusterState
 
 

@@ -11,7 +11,8 @@ from sbf_fakes.world import STARTED, World, spec
 from sqlalchemy import select, update
 
 from sbf_service.domain.allocation import allocate_vlan_ids
-from sbf_service.store.allocation import NEVER_USED, ReservedVlans, allocate_longest_unused, read_site_pools
+from sbf_service.store.allocation import ReservedVlans, allocate_longest_unused, read_site_pools
+from sbf_service.store.claims import NEVER_USED
 from sbf_service.store.unit_of_work import Unit
 from sbf_service.store.vlan_tables import FreeVlanRow
 from virtcloud.model.element import Device

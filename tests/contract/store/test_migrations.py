@@ -12,7 +12,7 @@ from sqlalchemy import inspect, select, text
 from sqlalchemy.exc import IntegrityError
 
 from sbf_service.store.alembic_upgrade import make_alembic_config
-from sbf_service.store.allocation import NEVER_USED
+from sbf_service.store.claims import NEVER_USED
 from sbf_service.store.database import make_engine, migrate, newest_migration
 from sbf_service.store.tables import Base, PortRow
 from sbf_service.store.vlan_tables import FreeVlanRow

@@ -17,7 +17,8 @@ from virtcloud.agent.guests.consoles import GuestConsoles
 from virtcloud.agent.guests.container_disks import ensure_container_disks
 from virtcloud.agent.guests.container_seeds import write_container_seed
 from virtcloud.agent.guests.control_groups import ContainerGroups, ContainerLimits, ControlGroups
-from virtcloud.agent.guests.domains import DomainEnvironment, GuestDomain, HypervisorApi, render_domain
+from virtcloud.agent.guests.domain_xml import render_domain
+from virtcloud.agent.guests.domains import DomainEnvironment, GuestDomain, HypervisorApi
 from virtcloud.agent.guests.guest_disks import ensure_disks
 from virtcloud.agent.guests.guest_files import GuestFiles
 from virtcloud.agent.guests.guest_roots import ContainerRoots, GuestRoot, GuestRoots

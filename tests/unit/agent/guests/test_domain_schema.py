@@ -9,7 +9,8 @@ import pytest
 from lxml import etree
 from seed_documents import SEED
 
-from virtcloud.agent.guests.domains import DomainEnvironment, render_domain
+from virtcloud.agent.guests.domain_xml import render_domain
+from virtcloud.agent.guests.domains import DomainEnvironment
 from virtcloud.agent.guests.guest_roots import GuestRoot
 from virtcloud.agent.guests.images import GuestImage, LxcImage, QemuImage
 from virtcloud.model.wanted import GuestWanted, Segment

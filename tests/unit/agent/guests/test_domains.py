@@ -5,7 +5,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from virtcloud.agent.guests.domains import NAMESPACE, DomainEnvironment, DomainOwnership, parse_ownership, render_domain
+from virtcloud.agent.guests.domain_xml import render_domain
+from virtcloud.agent.guests.domains import NAMESPACE, DomainEnvironment, DomainOwnership, parse_ownership
 from virtcloud.agent.guests.guest_roots import GuestRoot
 from virtcloud.agent.guests.images import LxcImage, QemuImage
 from virtcloud.model.wanted import GuestWanted, Segment

@@ -9,7 +9,8 @@ from sbf_fakes.world import site, spec, three_edges
 
 from sbf_service.console.drawing.pool_strip import MAX_CELLS, VlanUse, draw_pool
 from sbf_service.console.drawing.scene import Box, Scene, assign_lanes, shorten
-from sbf_service.console.drawing.site_map import MAX_WIDTH, MapContents, draw_sites
+from sbf_service.console.drawing.site_layout import MapContents
+from sbf_service.console.drawing.site_map import MAX_WIDTH, draw_sites
 from sbf_service.console.drawing.tiles import Tile, draw_tiles
 from sbf_service.console.drawing.timeline import WIDTH, draw_timeline
 from sbf_service.console.troubles import Level

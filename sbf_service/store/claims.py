@@ -1,0 +1,96 @@
+"""The claims of VLAN IDs, and the free VLAN IDs of each site. Each change keeps both tables consistent."""
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from datetime import UTC, datetime
+
+from sqlalchemy import bindparam, delete, exists, insert, select, text
+
+from sbf_service.store.columns import NAME_TYPE, UtcDateTime
+from sbf_service.store.tables import Base, SiteRow
+from sbf_service.store.unit_of_work import Unit
+from sbf_service.store.vlan_tables import ClaimRow, ForeignVlanRow, FreeVlanRow
+from virtcloud.model.values import Name, VlanId
+from virtcloud.model.vlans import VlanSet
+
+NEVER_USED = datetime(1970, 1, 1, tzinfo=UTC)
+"""The time of release that is stored for a VLAN ID that no cluster has used."""
+_READ_FOREIGN = select(ForeignVlanRow.site, ForeignVlanRow.vlan).where(
+    ForeignVlanRow.site.in_(bindparam("sites", type_=NAME_TYPE, expanding=True))
+)
+
+_FREE = Base.metadata.tables[FreeVlanRow.__tablename__]
+_CLAIMS = Base.metadata.tables[ClaimRow.__tablename__]
+_FOREIGN = Base.metadata.tables[ForeignVlanRow.__tablename__]
+_OF_CLUSTER = _CLAIMS.c.cluster_id == bindparam("cluster")
+_DELETE_FREE = delete(_FREE).where(_FREE.c.site == bindparam("of"), _FREE.c.vlan == bindparam("vlan_id"))
+_INSERT_FREE = insert(_FREE)
+_INSERT_CLAIMS = insert(_CLAIMS)
+_DELETE_CLAIMS = delete(_CLAIMS).where(_OF_CLUSTER)
+_FREE_CLAIMS = insert(_FREE).from_select(
+    ["site", "vlan", "since"],
+    select(_CLAIMS.c.site, _CLAIMS.c.vlan, bindparam("now", type_=UtcDateTime())).where(
+        _OF_CLUSTER, ~exists().where(_FOREIGN.c.site == _CLAIMS.c.site, _FOREIGN.c.vlan == _CLAIMS.c.vlan)
+    ),
+)
+
+
+def claim_vlans(unit: Unit, cluster_id: str, vlans: Mapping[Name, VlanId]) -> None:
+    """Claim a VLAN ID for a cluster at each site in ``vlans``."""
+    unit.require_sites(vlans)
+    claims = [{"site": site, "vlan": vlan, "cluster_id": cluster_id} for site, vlan in vlans.items()]
+    unit.connection.execute(_DELETE_FREE, [{"of": site, "vlan_id": vlan} for site, vlan in vlans.items()])
+    unit.connection.execute(_INSERT_CLAIMS, claims)
+
+
+def release_vlans(unit: Unit, cluster_id: str) -> None:
+    """Release all claims of a cluster. The claimed VLAN IDs become free."""
+    unit.connection.execute(_FREE_CLAIMS, {"now": unit.now, "cluster": cluster_id})
+    unit.connection.execute(_DELETE_CLAIMS, {"cluster": cluster_id})
+
+
+def replace_offered_vlans(unit: Unit, site: str, before: VlanSet, after: VlanSet) -> None:
+    """Change the VLAN IDs of a site's pool from ``before`` to ``after``. Both sets must contain all claimed VLAN IDs.
+
+    An added VLAN ID counts as never used, even if it was in the pool earlier.
+    """
+    foreign = read_foreign_vlans(unit, [site]).get(site, VlanSet())
+    removed = [{"of": site, "vlan_id": vlan} for vlan in before - after]
+    added = [{"site": site, "vlan": vlan, "since": NEVER_USED} for vlan in after - before - foreign]
+    if removed:
+        unit.connection.execute(_DELETE_FREE, removed)
+    if added:
+        unit.connection.execute(_INSERT_FREE, added)
+        if unit.connection.dialect.name == "postgresql":
+            # without new statistics, PostgreSQL would sort all rows for each claim
+            unit.connection.execute(text("ANALYZE free_numbers"))
+
+
+def exclude_vlans(unit: Unit, site: str, vlans: VlanSet) -> None:
+    """Remove VLAN IDs that are in other use from a site's free VLAN IDs; idempotent."""
+    if vlans:
+        unit.connection.execute(_DELETE_FREE, [{"of": site, "vlan_id": vlan} for vlan in vlans])
+
+
+def include_vlans(unit: Unit, site: str, vlans: VlanSet) -> None:
+    """Add VLAN IDs that are no longer in other use to a site's free VLAN IDs; idempotent.
+
+    VLAN IDs that are claimed, already free, or outside the pool are not added.
+    """
+    known = (
+        unit.connection.execute(select(table.c.vlan).where(table.c.site == site, table.c.vlan.in_(sorted(vlans))))
+        for table in (_CLAIMS, _FREE)
+    )
+    added = (unit.session.get_one(SiteRow, site).pool & vlans).difference(*(rows.scalars() for rows in known))
+    if added:
+        unit.connection.execute(
+            _INSERT_FREE, [{"site": site, "vlan": vlan, "since": unit.now} for vlan in sorted(added)]
+        )
+
+
+def read_foreign_vlans(unit: Unit, sites: Collection[str]) -> dict[str, VlanSet]:
+    """Return the VLAN IDs in other use, by site. Sites without such a VLAN ID are omitted."""
+    found: dict[str, set[int]] = defaultdict(set)
+    for site, vlan in unit.session.execute(_READ_FOREIGN, {"sites": list(sites)}):
+        found[site].add(vlan)
+    return {site: VlanSet(vlans) for site, vlans in found.items()}

@@ -1,0 +1,109 @@
+"""Conditions in SQL under which a transition of a cluster is due.
+
+``domain/lifecycle.py`` contains the rules. :data:`HAS_DUE_TRANSITION` translates the conditions of these rules to SQL.
+Thousands of clusters may exist. After an element's confirmation, SBF therefore reads only the clusters that have a due
+transition.
+"""
+
+from datetime import datetime, timedelta
+
+from sqlalchemy import ColumnElement, and_, bindparam, exists, or_, select, true, union
+from sqlalchemy.orm import aliased
+
+from sbf_service.domain.lifecycle import (
+    Condition,
+    list_states,
+)
+from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
+from sbf_service.store.columns import equals_any
+from sbf_service.store.tables import ElementRow
+from virtcloud.model.cluster import ENDED_STATES
+from virtcloud.model.element import ElementKind
+
+_OF_PLACEMENT = ElementRow.name == PlacementRow.element
+_IS_INCOMPLETE = or_(ElementRow.confirmed_revision < PlacementRow.added_revision, ElementRow.reachable.is_(False))
+_IS_UNCONFIRMED = or_(ElementRow.confirmed_revision < ElementRow.wanted_revision, ElementRow.reachable.is_(False))
+"""The condition of an index. It is true for every element for which ``_IS_INCOMPLETE`` is true."""
+_OTHER, _OTHER_ELEMENT = aliased(PlacementRow), aliased(ElementRow)
+_HAS_COMPLETE_GATEWAY = exists().where(
+    _OTHER.cluster_id == PlacementRow.cluster_id,
+    _OTHER_ELEMENT.name == _OTHER.element,
+    _OTHER_ELEMENT.kind == ElementKind.GATEWAY,
+    _OTHER.removed_revision.is_(None),
+    _OTHER.blocked.is_(False),
+    _OTHER_ELEMENT.confirmed_revision >= _OTHER.added_revision,
+    _OTHER_ELEMENT.reachable,
+)
+_IS_AWAITED = or_(ElementRow.kind != ElementKind.GATEWAY, ~_HAS_COMPLETE_GATEWAY)
+"""False for a gateway while another gateway of the cluster is complete."""
+_STAYS = PlacementRow.removed_revision.is_(None)
+_IS_OBSTACLE = exists().where(
+    PlacementRow.cluster_id == ClusterRow.id,
+    _OF_PLACEMENT,
+    _STAYS,
+    or_(_IS_INCOMPLETE, PlacementRow.blocked),
+    _IS_AWAITED,
+)
+"""The condition that a cluster is incomplete, for a query that reads the placements of each cluster separately."""
+_OF_ELEMENT = PlacementRow.element == ElementRow.name + ""
+"""Like ``_OF_PLACEMENT``. No index serves the expression, so the database reads the elements first."""
+_STATE = ClusterRow.state + ""
+"""The state, in a condition for which the database does not use the index of states."""
+_INCOMPLETE = (
+    select(PlacementRow.cluster_id)
+    .join(ElementRow, _OF_ELEMENT)
+    .join(ClusterRow, ClusterRow.id == PlacementRow.cluster_id)
+    .where(_STAYS, _IS_INCOMPLETE, _IS_UNCONFIRMED, _IS_AWAITED)
+)
+_BLOCKED = (
+    select(PlacementRow.cluster_id)
+    .join(ElementRow, _OF_PLACEMENT)
+    .join(ClusterRow, ClusterRow.id == PlacementRow.cluster_id)
+    .where(_STAYS, PlacementRow.blocked == true(), _IS_AWAITED)
+)
+_IS_CARRIED = or_(
+    PlacementRow.removed_revision.is_(None),
+    ElementRow.confirmed_revision < PlacementRow.removed_revision,
+    PlacementRow.blocked,
+)
+_CARRIED = exists().where(PlacementRow.cluster_id == ClusterRow.id, _OF_PLACEMENT, _IS_CARRIED)
+_MEMBER = aliased(ClusterRow)
+_HAS_MEMBERS = exists().where(
+    _MEMBER.network == ClusterRow.id, or_(~equals_any(_MEMBER.state, ENDED_STATES), _MEMBER.quarantined == true())
+)
+_STILL_CARRIED = or_(_CARRIED, _HAS_MEMBERS)
+_HOLDS = {
+    Condition.LEASE_ENDED: ClusterRow.lease_ends <= bindparam("now"),
+    Condition.COMPLETE: ~_IS_OBSTACLE,
+    Condition.INCOMPLETE: _IS_OBSTACLE,
+    Condition.SETUP_DEADLINE_PASSED: ClusterRow.deadline <= bindparam("now"),
+    Condition.REMOVED: ~_STILL_CARRIED,
+    Condition.DRAIN_DEADLINE_PASSED: ClusterRow.leaving_since <= bindparam("drained_before"),
+    Condition.QUARANTINE_CONFIRMED: and_(ClusterRow.quarantined == true(), ~_STILL_CARRIED),
+}
+
+
+def _is_due(condition: Condition, holds: ColumnElement[bool]) -> ColumnElement[bool]:
+    return and_(equals_any(ClusterRow.state, list_states(condition)), holds)
+
+
+HAS_DUE_TRANSITION = or_(*(_is_due(condition, holds) for condition, holds in _HOLDS.items()))
+"""The condition that a transition of a cluster is due, with the parameters of :func:`make_due_parameters`."""
+_HAS_OBSTACLE = _STATE.in_(sorted(list_states(Condition.INCOMPLETE)))
+FIND_DUE = union(
+    *(
+        select(ClusterRow.id).where(_is_due(condition, holds))
+        for condition, holds in _HOLDS.items()
+        if condition is not Condition.INCOMPLETE
+    ),
+    *(found.where(_HAS_OBSTACLE) for found in (_INCOMPLETE, _BLOCKED)),
+)
+"""Finds the clusters with a due transition, by one index for each condition.
+
+The few elements that are unconfirmed, and the few placements that are blocked, lead to the incomplete clusters.
+"""
+
+
+def make_due_parameters(now: datetime, drain_deadline: timedelta) -> dict[str, object]:
+    """Return the parameters of :data:`HAS_DUE_TRANSITION`."""
+    return {"now": now, "drained_before": now - drain_deadline}

@@ -1,0 +1,64 @@
+"""Which images are in use: the images of running clusters, and the images in the folders of hosts."""
+
+from collections.abc import Iterator
+
+from sqlalchemy import bindparam, func, select
+
+from sbf_service.store.cluster_documents import parse_image_sources, parse_spec
+from sbf_service.store.cluster_queries import IS_UNSETTLED, NOT_ENDED
+from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
+from sbf_service.store.tables import ElementRow
+from sbf_service.store.unit_of_work import Unit
+from virtcloud.model.element import ElementKind
+from virtcloud.model.values import Name, UserName
+
+_IN_USE = (
+    select(ClusterRow.id, ClusterRow.key, ClusterRow.images)
+    .where(NOT_ENDED, ClusterRow.images.is_not(None))
+    .order_by(ClusterRow.key)
+)
+_CURRENT_SPEC = func.coalesce(ClusterRow.resolved, ClusterRow.spec).label("spec")
+_RUNNING_SPECS = select(ClusterRow.owner, _CURRENT_SPEC, ClusterRow.images).where(NOT_ENDED)
+_LOCAL_IMAGES = (
+    select(ElementRow.name, ElementRow.local_images)
+    .where(ElementRow.present, ElementRow.local_images.is_not(None))
+    .order_by(ElementRow.name)
+)
+_IMAGES_ON_HOST = select(ClusterRow.images).where(
+    NOT_ENDED,
+    ClusterRow.images.is_not(None),
+    ClusterRow.id.in_(
+        select(PlacementRow.cluster_id)
+        .join(ElementRow, ElementRow.name == PlacementRow.element)
+        .where(PlacementRow.element == bindparam("host"), IS_UNSETTLED, PlacementRow.removed_revision.is_(None))
+        .where(ElementRow.kind == ElementKind.HOST)
+    ),
+)
+
+
+def find_needed_images(unit: Unit, host: str) -> frozenset[Name]:
+    """Return the names of the images of the catalogue that the running clusters on a host use."""
+    return frozenset(
+        name for images in unit.session.scalars(_IMAGES_ON_HOST, {"host": host}) for name in parse_image_sources(images)
+    )
+
+
+def find_uses(unit: Unit) -> Iterator[tuple[str, str, frozenset[Name]]]:
+    """Yield the ID and key of each running cluster with images of the catalogue, and the names of these images."""
+    for row in unit.session.execute(_IN_USE):
+        yield row.id, row.key, frozenset(parse_image_sources(row.images))
+
+
+def find_local_users(unit: Unit, name: Name, owner: UserName) -> Iterator[str]:
+    """Yield the other owners of running clusters that use hosts' own images with the name of a new image."""
+    for row in unit.session.execute(_RUNNING_SPECS.where(ClusterRow.owner != owner)):
+        local = {guest.image for guest in parse_spec(row.spec).guests} - parse_image_sources(row.images or "{}").keys()
+        if name in local:
+            yield row.owner
+
+
+def find_hosts_with_image(unit: Unit, name: Name) -> Iterator[str]:
+    """Yield the hosts with an image of this name in their folder, as their agents last reported."""
+    for host, images in unit.session.execute(_LOCAL_IMAGES):
+        if name in (images or "").split():
+            yield host

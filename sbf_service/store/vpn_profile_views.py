@@ -1,0 +1,139 @@
+"""Views of VPN profiles, with the elements that have not confirmed a profile or its cluster yet."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import bindparam, select
+
+from sbf_service.store.cluster_queries import split_ids
+from sbf_service.store.cluster_tables import ClusterRow
+from sbf_service.store.clusters import require_cluster
+from sbf_service.store.columns import NAME_TYPE
+from sbf_service.store.live_clusters import read_networks, read_placements
+from sbf_service.store.tables import ElementRow
+from sbf_service.store.unit_of_work import Unit
+from sbf_service.store.vpn_grants import (
+    read_device_addresses,
+)
+from sbf_service.store.vpn_tables import VpnProfileGatewayRow, VpnProfileRow
+from virtcloud.model.cluster import WANTED_STATES
+from virtcloud.model.errors import Conflict, NotFound
+from virtcloud.model.values import ClusterKey, Name, UserName
+from virtcloud.model.views import PlacementProgress
+from virtcloud.model.vpn import Fingerprint, PendingElement, VpnProfileView
+
+_READ_GATEWAYS = (
+    select(
+        VpnProfileGatewayRow.profile_id,
+        VpnProfileGatewayRow.gateway,
+        VpnProfileGatewayRow.revision,
+        ElementRow.confirmed_revision,
+        ElementRow.reachable,
+        ElementRow.trouble,
+    )
+    .join(ElementRow, ElementRow.name == VpnProfileGatewayRow.gateway)
+    .where(VpnProfileGatewayRow.profile_id.in_(bindparam("ids", type_=NAME_TYPE, expanding=True)))
+    .order_by(VpnProfileGatewayRow.profile_id, VpnProfileGatewayRow.position)
+)
+
+
+def list_profiles(
+    unit: Unit, key: str, user: str | None = None, cluster_id: str | None = None, *, revoked: bool = False
+) -> list[VpnProfileView]:
+    """Return the profiles of a cluster, oldest first. With ``revoked``, revoked profiles are included.
+
+    With ``user``, return only the profiles of this user. Raise NotFound for an unknown cluster.
+    """
+    row = require_cluster(unit, key, cluster_id)
+    found = find_profiles(unit, row, user)
+    return make_profile_views(unit, row, [profile for profile in found if revoked or profile.revoked_at is None])
+
+
+def get_profile(unit: Unit, key: str, profile: str, cluster_id: str | None = None) -> VpnProfileView:
+    """Return a profile. Raise NotFound for an unknown cluster or profile."""
+    row = require_cluster(unit, key, cluster_id)
+    (view,) = make_profile_views(unit, row, [require_profile(unit, row, profile)])
+    return view
+
+
+def find_profiles(unit: Unit, row: ClusterRow, user: str | None = None) -> Sequence[VpnProfileRow]:
+    """Return the rows of a cluster's profiles, or of one user's profiles, oldest first."""
+    of_user = [] if user is None else [VpnProfileRow.user == user]
+    found = select(VpnProfileRow).where(VpnProfileRow.cluster_id == row.id, *of_user)
+    return unit.session.scalars(found.order_by(VpnProfileRow.created_at, VpnProfileRow.id)).all()
+
+
+def require_profile(unit: Unit, row: ClusterRow, profile: str) -> VpnProfileRow:
+    """Return a profile of a cluster. Raise NotFound if the cluster has no such profile."""
+    found = unit.session.get(VpnProfileRow, profile)
+    if found is None or found.cluster_id != row.id:
+        raise NotFound(f"cluster {row.key} has no VPN profile {profile}; 'virtcloud access list' shows all profiles")
+    return found
+
+
+def require_live_cluster(unit: Unit, key: str, cluster_id: str | None = None) -> ClusterRow:
+    """Return a cluster. Raise NotFound for an unknown cluster. Raise Conflict if the cluster is ending or has ended."""
+    row = require_cluster(unit, key, cluster_id)
+    if row.state not in WANTED_STATES:
+        raise Conflict(f"cluster {key} is {row.state}, and its network can no longer be joined: create a new cluster")
+    return row
+
+
+def make_profile_views(unit: Unit, row: ClusterRow, profiles: Sequence[VpnProfileRow]) -> list[VpnProfileView]:
+    """Return the views of profiles of one cluster."""
+    ids = [profile.id for profile in profiles]
+    addresses, gateways = read_device_addresses(unit, ids), _read_gateways(unit, ids)
+    network = read_networks(unit, [row])[row.network or row.id]
+    elements = list_pending_elements(unit, row)
+    return [
+        VpnProfileView(
+            id=profile.id,
+            cluster=ClusterKey(row.key),
+            user=UserName(profile.user),
+            device=Name(profile.device),
+            fingerprint=Fingerprint(profile.fingerprint),
+            addresses=addresses.get(profile.id, ()),
+            gateways=tuple(Name(gateway.gateway) for gateway in gateways[profile.id]),
+            created_at=profile.created_at,
+            created_by=profile.created_by,
+            expires_at=profile.expires_at,
+            router=profile.router,
+            revoked_at=profile.revoked_at,
+            lease_ends=min(row.lease_ends, network.lease_ends),
+            pending=(
+                *(() if profile.revoked_at else elements),
+                *(_make_pending(gateway) for gateway in gateways[profile.id] if _is_pending(gateway, elements)),
+            ),
+        )
+        for profile in profiles
+    ]
+
+
+def list_pending_elements(unit: Unit, row: ClusterRow) -> tuple[PendingElement, ...]:
+    """Return the elements that have not confirmed the cluster. Until then, devices may reach only some guests."""
+    if row.state not in WANTED_STATES:
+        return ()
+    placements = read_placements(unit, [row.id]).get(row.id, ())
+    return tuple(
+        PendingElement(element=part.element, reachable=part.reachable, trouble=part.trouble)
+        for part in placements
+        if part.progress is PlacementProgress.ADDING
+    )
+
+
+def _is_pending(gateway: Any, elements: Iterable[PendingElement]) -> bool:  # noqa: ANN401 - a row of _READ_GATEWAYS
+    is_confirmed = gateway.confirmed_revision >= gateway.revision and gateway.reachable
+    return not is_confirmed and gateway.gateway not in {element.element for element in elements}
+
+
+def _make_pending(gateway: Any) -> PendingElement:  # noqa: ANN401 - a row of _READ_GATEWAYS
+    return PendingElement(element=Name(gateway.gateway), reachable=gateway.reachable, trouble=gateway.trouble)
+
+
+def _read_gateways(unit: Unit, profiles: Iterable[str]) -> Mapping[str, list[Any]]:
+    found: dict[str, list[Any]] = defaultdict(list)
+    for group in split_ids(profiles):
+        for gateway in unit.connection.execute(_READ_GATEWAYS, {"ids": group}):
+            found[gateway.profile_id].append(gateway)
+    return found
