@@ -14,7 +14,8 @@ from sbf_service.store.database import check_migrated, make_engine, migrate
 from sbf_service.store.metric_counts import BACKUP_TIME, record_service_time
 from sbf_service.store.replica_lock import hold_whole_database
 from sbf_service.store.unit_of_work import Store
-from virtcloud.model.errors import BadInput, VirtcloudError, count_of
+from virtcloud.model.errors import BadInput, VirtcloudError
+from virtcloud.model.message_text import count_of
 from virtcloud.model.values import format_utc
 
 DEFAULT_GRACE_MINUTES = 60

@@ -9,8 +9,7 @@ import traceback
 from dataclasses import dataclass
 
 from sbf_service.request_context import current_request_id
-from virtcloud.model.errors import printable
-from virtcloud.model.log_format import OneLineFormatter, format_event
+from virtcloud.model.message_text import OneLineFormatter, format_event, printable
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,8 @@ from virtcloud.model.dialect_trial import (
     TrialRequest,
 )
 from virtcloud.model.element import Switch
-from virtcloud.model.errors import BadInput, ElementError, printable
+from virtcloud.model.errors import BadInput, ElementError
+from virtcloud.model.message_text import printable
 from virtcloud.model.values import Name, PortName
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchWanted, compare_switch

@@ -14,7 +14,7 @@ _MODULES = {
     "Client": "virtcloud.client.api",
     "Cluster": "virtcloud.client.api",
     "ClusterSpec": "virtcloud.model.cluster",
-    "Guest": "virtcloud.model.cluster",
+    "Guest": "virtcloud.model.guest_spec",
     "SshOptions": "virtcloud.client.ssh_arguments",
     "VirtcloudError": "virtcloud.model.errors",
 }

@@ -19,7 +19,7 @@ from starlette.responses import RedirectResponse, Response
 from sbf_service.console.rendering import HEADERS, PREFIX, render
 from sbf_service.http.problems import error_status
 from sbf_service.log import get_log
-from sbf_service.store.unit_of_work import UNAVAILABLE_ERRORS
+from sbf_service.store.database_errors import UNAVAILABLE_ERRORS
 from virtcloud.model.document import explain_validation_error, list_validation_errors
 from virtcloud.model.errors import BadInput, DatabaseUnavailable, Unauthenticated, VirtcloudError
 

@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from virtcloud.model.durations import format_duration
-from virtcloud.model.errors import printable
+from virtcloud.model.message_text import printable
 from virtcloud.model.values import format_utc
 
 PREFIX: Final = "/console"

@@ -26,8 +26,9 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from itertools import chain, islice
 
 from virtcloud.model.cluster import ClusterSpec
-from virtcloud.model.errors import BadInput, NoAddressFree, count_of
+from virtcloud.model.errors import BadInput, NoAddressFree
 from virtcloud.model.guest_spec import Guest
+from virtcloud.model.message_text import count_of
 from virtcloud.model.values import Address
 
 IPV4_SUBNET = IPv4Network("10.0.0.0/24")

@@ -15,7 +15,8 @@ from virtcloud.model.cluster import ClusterSpec
 from virtcloud.model.document import Document
 from virtcloud.model.durations import format_duration
 from virtcloud.model.element import Host
-from virtcloud.model.errors import BadInput, BeyondLimit, NotAdmitted, count_of
+from virtcloud.model.errors import BadInput, BeyondLimit, NotAdmitted
+from virtcloud.model.message_text import count_of
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name, UserName
 

@@ -11,7 +11,8 @@ from functools import lru_cache, reduce
 from itertools import islice
 from typing import TypeVar
 
-from virtcloud.model.errors import NoVlanFree, count_of
+from virtcloud.model.errors import NoVlanFree
+from virtcloud.model.message_text import count_of
 from virtcloud.model.values import Name, VlanId
 from virtcloud.model.vlans import VlanSet
 

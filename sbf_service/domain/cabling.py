@@ -15,7 +15,7 @@ from enum import Enum, auto
 from typing import Final
 
 from virtcloud.model.element import Device
-from virtcloud.model.errors import printable
+from virtcloud.model.message_text import printable
 from virtcloud.model.site import CableState, CableView
 from virtcloud.model.topology import Topology
 from virtcloud.model.topology_document import Site

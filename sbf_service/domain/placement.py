@@ -17,8 +17,9 @@ from pydantic import Field
 
 from virtcloud.model.cluster import ClusterSpec
 from virtcloud.model.document import Document
-from virtcloud.model.errors import NoCapacity, count_of
+from virtcloud.model.errors import NoCapacity
 from virtcloud.model.guest_spec import Guest, GuestSpread
+from virtcloud.model.message_text import count_of
 from virtcloud.model.values import Name
 from virtcloud.model.views import HostCapacity
 

@@ -26,9 +26,10 @@ from sbf_service.domain.paths import LiveCluster
 from sbf_service.http.session_relay import NORMAL, SessionRelay, WaitingSession, check_answer, close
 from sbf_service.store.guest_sessions import delete_session, insert_check
 from virtcloud.model.document import Document
-from virtcloud.model.errors import VirtcloudError, printable
+from virtcloud.model.errors import VirtcloudError
 from virtcloud.model.guest_seed import WITH_SECRETS
 from virtcloud.model.guest_sessions import SessionKind
+from virtcloud.model.message_text import printable
 from virtcloud.model.path_check import BridgeEnd, ExchangePeer, FrameExchange, FrameReport, UnverifiedHost
 from virtcloud.model.values import Name, format_utc
 

@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 
 from sbf_service.log import get_log
 from sbf_service.request_context import work_for
-from sbf_service.store.unit_of_work import UNAVAILABLE_ERRORS
+from sbf_service.store.database_errors import UNAVAILABLE_ERRORS
 from virtcloud.model.call_context import CallContext
 from virtcloud.model.document import explain_validation_error
 from virtcloud.model.errors import (

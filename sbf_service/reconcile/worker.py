@@ -21,7 +21,8 @@ from sbf_service.reconcile.sessions import DeviceSessions
 from sbf_service.reconcile.transactions import LeaseLostError, WorkerTransactions
 from sbf_service.request_context import continue_for, current_call, work_for
 from sbf_service.store.observed_state import list_observed_items
-from virtcloud.model.errors import DatabaseUnavailable, ElementError, Refused, printable
+from virtcloud.model.errors import DatabaseUnavailable, ElementError, Refused
+from virtcloud.model.message_text import printable
 from virtcloud.model.values import Name
 from virtcloud.tracing import span_of_calls
 

@@ -28,11 +28,11 @@ from sbf_service.store.backup_format import BackupHeader, BackupWriter, ColumnKi
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.columns import database_now
 from sbf_service.store.database import is_migrated_to_newest, newest_migration
+from sbf_service.store.database_errors import translate_errors
 from sbf_service.store.gateway_tables import TrafficRow
 from sbf_service.store.guest_tables import GuestSessionRow
 from sbf_service.store.service_tables import JobQuestionRow, ReplicaRow
 from sbf_service.store.tables import Base
-from sbf_service.store.unit_of_work import translate_errors
 from sbf_service.store.user_tables import ConsoleSessionRow
 from virtcloud import __version__
 from virtcloud.model.errors import BadInput

@@ -9,9 +9,9 @@ from sbf_service.domain.paths import LiveCluster
 from sbf_service.store.clusters import require_cluster
 from sbf_service.store.guest_tables import GuestSessionRow
 from sbf_service.store.unit_of_work import Unit, record_audit
-from virtcloud.model.errors import count_of
 from virtcloud.model.guest_sessions import GuestSession, SessionKind, SessionRequest
 from virtcloud.model.guests import GuestView
+from virtcloud.model.message_text import count_of
 from virtcloud.model.values import Name
 
 

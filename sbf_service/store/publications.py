@@ -31,9 +31,10 @@ from sbf_service.store.revisions import increment_revisions
 from sbf_service.store.unit_of_work import Unit, read_topology, record_audit
 from sbf_service.store.vpn_grants import connect_gateways
 from virtcloud.model.cluster import WANTED_STATES
-from virtcloud.model.errors import BeyondLimit, Conflict, NotFound, count_of
+from virtcloud.model.errors import BeyondLimit, Conflict, NotFound
 from virtcloud.model.gateway_access import PublishedPort, PublishedProtocol
 from virtcloud.model.guest_spec import Guest
+from virtcloud.model.message_text import count_of
 from virtcloud.model.publication import PublicationRequest, PublicationView
 from virtcloud.model.values import ClusterKey, Name
 from virtcloud.model.wanted import HostWanted

@@ -17,8 +17,9 @@ from sqlalchemy import Connection, Engine, create_engine, func, select, text
 from sqlalchemy.pool import NullPool
 
 from sbf_service.log import get_log
-from sbf_service.store.unit_of_work import translate_errors
-from virtcloud.model.errors import BadInput, count_of
+from sbf_service.store.database_errors import translate_errors
+from virtcloud.model.errors import BadInput
+from virtcloud.model.message_text import count_of
 
 log = get_log(__name__)
 

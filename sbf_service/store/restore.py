@@ -21,7 +21,8 @@ from sbf_service.store.replica_lock import hold_whole_database
 from sbf_service.store.restored_state import REVISION_STEP, RestoreReport, record_restore
 from sbf_service.store.service_tables import ReplicaRow, ServiceSecretRow
 from sbf_service.store.tables import Base, TopologyRow
-from sbf_service.store.unit_of_work import Clock, TopologyCache, Unit, read_database_clock
+from sbf_service.store.topology_cache import TopologyCache
+from sbf_service.store.unit_of_work import Clock, Unit, read_database_clock
 from virtcloud.model.errors import BadInput
 
 VERSION_TABLE = "alembic_version"

@@ -22,7 +22,8 @@ from sbf_service.store.unit_of_work import Unit, record_audit
 from sbf_service.store.vpn_tables import ClusterGatewayRow
 from virtcloud.model.cluster import WANTED_STATES
 from virtcloud.model.element import ElementKind
-from virtcloud.model.errors import Conflict, NotFound, printable
+from virtcloud.model.errors import Conflict, NotFound
+from virtcloud.model.message_text import printable
 from virtcloud.model.ssh_connections import SshCertificateEntry, SshConnections, SshConnectionView
 from virtcloud.model.values import ClusterKey, Name, UserName
 

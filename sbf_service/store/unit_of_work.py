@@ -20,14 +20,14 @@ from threading import Lock
 from typing import Final, TypeVar
 from uuid import uuid4
 
-from sqlalchemy import Connection, Engine, exc, insert, select
+from sqlalchemy import Connection, Engine, insert, select
 from sqlalchemy.orm import Session
 
 from sbf_service.log import get_log
 from sbf_service.request_context import current_request_id
 from sbf_service.store.change_notices import send_notice
 from sbf_service.store.columns import database_now
-from sbf_service.store.garbage_collection import collect_later
+from sbf_service.store.database_errors import translate_errors
 from sbf_service.store.group_commit import FindScope, GroupCommit
 from sbf_service.store.lock_scopes import (
     MAX_KEYS,
@@ -40,11 +40,9 @@ from sbf_service.store.lock_scopes import (
 )
 from sbf_service.store.service_tables import AuditRow
 from sbf_service.store.tables import Base, TopologyRow
+from sbf_service.store.topology_cache import TopologyCache, parse_stored_topology
 from virtcloud.model.document import Document
-from virtcloud.model.errors import Conflict, DatabaseUnavailable, NotFound
-from virtcloud.model.topology import STORED, Topology
-from virtcloud.model.values import Name
-from virtcloud.model.vlans import VlanSet
+from virtcloud.model.topology import Topology
 
 Clock = Callable[[Session], datetime]
 Publish = Callable[[frozenset[str]], None]
@@ -60,12 +58,6 @@ TRAFFIC_TOPIC = "traffic"
 """The change topic of gateways' reports: connections of users, and traffic to destinations outside."""
 NOT_READ: Final = datetime.min.replace(tzinfo=UTC)
 """The time of a unit until the unit has its locks."""
-CONCURRENCY_SQLSTATES = frozenset({"40001", "40P01"})
-"""PostgreSQL's serialization failure and deadlock. The lock order prevents both between units of work. Another program
-that locks rows in this database can still cause them.
-"""
-UNAVAILABLE_ERRORS = (exc.OperationalError, exc.InternalError, exc.InterfaceError, exc.TimeoutError)
-"""SQLAlchemy's errors for a database that does not answer. Any other of its errors is a fault in SBF."""
 
 _READ_CLOCK = select(database_now())
 _READ_VERSION = select(TopologyRow.version)
@@ -74,24 +66,6 @@ _READ_PRESENCE = select(TopologyRow.version, TopologyRow.document.is_not(None))
 _INSERT_AUDIT = insert(Base.metadata.tables[AuditRow.__tablename__]).inline()
 
 log = get_log(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class TopologyCache:
-    """A store's parsed topologies by version, and for each site the VLAN IDs that the site's devices reserve."""
-
-    topologies: dict[int, Topology] = field(default_factory=dict)
-    excluded: dict[tuple[int | None, Name], VlanSet] = field(default_factory=dict)
-
-    def replace(self, version: int, topology: Topology) -> None:
-        """Cache this version and remove all other versions."""
-        self.topologies.clear()
-        self.excluded.clear()
-        self.topologies[version] = topology
-
-    def copy(self) -> "TopologyCache":
-        """Return a copy for a unit that will be rolled back."""
-        return TopologyCache(dict(self.topologies), dict(self.excluded))
 
 
 @dataclass(slots=True)
@@ -285,30 +259,6 @@ def _lock_found_scope(unit: Unit, find_scope: FindScope[Unit]) -> None:
         raise OutsideScopeError("the scope has grown")
 
 
-@contextmanager
-def translate_errors() -> Iterator[None]:
-    """Translate database errors.
-
-    Raise Conflict when a concurrent unit committed first, otherwise DatabaseUnavailable.
-    """
-    try:
-        yield
-    except exc.IntegrityError as error:
-        raise _make_concurrency_error() from error
-    except UNAVAILABLE_ERRORS as error:
-        cause = error.orig if isinstance(error, exc.DBAPIError) else error
-        if getattr(cause, "sqlstate", None) in CONCURRENCY_SQLSTATES:
-            raise _make_concurrency_error() from error
-        log.warning("database_unavailable", cause=" ".join(str(cause).split()))
-        raise DatabaseUnavailable(
-            "the database does not answer: try again later; it is safe to repeat the call"
-        ) from error
-
-
-def _make_concurrency_error() -> Conflict:
-    return Conflict("another call changed the same rows at the same time: try again")
-
-
 def read_topology_version(unit: Unit) -> int | None:
     """Return the version of the current topology, or None before the first topology was put."""
     version, is_present = unit.connection.execute(_READ_PRESENCE).one()
@@ -327,18 +277,10 @@ def read_topology(unit: Unit) -> Topology:
     unit.topology_version = version
     found = unit.cache.topologies.get(version)
     if found is None:
-        found = _parse_topology(unit)
+        found = parse_stored_topology(unit.session.execute(_READ_DOCUMENT).scalar_one())
         if TOPOLOGY_TOPIC not in unit.changed:
             unit.cache.replace(version, found)
     return found
-
-
-def _parse_topology(unit: Unit) -> Topology:
-    document = unit.session.execute(_READ_DOCUMENT).scalar_one()
-    if document is None:
-        raise NotFound("there is no topology yet: put one with PUT /v1/topology")
-    with collect_later(len(document)):
-        return Topology.model_validate_json(document, context=STORED)
 
 
 def record_audit(  # noqa: PLR0913 - the columns of an audit row

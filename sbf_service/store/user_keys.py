@@ -5,8 +5,9 @@ from sqlalchemy import func, select
 from sbf_service.domain.admission import RequestLimits
 from sbf_service.store.unit_of_work import Unit, record_audit
 from sbf_service.store.user_tables import UserKeyRow
-from virtcloud.model.errors import BeyondLimit, NotFound, count_of
+from virtcloud.model.errors import BeyondLimit, NotFound
 from virtcloud.model.guest_seed import PublicKey
+from virtcloud.model.message_text import count_of
 from virtcloud.model.ssh_keys import KeyFingerprint, UserKey, UserKeyView
 from virtcloud.model.values import UserName
 

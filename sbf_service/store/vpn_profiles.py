@@ -30,7 +30,8 @@ from sbf_service.store.vpn_grants import (
 )
 from sbf_service.store.vpn_profile_views import make_profile_views, require_live_cluster, require_profile
 from sbf_service.store.vpn_tables import VpnAddressRow, VpnProfileGatewayRow, VpnProfileRow
-from virtcloud.model.errors import BeyondLimit, Conflict, count_of
+from virtcloud.model.errors import BeyondLimit, Conflict
+from virtcloud.model.message_text import count_of
 from virtcloud.model.values import Address, Name, UserName, format_utc
 from virtcloud.model.vpn import NewVpnProfile, VpnProfileView
 

@@ -19,7 +19,8 @@ from sbf_service.store.vpn_profile_views import find_profiles, make_profile_view
 from sbf_service.store.vpn_profiles import revoke_profiles
 from sbf_service.store.vpn_tables import ClusterGatewayRow, VpnConnectionRow, VpnInvitationRow, VpnProfileRow
 from virtcloud.model.element import ElementKind
-from virtcloud.model.errors import Conflict, printable
+from virtcloud.model.errors import Conflict
+from virtcloud.model.message_text import printable
 from virtcloud.model.values import ClusterKey, Name, UserName
 from virtcloud.model.vpn import VpnConnections, VpnConnectionView, VpnInvitation, VpnProfileView, VpnProtocol
 

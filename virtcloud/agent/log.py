@@ -5,7 +5,7 @@ import sys
 
 from virtcloud.client.call_headers import current_request_id
 from virtcloud.model.errors import VirtcloudError
-from virtcloud.model.log_format import format_event
+from virtcloud.model.message_text import format_event
 
 _LOG = logging.getLogger("virtcloud.agent")
 

@@ -36,22 +36,20 @@ requested                       on the host
 import random
 import threading
 import time
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
-from virtcloud import __version__
 from virtcloud.agent import log
 from virtcloud.agent.difference import compute_difference
 from virtcloud.agent.guest_ends import GuestEnds
 from virtcloud.agent.host_boot import HostBoot
 from virtcloud.agent.host_conclusions import (
-    format_steps,
     has_drifted,
     list_failed_removals,
     map_cluster_keys,
     select_certain_steps,
 )
+from virtcloud.agent.host_reports import ElementApi, HostReports
 from virtcloud.agent.observed_host import ObservedHost
 from virtcloud.agent.step_application import ClusterErrors, ManagedHost, StepApplication, unsupported_segments
 from virtcloud.agent.steps import StartGuest, Step
@@ -59,7 +57,7 @@ from virtcloud.agent.supervision import StopRequested, StopSignal
 from virtcloud.client.call_headers import calling_for
 from virtcloud.client.http_errors import compute_retry_pause
 from virtcloud.model.call_context import CallContext, join_request_ids
-from virtcloud.model.errors import AnswerUnreadable, BadInput, ServiceUnreachable, VirtcloudError
+from virtcloud.model.errors import AnswerUnreadable, ServiceUnreachable, VirtcloudError
 from virtcloud.model.wanted import HostWanted, WantedDocument
 from virtcloud.tracing import span_of_calls
 
@@ -67,44 +65,6 @@ WAKE_CHECK_S = 1.0
 """Longest time in seconds between a call of `wake` and the end of a wait for SBF."""
 PENDING_ROUNDS = 2
 """While a cluster waits for an image, the pause between two rounds is as long as after this number of failures."""
-MAX_REFUSALS = 3
-"""A cluster that is refused this many times in a row is reported as refused.
-
-The cause of fewer refusals may be temporary, for example while an image is still being copied to the host.
-"""
-
-
-class ElementApi(Protocol):
-    """The calls of SBF that the reconciler needs."""
-
-    def wanted(self, element: str, after: int | None = None, wait: float = 0) -> WantedDocument:
-        """Wait at most ``wait`` seconds for a revision later than ``after``. Return the wanted document."""
-
-    def confirm(
-        self,
-        element: str,
-        revision: int,
-        incomplete: Mapping[str, str] | None = None,
-        remaining: Mapping[str, str] | None = None,
-    ) -> None:
-        """Confirm that the element carries ``revision``, with exceptions by cluster ID.
-
-        ``incomplete`` clusters still wait for something. ``remaining`` clusters could not be removed. Raise BadInput if
-        SBF does not know an exception.
-        """
-
-    def report_error(
-        self,
-        element: str,
-        revision: int,
-        message: str,
-        refused: Mapping[str, str] | None = None,
-        clusters: Mapping[str, str] | None = None,
-    ) -> None:
-        """Report why the element does not carry ``revision``. ``refused`` and ``clusters`` are errors by cluster ID."""
-
-    def report_drift(self, element: str, revision: int) -> None:
-        """Report that the element no longer carries ``revision``, although the element had confirmed ``revision``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +108,7 @@ class HostReconciler:
         self._element = element
         self._sbf = sbf
         self._host = host
+        self._reports = HostReports(element, sbf)
         self._application = StepApplication(element, host, stop, progress, starts_at_once)
         self._stop = stop
         self._timing = timing
@@ -157,10 +118,6 @@ class HostReconciler:
         self._refusals: dict[str, int] = {}
         self._pending: ClusterErrors = {}
         self._is_fetching = False
-        self._reported: ClusterErrors = {}
-        """The exceptions of the latest confirmation: pending clusters, and clusters that could not be removed."""
-        self._may_be_in_error = True
-        """Whether SBF may have an error report of this host, also of a former process. A confirmation clears it."""
         self._woken = woken or threading.Event()
         self._progress = progress
         self._report_capacity = report_capacity
@@ -194,23 +151,11 @@ class HostReconciler:
             log.warning("sbf_unreachable" if unreachable else "sbf_refused", element=self._element, error=error)
             self._failed_rounds += 1
             if isinstance(error, AnswerUnreadable):
-                self._report_unreadable(error)
+                self._reports.report_unreadable(error, self._last_revision or 0)
             with self._stop.interruptible():
                 self._woken.wait(compute_retry_pause(error, self._retry_pause(), self._jitter))
                 self._woken.clear()
         self._progress()
-
-    def _report_unreadable(self, error: AnswerUnreadable) -> None:
-        """Report that this version cannot read the wanted document. Otherwise, only the log would contain this."""
-        message = (
-            f"this agent (virtcloud {__version__}) cannot read the wanted document: {error.fault}; the host keeps its "
-            "clusters and guests, but gets no changes: upgrade the agent to SBF's version"
-        )
-        self._may_be_in_error = True
-        try:
-            self._sbf.report_error(self._element, self._last_revision or 0, message)
-        except VirtcloudError as failure:
-            log.warning("error_not_reported", element=self._element, error=failure)
 
     def _fetch(self) -> WantedDocument:
         """Return the wanted document when its revision changes, the check interval ends, or `wake` is called."""
@@ -236,30 +181,13 @@ class HostReconciler:
     def _reconcile_and_report(self, document: WantedDocument) -> None:
         errors, drifted = self._reconcile(document)
         remaining = list_failed_removals(document.wanted, errors)
-        is_confirmed = remaining == errors and self._confirm(document, remaining, drifted=drifted)
+        is_confirmed = remaining == errors and self._reports.confirm(
+            document, self._pending, remaining, drifted=drifted
+        )
         self._failed_rounds = self._failed_rounds + 1 if errors else PENDING_ROUNDS if self._is_fetching else 0
         self._last_revision = document.revision
         if not is_confirmed:
-            self._report(document, errors)
-
-    def _report(self, document: WantedDocument, errors: ClusterErrors) -> None:
-        keys = map_cluster_keys(document.wanted)
-        message = "; ".join(
-            f"cluster {keys.get(cluster, cluster)}: {text}" if cluster else text for cluster, text in errors.items()
-        )
-        log.warning("reconcile_failed", element=self._element, revision=document.revision, message=message)
-        by_cluster = {cluster: text for cluster, text in errors.items() if cluster}
-        refused = self._persistent_refusals(keys, by_cluster)
-        self._may_be_in_error = True
-        self._sbf.report_error(self._element, document.revision, message, refused, by_cluster)
-
-    def _persistent_refusals(self, wanted: Container[str], errors: ClusterErrors) -> dict[str, str]:
-        """Return the last errors, by cluster ID, of clusters refused at least `MAX_REFUSALS` times in a row."""
-        return {
-            cluster: text
-            for cluster, text in errors.items()
-            if cluster in wanted and self._refusals.get(cluster, 0) >= MAX_REFUSALS
-        }
+            self._reports.report_errors(document, errors, self._refusals)
 
     def _reconcile(self, document: WantedDocument) -> tuple[ClusterErrors, bool]:
         """Apply the difference, and read the host back. Return the errors, and whether the host had drifted."""
@@ -270,10 +198,9 @@ class HostReconciler:
             steps = compute_difference(document.wanted, observed)
             self._ends.observe(steps, observed)
             certain = [step for step in select_certain_steps(steps, observed) if not self._ends.has_ended(step)]
-            drifted = has_drifted(certain, document, self._reported, rebooted=self._is_rebooted())
+            drifted = has_drifted(certain, document, self._reports.exceptions, rebooted=self._is_rebooted())
             if drifted:
-                log.warning("drifted", element=self._element, revision=document.revision, steps=format_steps(steps))
-                self._sbf.report_drift(self._element, document.revision)
+                self._reports.report_drift(document, steps)
             if self._boot and (drifted or not observed.hypervisor_errors):
                 self._boot.record_report()
             due = self._ends.select_due(steps)
@@ -295,28 +222,6 @@ class HostReconciler:
 
     def _is_rebooted(self) -> bool:
         return self._boot is not None and self._boot.is_unreported
-
-    def _confirm(self, document: WantedDocument, remaining: ClusterErrors, *, drifted: bool) -> bool:
-        """Confirm the revision, except pending clusters and failed removals.
-
-        Confirm again if the exceptions changed, or if SBF may have an error report that is no longer true. Return False
-        if SBF is a former version that does not know failed removals: it would regard them as removed.
-        """
-        exceptions = {**self._pending, **remaining}
-        is_complete = document.confirmed_revision >= document.revision and not drifted
-        is_recorded = set(self._pending) <= set(document.incomplete) and bool(exceptions) >= bool(document.incomplete)
-        if is_complete and is_recorded and exceptions == self._reported and not self._may_be_in_error:
-            return True
-        try:
-            self._sbf.confirm(self._element, document.revision, self._pending, remaining)
-        except BadInput as error:
-            if not remaining:
-                raise
-            log.warning("failed_removals_unknown_to_sbf", element=self._element, error=error)
-            return False
-        self._reported, self._may_be_in_error = exceptions, False
-        log.info("confirmed", element=self._element, revision=document.revision, **_log_exceptions(exceptions))
-        return True
 
     def _apply(self, steps: Iterable[Step], document: WantedDocument) -> ClusterErrors:
         """Apply the steps. Count the refusals of each cluster. Return the errors."""
@@ -348,7 +253,3 @@ def _make_call(calls: Sequence[CallContext]) -> CallContext | None:
         return None
     trace = calls[0].traceparent if len(calls) == 1 else None
     return CallContext(request_id=join_request_ids(calls), traceparent=trace)
-
-
-def _log_exceptions(exceptions: ClusterErrors) -> dict[str, str]:
-    return {"except_clusters": "; ".join(exceptions.values())} if exceptions else {}

@@ -13,7 +13,8 @@ from virtcloud.agent.gateway.vpn_difference import VpnStep
 from virtcloud.agent.host_services.server_difference import ServeGuests, StopServing
 from virtcloud.agent.network.guest_filters import FilteredPort, GuestPort
 from virtcloud.agent.segment_step import SegmentStep, format_faults
-from virtcloud.model.errors import VirtcloudError, count_of
+from virtcloud.model.errors import VirtcloudError
+from virtcloud.model.message_text import count_of
 from virtcloud.model.wanted import GuestWanted, Segment
 
 

@@ -12,7 +12,8 @@ import click
 from virtcloud.cli import printing
 from virtcloud.cli.options import open_client
 from virtcloud.client.api import Client
-from virtcloud.model.errors import BadInput, NoSuchCall, NotFound, count_of
+from virtcloud.model.errors import BadInput, NoSuchCall, NotFound
+from virtcloud.model.message_text import count_of
 from virtcloud.model.ssh_connections import SERIAL_LIMIT, SshCertificateEntry, SshConnectionView
 from virtcloud.model.vpn import VpnConnectionView, VpnProfileView
 

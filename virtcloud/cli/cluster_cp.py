@@ -18,7 +18,8 @@ from virtcloud.client.fan_out import FanOutProgress, ShowFanOut
 from virtcloud.client.guest_commands import find_batch_logins
 from virtcloud.client.guest_copies import GuestPlace, get_files, list_sources, parse_place, put_files
 from virtcloud.client.ssh_arguments import ClusterLogins, SshOptions, open_logins
-from virtcloud.model.errors import BadInput, GuestsFailed, count_of
+from virtcloud.model.errors import BadInput, GuestsFailed
+from virtcloud.model.message_text import count_of
 
 
 @click.command(cls=SummaryCommand)

@@ -11,8 +11,9 @@ from pydantic import ValidationError
 from virtcloud.cli.options import name_of
 from virtcloud.model.cluster import ClusterSpec
 from virtcloud.model.document import format_validation_errors, read_document
-from virtcloud.model.errors import BadInput, count_of
+from virtcloud.model.errors import BadInput
 from virtcloud.model.guest_spec import Guest
+from virtcloud.model.message_text import count_of
 from virtcloud.model.ssh_keys import parse_user_keys
 from virtcloud.model.user_data import check_user_data
 from virtcloud.model.values import Address, Name

@@ -23,7 +23,7 @@ from virtcloud.client.guest_commands import (
     run_commands,
 )
 from virtcloud.client.ssh_arguments import SshOptions, open_logins
-from virtcloud.model.errors import printable
+from virtcloud.model.message_text import printable
 
 MAX_LINE_BYTES = 1 << 16
 """A longer line is printed in parts, so that a guest that sends no line feed does not fill the memory."""

@@ -7,12 +7,13 @@ import click
 
 from virtcloud.cli import printing
 from virtcloud.cli.cluster_run import THROUGH
+from virtcloud.cli.groups import SummaryCommand
 from virtcloud.cli.options import open_client
 from virtcloud.client.ssh_arguments import ClusterLogins, SshOptions, find_login_folder, require_ssh
 from virtcloud.model.guest_seed import render_known_hosts
 
 
-@click.command("known-hosts")
+@click.command("known-hosts", cls=SummaryCommand)
 @click.argument("key")
 @printing.json_option
 @click.pass_context
@@ -34,7 +35,7 @@ def known_hosts(context: click.Context, key: str, as_json: bool) -> None:
         )
 
 
-@click.command()
+@click.command(cls=SummaryCommand)
 @click.argument("key")
 @click.argument("guest", required=False)
 @click.argument("command", nargs=-1, metavar="[-- COMMAND...]")

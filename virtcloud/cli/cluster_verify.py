@@ -8,7 +8,7 @@ from rich.console import Console
 from virtcloud.cli import printing
 from virtcloud.cli.groups import EXIT_FAILED, SummaryCommand
 from virtcloud.cli.options import open_client
-from virtcloud.model.errors import count_of
+from virtcloud.model.message_text import count_of
 from virtcloud.model.path_check import SMALL_BYTES, ClusterVerification, PathResult, PathSection, VerifiedPath
 
 COLUMNS = ("from", "to", "result", "frames are lost")

@@ -19,7 +19,8 @@ from virtcloud.cli import printing
 from virtcloud.cli.groups import SummaryCommand
 from virtcloud.model.dialect_trial import ParsedPort, ParsedSwitch, TrialRecord, TrialRequest, compare_records
 from virtcloud.model.document import Document, format_validation_errors
-from virtcloud.model.errors import BadInput, ElementError, count_of
+from virtcloud.model.errors import BadInput, ElementError
+from virtcloud.model.message_text import count_of
 
 MODULE = "sbf_service.trial"
 DRIVER_LIBRARY = "netmiko"

@@ -21,7 +21,7 @@ from virtcloud.lab.demo.mpi_chapters import IMAGE
 from virtcloud.lab.demo.report import DemoReport
 from virtcloud.lab.pbs import LabPbs, as_user
 from virtcloud.lab.state import LabState
-from virtcloud.model.errors import count_of
+from virtcloud.model.message_text import count_of
 from virtcloud.model.topology import Topology
 
 SHELL = ("/bin/bash", "--norc", "--noprofile")

@@ -12,7 +12,8 @@ from contextlib import contextmanager
 import click
 
 from virtcloud.client.session_stream import SessionStream
-from virtcloud.model.errors import VirtcloudError, printable
+from virtcloud.model.errors import VirtcloudError
+from virtcloud.model.message_text import printable
 
 CHUNK = 1 << 16
 ESCAPE = b"\x1d"

@@ -15,7 +15,8 @@ from virtcloud.cli.differences import format_yaml
 from virtcloud.cli.element_try import run_driver_program
 from virtcloud.cli.groups import SummaryCommand
 from virtcloud.cli.options import name_of
-from virtcloud.model.errors import BadInput, ElementError, count_of
+from virtcloud.model.errors import BadInput, ElementError
+from virtcloud.model.message_text import count_of
 from virtcloud.model.site_survey import SiteSurvey, SurveyedVlan, SurveyRequest
 from virtcloud.model.values import Name
 

@@ -28,7 +28,8 @@ from virtcloud.client.calls import ANY_VERSION
 from virtcloud.client.sbf import SbfClient
 from virtcloud.model.changes import ChangeDryRun
 from virtcloud.model.document import Document
-from virtcloud.model.errors import BadInput, NotFound, count_of
+from virtcloud.model.errors import BadInput, NotFound
+from virtcloud.model.message_text import count_of
 from virtcloud.model.site import SitePart
 from virtcloud.model.topology import Topology
 

@@ -12,7 +12,8 @@ import click
 
 from virtcloud.cli.groups import SummaryCommand
 from virtcloud.client.credentials import FILE_VARIABLE, FileToken
-from virtcloud.model.errors import BadInput, count_of
+from virtcloud.model.errors import BadInput
+from virtcloud.model.message_text import count_of
 from virtcloud.simulation.folder import FOLDER_VARIABLE, SimulationFolder, find_folder, open_folder
 from virtcloud.simulation.installation import (
     USERS,

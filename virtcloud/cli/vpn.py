@@ -23,7 +23,8 @@ from virtcloud.cli.vpn_profiles import describe_profile, parse_device, print_wit
 from virtcloud.cli.vpn_router import router
 from virtcloud.client.credentials import replace_private_file
 from virtcloud.client.vpn_profile import make_device_key, render_profile
-from virtcloud.model.errors import BadInput, count_of
+from virtcloud.model.errors import BadInput
+from virtcloud.model.message_text import count_of
 from virtcloud.model.vpn import VpnInvitation, VpnProfileRequest
 
 INVITATION_COLUMNS = ("user", "invited", "by")

@@ -17,7 +17,8 @@ from typing import IO, Protocol
 
 from virtcloud.client.fan_out import DEFAULT_JOBS, GuestTurn, ShowFanOut, fan_out
 from virtcloud.client.ssh_arguments import ClusterLogins, SshArguments, SshOptions
-from virtcloud.model.errors import BadInput, GuestsFailed, printable
+from virtcloud.model.errors import BadInput, GuestsFailed
+from virtcloud.model.message_text import printable
 
 CONNECT_S = 60
 """Time limit of ssh for the answer of a guest's sshd, in seconds."""

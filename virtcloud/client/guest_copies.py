@@ -19,7 +19,8 @@ from virtcloud.client.fan_out import DEFAULT_JOBS, GuestTurn, ShowFanOut, fan_ou
 from virtcloud.client.guest_commands import MarkedStream, explain_failure, start_thread
 from virtcloud.client.received_files import receive_files
 from virtcloud.client.ssh_arguments import SshArguments
-from virtcloud.model.errors import BadInput, GuestsFailed, Refused, VirtcloudError, printable
+from virtcloud.model.errors import BadInput, GuestsFailed, Refused, VirtcloudError
+from virtcloud.model.message_text import printable
 
 LAST_MEMBER = ".virtcloud-complete"
 """The last file of a stream to a guest. Some versions of tar accept a stream that ends between two files."""

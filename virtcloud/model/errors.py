@@ -21,6 +21,8 @@
     │   ├── OtherSpec         the key, with this attempt, belongs to a cluster with another spec
     │   ├── NoGateway         no gateway can connect users to the cluster
     │   ├── GuestTaken        another guest of the network has this name or address
+    │   ├── NoAddressFree     a subnet of the network has too few free addresses
+    │   ├── NoCapacity        the hosts have too little room for the guests
     │   ├── AttemptWaits      an earlier attempt is still being removed: retry
     │   ├── QuotaExceeded     the user's quota is exhausted
     │   └── IllegalTransition a state machine has no such transition
@@ -48,29 +50,11 @@
 A message names the object, the expectation, the observation and the remedy.
 """
 
-import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import ClassVar
 
-CONTROL_CHARACTERS = r"\x00-\x08\x0b-\x1f\x7f-\x9f"
-"""Control characters except tab and line feed, as part of a regular expression."""
-_UNPRINTABLE = re.compile(rf"[{CONTROL_CHARACTERS}\ud800-\udfff]")
-
-
-def printable(text: str) -> str:
-    """Return ``text``, but replace each character that a database, JSON or a terminal cannot represent by U+FFFD.
-
-    These characters are lone surrogates (bytes that are not UTF-8), and control characters except tab and line feed.
-    PostgreSQL stores no NUL, and a terminal interprets ESC.
-    """
-    return _UNPRINTABLE.sub("\ufffd", text)
-
-
-def count_of(count: int, noun: str, plural: str = "") -> str:
-    """Return a count with its noun for a message: ``1 VLAN ID``, ``2 VLAN IDs``, ``2 addresses``."""
-    regular = f"{noun}es" if noun.endswith("s") else f"{noun}s"
-    return f"{count} {noun if count == 1 else plural or regular}"
+from virtcloud.model.message_text import count_of, printable
 
 
 class VirtcloudError(Exception):

@@ -10,7 +10,7 @@ from virtcloud.model.cluster import ClusterSpec, ClusterState
 from virtcloud.model.document import OMIT_EMPTY, OMIT_NONE, Document
 from virtcloud.model.edge import Circuit
 from virtcloud.model.element import ElementKind
-from virtcloud.model.errors import CONTROL_CHARACTERS, printable
+from virtcloud.model.message_text import CONTROL_CHARACTERS, printable
 from virtcloud.model.nfs import FileMount
 from virtcloud.model.transport import TransportKind
 from virtcloud.model.values import ClusterKey, Name, PortName, UserName, VlanId

@@ -8,7 +8,8 @@ override the other fields of a device.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from virtcloud.model.errors import BadInput, printable
+from virtcloud.model.errors import BadInput
+from virtcloud.model.message_text import printable
 from virtcloud.model.values import DeviceAddress, Name, PortName, PortRef
 from virtcloud.model.vlans import VlanSet
 from virtcloud.netbox.reading import NetBoxData, Row

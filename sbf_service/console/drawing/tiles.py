@@ -6,7 +6,7 @@ from typing import Final
 
 from sbf_service.console.drawing.scene import Box, Label, Line, Scene, SceneBuilder, shorten
 from sbf_service.console.troubles import Level
-from virtcloud.model.errors import count_of
+from virtcloud.model.message_text import count_of
 
 WIDTH: Final = 1180
 TILE_HEIGHT: Final = 52

@@ -12,7 +12,7 @@ from importlib.metadata import EntryPoint, entry_points
 from string import Formatter
 
 from sbf_service.drivers.switch.dialect import Commands, Dialect, SwitchReading
-from virtcloud.model.errors import printable
+from virtcloud.model.message_text import printable
 
 GROUP = "virtcloud.switch_dialects"
 NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")

@@ -7,7 +7,7 @@ from typing import Any
 from virtcloud.agent.gateway.outside_links import has_link, list_outside_interfaces, make_outside_table
 from virtcloud.agent.network.owned_tables import NO_TABLE
 from virtcloud.agent.segment_step import format_faults
-from virtcloud.model.errors import count_of
+from virtcloud.model.message_text import count_of
 from virtcloud.model.wanted import Segment
 
 

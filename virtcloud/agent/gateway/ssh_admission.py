@@ -11,7 +11,8 @@ from typing import Annotated, NamedTuple
 from pydantic import Field
 
 from virtcloud.model.document import Document
-from virtcloud.model.errors import Forbidden, printable
+from virtcloud.model.errors import Forbidden
+from virtcloud.model.message_text import printable
 from virtcloud.model.ssh_access import SshGrant, SshGuest
 from virtcloud.model.ssh_connections import SshConnection
 from virtcloud.model.values import Name, UserName

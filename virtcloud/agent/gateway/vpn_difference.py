@@ -16,8 +16,8 @@ from virtcloud.agent.network import names
 from virtcloud.agent.network.guest_filters import DevicePort
 from virtcloud.agent.network.interfaces import KernelInterface
 from virtcloud.agent.segment_step import format_faults
-from virtcloud.model.errors import count_of
 from virtcloud.model.guest_spec import HOST_SERVICE_MAC
+from virtcloud.model.message_text import count_of
 from virtcloud.model.vpn import VpnProtocol, VpnServer
 from virtcloud.model.wanted import HostWanted, Segment
 

@@ -10,7 +10,7 @@ from virtcloud.agent.network import names
 from virtcloud.agent.network.interfaces import KernelInterface
 from virtcloud.agent.segment_step import SegmentStep, format_faults
 from virtcloud.model.cluster import HostService
-from virtcloud.model.errors import count_of
+from virtcloud.model.message_text import count_of
 from virtcloud.model.wanted import Segment
 
 SERVICE_NAMES: Final[dict[HostService, str]] = {"dhcp": "DHCP", "dns": "DNS", "metadata": "metadata"}

@@ -1,7 +1,15 @@
-"""The format of log lines, used by the service and the agent: one event in each line, ``event key=value …``. Pure."""
+"""The text of messages and log lines: counts with their nouns, characters that cannot be printed, and log events.
+
+The service and the agent write log lines of the same form: one event in each line, ``event key=value …``. Pure.
+"""
 
 import logging
+import re
 from collections.abc import Mapping
+
+CONTROL_CHARACTERS = r"\x00-\x08\x0b-\x1f\x7f-\x9f"
+"""Control characters except tab and line feed, as part of a regular expression."""
+_UNPRINTABLE = re.compile(rf"[{CONTROL_CHARACTERS}\ud800-\udfff]")
 
 
 def format_event(event: str, fields: Mapping[str, object]) -> str:
@@ -32,3 +40,18 @@ class OneLineFormatter(logging.Formatter):
 
 def _escape(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
+
+
+def printable(text: str) -> str:
+    """Return ``text``, but replace each character that a database, JSON or a terminal cannot represent by U+FFFD.
+
+    These characters are lone surrogates (bytes that are not UTF-8), and control characters except tab and line feed.
+    PostgreSQL stores no NUL, and a terminal interprets ESC.
+    """
+    return _UNPRINTABLE.sub("\ufffd", text)
+
+
+def count_of(count: int, noun: str, plural: str = "") -> str:
+    """Return a count with its noun for a message: ``1 VLAN ID``, ``2 VLAN IDs``, ``2 addresses``."""
+    regular = f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    return f"{count} {noun if count == 1 else plural or regular}"

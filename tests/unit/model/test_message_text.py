@@ -1,8 +1,8 @@
-"""Tests of the format of log lines."""
+"""Tests of the text of log lines."""
 
 import logging
 
-from virtcloud.model.log_format import OneLineFormatter, format_event
+from virtcloud.model.message_text import OneLineFormatter, format_event
 
 
 def test_a_value_with_blanks_is_quoted() -> None:

@@ -1,0 +1,42 @@
+"""The translation of database errors to errors of the API: a concurrent change, or a database that does not answer."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import exc
+
+from sbf_service.log import get_log
+from virtcloud.model.errors import Conflict, DatabaseUnavailable
+
+log = get_log(__name__)
+
+CONCURRENCY_SQLSTATES = frozenset({"40001", "40P01"})
+"""PostgreSQL's serialization failure and deadlock. The lock order prevents both between units of work. Another program
+that locks rows in this database can still cause them.
+"""
+UNAVAILABLE_ERRORS = (exc.OperationalError, exc.InternalError, exc.InterfaceError, exc.TimeoutError)
+"""SQLAlchemy's errors for a database that does not answer. Any other of its errors is a fault in SBF."""
+
+
+@contextmanager
+def translate_errors() -> Iterator[None]:
+    """Translate database errors.
+
+    Raise Conflict when a concurrent unit committed first, otherwise DatabaseUnavailable.
+    """
+    try:
+        yield
+    except exc.IntegrityError as error:
+        raise _make_concurrency_error() from error
+    except UNAVAILABLE_ERRORS as error:
+        cause = error.orig if isinstance(error, exc.DBAPIError) else error
+        if getattr(cause, "sqlstate", None) in CONCURRENCY_SQLSTATES:
+            raise _make_concurrency_error() from error
+        log.warning("database_unavailable", cause=" ".join(str(cause).split()))
+        raise DatabaseUnavailable(
+            "the database does not answer: try again later; it is safe to repeat the call"
+        ) from error
+
+
+def _make_concurrency_error() -> Conflict:
+    return Conflict("another call changed the same rows at the same time: try again")

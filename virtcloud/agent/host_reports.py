@@ -1,0 +1,125 @@
+"""What an agent reports to SBF about its host: confirmations, errors and drift."""
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from virtcloud import __version__
+from virtcloud.agent import log
+from virtcloud.agent.host_conclusions import format_steps, map_cluster_keys
+from virtcloud.agent.step_application import ClusterErrors
+from virtcloud.agent.steps import Step
+from virtcloud.model.errors import AnswerUnreadable, BadInput, VirtcloudError
+from virtcloud.model.wanted import WantedDocument
+
+MAX_REFUSALS = 3
+"""A cluster that is refused this many times in a row is reported as refused.
+
+The cause of fewer refusals may be temporary, for example while an image is still being copied to the host.
+"""
+
+
+class ElementApi(Protocol):
+    """The calls of SBF that the reconciler needs."""
+
+    def wanted(self, element: str, after: int | None = None, wait: float = 0) -> WantedDocument:
+        """Wait at most ``wait`` seconds for a revision later than ``after``. Return the wanted document."""
+
+    def confirm(
+        self,
+        element: str,
+        revision: int,
+        incomplete: Mapping[str, str] | None = None,
+        remaining: Mapping[str, str] | None = None,
+    ) -> None:
+        """Confirm that the element carries ``revision``, with exceptions by cluster ID.
+
+        ``incomplete`` clusters still wait for something. ``remaining`` clusters could not be removed. Raise BadInput if
+        SBF does not know an exception.
+        """
+
+    def report_error(
+        self,
+        element: str,
+        revision: int,
+        message: str,
+        refused: Mapping[str, str] | None = None,
+        clusters: Mapping[str, str] | None = None,
+    ) -> None:
+        """Report why the element does not carry ``revision``. ``refused`` and ``clusters`` are errors by cluster ID."""
+
+    def report_drift(self, element: str, revision: int) -> None:
+        """Report that the element no longer carries ``revision``, although the element had confirmed ``revision``."""
+
+
+class HostReports:
+    """The reports of one host. A confirmation is repeated only if SBF would learn something new."""
+
+    def __init__(self, element: str, sbf: ElementApi) -> None:
+        """Report about the host ``element`` to ``sbf``."""
+        self._element = element
+        self._sbf = sbf
+        self.exceptions: ClusterErrors = {}
+        """The exceptions of the latest confirmation: pending clusters, and clusters that could not be removed."""
+        self._may_be_in_error = True
+        """Whether SBF may have an error report of this host, also of a former process. A confirmation clears it."""
+
+    def confirm(
+        self, document: WantedDocument, pending: ClusterErrors, remaining: ClusterErrors, *, drifted: bool
+    ) -> bool:
+        """Confirm the revision, except ``pending`` clusters and failed removals, which are ``remaining``.
+
+        Confirm again if the exceptions changed, or if SBF may have an error report that is no longer true. Return False
+        if SBF is a former version that does not know failed removals: it would regard them as removed.
+        """
+        exceptions = {**pending, **remaining}
+        is_complete = document.confirmed_revision >= document.revision and not drifted
+        is_recorded = set(pending) <= set(document.incomplete) and bool(exceptions) >= bool(document.incomplete)
+        if is_complete and is_recorded and exceptions == self.exceptions and not self._may_be_in_error:
+            return True
+        try:
+            self._sbf.confirm(self._element, document.revision, pending, remaining)
+        except BadInput as error:
+            if not remaining:
+                raise
+            log.warning("failed_removals_unknown_to_sbf", element=self._element, error=error)
+            return False
+        self.exceptions, self._may_be_in_error = exceptions, False
+        logged = {"except_clusters": "; ".join(exceptions.values())} if exceptions else {}
+        log.info("confirmed", element=self._element, revision=document.revision, **logged)
+        return True
+
+    def report_errors(self, document: WantedDocument, errors: ClusterErrors, refusals: Mapping[str, int]) -> None:
+        """Report errors by cluster ID. ``refusals`` are the numbers of refusals of each cluster in a row."""
+        keys = map_cluster_keys(document.wanted)
+        message = "; ".join(
+            f"cluster {keys.get(cluster, cluster)}: {text}" if cluster else text for cluster, text in errors.items()
+        )
+        log.warning("reconcile_failed", element=self._element, revision=document.revision, message=message)
+        by_cluster = {cluster: text for cluster, text in errors.items() if cluster}
+        refused = {
+            cluster: text
+            for cluster, text in by_cluster.items()
+            if cluster in keys and refusals.get(cluster, 0) >= MAX_REFUSALS
+        }
+        self._may_be_in_error = True
+        self._sbf.report_error(self._element, document.revision, message, refused, by_cluster)
+
+    def report_unreadable(self, error: AnswerUnreadable, revision: int) -> None:
+        """Report that this version cannot read the wanted document. Otherwise, only the log would contain this.
+
+        ``revision`` is the revision of the last document that was read.
+        """
+        message = (
+            f"this agent (virtcloud {__version__}) cannot read the wanted document: {error.fault}; the host keeps its "
+            "clusters and guests, but gets no changes: upgrade the agent to SBF's version"
+        )
+        self._may_be_in_error = True
+        try:
+            self._sbf.report_error(self._element, revision, message)
+        except VirtcloudError as failure:
+            log.warning("error_not_reported", element=self._element, error=failure)
+
+    def report_drift(self, document: WantedDocument, steps: Iterable[Step]) -> None:
+        """Report that the host differs from the confirmed revision. ``steps`` are the difference."""
+        log.warning("drifted", element=self._element, revision=document.revision, steps=format_steps(steps))
+        self._sbf.report_drift(self._element, document.revision)
