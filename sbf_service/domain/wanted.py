@@ -14,8 +14,7 @@ from sbf_service.domain.paths import LiveCluster, find_ports_on
 from virtcloud.model.cluster import ClusterSpec
 from virtcloud.model.edge import Circuit, EdgeObserved, EdgeWanted, sort_circuits
 from virtcloud.model.element import Edge, Switch
-from virtcloud.model.guest_limits import GUEST_LIMITS, GuestLimits
-from virtcloud.model.guest_spec import Guest
+from virtcloud.model.guest_spec import GUEST_LIMITS, Guest, GuestLimits
 from virtcloud.model.topology import Topology
 from virtcloud.model.transport import Transport
 from virtcloud.model.values import Mac, Name, PortName, PortRef, VlanId

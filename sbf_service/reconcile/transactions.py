@@ -18,8 +18,7 @@ from sbf_service.log import get_log
 from sbf_service.reconcile.device_task import DeviceReading, ReconcileTask
 from sbf_service.reconcile.task import read_task
 from sbf_service.settings import ServiceTiming
-from sbf_service.store.cluster_queries import split_ids
-from sbf_service.store.columns import NAME_TYPE, equals_any
+from sbf_service.store.columns import NAME_TYPE, equals_any, split_ids
 from sbf_service.store.confirmations import ElementClusterErrors, confirm_revision, reset_confirmation
 from sbf_service.store.error_reports import record_error
 from sbf_service.store.leases import acquire_lease, holds_lease, release_lease, release_leases_of, renew_lease

@@ -10,8 +10,9 @@ from pydantic import TypeAdapter
 from sqlalchemy import ColumnElement, func, literal, select, text
 
 from sbf_service.domain.page_cursors import CursorFormat, Moment, Number
-from sbf_service.store.cluster_queries import has_placement_at, split_ids
+from sbf_service.store.cluster_queries import has_placement_at
 from sbf_service.store.cluster_tables import ClusterRow
+from sbf_service.store.columns import split_ids
 from sbf_service.store.pages import Page, PageOrder, PagePart, read_page
 from sbf_service.store.service_tables import AuditRow
 from sbf_service.store.unit_of_work import Store, Unit

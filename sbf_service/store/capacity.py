@@ -18,7 +18,8 @@ from sbf_service.domain.placement import (
     sum_used,
 )
 from sbf_service.store.cluster_documents import parse_current_spec
-from sbf_service.store.cluster_queries import find_unsettled_clusters, split_ids
+from sbf_service.store.cluster_queries import find_unsettled_clusters
+from sbf_service.store.columns import split_ids
 from sbf_service.store.networks import find_joinable_network, read_clusters_on
 from sbf_service.store.revisions import require_element
 from sbf_service.store.tables import ElementRow
@@ -51,16 +52,17 @@ def make_capacity(row: ElementRow) -> HostCapacity | None:
 
 
 def place_spread(
-    unit: Unit, spec: ClusterSpec, origin: ClusterOrigin, overcommit: Overcommit = DEFAULT_OVERCOMMIT
+    unit: Unit,
+    spec: ClusterSpec,
+    spread: GuestSpread,
+    origin: ClusterOrigin,
+    overcommit: Overcommit = DEFAULT_OVERCOMMIT,
 ) -> ClusterSpec:
-    """Return the spec in which the guests of the spread have hosts. Without a spread, return the spec itself.
+    """Return the spec in which the guests of its spread have hosts.
 
     Changes are serialized (decision 10), so the free capacity does not change until the cluster is inserted. Raise
     NoCapacity if the hosts have too little room. Raise NotFound for an unknown site.
     """
-    spread = spec.spread
-    if spread is None:
-        return spec
     topology = read_topology(unit)
     sites = [topology.site(name) for name in spread.sites] or list(topology.sites)
     network = spec if spec.joins is None else parse_current_spec(find_joinable_network(unit, spec))

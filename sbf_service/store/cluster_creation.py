@@ -15,7 +15,6 @@ from functools import partial
 from sqlalchemy import insert
 
 from sbf_service.domain.admission import find_origin
-from sbf_service.domain.gateway_access import list_roles
 from sbf_service.domain.idempotency import AttemptBlocked, CreateAttempt, NoChange, resolve_request
 from sbf_service.domain.lifecycle import PlacementStatus, describe_unconfirmed
 from sbf_service.domain.paths import LiveCluster, choose_transport, find_cluster_ports, find_sites, list_elements
@@ -119,7 +118,7 @@ def _needs_everything(put: PutRequest) -> bool:
     These are members, guests that SBF places, clusters with gateways, and requests that a batch server has to confirm.
     """
     spec = put.request.spec
-    return bool(put.starter or spec.joins or spec.spread or spec.services or list_roles(spec))
+    return bool(put.starter or spec.joins or spec.spread or spec.uses_gateways)
 
 
 def _find_scope(unit: Unit, put: PutRequest) -> LockScope:
@@ -158,7 +157,8 @@ def _put(unit: Unit, new_id: str, put: PutRequest) -> PutResult | AttemptWaits |
         if unproven is not None:
             return unproven
     if isinstance(decision, CreateAttempt):
-        placed = place_spread(unit, spec, find_origin(spec.owner, unit.who), put.overcommit)
+        origin = find_origin(spec.owner, unit.who)
+        placed = spec if spec.spread is None else place_spread(unit, spec, spec.spread, origin, put.overcommit)
         check_new_cluster(unit, put.quota, placed)
         new = NewCluster(new_id, key, decision.attempt, placed, put.sees, row, requested=spec)
         return PutResult(_create(unit, new, put.reserved), created=True)
@@ -181,7 +181,8 @@ def _create(unit: Unit, new: NewCluster, reserved: ReservedVlans) -> ClusterView
     row = _make_cluster_row(unit, new, planned.cluster)
     values = {column.name: getattr(row, column.name) for column in _CLUSTERS.columns}
     unit.connection.execute(_INSERT_CLUSTER, values)
-    insert_gateways(unit, new.id, planned.cluster.gateways)
+    if planned.cluster.gateways:
+        insert_gateways(unit, new.id, planned.cluster.gateways)
     if new.spec.services:
         address_service_node(unit, topology, row, planned.cluster)
     if planned.joined is None:
@@ -190,7 +191,8 @@ def _create(unit: Unit, new: NewCluster, reserved: ReservedVlans) -> ClusterView
         _extend_network(unit, planned.joined, planned.ids)
     why = f"requested by {new.spec.owner}: {_describe_ids(planned)}{_describe_placement(new)}"
     record_audit(unit, "cluster_created", why=why, cluster_id=new.id)
-    start_router(unit, row, planned.cluster.gateways)
+    if planned.cluster.spec.router == "gateway":
+        start_router(unit, row, planned.cluster.gateways)
     revisions = _increment_revisions(unit, topology, planned)
     _insert_placements(unit, new.id, revisions)
     if planned.joined is not None:

@@ -126,8 +126,8 @@ def dry_run_cluster(  # noqa: PLR0913 - the parameters of put_cluster
     if isinstance(decision, AttemptBlocked):
         raise AttemptWaits(decision.message)
     if isinstance(decision, CreateAttempt) or row is None:
-        origin = find_origin(request.spec.owner, unit.who)
-        placed = place_spread(unit, request.spec, origin, overcommit)
+        spec, origin = request.spec, find_origin(request.spec.owner, unit.who)
+        placed = spec if spec.spread is None else place_spread(unit, spec, spec.spread, origin, overcommit)
         check_new_cluster(unit, quota, placed)
         attempt = decision.attempt if isinstance(decision, CreateAttempt) else 0
         new = NewCluster(NO_ID, key, attempt, placed, sees)

@@ -89,14 +89,11 @@ def find_alive_gateways(unit: Unit) -> frozenset[Name]:
 
 def insert_gateways(unit: Unit, cluster_id: str, gateways: Sequence[Name], first: int = 0) -> None:
     """Record gateways of a cluster. ``first`` is the position of the first gateway in the order of preference."""
-    if gateways:
-        unit.connection.execute(
-            _INSERT,
-            [
-                {"cluster_id": cluster_id, "gateway": gateway, "position": position}
-                for position, gateway in enumerate(gateways, start=first)
-            ],
-        )
+    rows = [
+        {"cluster_id": cluster_id, "gateway": gateway, "position": position}
+        for position, gateway in enumerate(gateways, start=first)
+    ]
+    unit.connection.execute(_INSERT, rows)
 
 
 def revoke_profiles_of(unit: Unit, cluster_id: str) -> None:

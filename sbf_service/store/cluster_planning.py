@@ -75,22 +75,27 @@ def plan_cluster(unit: Unit, topology: Topology, new: NewCluster, reserved: Rese
     check_admitted(topology, new.spec, find_origin(new.spec.owner, unit.who))
     _check_name_free(unit, new.key, new.spec.name)
     plan = _plan_network if new.spec.joins is None else _plan_member
-    planned = plan(unit, topology, replace(new, images=find_usable_sources(unit, new.spec)), reserved)
-    check_destinations(topology, new.spec, planned.cluster.vlans)
-    for role in list_roles(planned.cluster.spec):
-        former = planned.cluster.gateways
-        chosen = choose_cluster_gateways(unit, topology, planned.cluster, role)
-        added = tuple(name for name in chosen if name not in former)
-        planned = replace(planned, cluster=replace(planned.cluster, gateways=(*former, *added)))
-    if new.spec.services:
-        node = find_cluster_service_node(unit, topology, planned.cluster)
-        gateways = tuple(dict.fromkeys((*planned.cluster.gateways, node)))
-        planned = replace(planned, cluster=replace(planned.cluster, gateways=gateways))
+    images = find_usable_sources(unit, new.spec) if new.spec.guests else {}
+    planned = plan(unit, topology, replace(new, images=images), reserved)
+    if planned.cluster.spec.uses_gateways:
+        planned = replace(planned, cluster=_add_gateways(unit, topology, planned.cluster))
     check_filters(topology, planned.cluster.spec, planned.cluster.network.spec)
     if topology.access_ports and (ports := find_access_ports(topology, planned.cluster)):
         others = read_clusters_on(unit, list_elements(ports))
         check_ports_exclusive(topology, [*others, planned.cluster])
     return planned
+
+
+def _add_gateways(unit: Unit, topology: Topology, cluster: LiveCluster) -> LiveCluster:
+    """Return the cluster with gateways for its roles and services. Raise NotFound for an unknown destination."""
+    check_destinations(topology, cluster.spec, cluster.vlans)
+    for role in list_roles(cluster.spec):
+        chosen = choose_cluster_gateways(unit, topology, cluster, role)
+        cluster = replace(cluster, gateways=tuple(dict.fromkeys((*cluster.gateways, *chosen))))
+    if cluster.spec.services:
+        node = find_cluster_service_node(unit, topology, cluster)
+        cluster = replace(cluster, gateways=tuple(dict.fromkeys((*cluster.gateways, node))))
+    return cluster
 
 
 def _check_name_free(unit: Unit, key: str, name: Name | None) -> None:

@@ -1,9 +1,7 @@
 """Queries that find clusters: by condition, element, site, network or ID."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
-from typing import TypeVar
+from collections.abc import Iterable, Mapping, Sequence
 
 from sqlalchemy import (
     BindParameter,
@@ -21,7 +19,7 @@ from sqlalchemy import (
 )
 
 from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
-from sbf_service.store.columns import NAME_TYPE, equals_any
+from sbf_service.store.columns import NAME_TYPE, equals_any, split_ids
 from sbf_service.store.tables import ElementRow
 from sbf_service.store.unit_of_work import Unit
 from sbf_service.store.vlan_tables import ClaimRow
@@ -41,8 +39,6 @@ The expression prevents that the database reads all clusters in these states ins
 """
 IS_UNSETTLED = PlacementRow.settled == false()
 """Placements of clusters that meet ``UNSETTLED``. An index finds these placements of an element."""
-MAX_PARAMETERS = 1000
-Id = TypeVar("Id", str, int)
 IDS = bindparam("ids", type_=NAME_TYPE, expanding=True)
 _READ_CLUSTERS = select(ClusterRow).order_by(ClusterRow.created_at, ClusterRow.key)
 
@@ -143,10 +139,3 @@ def find_members_of(unit: Unit, ids: Sequence[str]) -> dict[str, list[ClusterRow
         for row in read_clusters(unit, _OF_NETWORKS, {"ids": group}):
             found[str(row.network)].append(row)
     return found
-
-
-def split_ids(ids: Iterable[Id]) -> Iterator[list[Id]]:
-    """Yield groups of IDs, because a statement has at most 32,766 parameters in SQLite and 65,535 in PostgreSQL."""
-    left = iter(ids)
-    while group := list(islice(left, MAX_PARAMETERS)):
-        yield group

@@ -15,8 +15,9 @@ from sbf_service.domain.idempotency import ANY_ATTEMPT, AttemptFence
 from sbf_service.store.cluster_documents import format_cluster, make_joined_view, parse_current_spec
 from sbf_service.store.cluster_gateways import find_network_gateways
 from sbf_service.store.cluster_keys import find_newest_cluster
-from sbf_service.store.cluster_queries import find_running_members, split_ids
+from sbf_service.store.cluster_queries import find_running_members
 from sbf_service.store.cluster_tables import ClusterRow
+from sbf_service.store.columns import split_ids
 from sbf_service.store.guest_seeds import read_network_clusters, read_service_secret
 from sbf_service.store.guest_tables import GuestPowerRow
 from sbf_service.store.live_clusters import read_networks, read_placements, read_service_ids, read_vlans

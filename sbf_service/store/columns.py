@@ -1,9 +1,10 @@
 """Column types and the database's clock, identical on SQLite and PostgreSQL."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any
+from itertools import islice
+from typing import Any, TypeVar
 
 from sqlalchemy import (
     BigInteger,
@@ -22,6 +23,9 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
 from virtcloud.model.vlans import VlanSet
+
+MAX_PARAMETERS = 1000
+Id = TypeVar("Id", str, int)
 
 NAME_TYPE = String(63).with_variant(String(63, collation="C"), "postgresql")
 """The type of site and element names. Every database sorts the names in the same order, regardless of its locale."""
@@ -98,3 +102,10 @@ def _now(_element: database_now, _compiler: SQLCompiler, **_options: Any) -> str
 @compiles(database_now, "sqlite")
 def _now_sqlite(_element: database_now, _compiler: SQLCompiler, **_options: Any) -> str:  # noqa: ANN401
     return "(strftime('%Y-%m-%d %H:%M:%f', 'now') || '000')"
+
+
+def split_ids(ids: Iterable[Id]) -> Iterator[list[Id]]:
+    """Yield groups of IDs, because a statement has at most 32,766 parameters in SQLite and 65,535 in PostgreSQL."""
+    left = iter(ids)
+    while group := list(islice(left, MAX_PARAMETERS)):
+        yield group

@@ -13,8 +13,9 @@ from sqlalchemy import bindparam, select, update
 
 from sbf_service.domain.dry_run import plan_segments
 from sbf_service.domain.error_report import format_cluster_errors
-from sbf_service.store.cluster_queries import IS_UNSETTLED, split_ids
+from sbf_service.store.cluster_queries import IS_UNSETTLED
 from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
+from sbf_service.store.columns import split_ids
 from sbf_service.store.element_clusters import COMPLETED_ON_ELEMENT, read_added_clusters, read_removed_clusters
 from sbf_service.store.network_routers import take_over_routers
 from sbf_service.store.observed_state import record_saved

@@ -10,9 +10,9 @@ from sbf_service.domain.guest_power import apply_guest_powers, list_cluster_ids
 from sbf_service.domain.page_cursors import KEY_OF_NAME, CursorFormat
 from sbf_service.domain.wanted import WantedState, compute_wanted
 from sbf_service.store.capacity import make_capacity
-from sbf_service.store.cluster_queries import IS_UNSETTLED, split_ids
+from sbf_service.store.cluster_queries import IS_UNSETTLED
 from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
-from sbf_service.store.columns import equals_any
+from sbf_service.store.columns import equals_any, split_ids
 from sbf_service.store.confirmations import read_blocked_clusters
 from sbf_service.store.element_clusters import read_confirmed_clusters, read_wanted_clusters
 from sbf_service.store.gateway_addresses import add_gateway_interfaces

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from datetime import timedelta
 
 from sbf_service.domain.error_report import NO_CLUSTER_ERRORS, format_cluster_errors
-from sbf_service.store.cluster_queries import UNSETTLED, find_clusters, is_unsettled_on, split_ids
+from sbf_service.store.cluster_queries import UNSETTLED, find_clusters, is_unsettled_on
 from sbf_service.store.cluster_tables import ClusterRow
+from sbf_service.store.columns import split_ids
 from sbf_service.store.confirmations import (
     MAX_ERROR_CHARACTERS,
     ElementClusterErrors,

@@ -7,9 +7,9 @@ from sqlalchemy import select
 from sbf_service.domain.error_report import find_cluster_error
 from sbf_service.domain.guest_power import ALWAYS_ON, GuestPowers, WantedPower, decide_power
 from sbf_service.store.cluster_documents import parse_current_spec
-from sbf_service.store.cluster_queries import split_ids
 from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
 from sbf_service.store.clusters import require_cluster
+from sbf_service.store.columns import split_ids
 from sbf_service.store.guest_tables import GuestPowerRow
 from sbf_service.store.revisions import increment_revisions
 from sbf_service.store.tables import ElementRow

@@ -11,9 +11,9 @@ from sqlalchemy import bindparam, or_, select
 
 from sbf_service.domain.guest_seeds import GuestLogin, NetworkCluster, add_seeds, decide_login
 from sbf_service.store.cluster_documents import parse_current_spec
-from sbf_service.store.cluster_queries import find_clusters, split_ids
+from sbf_service.store.cluster_queries import find_clusters
 from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
-from sbf_service.store.columns import equals_any
+from sbf_service.store.columns import equals_any, split_ids
 from sbf_service.store.service_tables import ServiceSecretRow
 from sbf_service.store.tables import ElementRow
 from sbf_service.store.unit_of_work import Unit

@@ -11,8 +11,7 @@ from threading import Lock
 
 from sqlalchemy import bindparam, or_, select, union_all, update
 
-from sbf_service.store.cluster_queries import split_ids
-from sbf_service.store.columns import equals_any
+from sbf_service.store.columns import equals_any, split_ids
 from sbf_service.store.revisions import require_element
 from sbf_service.store.tables import IS_RECONCILED, ElementRow
 from sbf_service.store.unit_of_work import Store, Unit

@@ -16,17 +16,9 @@ from sbf_service.domain.lifecycle import ClusterStatus, PlacementStatus
 from sbf_service.domain.paths import ClusterNetwork, LiveCluster
 from sbf_service.store.cluster_documents import parse_current_spec, parse_image_sources
 from sbf_service.store.cluster_gateways import read_cluster_gateways
-from sbf_service.store.cluster_queries import (
-    IDS,
-    IS_WANTED,
-    OF_IDS,
-    find_clusters,
-    find_members_of,
-    read_clusters,
-    split_ids,
-)
+from sbf_service.store.cluster_queries import IDS, IS_WANTED, OF_IDS, find_clusters, find_members_of, read_clusters
 from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
-from sbf_service.store.columns import equals_any
+from sbf_service.store.columns import equals_any, split_ids
 from sbf_service.store.tables import ElementRow
 from sbf_service.store.unit_of_work import Unit
 from sbf_service.store.vlan_tables import ClaimRow, ServiceClaimRow

@@ -41,9 +41,7 @@ _REPLACE = (
 
 
 def start_router(unit: Unit, network: ClusterRow, gateways: Iterable[Name]) -> None:
-    """Choose the router of a new network whose spec requests a gateway. All possible routers get addresses."""
-    if parse_current_spec(network).router != "gateway":
-        return
+    """Choose one of the gateways as router of a new network. All possible routers get addresses."""
     candidates = _list_candidates(read_topology(unit), gateways)
     for gateway in candidates:
         ensure_gateway_addresses(unit, network, gateway)

@@ -12,8 +12,7 @@ from sqlalchemy import bindparam, select
 from sqlalchemy.orm import aliased
 
 from sbf_service.domain.vpn_access import ReportedConnection, is_replaced
-from sbf_service.store.cluster_queries import split_ids
-from sbf_service.store.columns import NAME_TYPE
+from sbf_service.store.columns import NAME_TYPE, split_ids
 from sbf_service.store.revisions import increment_revisions
 from sbf_service.store.unit_of_work import Unit
 from sbf_service.store.vpn_tables import VpnConnectionRow

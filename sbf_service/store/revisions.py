@@ -9,7 +9,7 @@ from sqlalchemy import bindparam, inspect, select, update
 from sqlalchemy.orm.util import identity_key
 
 from sbf_service.domain.error_report import find_cluster_error
-from sbf_service.store.cluster_queries import split_ids
+from sbf_service.store.columns import split_ids
 from sbf_service.store.tables import ElementRow
 from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.element import ElementKind

@@ -6,8 +6,9 @@ from ipaddress import ip_interface
 from sbf_service.domain.paths import LiveCluster
 from sbf_service.domain.service_nodes import ServedNetwork, add_services, choose_service_node, find_service_node
 from sbf_service.store.cluster_gateways import find_alive_gateways, read_cluster_gateways
-from sbf_service.store.cluster_queries import find_clusters, split_ids
+from sbf_service.store.cluster_queries import find_clusters
 from sbf_service.store.cluster_tables import ClusterRow
+from sbf_service.store.columns import split_ids
 from sbf_service.store.gateway_addresses import ensure_gateway_addresses, read_gateway_addresses
 from sbf_service.store.unit_of_work import Unit, read_topology
 from virtcloud.model.cluster import WANTED_STATES

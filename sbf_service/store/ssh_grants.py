@@ -8,9 +8,8 @@ from sqlalchemy.orm import aliased
 
 from sbf_service.domain.ssh_access import ReachableCluster, add_ssh
 from sbf_service.domain.ssh_authority import make_ssh_server
-from sbf_service.store.cluster_queries import split_ids
 from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
-from sbf_service.store.columns import NAME_TYPE, equals_any
+from sbf_service.store.columns import NAME_TYPE, equals_any, split_ids
 from sbf_service.store.guest_seeds import read_network_clusters
 from sbf_service.store.ssh_revocations import read_revoked_serials
 from sbf_service.store.unit_of_work import Unit, read_topology

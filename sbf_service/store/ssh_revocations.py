@@ -12,10 +12,9 @@ from typing import Final
 from sqlalchemy import bindparam, delete, func, or_, select, update
 
 from sbf_service.store.cluster_gateways import read_cluster_gateways
-from sbf_service.store.cluster_queries import split_ids
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.clusters import require_cluster
-from sbf_service.store.columns import NAME_TYPE, UtcDateTime
+from sbf_service.store.columns import NAME_TYPE, UtcDateTime, split_ids
 from sbf_service.store.revisions import increment_revisions, require_element
 from sbf_service.store.ssh_tables import SshCertificateRow, SshConnectionRow
 from sbf_service.store.unit_of_work import Unit, record_audit

@@ -12,8 +12,9 @@ from sbf_service.domain.gateway_access import OUTSIDE_LINK
 from sbf_service.domain.paths import LiveCluster, find_cluster_ports, list_elements
 from sbf_service.domain.topology_change import TopologyChange, list_broken_paths, list_path_changes
 from sbf_service.domain.wanted import compute_wanted, find_edge_peers, find_edge_transports
-from sbf_service.store.cluster_queries import UNSETTLED, find_clusters, find_unsettled_clusters, split_ids
+from sbf_service.store.cluster_queries import UNSETTLED, find_clusters, find_unsettled_clusters
 from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
+from sbf_service.store.columns import split_ids
 from sbf_service.store.live_clusters import (
     make_live_clusters,
     read_live_clusters,

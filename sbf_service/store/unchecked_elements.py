@@ -16,8 +16,8 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, bindparam, or_, select, union
 
-from sbf_service.store.cluster_queries import split_ids
 from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
+from sbf_service.store.columns import split_ids
 from sbf_service.store.revisions import increment_revisions, require_element
 from sbf_service.store.tables import IS_RECONCILED, ElementRow
 from sbf_service.store.unit_of_work import Unit, read_topology, record_audit

@@ -15,9 +15,8 @@ from sbf_service.domain.vpn_access import GrantedProfile, add_grants, choose_gat
 from sbf_service.domain.vpn_authority import make_vpn_server
 from sbf_service.store.cluster_documents import parse_current_spec
 from sbf_service.store.cluster_gateways import find_alive_gateways, insert_gateways
-from sbf_service.store.cluster_queries import split_ids
 from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
-from sbf_service.store.columns import NAME_TYPE, equals_any
+from sbf_service.store.columns import NAME_TYPE, equals_any, split_ids
 from sbf_service.store.guest_seeds import read_service_secret
 from sbf_service.store.live_clusters import make_live_clusters
 from sbf_service.store.networks import read_clusters_on, read_guest_macs

@@ -8,9 +8,9 @@ from typing import Final
 from sqlalchemy import delete, select
 
 from sbf_service.store.cluster_gateways import read_cluster_gateways
-from sbf_service.store.cluster_queries import split_ids
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.clusters import require_cluster
+from sbf_service.store.columns import split_ids
 from sbf_service.store.replaced_connections import notify_replaced_gateways
 from sbf_service.store.revisions import increment_revisions, require_element
 from sbf_service.store.ssh_revocations import revoke_certificates_of

@@ -15,7 +15,7 @@ from virtcloud.lab.demo.context import ENTER_CONTAINER
 from virtcloud.lab.node_services import token_folder
 from virtcloud.lab.snapshot import read_guests, run_checked
 from virtcloud.model.cluster import ClusterSpec, ClusterState
-from virtcloud.model.guest_limits import MIN_DISK_MB
+from virtcloud.model.guest_spec import MIN_DISK_MB
 
 pytestmark = pytest.mark.lab
 

@@ -33,7 +33,7 @@ from virtcloud.model.gateway_access import (
     GATEWAY_ROUTER,
     UDP_PUBLICATIONS,
 )
-from virtcloud.model.guest_limits import GUEST_LIMITS
+from virtcloud.model.guest_spec import GUEST_LIMITS
 from virtcloud.model.nfs import NFS
 from virtcloud.model.ssh_access import SSH_REVOCATIONS
 from virtcloud.model.values import ClusterKey

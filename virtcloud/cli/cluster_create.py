@@ -21,7 +21,7 @@ from virtcloud.model.cluster import (
     RouterKind,
 )
 from virtcloud.model.errors import GuestTaken
-from virtcloud.model.guest_limits import MIN_DISK_MB
+from virtcloud.model.guest_spec import MIN_DISK_MB
 from virtcloud.model.views import ClusterView
 
 RENAME_GUESTS = (

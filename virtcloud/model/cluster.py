@@ -163,6 +163,11 @@ class ClusterSpec(Document):
         """Every host of the cluster, in name order."""
         return tuple(sorted({*self.hosts, *(guest.host for guest in self.guests)}))
 
+    @property
+    def uses_gateways(self) -> bool:
+        """Whether the cluster needs gateways from its creation: for VPN, as router, or for services."""
+        return bool(self.vpn or self.router == "gateway" or self.outside or self.services)
+
     @model_validator(mode="after")
     def _check_hosts_and_guests(self) -> Self:
         if not self.all_hosts and self.spread is None and (self.joins is not None or not self.sites):

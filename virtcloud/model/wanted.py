@@ -13,8 +13,8 @@ from virtcloud.model.cluster import GuestFilters, GuestService, HostService
 from virtcloud.model.document import OMIT_EMPTY, OMIT_NONE, Document
 from virtcloud.model.errors import BadInput
 from virtcloud.model.gateway_access import GatewayRouter, PublishedPort
-from virtcloud.model.guest_limits import GuestDisk, GuestLimits
 from virtcloud.model.guest_seed import GuestSeed, Peer
+from virtcloud.model.guest_spec import GuestDisk, GuestLimits
 from virtcloud.model.image import ImageSource
 from virtcloud.model.nfs import NfsServer
 from virtcloud.model.port_use import PortUse

@@ -18,7 +18,7 @@ from typing import Final
 
 from virtcloud.agent.files import refuse_os_errors
 from virtcloud.agent.guests import mounts
-from virtcloud.model.guest_limits import GuestDisk
+from virtcloud.model.guest_spec import GuestDisk
 from virtcloud.model.wanted import GuestWanted
 
 DISKS: Final = "disks"

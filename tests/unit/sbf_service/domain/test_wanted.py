@@ -6,7 +6,7 @@ from sbf_fakes.world import spec, three_sites
 
 from sbf_service.domain.paths import LiveCluster, list_elements
 from sbf_service.domain.wanted import compute_wanted, derive_mac
-from virtcloud.model.guest_limits import DiskName, GuestDisk
+from virtcloud.model.guest_spec import DiskName, GuestDisk
 from virtcloud.model.values import ClusterKey, Mac, Name, PortRef, VlanId
 
 
