@@ -6,10 +6,12 @@ alternate. The shortest time of each case counts, because other programs on the 
 ends when libvirt has started the guests' first processes. The processor time includes libvirt and the guests.
 
 The least ratio is the processor time of twelve starts, divided by the number of processors and by the time of one
-start. No order of the starts is faster than this ratio. Most of the processor time is that of libvirt, the kernel and
-the guest: even an agent that needs no processor time at all would miss the target on two processors. On four
-processors, the least ratio is half as large. For each container, ``libvirt_lxc`` loads its 58 libraries again, which
-takes a fifth of its processor time. It uses most of the other time for forks, page faults and namespaces.
+start. No order of the starts is faster than this ratio, so the target is twice the least ratio (decision 91). The
+former target of 3 applies only on machines whose least ratio is at most 3. Most of the processor time is that of
+libvirt, the kernel and the guest: even an agent that needs no processor time at all would have a ratio above 3 on two
+processors. On four processors, the least ratio is half as large. For each container, ``libvirt_lxc`` loads its 58
+libraries again, which takes a fifth of its processor time. It uses most of the other time for forks, page faults and
+namespaces.
 
 Twelve starts use little more than one processor, because they wait for each other in the kernel. Samples of the waiting
 threads show the lock of the network configuration (new network namespaces, veth pairs, ports of the bridge), the lock
@@ -48,7 +50,7 @@ from virtcloud.lab.lab_images import make_container_image
 from virtcloud.model.element import Hypervisor
 from virtcloud.model.wanted import Segment
 
-ROUNDS, MANY = 7, 12
+ROUNDS, MANY, POSSIBLE_RATIO = 7, 12, 3
 CASES = {"one": (1, 1), "together": (MANY, count_starts(3)), "in turn": (MANY, 1)}
 """The number of guests, and the number of guests that start at the same time."""
 
@@ -67,13 +69,15 @@ def run() -> Iterator[Measurement]:
     yield Measurement(f"processor time of a start, {MANY} guests side by side", found["processor"], "s")
     yield Measurement("of these: the agent itself", found["agent"], "s")
     what, shares = f"{MANY} guests side by side compared with one", len(os.sched_getaffinity(0)) * found["one"]
-    yield Measurement(f"{what}: the least ratio", MANY * found["processor"] / shares, TIMES)
+    least, ratio = MANY * found["processor"] / shares, found["together"] / found["one"]
+    yield Measurement(f"{what}: the least ratio", least, TIMES)
     libvirts = found["processor"] - found["agent"]
     yield Measurement(f"{what}: the least ratio without the agent's share", MANY * libvirts / shares, TIMES)
     yield Measurement(
         f"{MANY} guests side by side: processors in use", MANY * found["processor"] / found["together"], ""
     )
-    yield Measurement(what, found["together"] / found["one"], TIMES, 3)
+    yield Measurement(what, ratio, TIMES, POSSIBLE_RATIO if least <= POSSIBLE_RATIO else None)
+    yield Measurement(f"{what}, divided by the least ratio", ratio / least, TIMES, 2)
     yield Measurement(f"{MANY} guests one after the other compared with one", found["in turn"] / found["one"], TIMES)
 
 

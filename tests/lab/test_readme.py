@@ -1,16 +1,21 @@
-"""Tests of the Python code of the README, and of the page on Python."""
+"""Tests of the code of the README, and of the pages on Python and on all guests of a cluster."""
 
 import ast
 import asyncio
 import inspect
 import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from lab_clusters import active, create, ended, remove, until
 
-from virtcloud import Client
+from virtcloud import Client, SshOptions
 from virtcloud.client.sbf import SbfClient
 from virtcloud.lab import Lab
 from virtcloud.model.cluster import ClusterSpec
@@ -18,6 +23,10 @@ from virtcloud.model.cluster import ClusterSpec
 pytestmark = pytest.mark.lab
 
 ROOT = Path(__file__).parents[2]
+HOSTS = "brno-h1", "praha-h1"
+USER_FILES = "mkdir -p results; echo 1 | tee result.csv >results/one.csv"
+LOG_FILE = "mkdir -p /var/log/app; echo 1 >/var/log/app/app.log"
+"""Create the files that the page on all guests copies."""
 
 
 def read_blocks(page: str) -> list[str]:
@@ -69,3 +78,52 @@ def test_the_code_of_the_page_on_python_works(lab: Lab, client: SbfClient, capsy
         deletion.result()
     states = re.findall(r"^demo: (active|draining|released)\b", capsys.readouterr().out, re.MULTILINE)
     assert states == ["active", "draining", "released"]
+
+
+@contextmanager
+def ssh_agent(socket: Path, key: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Run an ssh-agent with a private key within the block."""
+    with subprocess.Popen(["ssh-agent", "-D", "-a", socket], stdout=subprocess.PIPE) as process:  # noqa: S603, S607
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()  # the agent listens
+            monkeypatch.setenv("SSH_AUTH_SOCK", str(socket))
+            subprocess.run(["ssh-add", "-q", key], check=True)  # noqa: S603, S607
+            yield
+        finally:
+            process.terminate()
+
+
+def test_the_code_of_the_page_on_all_guests_works(
+    lab: Lab, client: SbfClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The commands and the Python code of the page run in a folder with the page's files, with the key in an agent."""
+    page = "docs/how-to/use-all-guests.md"
+    commands = re.findall(r"^    virtcloud (.*)$", (ROOT / page).read_text(), re.MULTILINE)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "prepare.sh").write_text("#!/bin/sh\n")
+    monkeypatch.chdir(tmp_path)
+    guests = [{"name": f"g{n}", "host": host, "image": "busybox-ssh"} for n, host in enumerate(HOSTS, start=1)]
+    create(client, "demo", ClusterSpec.model_validate({"owner": "alice", "guests": guests}))
+    with ssh_agent(tmp_path / "agent", lab.state.folder / "keys/user", monkeypatch):
+        with Client() as opened:
+            cluster = opened.get("demo")
+            cluster.run(USER_FILES, wait=120, check=True)
+            cluster.run(LOG_FILE, check=True, options=SshOptions(user="root"))
+        for command in commands:
+            program = [Path(sys.executable).with_name("virtcloud"), *shlex.split(command)]
+            subprocess.run(program, check=True)  # noqa: S603 - commands of our own page
+        (block,) = read_blocks(page)
+        asyncio.run(execute(block, {}))
+    remove(client, "demo")
+    copied = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    logs, results = (
+        {f"{folder}/g{n}/{name}" for n in (1, 2)} for folder, name in (("logs", "app.log"), ("results", "one.csv"))
+    )
+    assert copied == {"prepare.sh", "result.csv", "first.csv", *logs, *results}
+    output = capfd.readouterr().out
+    (release,) = set(re.findall(r"^g[12] 0 (\S+)$", output, re.MULTILINE))
+    assert sorted(line for line in output.splitlines() if line.endswith(f": {release}")) == [
+        f"g1: {release}",
+        f"g2: {release}",
+    ]
