@@ -48,6 +48,9 @@ def build_switch_attacks(own: str) -> dict[str, Packet]:
         "a foreign source address": Ether(dst=SWITCH, src=STRANGER, type=TEST_FRAME),
         "an 802.1Q tag": Ether(dst=SWITCH, src=own) / Dot1Q(vlan=101, type=TEST_FRAME),
         "an 802.1ad tag": Ether(dst=SWITCH, src=own, type=0x88A8) / Dot1AD(vlan=101, type=TEST_FRAME),
+        "TCP in an 802.1Q tag": Ether(dst=SWITCH, src=own) / Dot1Q(vlan=101) / IP(src=OWN4, dst=OTHER4) / TCP(),
+        "TCP in an 802.1ad tag": Ether(dst=SWITCH, src=own, type=0x88A8) / Dot1AD(vlan=101) / IP(dst=OTHER4) / TCP(),
+        "UDP in an 802.1Q tag": Ether(dst=SWITCH, src=own) / Dot1Q(vlan=101) / IP(dst=OTHER4) / UDP(sport=9, dport=9),
         "two tags": Ether(dst=SWITCH, src=own) / Dot1Q(vlan=101) / Dot1Q(vlan=102, type=TEST_FRAME),
         "an old double tag": Ether(dst=SWITCH, src=own, type=0x9100)
         / Raw(bytes(Dot1Q(vlan=101, type=TEST_FRAME))),

@@ -2,8 +2,8 @@
 
 The table drops frames that a guest must not send. It contains the same few rules for any number of guests. Its sets
 list the guests' bridge ports, with the MAC and IP addresses that each guest may use. A guest that another version of
-the agent started is in no set: only its source address is not checked. The first two rules accept most frames, because
-each rule costs time.
+the agent started is in no set: only its source address is not checked. The first rule accepts most frames of guests,
+and the second one passes over those of uplinks, because each expression costs time.
 
 =============================  ==============================================================================
 frames that are dropped        reason
@@ -50,16 +50,25 @@ GUEST_PORTS = "vc*"
 """The names of guests' bridge ports, and of no other interface on a bridge (see ``names``)."""
 DEVICE_PORTS = "vpn-*"
 """The names of the VPN's bridge ports, and of the taps, which are on no bridge (see ``names``)."""
+FILTERED_PORTS = "v*"
+"""A pattern of both kinds of names, so that one comparison accepts the frames of most uplinks."""
 BROADCASTS_PER_S = 1000
 """Broadcast frames per second that a guest may send. The frames of one second may be sent at once."""
 MULTICASTS_PER_S = 10_000
 """Frames per second that a guest may send to groups, including broadcasts."""
-INGRESS, GUEST, ADDRESSES, IPV4, IPV6 = "ingress", "guest", "addresses", "ipv4", "ipv6"
+INGRESS, PORT_KINDS, GUEST, ADDRESSES, IPV4, IPV6 = "ingress", "port_kinds", "guest", "addresses", "ipv4", "ipv6"
 DEVICE, DEVICE_ADDRESSES = "vpn", "vpn_addresses"
 SERVER4, SERVER6 = "169.254.169.254", "fe80::a9fe:a9fe"
 """The addresses of the host's server for guests (``host_services``)."""
 _INGRESS_HOOK = "type filter hook prerouting priority -300; policy accept;"
 _TO_GROUP = "ether daddr & 01:00:00:00:00:00"
+_UNICAST = "meta pkttype other"
+"""The kernel found neither a group's address nor the port's own as the destination (eth_type_trans): most frames."""
+_FREE = "iifname . ether saddr . ether type @free"
+"""An IP packet without a VLAN tag, of a guest that may use any IP address.
+
+The type must be compared: the kernel finds TCP behind a tag, too, and ``ether type`` is then the type of the tag.
+"""
 _NO_DHCP_ANSWER = "udp sport != { 67, 547 } udp dport != { 68, 546 }"
 """Packets that are not from a DHCP server. nft would combine ``sport != 67 dport != 68`` into one comparison."""
 
@@ -79,10 +88,16 @@ _LINK_RULES = (
 )
 _SERVER_RULE = f"arp saddr ip {SERVER4} iifname @served drop"
 RULES: Mapping[str, tuple[str, ...]] = {
-    INGRESS: (f'iifname "{GUEST_PORTS}" jump {GUEST}', f'iifname "{DEVICE_PORTS}" jump {DEVICE}'),
+    INGRESS: (
+        f'iifname "{GUEST_PORTS}" meta l4proto tcp {_UNICAST} {_FREE} accept',
+        f'iifname "{FILTERED_PORTS}" goto {PORT_KINDS}',
+    ),
+    PORT_KINDS: (
+        f"{_UNICAST} {_NO_DHCP_ANSWER} {_FREE} accept",
+        f'iifname "{GUEST_PORTS}" goto {GUEST}',
+        f'iifname "{DEVICE_PORTS}" goto {DEVICE}',
+    ),
     GUEST: (
-        f"iifname . ether saddr @free meta l4proto tcp {_TO_GROUP} == 0 accept",
-        f"iifname . ether saddr @free {_NO_DHCP_ANSWER} {_TO_GROUP} == 0 accept",
         "iifname @ports iifname . ether saddr != @guests drop",
         *_LINK_RULES,
         _SERVER_RULE,
@@ -141,7 +156,7 @@ RULES: Mapping[str, tuple[str, ...]] = {
 SETS: Mapping[str, str] = {
     "ports": "type ifname",
     "guests": "typeof iifname . ether saddr",
-    "free": "typeof iifname . ether saddr",
+    "free": "typeof iifname . ether saddr . ether type",
     "guest_macs": "typeof iifname . ether saddr",
     "vpn_ports": "type ifname",
     "addressed": "type ifname",
@@ -163,7 +178,7 @@ set               elements
 ================  ==============================================================================
 ``ports``         ports whose source MAC addresses are checked
 ``guests``        those ports, each with the guest's MAC address
-``free``          the elements of ``guests`` whose guests may use any IP address
+``free``          the elements of ``guests`` whose guests may use any IP address, each with the types of IP packets
 ``guest_macs``    ports of devices, each with the MAC addresses of the network's guests
 ``vpn_ports``     ports of devices
 ``addressed``     ports whose IP addresses are checked
@@ -244,7 +259,7 @@ def _list_port_elements(port: GuestPort) -> Iterator[SetElement]:
         yield "ports", port.port
         yield "guests", port.port, port.mac
         if port.addresses is None:
-            yield "free", port.port, port.mac
+            yield from (("free", port.port, port.mac, kind) for kind in ("ip", "ip6"))
         else:
             yield "addressed", port.port
             yield from _list_addresses(port.port, port.mac, port.addresses)
@@ -292,8 +307,10 @@ def link_local_address(mac: str) -> IPv6Address:
 
 
 def _render_set(name: str, elements: list[list[str]]) -> str:
+    """Render a set. The kernel finds elements faster in a set with a size. The next table has sets of another size."""
     listed = ", ".join(" . ".join((f'"{port}"', *values)) for port, *values in elements)
-    return f" set {name} {{ {SETS[name]}; {f'elements = {{ {listed} }};' if listed else ''} }}\n"
+    size = f"size {len(elements)};" if elements and "interval" not in SETS[name] else ""
+    return f" set {name} {{ {SETS[name]}; {size} {f'elements = {{ {listed} }};' if listed else ''} }}\n"
 
 
 def _render_chain(name: str, rules: Iterable[str]) -> str:

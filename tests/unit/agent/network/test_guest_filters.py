@@ -66,6 +66,9 @@ FILTERS = {
     "a foreign source address": ("!= @guests drop",),
     "an 802.1Q tag": (TAGS,),
     "an 802.1ad tag": (TAGS,),
+    "TCP in an 802.1Q tag": (TAGS,),
+    "TCP in an 802.1ad tag": (TAGS,),
+    "UDP in an 802.1Q tag": (TAGS,),
     "two tags": (TAGS,),
     "an old double tag": (TAGS,),
     "a spanning tree BPDU": (LLC, GROUP),
@@ -430,7 +433,7 @@ def test_a_change_by_somebody_else_is_found(in_namespace: Run, command: str) -> 
         filters = NftablesFilters()
         filters.replace(ports)
         listing = nft("-a", "list chain bridge virtcloud ingress")
-        handle = next(line.rpartition(" ")[2] for line in listing.splitlines() if "jump" in line)
+        handle = next(line.rpartition(" ")[2] for line in listing.splitlines() if "goto" in line)
         nft(command.replace("HANDLE", handle))
         return filters.read() == ObservedFilters(list_elements(ports))
 
