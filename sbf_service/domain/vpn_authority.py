@@ -168,6 +168,6 @@ def _derive_serial(secret: SecretBytes, *purpose: str) -> int:
 
 
 def _derive(secret: SecretBytes, length: int, *purpose: str) -> bytes:
-    """Return the bytes for ``purpose``. The parts of a purpose contain no NUL, so no two purposes are equal."""
+    """Return the bytes for ``purpose``. No part of a purpose contains NUL, so two purposes never yield equal bytes."""
     info = "\0".join(("virtcloud 1", *purpose)).encode()
     return HKDF(SHA256(), length, salt=None, info=info).derive(secret.get_secret_value())

@@ -33,11 +33,11 @@ from virtcloud.model.errors import ServiceBusy, ServiceStopping, ServiceUnreacha
 AGENT_THREADS = 4
 """The number of threads that read documents for agents."""
 MAX_QUEUED = 500
-"""The number of agents' calls that wait for a thread. Further calls are answered with 503."""
+"""The highest number of agents' calls that wait for a thread. Further calls are answered with 503."""
 RETURNS_PER_S = 250
-"""The number of calls per second that SBF expects after it answered calls with 503. ``Retry-After`` spreads them."""
+"""The number of refused calls that return per second: ``Retry-After`` spreads the calls that SBF answered with 503."""
 LONGEST_SPREAD_S = 20
-"""The longest ``Retry-After`` of a service that stops. After its start, few queries answer these calls."""
+"""The longest ``Retry-After`` of a service that stops. After the next start, the returning calls share few queries."""
 LONGEST_BUSY_SPREAD_S = 100
 """The longest ``Retry-After`` of a busy service. Earlier returns would occupy the event loop with refusals."""
 T = TypeVar("T")
@@ -47,7 +47,10 @@ ReadVersion = Callable[[], Awaitable[int]]
 
 @dataclass
 class PollAdmission:
-    """The threads that read for agents, and the seconds after which refused calls return. One for each application."""
+    """The admission of agents' calls to the threads that read for agents, and the delays of refused calls.
+
+    An application has one such object.
+    """
 
     service: SbfService
     pace: PollPace = field(default_factory=PollPace)
@@ -140,11 +143,10 @@ class LongPoll:
     ) -> bool:
         """Wait until ``read_version()`` exceeds ``after``, or until ``wait`` seconds have passed.
 
-        Return whether the version exceeds ``after``, as far as the call has read it. The change feed publishes changes
-        of the document under ``topic``, ``others`` and ``uncompared``. The slow poll does not compare the topics in
-        ``uncompared``. ``is_exact`` states that ``read_version`` returns the version
-        of the topic in the database. Raise ServiceStopping when the service stops. Raise TooManyRequests for a caller
-        that does not wait.
+        Return whether the version that the call read last exceeds ``after``. The change feed publishes changes of the
+        document under ``topic``, ``others`` and ``uncompared``. The slow poll does not compare the topics in
+        ``uncompared``. ``is_exact`` states that ``read_version`` returns the version of the topic in the database.
+        Raise ServiceStopping when the service stops. Raise TooManyRequests for a caller that does not wait.
         """
         if after is None:
             return False
@@ -194,7 +196,7 @@ class LongPoll:
             await run_in_threadpool(cache.authenticate, token)
 
     def _own_topics(self) -> tuple[str, ...]:
-        """Return the topic of the caller's token. Its revocation ends the poll at once."""
+        """Return the topic of the caller's token. A revocation of the token ends the poll at once."""
         token_id = self.caller.principal.token
         return () if token_id is None else (token_topic(token_id),)
 

@@ -1,4 +1,4 @@
-"""The rate limit of calls that return no newer version of a document: a caller polls in a loop that does not wait.
+"""The rate limit of calls that return no newer version of a document, for callers that poll without waiting.
 
 The limit is a token bucket for each caller and document. Only calls that return the same version as the call before
 take from the bucket, so many changes in a short time do not reach the limit.

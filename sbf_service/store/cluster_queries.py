@@ -35,7 +35,8 @@ UNSETTLED = or_(NOT_ENDED, and_(equals_any(ClusterRow.state, ENDED_STATES), Clus
 IS_WANTED = (ClusterRow.state + "").in_([literal_column(f"'{state}'") for state in sorted(WANTED_STATES)])
 """Clusters that elements must carry, for queries whose other conditions have an index.
 
-The expression prevents that the database reads all clusters in these states instead.
+With this expression, no index of states fits. So the database uses the index of another condition, and does not read
+all clusters in these states.
 """
 IS_UNSETTLED = PlacementRow.settled == false()
 """Placements of clusters that meet ``UNSETTLED``. An index finds these placements of an element."""

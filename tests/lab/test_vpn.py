@@ -26,7 +26,9 @@ from virtcloud.model.views import ClusterView
 pytestmark = pytest.mark.lab
 
 OFF_S = 5.0
-"""Without the gateway's action, a device would notice after 60 s (``keepalive``). On a quiet machine it takes 1 s."""
+"""The longest time in seconds until a revoked device is cut off. On a quiet machine, 1 s passes. If the gateway did not
+end the connection, the device would notice the revocation after 60 s (``keepalive``).
+"""
 LAST_REPLY = re.compile(r"^\[([0-9.]+)\] .*icmp_seq", re.MULTILINE)
 
 

@@ -62,7 +62,7 @@ class LocalHost:
         ssh: SshGateway | None = None,
         fqdns: FqdnAddresses | None = None,
     ) -> None:
-        """Reconcile these parts.
+        """Reconcile the host by these parts.
 
         Without ``filters``, guests may send any frame. Without ``servers``, no guest gets DHCP and DNS from the host.
         Without ``vpn``, no device joins a network through this host. Without ``namespaces``, this host has no addresses

@@ -33,8 +33,8 @@ OPTIONS: Final = (
 REFUSED_OPTIONS: Final = ("route", "redirect-", "dhcp-option", "dns", "block-outside-dns", "setenv", "register-dns")
 """Prefixes of options that a gateway must not set: a profile changes neither routes nor the DNS of the computer."""
 SERVER_MTU: Final = "tun-mtu 1500"
-"""The MTU of OpenVPN's server, which clients ignore. OpenVPN 2.6 pushes it behind the MTU of the network, which a
-gateway pushes if it is smaller.
+"""An option that OpenVPN 2.6 pushes to each client, and that clients ignore. It would replace the MTU of the network,
+which the gateway pushes before if that MTU is smaller.
 """
 
 

@@ -130,7 +130,7 @@ class Destination(Document):
     networks: Annotated[tuple[OutsideNetwork, ...], Field(max_length=256)] = ()
     """The networks of the services' computers."""
     fqdns: Annotated[tuple[Fqdn, ...], Field(max_length=MAX_FQDNS), OMIT_EMPTY] = ()
-    """The names of the services' computers. Gateways resolve them again and again."""
+    """The names of the services' computers. Gateways resolve them every 30 s."""
     private_networks: Annotated[tuple[OutsideNetwork, ...], Field(max_length=64), OMIT_EMPTY] = ()
     """The private networks in which computers with these names may be. Other private addresses are ignored."""
     ports: Annotated[tuple[ServicePort, ...], Field(min_length=1, max_length=64)]

@@ -1,4 +1,4 @@
-"""The addresses of the FQDNs of destinations: a thread that asks the gateway's own resolver again and again.
+"""The addresses of the FQDNs of destinations: a thread that queries the gateway's own resolver every 30 s.
 
 The records are in a file, so that a restarted agent, and a rebooted gateway whose resolver does not answer yet, admit
 the addresses of the last answers.
@@ -38,12 +38,14 @@ from virtcloud.model.outside_use import ResolvedName
 from virtcloud.model.values import PortName
 
 INTERVAL_S: Final = 30.0
-"""Seconds between two questions for the same name."""
+"""Seconds between two queries for the same name."""
 LIMIT_S: Final = 5.0
 """Time limit in seconds for the answers of all names."""
 MAX_IDLE_S: Final = 300.0
 _ENVIRONMENT: Final = {"LOCALDOMAIN": ".", "MALLOC_ARENA_MAX": "1"}
-"""Names are absolute: the resolver appends no search domain (resolv.conf(5)). Threads need little address space."""
+"""The environment of the program: the resolver appends no search domain (resolv.conf(5)), and all threads share one
+heap, because the program's address space is limited.
+"""
 _RECORDS: Final = TypeAdapter(dict[Fqdn, FqdnRecord])
 Resolve = Callable[[Iterable[str]], Mapping[str, FqdnAnswer]]
 
@@ -199,7 +201,7 @@ class FqdnAddresses:
         self._woken.set()
 
     def _find_fault(self, kernel: RouteKernel, interface: PortName, address: str) -> str | None:
-        """Return why an address is not admitted, or None. Without a route, nothing is reached by the address."""
+        """Return why an address is not admitted, or None. An address without a route is harmless, and is admitted."""
         if fault := find_forbidden(address):
             return fault
         if address in self._sbf_addresses:
@@ -210,7 +212,7 @@ class FqdnAddresses:
         return f"{address} is reached by {exit_}, not by {interface}" if exit_ not in {None, interface} else None
 
     def _note_sbf(self, answer: FqdnAnswer) -> None:
-        """Record the addresses of SBF. Its former addresses stay, because a name may have several in turn."""
+        """Add the addresses of SBF. Former addresses stay, because answers may contain different addresses in turn."""
         self._sbf_addresses |= set(answer.addresses)
 
     def _load(self) -> dict[Fqdn, FqdnRecord]:
@@ -225,7 +227,7 @@ class FqdnAddresses:
             return {}
 
     def _store(self) -> None:
-        """Write the records. Without space on the disk, only a restart loses them."""
+        """Write the records. If the disk is full, they are lost at the next restart of the agent."""
         try:
             if self._records:
                 self._path.parent.mkdir(parents=True, exist_ok=True)

@@ -130,7 +130,7 @@ class GuestRoots:
     def _create_root(self, path: Path, image: Path, shift: int, size_mb: int | None) -> Literal["mount", "files"]:
         """Create empty layers, and mount the root. Return where the owners are shifted.
 
-        A file system that has refused an idmapped mount is not asked again, because this takes two processes.
+        After a file system has refused an idmapped mount, no other is tried there: an attempt takes two processes.
         """
         status = image.stat()
         _create_layers(path, status, shift, size_mb)

@@ -63,8 +63,9 @@ class IdRanges:
             if _is_free(first, used):
                 return first
         raise Refused(
-            f"no user IDs are free for guest {domain}: {len(used)} guests use all ranges of {IDS_PER_GUEST} IDs from "
-            f"{self._first} on; set a lower first_id under [guests] in the settings of this host's agent"
+            f"no user IDs are free for guest {domain}: expected a free range of {IDS_PER_GUEST} IDs from {self._first} "
+            f"on, found only ranges in use (guests: {len(used)}); set a lower first_id under [guests] in the settings "
+            "of this host's agent"
         )
 
 

@@ -45,7 +45,7 @@ class RootReservations:
     def for_reading(self, domain: str, guest: str) -> Iterator[GuestRoot | StoppedGuestDisk]:
         """Reserve the root or the disk of a stopped guest within the block, in which the guest does not start.
 
-        Raise Refused if the guest is reserved, or if it has neither.
+        Raise Refused if the guest is reserved, or if it has neither a root nor a disk.
         """
         with self._lock:
             if domain in self._read | self._starting:

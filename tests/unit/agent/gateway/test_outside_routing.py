@@ -57,13 +57,13 @@ def test_a_guest_reaches_no_metadata_service_outside(gateway: Run) -> None:
 
 
 def test_a_guest_does_not_reach_another_cluster(gateway: Run) -> None:
-    """The other cluster's end of its link, and a guest's own address by the route of the server."""
+    """The guest calls the ends of both clusters' links: the other cluster's, and that of its own cluster."""
     assert gateway(lambda world: [world.fetch(address) for address in ("100.64.1.145", "100.64.0.201")]) == ["none"] * 2
 
 
 @pytest.mark.parametrize("address", ["10.0.0.5", ROUTER, "100.64.1.145"])
 def test_nobody_outside_reaches_a_guest(gateway: Run, address: str) -> None:
-    """The attacker sends packets for the cluster's addresses to the gateway, which knows the way to its own links."""
+    """The attacker sends packets for addresses inside to the gateway. The gateway has routes to its own links."""
 
     def work(world: Surroundings) -> str:
         if address.startswith("10."):
@@ -161,7 +161,7 @@ def test_a_flush_without_agent_opens_no_gateway_address(gateway: Run, address: s
 
 
 def test_use_is_counted_for_each_network_and_destination(gateway: Run) -> None:
-    """Counters stay when the rules change. The answer of the server has the length of the gateway's address."""
+    """The counters stay when the rules change. The server answers with the address of its caller, the gateway."""
 
     def work(world: Surroundings) -> list[tuple[str, str, int, bool]]:
         former = {use.network: use for use in world.outside.read_uses()}
