@@ -8,19 +8,17 @@ from typing import Any
 
 import click
 
-from virtcloud.agent.guests.images import ImageView, list_images
+from virtcloud.agent.guests.images import list_images
 from virtcloud.agent.settings import AgentSettings, read_settings
 from virtcloud.cli import host, printing
 from virtcloud.cli.groups import SummaryGroup
 from virtcloud.cli.image_content import describe_content, read_file
+from virtcloud.cli.image_view import COLUMNS, HOST_COLUMNS, catalogue_row, format_users, host_row, no_row, print_image
 from virtcloud.cli.options import open_client
-from virtcloud.model.document import Document
 from virtcloud.model.errors import BadInput, Refused, ServiceUnreachable, Unauthenticated
 from virtcloud.model.image import Architecture, CatalogueImage, HostFile, ImageFormat, ImageUrl, Sha256
 from virtcloud.model.values import Name
 
-HOST_COLUMNS = ("image", "kind", "readable by", "by you", "trouble")
-COLUMNS = ("image", "owner", "kind", "architecture", "size", "used by", "certified for")
 URL_SCHEMES = ("http://", "https://")
 
 
@@ -85,7 +83,7 @@ def add(  # noqa: PLR0913 - click passes each option by its name
         added = sbf.check_upload(name, content) or sbf.upload_image(
             name, content, read_file(Path(source), f"uploading {name}", content.size)
         )
-    _print_image(added, f"image {name} is ready; use it: virtcloud cluster create … --image {name}", as_json=as_json)
+    print_image(added, f"image {name} is ready; use it: virtcloud cluster create … --image {name}", as_json=as_json)
 
 
 @image.command("list")
@@ -106,17 +104,17 @@ def list_(context: click.Context, *, on_host: bool, folder: Path | None, as_json
     """
     if on_host or folder is not None:
         images = list_images(folder or _find_folder())
-        printing.print_list(HOST_COLUMNS, images, _host_row, "no images", as_json=as_json)
+        printing.print_list(HOST_COLUMNS, images, host_row, "no images", as_json=as_json)
         return
     local = list_images(_find_folder()) if _find_folder().is_dir() else []
     catalogue = _read_catalogue(context, optional=bool(local))
     if as_json:
-        printing.print_list((), [*local, *catalogue], _no_row, "", as_json=True)
+        printing.print_list((), [*local, *catalogue], no_row, "", as_json=True)
         return
     if local:
-        printing.print_table(HOST_COLUMNS, [_host_row(found) for found in local], "")
+        printing.print_table(HOST_COLUMNS, [host_row(found) for found in local], "")
         click.echo()
-    printing.print_table(COLUMNS, [_row(found) for found in catalogue], "no images in the catalogue")
+    printing.print_table(COLUMNS, [catalogue_row(found) for found in catalogue], "no images in the catalogue")
 
 
 @image.command()
@@ -128,7 +126,7 @@ def show(context: click.Context, name: str, as_json: bool) -> None:
 
     Example: virtcloud image show debian12
     """
-    _print_image(open_client(context).sbf.image(name), None, as_json=as_json)
+    print_image(open_client(context).sbf.image(name), None, as_json=as_json)
 
 
 @image.command()
@@ -177,7 +175,7 @@ def certify(context: click.Context, name: str, sites: tuple[str, ...], *, revoke
         sbf.site(site)  # raises NotFound before anything is changed
     found = [change(name, site) for site in sites][-1]
     verb = "is no longer certified for" if revoke else "is certified for"
-    _print_image(found, f"image {name} {verb} {', '.join(sites)}", as_json=as_json)
+    print_image(found, f"image {name} {verb} {', '.join(sites)}", as_json=as_json)
 
 
 def _share_command(everybody: str) -> Callable[[Callable[..., None]], click.Command]:
@@ -242,7 +240,7 @@ def _change_users(  # noqa: PLR0913 - click's options
         raise BadInput("expected the names of users, or --everybody; got neither")
     add, remove = (users, ()) if allow else ((), users)
     found = open_client(context).sbf.share_image(name, add, remove, everybody=allow if everybody else None)
-    _print_image(found, f"image {name} is used by {_format_users(found)}", as_json=as_json)
+    print_image(found, f"image {name} is used by {format_users(found)}", as_json=as_json)
     if users and not allow and found.everybody:
         click.echo(f"virtcloud: to exclude {', '.join(users)}: virtcloud image unshare {name} --everybody", err=True)
 
@@ -264,60 +262,3 @@ def _find_folder() -> Path:
         return read_settings(host.AGENT_SETTINGS_FILE).images
     default: Path = AgentSettings.model_fields["images"].default
     return default
-
-
-def _host_row(found: ImageView) -> tuple[object, ...]:
-    return (found.name, found.kind, found.readable_by, "yes" if found.readable else "no", found.trouble)
-
-
-def _no_row(_: Document) -> tuple[object, ...]:
-    return ()
-
-
-def _row(found: CatalogueImage) -> tuple[object, ...]:
-    sites = ", ".join(certification.site for certification in found.certified)
-    source = found.source
-    return (
-        found.name,
-        found.owner,
-        found.kind,
-        source.architecture,
-        printing.format_size(source.size),
-        _format_users(found),
-        sites or "user-supplied",
-    )
-
-
-def _print_image(found: CatalogueImage, summary: str | None, *, as_json: bool) -> None:
-    if as_json:
-        printing.print_json(found)
-        return
-    if summary is not None:
-        click.echo(summary)
-        return
-    for label, value in _describe_image(found):
-        click.echo(f"{label + ':':15}{value}")
-
-
-def _describe_image(found: CatalogueImage) -> list[tuple[str, str]]:
-    source = found.source
-    origin = source.url or (f"{source.file} in the folder of images of each host" if source.file else "SBF")
-    certified = [
-        f"{certification.site}, by {certification.by}, {printing.format_time(certification.at)}"
-        for certification in found.certified
-    ]
-    return [
-        ("image", found.name),
-        ("owner", found.owner),
-        ("added", printing.format_time(found.added_at)),
-        ("kind", f"{found.kind} ({source.format}, {source.architecture})"),
-        ("size", f"{printing.format_size(source.size)} ({source.size} bytes)"),
-        ("sha256", source.sha256),
-        ("fetched from", origin),
-        ("used by", _format_users(found)),
-        ("certified for", "; ".join(certified) or "no site (user-supplied)"),
-    ]
-
-
-def _format_users(found: CatalogueImage) -> str:
-    return "everybody" if found.everybody else ", ".join((found.owner, *found.shared_with))

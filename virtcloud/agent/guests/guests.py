@@ -4,7 +4,7 @@ Several threads may start different guests at the same time.
 """
 
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +22,7 @@ from virtcloud.agent.guests.domains import DomainEnvironment, GuestDomain, Hyper
 from virtcloud.agent.guests.guest_disks import ensure_disks
 from virtcloud.agent.guests.guest_files import GuestFiles
 from virtcloud.agent.guests.guest_roots import ContainerRoots, GuestRoot, GuestRoots
+from virtcloud.agent.guests.host_hypervisors import HostHypervisors, set_mtu
 from virtcloud.agent.guests.id_ranges import FIRST_ID
 from virtcloud.agent.guests.image_cache import ImageCache
 from virtcloud.agent.guests.images import GuestImage, LxcImage, QemuImage, read_image
@@ -38,7 +39,6 @@ from virtcloud.model.element import Hypervisor as Kind
 from virtcloud.model.errors import Refused, Unreachable, Unsafe
 from virtcloud.model.wanted import GuestWanted, HostWanted, Segment
 
-POLL_S = 0.1
 MAX_PIDS = 8192
 
 
@@ -85,9 +85,8 @@ class LocalGuests:
         self._kills = kills
         self._cache = cache
         self._consoles = consoles
-        self._hypervisors = hypervisors
+        self._hypervisors = HostHypervisors(hypervisors, pause)
         self._settings = settings
-        self._pause = pause
         self._roots = roots or GuestRoots(settings.folders, settings.first_id)
         self._groups = groups or ControlGroups()
         self.root_reservations = RootReservations(self._roots, settings.folders)
@@ -95,7 +94,7 @@ class LocalGuests:
 
     def read(self) -> tuple[tuple[ObservedGuest, ...], tuple[str, ...]]:
         """Return the guests that virtcloud created. Also return an error for each hypervisor that does not answer."""
-        domains, unreachable = self._list_domains()
+        domains, unreachable = self._hypervisors.list_domains()
         self._add_consoles(domains)
         observed = (
             ObservedGuest(
@@ -125,11 +124,11 @@ class LocalGuests:
         name, wanted_digest = names.domain_name(segment.id, guest.name), digest(segment, guest)
         self._settings.admission.check(segment, guest, self._settings.images)
         image = self._find_image(guest, self._settings.folders / name)
-        hypervisor = self._select_hypervisor(image, guest)
-        for existing in self._find_domains(name, hypervisor):
+        hypervisor = self._hypervisors.select(image, guest)
+        for existing in self._hypervisors.find_domains(name, hypervisor):
             _check_ownership(existing, segment)
             if existing.running and existing.owner and existing.owner.digest == wanted_digest:
-                _set_mtu(hypervisor, name, segment)
+                set_mtu(hypervisor, name, segment)
                 return
             self.ensure_no_guests(segment.id, (guest.name,), (guest.name,))
         limits = _container_limits(guest, self._settings.pids) if isinstance(image, LxcImage) else None
@@ -141,7 +140,7 @@ class LocalGuests:
         self._add_consoles((hypervisor, domain) for domain in [hypervisor.find_domain(name)] if domain)
         if limits is not None:
             self._groups.limit_started(name, limits)
-        _set_mtu(hypervisor, name, segment)
+        set_mtu(hypervisor, name, segment)
 
     def find_end_cause(self, cluster: str, guest: str) -> EndCause:
         """Return why a guest has ended by itself, as far as this is known."""
@@ -151,10 +150,10 @@ class LocalGuests:
         """Set the MTU of all running guests of the segment."""
         if segment.mtu is None:
             return
-        domains, unreachable = self._list_domains()
+        domains, unreachable = self._hypervisors.list_domains()
         for hypervisor, domain in domains:
             if domain.running and domain.owner and domain.owner.cluster == segment.id:
-                _set_mtu(hypervisor, domain.name, segment)
+                set_mtu(hypervisor, domain.name, segment)
         if unreachable and segment.guests:
             raise Unreachable("; ".join(unreachable))
 
@@ -173,7 +172,7 @@ class LocalGuests:
         Then remove their disks and logs, except those of the guests in ``kept``.
         Raise Unreachable when a guest may run on a hypervisor that does not answer.
         """
-        domains, unreachable = self._list_domains()
+        domains, unreachable = self._hypervisors.list_domains()
         owned = [
             (hypervisor, domain)
             for hypervisor, domain in domains
@@ -181,7 +180,8 @@ class LocalGuests:
         ]
         for hypervisor, domain in owned:
             hypervisor.shut_down(domain.name, systemd=self._has_systemd(domain.name))
-        self._wait_for_end([(hypervisor, domain.name) for hypervisor, domain in owned])
+        leaving = [(hypervisor, domain.name) for hypervisor, domain in owned]
+        self._hypervisors.wait_for_end(leaving, self._settings.stop_grace_s)
         for hypervisor, domain in owned:
             hypervisor.destroy(domain.name)
             self._remove_console(domain.name)
@@ -207,7 +207,7 @@ class LocalGuests:
         kept = {names.domain_name(segment.id, guest.name) for segment in wanted.segments for guest in segment.guests}
         if self._files.list_domains() <= kept:
             return True
-        domains, unreachable = self._list_domains()
+        domains, unreachable = self._hypervisors.list_domains()
         if unreachable:
             return False
         self._files.ensure_none_but(kept | {domain.name for _, domain in domains})
@@ -217,13 +217,12 @@ class LocalGuests:
         """Add the consoles of running guests that are not known yet. QEMU writes the logs of its guests' consoles."""
         if self._consoles is None:
             return
-        containers = self._hypervisors.get(Kind.LXC)
         for hypervisor, domain in domains:
             if not (domain.owner and domain.running) or self._consoles.knows(domain.name):
                 continue
             with suppress(Unreachable, Refused):  # the next reading tries again
                 terminal = hypervisor.find_console(domain.name)
-                is_logged = hypervisor is containers or hypervisor.is_xen()
+                is_logged = self._hypervisors.needs_console_log(hypervisor)
                 log_file = self._files.console_log(domain.name) if is_logged else None
                 if terminal is not None:
                     self._consoles.add(domain.name, terminal, log_file)
@@ -232,54 +231,12 @@ class LocalGuests:
         if self._consoles is not None:
             self._consoles.remove(domain)
 
-    def _wait_for_end(self, leaving: list[tuple[HypervisorApi, str]]) -> None:
-        waited = 0.0
-        while waited < self._settings.stop_grace_s and any(_is_running(*guest) for guest in leaving):
-            self._pause(POLL_S)
-            waited += POLL_S
-
-    def _list_domains(self) -> tuple[list[tuple[HypervisorApi, GuestDomain]], list[str]]:
-        """Return pairs of hypervisor and domain. Also return an error for each hypervisor that does not answer."""
-        domains: list[tuple[HypervisorApi, GuestDomain]] = []
-        unreachable: list[str] = []
-        for hypervisor in self._hypervisors.values():
-            try:
-                domains += [(hypervisor, domain) for domain in hypervisor.list_domains()]
-            except Unreachable as error:
-                unreachable.append(str(error))
-        return domains, unreachable
-
-    def _find_domains(self, name: str, target: HypervisorApi) -> Iterator[GuestDomain]:
-        """Yield the domains with this name. Raise Unreachable when the ``target`` hypervisor does not answer.
-
-        Other hypervisors that do not answer are skipped. This cannot start a guest twice: if the guest already runs on
-        such a hypervisor, the start fails, because the kernel refuses a second bridge port with the guest's port name.
-        """
-        for hypervisor in self._hypervisors.values():
-            try:
-                domain = hypervisor.find_domain(name)
-            except Unreachable:
-                if hypervisor is target:
-                    raise
-                continue
-            if domain:
-                yield domain
-
     def _find_image(self, guest: GuestWanted, guest_folder: Path) -> GuestImage:
         if guest.image_source is None:
             return read_image(self._settings.images, guest.image)
         if self._cache is None:
             raise Refused(f"guest {guest.name}: this host has no cache for image {guest.image} of SBF's catalogue")
         return self._cache.require(guest.image, guest.image_source, guest_folder)
-
-    def _select_hypervisor(self, image: GuestImage, guest: GuestWanted) -> HypervisorApi:
-        kind = Kind(image.kind)
-        if kind not in self._hypervisors:
-            raise Refused(
-                f"guest {guest.name}: image {guest.image} needs a hypervisor of kind {kind}, but this host's agent has "
-                f'none; add {kind} = "{kind}:///system" under [hypervisors] in its settings'
-            )
-        return self._hypervisors[kind]
 
     def _prepare(
         self,
@@ -328,17 +285,6 @@ def _write_seed(segment: Segment, guest: GuestWanted, folder: Path, root: GuestR
     else:
         write_peer_files(folder, files)
         write_container_seed(root, segment, guest, guest.seed)
-
-
-def _set_mtu(hypervisor: HypervisorApi, domain: str, segment: Segment) -> None:
-    """Set the MTU of a running guest. Without an MTU of the cluster, the hypervisor's choice stays."""
-    if segment.mtu is not None:
-        hypervisor.set_mtu(domain, segment.mtu)
-
-
-def _is_running(hypervisor: HypervisorApi, name: str) -> bool:
-    domain = hypervisor.find_domain(name)
-    return domain is not None and domain.running
 
 
 def _check_ownership(domain: GuestDomain, segment: Segment) -> None:

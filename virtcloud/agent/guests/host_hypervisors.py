@@ -1,0 +1,80 @@
+"""The hypervisors of this host as one: their domains, and the hypervisor of each image."""
+
+from collections.abc import Callable, Iterator, Mapping
+
+from virtcloud.agent.guests.domains import GuestDomain, HypervisorApi
+from virtcloud.agent.guests.images import GuestImage
+from virtcloud.model.element import Hypervisor as Kind
+from virtcloud.model.errors import Refused, Unreachable
+from virtcloud.model.wanted import GuestWanted, Segment
+
+POLL_S = 0.1
+"""Seconds between two checks whether guests have ended."""
+
+
+class HostHypervisors:
+    """The hypervisors of this host by kind."""
+
+    def __init__(self, hypervisors: Mapping[Kind, HypervisorApi], pause: Callable[[float], None]) -> None:
+        """Use these hypervisors. ``pause`` waits some seconds, or raises StopRequested."""
+        self._hypervisors = hypervisors
+        self._pause = pause
+
+    def needs_console_log(self, hypervisor: HypervisorApi) -> bool:
+        """Return whether the agent writes the logs of consoles. QEMU writes those of its guests itself."""
+        return hypervisor is self._hypervisors.get(Kind.LXC) or hypervisor.is_xen()
+
+    def wait_for_end(self, leaving: list[tuple[HypervisorApi, str]], grace_s: float) -> None:
+        """Wait until these domains have ended, at most ``grace_s`` seconds."""
+        waited = 0.0
+        while waited < grace_s and any(_is_running(*guest) for guest in leaving):
+            self._pause(POLL_S)
+            waited += POLL_S
+
+    def list_domains(self) -> tuple[list[tuple[HypervisorApi, GuestDomain]], list[str]]:
+        """Return pairs of hypervisor and domain. Also return an error for each hypervisor that does not answer."""
+        domains: list[tuple[HypervisorApi, GuestDomain]] = []
+        unreachable: list[str] = []
+        for hypervisor in self._hypervisors.values():
+            try:
+                domains += [(hypervisor, domain) for domain in hypervisor.list_domains()]
+            except Unreachable as error:
+                unreachable.append(str(error))
+        return domains, unreachable
+
+    def find_domains(self, name: str, target: HypervisorApi) -> Iterator[GuestDomain]:
+        """Yield the domains with this name. Raise Unreachable when the ``target`` hypervisor does not answer.
+
+        Other hypervisors that do not answer are skipped. This cannot start a guest twice: if the guest already runs on
+        such a hypervisor, the start fails, because the kernel refuses a second bridge port with the guest's port name.
+        """
+        for hypervisor in self._hypervisors.values():
+            try:
+                domain = hypervisor.find_domain(name)
+            except Unreachable:
+                if hypervisor is target:
+                    raise
+                continue
+            if domain:
+                yield domain
+
+    def select(self, image: GuestImage, guest: GuestWanted) -> HypervisorApi:
+        """Return the hypervisor of an image's kind. Raise Refused if this host has none."""
+        kind = Kind(image.kind)
+        if kind not in self._hypervisors:
+            raise Refused(
+                f"guest {guest.name}: image {guest.image} needs a hypervisor of kind {kind}, but this host's agent has "
+                f'none; add {kind} = "{kind}:///system" under [hypervisors] in its settings'
+            )
+        return self._hypervisors[kind]
+
+
+def set_mtu(hypervisor: HypervisorApi, domain: str, segment: Segment) -> None:
+    """Set the MTU of a running guest. Without an MTU of the cluster, the hypervisor's choice stays."""
+    if segment.mtu is not None:
+        hypervisor.set_mtu(domain, segment.mtu)
+
+
+def _is_running(hypervisor: HypervisorApi, name: str) -> bool:
+    domain = hypervisor.find_domain(name)
+    return domain is not None and domain.running

@@ -1,0 +1,73 @@
+"""How the commands of ``virtcloud image`` print images: as a row of a table, or with all properties."""
+
+import click
+
+from virtcloud.agent.guests.images import ImageView
+from virtcloud.cli import printing
+from virtcloud.model.document import Document
+from virtcloud.model.image import CatalogueImage
+
+HOST_COLUMNS = ("image", "kind", "readable by", "by you", "trouble")
+COLUMNS = ("image", "owner", "kind", "architecture", "size", "used by", "certified for")
+
+
+def host_row(found: ImageView) -> tuple[object, ...]:
+    """Return the row of an image in the folder of this host."""
+    return (found.name, found.kind, found.readable_by, "yes" if found.readable else "no", found.trouble)
+
+
+def no_row(_: Document) -> tuple[object, ...]:
+    """Return an empty row, for output in JSON."""
+    return ()
+
+
+def catalogue_row(found: CatalogueImage) -> tuple[object, ...]:
+    """Return the row of an image of the catalogue."""
+    sites = ", ".join(certification.site for certification in found.certified)
+    source = found.source
+    return (
+        found.name,
+        found.owner,
+        found.kind,
+        source.architecture,
+        printing.format_size(source.size),
+        format_users(found),
+        sites or "user-supplied",
+    )
+
+
+def print_image(found: CatalogueImage, summary: str | None, *, as_json: bool) -> None:
+    """Print an image as JSON, or the summary, or without a summary all properties."""
+    if as_json:
+        printing.print_json(found)
+        return
+    if summary is not None:
+        click.echo(summary)
+        return
+    for label, value in _describe_image(found):
+        click.echo(f"{label + ':':15}{value}")
+
+
+def _describe_image(found: CatalogueImage) -> list[tuple[str, str]]:
+    source = found.source
+    origin = source.url or (f"{source.file} in the folder of images of each host" if source.file else "SBF")
+    certified = [
+        f"{certification.site}, by {certification.by}, {printing.format_time(certification.at)}"
+        for certification in found.certified
+    ]
+    return [
+        ("image", found.name),
+        ("owner", found.owner),
+        ("added", printing.format_time(found.added_at)),
+        ("kind", f"{found.kind} ({source.format}, {source.architecture})"),
+        ("size", f"{printing.format_size(source.size)} ({source.size} bytes)"),
+        ("sha256", source.sha256),
+        ("fetched from", origin),
+        ("used by", format_users(found)),
+        ("certified for", "; ".join(certified) or "no site (user-supplied)"),
+    ]
+
+
+def format_users(found: CatalogueImage) -> str:
+    """Return the users who may use an image."""
+    return "everybody" if found.everybody else ", ".join((found.owner, *found.shared_with))
