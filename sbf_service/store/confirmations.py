@@ -83,9 +83,9 @@ def confirm_revision(  # noqa: PLR0913, PLR0917 - the confirmed revision and the
 
     A revision lower than the confirmed revision changes nothing. ``carried`` is the observed and saved state of a
     device. ``errors`` has errors of single clusters. The clusters of the networks in ``errors.blocked`` are not
-    confirmed; all other clusters are confirmed. An agent's errors are what these clusters still wait for. The clusters
-    in ``errors.remaining`` do not count as removed, so their VLAN IDs stay claimed. Raise Conflict for a revision that
-    does not exist.
+    confirmed; all other clusters are confirmed. For an agent, the errors are the reasons why these clusters wait. The
+    clusters in ``errors.remaining`` do not count as removed, so their VLAN IDs stay claimed. Raise Conflict for a
+    revision that does not exist.
     """
     row = require_element(unit, name)
     if revision > row.wanted_revision:
@@ -217,8 +217,8 @@ def _record_reading(unit: Unit, row: ElementRow, carried: DeviceObserved | None)
 def _mark_blocked(unit: Unit, name: str, errors: ElementClusterErrors) -> frozenset[str]:
     """Mark the placements that an element confirmed neither as complete nor as removed; unmark all others.
 
-    These are the placements of the networks in ``errors.blocked`` and, of clusters that are not wanted, the placements
-    of ``errors.remaining``. Return the IDs of the clusters whose mark changed.
+    For clusters that the element must carry, the networks are in ``errors.blocked``. For clusters that the element must
+    remove, the clusters are in ``errors.remaining``. Return the IDs of the clusters whose mark changed.
     """
     networks, remaining = errors.blocked, errors.remaining
     if not (networks or remaining) and not read_blocked_clusters(unit, name):

@@ -25,7 +25,7 @@ router = APIRouter(prefix=PREFIX, route_class=Page, include_in_schema=False)
 
 @router.get("/events")
 async def follow_overview(request: Request, service: CurrentService, browser: CurrentBrowser) -> Response:
-    """Send an event after each change of any cluster or element. The event has no data, so it needs no right."""
+    """Send an event after each change of any cluster or element. The event has no data, so each user may receive it."""
 
     def read_version() -> Hashable:
         with service.store.read() as unit:

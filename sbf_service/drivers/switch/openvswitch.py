@@ -19,7 +19,7 @@ from sbf_service.drivers.switch.dialect import SwitchReading
 from sbf_service.drivers.switch.lldp import read_lldpd_neighbours
 from sbf_service.drivers.switch.ovs_ports import (
     LIST_PORTS,
-    TRANSACT,
+    TIMEOUT_S,
     OvsPort,
     derive_ovs_state,
     parse_tables,
@@ -34,6 +34,7 @@ from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchDifference, SwitchObserved
 
 CAPABILITIES = SwitchCapabilities(reserved=VlanSet([1]), atomic=True, access=True)
+TRANSACT = f"ovs-vsctl --timeout={TIMEOUT_S}"
 
 
 class OpenVSwitch:

@@ -31,7 +31,6 @@ LIST_PORTS = (
 )
 UNUSED = frozenset({"", "access"})
 PLACEHOLDER_VLAN = 4095
-TRANSACT = f"ovs-vsctl --timeout={TIMEOUT_S}"
 UNTAGGED_VLAN = 0
 """The VLAN of untagged frames on a trunk."""
 

@@ -204,7 +204,7 @@ def test_a_foreign_vlan_stays_on_a_trunk(bench: Bench) -> None:
 
 def test_a_database_without_a_running_switch_is_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """The database accepts a change that no switch applies. The change and the next reading must fail."""
-    monkeypatch.setattr("sbf_service.drivers.switch.ovs_ports.TRANSACT", "ovs-vsctl --timeout=1")
+    monkeypatch.setattr("sbf_service.drivers.switch.openvswitch.TRANSACT", "ovs-vsctl --timeout=1")
     bench.switch.kill_switch()
     try:
         with pytest.raises(Refused, match=r"switch sw1: .*the switch printed .*Alarm clock"):

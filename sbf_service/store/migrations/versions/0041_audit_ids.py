@@ -1,4 +1,4 @@
-"""Give the numbers of audit rows 64 bits. On SQLite they always had 64 bits.
+"""Extend the numbers of audit rows to 64 bits. On SQLite they always had 64 bits.
 
 PostgreSQL writes the table and its indexes again, for which it needs their space a second time until the commit. The
 sequence follows in the same transaction.

@@ -199,7 +199,7 @@ def test_other_ports_of_the_gateway_lead_to_no_guest(gateway: Run, port: int) ->
     [(LINK, 40000), (LINK, 8080), (LINK, 9090), ("10.0.0.5", 8080), ("10.0.0.5", 9090), ("10.0.0.6", 8080)],
 )
 def test_packets_routed_to_the_cluster_reach_no_guest(gateway: Run, address: str, port: int) -> None:
-    """The attacker outside sends packets for the cluster to the gateway, which knows the way."""
+    """The attacker outside sends packets for the cluster to the gateway, which has a route to the cluster."""
 
     def work(world: Surroundings) -> str:
         world.ip(f"route replace 10.0.0.0/24 via {LINK}")

@@ -17,7 +17,7 @@ from fake_machine import FakeUplinkRecords
 from job_access_host import Host, as_user, is_alive, job_access, open_host
 from mount_namespace import dead_file_server, run_with_own_mounts
 
-from virtcloud.agent.job_access import job_relays
+from virtcloud.agent.job_access import relay_processes
 from virtcloud.agent.job_access.connect_program import request_connection
 from virtcloud.agent.job_access.job_relays import NoFreeAddress
 from virtcloud.agent.job_access.relay_processes import find_listener_pid, start_relay
@@ -342,7 +342,7 @@ def test_a_missing_bridge_is_named(in_namespace: Run, root: Path) -> None:
 
 
 def test_a_relay_that_ignores_its_end_is_killed(in_namespace: Run, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_relays, "RELAY_END_S", 0.1)
+    monkeypatch.setattr(relay_processes, "RELAY_END_S", 0.1)
 
     def work() -> object:
         with open_host(root) as host:
@@ -360,8 +360,8 @@ def test_a_relay_that_cannot_be_killed_is_named(root: Path, monkeypatch: pytest.
     """The process waits for a file server that does not answer. The wait for the process's end is limited."""
     if os.geteuid() != 0:
         pytest.skip("NOT TESTED: file systems of the real kernel need root")
-    monkeypatch.setattr(job_relays, "RELAY_END_S", 0.1)
-    monkeypatch.setattr(job_relays, "RELAY_KILL_S", 0.1)
+    monkeypatch.setattr(relay_processes, "RELAY_END_S", 0.1)
+    monkeypatch.setattr(relay_processes, "RELAY_KILL_S", 0.1)
     path = root / ".relay-12.pbs"
     dead = root / "dead"
     dead.mkdir()
@@ -387,7 +387,7 @@ def test_a_relay_that_accepts_no_connection_is_named(
     in_namespace: Run, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The kernel's queue of connections to a stopped process is full."""
-    monkeypatch.setattr(job_relays, "RELAY_QUERY_S", 0.1)
+    monkeypatch.setattr(relay_processes, "RELAY_QUERY_S", 0.1)
 
     def work() -> str:
         path = root / ".relay-12.pbs"
@@ -406,8 +406,8 @@ def test_a_relay_that_accepts_no_connection_is_named(
 
 
 def test_a_relay_that_does_not_start_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_relays, "RELAY_START_S", 0.1)
-    monkeypatch.setattr(job_relays.relay_program, "__file__", "/dev/stdin")  # a program that prints nothing
+    monkeypatch.setattr(relay_processes, "RELAY_START_S", 0.1)
+    monkeypatch.setattr(relay_processes.relay_program, "__file__", "/dev/stdin")  # a program that prints nothing
     message = "expected 'apart' and its process ID, got 'no output within 0 s'; see the agent's log"
     with pytest.raises(Refused, match=message), start_relay() as relay:
         relay.wait_for_namespace()
