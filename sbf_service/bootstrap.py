@@ -24,8 +24,9 @@ from sbf_service.reconcile.transactions import StoreDeviceStatuses, StoreWorkerT
 from sbf_service.reconcile.worker import Worker
 from sbf_service.retention_schedule import RetentionSchedule
 from sbf_service.settings import ServiceSettings
+from sbf_service.store.agent_heartbeats import AgentHeartbeats
 from sbf_service.store.database import make_engine, migrate
-from sbf_service.store.leases import AgentHeartbeats
+from sbf_service.store.settled_agents import SettledAgents
 from sbf_service.store.tokens import TokenCache
 from sbf_service.store.unit_of_work import Clock, Store, read_database_clock
 from virtcloud.model.element import Device
@@ -48,6 +49,7 @@ class SbfService:
     change_feed: ChangeFeed
     change_reader: ChangeReader
     heartbeats: AgentHeartbeats
+    settled_agents: SettledAgents
     scheduler: WorkerScheduler
     platforms: Platforms
     metrics: ServiceMetrics
@@ -76,6 +78,7 @@ class SbfService:
         """Load the tokens of agents, and start the reader of changes, the reconciler and the schedule of retention."""
         self.change_reader.poll_once()  # a revocation from here on empties the cache
         self.token_cache.load()
+        self.settled_agents.load()
         self.change_reader.start()
         self.scheduler.start()
         self.retention.start()
@@ -111,10 +114,12 @@ def build_service(
         StoreDeviceStatuses(store), worker, sweep, settings, record_metrics=metrics.record_reconciliation
     )
     heartbeats = AgentHeartbeats(store, timedelta(seconds=settings.timing.agent_silence / 2))
-    change_reader = ChangeReader(store, change_feed, heartbeats.record)
+    change_reader = ChangeReader(store, change_feed, lambda: _exchange(heartbeats, settled_agents))
+    settled_agents = SettledAgents(store, gets_notices=lambda: change_reader.listens)
     token_cache = TokenCache(store, gets_notices=lambda: change_reader.listens)
     change_feed.add_listener(scheduler.wake)
     change_feed.add_listener(token_cache.on_change, remote=True)
+    change_feed.add_listener(settled_agents.on_change, remote=True)
     threads = BoundedThreads(settings.device_threads, "readings of devices")
     call_counts = MovingWindowRateLimiter(MemoryStorage())
     return SbfService(
@@ -123,6 +128,7 @@ def build_service(
         change_feed,
         change_reader,
         heartbeats,
+        settled_agents,
         scheduler,
         device_platforms,
         metrics,
@@ -131,6 +137,12 @@ def build_service(
         threads,
         RetentionSchedule(store, settings.retention, settings.database),
     )
+
+
+def _exchange(heartbeats: AgentHeartbeats, settled_agents: SettledAgents) -> None:
+    """Record the heartbeats of agents, and read which agents are settled."""
+    heartbeats.record()
+    settled_agents.load()
 
 
 @contextmanager

@@ -37,6 +37,7 @@ from sbf_service.http.routes import (
 )
 from sbf_service.http.routes.monitoring import ReadinessProbe, probe_database
 from sbf_service.http.session_relay import SessionRelay
+from sbf_service.http.settled_polls import SettledPollMiddleware
 
 DESCRIPTION = """
 Virtual clusters: private layer-2 networks across sites, with virtual machines on them.
@@ -89,6 +90,7 @@ def create_app(service: SbfService) -> FastAPI:
     app.add_middleware(Version01Middleware)
     app.add_middleware(RequestTimingMiddleware, metrics=service.metrics)
     app.add_middleware(RequestIdMiddleware)
+    app.add_middleware(SettledPollMiddleware, service=service, polls=app.state.polls)
     _include_routes(app)
     return app
 

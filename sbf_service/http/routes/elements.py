@@ -20,10 +20,11 @@ from sbf_service.http.pages import PAGES, CurrentPage
 from sbf_service.http.problems import problem_responses
 from sbf_service.reconcile.on_demand import OnDemandReader
 from sbf_service.store import confirmations, elements, error_reports, unchecked_elements
+from sbf_service.store.agent_heartbeats import AgentElement
 from sbf_service.store.capacity import record_capacity
 from sbf_service.store.cluster_dry_run import compute_element_difference
 from sbf_service.store.confirmations import confirmation_topic
-from sbf_service.store.leases import AgentElement, receive_heartbeat, record_agent_heartbeat
+from sbf_service.store.leases import receive_heartbeat, record_agent_heartbeat
 from sbf_service.store.network_scopes import find_confirmation_scope
 from sbf_service.store.pages import Page, PagePart
 from sbf_service.store.ports import adopt_ports as adopt_switch_ports

@@ -17,8 +17,9 @@ from sbf_service import change_reader
 from sbf_service.bootstrap import SbfService
 from sbf_service.domain.authentication import Token
 from sbf_service.http.long_polls import PollAdmission
+from sbf_service.store.agent_heartbeats import AgentElement
 from sbf_service.store.confirmations import reset_confirmation
-from sbf_service.store.leases import AgentElement, holds_lease
+from sbf_service.store.leases import holds_lease
 from sbf_service.store.tokens import revoke_token
 from virtcloud.client.connection import USER_AGENT
 from virtcloud.model.access import Role, TokenId

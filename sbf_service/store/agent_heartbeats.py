@@ -1,0 +1,126 @@
+"""The heartbeats of polling agents, which are recorded together.
+
+A poll that SBF answers from memory is a heartbeat too. Other calls of agents record their heartbeats at once
+(:mod:`sbf_service.store.leases`).
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from threading import Lock
+
+from sqlalchemy import bindparam, or_, select, update
+
+from sbf_service.store.columns import equals_any, split_ids
+from sbf_service.store.leases import require_agent
+from sbf_service.store.tables import IS_RECONCILED, ElementRow
+from sbf_service.store.unit_of_work import Store, Unit
+from virtcloud.model.edge import DEVICE_KINDS
+from virtcloud.model.errors import VirtcloudError
+
+_LOCK_UNLOCKED = (
+    select(ElementRow.name)
+    .where(ElementRow.name.in_(bindparam("names", expanding=True)))
+    .with_for_update(skip_locked=True)
+)
+_RECORD_HEARTBEATS = (
+    update(ElementRow)
+    .where(ElementRow.name.in_(bindparam("names", expanding=True)))
+    .where(or_(ElementRow.last_seen.is_(None), ElementRow.last_seen < bindparam("seen_at")))
+    .values(last_seen=bindparam("seen_at"))
+)
+_READ_AGENT_ELEMENTS = select(
+    ElementRow.name,
+    ElementRow.wanted_revision,
+    (
+        ElementRow.reachable
+        & ElementRow.trouble.is_(None)
+        & (ElementRow.confirmed_revision == ElementRow.wanted_revision)
+    ).label("is_settled"),
+    ElementRow.last_seen,
+).where(
+    ElementRow.name.in_(bindparam("names", expanding=True)),
+    IS_RECONCILED,
+    ~equals_any(ElementRow.kind, DEVICE_KINDS),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentElement:
+    """The wanted revision of an agent's element, and whether the agent has confirmed the whole revision."""
+
+    revision: int
+    is_settled: bool
+
+
+@dataclass
+class AgentHeartbeats:
+    """The heartbeats of polling agents, which are recorded together. Thread-safe.
+
+    A heartbeat is recorded at once if the recorded heartbeat is older than ``max_age``.
+    """
+
+    store: Store
+    max_age: timedelta
+    _pending: dict[str, datetime] = field(default_factory=dict)
+    _lock: Lock = field(default_factory=Lock)
+
+    def receive(self, name: str) -> AgentElement:
+        """Receive a heartbeat of an agent. Return the agent's element.
+
+        Raise NotFound for an unknown element. Raise Conflict for a device: it has no agent.
+        """
+        found = self.receive_many([name])[name]
+        if isinstance(found, VirtcloudError):
+            raise found
+        return found
+
+    def receive_many(self, names: Collection[str]) -> dict[str, AgentElement | VirtcloudError]:
+        """Receive the heartbeats of at most 500 agents, with one query.
+
+        Return the element of each agent, or the error of :meth:`receive`.
+        """
+        with self.store.read() as unit:
+            rows = unit.connection.execute(_READ_AGENT_ELEMENTS, {"names": list(names)}).all()
+            found: dict[str, AgentElement | VirtcloudError] = {
+                row.name: AgentElement(row.wanted_revision, row.is_settled) for row in rows
+            }
+            errors = {name: _explain_missing(unit, name) for name in names if name not in found}
+            now = unit.now
+        with self._lock:
+            self._pending.update(dict.fromkeys(found, now))
+        overdue = {row.name for row in rows if row.last_seen is None or now - row.last_seen >= self.max_age}
+        if overdue:
+            self.record(overdue)
+        return found | errors
+
+    def receive_settled(self, name: str, at: datetime) -> None:
+        """Receive a heartbeat of a settled agent, without a query. ``at`` is the database's time."""
+        with self._lock:
+            self._pending[name] = at
+
+    def record(self, names: Collection[str] | None = None) -> None:
+        """Record the pending heartbeats of these agents, or of all agents. The time is that of the first heartbeat.
+
+        Elements that another change has locked are left to their next heartbeat. A transaction that locks several rows
+        must not wait for a row here, because the other change may wait for one of these rows.
+        """
+        with self._lock:
+            found = {name: at for name, at in self._pending.items() if names is None or name in names}
+            self._pending = {name: at for name, at in self._pending.items() if name not in found}
+        if not found:
+            return
+        with self.store.change_row() as unit:
+            for group in split_ids(sorted(found)):
+                free = unit.connection.execute(_LOCK_UNLOCKED, {"names": group}).scalars().all()
+                if free:
+                    unit.connection.execute(_RECORD_HEARTBEATS, {"names": free, "seen_at": min(found.values())})
+
+
+def _explain_missing(unit: Unit, name: str) -> VirtcloudError:
+    """Return the error of an element that has no agent."""
+    try:
+        require_agent(unit, name)
+    except VirtcloudError as error:
+        return error
+    raise AssertionError(f"element {name} has an agent")

@@ -1,0 +1,170 @@
+"""Tests of the polls that SBF answers from memory: those of agents that have confirmed their whole revision."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+import httpx
+import pytest
+from contract.http.test_long_polls import Caller, agent, await_true, counted_statements, revoke, run, set_rate
+from sbf_fakes.http_calls import ask, problem
+from sbf_fakes.world import World, spec
+
+from sbf_service.http import settled_polls
+from sbf_service.store.confirmations import reset_confirmation
+from virtcloud.model.access import Role
+from virtcloud.model.topology import Topology
+
+HOST = "brno-h1"
+Act = Callable[[Caller], Awaitable[None]]
+
+
+@pytest.fixture
+def settled(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
+    """Return a world whose host is settled, and where polls of 10 ms are answered from memory."""
+    monkeypatch.setattr(settled_polls, "MIN_WAIT_S", 0.01)
+    world.confirm(HOST, 1)
+    world.service.change_reader.listens = True
+    world.service.settled_agents.load()
+    return world
+
+
+async def poll(http: Caller, wait: float = 0.02, revision: int = 1, element: str = HOST) -> httpx.Response:
+    path = f"/v1/elements/{element}/wanted?after={revision}&wait={wait}"
+    return await http.get(path, headers={"if-none-match": f'"{revision}"'})
+
+
+def run_as_agent(world: World, act: Act) -> None:
+    """Run a coroutine as the host's agent, whose token SBF has checked before."""
+    token = agent(world)
+    assert ask(world, "GET", "/v1/whoami", token=token).is_success
+    run(world, act, token)
+
+
+def run_waiting(world: World, change: Callable[[], object]) -> httpx.Response:
+    """Return the answer to a settled agent's poll. ``change`` runs while the poll waits."""
+    answers: list[httpx.Response] = []
+
+    async def act(http: Caller) -> None:
+        waiting = asyncio.create_task(poll(http, 30))
+        await await_true(world.service.change_feed.count_waiters)
+        await asyncio.to_thread(change)
+        answers.append(await asyncio.wait_for(waiting, 10))
+
+    run_as_agent(world, act)
+    return answers[0]
+
+
+def reset(world: World) -> None:
+    with world.store.change() as unit:
+        reset_confirmation(unit, HOST, "the test", timedelta(minutes=1))
+
+
+def test_a_settled_agents_poll_asks_the_database_nothing(settled: World) -> None:
+    async def act(http: Caller) -> None:
+        with counted_statements(settled.service) as statements:
+            answer = await poll(http)
+        assert (answer.status_code, answer.content, answer.headers["etag"]) == (304, b"", '"1"')
+        assert len(answer.headers["x-request-id"]) == 32
+        assert statements == []
+
+    run_as_agent(settled, act)
+
+
+def test_without_notices_a_poll_reads_the_database(settled: World) -> None:
+    settled.service.change_reader.listens = False
+
+    async def act(http: Caller) -> None:
+        with counted_statements(settled.service) as statements:
+            assert (await poll(http)).status_code == 304
+        assert statements
+
+    run_as_agent(settled, act)
+
+
+def test_a_settled_agent_receives_a_change(settled: World) -> None:
+    answer = run_waiting(settled, lambda: settled.put("demo", spec(HOST)))
+    assert (answer.status_code, answer.json()["revision"]) == (200, 2)
+
+
+def test_an_agent_that_was_reset_receives_the_document(settled: World) -> None:
+    reset(settled)
+
+    async def act(http: Caller) -> None:
+        assert (await poll(http)).json()["confirmed_revision"] == 0
+
+    run_as_agent(settled, act)
+
+
+def test_the_slow_poll_finds_a_lost_reset(settled: World) -> None:
+    own, settled.service = settled.service, settled.restarted()
+    reset(settled)
+    settled.service = own
+    assert own.settled_agents.find(HOST) == 1
+    own.change_reader.before_poll()
+    assert own.settled_agents.find(HOST) is None
+
+
+def test_a_change_during_the_reading_is_kept(settled: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    agents = settled.service.settled_agents
+    monkeypatch.setattr(agents, "clock", lambda: (agents.on_change(frozenset({f"element:{HOST}"})), 0.0)[1])
+    agents.load()
+    assert agents.find(HOST) is None
+
+
+def test_a_removed_host_is_no_longer_settled(settled: World) -> None:
+    settled.put_topology(Topology.model_validate({"name": "other", "sites": [{"name": "wien"}]}))
+
+    async def act(http: Caller) -> None:
+        assert problem(await poll(http))[:2] == (404, "not-found")
+
+    run_as_agent(settled, act)
+
+
+def test_a_settled_agents_revoked_token_ends_its_poll(settled: World) -> None:
+    token = agent(settled)
+    assert ask(settled, "GET", "/v1/whoami", token=token).is_success
+
+    async def act(http: Caller) -> None:
+        waiting = asyncio.create_task(poll(http, 30))
+        await await_true(settled.service.change_feed.count_waiters)
+        await asyncio.to_thread(revoke, settled, token)
+        assert (await asyncio.wait_for(waiting, 10)).status_code == 401
+
+    run(settled, act, token)
+
+
+def test_a_settled_agent_may_not_poll_for_another_host(settled: World) -> None:
+    token = settled.token(Role.AGENT, "praha-h1")
+    assert ask(settled, "GET", "/v1/whoami", token=token).is_success
+
+    async def act(http: Caller) -> None:
+        assert (await poll(http)).status_code == 403
+
+    run(settled, act, token)
+
+
+def test_a_settled_agent_returns_after_a_stop(settled: World) -> None:
+    answer = run_waiting(settled, settled.service.change_feed.close)
+    assert (problem(answer)[:2], answer.headers["retry-after"]) == ((503, "service-stopping"), "1")
+
+
+def test_a_settled_agent_in_a_tight_loop_is_refused(settled: World) -> None:
+    set_rate(settled, "3/minute")
+
+    async def act(http: Caller) -> None:
+        assert [(await poll(http)).status_code for _ in range(5)] == [304, 304, 304, 304, 429]
+
+    run_as_agent(settled, act)
+
+
+def test_a_settled_agents_poll_is_a_heartbeat(settled: World) -> None:
+    settled.clock.advance(100)
+    settled.service.settled_agents.load()
+
+    async def act(http: Caller) -> None:
+        assert (await poll(http)).status_code == 304
+
+    run_as_agent(settled, act)
+    settled.service.heartbeats.record()
+    assert ask(settled, "GET", f"/v1/elements/{HOST}").json()["last_seen"][:18] == "2026-01-01T00:01:4"
