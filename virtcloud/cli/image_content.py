@@ -93,7 +93,8 @@ def _open(source: str) -> Iterator[tuple[BinaryIO, int | None]]:
     except ValueError as error:
         raise BadInput(f"{source}: expected an address such as https://example.org/debian-12.qcow2: {error}") from error
     except (OSError, HTTPException) as error:
-        raise Unreachable(f"{source}: cannot be read: {getattr(error, 'reason', error)}") from error
+        reason = getattr(error, "reason", error)
+        raise Unreachable(f"{source}: cannot be read: {getattr(reason, 'strerror', None) or reason}") from error
 
 
 def _read(file: BinaryIO, label: str, size: int | None) -> Iterator[bytes]:

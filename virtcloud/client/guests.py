@@ -164,7 +164,7 @@ class ClusterGuest:
                 return subprocess.call([*arguments, *command])  # noqa: S603 - no shell
 
     def clone(self, image: str, *, stop: bool = False, progress: CloneObserver | None = None) -> CatalogueImage:
-        """Make an image from the root of the guest, a stopped container. Return the image, which is the caller's.
+        """Make an image from the disk of the stopped guest. Return the image, which is the caller's.
 
         With ``stop``, stop the guest first, and start it again afterwards. Call ``progress`` with each report of the
         host. Raise Conflict if the guest runs. Raise NameTaken if an image has the name. Raise Refused if the host

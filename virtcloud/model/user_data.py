@@ -33,7 +33,8 @@ def check_user_data(text: str, guest: str) -> None:
             guest, f"{EXPECTED}, got no YAML{where}: {getattr(error, 'problem', None) or 'bad character'}"
         ) from error
     if not isinstance(root, yaml.MappingNode):
-        raise _make_error(guest, f"{EXPECTED}, got {'no keys' if root is None else 'another value'}")
+        kinds = {type(None): "no keys", yaml.SequenceNode: "a list", yaml.ScalarNode: "text"}
+        raise _make_error(guest, f"{EXPECTED}, got {kinds[type(root)]} behind the first line")
 
 
 def _check_depth(text: str, guest: str) -> None:
