@@ -17,10 +17,11 @@ from sbf_service.image_files import ImageFolder, find_image_folder
 from sbf_service.metrics import ServiceMetrics, make_metrics
 from sbf_service.overload import BoundedThreads
 from sbf_service.reconcile.deadlines import DeadlineSweep, StoreDeadlineTransactions
+from sbf_service.reconcile.device_statuses import StoreDeviceStatuses
 from sbf_service.reconcile.heartbeats import LeaseHeartbeats
 from sbf_service.reconcile.scheduler import WorkerScheduler
 from sbf_service.reconcile.sessions import DeviceSessions, EdgePlatformOf, PlatformOf, Platforms
-from sbf_service.reconcile.transactions import StoreDeviceStatuses, StoreWorkerTransactions
+from sbf_service.reconcile.transactions import StoreWorkerTransactions
 from sbf_service.reconcile.worker import Worker
 from sbf_service.retention_schedule import RetentionSchedule
 from sbf_service.settings import ServiceSettings

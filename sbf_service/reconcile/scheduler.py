@@ -19,7 +19,7 @@ from threading import Condition, Event, Thread
 from sbf_service.domain.due_elements import DeviceStatus, DueDevices, RetryState, choose_due_devices, compute_retry
 from sbf_service.log import get_log
 from sbf_service.reconcile.deadlines import DeadlineSweep
-from sbf_service.reconcile.transactions import DeviceStatuses
+from sbf_service.reconcile.device_statuses import DeviceStatuses
 from sbf_service.reconcile.worker import ReconcileOutcome, Worker
 from sbf_service.settings import ServiceSettings
 from virtcloud.model.errors import Conflict, DatabaseUnavailable

@@ -94,7 +94,7 @@ class FreedServiceRow(Base):
 
 
 class UnusedServiceRow(Base):
-    """A transport's service IDs that were never claimed: no ID from ``first`` to below ``unused`` is one of them."""
+    """The service IDs of a transport that no network ever claimed: all but those from ``first`` to below ``unused``."""
 
     __tablename__ = "unused_services"
 

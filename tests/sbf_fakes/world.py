@@ -20,7 +20,7 @@ from sbf_fakes.switches import FakeSwitches
 from sbf_service.bootstrap import SbfService, build_service
 from sbf_service.domain.due_elements import is_due
 from sbf_service.domain.idempotency import AttemptFence
-from sbf_service.reconcile.transactions import read_device_statuses
+from sbf_service.reconcile.device_statuses import read_device_statuses
 from sbf_service.reconcile.worker import ReconcileOutcome
 from sbf_service.settings import ServiceSettings
 from sbf_service.store import clusters, confirmations, elements

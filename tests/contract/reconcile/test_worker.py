@@ -6,7 +6,7 @@ from threading import Event, Thread
 from sbf_fakes.world import World, spec, three_sites
 from sqlalchemy.exc import OperationalError
 
-from sbf_service.reconcile.transactions import read_device_statuses
+from sbf_service.reconcile.device_statuses import read_device_statuses
 from sbf_service.reconcile.worker import ReconcileOutcome
 from sbf_service.store.leases import acquire_lease
 from virtcloud.model.cluster import ClusterState
