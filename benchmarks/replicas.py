@@ -114,7 +114,7 @@ def _reserve_none(_device: Device) -> VlanSet:
 
 
 def _run_replica(address: str, number: int, case: Case, barrier: Any, results: Any) -> None:  # noqa: ANN401 - a spawn context has no public types
-    """Create clusters for some seconds in a process of its own. Put their number and the processor time."""
+    """Create clusters for some seconds in a process of its own. Send their number and the processor time."""
     if not case.by_site:
         cluster_creation._needs_everything = lambda _put: True  # noqa: SLF001 - the state before decision 85
     store = Store(make_engine(address))

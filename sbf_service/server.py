@@ -100,7 +100,7 @@ MAX_MESSAGE = 1 << 20
 SHUTDOWN_GRACE_S = 1
 """When the service stops, requests in progress are cancelled after this number of seconds."""
 ANSWERS_PER_S = 500
-"""The number of waiting polls per second that a stopping service answers at least. It extends the time above."""
+"""A stopping service answers at least this number of waiting polls per second. With more polls, it stops later."""
 
 
 class SbfServer(uvicorn.Server):

@@ -22,10 +22,10 @@ from virtcloud.client.connection import USER_AGENT
 
 WAIT_S = 20
 DARK_S = 0.2
-"""The interval in seconds at which an agent of a dark site looks whether its site returned."""
+"""The interval in seconds at which an agent of a dark site checks whether its site has returned."""
 REFUSED_LATER = frozenset({429, 503})
 LIMITS = httpx.Limits(keepalive_expiry=2)
-"""SBF closes idle connections after 5 s. A client that keeps them as long meets connections that are being closed."""
+"""A client closes idle connections after 2 s. SBF would close them after 5 s, and a call at that moment would fail."""
 
 
 @dataclass

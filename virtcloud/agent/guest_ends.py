@@ -22,7 +22,7 @@ MOST_DELAY_S: Final = 300.0
 TRIAL_S: Final = 10.0
 """The cluster is complete again when the guest has run for this time, or for as long as the agent waited."""
 RECOVERED_S: Final = 600.0
-"""After a run of this length, an end counts as the first."""
+"""If a guest has run at least this long, its next end is counted as its first end."""
 
 
 class EndCause(Enum):

@@ -16,7 +16,7 @@ HEIGHT: Final = 40.0
 MARGIN: Final = 2.0
 WINDOW: Final = timedelta(minutes=15)
 FRESH: Final = timedelta(minutes=2)
-"""A rate whose period ended earlier is not the present rate."""
+"""The page shows a rate as the present rate only if the rate's period ended less than this time ago."""
 TOUCH_S: Final = 1.0
 """Two periods with a shorter pause between them are consecutive."""
 MAX_ROWS: Final = 200
@@ -41,7 +41,7 @@ class TrafficChart:
 
 @dataclass(frozen=True, slots=True)
 class TrafficCharts:
-    """The charts of a cluster, and the rate at their top in bytes per second. ``omitted`` is the number of others."""
+    """The charts of a cluster, and the rate at their top in bytes per second. ``omitted`` hosts have no chart."""
 
     charts: tuple[TrafficChart, ...]
     peak: float

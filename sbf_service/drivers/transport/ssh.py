@@ -141,7 +141,7 @@ class SshCommandLine:
     def _receive(self, channel: Any, timeout: float) -> bytes:  # noqa: ANN401 - a type of paramiko, which is loaded late
         """Return the device's next output. Raise TimeoutError if the device prints nothing for ``timeout`` seconds.
 
-        The conversation's deadline may pass first. If a lease's renewal has extended the deadline meanwhile, wait on.
+        The conversation's deadline may pass first. If a renewal of the lease has extended it, continue to wait.
         """
         scope = self._login.cancel_scope
         patient_until = time.monotonic() + timeout

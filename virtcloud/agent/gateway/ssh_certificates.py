@@ -1,4 +1,4 @@
-"""Verifying the SSH certificate by which a user proves to a gateway who they are. Pure.
+"""Verification of the SSH certificate that proves a user's identity to a gateway. Pure.
 
 sshd has verified that the user has the certificate's private key. The agent verifies the certificate again, because it
 trusts the sshd's account with nothing else.

@@ -63,7 +63,7 @@ SERVER4, SERVER6 = "169.254.169.254", "fe80::a9fe:a9fe"
 _INGRESS_HOOK = "type filter hook prerouting priority -300; policy accept;"
 _TO_GROUP = "ether daddr & 01:00:00:00:00:00"
 _UNICAST = "meta pkttype other"
-"""The kernel found neither a group's address nor the port's own as the destination (eth_type_trans): most frames."""
+"""A frame whose destination is neither a group address nor the port's own address, as most frames (eth_type_trans)."""
 _FREE = "iifname . ether saddr . ether type @free"
 """An IP packet without a VLAN tag, of a guest that may use any IP address.
 
