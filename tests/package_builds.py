@@ -13,8 +13,8 @@ HOST = "brno-h1"
 PACKAGES = ("virtcloud", "virtcloud-agent", "virtcloud-sbf")
 CACHE = Path("/var/cache/virtcloud/tests")
 SOURCES = (
-    *("pyproject.toml", "README.md", "LICENSE", "setup/requirements.lock", "setup/wheels", "setup/share"),
-    *("virtcloud", "pbs_hooks", "sbf_service", "sbf_command"),
+    *("pyproject.toml", "README.md", "LICENSE", "virtcloud", "pbs_hooks", "sbf_service", "sbf_command"),
+    *("setup/requirements.lock", "setup/versions", "setup/wheels", "setup/share"),
 )
 """The files and folders from which ``setup/wheels`` builds the archive."""
 KEPT_ARCHIVES = 3
