@@ -157,8 +157,9 @@ class ServiceTiming(Document):
     agent_silence: Seconds = Field(
         150,
         description="Seconds without a call after which an agent counts as unreachable, and its host's clusters as "
-        "degraded. Until then, a host that died looks active. An agent calls every 30 s, but not while it applies "
-        "a change: with less than 150 s, a host that starts many guests may count as unreachable.",
+        "degraded. Until then, a host that died looks active. An agent calls every minute, and with less than 120 s "
+        "twice in this time, but not while it applies a change: with less than 150 s, a host that starts many guests "
+        "may count as unreachable.",
     )
 
     secret_timeout: Seconds = Field(5, description="Seconds until the command of a secret times out.")

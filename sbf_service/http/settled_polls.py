@@ -100,15 +100,16 @@ class SettledPollMiddleware:
     async def _wait(self, poll: SettledPoll, principal: Principal) -> float | None:
         """Wait until the element may have changed. Return the seconds that are left; None if nothing has changed."""
         service, topic = self.service, f"element:{poll.element}"
+        wait = min(poll.wait, service.heartbeats.max_wait)
         others = (confirmation_topic(poll.element), token_topic(str(principal.token)))
         with service.change_feed.watch(topic, uncompared=others) as waiter:
             if service.settled_agents.find(poll.element) != poll.revision or not self._count(poll, principal, topic):
-                return poll.wait
+                return wait
             service.heartbeats.receive_settled(poll.element, service.settled_agents.estimate_time())
             waiter.versions[topic] = poll.revision
             began = self.polls.pace.clock()
-            if service.change_feed.closed or await waiter.wait(poll.wait):
-                return poll.wait - (self.polls.pace.clock() - began)
+            if service.change_feed.closed or await waiter.wait(wait):
+                return wait - (self.polls.pace.clock() - began)
         return None
 
     def _count(self, poll: SettledPoll, principal: Principal, topic: str) -> bool:

@@ -65,6 +65,11 @@ class AgentHeartbeats:
     _pending: dict[str, datetime] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
+    @property
+    def max_wait(self) -> float:
+        """The longest time in seconds for which an agent may wait for an answer, because each poll is a heartbeat."""
+        return self.max_age.total_seconds()
+
     def receive(self, name: str) -> AgentElement:
         """Receive a heartbeat of an agent. Return the agent's element.
 

@@ -33,6 +33,7 @@ from virtcloud.agent.job_socket.script_access import ScriptAccess
 from virtcloud.agent.job_socket.start_barrier import JobClusterApi, StartBarrier
 from virtcloud.agent.network.address_probe import AddressProbe, OpenProber
 from virtcloud.agent.network.table_monitor import TableMonitor
+from virtcloud.agent.open_polls import OpenPoll
 from virtcloud.agent.own_memory import reduce_memory
 from virtcloud.agent.reconciler import HostReconciler, ReconcileTiming
 from virtcloud.agent.settings import AgentSettings, read_settings
@@ -168,7 +169,7 @@ def _make_reconciler(  # noqa: PLR0913, PLR0917 - the dependencies
     timing = ReconcileTiming(settings.timing.check, settings.timing.retry_first, settings.timing.retry_most)
     return HostReconciler(
         element,
-        sbf,
+        OpenPoll(sbf),
         host,
         stop,
         timing,

@@ -1,5 +1,6 @@
 """Calls about elements: their state, differences and ports, the reports of agents, and the audit log."""
 
+import random
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,8 +15,12 @@ from virtcloud.model.values import Name, PortName
 from virtcloud.model.views import CleanDeclaration, Confirmation, ElementErrorReport, ElementView, HostCapacity
 from virtcloud.model.wanted import WantedDocument
 
-KNOWN_S = 300.0
-"""How long the client uses a wanted document that has not changed, in seconds, before it reads the document again."""
+KNOWN_S = 4 * 3600.0
+"""The longest time in seconds for which the client uses a wanted document that has not changed.
+
+After three to four quarters of this time, at random, the client reads the document again, in case a part of the
+document has changed without a new revision.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +30,11 @@ class _KnownDocument:
     document: WantedDocument
     etag: str
     until: float
+
+
+def _draw_lifetime() -> float:
+    """Return the seconds for which a document is used. Agents that started together do not return together."""
+    return KNOWN_S * (1 - random.random() / 4)  # noqa: S311 - no secret
 
 
 class ElementCalls(SbfCalls):
@@ -104,10 +114,10 @@ class ElementCalls(SbfCalls):
         """Return the wanted state of a host or gateway.
 
         With ``after``, wait until the revision is higher, but at most ``wait`` seconds. While nothing changes, SBF
-        sends the document again only after five minutes.
+        sends the document again only after some hours.
         """
         path, known = f"/v1/elements/{Name(element)}/wanted", self._known.get(element)
-        if known is not None and (after != known.document.revision or time.monotonic() >= known.until):
+        if after is None or self.find_settled(element, after) is None:
             known = None
         answer = self._connection.poll(path, after, wait, if_none_match=None if known is None else known.etag)
         if known is not None and answer.is_unchanged:
@@ -116,8 +126,17 @@ class ElementCalls(SbfCalls):
         if answer.etag is None:
             self._known.pop(element, None)
         else:
-            self._known[element] = _KnownDocument(document, answer.etag, time.monotonic() + KNOWN_S)
+            self._known[element] = _KnownDocument(document, answer.etag, time.monotonic() + _draw_lifetime())
         return document
+
+    def find_settled(self, element: str, revision: int) -> WantedDocument | None:
+        """Return the wanted document of a revision that this client has received, if only a new revision changes it.
+
+        Return None if the document must be read again.
+        """
+        known = self._known.get(element)
+        is_usable = known is not None and known.document.revision == revision and time.monotonic() < known.until
+        return known.document if known is not None and is_usable else None
 
     def confirm(
         self,

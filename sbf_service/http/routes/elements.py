@@ -111,6 +111,7 @@ async def get_wanted(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter 
     """
     if caller.principal.role is Role.AGENT:
         authorize_element(service.store, caller, Action.REPORT_FOR_ELEMENT, name)  # reads no database
+        wait = min(wait, service.heartbeats.max_wait)
     else:
         await run_in_threadpool(authorize_element, service.store, caller, Action.REPORT_FOR_ELEMENT, name)
     element: AgentElement | None = None

@@ -168,3 +168,15 @@ def test_a_settled_agents_poll_is_a_heartbeat(settled: World) -> None:
     run_as_agent(settled, act)
     settled.service.heartbeats.record()
     assert ask(settled, "GET", f"/v1/elements/{HOST}").json()["last_seen"][:18] == "2026-01-01T00:01:4"
+
+
+@pytest.mark.parametrize("revision", [1, 5])
+def test_an_agent_calls_twice_before_it_counts_as_silent(settled: World, revision: int) -> None:
+    """A poll for a later revision than the present one takes the usual way."""
+    settled.service.heartbeats.max_age = timedelta(milliseconds=50)
+
+    async def act(http: Caller) -> None:
+        answer = await asyncio.wait_for(poll(http, 60, revision), 10)
+        assert answer.status_code == {1: 304, 5: 200}[revision]
+
+    run_as_agent(settled, act)

@@ -1,0 +1,86 @@
+"""Tests of the open poll of an agent."""
+
+from collections.abc import Callable
+
+import pytest
+
+from virtcloud.agent.open_polls import OPEN_S, OpenPoll
+from virtcloud.model.errors import ServiceUnreachable
+from virtcloud.model.values import Name
+from virtcloud.model.wanted import HostWanted, WantedDocument
+
+SETTLED, CHANGED = (
+    WantedDocument(element=Name("h1"), revision=number, confirmed_revision=1, wanted=HostWanted()) for number in (1, 2)
+)
+
+
+class ScriptedSbf:
+    """An SBF with prepared answers to polls. ``settled`` is the document that only a new revision changes."""
+
+    def __init__(self, *answers: WantedDocument | Exception) -> None:
+        self.answers = list(answers)
+        self.polls: list[tuple[int | None, float]] = []
+        self.settled: WantedDocument | None = SETTLED
+        self.confirm = self.report_error = self.report_drift = lambda *_, **__: None
+
+    def wanted(self, _element: str, after: int | None = None, wait: float = 0) -> WantedDocument:
+        self.polls.append((after, wait))
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def find_settled(self, _element: str, revision: int) -> WantedDocument | None:
+        return self.settled if self.settled is not None and self.settled.revision == revision else None
+
+
+def open_poll(sbf: ScriptedSbf) -> tuple[OpenPoll, list[Callable[[], None]]]:
+    """Return a poll, and the list of its threads, which the test runs."""
+    threads: list[Callable[[], None]] = []
+    return OpenPoll(sbf, threads.append), threads
+
+
+def test_one_poll_lasts_for_several_readings_of_the_host() -> None:
+    sbf = ScriptedSbf(CHANGED)
+    poll, threads = open_poll(sbf)
+    assert [poll.wanted("h1", 1, 0.001) for _ in range(3)] == [SETTLED] * 3
+    threads.pop()()
+    assert (threads, poll.wanted("h1", 1, 10), sbf.polls) == ([], CHANGED, [(1, OPEN_S)])
+
+
+def test_an_ended_poll_is_followed_by_another() -> None:
+    poll, threads = open_poll(ScriptedSbf(SETTLED, CHANGED))
+    for expected in (SETTLED, CHANGED):
+        poll.wanted("h1", 1, 0)
+        threads.pop()()
+        assert poll.wanted("h1", 1, 10) is expected
+
+
+def test_an_error_of_the_open_poll_is_raised_once() -> None:
+    poll, threads = open_poll(ScriptedSbf(ServiceUnreachable("no answer"), CHANGED))
+    poll.wanted("h1", 1, 0)
+    threads.pop()()
+    with pytest.raises(ServiceUnreachable, match="no answer"):
+        poll.wanted("h1", 1, 10)
+    assert poll.wanted("h1", 1, 0) is SETTLED
+    threads.pop()()
+    assert poll.wanted("h1", 1, 10) is CHANGED
+
+
+@pytest.mark.parametrize("after", [None, 2])
+def test_an_unsettled_document_is_polled_by_each_call(after: int | None) -> None:
+    sbf = ScriptedSbf(CHANGED)
+    poll, threads = open_poll(sbf)
+    assert (poll.wanted("h1", after, 5), threads, sbf.polls) == (CHANGED, [], [(after, 5)])
+
+
+def test_a_poll_for_a_former_revision_is_abandoned() -> None:
+    sbf = ScriptedSbf(CHANGED, CHANGED)
+    poll, threads = open_poll(sbf)
+    poll.wanted("h1", 1, 0)
+    sbf.settled = CHANGED
+    assert poll.wanted("h1", 2, 0) is CHANGED
+    threads[0]()
+    assert poll.wanted("h1", 2, 0) is CHANGED
+    threads[1]()
+    assert [after for after, _ in sbf.polls] == [1, 2]

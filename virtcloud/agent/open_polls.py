@@ -1,0 +1,71 @@
+"""The open poll of an agent: one long poll for changes that goes on while the agent reads its host.
+
+The agent reads its host every 30 s, but it need not poll again for this. While only a new revision can change the
+wanted document, the agent uses the document that it has, and the poll stays open. This halves the number of polls.
+"""
+
+import threading
+from collections.abc import Callable
+from concurrent import futures
+from concurrent.futures import Future
+from typing import Protocol
+
+from virtcloud.agent.host_reports import ElementApi
+from virtcloud.model.wanted import WantedDocument
+
+OPEN_S = 55.0
+"""How long a poll stays open, in seconds. Many proxies end a call without an answer after 60 s."""
+Spawn = Callable[[Callable[[], None]], object]
+
+
+class PolledSbf(ElementApi, Protocol):
+    """The calls of SBF that the reconciler and its poll need."""
+
+    def find_settled(self, element: str, revision: int) -> WantedDocument | None:
+        """Return the document of a revision if only a new revision changes it, and if it need not be read again."""
+
+
+def spawn_thread(work: Callable[[], None]) -> None:
+    """Run ``work`` in a thread that does not delay the end of the process."""
+    threading.Thread(target=work, name="open-poll", daemon=True).start()
+
+
+class OpenPoll:
+    """The calls of SBF for a reconciler, with one open poll. Used by the reconciler's thread only."""
+
+    def __init__(self, sbf: PolledSbf, spawn: Spawn = spawn_thread) -> None:
+        """Send the calls to ``sbf``. ``spawn`` starts a thread."""
+        self._sbf = sbf
+        self._spawn = spawn
+        self._open: tuple[int, Future[WantedDocument]] | None = None
+        self.confirm, self.report_error, self.report_drift = sbf.confirm, sbf.report_error, sbf.report_drift
+
+    def wanted(self, element: str, after: int | None = None, wait: float = 0) -> WantedDocument:
+        """Wait at most ``wait`` seconds for a revision later than ``after``. Return the wanted document.
+
+        Raise the error of the open poll.
+        """
+        settled = None if after is None else self._sbf.find_settled(element, after)
+        if after is None or settled is None:
+            self._open = None  # its thread ends with the answer
+            return self._sbf.wanted(element, after, wait)
+        answer = self._find_or_start(element, after)
+        if not futures.wait([answer], wait).done:
+            return settled
+        self._open = None
+        return answer.result()
+
+    def _find_or_start(self, element: str, after: int) -> "Future[WantedDocument]":
+        """Return the answer to the open poll for a revision later than ``after``. Start the poll if none is open."""
+        if self._open is not None and self._open[0] == after:
+            return self._open[1]
+        answer: Future[WantedDocument] = Future()
+        self._open = after, answer
+        self._spawn(lambda: self._poll(element, after, answer))
+        return answer
+
+    def _poll(self, element: str, after: int, answer: "Future[WantedDocument]") -> None:
+        try:
+            answer.set_result(self._sbf.wanted(element, after, OPEN_S))
+        except BaseException as error:  # noqa: BLE001 - raised by `wanted`
+            answer.set_exception(error)
