@@ -27,7 +27,8 @@ from sbf_service.store.topology import put_topology
 from sbf_service.store.unit_of_work import Store, read_topology
 from virtcloud.model.cluster import ClusterRequest, ClusterSpec
 from virtcloud.model.element import ElementKind
-from virtcloud.model.site import SitePart, replace_site_part, site_part_of
+from virtcloud.model.site import SitePart, site_part_of
+from virtcloud.model.topology_parts import replace_site_part
 from virtcloud.model.values import ClusterKey, Name
 from virtcloud.model.views import ClusterView
 

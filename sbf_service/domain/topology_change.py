@@ -10,6 +10,7 @@ from virtcloud.model.element import kind_of
 from virtcloud.model.errors import Conflict, HostNotLinked
 from virtcloud.model.topology import Topology
 from virtcloud.model.topology_document import Link, Site
+from virtcloud.model.topology_parts import list_differing_links
 from virtcloud.model.values import Name, PortRef
 
 
@@ -82,12 +83,9 @@ class TopologyChange:
             yield from (known.site_of[end.element].name for end in link.ends)
 
     def _list_differing_links(self) -> Iterator[tuple[Topology, Link]]:
-        """Yield the links of one topology only. Most links are the same objects in both topologies."""
-        if self.former.links is self.topology.links:
-            return
-        shared = {id(link) for link in self.former.links} & {id(link) for link in self.topology.links}
-        before = {link for link in self.former.links if id(link) not in shared}
-        after = {link for link in self.topology.links if id(link) not in shared}
+        """Yield the links of one topology only. Only groups of links that are other objects are compared."""
+        lost, added = list_differing_links(self.former, self.topology)
+        before, after = set(lost), set(added)
         yield from ((self.former, link) for link in before - after)
         yield from ((self.topology, link) for link in after - before)
 

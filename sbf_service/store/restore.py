@@ -108,7 +108,7 @@ def _empty_database(connection: Connection, migration: str, *, replace: bool) ->
 def _list_used_tables(connection: Connection) -> list[str]:
     counted = Base.metadata.tables.keys() - INITIAL_TABLES - {TopologyRow.__tablename__}
     used = [name for name, rows in _count_rows(connection, counted).items() if rows]
-    if connection.execute(select(TopologyRow.document)).scalar() is not None:
+    if connection.execute(select(TopologyRow.common)).scalar() is not None:
         used.append(TopologyRow.__tablename__)
     return sorted(used)
 

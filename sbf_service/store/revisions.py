@@ -94,6 +94,12 @@ def _expire_loaded(unit: Unit, name: str) -> None:
         unit.session.expire(loaded)
 
 
+def expire_elements(unit: Unit) -> None:
+    """Expire all elements in the session's identity map, because statements have changed rows of elements."""
+    for loaded in [row for row in unit.session.identity_map.values() if isinstance(row, ElementRow)]:
+        unit.session.expire(loaded)
+
+
 def _find_loaded(unit: Unit, name: str) -> ElementRow | None:
     """Return an element of the session's identity map. The element may be expired."""
     return unit.session.identity_map.get(identity_key(ElementRow, name))

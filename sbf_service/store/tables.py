@@ -45,9 +45,10 @@ class Base(DeclarativeBase):
 
 
 class TopologyRow(Base):
-    """The topology: the only row of its table.
+    """The version of the topology, and the common part of all sites: the only row of its table.
 
-    The first migration inserts the row, so that a unit can always lock the row.
+    The first migration inserts the row, so that a unit can always lock the row. ``common_version`` is the version that
+    changed the common part last.
     """
 
     __tablename__ = "topology"
@@ -55,7 +56,18 @@ class TopologyRow(Base):
 
     id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     version: Mapped[int]
-    document: Mapped[str | None] = mapped_column(Text)
+    common: Mapped[str | None] = mapped_column(Text)
+    common_version: Mapped[int] = mapped_column(server_default="0")
+
+
+class SiteDocumentRow(Base):
+    """A site's part of the topology. ``version`` is the version of the topology that changed the part last."""
+
+    __tablename__ = "site_documents"
+
+    site: Mapped[str] = mapped_column(NAME_TYPE, ForeignKey("sites.name"), primary_key=True)
+    version: Mapped[int] = mapped_column(index=True)
+    document: Mapped[str] = mapped_column(Text)
 
 
 class SiteRow(Base):

@@ -39,8 +39,9 @@ from sbf_service.store.lock_scopes import (
     share_everything,
 )
 from sbf_service.store.service_tables import AuditRow
-from sbf_service.store.tables import Base, TopologyRow
-from sbf_service.store.topology_cache import TopologyCache, parse_stored_topology
+from sbf_service.store.tables import Base
+from sbf_service.store.topology_cache import TopologyCache
+from sbf_service.store.topology_documents import read_documents, read_stored_version, read_version_of_topology
 from virtcloud.model.document import Document
 from virtcloud.model.topology import Topology
 
@@ -60,9 +61,6 @@ NOT_READ: Final = datetime.min.replace(tzinfo=UTC)
 """The time of a unit until the unit has its locks."""
 
 _READ_CLOCK = select(database_now())
-_READ_VERSION = select(TopologyRow.version)
-_READ_DOCUMENT = select(TopologyRow.document)
-_READ_PRESENCE = select(TopologyRow.version, TopologyRow.document.is_not(None))
 _INSERT_AUDIT = insert(Base.metadata.tables[AuditRow.__tablename__]).inline()
 
 log = get_log(__name__)
@@ -221,7 +219,7 @@ class Store:
             if unit.changed:
                 send_notice(session.connection(), self.name, unit.changed)
         if unit.new_topology is not None and unit.topology_version is not None:
-            self._cache.replace(unit.topology_version, unit.new_topology)
+            self._cache.add(unit.topology_version, unit.new_topology)
         if unit.changed:
             self.publish(frozenset(unit.changed))
 
@@ -261,8 +259,7 @@ def _lock_found_scope(unit: Unit, find_scope: FindScope[Unit]) -> None:
 
 def read_topology_version(unit: Unit) -> int | None:
     """Return the version of the current topology, or None before the first topology was put."""
-    version, is_present = unit.connection.execute(_READ_PRESENCE).one()
-    return version if is_present else None
+    return read_version_of_topology(unit.connection)
 
 
 def read_topology(unit: Unit) -> Topology:
@@ -271,16 +268,22 @@ def read_topology(unit: Unit) -> Topology:
     The newest version is cached. A version that this unit created is not cached, because after a rollback another
     topology could get the same version.
     """
-    version = unit.connection.execute(_READ_VERSION).scalar_one()
+    version = read_stored_version(unit.connection)
     if unit.new_topology is not None and version == unit.topology_version:
         return unit.new_topology
     unit.topology_version = version
     found = unit.cache.topologies.get(version)
-    if found is None:
-        found = parse_stored_topology(unit.session.execute(_READ_DOCUMENT).scalar_one())
-        if TOPOLOGY_TOPIC not in unit.changed:
-            unit.cache.replace(version, found)
-    return found
+    return found or _read_new_version(unit, version)
+
+
+def _read_new_version(unit: Unit, version: int) -> Topology:
+    with unit.cache.reading:
+        found = unit.cache.topologies.get(version)
+        if found is None:
+            found = read_documents(unit.connection, *unit.cache.find_former(version))
+            if TOPOLOGY_TOPIC not in unit.changed:
+                unit.cache.add(version, found)
+        return found
 
 
 def record_audit(  # noqa: PLR0913 - the columns of an audit row

@@ -22,7 +22,7 @@ from sbf_service.store.live_clusters import make_live_clusters
 from sbf_service.store.networks import read_clusters_on, read_guest_macs
 from sbf_service.store.replaced_connections import read_replaced_connections
 from sbf_service.store.revisions import increment_revisions
-from sbf_service.store.topology import update_cluster_placements
+from sbf_service.store.topology_placements import update_cluster_placements
 from sbf_service.store.unit_of_work import Unit, read_topology, record_audit
 from sbf_service.store.vpn_tables import VpnAddressRow, VpnProfileRow
 from virtcloud.model.cluster import WANTED_STATES

@@ -7,7 +7,6 @@ from pydantic import Field
 
 from virtcloud.model.document import Document
 from virtcloud.model.element import Device
-from virtcloud.model.errors import BadInput
 from virtcloud.model.topology import Topology
 from virtcloud.model.topology_document import Link, Site
 from virtcloud.model.values import Name, PortRef
@@ -26,24 +25,6 @@ def site_part_of(topology: Topology, name: str) -> SitePart:
     """Return a site's part of the topology. Raise NotFound for an unknown site."""
     site = topology.site(name)
     return SitePart(site=site, links=topology.links_by_site.get(site.name, ()))
-
-
-def replace_site_part(topology: Topology, part: SitePart) -> Topology:
-    """Return the topology with one site's part replaced.
-
-    Raise NotFound for an unknown site. Raise BadInput for a link to another site. Raise ValidationError for a topology
-    with faults.
-    """
-    topology.site(part.site.name)
-    names = {element.name for element in part.site.elements}
-    for index, link in enumerate(part.links):
-        if not all(end.element in names for end in link.ends):
-            raise BadInput(
-                f"link {link.a} to {link.b}: expected two elements of site {part.site.name}; links to other sites are "
-                "changed with the whole topology",
-                ("links", index),
-            )
-    return topology.with_site(part.site, part.links)
 
 
 def find_foreign_credentials(topology: Topology, part: SitePart) -> dict[Name, Name]:

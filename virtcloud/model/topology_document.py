@@ -179,21 +179,21 @@ class TopologyDocument(Document):
         return self._links_within_and_between[0]
 
     @cached_property
-    def linked_sites(self) -> frozenset[Name]:
-        """The sites with a link to an element of another site."""
+    def links_between(self) -> tuple[Link, ...]:
+        """The links between elements of two sites."""
         return self._links_within_and_between[1]
 
     @cached_property
-    def _links_within_and_between(self) -> tuple[dict[Name, tuple[Link, ...]], frozenset[Name]]:
+    def _links_within_and_between(self) -> tuple[dict[Name, tuple[Link, ...]], tuple[Link, ...]]:
         within: dict[Name, list[Link]] = defaultdict(list)
-        between = set()
+        between = []
         for link in self.links:
             first, second = (self.site_of[end.element].name for end in link.ends)
             if first == second:
                 within[first].append(link)
             else:
-                between |= {first, second}
-        return {name: tuple(links) for name, links in within.items()}, frozenset(between)
+                between.append(link)
+        return {name: tuple(links) for name, links in within.items()}, tuple(between)
 
     def site(self, name: str) -> Site:
         """Return a site. Raise NotFound with the names of the known sites."""

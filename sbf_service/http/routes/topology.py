@@ -1,7 +1,7 @@
 """The topology: read, replace and dry-run the whole topology, or the part of one site."""
 
 import hashlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 
 from fastapi import APIRouter, Request, Response
@@ -14,54 +14,59 @@ from sbf_service.domain.wanted import find_edge_transports
 from sbf_service.http.auth.authorization import CurrentCaller, CurrentService, describe_site
 from sbf_service.http.auth.caller import Caller
 from sbf_service.http.entity_tags import make_etag, matches, not_modified
-from sbf_service.http.operations import IfMatch, Operation, check_if_match
+from sbf_service.http.operations import IfMatch, check_if_match
 from sbf_service.http.problems import problem_responses
+from sbf_service.http.topology_bodies import TopologyOperation, answer_topology
 from sbf_service.reconcile.sessions import Platforms
 from sbf_service.reconcile.setting_dry_run import SettingDryRun
+from sbf_service.store.topology import FormerTopology, change_topology
 from sbf_service.store.topology import put_topology as replace_topology
 from sbf_service.store.unit_of_work import Unit, read_topology, read_topology_version
 from virtcloud.model.changes import ChangeDryRun
 from virtcloud.model.document import explain_validation_error, list_validation_errors
 from virtcloud.model.element import Device, Edge, kind_of
 from virtcloud.model.errors import BadInput, Forbidden
-from virtcloud.model.site import SitePart, find_foreign_credentials, replace_site_part, site_part_of
+from virtcloud.model.site import SitePart, find_foreign_credentials, site_part_of
 from virtcloud.model.topology import Topology
+from virtcloud.model.topology_document import Site
+from virtcloud.model.topology_parts import replace_site_part
 from virtcloud.model.transport import TransportKind
 from virtcloud.model.values import Name
 
 NEEDS_LOOPBACK = frozenset({TransportKind.VPLS, TransportKind.EVPN})
 
-router = APIRouter(route_class=Operation)
+router = APIRouter(route_class=TopologyOperation)
 
 
-@router.put("/v1/topology", tags=["topology"], responses=problem_responses(409, 412, 422, 428))
+@router.put("/v1/topology", tags=["topology"], response_model=Topology, responses=problem_responses(409, 412, 422, 428))
 def put_topology(
     topology: Topology, caller: CurrentCaller, service: CurrentService, response: Response, if_match: IfMatch = None
-) -> Topology:
+) -> Response:
     """Replace the topology: sites, elements, links and transports."""
     caller.require(Action.SET_TOPOLOGY)
-    check_device_support(topology, service.platforms, service.settings.credentials)
-    with service.store.change(who=caller.who) as unit:
-        version = read_topology_version(unit)
-        if version is not None and read_topology(unit) != topology:
-            check_if_match(if_match, version, "the topology")
-        replace_topology(unit, topology)
-        response.headers["etag"] = make_etag(read_topology_version(unit))
-    return topology
+    check_device_support(topology, topology.sites, service.platforms, service.settings.credentials)
+
+    def make(former: FormerTopology) -> Topology:
+        wanted = former.share_parts(topology)
+        if former.topology is not None and former.topology != wanted:
+            check_if_match(if_match, former.version, "the topology")
+        return wanted
+
+    response.headers["etag"] = make_etag(change_topology(service.store, make, who=caller.who))
+    return answer_topology(topology, response)
 
 
 @router.get("/v1/topology", tags=["topology"], response_model=Topology, responses=problem_responses(404))
-def get_topology(
-    caller: CurrentCaller, service: CurrentService, response: Response, request: Request
-) -> Topology | Response:
+def get_topology(caller: CurrentCaller, service: CurrentService, response: Response, request: Request) -> Response:
     """Return the topology; `ETag` is its version."""
     caller.require(Action.READ_TOPOLOGY)
     with service.store.read() as unit:
         version = read_topology_version(unit)
         response.headers["etag"] = make_etag(version)
         if version is not None and matches(request.headers.get("if-none-match"), make_etag(version)):
-            return not_modified(response.headers)  # before the document is read, which may have megabytes
-        return read_topology(unit)
+            return not_modified(response.headers)  # before the documents are read, which may have megabytes
+        topology = read_topology(unit)
+    return answer_topology(topology, response)
 
 
 @router.post("/v1/topology/dry-run", tags=["topology"], responses=problem_responses(409, 422, 503))
@@ -69,7 +74,9 @@ async def preview_topology(topology: Topology, caller: CurrentCaller, service: C
     """Read the switches and edges that a new topology concerns, and return what it would change; changes nothing."""
     caller.require(Action.SET_TOPOLOGY)
     caller.count_device_read()
-    await run_in_threadpool(check_device_support, topology, service.platforms, service.settings.credentials)
+    await run_in_threadpool(
+        check_device_support, topology, topology.sites, service.platforms, service.settings.credentials
+    )
     return await dry_run_setting(service, partial(replace_topology, topology=topology))
 
 
@@ -94,11 +101,16 @@ def put_site_topology(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter
 ) -> SitePart:
     """Replace a site's part of the topology; other sites are not changed."""
     _authorize_part(caller, name, part)
-    with service.store.change(who=caller.who) as unit:
-        former = site_part_of(read_topology(unit), name)
-        if former != part:
-            check_if_match(if_match, hash_part(former), f"the topology of site {name}")
-            _replace_part(unit, service, caller, part)
+
+    def make(former: FormerTopology) -> Topology:
+        topology = former.require()
+        before = site_part_of(topology, name)
+        if before == part:
+            return topology
+        check_if_match(if_match, hash_part(before), f"the topology of site {name}")
+        return _replace_part(topology, service, caller, part)
+
+    change_topology(service.store, make, who=caller.who)
     response.headers["etag"] = make_etag(hash_part(part))
     return part
 
@@ -110,7 +122,11 @@ async def preview_site_topology(
     """Read the switches and edges that a site's new part concerns, and return what it would change; changes nothing."""
     _authorize_part(caller, name, part)
     caller.count_device_read()
-    return await dry_run_setting(service, partial(_replace_part, service=service, caller=caller, part=part))
+
+    def change(unit: Unit) -> None:
+        replace_topology(unit, _replace_part(read_topology(unit), service, caller, part))
+
+    return await dry_run_setting(service, change)
 
 
 def hash_part(part: SitePart) -> str:
@@ -127,25 +143,31 @@ async def dry_run_setting(service: SbfService, change: Callable[[Unit], None]) -
     return await dry_run.preview(await run_in_threadpool(dry_run.plan, change))
 
 
-def check_device_support(topology: Topology, platforms: Platforms, credentials: Collection[str]) -> None:
-    """Raise BadInput for the first device that SBF cannot configure as the topology requires.
+def check_device_support(
+    topology: Topology, sites: Iterable[Site], platforms: Platforms, credentials: Collection[str]
+) -> None:
+    """Raise BadInput for the first device of these sites that SBF cannot configure as the topology requires.
 
     ``credentials`` are the names of the credentials in the service's settings.
     """
-    access_links = {end.element: link for link in topology.links if link.access for end in link.ends}
-    for site in topology.sites:
-        for switch in site.switches:
-            supports_access, link = platforms.of_switch(switch).capabilities.access, access_links.get(switch.name)
-            if link is not None and not supports_access:
-                raise BadInput(
-                    f"access link {link.a} to {link.b}: expected a platform with access links, got {switch.platform}"
-                )
-            _check_credential(switch, credentials)
+    for site in sites:
+        _check_access_links(topology, site, platforms)
+        for device in site.devices:
+            _check_credential(device, credentials)
         for edge in site.edges:
-            kinds = platforms.of_edge(edge).capabilities.kinds
-            _check_credential(edge, credentials)
-            for fault in _find_edge_faults(topology, edge, kinds):
+            for fault in _find_edge_faults(topology, edge, platforms.of_edge(edge).capabilities.kinds):
                 raise BadInput(f"edge {edge.name}: {fault}")
+
+
+def _check_access_links(topology: Topology, site: Site, platforms: Platforms) -> None:
+    links = (*topology.links_by_site.get(site.name, ()), *topology.links_between)
+    access_links = {end.element: link for link in links if link.access for end in link.ends}
+    for switch in site.switches:
+        supports_access, link = platforms.of_switch(switch).capabilities.access, access_links.get(switch.name)
+        if link is not None and not supports_access:
+            raise BadInput(
+                f"access link {link.a} to {link.b}: expected a platform with access links, got {switch.platform}"
+            )
 
 
 def _check_credential(device: Device, credentials: Collection[str]) -> None:
@@ -174,15 +196,15 @@ def _authorize_part(caller: Caller, name: Name, part: SitePart) -> None:
         raise BadInput(f"site.name: expected {name}, the site in the URL, got {part.site.name}")
 
 
-def _replace_part(unit: Unit, service: SbfService, caller: Caller, part: SitePart) -> None:
-    topology = read_topology(unit)
+def _replace_part(topology: Topology, service: SbfService, caller: Caller, part: SitePart) -> Topology:
+    """Return a topology with one site's part replaced. Raise BadInput for a fault of the new part."""
     _authorize_credentials(caller, topology, part)
     try:
         wanted = replace_site_part(topology, part)
     except ValidationError as error:
         raise BadInput("\n".join(map(explain_validation_error, list_validation_errors(error)))) from error
-    check_device_support(wanted, service.platforms, service.settings.credentials)
-    replace_topology(unit, wanted)
+    check_device_support(wanted, [part.site], service.platforms, service.settings.credentials)
+    return wanted
 
 
 def _authorize_credentials(caller: Caller, topology: Topology, part: SitePart) -> None:

@@ -22,6 +22,7 @@ from sbf_service.store.replica_lock import hold_replica_name
 from sbf_service.store.restored_state import REVISION_STEP
 from sbf_service.store.service_tables import AuditRow
 from sbf_service.store.tables import Base
+from sbf_service.store.unit_of_work import Store, read_topology
 from sbf_service.store.vlan_tables import CreatedVlanRow
 from virtcloud.model.errors import BadInput
 
@@ -156,7 +157,7 @@ def test_a_backup_of_a_newer_version_is_refused(small: Small) -> None:
 
 
 def test_a_backup_of_an_older_version_is_migrated(small: Small) -> None:
-    """Migrations after 0039 added these columns and tables."""
+    """Migrations after 0039 added these columns and tables, and divided the topology into parts."""
     path = small.folder / "older.backup"
     removed = {
         "elements": {"first_revision", "unchecked", "local_images"},
@@ -168,17 +169,25 @@ def test_a_backup_of_an_older_version_is_migrated(small: Small) -> None:
     tables = {
         name: {key: kind for key, kind in columns.items() if key not in removed.get(name, ())}
         for name, columns in small.backup.header.tables.items()
-        if name not in {"service_times", "traffic", "unused_services"}
+        if name not in {"service_times", "traffic", "unused_services", "site_documents"}
     }
+    tables["topology"] = {"id": "integer", "version": "integer", "document": "text"}
+    with small.world.store.read() as unit:
+        document = read_topology(unit)
     header = small.backup.header.model_copy(update={"migration": "0039", "tables": tables})
     with gzip.open(path, "wb") as file:
         writer = BackupWriter(file)
         writer.write_header(header)
         for name, rows in small.backup.read_tables():
             if name in tables:
-                writer.write_table(name, ([row[key] for key in tables[name]] for row in rows))
+                former = ({"document": document.model_dump_json(), **row} for row in rows)
+                writer.write_table(name, ([row[key] for key in tables[name]] for row in former))
         writer.write_trailer()
     assert restore(open_backup(path), small.other).rows == {name: small.backup.rows[name] for name in tables}
+    store = Store(make_engine(small.other))
+    with store.read() as unit:
+        assert read_topology(unit) == document
+    store.close()
 
 
 def test_a_truncated_file_is_refused_at_every_length(small: Small) -> None:

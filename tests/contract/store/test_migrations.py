@@ -8,18 +8,24 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from sbf_fakes.world import three_sites
 from sqlalchemy import inspect, select, text
 from sqlalchemy.exc import IntegrityError
 
 from sbf_service.store.alembic_upgrade import make_alembic_config
 from sbf_service.store.claims import NEVER_USED
 from sbf_service.store.database import make_engine, migrate, newest_migration
-from sbf_service.store.tables import Base, PortRow
+from sbf_service.store.tables import Base, PortRow, SiteDocumentRow
+from sbf_service.store.unit_of_work import Store, read_topology, read_topology_version
 from sbf_service.store.vlan_tables import FreeVlanRow
 from virtcloud.model.errors import BadInput
+from virtcloud.model.topology import Topology
+from virtcloud.model.topology_parts import arrange_links
 
 BEFORE_LONG_NUMBERS = "0040"
 """The last migration before the numbers of audit rows had 64 bits on PostgreSQL."""
+BEFORE_PARTS = "0048"
+"""The last migration before the topology was stored by parts."""
 BEFORE_UDP = "0038"
 """The last migration before publications had a protocol."""
 BEFORE_RECORDS = "0015"
@@ -241,3 +247,32 @@ def test_publications_of_a_former_version_stay_tcp(empty_database: str) -> None:
         found = connection.execute(text(f"SELECT {columns} FROM publications")).all()  # noqa: S608 - columns above
     assert found == [("gw", "tcp", 40000, 22, "eva", None)]
     engine.dispose()
+
+
+def test_a_topology_is_divided_into_parts(empty_database: str) -> None:
+    """The links are stored in another order: by site, then those between sites."""
+    engine = make_engine(empty_database)
+    former = linked_sites().model_copy(update={"links": linked_sites().links[::-1]})
+    with engine.execution_options(virtcloud_write=True).begin() as connection:
+        settings = make_alembic_config()
+        settings.attributes["connection"] = connection
+        command.upgrade(settings, BEFORE_PARTS)
+        for site in former.sites:
+            connection.execute(text("INSERT INTO sites VALUES (:name, true, '')"), {"name": site.name})
+        stored = text("UPDATE topology SET version = 7, document = :document")
+        connection.execute(stored, {"document": former.model_dump_json()})
+    migrate(engine)
+    with Store(engine).read() as unit:
+        assert (read_topology_version(unit), read_topology(unit)) == (7, arrange_links(former))
+        parts = unit.session.execute(select(SiteDocumentRow.site, SiteDocumentRow.version)).all()
+    assert sorted(parts) == [("brno", 7), ("plzen", 7), ("praha", 7)]
+    engine.dispose()
+
+
+def linked_sites() -> Topology:
+    """Return three sites with a link between two of them."""
+    document = three_sites().model_dump()
+    for site in document["sites"][:2]:
+        site["switches"][0]["ports"] = (*site["switches"][0]["ports"], "between")
+    ends = [f"{site['switches'][0]['name']}:between" for site in document["sites"][:2]]
+    return Topology.model_validate({**document, "links": [*document["links"], {"a": ends[0], "b": ends[1]}]})

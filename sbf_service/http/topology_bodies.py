@@ -1,0 +1,145 @@
+"""Bodies with a topology of many megabytes: they are parsed and written in a thread, in pieces.
+
+Python runs one thread at a time. A function of C that parses 20 MB holds all other calls for half a second, and FastAPI
+would parse on the event loop. A piece is one site or one link, so that other threads run in between.
+"""
+
+import json
+import re
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, Final
+
+from fastapi import Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
+
+from sbf_service.http.operations import Operation
+from sbf_service.store.topology_cache import LARGE, collect_later
+from virtcloud.model.document import Document
+from virtcloud.model.topology import Topology
+from virtcloud.model.topology_document import Link, Site
+
+PIECES: Final[dict[str, type[Document]]] = {"sites": Site, "links": Link}
+"""The lists whose items are parsed one by one."""
+_BLANKS = re.compile(r"[ \t\n\r]*")
+_DECODER = json.JSONDecoder()
+
+
+class TopologyOperation(Operation):
+    """A route. If its body is a topology, a large body is parsed in a thread."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return the handler."""
+        handler = super().get_route_handler()
+        if self.body_field is None or self.body_field.field_info.annotation is not Topology:
+            return handler
+
+        async def answer(request: Request) -> Response:
+            body = await request.body()
+            topology = await run_in_threadpool(parse_topology, body) if len(body) >= LARGE else None
+            return await handler(request if topology is None else _ParsedRequest(request, body, topology))
+
+        return answer
+
+
+class _ParsedRequest(Request):
+    """A call whose body was parsed before."""
+
+    def __init__(self, request: Request, body: bytes, topology: Topology) -> None:
+        super().__init__(request.scope, request.receive)
+        self._body, self._topology = body, topology
+
+    async def json(self) -> Topology:
+        """Return the topology, which FastAPI does not validate again."""
+        return self._topology
+
+
+def parse_topology(body: bytes) -> Topology | None:
+    """Parse a topology. Raise RequestValidationError with all its faults. Return None if the body is no JSON."""
+    with collect_later(len(body)):
+        try:
+            return Topology.model_validate(dict(_parse_members(body.decode())))
+        except (ValueError, RecursionError, _UnexpectedText):
+            return _parse_whole(body)
+
+
+def _parse_whole(body: bytes) -> Topology | None:
+    """Parse a topology at once, because only this finds all faults, each with its place."""
+    try:
+        return Topology.model_validate(json.loads(body))
+    except ValidationError as error:
+        faults = [{**fault, "loc": ("body", *fault["loc"])} for fault in error.errors(include_url=False)]
+        raise RequestValidationError(faults) from error
+    except (ValueError, RecursionError):
+        return None
+
+
+class _UnexpectedText(Exception):
+    """The text is not a JSON object."""
+
+
+def _parse_members(text: str) -> Iterator[tuple[str, object]]:
+    """Yield the keys and values of an object. Items of the lists of ``PIECES`` are documents already."""
+    position = _skip(text, 0, "{")
+    while True:
+        key, position = _decode(text, position)
+        position = _skip(text, position, ":")
+        if key in PIECES and text.startswith("[", _blanks_end(text, position)):
+            items, position = _parse_items(text, _skip(text, position, "["), PIECES[key])
+            yield key, items
+        else:
+            value, position = _decode(text, position)
+            yield key, value
+        if text.startswith("}", _blanks_end(text, position)):
+            break
+        position = _skip(text, position, ",")
+    if _blanks_end(text, _skip(text, position, "}")) != len(text):
+        raise _UnexpectedText
+
+
+def _parse_items(text: str, position: int, kind: type[Document]) -> tuple[tuple[Document, ...], int]:
+    """Return the documents of a list whose first item is at ``position``, and the position after the list."""
+    found: list[Document] = []
+    if text.startswith("]", _blanks_end(text, position)):
+        return (), _skip(text, position, "]")
+    while True:
+        value, position = _decode(text, position)
+        found.append(kind.model_validate(value))
+        if text.startswith("]", _blanks_end(text, position)):
+            return tuple(found), _skip(text, position, "]")
+        position = _skip(text, position, ",")
+
+
+def _decode(text: str, position: int) -> tuple[Any, int]:
+    return _DECODER.raw_decode(text, _blanks_end(text, position))
+
+
+def _blanks_end(text: str, position: int) -> int:
+    found = _BLANKS.match(text, position)
+    return position if found is None else found.end()
+
+
+def _skip(text: str, position: int, expected: str) -> int:
+    """Return the position after blanks and an expected character."""
+    position = _blanks_end(text, position)
+    if not text.startswith(expected, position):
+        raise _UnexpectedText
+    return position + 1
+
+
+def answer_topology(topology: Topology, response: Response) -> Response:
+    """Return the answer with a topology, and with the headers of ``response``."""
+    return Response(b"".join(_dump_topology(topology)), headers=dict(response.headers), media_type="application/json")
+
+
+def _dump_topology(topology: Topology) -> Iterator[bytes]:
+    """Yield the JSON of a topology in pieces."""
+    common = topology.model_dump_json(exclude={"sites", "links"}).encode()
+    yield common.removesuffix(b"}")
+    for key, items in (("sites", topology.sites), ("links", topology.links)):
+        yield b',"%s":[' % key.encode()
+        for number, item in enumerate(items):
+            yield (b"," if number else b"") + item.model_dump_json().encode()
+        yield b"]"
+    yield b"}"

@@ -1,0 +1,89 @@
+"""The stored documents of the topology: a row with the common part, and a row for the part of each site.
+
+Each row has the version of the topology that changed the row last. So a change writes only the rows of its sites, and a
+replica that knows a version reads only the rows that changed since then.
+"""
+
+from typing import Any
+
+from sqlalchemy import CompoundSelect, Connection, bindparam, delete, insert, literal, select, union_all, update
+
+from sbf_service.store.tables import Base, SiteDocumentRow, TopologyRow
+from sbf_service.store.topology_cache import collect_later
+from virtcloud.model.errors import NotFound
+from virtcloud.model.site import SitePart, site_part_of
+from virtcloud.model.topology import Topology
+from virtcloud.model.topology_parts import CommonPart, common_part_of, join_parts, list_changed_sites
+
+_COMMON = literal("")
+"""Stands for the name of a site in the row of the common part."""
+_READ_VERSION = select(TopologyRow.version)
+_READ_PRESENCE = select(TopologyRow.version, TopologyRow.common.is_not(None))
+_READ_CHANGES: CompoundSelect[Any] = union_all(
+    select(_COMMON.label("site"), TopologyRow.common.label("document")).where(
+        TopologyRow.common_version > bindparam("since"), TopologyRow.common.is_not(None)
+    ),
+    select(SiteDocumentRow.site, SiteDocumentRow.document).where(SiteDocumentRow.version > bindparam("since")),
+)
+"""One statement, because a unit that locks nothing may read while another unit changes the topology."""
+_DOCUMENTS = Base.metadata.tables[SiteDocumentRow.__tablename__]
+_INSERT = insert(_DOCUMENTS)
+_UPDATE = (
+    update(_DOCUMENTS)
+    .where(_DOCUMENTS.c.site == bindparam("name"))
+    .values(version=bindparam("new_version"), document=bindparam("new_document"))
+)
+_DELETE = delete(_DOCUMENTS).where(_DOCUMENTS.c.site == bindparam("name"))
+
+
+def read_stored_version(connection: Connection) -> int:
+    """Return the version of the topology; it exists also before the first topology."""
+    return connection.execute(_READ_VERSION).scalar_one()
+
+
+def read_version_of_topology(connection: Connection) -> int | None:
+    """Return the version of the topology, or None before the first topology was put."""
+    version, is_present = connection.execute(_READ_PRESENCE).one()
+    return version if is_present else None
+
+
+def read_documents(connection: Connection, since: int, former: Topology | None) -> Topology:
+    """Return the stored topology. Read only what changed since the version of ``former``, if there is one.
+
+    Raise NotFound before the first topology was put.
+    """
+    rows = connection.execute(_READ_CHANGES, {"since": since}).all()
+    common = next((document for site, document in rows if not site), None)
+    documents = [document for site, document in rows if site]
+    with collect_later(sum(map(len, documents))):
+        parts = {part.site.name: part for part in map(SitePart.model_validate_json, documents)}
+    if common is not None:
+        return join_parts(CommonPart.model_validate_json(common), parts, former)
+    if former is None:
+        raise make_no_topology_error()
+    return join_parts(common_part_of(former), parts, former)
+
+
+def make_no_topology_error() -> NotFound:
+    """Return the error of a call that needs a topology."""
+    return NotFound("there is no topology yet: put one with PUT /v1/topology")
+
+
+def write_documents(connection: Connection, former: Topology | None, topology: Topology) -> int:
+    """Write the parts that differ from a former topology. Return the new version. The sites must have rows."""
+    version = connection.execute(
+        update(TopologyRow).values(version=TopologyRow.version + 1).returning(TopologyRow.version)
+    ).scalar_one()
+    common = common_part_of(topology)
+    if former is None or common != common_part_of(former):
+        connection.execute(update(TopologyRow).values(common=common.model_dump_json(), common_version=version))
+    known = set() if former is None else former.sites_by_name.keys()
+    changed = common.sites if former is None else tuple(list_changed_sites(former, topology))
+    documents = [(name, site_part_of(topology, name).model_dump_json()) for name in changed]
+    new = [{"site": name, "version": version, "document": text} for name, text in documents if name not in known]
+    old = [{"name": name, "new_version": version, "new_document": text} for name, text in documents if name in known]
+    lost = [{"name": name} for name in known - topology.sites_by_name.keys()]
+    for statement, rows in ((_DELETE, lost), (_INSERT, new), (_UPDATE, old)):
+        if rows:
+            connection.execute(statement, rows)
+    return version

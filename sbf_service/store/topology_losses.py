@@ -1,0 +1,149 @@
+"""What a new topology would lose: transports, sites, elements, ports and paths that clusters use, or may still use."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+from sqlalchemy import bindparam, select
+
+from sbf_service.domain.paths import LiveCluster, find_cluster_ports
+from sbf_service.domain.topology_change import TopologyChange, list_broken_paths
+from sbf_service.store.cluster_queries import UNSETTLED, find_clusters, find_unsettled_clusters
+from sbf_service.store.columns import split_ids
+from sbf_service.store.cluster_tables import ClusterRow
+from sbf_service.store.live_clusters import read_networks, read_placements, read_service_ids
+from sbf_service.store.observed_state import parse_observed_circuits, parse_observed_ports
+from sbf_service.store.tables import ElementRow
+from sbf_service.store.unit_of_work import Unit
+from virtcloud.model.errors import Conflict
+from virtcloud.model.topology import Topology
+from virtcloud.model.transport import Transport
+from virtcloud.model.values import Name, PortRef
+from virtcloud.model.views import PlacementProgress
+
+SHOWN_LOSSES = 20
+"""The highest number of losses that an error lists."""
+_READ_ELEMENTS = (
+    select(ElementRow).where(ElementRow.name.in_(bindparam("names", expanding=True))).order_by(ElementRow.name)
+)
+
+
+def list_transport_losses(unit: Unit, former: Topology, topology: Topology) -> Iterator[str]:
+    """Yield an error for each transport in use that the new topology lacks or changes to another kind.
+
+    Also yield an error for each transport that loses a service ID in use.
+    """
+    known = {transport.name: transport for transport in topology.transports}
+    for before in former.transports:
+        used = [
+            (user, service)
+            for user, service in _list_transport_users(unit, before)
+            if not _still_has(known, before, service)
+        ]
+        if used:
+            users = ", ".join(f"{_format_service_id(before, service)}{user}" for user, service in used)
+            change = "change its kind or its service IDs" if before.name in known else "vanish"
+            yield f"transport {before.name} would {change}, and is in use: {users}; keep it until these have ended"
+
+
+def _list_transport_users(unit: Unit, transport: Transport) -> Iterator[tuple[str, int | None]]:
+    """Yield each user of a transport with its service ID.
+
+    The users are the clusters on the transport. An attachment circuit that was last seen on an edge is also a user if
+    its service ID belongs to none of these clusters.
+    """
+    rows = find_clusters(unit, UNSETTLED, ClusterRow.transport == transport.name)
+    services = read_service_ids(unit, read_networks(unit, rows))
+    used = {row.id: services.get(row.network or row.id, transport.shared) for row in rows}
+    yield from ((f"cluster {row.key} ({row.state})", used[row.id]) for row in rows)
+    for edge in unit.session.scalars(select(ElementRow).where(ElementRow.present).order_by(ElementRow.name)):
+        for circuit in parse_observed_circuits(edge) or ():
+            if circuit.transport == transport.name and circuit.service not in used.values():
+                yield f"VLAN {circuit.vlan}, last seen on {edge.name}", circuit.service
+
+
+def _still_has(known: Mapping[Name, Transport], before: Transport, service: int | None) -> bool:
+    after = known.get(before.name)
+    if not before.on_edges:
+        return after is None or not after.on_edges
+    if after is None or after.kind is not before.kind:
+        return False
+    return service in after.service_ids and bool(before.services) is bool(after.services)
+
+
+def _format_service_id(transport: Transport, service: int | None) -> str:
+    return f"{service} by " if transport.services else ""
+
+
+def list_detached_clusters(topology: Topology, live: Iterable[LiveCluster]) -> Iterator[str]:
+    """Yield an error for each site where a running cluster would lose its transport."""
+    for cluster in live:
+        sites = (topology.sites_by_name[name] for name in cluster.vlans if name in topology.sites_by_name)
+        for site in sites if cluster.transport is not None else ():
+            if cluster.transport not in {attachment.transport for attachment in site.attachments}:
+                yield f"cluster {cluster.key} needs {site.name} on transport {cluster.transport}: end the cluster first"
+
+
+def check_nothing_lost(unit: Unit, change: TopologyChange, live: Iterable[LiveCluster]) -> None:
+    """Raise Conflict if a new topology lacks something in use, or breaks a path. The error describes each use.
+
+    ``live`` are the clusters at the sites that change.
+    """
+    losses = list(_list_losses(unit, change, live))
+    faults = list(dict.fromkeys(losses or list_broken_paths(change.topology, live)))
+    if faults:
+        rest = [f"and {len(faults) - SHOWN_LOSSES} more"] if len(faults) > SHOWN_LOSSES else []
+        raise Conflict("\n".join([*faults[:SHOWN_LOSSES], *rest]))
+
+
+def _list_lost_sites(topology: Topology, live: Iterable[LiveCluster]) -> Iterator[str]:
+    """Yield an error for each network with a site that the new topology lacks."""
+    for cluster in live:
+        for site in (name for name in cluster.network.spec.sites if name not in topology.sites_by_name):
+            yield f"cluster {cluster.network.key} names site {site}, which would vanish: end the cluster first"
+
+
+def _list_losses(unit: Unit, change: TopologyChange, live: Iterable[LiveCluster]) -> Iterator[str]:
+    if change.changes_transports:
+        yield from list_transport_losses(unit, change.former, change.topology)
+    yield from _list_lost_sites(change.topology, live)
+    yield from list_detached_clusters(change.topology, live)
+    for element, user in _list_users(unit, change.lost_elements):
+        remedy = "end the cluster first"
+        if element in change.former.gateways:
+            remedy += ", or first remove `vpn` and `nfs` of the gateway and wait until it has removed the cluster"
+        yield f"{user} needs {element}, which would vanish or change its kind or site: {remedy}"
+    if change.lost_ports:
+        for port, user in _list_needed_ports(unit, change, live):
+            if port in change.lost_ports:
+                yield f"{user} needs port {port}, which would vanish: end the cluster first"
+
+
+def _list_users(unit: Unit, elements: Collection[Name]) -> Iterator[tuple[Name, str]]:
+    """Yield each of these elements that carries or may still carry a cluster, with a description of the cluster."""
+    if not elements:
+        return
+    rows = find_unsettled_clusters(unit, elements)
+    parts = read_placements(unit, [row.id for row in rows])
+    for row in rows:
+        for part in parts.get(row.id, ()):
+            if part.element in elements and part.progress is not PlacementProgress.REMOVED:
+                yield part.element, f"cluster {row.key} ({row.state})"
+
+
+def _list_needed_ports(
+    unit: Unit, change: TopologyChange, live: Iterable[LiveCluster]
+) -> Iterator[tuple[PortRef, str]]:
+    for cluster in live:
+        for port in sorted(find_cluster_ports(change.former, cluster)):
+            yield port, f"cluster {cluster.key}"
+    for row in _read_elements(unit, {port.element for port in change.lost_ports}).values():
+        for name, vlans in (parse_observed_ports(row) or {}).items():
+            if vlans:
+                yield PortRef(f"{row.name}:{name}"), f"VLAN {vlans}, last seen there,"
+        for circuit in parse_observed_circuits(row) or ():
+            yield PortRef(f"{row.name}:{circuit.port}"), f"VLAN {circuit.vlan}, last seen there,"
+
+
+def _read_elements(unit: Unit, names: Iterable[Name]) -> dict[str, ElementRow]:
+    """Return the rows of these elements by name, in the order of the names."""
+    groups = split_ids(sorted(names))
+    return {row.name: row for group in groups for row in unit.session.scalars(_READ_ELEMENTS, {"names": group})}

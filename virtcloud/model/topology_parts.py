@@ -1,0 +1,198 @@
+"""The parts of a topology: a part for each site, and one common part. SBF stores, reads and replaces them one by one.
+
+A topology that is made of parts has its links in a fixed order: the links within each site in the order of the sites,
+then the links between sites.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+from typing import Any, TypeVar
+
+from virtcloud.model.document import Document
+from virtcloud.model.errors import BadInput
+from virtcloud.model.site import SitePart, site_part_of
+from virtcloud.model.topology import Topology
+from virtcloud.model.topology_document import Link, Site
+from virtcloud.model.transport import Transport
+from virtcloud.model.values import Name
+
+T = TypeVar("T")
+
+
+class CommonPart(Document):
+    """What belongs to no single site: the name, the transports, the order of the sites, the links between sites."""
+
+    name: Name
+    transports: tuple[Transport, ...] = ()
+    sites: tuple[Name, ...]
+    links: tuple[Link, ...] = ()
+
+
+def common_part_of(topology: Topology) -> CommonPart:
+    """Return the common part of a topology."""
+    return CommonPart.model_construct(
+        name=topology.name,
+        transports=topology.transports,
+        sites=tuple(site.name for site in topology.sites),
+        links=topology.links_between,
+    )
+
+
+def join_parts(common: CommonPart, parts: Mapping[Name, SitePart], former: Topology | None = None) -> Topology:
+    """Return the topology with these parts, which must be without faults. Sites without a part are those of ``former``.
+
+    The look-ups of ``former`` are used for the sites that do not change.
+    """
+    sites = tuple(parts[name].site if name in parts else _require(former, name) for name in common.sites)
+    known = {} if former is None else former.links_by_site
+    within = {name: parts[name].links if name in parts else known.get(name, ()) for name in common.sites}
+    within = {name: links for name, links in within.items() if links}
+    topology = Topology.model_construct(
+        name=common.name,
+        transports=common.transports,
+        sites=sites,
+        links=(*chain.from_iterable(within.values()), *common.links),
+    )
+    vars(topology).update(links_by_site=within, links_between=common.links)
+    if former is not None and tuple(former.sites_by_name) == common.sites:
+        _derive_look_ups(former, topology)
+    return topology
+
+
+def _require(former: Topology | None, name: Name) -> Site:
+    if former is None:
+        raise BadInput(f"site {name}: expected its part of the topology, found none")
+    return former.site(name)
+
+
+def arrange_links(topology: Topology) -> Topology:
+    """Return a topology with its links in the order of topologies that are made of parts."""
+    parts = {site.name: site_part_of(topology, site.name) for site in topology.sites}
+    return join_parts(common_part_of(topology), parts)
+
+
+def share_parts(topology: Topology, former: Topology) -> Topology:
+    """Return an equal topology that has the objects and look-ups of ``former`` for equal parts."""
+    common, before = common_part_of(topology), common_part_of(former)
+    known, within, former_within = former.sites_by_name, topology.links_by_site, former.links_by_site
+    parts = {
+        site.name: SitePart.model_construct(
+            site=_share(known.get(site.name), site),
+            links=_share(former_within.get(site.name), within.get(site.name, ())),
+        )
+        for site in topology.sites
+    }
+    return join_parts(_share(before, common), parts, former)
+
+
+def _share(former: T | None, new: T) -> T:
+    return former if former is new or (former is not None and former == new) else new
+
+
+def list_changed_sites(former: Topology, topology: Topology) -> Iterator[Name]:
+    """Yield the sites of ``topology`` whose parts differ from those of ``former``."""
+    known, before, after = former.sites_by_name, former.links_by_site, topology.links_by_site
+    for site in topology.sites:
+        if not (_equals(known.get(site.name), site) and _equals(before.get(site.name), after.get(site.name))):
+            yield site.name
+
+
+def _equals(former: object, new: object) -> bool:
+    return former is new or former == new
+
+
+def replace_site_part(topology: Topology, part: SitePart) -> Topology:
+    """Return the topology with one site's part replaced. Only the site and the sites that concern it are checked.
+
+    Raise NotFound for an unknown site. Raise BadInput for a link to another site. Raise ValidationError for a site with
+    faults.
+    """
+    former = topology.site(part.site.name)
+    names = {element.name for element in part.site.elements}
+    for index, link in enumerate(part.links):
+        if not all(end.element in names for end in link.ends):
+            raise BadInput(
+                f"link {link.a} to {link.b}: expected two elements of site {part.site.name}; links to other sites are "
+                "changed with the whole topology",
+                ("links", index),
+            )
+    _check_part(topology, former, part)
+    return join_parts(common_part_of(topology), {part.site.name: part}, topology)
+
+
+def _check_part(topology: Topology, former: Site, part: SitePart) -> None:
+    """Raise ValidationError if a new part has a fault, by itself or with the sites that concern it.
+
+    These sites have a link to the site, or an element with the name of a new element.
+    """
+    known = {element.name for element in former.elements}
+    new = {element.name for element in part.site.elements} - known
+    concerned = {topology.site_of[name].name for name in new if name in topology.elements}
+    between = [link for link in topology.links_between if _sites_of(topology, link) & {former.name}]
+    concerned |= {name for link in between for name in _sites_of(topology, link)} - {former.name}
+    others = [site_part_of(topology, name) for name in sorted(concerned, key=topology.site_positions.__getitem__)]
+    Topology.model_validate(
+        {
+            "name": topology.name,
+            "transports": topology.transports,
+            "sites": (part.site, *(other.site for other in others)),
+            "links": (*part.links, *chain.from_iterable(other.links for other in others), *between),
+        }
+    )
+
+
+def _sites_of(topology: Topology, link: Link) -> set[Name]:
+    return {topology.site_of[end.element].name for end in link.ends}
+
+
+def _derive_look_ups(before: Topology, after: Topology) -> None:
+    """Set the look-ups that are cheap to derive from a topology with the same sites. Others are made on first use."""
+    changed = [(old, new) for old, new in zip(before.sites, after.sites, strict=True) if old is not new]
+    look_ups: dict[str, Any] = {
+        "site_positions": before.site_positions,
+        "sites_by_name": before.sites_by_name | {new.name: new for _, new in changed},
+    }
+    if before.transports is after.transports:
+        look_ups["transports_by_name"] = before.transports_by_name
+    if all(_list_names(old) == _list_names(new) for old, new in changed):
+        new_sites = [new for _, new in changed]
+        look_ups["elements"] = before.elements | {one.name: one for site in new_sites for one in site.elements}
+        look_ups["site_of"] = before.site_of | {one.name: site for site in new_sites for one in site.elements}
+        look_ups["hosts"] = before.hosts | {host.name: host for site in new_sites for host in site.hosts}
+        look_ups["gateways"] = before.gateways | {one.name: one for site in new_sites for one in site.gateways}
+    lost, added = list_differing_links(before, after)
+    look_ups["peers"], look_ups["access_ports"] = before.peers, before.access_ports
+    if lost or added:
+        look_ups["peers"] = _replace_peers(before, lost, added)
+        access = {end for link in added if link.access for end in link.ends}
+        look_ups["access_ports"] = before.access_ports.difference(end for link in lost for end in link.ends) | access
+    vars(after).update(look_ups)
+
+
+def _list_names(site: Site) -> list[list[Name]]:
+    groups: tuple[Iterable[Any], ...] = (site.switches, site.edges, site.hosts, site.gateways)
+    return [[element.name for element in group] for group in groups]
+
+
+def list_differing_links(before: Topology, after: Topology) -> tuple[list[Link], list[Link]]:
+    """Return the links of the groups that differ: those of the former topology, and those of the new topology."""
+    lost, added = list[Link](), list[Link]()
+    for name in dict.fromkeys((*before.links_by_site, *after.links_by_site)):
+        old, new = before.links_by_site.get(name, ()), after.links_by_site.get(name, ())
+        if old is not new:
+            lost += old
+            added += new
+    if before.links_between is not after.links_between:
+        lost += before.links_between
+        added += after.links_between
+    return lost, added
+
+
+def _replace_peers(before: Topology, lost: list[Link], added: list[Link]) -> dict[Any, Any]:
+    peers = dict(before.peers)
+    for link in lost:
+        for end in link.ends:
+            peers.pop(end, None)
+    for link in added:
+        peers |= {link.a: link.b, link.b: link.a}
+    return peers
