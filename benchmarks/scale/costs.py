@@ -18,12 +18,13 @@ from sqlalchemy import Engine, event
 class Costs:
     """The costs of one operation.
 
-    ``steps`` are instructions of SQLite's virtual machine; 0 for other databases. ``instructions`` are instructions of
-    Python, if they are counted.
+    ``sent`` are the characters of the statements' parameters. ``steps`` are instructions of SQLite's virtual machine; 0
+    for other databases. ``instructions`` are instructions of Python, if they are counted.
     """
 
     statements: int = 0
     rows: int = 0
+    sent: int = 0
     steps: int = 0
     instructions: int = 0
     processor_s: float = 0.0
@@ -70,8 +71,11 @@ class CostCounter:
         self.costs.steps += STEP
         return 0
 
-    def _count_statement(self, _connection: object, *_rest: object) -> None:
+    def _count_statement(
+        self, _connection: object, _cursor: object, _text: str, parameters: object, _context: object, _many: object
+    ) -> None:
         self.costs.statements += 1
+        self.costs.sent += len(str(parameters))
 
     def _count_result(self, _connection: object, cursor: Any, *_rest: object) -> None:  # noqa: ANN401 - of any driver
         if not isinstance(cursor, sqlite3.Cursor) and cursor.description is not None:

@@ -103,7 +103,8 @@ class BodyTooLong(HTTPException):
         """Create the error for a limit in bytes, and the setting that contains the limit."""
         super().__init__(
             HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-            f"body: expected at most {limit} bytes, got more; the limit is '{setting}' in the settings of this SBF",
+            f"body: expected at most {limit} bytes, got more; the limit is '{setting}' in the settings of this SBF: "
+            "raise it, or send less (a topology: one site at a time, with 'virtcloud topology set FILE --site NAME')",
         )
 
 

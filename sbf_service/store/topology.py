@@ -4,12 +4,12 @@ A new topology must contain every transport, element and port that a cluster use
 """
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 
 from sbf_service.domain.gateway_access import OUTSIDE_LINK
-from sbf_service.domain.paths import LiveCluster, find_cluster_ports
+from sbf_service.domain.paths import LiveCluster
 from sbf_service.domain.topology_change import TopologyChange, list_path_changes
+from sbf_service.domain.topology_effects import TopologyEffects
 from sbf_service.store.cluster_queries import find_unsettled_clusters
 from sbf_service.store.live_clusters import make_live_clusters, read_live_clusters
 from sbf_service.store.network_routers import replace_routers
@@ -28,7 +28,6 @@ from sbf_service.store.unit_of_work import (
 )
 from virtcloud.model.changes import PathChange
 from virtcloud.model.cluster import WANTED_STATES
-from virtcloud.model.errors import VirtcloudError
 from virtcloud.model.topology import Topology
 from virtcloud.model.topology_parts import arrange_links, share_parts
 
@@ -67,15 +66,16 @@ def change_topology(store: Store, make: MakeTopology, *, who: str) -> int:
     for _ in range(PREPARATIONS):
         with store.read() as unit:
             former = _read_former(unit)
-        change = _prepare_change(former, make)
+        effects = TopologyEffects(_prepare_change(former, make))
         with store.read() as unit:
-            _compute_paths(change, _read_clusters_at(unit, change))
+            live = _read_clusters_at(unit, effects.change)
+        effects.prepare(live)
         with store.change(who=who) as unit:
             if read_stored_version(unit.connection) == former.version:
-                return _apply_change(unit, former, change)
+                return _apply_change(unit, former, effects)
     with store.change(who=who) as unit:
         former = _read_former(unit)
-        return _apply_change(unit, former, _prepare_change(former, make))
+        return _apply_change(unit, former, TopologyEffects(_prepare_change(former, make)))
 
 
 def put_topology(unit: Unit, topology: Topology) -> None:
@@ -86,7 +86,7 @@ def put_topology(unit: Unit, topology: Topology) -> None:
     use.
     """
     former = _read_former(unit)
-    _apply_change(unit, former, _prepare_change(former, lambda _former: topology))
+    _apply_change(unit, former, TopologyEffects(_prepare_change(former, lambda _former: topology)))
 
 
 def _read_former(unit: Unit) -> FormerTopology:
@@ -102,20 +102,13 @@ def _prepare_change(former: FormerTopology, make: MakeTopology) -> TopologyChang
     return TopologyChange(former.topology or wanted.model_copy(update={"sites": (), "links": ()}), wanted)
 
 
-def _compute_paths(change: TopologyChange, live: list[LiveCluster]) -> None:
-    """Compute the paths of clusters in both topologies, which keep them."""
-    for cluster in live:
-        for topology in (change.former, change.topology):
-            with suppress(VirtcloudError):  # the transaction finds the error again
-                find_cluster_ports(topology, cluster)
-
-
-def _apply_change(unit: Unit, former: FormerTopology, change: TopologyChange) -> int:
+def _apply_change(unit: Unit, former: FormerTopology, effects: TopologyEffects) -> int:
     """Store a change of the current topology. Return the new version."""
+    change = effects.change
     if former.topology == change.topology:
         return former.version
     is_first = former.topology is None
-    live = [] if is_first else _read_clusters_at(unit, change)
+    live = [] if is_first else effects.share(_read_clusters_at(unit, change))
     if not is_first:
         check_nothing_lost(unit, change, live)
         check_access_ports_kept(unit, change)
@@ -126,7 +119,7 @@ def _apply_change(unit: Unit, former: FormerTopology, change: TopologyChange) ->
     record_audit(unit, "topology_put", why=f"version {version}")
     update_elements(unit, change)
     if not is_first:
-        update_placements(unit, change, live)
+        update_placements(unit, effects, live)
         _replace_lost_routers(unit, change)
     return version
 
@@ -140,6 +133,8 @@ def _replace_lost_routers(unit: Unit, change: TopologyChange) -> None:
 
 def _read_clusters_at(unit: Unit, change: TopologyChange) -> list[LiveCluster]:
     """Return the live clusters that use, or may use, an element at a site that changes."""
+    if not change.sites:
+        return []
     if len(change.sites) > len(change.former.sites) // 2:
         return read_live_clusters(unit)
     rows = find_unsettled_clusters(unit, change.elements, change.sites)

@@ -1,20 +1,29 @@
-"""The effect of a new topology on the placements of clusters, and on the wanted revisions of elements."""
+"""The placements of clusters, and the wanted revisions of elements, after a new topology or a change of gateways."""
 
-from collections import defaultdict
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable
 
 from sqlalchemy import select
 
-from sbf_service.domain.paths import LiveCluster, find_cluster_ports, list_elements
+from sbf_service.domain.paths import LiveCluster
 from sbf_service.domain.topology_change import TopologyChange
-from sbf_service.domain.wanted import compute_wanted, find_edge_peers, find_edge_transports
+from sbf_service.domain.topology_effects import TopologyEffects
 from sbf_service.store.cluster_tables import PlacementRow
 from sbf_service.store.revisions import increment_revisions
 from sbf_service.store.tables import ElementRow
 from sbf_service.store.unit_of_work import Unit
-from virtcloud.model.element import Device, Edge
-from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name
+
+
+def update_placements(unit: Unit, effects: TopologyEffects, live: Iterable[LiveCluster]) -> None:
+    """Move the placements of clusters, and increment the revisions of elements whose wanted state changed."""
+    clusters = effects.find_elements(live)
+    changed = effects.find_changed_elements(clusters)
+    increment_revisions(unit, changed | _find_other_destinations(effects.change))
+    unit.session.flush()
+    for elements in clusters:
+        of_cluster = effects.find_changed_elements_of(elements, changed)
+        if of_cluster or elements.before != elements.after:
+            update_cluster_placements(unit, elements.cluster, elements.after, of_cluster)
 
 
 def _find_other_destinations(change: TopologyChange) -> set[Name]:
@@ -22,48 +31,6 @@ def _find_other_destinations(change: TopologyChange) -> set[Name]:
     before, after = change.former, change.topology
     both = before.gateways.keys() & after.gateways.keys() & change.elements
     return {name for name in both if before.site_of[name].destinations != after.site_of[name].destinations}
-
-
-def update_placements(unit: Unit, change: TopologyChange, live: list[LiveCluster]) -> None:
-    """Move the placements of clusters, and increment the revisions of elements whose wanted state changed."""
-    former, topology = change.former, change.topology
-    before, after = (
-        {cluster.id: _find_elements(version, cluster) for cluster in live} for version in (former, topology)
-    )
-    carried: dict[Name, list[LiveCluster]] = defaultdict(list)
-    for cluster in live:
-        for name in before[cluster.id] | after[cluster.id]:
-            carried[name].append(cluster)
-    changed = {
-        name
-        for name in change.common_elements
-        if (name in carried or isinstance(topology.elements[name], Device))
-        and _compute_wanted_configuration(name, former, carried.get(name, ()))
-        != _compute_wanted_configuration(name, topology, carried.get(name, ()))
-    }
-    increment_revisions(unit, changed | _find_other_destinations(change))
-    unit.session.flush()
-    for cluster in live:
-        of_cluster = {
-            name
-            for name in changed & before[cluster.id] & after[cluster.id]
-            if compute_wanted(name, former, [cluster]) != compute_wanted(name, topology, [cluster])
-        }
-        if of_cluster or before[cluster.id] != after[cluster.id]:
-            update_cluster_placements(unit, cluster, after[cluster.id], of_cluster)
-
-
-def _find_elements(topology: Topology, cluster: LiveCluster) -> frozenset[Name]:
-    return list_elements(find_cluster_ports(topology, cluster))
-
-
-def _compute_wanted_configuration(name: Name, topology: Topology, live: Sequence[LiveCluster]) -> object:
-    """Return an element's wanted state and, for an edge, the transports and the other edges that its driver needs."""
-    wanted = compute_wanted(name, topology, live)
-    if not isinstance(topology.elements[name], Edge):
-        return wanted
-    transports = find_edge_transports(topology, name)
-    return wanted, transports, find_edge_peers(topology, name, transports)
 
 
 def update_cluster_placements(

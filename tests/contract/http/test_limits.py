@@ -60,7 +60,8 @@ def test_a_host_named_twice_counts_twice(world: World) -> None:
     assert problem(answer)[:2] == (422, "beyond-limit")
 
 
-TOO_LONG = (413, "beyond-limit", f"body: expected at most 2048 bytes, got more; {LIMIT_NAME.format('body')}")
+REMEDY = "raise it, or send less (a topology: one site at a time, with 'virtcloud topology set FILE --site NAME')"
+TOO_LONG = (413, "beyond-limit", f"body: expected at most 2048 bytes, got more; {LIMIT_NAME.format('body')}: {REMEDY}")
 
 
 def test_a_declared_length_beyond_the_limit_is_refused(world: World) -> None:

@@ -9,8 +9,8 @@ from sbf_fakes.world import three_sites
 
 from virtcloud.model.errors import BadInput
 from virtcloud.model.site import SitePart, site_part_of
-from virtcloud.model.topology_parts import replace_site_part
 from virtcloud.model.topology import Topology
+from virtcloud.model.topology_parts import replace_site_part
 
 LOOK_UPS = (
     "sites_by_name",

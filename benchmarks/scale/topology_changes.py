@@ -1,0 +1,219 @@
+"""Measures changes of a large topology over HTTP, and the times of other calls meanwhile.
+
+Usage: ``PYTHONPATH=tests python -m benchmarks.scale.topology_changes [--database sqlite|postgresql] SITES HOSTS LIVE``.
+SBF runs in a process of its own, with switches in memory. Two callers read a cluster, create one and end it again.
+"""
+
+import argparse
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from statistics import quantiles
+from typing import Any
+
+import httpx
+
+from benchmarks.scale.__main__ import open_database
+from benchmarks.scale.filling import fill
+from benchmarks.scale.operations import MeasuredService
+from benchmarks.scale.sizes import InstallationSize, name_host, name_site
+from sbf_service import server
+from sbf_service.bootstrap import build_service
+from sbf_service.settings import ServiceSettings
+from sbf_service.store.tokens import create_token
+from virtcloud.model.access import Role, TokenRequest
+from virtcloud.model.values import UserName
+
+LISTEN = "127.0.0.1:18480"
+IDLE_S = 20.0
+TIMEOUT_S = 900.0
+CALLERS = 2
+ALL_CALLS = {"rates": {"clusters": "900000/minute"}, "limits": {"body": 2**30}}
+TIMING = {"agent_silence": 86400, "drift_interval": 86400}
+
+
+def serve(database: str) -> None:
+    """Serve until SIGTERM, with switches in memory."""
+    from sbf_fakes.switches import FakeSwitches  # noqa: PLC0415 - needs the folder of tests in the path
+
+    settings = {"database": database, "listen": LISTEN, "replica": "changes", "timing": TIMING}
+    service = build_service(ServiceSettings.model_validate(settings | ALL_CALLS), FakeSwitches().platform_of)
+    server.run_server(service, server.open_sockets(service))
+
+
+def fill_database(database: str, size: InstallationSize) -> str:
+    """Fill a database. Return an operator's token."""
+    measured = MeasuredService(database, size)
+    measured.service.prepare()
+    fill(measured.store, size)
+    request = TokenRequest(name=UserName("operator"), role=Role.OPERATOR)
+    with measured.store.change(who="bench") as unit:
+        token = create_token(unit, request, secrets.token_bytes).token
+    measured.finish()
+    return str(token)
+
+
+@dataclass
+class Callers:
+    """Threads that call SBF all the time, and the duration of each call with its start."""
+
+    size: InstallationSize
+    token: str
+    times: list[tuple[float, float]] = field(default_factory=list)
+    numbers: Iterator[int] = field(default_factory=count)
+    stopping: bool = False
+
+    def run(self) -> None:
+        """Call SBF until the benchmark stops."""
+        with open_client(self.token) as client:
+            while not self.stopping:
+                number = next(self.numbers)
+                sites = (number % self.size.sites, (number + 1) % self.size.sites)
+                hosts = [name_host(site, number % self.size.hosts) for site in sites]
+                spec = {"owner": "eva", "hosts": hosts, "deadline_s": 3600, "lease_s": 86400}
+                self._time(lambda: client.get("/v1/clusters/c000001"))
+                self._time(lambda: client.put(f"/v1/clusters/new{number}", json={"spec": spec}))  # noqa: B023 - called at once
+                self._time(lambda: client.delete(f"/v1/clusters/new{number}"))  # noqa: B023
+
+    def _time(self, call: Callable[[], httpx.Response]) -> None:
+        started = time.monotonic()
+        call().raise_for_status()
+        self.times.append((started, time.monotonic() - started))
+
+    def describe(self, since: float) -> str:
+        """Return the median, the 99th percentile and the longest of the calls since a time."""
+        times = [duration for started, duration in list(self.times) if started + duration >= since]
+        cuts = quantiles(times, n=100) if len(times) > 1 else [0.0] * 99
+        return f"{len(times)} other calls: median {cuts[49]:.3f} s, p99 {cuts[98]:.3f} s, longest {max(times):.3f} s"
+
+
+@contextmanager
+def open_client(token: str) -> Iterator[httpx.Client]:
+    """Yield a client with its own connection."""
+    headers = {"authorization": f"Bearer {token}", "user-agent": "bench"}
+    with httpx.Client(base_url=f"http://{LISTEN}", headers=headers, timeout=TIMEOUT_S) as client:
+        yield client
+
+
+@contextmanager
+def running(database: str) -> Iterator[int]:
+    """Run SBF in a process. Yield its process ID when it is ready."""
+    started = time.monotonic()
+    command = [sys.executable, "-m", "benchmarks.scale.topology_changes", "--serve", database]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as process:  # noqa: S603
+        while not _is_ready():
+            time.sleep(0.05)
+        print(f"ready after {time.monotonic() - started:.1f} s")  # noqa: T201
+        try:
+            yield process.pid
+        finally:
+            process.send_signal(signal.SIGTERM)
+
+
+def _is_ready() -> bool:
+    try:
+        return httpx.get(f"http://{LISTEN}/readyz").is_success
+    except httpx.HTTPError:
+        return False
+
+
+def read_processor_s(pid: int) -> float:
+    """Return the processor time of a process in seconds."""
+    words = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def read_memory_mb(pid: int) -> int:
+    """Return the highest memory of a process so far."""
+    status = Path(f"/proc/{pid}/status").read_text("utf-8")
+    return int(status.partition("VmHWM:")[2].split()[0]) // 1024
+
+
+def change_whole(client: httpx.Client, change: Callable[[dict[str, Any]], object]) -> httpx.Response:
+    """Replace the whole topology by a changed topology."""
+    answer = client.get("/v1/topology").raise_for_status()
+    document = answer.json()
+    change(document)
+    body = json.dumps(document).encode()
+    headers = {"content-type": "application/json", "if-match": answer.headers["etag"]}
+    del document, answer
+    return client.put("/v1/topology", content=body, headers=headers)
+
+
+def change_site(client: httpx.Client) -> httpx.Response:
+    """Replace the part of one site."""
+    path = f"/v1/sites/{name_site(2)}/topology"
+    answer = client.get(path).raise_for_status()
+    part = answer.json()
+    open_filters(part["site"])
+    return client.put(path, json=part, headers={"if-match": answer.headers["etag"]})
+
+
+def open_filters(site: dict[str, Any]) -> None:
+    """Change every host of a site."""
+    for host in site["hosts"]:
+        host["open_filters"] = not host["open_filters"]
+
+
+def measure(size: InstallationSize, token: str, pid: int) -> None:
+    """Print the durations of the changes, and of other calls without a change and during each change."""
+    callers = Callers(size, token)
+    threads = [threading.Thread(target=callers.run) for _ in range(CALLERS)]
+    for thread in threads:
+        thread.start()
+    since = time.monotonic()
+    time.sleep(IDLE_S)
+    print(f"no change: {callers.describe(since)}")  # noqa: T201
+    changes: dict[str, Callable[[httpx.Client], httpx.Response]] = {
+        "one site": change_site,
+        "one site again": change_site,
+        "whole, one site differs": lambda client: change_whole(client, lambda one: open_filters(one["sites"][1])),
+        "whole, every host differs": lambda client: change_whole(
+            client, lambda one: [*map(open_filters, one["sites"])]
+        ),
+    }
+    with open_client(token) as client:
+        for name, change in changes.items():
+            since, before = time.monotonic(), read_processor_s(pid)
+            answer = change(client)
+            answer.raise_for_status()
+            processor_s = read_processor_s(pid) - before
+            print(  # noqa: T201
+                f"{name}: {answer.elapsed.total_seconds():.2f} s, {processor_s:.2f} s of processor time with the other "
+                f"calls, memory at most {read_memory_mb(pid)} MB; {callers.describe(since)}",
+                flush=True,
+            )
+    callers.stopping = True
+    for thread in threads:
+        thread.join()
+
+
+def main() -> None:
+    """Fill a database, start SBF and measure."""
+    parser = argparse.ArgumentParser(prog="benchmarks.scale.topology_changes")
+    parser.add_argument("--database", default="sqlite", choices=("sqlite", "postgresql"))
+    parser.add_argument("--serve", metavar="DATABASE")
+    parser.add_argument("size", nargs="*", type=int, default=[1000, 100, 1000])
+    options = parser.parse_args()
+    if options.serve:
+        serve(options.serve)
+        return
+    size = InstallationSize(*options.size)
+    with open_database(options.database) as (database, _):
+        token = fill_database(database, size)
+        with running(database) as pid:
+            measure(size, token, pid)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""The effects of a new topology on live clusters: their elements, and the configurations that change. Pure.
+
+SBF computes the effects before the transaction of a change. Inside, only what other calls have changed since then is
+computed again.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from sbf_service.domain.paths import LiveCluster, find_cluster_ports, list_elements
+from sbf_service.domain.topology_change import TopologyChange
+from sbf_service.domain.wanted import compute_wanted, find_edge_peers, find_edge_transports
+from virtcloud.model.element import Device, Edge
+from virtcloud.model.errors import VirtcloudError
+from virtcloud.model.topology import Topology
+from virtcloud.model.values import Name
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterElements:
+    """The elements that carry a cluster in the former and in the new topology."""
+
+    cluster: LiveCluster
+    before: frozenset[Name]
+    after: frozenset[Name]
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyEffects:
+    """The effects of a change. ``known`` has the clusters for which paths were computed, by ID."""
+
+    change: TopologyChange
+    known: dict[str, LiveCluster] = field(default_factory=dict)
+    compared: dict[Name, tuple[Sequence[LiveCluster], bool]] = field(default_factory=dict)
+    """Whether an element's configuration changes, with the clusters for which this was computed."""
+
+    def prepare(self, live: Sequence[LiveCluster]) -> None:
+        """Compute the effects. An error is not raised, because it may be gone when the change is applied."""
+        self.known.update({cluster.id: cluster for cluster in live})
+        for cluster in live:
+            for topology in (self.change.former, self.change.topology):
+                with suppress(VirtcloudError):
+                    find_cluster_ports(topology, cluster)
+        with suppress(VirtcloudError):
+            self.find_changed_elements(self.find_elements(live))
+
+    def share(self, live: Iterable[LiveCluster]) -> list[LiveCluster]:
+        """Return equal clusters, as the objects for which the effects were computed, if there are such objects."""
+        return [known if (known := self.known.get(cluster.id)) == cluster else cluster for cluster in live]
+
+    def find_elements(self, live: Iterable[LiveCluster]) -> list[ClusterElements]:
+        """Return the elements of each cluster. Every cluster must have a path in both topologies."""
+        return [
+            ClusterElements(
+                cluster, *(_find_elements(one, cluster) for one in (self.change.former, self.change.topology))
+            )
+            for cluster in live
+        ]
+
+    def find_changed_elements(self, clusters: Iterable[ClusterElements]) -> set[Name]:
+        """Return the elements of both topologies whose configuration changes."""
+        carried: dict[Name, list[LiveCluster]] = defaultdict(list)
+        for elements in clusters:
+            for name in elements.before | elements.after:
+                carried[name].append(elements.cluster)
+        after = self.change.topology.elements
+        concerned = (name for name in self.change.common_elements if name in carried or isinstance(after[name], Device))
+        return {name for name in concerned if self._is_changed(name, carried.get(name, []))}
+
+    def _is_changed(self, name: Name, live: Sequence[LiveCluster]) -> bool:
+        known, is_changed = self.compared.get(name, (None, False))
+        if known != live:
+            before = _compute_configuration(name, self.change.former, live)
+            is_changed = before != _compute_configuration(name, self.change.topology, live)
+            self.compared[name] = live, is_changed
+        return is_changed
+
+    def find_changed_elements_of(self, elements: ClusterElements, changed: set[Name]) -> set[Name]:
+        """Return those of the ``changed`` elements whose configuration of this one cluster changes."""
+        former, topology, one = self.change.former, self.change.topology, [elements.cluster]
+        both = changed & elements.before & elements.after
+        return {name for name in both if compute_wanted(name, former, one) != compute_wanted(name, topology, one)}
+
+
+def _find_elements(topology: Topology, cluster: LiveCluster) -> frozenset[Name]:
+    return list_elements(find_cluster_ports(topology, cluster))
+
+
+def _compute_configuration(name: Name, topology: Topology, live: Sequence[LiveCluster]) -> object:
+    """Return an element's wanted state and, for an edge, the transports and the other edges that its driver needs."""
+    wanted = compute_wanted(name, topology, live)
+    if not isinstance(topology.elements[name], Edge):
+        return wanted
+    transports = find_edge_transports(topology, name)
+    return wanted, transports, find_edge_peers(topology, name, transports)

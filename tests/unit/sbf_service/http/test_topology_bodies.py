@@ -1,0 +1,62 @@
+"""Tests of bodies with a topology: the parser in pieces agrees with the usual parser, also about faults."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from fastapi import Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
+from sbf_fakes.world import three_sites
+
+from sbf_service.http.topology_bodies import answer_topology, parse_topology
+from virtcloud.model.topology import Topology
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_pieces_are_the_whole_topology(indent: int | None) -> None:
+    document = three_sites().model_dump(mode="json")
+    assert parse_topology(json.dumps(document, indent=indent).encode()) == three_sites()
+
+
+def test_an_answer_in_pieces_is_the_usual_answer() -> None:
+    answer = answer_topology(three_sites(), Response(headers={"etag": '"7"'}))
+    assert json.loads(bytes(answer.body)) == three_sites().model_dump(mode="json")
+    assert answer.headers["etag"] == '"7"'
+
+
+def test_an_answer_without_links_is_a_topology() -> None:
+    alone = Topology.model_validate({"name": "one", "sites": [{"name": "brno"}]})
+    assert Topology.model_validate_json(bytes(answer_topology(alone, Response()).body)) == alone
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda document: document["sites"][1]["hosts"][0].update(ports=[]),
+        lambda document: document["links"][2].update(a="nowhere"),
+        lambda document: document["links"].pop(0),
+        lambda document: document.update(sites={}),
+        lambda document: document.update(unknown=1),
+        lambda document: document.pop("name"),
+    ],
+    ids=["site", "link", "whole", "no list", "unknown key", "missing key"],
+)
+def test_faults_have_the_usual_places(change: Callable[[dict[str, Any]], object]) -> None:
+    document = three_sites().model_dump(mode="json")
+    change(document)
+    with pytest.raises(ValidationError) as usual:
+        Topology.model_validate(document)
+    with pytest.raises(RequestValidationError) as found:
+        parse_topology(json.dumps(document).encode())
+    assert [fault["loc"][1:] for fault in found.value.errors()] == [fault["loc"] for fault in usual.value.errors()]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"\xff", b'{"name": "a"', b'{"sites": [1 2]}', b'{"name": "a"} x', b"[" * 100_000],
+    ids=["empty", "bytes", "no end", "no comma", "more text", "deep"],
+)
+def test_other_text_is_left_to_the_usual_parser(body: bytes) -> None:
+    assert parse_topology(body) is None
