@@ -1,9 +1,11 @@
 """The topology: sites, elements, links and transports, as administrators describe them, without faults."""
 
+from functools import cached_property
 from typing import Self
 
 from pydantic import model_validator
 
+from virtcloud.model.errors import BadInput
 from virtcloud.model.topology_document import TopologyDocument
 from virtcloud.model.topology_faults import find_topology_faults
 
@@ -11,8 +13,13 @@ from virtcloud.model.topology_faults import find_topology_faults
 class Topology(TopologyDocument):
     """All sites, elements, links and transports that SBF may configure. Raise BadInput with the first fault, if any."""
 
+    @cached_property
+    def first_fault(self) -> BadInput | None:
+        """The first fault of the whole topology. It is kept, because FastAPI validates a parsed topology once more."""
+        return next(find_topology_faults(self), None)
+
     @model_validator(mode="after")
     def _check_faults(self) -> Self:
-        for fault in find_topology_faults(self):
-            raise fault
+        if self.first_fault is not None:
+            raise self.first_fault
         return self
