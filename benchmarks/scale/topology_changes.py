@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -93,7 +93,9 @@ class Callers:
     def describe(self, since: float) -> str:
         """Return the median, the 99th percentile and the longest of the calls since a time."""
         times = [duration for started, duration in list(self.times) if started + duration >= since]
-        cuts = quantiles(times, n=100) if len(times) > 1 else [0.0] * 99
+        if len(times) < 2:  # noqa: PLR2004 - two values have quantiles
+            return f"{len(times)} other calls"
+        cuts = quantiles(times, n=100, method="inclusive")
         return f"{len(times)} other calls: median {cuts[49]:.3f} s, p99 {cuts[98]:.3f} s, longest {max(times):.3f} s"
 
 
@@ -113,7 +115,8 @@ def running(database: str) -> Iterator[int]:
     with subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as process:  # noqa: S603
         while not _is_ready():
             time.sleep(0.05)
-        print(f"ready after {time.monotonic() - started:.1f} s")  # noqa: T201
+        seconds, processor_s = time.monotonic() - started, read_processor_s(process.pid)
+        print(f"ready after {seconds:.1f} s, {processor_s:.1f} s of processor time")  # noqa: T201
         try:
             yield process.pid
         finally:
@@ -165,12 +168,20 @@ def open_filters(site: dict[str, Any]) -> None:
         host["open_filters"] = not host["open_filters"]
 
 
+def stop(callers: Callers, threads: Iterable[threading.Thread]) -> None:
+    """Stop the callers, and wait for their last calls."""
+    callers.stopping = True
+    for thread in threads:
+        thread.join()
+
+
 def measure(size: InstallationSize, token: str, pid: int) -> None:
     """Print the durations of the changes, and of other calls without a change and during each change."""
     callers = Callers(size, token)
-    threads = [threading.Thread(target=callers.run) for _ in range(CALLERS)]
+    threads = [threading.Thread(target=callers.run, daemon=True) for _ in range(CALLERS)]
     for thread in threads:
         thread.start()
+    time.sleep(IDLE_S)  # the first calls parse the topology
     since = time.monotonic()
     time.sleep(IDLE_S)
     print(f"no change: {callers.describe(since)}")  # noqa: T201
@@ -193,9 +204,7 @@ def measure(size: InstallationSize, token: str, pid: int) -> None:
                 f"calls, memory at most {read_memory_mb(pid)} MB; {callers.describe(since)}",
                 flush=True,
             )
-    callers.stopping = True
-    for thread in threads:
-        thread.join()
+    stop(callers, threads)
 
 
 def main() -> None:

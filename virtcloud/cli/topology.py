@@ -32,6 +32,7 @@ from virtcloud.model.errors import BadInput, NotFound
 from virtcloud.model.message_text import count_of
 from virtcloud.model.site import SitePart
 from virtcloud.model.topology import Topology
+from virtcloud.model.topology_parts import arrange_links
 
 D = TypeVar("D", Topology, SitePart)
 site_option = click.option("--site", metavar="NAME", help="Only this site, with the links between its own elements.")
@@ -56,9 +57,11 @@ class TopologyScope(Generic[D]):
 
 
 def _whole_topology(sbf: SbfClient) -> TopologyScope[Topology]:
-    return TopologyScope(
-        "topology", sbf.versioned_topology, sbf.dry_run_topology, sbf.put_topology, _summarize_topology
-    )
+    def read() -> tuple[Topology, str | None]:
+        topology, version = sbf.versioned_topology()
+        return arrange_links(topology), version
+
+    return TopologyScope("topology", read, sbf.dry_run_topology, sbf.put_topology, _summarize_topology)
 
 
 def _summarize_topology(topology: Topology) -> str:

@@ -1,0 +1,103 @@
+"""Changes of the topology that meet other calls and other replicas."""
+
+from collections.abc import Callable
+
+import pytest
+from sbf_fakes.world import World, spec
+
+from sbf_service.domain.topology_effects import TopologyEffects
+from sbf_service.store.topology import FormerTopology, change_topology, put_topology
+from sbf_service.store.unit_of_work import Store, read_topology, read_topology_version
+from virtcloud.model.errors import Conflict
+from virtcloud.model.site import SitePart, site_part_of
+from virtcloud.model.topology import Topology
+from virtcloud.model.topology_parts import replace_site_part
+
+
+def with_open_filters(topology: Topology, name: str) -> Topology:
+    """Return a topology in which a site's hosts have open filters."""
+    part = site_part_of(topology, name)
+    site = part.site.model_copy(update={"open_filters": True})
+    return replace_site_part(topology, SitePart(site=site, links=part.links))
+
+
+def without_last_host(topology: Topology, name: str) -> Topology:
+    """Return a topology without the last host of a site."""
+    part = site_part_of(topology, name)
+    site = part.site.model_copy(update={"hosts": part.site.hosts[:-1]})
+    lost = part.site.hosts[-1].name
+    links = tuple(link for link in part.links if lost not in {end.element for end in link.ends})
+    return replace_site_part(topology, SitePart(site=site, links=links))
+
+
+def store_change(store: Store, change: Callable[[Topology], Topology]) -> None:
+    """Change the topology in one transaction."""
+    with store.change() as unit:
+        put_topology(unit, change(read_topology(unit)))
+
+
+def read(store: Store) -> Topology:
+    """Return the topology."""
+    with store.read() as unit:
+        return read_topology(unit)
+
+
+def test_a_change_during_the_preparation_is_kept(world: World) -> None:
+    versions = []
+
+    def make(former: FormerTopology) -> Topology:
+        versions.append(former.version)
+        if len(versions) == 1:
+            store_change(world.store, lambda topology: with_open_filters(topology, "brno"))
+        return with_open_filters(former.require(), "praha")
+
+    version = change_topology(world.store, make, who="eva")
+    assert versions == [version - 2, version - 1]
+    assert [site.open_filters for site in read(world.store).sites] == [True, True, False]
+
+
+def test_a_cluster_created_during_the_preparation_is_protected(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = read(world.store).sites[0].hosts[-1].name
+    prepare = TopologyEffects.prepare
+
+    def prepare_slowly(*arguments: object) -> None:
+        prepare(*arguments)
+        world.put("demo", spec(lost))
+
+    monkeypatch.setattr(TopologyEffects, "prepare", prepare_slowly)
+    with pytest.raises(Conflict, match=f"cluster demo .* needs {lost}"):
+        change_topology(world.store, lambda former: without_last_host(former.require(), "brno"), who="eva")
+
+
+def test_an_open_unit_reads_the_former_topology(world: World) -> None:
+    former = read(world.store)
+    with world.store.read() as unit:
+        read_topology_version(unit)
+        store_change(world.store, lambda topology: with_open_filters(topology, "brno"))
+        assert read_topology(unit) == former
+    assert read(world.store) != former
+
+
+def test_another_replica_reads_added_and_removed_sites(world: World) -> None:
+    other = Store(world.store.engine)
+    everything = read(other)
+    document = everything.model_dump()
+    fewer = Topology.model_validate(
+        {**document, "sites": document["sites"][:2], "links": list(links_of(everything, 2))}
+    )
+    for topology in (fewer, everything):
+        store_change(world.store, lambda _former, wanted=topology: wanted)
+        assert read(other) == topology == read(Store(world.store.engine))
+
+
+def links_of(topology: Topology, sites: int) -> list[dict[str, object]]:
+    """Return the links of the first sites."""
+    parts = (site_part_of(topology, site.name) for site in topology.sites[:sites])
+    return [link.model_dump() for part in parts for link in part.links]
+
+
+def test_another_order_of_the_sites_links_is_no_change(world: World) -> None:
+    before = read(world.store)
+    mixed = (*before.links[::2], *before.links[1::2])
+    store_change(world.store, lambda topology: topology.model_copy(update={"links": mixed}))
+    assert read(world.store) is before
