@@ -21,6 +21,10 @@ class TopologyChange:
     former: Topology
     topology: Topology
 
+    def compute(self) -> None:
+        """Compute all differences, which are kept."""
+        _ = self.sites, self.elements, self.lost_elements, self.lost_ports
+
     @cached_property
     def sites(self) -> frozenset[Name]:
         """The sites with a difference in their elements, their links, or the provider edges of their transports."""

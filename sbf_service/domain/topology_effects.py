@@ -38,6 +38,7 @@ class TopologyEffects:
 
     def prepare(self, live: Sequence[LiveCluster]) -> None:
         """Compute the effects. An error is not raised, because it may be gone when the change is applied."""
+        self.change.compute()
         self.known.update({cluster.id: cluster for cluster in live})
         for cluster in live:
             for topology in (self.change.former, self.change.topology):
