@@ -7,7 +7,7 @@ PYTEST = $(BIN)/python -m compileall -q virtcloud pbs_hooks sbf_service sbf_comm
 SIDE_BY_SIDE = $(MAKE) --no-print-directory --jobs 2 --output-sync=target
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-quick test-durations test-pbs test-ansible test-packages archives wheels deb site bench \
+.PHONY: help setup demo test test-quick test-durations test-pbs test-ansible test-packages archives wheels deb site screenshots bench \
 	check check-types check-rest compile-tests test-browser format docs lock clean
 
 help: ## print this list
@@ -56,6 +56,9 @@ deb: setup ## write Debian packages with all Python packages into dist/, for hos
 
 site: setup ## write the site of the documentation into dist/site, and check its links
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --config-file setup/mkdocs.yml
+
+screenshots: setup ## write the pictures of the console in docs/how-to/console again
+	@VIRTCLOUD_SCREENSHOTS=docs/how-to/console $(BIN)/pytest tests/browser/test_console_in_chromium.py -k screenshots
 
 bench: setup ## measure speed and compare it with the targets (ten minutes)
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks

@@ -48,14 +48,17 @@ def is_small(sites: Sequence[Site]) -> bool:
 def draw_overview(topology: Topology | None, levels: Mapping[Name, Level], tiles: Sequence[Tile]) -> Scene | None:
     """Return the drawing of the start page: whole sites if there are few, otherwise tiles."""
     if topology is not None and is_small(topology.sites):
-        return draw_whole_sites(topology, topology.sites, levels)
+        site_levels = {Name(tile.name): tile.level for tile in tiles if tile.level is not None}
+        return draw_whole_sites(topology, topology.sites, levels, site_levels)
     transports = [] if topology is None else [str(transport.name) for transport in topology.transports]
     return draw_tiles(tiles, transports) if tiles else None
 
 
-def draw_whole_sites(topology: Topology, sites: Sequence[Site], levels: Mapping[Name, Level]) -> Scene:
+def draw_whole_sites(
+    topology: Topology, sites: Sequence[Site], levels: Mapping[Name, Level], site_levels: Mapping[Name, Level]
+) -> Scene:
     """Return the drawing of sites with all their elements."""
-    return draw_sites(MapContents(topology, tuple(sites), levels, frozenset(), make_path))
+    return draw_sites(MapContents(topology, tuple(sites), levels, frozenset(), make_path, site_levels=site_levels))
 
 
 def draw_cluster(path: ClusterPath, levels: Mapping[Name, Level], *, whole: bool) -> Scene | None:

@@ -159,3 +159,18 @@ def test_a_narrow_window_scrolls_in_one_direction_only(visit: Visitor, path: str
     """WCAG 2.2, 1.4.10: a window of 320 pixels. Tables and drawings scroll within their frames."""
     page = visit(viewport={"width": 320, "height": 700}).open(path)
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_links_for_the_keyboard_are_hidden_in_narrow_windows(visit: Visitor) -> None:
+    page = visit(viewport={"width": 375, "height": 700}).open("")
+    links = page.locator(".skip, .skip-drawing")
+    assert links.count() == 2
+    assert [link.bounding_box()["width"] for link in links.all()] == [1, 1]
+
+
+def test_a_long_key_does_not_reach_the_live_state(visit: Visitor, world: World) -> None:
+    key = "long-" + "0123456789" * 5
+    world.put(key, spec("brno-h2", owner="dana"))
+    page = visit().open(f"clusters/{key}")
+    badge, state = page.locator("h1 .badge").bounding_box(), page.locator("#live-state").bounding_box()
+    assert badge["x"] + badge["width"] < state["x"] or badge["y"] > state["y"] + state["height"]

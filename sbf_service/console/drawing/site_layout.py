@@ -39,6 +39,8 @@ class MapContents:
     only: frozenset[Name] | None = None
     transport: Name | None = None
     """The transport that carries the cluster; None draws all transports."""
+    site_levels: Mapping[Name, Level] = field(default_factory=dict)
+    """The levels of the sites' own troubles, such as those of their pools."""
 
     def shows(self, element: Name) -> bool:
         """Return whether the drawing shows an element."""

@@ -107,9 +107,10 @@ def _draw_column(contents: MapContents, row: _Row, column: Column, at: tuple[flo
 
 
 def _find_site_level(contents: MapContents, site: Site) -> Level | None:
-    """Return the worst known level of a site's elements. Return None instead of ``ok`` if a level is unknown."""
+    """Return the worst known level of a site and its elements. Return None instead of ``ok`` if a level is unknown."""
     names = [element.name for element in site.elements]
-    worst = find_worst(contents.levels[name] for name in names if name in contents.levels)
+    known = [contents.levels[name] for name in names if name in contents.levels]
+    worst = find_worst([*known, contents.site_levels.get(site.name, Level.OK)])
     return worst if worst is not Level.OK or all(name in contents.levels for name in names) else None
 
 

@@ -16,6 +16,7 @@ from sbf_service.console.troubles import (
     find_element_troubles,
     find_site_troubles,
     find_state_level,
+    find_worst,
 )
 from sbf_service.domain.rights import Action, is_allowed
 from sbf_service.http.auth.authorization import CurrentService, describe_site
@@ -35,19 +36,21 @@ def show_site(name: Name, request: Request, service: CurrentService, browser: Cu
     """Show a site."""
     view = sites.get_site(name, browser.caller, service)
     here = read_elements(service, browser.caller, [name])
+    own = list(find_site_troubles(view, PREFIX))
     troubles = [trouble for element in here for trouble in find_element_troubles(element, PREFIX)]
     levels = {element.name: find_element_level(element) for element in here}
     clusters = list_clusters(service, browser.caller, ClusterFilter(site=name)).rows
     topology = find_topology(service, browser.caller)
+    site_levels = {name: find_worst(trouble.level for trouble in own)}
     values = {
         "site": view,
-        "scene": None if topology is None else draw_whole_sites(topology, [topology.site(name)], levels),
+        "scene": None if topology is None else draw_whole_sites(topology, [topology.site(name)], levels, site_levels),
         "strip": draw_pool(
             view, {int(cluster.vlans[name]): cluster.key for cluster in clusters if name in cluster.vlans}
         ),
         "may_declare": is_allowed(browser.principal, Action.DECLARE_CLEAN, describe_site(name)),
         "elements": [(element, levels[element.name]) for element in here],
-        "troubles": [*troubles, *find_site_troubles(view, PREFIX)],
+        "troubles": [*troubles, *own],
         "clusters": [(cluster, find_state_level(cluster.state)) for cluster in clusters],
     }
     return render(request, "site.html", values)

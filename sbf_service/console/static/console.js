@@ -43,7 +43,7 @@
   function disconnected() {
     if (lost) return;
     lost = true;
-    const time = new Date().toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+    const time = `${new Date().toISOString().slice(0, 19).replace("T", " ")} UTC`; // as all times of the console
     show(`The connection to SBF is lost since ${time}. This page may be out of date; it continues by itself when SBF answers.`);
   }
 

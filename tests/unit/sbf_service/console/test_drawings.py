@@ -88,6 +88,15 @@ def test_a_drawing_may_show_some_elements_only() -> None:
     assert [box.label for box in draw(university(), only=only).boxes] == ["brno-sw1", "brno-h2"]
 
 
+def test_the_trouble_of_a_pool_marks_its_site() -> None:
+    topology = university()
+    levels = dict.fromkeys(topology.elements, Level.OK)
+    own = {Name("praha"): Level.WARNING}
+    contents = MapContents(topology, topology.sites, levels, frozenset(), lambda *_: None, site_levels=own)
+    marks = {frame.label: frame.level for frame in draw_sites(contents).frames}
+    assert marks == {"brno": Level.OK, "praha": Level.WARNING, "plzen": Level.OK}
+
+
 @pytest.mark.parametrize("count", [1, 5, 30, 100, 101])
 def test_tiles_of_many_sites_are_apart(count: int) -> None:
     tiles = [Tile(f"site-{n}", Level.OK, n, n, 40, ("core",), f"/sites/site-{n}") for n in range(count)]
