@@ -1,9 +1,9 @@
 """An emulated NetBox: the parts of its REST API that list sites, devices, interfaces, VLAN groups and VLANs.
 
-Its author also wrote the importer, and knew NetBox's API (version 4.4) mostly from use, so a misunderstanding may be in
-both. It has: lists in pages with ``count``, ``next`` and ``previous``; brief nested objects; choices as objects with
-value and label; status 403 with ``detail`` for a missing or invalid token and for a missing permission; filters by
-repeated parameters.
+It has: lists in pages with ``count``, ``next`` and ``previous``; brief nested objects; choices as objects with value
+and label; tokens of both versions; filters by repeated parameters; status 403 with ``detail`` for a missing or invalid
+token and for a missing permission; status 400 for a filter by an unknown slug. ``test_netbox_recording.py`` compares
+these answers with those of NetBox 4.6.8.
 """
 
 import json
@@ -16,6 +16,8 @@ from urllib.parse import parse_qs, urlsplit
 from http_answers import HttpAnswer, HttpRequest, answer_json, serve_answers
 
 TOKEN = "0123456789abcdef0123456789abcdef01234567"  # noqa: S105 - valid only in the emulator
+TOKEN_V2 = f"nbt_0123456789ab.{TOKEN}"
+AUTHORIZATIONS = {f"Token {TOKEN}", f"Bearer {TOKEN_V2}"}
 Row = dict[str, Any]
 LISTS = {
     "/api/dcim/sites/": "sites",
@@ -35,6 +37,8 @@ class EmulatedNetBox:
     broken: int = 0
     rows: dict[str, dict[int, Row]] = field(default_factory=lambda: {name: {} for name in LISTS.values()})
     requests: list[str] = field(default_factory=list)
+    slugs: set[str] = field(default_factory=set)
+    """The slugs of sites, roles and tags. A filter by another slug is refused."""
     url: str = ""
     _last: int = 0
 
@@ -50,6 +54,7 @@ class EmulatedNetBox:
         return {key: row[key] for key in ("id", "url", "display", *keys)}
 
     def add_site(self, slug: str) -> int:
+        self.slugs.add(slug)
         return self._add("sites", name=slug.title(), slug=slug, status=choice("active"), tags=[], custom_fields={})
 
     def add_device(
@@ -61,6 +66,7 @@ class EmulatedNetBox:
         **more: Any,  # noqa: ANN401 - custom fields
     ) -> int:
         platform, address = more.pop("platform", None), more.pop("address", None)
+        self.slugs |= {role, *tags}
         return self._add(
             "devices",
             name=name,
@@ -69,7 +75,9 @@ class EmulatedNetBox:
             platform=platform and _slugged(platform),
             site=self._brief("sites", site, "name", "slug"),
             status=choice("active"),
-            primary_ip=address and {"id": 1, "display": address, "family": choice("4"), "address": address},
+            virtual_chassis=None,
+            primary_ip=address
+            and {"id": 1, "display": address, "family": {"value": 4, "label": "IPv4"}, "address": address},
             tags=[_slugged(tag) for tag in tags],
             custom_fields={"virtcloud_name": None, **more},
         )
@@ -96,7 +104,11 @@ class EmulatedNetBox:
         """Connect two interfaces by a cable, or by two cables with a patch panel between them."""
         peer_type = "dcim.frontport" if by_panel else "dcim.interface"
         for one, other in ((a, b), (b, a)):
-            brief = {**self._brief("interfaces", other, "device", "name"), "cable": 7, "_occupied": True}
+            brief = {
+                **self._brief("interfaces", other, "device", "name"),
+                "cable": {"id": 7, "display": "#7"},
+                "_occupied": True,
+            }
             peers = (
                 [{"id": 900, "display": "1", "name": "1", "device": {"id": 901, "display": "panel"}}]
                 if by_panel
@@ -142,8 +154,10 @@ class EmulatedNetBox:
         if self.broken or kind is None:
             return HttpAnswer(self.broken or 404, b"<html>not an answer of the API</html>")
         authorization = request.headers.get("authorization")
-        if authorization != f"Token {TOKEN}":
-            detail = "Invalid token" if authorization else "Authentication credentials were not provided."
+        if authorization not in AUTHORIZATIONS:
+            version = 2 if authorization and "nbt_" in authorization else 1
+            invalid = f"Invalid v{version} token"
+            detail = invalid if authorization else "Authentication credentials were not provided."
             return answer_json(403, {"detail": detail})
         if kind in self.denied:
             return answer_json(403, {"detail": "You do not have permission to perform this action."})
@@ -152,6 +166,10 @@ class EmulatedNetBox:
         return self._list(address.path, kind, parse_qs(address.query))
 
     def _list(self, path: str, kind: str, query: dict[str, list[str]]) -> HttpAnswer:
+        for key in {"site", "role", "tag"} & query.keys():
+            if unknown := [slug for slug in query[key] if slug not in self.slugs]:
+                words = f"Select a valid choice. {unknown[0]} is not one of the available choices."
+                return answer_json(400, {key: [words]})
         offset, limit = (int(query.pop(key, ["0"])[0]) for key in ("offset", "limit"))
         rows = [row for row in self.rows[kind].values() if all(_matches(row, key, query[key]) for key in query)]
         size = min(limit or self.page, self.page)

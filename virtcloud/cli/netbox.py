@@ -1,5 +1,6 @@
 """``virtcloud netbox``: compare SBF's topology and pools with NetBox, and import them from NetBox."""
 
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from virtcloud.cli.groups import SummaryGroup
 from virtcloud.cli.options import name_of, open_client
 from virtcloud.client.sbf import SbfClient
 from virtcloud.model.document import Document, read_document
-from virtcloud.model.errors import BadInput, ElementError, NotFound
+from virtcloud.model.errors import BadInput, Conflict, ElementError, NotFound
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name
 from virtcloud.model.views import Pool
@@ -121,9 +122,20 @@ def import_(  # noqa: PLR0913 - click passes each option by its name
     confirmation.require_confirmation("Change SBF's topology and pools?", yes=yes)
     if comparison.former != comparison.merged.topology:
         sbf.put_topology(comparison.merged.topology, comparison.version)
-    for site, change in comparison.pools.items():
-        sbf.put_pool(site, Pool(vlans=change.wanted))
+    _put_pools(sbf, comparison.pools)
     click.echo("SBF's topology and pools are those of NetBox", err=as_json)
+
+
+def _put_pools(sbf: SbfClient, pools: Mapping[Name, PoolChange]) -> None:
+    """Change the pools. Raise ElementError that names the pools that SBF refused, after all others were changed."""
+    refused = []
+    for site, change in pools.items():
+        try:
+            sbf.put_pool(site, Pool(vlans=change.wanted))
+        except (BadInput, Conflict) as error:
+            refused.append(str(error))
+    if refused:
+        raise ElementError("the topology was changed, but not every pool:\n" + "\n".join(refused))
 
 
 def _compare(sbf: SbfClient, file: IO[str], *, prune: bool) -> Comparison:

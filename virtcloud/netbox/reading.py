@@ -13,7 +13,7 @@ from virtcloud.netbox.settings import NetBoxFile
 TIMEOUT_S = 30.0
 BATCH: Final = 50
 """The number of devices whose interfaces are read with one request, so that addresses stay short."""
-UNAUTHORIZED, FORBIDDEN, NOT_FOUND = 401, 403, 404
+BAD_REQUEST, UNAUTHORIZED, FORBIDDEN, NOT_FOUND = 400, 401, 403, 404
 Row = dict[str, Any]
 """An object of NetBox, as its REST API documents it."""
 
@@ -113,7 +113,8 @@ def _read(file: NetBoxFile, noun: str, query: Callable[[], Iterable[Any]]) -> li
 
 def _detail(error: Any) -> str:  # noqa: ANN401 - pynetbox has no types
     with suppress(ValueError, AttributeError, TypeError):
-        return str(error.req.json().get("detail", ""))
+        body = error.req.json()
+        return str(body.get("detail") or "; ".join(f"{key}: {' '.join(words)}" for key, words in body.items()))
     return ""
 
 
@@ -125,5 +126,10 @@ def _explain(file: NetBoxFile, noun: str, status: int, detail: str) -> Virtcloud
             f"give the token's user the permission to view {noun}"
         )
     if status == NOT_FOUND:
-        return BadInput(f"{file.url}: NetBox has no list of {noun} there: check the url; NetBox 3.6 or later is needed")
+        return BadInput(
+            f"{file.url}: NetBox has no list of {noun} there: check the url, which ends before '/api'; NetBox 3.6 or "
+            "later is needed"
+        )
+    if status == BAD_REQUEST:
+        return BadInput(f"NetBox at {file.url} refuses the filter of {noun}{words}: check the slugs of tag and roles")
     return ServiceUnreachable(f"NetBox at {file.url} answered {status} to the list of {noun}{words}: try again later")

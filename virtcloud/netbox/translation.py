@@ -53,15 +53,18 @@ class _Translator:
 
     def run(self) -> Translation:
         sites = {row["id"]: name for row in self.data.sites if (name := self._site_name(row))}
-        names = self._device_names(sites)
+        masters = self._masters()
+        names = self._device_names(sites, masters)
         by_device: dict[int, dict[int, Row]] = {}
         for row in self.data.interfaces:
-            by_device.setdefault(row["device"]["id"], {})[row["id"]] = row
-        links = tuple(self._links(names, by_device))
+            device = row["device"]["id"]
+            by_device.setdefault(masters.get(device, device), {})[row["id"]] = row
+        names |= {member: names[master] for member, master in masters.items() if master in names}
+        links = tuple(self._sole_links(list(self._links(names, by_device))))
         devices = tuple(
             self._device(row, names[row["id"]], sites[row["site"]["id"]], by_device.get(row["id"], {}), links)
             for row in self.data.devices
-            if row["id"] in names
+            if row["id"] in names and row["id"] not in masters
         )
         pools = {name: self._pool(identifier) for identifier, name in sites.items()}
         return Translation(devices, links, pools, tuple(sites.values()), tuple(self.problems))
@@ -73,11 +76,19 @@ class _Translator:
         self.problems.append(f"site {text}: its slug is no name of SBF ({Name.meaning}): change the slug")
         return None
 
-    def _device_names(self, sites: Mapping[int, Name]) -> dict[int, Name]:
+    def _masters(self) -> dict[int, int]:
+        """Return the master of each other member of a virtual chassis. A chassis is one element, its master."""
+        known = {row["id"] for row in self.data.devices}
+        masters = {row["id"]: _id_of(row.get("virtual_chassis") or {}, "master") for row in self.data.devices}
+        return {member: master for member, master in masters.items() if master in known and master != member}
+
+    def _device_names(self, sites: Mapping[int, Name], masters: Mapping[int, int]) -> dict[int, Name]:
         """Return the name of each usable device, by its id. Names must be unique."""
         names: dict[int, Name] = {}
         owners: dict[Name, int] = {}
         for row in self.data.devices:
+            if row["id"] in masters:
+                continue
             text = str(_custom(row, "virtcloud_name") or _short_name(row))
             label = f"device {printable(str(row.get('name') or ''))!r} (NetBox id {row['id']})"
             if not Name.matches(text):
@@ -95,17 +106,33 @@ class _Translator:
     ) -> Iterator[tuple[PortRef, PortRef]]:
         """Yield each link once. The cables of an aggregate are one link."""
         seen = set[tuple[PortRef, PortRef]]()
-        for device, name in names.items():
-            for row in by_device.get(device, {}).values():
-                local = self._end(name, row)
+        interfaces = {row["id"]: row for rows in by_device.values() for row in rows.values()}
+        for device, rows in by_device.items():
+            for row in rows.values():
+                name = names.get(device)
+                local = self._end(name, row) if name and row.get("connected_endpoints") else None
                 for peer in row.get("connected_endpoints") or ():
                     other = names.get((peer.get("device") or {}).get("id", -1))
-                    if row.get("connected_endpoints_type") != INTERFACE or other is None or local is None:
+                    if row.get("connected_endpoints_type") != INTERFACE or local is None or other in {None, name}:
                         continue
-                    remote = self._end(other, by_device.get(peer["device"]["id"], {}).get(peer["id"], peer))
+                    remote = self._end(other, interfaces.get(peer["id"], peer))
                     if remote is not None and (pair := (min(local, remote), max(local, remote))) not in seen:
                         seen.add(pair)
                         yield pair
+
+    def _sole_links(self, links: Sequence[tuple[PortRef, PortRef]]) -> Iterator[tuple[PortRef, PortRef]]:
+        """Yield the links whose ports have no other link, such as a breakout cable or an aggregate of two peers."""
+        peers: dict[PortRef, list[PortRef]] = {}
+        for a, b in links:
+            peers.setdefault(a, []).append(b)
+            peers.setdefault(b, []).append(a)
+        for port, others in sorted(peers.items()):
+            if len(others) > 1:
+                self.problems.append(
+                    f"port {port}: expected a cable to one port, found {', '.join(sorted(others))}: these links are "
+                    "left out; give each cable of a breakout an interface of its own"
+                )
+        yield from (link for link in links if all(len(peers[end]) == 1 for end in link))
 
     def _end(self, element: Name, row: Row) -> PortRef | None:
         """Return the port of an interface, or of its aggregate."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from netbox_emulator import TOKEN, EmulatedNetBox, serve_netbox
+from netbox_emulator import TOKEN, TOKEN_V2, EmulatedNetBox, serve_netbox
 from sbf_fakes.world import three_sites
 
 from virtcloud.model.document import read_document
@@ -203,9 +203,43 @@ def test_a_missing_permission_names_the_list_and_the_token(netbox: EmulatedNetBo
 
 def test_an_invalid_token_is_not_shown(netbox: EmulatedNetBox, token_file: Path) -> None:
     token_file.write_text("f" * 40, encoding="utf-8")
-    with pytest.raises(BadInput, match=r"refuses to list sites \(Invalid token\)") as raised:
+    with pytest.raises(BadInput, match=r"refuses to list sites \(Invalid v1 token\)") as raised:
         read(netbox, token_file)
     assert "ffff" not in str(raised.value)
+
+
+def test_a_token_of_version_2_is_accepted(netbox: EmulatedNetBox, token_file: Path) -> None:
+    token_file.write_text(TOKEN_V2, encoding="utf-8")
+    assert imported(netbox, token_file).pools
+
+
+def test_an_unknown_role_is_bad_input_with_netboxs_words(netbox: EmulatedNetBox, token_file: Path) -> None:
+    with pytest.raises(
+        BadInput, match=r"\(role: Select a valid choice. tor is not one.*check the slugs of tag and roles"
+    ):
+        read(netbox, token_file, switch_roles=["tor"])
+
+
+def test_members_of_a_virtual_chassis_are_one_switch(netbox: EmulatedNetBox, token_file: Path) -> None:
+    first, second, host = netbox.rows["devices"]
+    chassis = {"id": 1, "name": "stack1", "master": {"id": first}}
+    for device in (first, second):
+        netbox.rows["devices"][device]["virtual_chassis"] = chassis
+    netbox.connect(netbox.add_interface(second, "Gi2/0/1"), netbox.add_interface(host, "eth1"))
+    topology = imported(netbox, token_file).topology
+    assert [switch.name for switch in topology.sites[0].switches] == ["ostrava-sw1"]
+    assert topology.peers["node1:eth1"] == "ostrava-sw1:Gi2/0/1"
+
+
+def test_a_breakout_cable_is_a_problem_of_its_links(netbox: EmulatedNetBox, token_file: Path) -> None:
+    first, _, host = netbox.rows["devices"]
+    shared = netbox.add_interface(first, "Gi1/0/30")
+    for name in ("eth8", "eth9"):
+        netbox.connect(netbox.add_interface(host, name), shared)
+    merged = imported(netbox, token_file)
+    expected = "port ostrava-sw1:Gi1/0/30: expected a cable to one port, found node1:eth8, node1:eth9"
+    assert expected in "\n".join(merged.notes)
+    assert len(merged.topology.links) == 2
 
 
 def test_an_unknown_site_names_the_slug(netbox: EmulatedNetBox, token_file: Path) -> None:

@@ -174,6 +174,23 @@ def test_an_import_from_netbox_changes_topology_and_pools(running: RunningUp, tm
     assert running.run("cluster", "create", "n", "--host", "ostrava-h1", "--image", "busybox").exit_code == 0
 
 
+def test_an_import_names_the_pools_that_sbf_refuses(running: RunningUp, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(netbox_emulator.TOKEN, encoding="utf-8")
+    created = running.run("cluster", "create", "busy", "--host", "praha-h1", "--image", "busybox", "--no-wait")
+    assert created.exit_code == 0
+    with netbox_emulator.serve_netbox() as netbox:
+        site = netbox.add_site("praha")
+        netbox.add_device(site, "praha-sw1", "switch", platform="simulated")
+        netbox.add_group(site, [4000, 4001])
+        file = tmp_path / "netbox.yaml"
+        document = {"url": netbox.url, "token_file": str(tmp_path / "token"), "sites": ["praha"]}
+        file.write_text(yaml.safe_dump(document | {"switch_roles": ["switch"]}))
+        refused = running.run("netbox", "import", str(file), "--yes")
+    assert refused.exit_code == 1
+    assert "the topology was changed, but not every pool:" in refused.output
+    assert "pool of praha: the new pool lacks VLAN IDs in use" in refused.output
+
+
 def test_the_draft_of_a_new_site_is_added(running: RunningUp, tmp_path: Path) -> None:
     switch = {"name": "liberec-sw1", "platform": "simulated", "ports": ["Gi1/0/1", "Te1/1/1"]}
     attachments = [{"transport": "core", "port": "liberec-sw1:Te1/1/1"}]
