@@ -79,8 +79,9 @@ class _Translator:
     def _masters(self) -> dict[int, int]:
         """Return the master of each other member of a virtual chassis. A chassis is one element, its master."""
         known = {row["id"] for row in self.data.devices}
-        masters = {row["id"]: _id_of(row.get("virtual_chassis") or {}, "master") for row in self.data.devices}
-        return {member: master for member, master in masters.items() if master in known and master != member}
+        chassis = {row["id"]: row["virtual_chassis"] for row in self.data.devices if row.get("virtual_chassis")}
+        masters = {member: _id_of(row, "master") for member, row in chassis.items()}
+        return {member: master for member, master in masters.items() if master and master in known - {member}}
 
     def _device_names(self, sites: Mapping[int, Name], masters: Mapping[int, int]) -> dict[int, Name]:
         """Return the name of each usable device, by its id. Names must be unique."""
