@@ -1,10 +1,14 @@
-"""Tests of replicas that share a PostgreSQL database: twenty start at once, and the database restarts under load."""
+"""Tests of replicas that share a PostgreSQL database.
+
+Twenty replicas start at once, the database restarts under load, and the clock of a replica's machine is wrong.
+"""
 
 import signal
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from threading import Barrier
 
 import pytest
@@ -13,7 +17,9 @@ from sbf_fakes.world import SITES, World, spec
 from sqlalchemy import text
 
 from sbf_service.store.cluster_creation import put_cluster
+from sbf_service.store.clusters import get_cluster
 from sbf_service.store.database import make_engine, migrate, probe_write
+from sbf_service.store.leases import acquire_lease, find_stale_agents, record_agent_heartbeat
 from sbf_service.store.replica_lock import hold_replica_name
 from sbf_service.store.unit_of_work import Store
 from virtcloud.model.cluster import ClusterRequest
@@ -22,6 +28,7 @@ from virtcloud.model.errors import DatabaseUnavailable
 pytestmark = pytest.mark.postgresql
 
 REPLICAS = 20
+HOUR = timedelta(hours=1)
 
 
 def wait_until(reached: Callable[[], bool]) -> None:
@@ -95,3 +102,28 @@ def test_a_database_restart_under_load_loses_and_doubles_nothing(
     world.close()
     assert stored == keys
     assert len(claims) == len(keys) == len(set(claims))
+
+
+@pytest.mark.parametrize("offset_s", [-86_400, 86_400])
+def test_a_wrong_clock_of_a_replica_ends_nothing_early(
+    postgresql: str, monkeypatch: pytest.MonkeyPatch, offset_s: int
+) -> None:
+    """A replica whose clock is a day fast must not expire what lasts an hour."""
+    world = World(postgresql)
+    world.furnish()
+    world.clock.stands = False
+    true, wrong = world.service, world.restarted()
+    cluster = put_cluster(true.store, "demo", ClusterRequest(spec=spec("brno-h1")), true.reserved, "alice").view
+    record_agent_heartbeat(true.store, "brno-h1")
+    with true.store.change_row() as unit:
+        fence = acquire_lease(unit, "brno-sw1", "true", HOUR)
+        now = unit.now
+    monkeypatch.setattr(time, "time", lambda read=time.time: read() + offset_s)
+    wrong.scheduler.sweep.run()
+    with wrong.store.change_row() as unit:
+        assert abs(unit.now - now) < HOUR
+        assert acquire_lease(unit, "brno-sw1", "wrong", HOUR) is None
+        assert "brno-h1" not in find_stale_agents(unit, HOUR)
+        assert get_cluster(unit, "demo").state == cluster.state
+    assert fence is not None
+    world.close()
