@@ -162,6 +162,8 @@ def open_backup(path: Path) -> BackupFile:
             lines, digest = _read_lines(file), hashlib.sha256()
             header = _parse_header(path, next(lines, (b"", None)), digest)
             return BackupFile(path, header, _check_lines(lines, header, digest))
+    except BadInput:
+        raise
     except EOFError as error:
         raise _make_error(path, "ends before its last line, so it was truncated") from error
     except (gzip.BadGzipFile, zlib.error, ValueError, LookupError, TypeError) as error:

@@ -194,8 +194,9 @@ def test_a_truncated_file_is_refused_at_every_length(small: Small) -> None:
     whole = small.backup.path.read_bytes()
     for length in (0, 1, 10, len(whole) // 2, len(whole) - 9, len(whole) - 1):
         small.backup.path.write_bytes(whole[:length])
-        with pytest.raises(BadInput, match="use another backup; the database was left unchanged"):
+        with pytest.raises(BadInput, match="use another backup; the database was left unchanged") as raised:
             open_backup(small.backup.path)
+        assert str(raised.value).count("expected a complete file") == 1
 
 
 @pytest.mark.parametrize("edit", ["value", "row", "table", "after"])
