@@ -69,11 +69,13 @@ def test_a_cluster_created_during_the_preparation_is_protected(world: World, mon
         change_topology(world.store, lambda former: without_last_host(former.require(), "brno"), who="eva")
 
 
-def test_an_open_unit_reads_the_former_topology(world: World) -> None:
+@pytest.mark.parametrize("changed", [("brno",), ("brno", "praha", "plzen")], ids=["one change", "three changes"])
+def test_an_open_unit_reads_the_former_topology(world: World, changed: tuple[str, ...]) -> None:
     former = read(world.store)
     with world.store.read() as unit:
         read_topology_version(unit)
-        store_change(world.store, lambda topology: with_open_filters(topology, "brno"))
+        for name in changed:
+            store_change(world.store, lambda topology, site=name: with_open_filters(topology, site))
         assert read_topology(unit) == former
     assert read(world.store) != former
 
