@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from lab_jobs import ask
 
+from virtcloud import Client
 from virtcloud.client.sbf import SbfClient
 from virtcloud.lab import Lab, LabImpossible
 from virtcloud.lab.demo.context import ENTER_CONTAINER
@@ -27,6 +28,8 @@ from virtcloud.model.views import ClusterView, PlacementProgress
 pytestmark = pytest.mark.lab
 
 BOOT_S = 90
+FULL_LINE = 70
+"""The length of all lines of a private key except its first and last ones."""
 LOGIN_S = 120.0
 FOLDER = "/run/qemu-test"
 """A folder of the container's host, with the user's private key and the known hosts."""
@@ -203,6 +206,26 @@ def test_the_console_of_a_machine_has_its_name(mixed: Lab, booted: BootedMachine
     console = f"/run/virtcloud/agent/guests/{booted.domain}/console.log"
     assert "machine: up" in run_checked(mixed, "brno-h1", "cat", console)
     assert run_in_container(mixed, "hostname") == "container\n"
+
+
+def test_a_clone_of_a_machine_has_its_files_without_keys(
+    mixed: Lab, client: SbfClient, booted: BootedMachine, tmp_path: Path
+) -> None:
+    pytest.importorskip("websockets", reason="NOT TESTED: websockets is not installed")
+    keys = log_in(mixed, "echo a file of the clone >note; sudo cat /etc/ssh/ssh_host_ed25519_key .ssh/id_ed25519; sync")
+    secrets = {line.encode() for line in keys.splitlines() if len(line) == FULL_LINE}
+    secrets = {secret for secret in secrets if not secret.startswith(b"b3BlbnNz")}  # all keys begin with this line
+    with Client(f"unix://{mixed.sbf_socket}") as opened:
+        opened.get("seeded").guests["machine"].clone("cloned", stop=True)
+    with client.download_image("cloned") as file:
+        (tmp_path / "disk").write_bytes(b"".join(file.chunks))
+    convert = ("qemu-img", "convert", "-O", "raw", str(tmp_path / "disk"), str(tmp_path / "raw"))
+    subprocess.run(convert, check=True)  # noqa: S603 - no input
+    content = (tmp_path / "raw").read_bytes()
+    assert b"a file of the clone\n" in content
+    assert len(secrets) > 1
+    assert not [secret for secret in secrets if secret in content]
+    client.remove_image("cloned")
 
 
 def test_nothing_remains_of_a_removed_qemu_guest(mixed: Lab, client: SbfClient, booted: BootedMachine) -> None:
