@@ -1,15 +1,18 @@
 """The database: engines for SQLite and PostgreSQL, migrations when the service starts, and the readiness probe."""
 
+import select as selecting
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, func, inspect, make_url, select, text
+from sqlalchemy import URL, Connection, Dialect, Engine, create_engine, event, func, inspect, make_url, select, text
 from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.exc import ArgumentError, SQLAlchemyError
-from sqlalchemy.pool import ConnectionPoolEntry
+from sqlalchemy.exc import ArgumentError, InvalidatePoolError, SQLAlchemyError
+from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection
 
 from sbf_service.store.service_tables import ReplicaRow
 from sbf_service.store.unit_of_work import Store, Unit
@@ -24,6 +27,9 @@ POOL_SETTINGS = {"pool_size": 25, "max_overflow": 0}
 Connections stay open, because PostgreSQL starts a process for each new one. SQLAlchemy would close those of
 ``max_overflow`` after each use.
 """
+MAX_IDLE_S = 5.0
+"""A connection that was idle for longer is checked with a query before its use."""
+USED_AT = "used_at"
 POSTGRESQL_SETTINGS = {
     "connect_timeout": 5,
     "keepalives_idle": 10,
@@ -65,7 +71,37 @@ def _make_postgresql(address: URL) -> Engine:
         )
     settings = {name: value for name, value in POSTGRESQL_SETTINGS.items() if name not in address.query}
     psycopg_address = address.set(drivername="postgresql+psycopg")
-    return create_engine(psycopg_address, pool_pre_ping=True, connect_args=settings, **POOL_SETTINGS)
+    engine = create_engine(psycopg_address, connect_args=settings, **POOL_SETTINGS)
+    event.listen(engine, "checkin", _record_use)
+    event.listen(engine, "checkout", partial(_check_before_use, engine.dialect))
+    return engine
+
+
+def _record_use(_connection: DBAPIConnection, entry: ConnectionPoolEntry) -> None:
+    entry.info[USED_AT] = time.monotonic()
+
+
+def _check_before_use(
+    dialect: Dialect, connection: DBAPIConnection, entry: ConnectionPoolEntry, _proxy: PoolProxiedConnection
+) -> None:
+    """Raise InvalidatePoolError if the server has closed a pooled connection. The pool then opens a new connection.
+
+    A closed connection is readable. Only a connection that is readable or was idle is checked with a query, because a
+    query before each use would take as long as the read of a row.
+    """
+    used_at = entry.info.get(USED_AT)
+    if used_at is None or (time.monotonic() - used_at < MAX_IDLE_S and not _is_readable(connection)):
+        return
+    try:
+        dialect.do_ping(connection)
+    except dialect.loaded_dbapi.Error as error:
+        raise InvalidatePoolError from error
+
+
+def _is_readable(connection: Any) -> bool:  # noqa: ANN401 - a connection of psycopg
+    waiting = selecting.poll()
+    waiting.register(connection.pgconn.socket, selecting.POLLIN)
+    return bool(waiting.poll(0))
 
 
 def _make_sqlite(address: URL) -> Engine:

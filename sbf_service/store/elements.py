@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import ColumnElement, and_, false, func, or_, select
+from sqlalchemy import ColumnElement, and_, bindparam, false, func, or_, select
 
 from sbf_service.domain.guest_power import apply_guest_powers, list_cluster_ids
 from sbf_service.domain.page_cursors import KEY_OF_NAME, CursorFormat
@@ -67,19 +67,26 @@ def read_wanted_revision(unit: Unit, name: str) -> WantedRevision:
     return WantedRevision(row.wanted_revision, row.confirmed_revision, wanted)
 
 
+_READ_UNCONFIRMED_CALLS = (
+    select(ClusterRow.request_id, ClusterRow.traceparent)
+    .join(PlacementRow, PlacementRow.cluster_id == ClusterRow.id)
+    .where(
+        PlacementRow.element == bindparam("element"),
+        IS_UNSETTLED,
+        or_(
+            PlacementRow.added_revision > bindparam("confirmed"), PlacementRow.removed_revision > bindparam("confirmed")
+        ),
+        ClusterRow.request_id.is_not(None),
+    )
+    .order_by(ClusterRow.created_at.desc(), ClusterRow.id)
+    .limit(MAX_REQUESTS)
+)
+
+
 def read_unconfirmed_calls(unit: Unit, name: str, confirmed: int) -> tuple[CallContext, ...]:
     """Return the calls that changed clusters on an element since its confirmed revision, at most ``MAX_REQUESTS``."""
-    is_new = or_(PlacementRow.added_revision > confirmed, PlacementRow.removed_revision > confirmed)
-    rows = (
-        select(ClusterRow.request_id, ClusterRow.traceparent)
-        .join(PlacementRow, PlacementRow.cluster_id == ClusterRow.id)
-        .where(PlacementRow.element == name, IS_UNSETTLED, is_new, ClusterRow.request_id.is_not(None))
-        .order_by(ClusterRow.created_at.desc(), ClusterRow.id)
-        .limit(MAX_REQUESTS)
-    )
-    return tuple(
-        CallContext(request_id=request, traceparent=trace) for request, trace in unit.session.execute(rows) if request
-    )
+    rows = unit.connection.execute(_READ_UNCONFIRMED_CALLS, {"element": name, "confirmed": confirmed})
+    return tuple(CallContext(request_id=request, traceparent=trace) for request, trace in rows if request)
 
 
 def read_confirmed_state(unit: Unit, name: str) -> WantedState:

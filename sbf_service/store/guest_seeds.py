@@ -11,7 +11,7 @@ from sqlalchemy import bindparam, or_, select
 
 from sbf_service.domain.guest_seeds import GuestLogin, NetworkCluster, add_seeds, decide_login
 from sbf_service.store.cluster_documents import parse_current_spec
-from sbf_service.store.cluster_queries import find_clusters
+from sbf_service.store.cluster_queries import IDS, read_clusters, select_clusters
 from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
 from sbf_service.store.columns import equals_any, split_ids
 from sbf_service.store.service_tables import ServiceSecretRow
@@ -45,6 +45,10 @@ _READ_HOSTS = (
     .distinct()
 )
 
+_OF_NETWORKS = select_clusters(
+    equals_any(ClusterRow.state, WANTED_STATES), or_(ClusterRow.id.in_(IDS), ClusterRow.network.in_(IDS))
+)
+
 
 def read_service_secret(unit: Unit, name: str = GUEST_SECRET) -> SecretBytes:
     """Return a secret of the service, by default the secret from which key pairs of guests are derived."""
@@ -64,8 +68,7 @@ def read_network_clusters(unit: Unit, networks: Iterable[str]) -> list[NetworkCl
     """
     found = []
     for group in split_ids(networks):
-        of_network = or_(ClusterRow.id.in_(group), ClusterRow.network.in_(group))
-        rows = find_clusters(unit, equals_any(ClusterRow.state, WANTED_STATES), of_network)
+        rows = read_clusters(unit, _OF_NETWORKS, {"ids": group})
         found += [_make_network_cluster(row) for row in sorted(rows, key=lambda row: row.network is not None)]
     return found
 

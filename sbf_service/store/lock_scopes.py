@@ -33,10 +33,11 @@ PostgreSQL's table of locks has room for 64 locks per connection (``max_locks_pe
 """
 
 _LOCK_ROW = select(TopologyRow.version).with_for_update()
-_SHARE_ROW = select(TopologyRow.version).with_for_update(read=True, key_share=True)
-"""A replica of an earlier version locks the topology row in each unit. This lock excludes such units."""
 _LOCK_EVERYTHING = text(f"SELECT pg_advisory_xact_lock({EVERYTHING}, 0)")
-_SHARE_EVERYTHING = text(f"SELECT pg_advisory_xact_lock_shared({EVERYTHING}, 0)")
+_SHARE_EVERYTHING = text(
+    f"SELECT pg_advisory_xact_lock_shared({EVERYTHING}, 0), (SELECT version FROM topology FOR KEY SHARE)"  # noqa: S608 - a constant
+)
+"""The lock of the row excludes units of an earlier version, which lock the topology row."""
 _KEYS = bindparam("keys", type_=ARRAY(Integer))
 _LOCK_KEYS = text(f"SELECT pg_advisory_xact_lock({SCOPE_CLASS}, key) FROM unnest(:keys) AS key").bindparams(_KEYS)  # noqa: S608 - a constant
 _TRY_KEYS = text(
@@ -96,7 +97,6 @@ def lock_everything(connection: Connection) -> None:
 def share_everything(connection: Connection) -> None:
     """Exclude the units that lock everything until the end of the transaction. Only for PostgreSQL."""
     connection.execute(_SHARE_EVERYTHING)
-    connection.execute(_SHARE_ROW).all()
 
 
 def lock_scope(connection: Connection, scope: LockScope, *, wait: bool = True) -> frozenset[int]:

@@ -54,7 +54,7 @@ def restore_backup(  # noqa: PLR0913 - the options of the command, and the clock
         upgrade_database(connection)
         _set_counters(connection, backup.header.counters)
         with Session(connection) as session:
-            unit = Unit(session, clock(session), TopologyCache(), who)
+            unit = Unit(session, clock, TopologyCache(), who)
             report = record_restore(unit, backup.header, rows, grace)
             session.commit()
         _set_sequences(connection)

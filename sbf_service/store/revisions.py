@@ -11,7 +11,7 @@ from sqlalchemy.orm.util import identity_key
 from sbf_service.domain.error_report import find_cluster_error
 from sbf_service.store.columns import split_ids
 from sbf_service.store.tables import ElementRow
-from sbf_service.store.unit_of_work import Unit
+from sbf_service.store.unit_of_work import ELEMENTS, Unit
 from virtcloud.model.element import ElementKind
 from virtcloud.model.errors import NotFound
 from virtcloud.model.values import Name
@@ -59,6 +59,7 @@ def require_element(unit: Unit, name: str) -> ElementRow:
         row = unit.session.scalars(_READ_ELEMENT, {"element": name}).one_or_none()
     if row is None or not (row.present or row.leaving):
         raise NotFound(f"element {name} is not known; known elements: {', '.join(_list_names(unit)) or 'none'}")
+    unit.session.info.setdefault(ELEMENTS, {})[name] = row  # the identity map alone would forget the row
     return row
 
 

@@ -14,7 +14,7 @@ only this row. Such a unit needs no lock order. A change of several elements' le
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cached_property
 from threading import Lock
 from typing import Final, TypeVar
@@ -57,8 +57,10 @@ AUDIT_TOPIC = "audit"
 """The change topic of the audit log."""
 TRAFFIC_TOPIC = "traffic"
 """The change topic of gateways' reports: connections of users, and traffic to destinations outside."""
-NOT_READ: Final = datetime.min.replace(tzinfo=UTC)
-"""The time of a unit until the unit has its locks."""
+NOW: Final = "now"
+TOPOLOGY: Final = "topology"
+ELEMENTS: Final = "elements"
+"""Keys of the values in ``Session.info`` that a unit reads once. The copies of a unit share them."""
 
 _READ_CLOCK = select(database_now())
 _INSERT_AUDIT = insert(Base.metadata.tables[AuditRow.__tablename__]).inline()
@@ -68,14 +70,14 @@ log = get_log(__name__)
 
 @dataclass(slots=True)
 class Unit:
-    """One unit of work. ``now`` is the time of the database's clock, read once after the locks were acquired.
+    """One unit of work.
 
     The topics in ``changed`` are published after the commit. All units of one store share the same ``cache``. ``scope``
     is what the unit has locked; None stands for everything, and for the single row of a unit that changes a row.
     """
 
     session: Session
-    now: datetime
+    clock: Clock
     cache: TopologyCache
     who: str = "sbf"
     changed: set[str] = field(default_factory=set)
@@ -83,6 +85,14 @@ class Unit:
     new_topology: Topology | None = None
     """The topology that this unit stored under ``topology_version``. It is cached after the commit."""
     scope: LockScope | None = None
+
+    @property
+    def now(self) -> datetime:
+        """The time of the database's clock, read when the unit first needs the time. All locks are acquired by then."""
+        if NOW not in self.session.info:
+            self.session.info[NOW] = self.clock(self.session)
+        now: datetime = self.session.info[NOW]
+        return now
 
     @property
     def connection(self) -> Connection:
@@ -129,7 +139,7 @@ class Store:
     def read(self) -> Iterator[Unit]:
         """Open a unit that reads one snapshot. The unit must not write."""
         with self.measure("read"), translate_errors(), Session(self._reader) as session:
-            yield Unit(session, self.clock(session), self._cache)
+            yield Unit(session, self.clock, self._cache)
 
     @contextmanager
     def change(self, *, who: str = "sbf") -> Iterator[Unit]:
@@ -193,7 +203,7 @@ class Store:
         with translate_errors(), session, self._lock_sqlite():
             lock_everything(session.connection())
             try:
-                yield Unit(session, self.clock(session), self._cache.copy())
+                yield Unit(session, self.clock, self._cache.copy())
             finally:
                 session.rollback()
 
@@ -212,9 +222,8 @@ class Store:
     def _write(self, who: str, lock: Callable[[Unit], object] = lambda _unit: None) -> Iterator[Unit]:
         session = Session(self._writer)
         with self.measure("write"), translate_errors(), session, self._lock_sqlite(), session.begin():
-            unit = Unit(session, NOT_READ, self._cache, who)
+            unit = Unit(session, self.clock, self._cache, who)
             lock(unit)
-            unit.now = self.clock(session)
             yield unit
             if unit.changed:
                 send_notice(session.connection(), self.name, unit.changed)
@@ -268,7 +277,7 @@ def read_topology(unit: Unit) -> Topology:
     The newest version is cached. A version that this unit created is not cached, because after a rollback another
     topology could get the same version.
     """
-    version = read_stored_version(unit.connection)
+    version = _read_version(unit)
     if unit.new_topology is not None and version == unit.topology_version:
         return unit.new_topology
     unit.topology_version = version
@@ -284,6 +293,14 @@ def _read_new_version(unit: Unit, version: int) -> Topology:
             if TOPOLOGY_TOPIC not in unit.changed:
                 unit.cache.add(version, found)
         return found
+
+
+def _read_version(unit: Unit) -> int:
+    """Return the version of the topology. A unit reads it once, and again after the unit stored a topology."""
+    if TOPOLOGY_TOPIC in unit.changed or TOPOLOGY not in unit.session.info:
+        unit.session.info[TOPOLOGY] = read_stored_version(unit.connection)
+    version: int = unit.session.info[TOPOLOGY]
+    return version
 
 
 def record_audit(  # noqa: PLR0913 - the columns of an audit row

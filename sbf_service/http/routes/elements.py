@@ -122,7 +122,8 @@ async def get_wanted(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter 
         return element.revision
 
     def read_document() -> Response:
-        service.heartbeats.receive(name)
+        if element is None:
+            service.heartbeats.receive(name)
         with service.store.read() as unit:
             document = elements.make_wanted_document(unit, name)
         return _respond(document, may_read_secrets=may_read_secrets(caller.principal))

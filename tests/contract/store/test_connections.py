@@ -41,5 +41,18 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Engine:
     return make_engine(find())
 
 
+@pytest.mark.postgresql
+def test_a_connection_that_the_server_closed_is_not_used(empty_postgresql: str) -> None:
+    engine, other = make_engine(empty_postgresql), make_engine(empty_postgresql)
+    with engine.connect() as connection:
+        process = connection.execute(text("SELECT pg_backend_pid()")).scalar_one()
+    with other.connect() as connection:
+        connection.execute(text(f"SELECT pg_terminate_backend({process}, 10000)"))
+    with engine.connect() as connection:
+        assert connection.execute(text("SELECT pg_backend_pid()")).scalar_one() != process
+    for one in (engine, other):
+        one.dispose()
+
+
 def test_a_connection_is_used_again_after_a_burst(engine: Engine) -> None:
     assert count_connections(engine, rounds=3) == SIMULTANEOUS
