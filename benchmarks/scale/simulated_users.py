@@ -23,6 +23,7 @@ from virtcloud.client.connection import USER_AGENT
 WAIT_S = 20
 DARK_S = 0.2
 """The interval in seconds at which an agent of a dark site checks whether its site has returned."""
+FAILED = frozenset({"failing", "failed"})
 REFUSED_LATER = frozenset({429, 503})
 LIMITS = httpx.Limits(keepalive_expiry=2)
 """A client closes idle connections after 2 s. SBF would close them after 5 s, and a call at that moment would fail."""
@@ -96,9 +97,10 @@ class SimulatedCaller:
     async def wait(self, path: str, view: dict[str, Any], states: set[str]) -> None:
         """Wait with long polls until a cluster has one of these states. Raise AssertionError if the cluster fails."""
         while view["state"] not in states:
-            if view["state"] in {"failing", "failed"}:
+            if view["state"] in FAILED:
                 raise AssertionError(f"{path}: expected {states}, found {view['state']}")
-            after = {} if view["version"] is None else {"after": view["version"], "wait": WAIT_S}
+            news = {"after": view["version"], "wait": WAIT_S, "until": sorted(states | FAILED)}
+            after = {} if view["version"] is None else news
             view = await self.call("GET", path, params=after)
 
 

@@ -140,13 +140,15 @@ class LongPoll:
         is_exact: bool = True,
         others: Iterable[str] = (),
         uncompared: Iterable[str] = (),
+        is_awaited: Callable[[], bool] = lambda: True,
     ) -> bool:
         """Wait until ``read_version()`` exceeds ``after``, or until ``wait`` seconds have passed.
 
         Return whether the version that the call read last exceeds ``after``. The change feed publishes changes of the
         document under ``topic``, ``others`` and ``uncompared``. The slow poll does not compare the topics in
         ``uncompared``. ``is_exact`` states that ``read_version`` returns the version of the topic in the database.
-        Raise ServiceStopping when the service stops. Raise TooManyRequests for a caller that does not wait.
+        ``is_awaited`` returns whether the document that was read last ends the wait. Raise ServiceStopping when the
+        service stops. Raise TooManyRequests for a caller that does not wait.
         """
         if after is None:
             return False
@@ -158,7 +160,7 @@ class LongPoll:
         ) as waiter:
             self._check_stop()
             version = await self.read_version(topic, read_version)
-            while version <= after:
+            while version <= after or not is_awaited():
                 if is_exact:
                     waiter.versions[topic] = version
                 if not await self._wait(waiter, deadline):

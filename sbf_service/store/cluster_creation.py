@@ -45,7 +45,7 @@ from sbf_service.store.revisions import NewRevision, increment_revisions
 from sbf_service.store.service_ids import claim_service_id
 from sbf_service.store.service_nodes import address_service_node
 from sbf_service.store.tables import Base
-from sbf_service.store.transitions import drain_cluster
+from sbf_service.store.transitions import drain_cluster, state_topic
 from sbf_service.store.unit_of_work import Store, Unit, read_topology, record_audit
 from virtcloud.model.access import QuotaLimits
 from virtcloud.model.cluster import ClusterRequest, ClusterState, check_transition
@@ -197,7 +197,7 @@ def _create(unit: Unit, new: NewCluster, reserved: ReservedVlans) -> ClusterView
     _insert_placements(unit, new.id, revisions)
     if planned.joined is not None:
         suspend_uncertified(unit, planned.joined.id)
-    unit.changed.add(f"cluster:{new.key}")
+    unit.changed |= {f"cluster:{new.key}", state_topic(new.key)}
     network = None if planned.cluster.joined is None else planned.cluster.joined.key
     statuses = tuple(_make_status(Name(name), revision) for name, revision in revisions.items())
     joined = make_joined_view(planned.ids.transport, planned.ids.service)

@@ -47,11 +47,6 @@ def get_cluster(unit: Unit, key: str, cluster_id: str | None = None) -> ClusterV
     return make_cluster_view(unit, require_cluster(unit, key, cluster_id))
 
 
-def read_cluster_version(unit: Unit, key: str, cluster_id: str | None = None) -> int:
-    """Return the version of the view that :func:`get_cluster` would return, without reading the view."""
-    return require_cluster(unit, key, cluster_id).version
-
-
 def read_peers(unit: Unit, key: str, cluster_id: str | None = None) -> ClusterPeers:
     """Return the guests of a cluster's network with their public host keys, and the user of the cluster's guests.
 

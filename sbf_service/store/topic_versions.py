@@ -69,6 +69,7 @@ _VERSION_OF: Mapping[str, Callable[[ColumnElement[str]], Version]] = {
     "element": _wanted_revision,
     "confirmed": _confirmed_revision,
     "cluster": _cluster_version,
+    "state": _cluster_version,
     "sessions": _newest_session,
     "audit": _newest_audit_row,
     "jobs": _open_questions,

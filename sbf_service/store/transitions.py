@@ -131,13 +131,18 @@ def drain_cluster(unit: Unit, row: ClusterRow, reason: str) -> None:
         apply_transition(unit, row, transition)
 
 
+def state_topic(key: str) -> str:
+    """Return the change topic of a cluster's state, which changes less often than the cluster's version."""
+    return f"state:{key}"
+
+
 def apply_transition(unit: Unit, row: ClusterRow, transition: ClusterTransition) -> None:
     """Apply the effects of a transition, and record an audit row."""
     _require_network_sites(unit, row)
     effects = compute_effects(ClusterState(row.state), row.reason, transition)
     row.state, row.reason, row.quarantined = effects.state, effects.reason, effects.quarantined
     row.version += 1
-    unit.changed.add(f"cluster:{row.key}")
+    unit.changed |= {f"cluster:{row.key}", state_topic(row.key)}
     record_audit(unit, f"cluster_{row.state}", why=row.reason, cluster_id=row.id, request_id=row.request_id)
     unit.session.flush()
     if effects.leaves:

@@ -1,7 +1,7 @@
 """A virtual cluster as an object of the Python API: its state, its guests, and the waits for a state."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -233,12 +233,18 @@ class Cluster:
         End after the view of the ended cluster, or after ``timeout`` seconds. Raise ServiceUnreachable if SBF does not
         answer for half a minute.
         """
+        return self._poll_views(timeout, poll_s)
+
+    def _poll_views(
+        self, timeout: float | None, poll_s: float, until: Collection[ClusterState] = ()
+    ) -> Iterator[ClusterView]:
+        """Yield views as :meth:`poll_views` does. With ``until``, SBF answers when one of these states begins."""
         deadline = None if timeout is None else self._clock() + timeout
         answered = self._clock()
         yield self.view
         while self.view.state not in ENDED_STATES and (deadline is None or self._clock() < deadline):
             wait = poll_s if deadline is None else max(0.0, min(poll_s, deadline - self._clock()))
-            answered = self._poll(answered, wait)
+            answered = self._poll(answered, wait, until)
             yield self.view
 
     def extend(self, seconds: float) -> Self:
@@ -281,20 +287,21 @@ class Cluster:
     def _wait(
         self, until: frozenset[ClusterState], progress: ProgressCallback | None, timeout: float | None, goal: str
     ) -> ClusterView:
-        for view in self.poll_views(timeout, POLL_S if progress else QUIET_POLL_S):
+        views = self._poll_views(timeout, POLL_S) if progress else self._poll_views(timeout, QUIET_POLL_S, until)
+        for view in views:
             if progress:
                 progress(view)
             if view.state in until:
                 return view
         raise TimedOut(f"cluster {self.key} is {self.view.state} after {timeout:g} s, not {goal}; SBF continues")
 
-    def _poll(self, answered: float, wait: float) -> float:
-        """Run one long poll of at most ``wait`` seconds for a newer view.
+    def _poll(self, answered: float, wait: float, until: Collection[ClusterState]) -> float:
+        """Run one long poll of at most ``wait`` seconds for a newer view, in one of the states ``until`` if any.
 
         Return the time of SBF's last answer, as seconds of ``clock``.
         """
         try:
-            view = self._sbf.cluster(self.key, self.view.version, wait, self.view.id)
+            view = self._sbf.cluster(self.key, self.view.version, wait, self.view.id, until)
         except ServiceUnreachable as error:
             if self._clock() - answered > PATIENCE_S:
                 raise

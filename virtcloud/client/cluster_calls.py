@@ -1,13 +1,13 @@
 """Calls about clusters (create, show, extend, share, delete), and about jobs that batch servers confirm."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 from pydantic import TypeAdapter
 
 from virtcloud.client.calls import PAGE_SIZE, SbfCalls, flag_query, validated
 from virtcloud.client.connection import LONGEST_WAIT_S
 from virtcloud.model.changes import ClusterDryRun
-from virtcloud.model.cluster import ClusterRequest, LeaseExtension
+from virtcloud.model.cluster import ClusterRequest, ClusterState, LeaseExtension
 from virtcloud.model.guest_seed import ClusterPeers
 from virtcloud.model.outside_use import DestinationUseView
 from virtcloud.model.path_check import ClusterVerification
@@ -43,14 +43,21 @@ class ClusterCalls(SbfCalls):
         return self._document(ClusterDryRun, self._connection.send("PUT", path, request, query={"dry_run": "true"}))
 
     def cluster(
-        self, key: str, after: int | None = None, wait: float = 0, cluster_id: str | None = None
+        self,
+        key: str,
+        after: int | None = None,
+        wait: float = 0,
+        cluster_id: str | None = None,
+        until: Collection[ClusterState] = (),
     ) -> ClusterView:
         """Return a cluster. Raise NotFound if no cluster ever had the key.
 
         With ``after``, wait until the cluster's version is higher, but at most ``wait`` seconds. With ``cluster_id``,
-        return the cluster with this id, even if a later cluster has the key now.
+        return the cluster with this id, even if a later cluster has the key now. With ``until``, wait until the cluster
+        also has one of these states; an older SBF does not wait for the state.
         """
-        query = {} if cluster_id is None else {"id": cluster_id}
+        query: dict[str, str | Sequence[str]] = {"until": sorted(until)} if until else {}
+        query |= {} if cluster_id is None else {"id": cluster_id}
         path = f"/v1/clusters/{ClusterKey(key)}"
         return self._document(ClusterView, self._connection.poll(path, after, wait, query))
 

@@ -2,7 +2,7 @@
 
 import socket
 import ssl
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
@@ -111,7 +111,7 @@ class Connection:
         path: str,
         body: Document | None = None,
         *,
-        query: Mapping[str, str | float | None] | None = None,
+        query: Mapping[str, str | float | Sequence[str] | None] | None = None,
         wait: float = 0,
         if_match: str | None = None,
         if_none_match: str | None = None,
@@ -223,7 +223,7 @@ class Connection:
         path: str,
         after: int | None,
         wait: float,
-        query: Mapping[str, str] | None = None,
+        query: Mapping[str, str | Sequence[str]] | None = None,
         if_none_match: str | None = None,
     ) -> SbfResponse:
         """Get a document. With ``after``, wait up to ``wait`` seconds for a higher version (long poll).

@@ -1,5 +1,6 @@
 """Clusters: create, read, list and delete them, extend their leases, and share their networks."""
 
+from collections.abc import Collection
 from dataclasses import replace
 from http import HTTPStatus
 from typing import Annotated
@@ -33,6 +34,7 @@ from sbf_service.store.cluster_dry_run import dry_run_cluster
 from sbf_service.store.cluster_lists import ClusterFilter, list_newest, read_cluster_page
 from sbf_service.store.pages import Page, PagePart, read_all_pages
 from sbf_service.store.service_nodes import add_mounts
+from sbf_service.store.transitions import state_topic
 from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.changes import ClusterDryRun
 from virtcloud.model.cluster import ENDED_STATES, ClusterRequest, ClusterState, LeaseExtension
@@ -54,6 +56,10 @@ OwnerQuery = Annotated[
 IdQuery = Annotated[
     str | None,
     Query(pattern=CLUSTER_ID, description="The cluster's ID; 410 if the key belongs to another cluster now."),
+]
+UntilQuery = Annotated[
+    tuple[ClusterState, ...],
+    Query(description="With `after` and `wait`: wait until the cluster has one of these states. Empty: any state."),
 ]
 EarlierIdQuery = Annotated[
     str | None, Query(pattern=CLUSTER_ID, description="The ID of an earlier cluster with this key.")
@@ -146,9 +152,10 @@ async def get_cluster(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter
     after: After = None,
     wait: Wait = 0,
     id: EarlierIdQuery = None,  # noqa: A002 - the word of the API
+    until: UntilQuery = (),
 ) -> Response:
     """Return a cluster, or wait for a newer version of it."""
-    return _respond(HTTPStatus.OK, await wait_for_cluster(key, caller, service, poll, after, wait, id))
+    return _respond(HTTPStatus.OK, await wait_for_cluster(key, caller, service, poll, after, wait, id, until))
 
 
 async def wait_for_cluster(  # noqa: PLR0913, PLR0917 - the parameters of the call
@@ -159,26 +166,30 @@ async def wait_for_cluster(  # noqa: PLR0913, PLR0917 - the parameters of the ca
     after: int | None = None,
     wait: float = 0,
     cluster_id: str | None = None,
+    until: Collection[ClusterState] = (),
 ) -> ClusterView:
     """Return the view of a cluster, or wait for a newer version of it; see :func:`get_cluster`."""
     newer: ClusterView | None = None
 
     def read_version() -> int:
-        """Return the cluster's version, and read a newer view from the same snapshot."""
+        """Return the cluster's version. Read the view from the same snapshot if the view ends the wait."""
         nonlocal newer
         with service.store.read() as unit:
-            version = clusters.read_cluster_version(unit, key, cluster_id)
-            if after is not None and version > after:
-                newer = add_mounts(unit, clusters.get_cluster(unit, key, cluster_id))
-        return version
+            row = clusters.require_cluster(unit, key, cluster_id)
+            if after is not None and row.version > after and (not until or row.state in until):
+                newer = add_mounts(unit, clusters.make_cluster_view(unit, row))
+            return row.version
 
     def read_view() -> ClusterView:
         with service.store.read() as unit:
             return add_mounts(unit, clusters.get_cluster(unit, key, cluster_id))
 
     await run_in_threadpool(authorize_cluster, service.store, caller, Action.READ_CLUSTER, key, cluster_id)
+    topic = state_topic(key) if until else f"cluster:{key}"
     version = poll.in_thread(read_version)
-    await poll.wait_until_newer(f"cluster:{key}", version, after, wait, is_exact=cluster_id is None)
+    await poll.wait_until_newer(
+        topic, version, after, wait, is_exact=cluster_id is None, is_awaited=lambda: newer is not None
+    )
     return require_visible(caller, await poll.read(read_view) if newer is None else newer)
 
 

@@ -36,7 +36,7 @@ def follow(world: World, browser: Browser, counts: StreamCounts) -> AsyncIterato
 
     def read_version() -> int:
         with world.store.read() as unit:
-            return clusters.read_cluster_version(unit, "hers")
+            return clusters.require_cluster(unit, "hers").version
 
     response = stream_events(world.service, browser, counts, ("cluster:hers",), read_version)
     return response.body_iterator  # type: ignore[return-value]

@@ -130,6 +130,31 @@ def test_a_change_wakes_only_the_waiters_of_its_elements(world: World, monkeypat
     run(world, act)
 
 
+def test_a_poll_until_a_state_skips_other_changes(world: World) -> None:
+    before = world.put("demo", spec("brno-h1")).view
+
+    async def act(http: Caller) -> None:
+        path = "/v1/clusters/demo?after=0&wait=30&until=active"
+        (poll,) = await start_polls(world, http, path)
+        await asyncio.to_thread(world.settle)
+        answer = (await asyncio.wait_for(poll, 10)).json()
+        assert answer["state"] == "active"
+        assert answer["version"] > before.version + 1, "each confirmation is a version"
+
+    run(world, act)
+
+
+def test_a_poll_until_a_state_ends_after_its_wait(world: World) -> None:
+    before = world.put("demo", spec("brno-h1")).view.version
+
+    async def act(http: Caller) -> None:
+        await asyncio.to_thread(world.delete, "demo")
+        answer = await http.get(f"/v1/clusters/demo?after={before}&wait=0.1&until=active")
+        assert answer.json()["state"] == "draining"
+
+    run(world, act)
+
+
 def test_a_change_during_the_reading_is_not_lost(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The change is committed after the poll has read the revision, and before the poll waits."""
     receive = world.service.heartbeats.receive_many
@@ -162,6 +187,7 @@ def test_the_slow_poll_finds_a_lost_notice(world: World) -> None:
             http,
             wanted("praha-h1"),
             f"/v1/clusters/demo?after={before}&wait=30",
+            f"/v1/clusters/demo?after={before}&wait=30&until=draining",
             "/v1/audit?after=9999&wait=30",
         )
         world.service, own = other, world.service
@@ -169,11 +195,12 @@ def test_the_slow_poll_finds_a_lost_notice(world: World) -> None:
         await asyncio.to_thread(world.delete, "demo")
         world.service = own
         await asyncio.to_thread(world.service.change_reader.poll_once)
-        answers = await asyncio.wait_for(asyncio.gather(*polls[:2]), 10)
-        assert (answers[0].json()["revision"], answers[1].json()["state"]) == (2, "draining")
-        assert not polls[2].done()
+        answers = await asyncio.wait_for(asyncio.gather(*polls[:3]), 10)
+        assert [answer.json().get("state", "element") for answer in answers] == ["element", "draining", "draining"]
+        assert answers[0].json()["revision"] == 2
+        assert not polls[3].done()
         world.service.change_feed.close()
-        await polls[2]
+        await polls[3]
 
     run(world, act)
 

@@ -10,7 +10,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from sbf_fakes.http_calls import ask, problem
 from sbf_fakes.world import World, make_world, spec, three_edges
 from sqlalchemy import text
-from sqlalchemy.exc import OperationalError
 
 from sbf_service.http.metric_reference import list_metrics
 from sbf_service.http.middleware import is_long_poll, route_template
@@ -48,10 +47,12 @@ def value(world: World, name: str, **labels: str) -> float:
 
 @pytest.fixture
 def unreachable_database(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    def lost(_clock: object, _session: object) -> None:
-        raise OperationalError("SELECT 1", {}, Exception("gone"))
+    dialect = world.service.store.engine.dialect
 
-    monkeypatch.setattr(type(world.clock), "__call__", lost)
+    def lose(*_arguments: object) -> None:
+        raise dialect.loaded_dbapi.OperationalError("gone")
+
+    monkeypatch.setattr(dialect, "do_execute", lose)
 
 
 def test_clusters_are_counted_by_state(world: World) -> None:

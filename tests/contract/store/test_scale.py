@@ -168,4 +168,4 @@ def test_a_change_of_one_site_reads_and_writes_only_this_site(
 
 def test_another_replica_reads_one_row_of_a_changed_site(site_changes: tuple[list[Costs], list[Costs]]) -> None:
     _, (_, reading) = site_changes
-    assert reading.rows == 3  # the clock, the version, the site
+    assert reading.rows == 2  # the version, the site
