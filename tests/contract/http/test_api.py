@@ -422,7 +422,7 @@ def test_an_unreachable_database_is_status_503(world: World, monkeypatch: pytest
         raise OperationalError("SELECT secret", {"password": "hunter2"}, Exception("disk I/O error"))
 
     monkeypatch.setattr(type(world.clock), "__call__", lambda _clock, session: away(session))
-    answer = ask(world, "GET", "/v1/elements")
+    answer = ask(world, "GET", "/v1/elements/brno-h1/wanted")
     assert problem(answer)[:2] == (503, "database-unavailable")
     assert "hunter2" not in answer.text
 
@@ -432,7 +432,7 @@ def test_a_faulty_statement_is_an_internal_error(world: World, monkeypatch: pyte
         raise ProgrammingError("SELECT secret", {"password": "hunter2"}, Exception("no such column"))
 
     monkeypatch.setattr(type(world.clock), "__call__", fail)
-    answer = ask(world, "GET", "/v1/elements", headers={"X-Request-ID": "one"})
+    answer = ask(world, "GET", "/v1/elements/brno-h1/wanted", headers={"X-Request-ID": "one"})
     assert problem(answer) == (
         500,
         "error",
@@ -442,7 +442,7 @@ def test_a_faulty_statement_is_an_internal_error(world: World, monkeypatch: pyte
 
 def test_a_fault_in_the_service_reveals_no_internals(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(world.clock), "__call__", lambda _clock, _session: 1 // 0)
-    assert problem(ask(world, "GET", "/v1/elements", headers={"X-Request-ID": "one"})) == (
+    assert problem(ask(world, "GET", "/v1/elements/brno-h1/wanted", headers={"X-Request-ID": "one"})) == (
         500,
         "error",
         "internal error in SBF: see SBF's log, request ID one; it is safe to repeat the call",

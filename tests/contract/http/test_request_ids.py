@@ -114,7 +114,7 @@ def test_a_wanted_document_names_the_calls_of_its_changes(world: World) -> None:
 
 def test_an_internal_error_names_the_request_id(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(world.clock), "__call__", lambda _clock, _session: 1 // 0)
-    answer = ask(world, "GET", "/v1/elements", headers={HEADER: "job-7.pbs-1"})
+    answer = ask(world, "GET", "/v1/elements/brno-h1/wanted", headers={HEADER: "job-7.pbs-1"})
     assert problem(answer)[2].startswith("internal error in SBF: see SBF's log, request ID job-7.pbs-1; ")
 
 
