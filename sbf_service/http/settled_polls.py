@@ -28,8 +28,6 @@ from virtcloud.model.errors import TooManyRequests
 
 PREFIX: Final = "/v1/elements/"
 SUFFIX: Final = "/wanted"
-MIN_WAIT_S: Final = 1.0
-"""The shortest wait of a poll on the short path."""
 MIN_SILENCE_S: Final = 4 * SLOW_POLL_S
 """The short path records heartbeats with the slow poll. A shorter ``agent_silence`` needs earlier records."""
 _REQUEST_ID: Final = REQUEST_ID_HEADER.lower().encode()
@@ -59,9 +57,7 @@ class SettledPoll:
             revision, wait = int(after), float(query[b"wait"])
         except (KeyError, ValueError):
             return None
-        return (
-            cls(path[len(PREFIX) : -len(SUFFIX)], revision, wait, headers) if MIN_WAIT_S <= wait <= MAX_WAIT_S else None
-        )
+        return cls(path[len(PREFIX) : -len(SUFFIX)], revision, wait, headers) if 0 <= wait <= MAX_WAIT_S else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +104,7 @@ class SettledPollMiddleware:
             service.heartbeats.receive_settled(poll.element, service.settled_agents.estimate_time())
             waiter.versions[topic] = poll.revision
             began = self.polls.pace.clock()
-            if service.change_feed.closed or await waiter.wait(wait):
+            if service.change_feed.closed or (wait > 0 and await waiter.wait(wait)):
                 return wait - (self.polls.pace.clock() - began)
         return None
 

@@ -10,7 +10,6 @@ from contract.http.test_long_polls import Caller, agent, await_true, counted_sta
 from sbf_fakes.http_calls import ask, problem
 from sbf_fakes.world import World, spec
 
-from sbf_service.http import settled_polls
 from sbf_service.store.confirmations import reset_confirmation
 from virtcloud.model.access import Role
 from virtcloud.model.topology import Topology
@@ -20,16 +19,15 @@ Act = Callable[[Caller], Awaitable[None]]
 
 
 @pytest.fixture
-def settled(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
-    """Return a world whose host is settled, and where polls of 10 ms are answered from memory."""
-    monkeypatch.setattr(settled_polls, "MIN_WAIT_S", 0.01)
+def settled(world: World) -> World:
+    """Return a world whose host is settled."""
     world.confirm(HOST, 1)
     world.service.change_reader.listens = True
     world.service.settled_agents.load()
     return world
 
 
-async def poll(http: Caller, wait: float = 0.02, revision: int = 1, element: str = HOST) -> httpx.Response:
+async def poll(http: Caller, wait: float = 0.01, revision: int = 1, element: str = HOST) -> httpx.Response:
     path = f"/v1/elements/{element}/wanted?after={revision}&wait={wait}"
     return await http.get(path, headers={"if-none-match": f'"{revision}"'})
 
@@ -60,10 +58,11 @@ def reset(world: World) -> None:
         reset_confirmation(unit, HOST, "the test", timedelta(minutes=1))
 
 
-def test_a_settled_agents_poll_asks_the_database_nothing(settled: World) -> None:
+@pytest.mark.parametrize("wait", [0, 0.01])
+def test_a_settled_agents_poll_asks_the_database_nothing(settled: World, wait: float) -> None:
     async def act(http: Caller) -> None:
         with counted_statements(settled.service) as statements:
-            answer = await poll(http)
+            answer = await poll(http, wait)
         assert (answer.status_code, answer.content, answer.headers["etag"]) == (304, b"", '"1"')
         assert len(answer.headers["x-request-id"]) == 32
         assert statements == []
