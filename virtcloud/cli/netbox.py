@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
@@ -16,6 +16,7 @@ from virtcloud.client.sbf import SbfClient
 from virtcloud.model.document import Document, read_document
 from virtcloud.model.errors import BadInput, Conflict, ElementError, NotFound
 from virtcloud.model.topology import Topology
+from virtcloud.model.topology_parts import share_parts
 from virtcloud.model.values import Name
 from virtcloud.model.views import Pool
 from virtcloud.model.vlans import VlanSet
@@ -144,6 +145,8 @@ def _compare(sbf: SbfClient, file: IO[str], *, prune: bool) -> Comparison:
     with suppress(NotFound):
         former, version = sbf.versioned_topology()
     merged = merge(translate(settings, read_netbox(settings)), former, prune=prune)
+    if former is not None:  # SBF stores links in its own order, which is no difference
+        merged = replace(merged, topology=share_parts(merged.topology, former))
     known = {site.name for site in former.sites} if former else set()
     pools = {}
     for site, wanted in merged.pools.items():
