@@ -42,7 +42,7 @@ test-ansible: setup ## run the playbooks of ansible/ on machines with systemd (s
 	@$(BIN)/pytest -n 2 tests/playbooks
 
 test-packages: setup ## build, install and use the wheels and the Debian packages (three minutes)
-	@$(BIN)/pytest -n 2 tests/packages
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 2 tests/packages
 
 archives: setup ## write the sdist and the wheels of virtcloud and virtcloud-lab into dist/
 	@$(BIN)/python -m hatchling build --directory dist --target sdist --target wheel

@@ -37,7 +37,7 @@ IMAGE = Path(
     f"ansible-machine-{sha256(repr((PACKAGES, DISABLED)).encode()).hexdigest()[:SHORT]}",
 )
 SSH_OPTIONS = "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR"
-START_S = 90.0
+START_S = 180.0
 NO_CONNECTION = 255
 """The exit code of ssh without a connection."""
 NETWORK = """[Match]

@@ -27,7 +27,7 @@ UNKNOWN_IN_LAB_S = 5.0
 LAB = "tests/lab/"
 WHOLE = (
     *(LAB, "tests/compatibility/", "tests/pbs/", "tests/packages/"),
-    *("tests/playbooks/test_one_site.py", "tests/playbooks/test_replicas.py"),
+    *("tests/playbooks/test_one_site.py", "tests/playbooks/test_replicas.py", "tests/playbooks/test_pbs_hooks.py"),
 )
 """Folders and files that are never divided, because the tests of a file share what one fixture starts."""
 QUICK_S = 3.0

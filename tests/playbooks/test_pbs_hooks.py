@@ -1,0 +1,143 @@
+"""The hooks of a real OpenPBS, installed by Ansible: a machine with its server, and a host with a MoM.
+
+Debian contains no OpenPBS: the machines get a copy of this machine's /opt/pbs, with the libraries that it needs.
+"""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_machines import Site, count_changes
+
+OPENPBS = Path("/opt/pbs")
+pytestmark = [
+    pytest.mark.pbs,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(
+        not (OPENPBS / "bin/qmgr").exists(), reason="NO OPENPBS in /opt/pbs: see docs/how-to/get-openpbs.md"
+    ),
+]
+ADDRESSES = {"sbf1": "10.99.0.11", "brno-h1": "10.99.0.12", "pbs1": "10.99.0.13"}
+TOPOLOGY = """
+name: one-site
+sites:
+  - name: brno
+    switches:
+      - {name: brno-sw1, platform: linux_bridge, address: 10.99.0.20, credential: site-brno, ports: [p1]}
+    hosts:
+      - {name: brno-h1, ports: [host0]}
+links:
+  - {a: "brno-h1:host0", b: "brno-sw1:p1"}
+"""
+SETTINGS = '[credentials.site-brno]\nusername = "virtcloud"\npassword = {file = "/etc/virtcloud/site-brno.password"}\n'
+# The kernel of the machine that runs these tests may lack 802.1Q; the lab's tests have a kernel with it.
+ACCEPTED = ["802.1Q interfaces, bridges, veth", "bridged frames stay out of the packet filter"]
+PBS_CONF = """PBS_SERVER=pbs1
+PBS_EXEC=/opt/pbs
+PBS_HOME=/var/spool/pbs
+PBS_START_SERVER={server}
+PBS_START_SCHED={server}
+PBS_START_COMM={server}
+PBS_START_MOM={mom}
+"""
+STATUS = "/opt/virtcloud/bin/virtcloud pbs status --json"
+LIST_HOOKS = "/opt/pbs/bin/qmgr -c 'list hook' | awk '/^Hook/ {print $2}'"
+
+
+def copy_openpbs(site: Site, machine: str) -> None:
+    """Copy this machine's OpenPBS to a running machine, with the libraries that the machine lacks."""
+    root = site.folder / machine / "root"
+    shutil.copytree(OPENPBS, root / "opt/pbs", symlinks=True)
+    programs = [str(file) for folder in ("bin", "sbin") for file in (OPENPBS / folder).iterdir()]
+    linked = subprocess.run(["/usr/bin/ldd", *programs], capture_output=True, text=True, check=False)  # noqa: S603 - our own
+    for library in {line.split()[2] for line in linked.stdout.splitlines() if "=> /" in line}:
+        if not library.startswith(str(OPENPBS)) and not (copy := root / library.lstrip("/")).exists():
+            shutil.copy(library, copy)
+
+
+def start_openpbs(site: Site, machine: str, *, server: bool) -> None:
+    """Start OpenPBS's server, or a MoM, on a machine."""
+    copy_openpbs(site, machine)
+    conf = PBS_CONF.format(server=int(server), mom=int(not server))
+    part = "server" if server else "execution"
+    postinstall = f'/opt/pbs/libexec/pbs_postinstall {part} "$version" /opt/pbs /var/spool/pbs "" 0'
+    site.read(
+        machine,
+        f"printf %s '{conf}' >/etc/pbs.conf; version=$(/opt/pbs/bin/qstat --version | sed 's/.*= //'); "
+        f"{postinstall} && /opt/pbs/libexec/pbs_init.d start",
+    )
+
+
+@pytest.fixture(scope="module")
+def described(site: Site) -> Site:
+    """The machines with a running OpenPBS and an inventory of SBF, one host and OpenPBS's server."""
+    start_openpbs(site, "pbs1", server=True)
+    start_openpbs(site, "brno-h1", server=False)
+    site.read("pbs1", "/opt/pbs/bin/qmgr -c 'create node brno-h1'")
+    (topology := site.folder / "topology.yaml").write_text(TOPOLOGY)
+    (password := site.folder / "site-brno.password").write_text("secret of the switch\n")
+    sbf = {
+        "sbf_topology": str(topology),
+        "sbf_pools": {"brno": "100-199"},
+        "sbf_settings": SETTINGS,
+        "sbf_files": [{"src": str(password), "name": password.name}],
+    }
+    groups: dict[str, tuple[str, dict[str, Any]]] = {
+        "sbf": ("sbf1", sbf),
+        "guest_hosts": ("brno-h1", {"agent_accepted_faults": ACCEPTED}),
+        "pbs_server": ("pbs1", {}),
+    }
+    for group, (name, variables) in groups.items():
+        site.inventory[group] = {"hosts": {name: {"ansible_host": ADDRESSES[name], **variables}}}
+    return site
+
+
+@pytest.fixture(scope="module")
+def installed(described: Site) -> Site:
+    """The machines after ``site.yml``, which was killed at first when it began to install the hooks."""
+    described.kill_at("site.yml", "pbs_hooks : Install the hooks")
+    play = described.play("site.yml")
+    assert play.returncode == 0, play.stdout[-6000:] + play.stderr
+    return described
+
+
+def test_check_mode_installs_no_hook(described: Site) -> None:
+    assert count_changes(described.play("site.yml", "--check", "--diff"))["pbs1"] > 0
+    assert "virtcloud" not in described.read("pbs1", f"{LIST_HOOKS}; ls /opt /etc")
+
+
+def test_status_reports_a_sound_installation(installed: Site) -> None:
+    await_soundness = f"for i in $(seq 90); do {STATUS} >/tmp/status && break; sleep 1; done; cat /tmp/status"
+    found = json.loads(installed.read("pbs1", await_soundness))
+    assert [check for check in found if not check["good"]] == []
+    assert {check["subject"] for check in found} >= {"hosts", "copies on hosts", "reconciliation"}
+
+
+def test_a_second_run_changes_nothing(installed: Site) -> None:
+    assert set(count_changes(installed.play("site.yml")).values()) == {0}
+
+
+def test_check_mode_announces_a_changed_setting_of_the_hooks(installed: Site) -> None:
+    installed.inventory["pbs_server"]["hosts"]["pbs1"]["pbs_hooks_settings"] = {"mom": {"patience": 299}}
+    checked = count_changes(installed.play("site.yml", "--check", "--diff"))
+    settings = installed.read("pbs1", "/opt/pbs/bin/qmgr -c 'export hook virtcloud_mom application/x-config default'")
+    done = count_changes(installed.play("site.yml"))
+    assert '"patience": 299' not in settings
+    assert checked == done == {"pbs1": 1, "sbf1": 0, "brno-h1": 0, "localhost": 0}
+
+
+def test_the_installed_hook_explains_a_wrong_request(installed: Site) -> None:
+    submit = "/opt/pbs/bin/qsub -l vcluster=image=debian -- /bin/hostname"
+    done = installed.run("pbs1", f"useradd --create-home alice; su - alice -c '{submit}'")
+    assert (done.returncode, done.stderr) == (32, "qsub: vcluster: use -l select=N:ncpus=…\n")
+
+
+def test_uninstalling_leaves_openpbs_without_hooks(installed: Site) -> None:
+    for _ in range(2):
+        count_changes(installed.play("uninstall.yml", "-e", "uninstall_data=true"))
+    assert "virtcloud" not in installed.read("pbs1", LIST_HOOKS)
+    files = "find / -xdev -iname '*virtcloud*' -not -path '/var/spool/pbs/*'; pgrep -a -x virtcloud; true"
+    assert installed.read("pbs1", files) == ""
