@@ -37,7 +37,7 @@ test-pbs: setup ## run the scenarios on an installed OpenPBS (a quarter of an ho
 test-browser: setup ## run the tests of the web console in headless Chromium (a minute)
 	@$(BIN)/pytest tests/browser
 
-test-ansible: setup ## run the playbooks of ansible/ on machines with systemd (six minutes)
+test-ansible: setup ## run the playbooks of ansible/ on machines with systemd (ten minutes)
 	@cd ansible && PATH="$$PWD/../$(BIN):$$PATH" ansible-lint --offline --profile production
 	@$(BIN)/pytest -n 2 tests/playbooks
 
