@@ -90,15 +90,17 @@ def _check_before_use(
     query before each use would take as long as the read of a row.
     """
     used_at = entry.info.get(USED_AT)
-    if used_at is None or (time.monotonic() - used_at < MAX_IDLE_S and not _is_readable(connection)):
+    if used_at is None:
         return
     try:
-        dialect.do_ping(connection)
+        if time.monotonic() - used_at >= MAX_IDLE_S or _is_readable(connection):
+            dialect.do_ping(connection)
     except dialect.loaded_dbapi.Error as error:
         raise InvalidatePoolError from error
 
 
 def _is_readable(connection: Any) -> bool:  # noqa: ANN401 - a connection of psycopg
+    """Return whether data or the end of the connection waits. Raise OperationalError if psycopg has closed it."""
     waiting = selecting.poll()
     waiting.register(connection.pgconn.socket, selecting.POLLIN)
     return bool(waiting.poll(0))

@@ -54,5 +54,17 @@ def test_a_connection_that_the_server_closed_is_not_used(empty_postgresql: str) 
         one.dispose()
 
 
+@pytest.mark.postgresql
+def test_a_pooled_connection_without_socket_is_not_used(empty_postgresql: str) -> None:
+    engine = make_engine(empty_postgresql)
+    with engine.connect() as connection:
+        driver_connection = connection.connection.driver_connection
+    assert driver_connection is not None
+    driver_connection.close()
+    with engine.connect() as connection:
+        assert connection.execute(text("SELECT 1")).scalar_one() == 1
+    engine.dispose()
+
+
 def test_a_connection_is_used_again_after_a_burst(engine: Engine) -> None:
     assert count_connections(engine, rounds=3) == SIMULTANEOUS
