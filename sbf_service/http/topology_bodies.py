@@ -13,6 +13,7 @@ from fastapi import Request, Response
 from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
+from starlette.requests import ClientDisconnect
 
 from sbf_service.http.operations import Operation
 from sbf_service.store.topology_cache import LARGE, collect_later
@@ -36,7 +37,10 @@ class TopologyOperation(Operation):
             return handler
 
         async def answer(request: Request) -> Response:
-            body = await request.body()
+            try:
+                body = await request.body()
+            except ClientDisconnect:
+                return await handler(request)  # FastAPI receives the disconnect again, and reports no error of SBF
             topology = await run_in_threadpool(parse_topology, body) if len(body) >= LARGE else None
             return await handler(request if topology is None else _ParsedRequest(request, body, topology))
 

@@ -1,16 +1,17 @@
 """Tests of bodies with a topology: the parser in pieces agrees with the usual parser, also about faults."""
 
+import asyncio
 import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from fastapi import Response
+from fastapi import FastAPI, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import ValidationError
 from sbf_fakes.world import three_sites
 
-from sbf_service.http.topology_bodies import answer_topology, parse_topology
+from sbf_service.http.topology_bodies import TopologyOperation, answer_topology, parse_topology
 from virtcloud.model.topology import Topology
 
 
@@ -60,3 +61,22 @@ def test_faults_have_the_usual_places(change: Callable[[dict[str, Any]], object]
 )
 def test_other_text_is_left_to_the_usual_parser(body: bytes) -> None:
     assert parse_topology(body) is None
+
+
+def test_a_caller_who_disconnects_causes_no_error() -> None:
+    app, answers = FastAPI(), list[Any]()
+    app.router.route_class = TopologyOperation
+
+    @app.put("/topology", operation_id="put", tags=["topology"])
+    def put(topology: Topology) -> str:
+        return topology.name
+
+    async def receive() -> dict[str, str]:
+        return {"type": "http.disconnect"}
+
+    async def send(message: object) -> None:
+        answers.append(message)
+
+    scope = {"type": "http", "method": "PUT", "path": "/topology", "headers": [], "query_string": b""}
+    asyncio.run(app(scope, receive, send))
+    assert answers[0]["status"] == 400
