@@ -243,9 +243,9 @@ def find_excluded_vlans(unit: Unit, site: Site, reserved: ReservedVlans) -> Vlan
     The result is cached with the topology version that the unit of work has read.
     """
     key = unit.topology_version, site.name
-    if key not in unit.cache.excluded or TOPOLOGY_TOPIC in unit.changed:
+    excluded = unit.cache.excluded.get(key)  # another thread may remove the key at any time
+    if excluded is None or TOPOLOGY_TOPIC in unit.changed:
         excluded = find_excluded(frozenset(reserved(device) for device in site.devices))
-        if TOPOLOGY_TOPIC in unit.changed:
-            return excluded
-        unit.cache.excluded[key] = excluded
-    return unit.cache.excluded[key]
+        if TOPOLOGY_TOPIC not in unit.changed:
+            unit.cache.excluded[key] = excluded
+    return excluded

@@ -1,17 +1,22 @@
 """Changes of the topology that meet other calls and other replicas."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from sbf_fakes.world import World, spec
 
 from sbf_service.domain.topology_effects import TopologyEffects
+from sbf_service.store.allocation import find_excluded_vlans
 from sbf_service.store.topology import FormerTopology, change_topology, put_topology
+from sbf_service.store.topology_cache import TopologyCache
 from sbf_service.store.unit_of_work import Store, read_topology, read_topology_version
 from virtcloud.model.errors import Conflict
 from virtcloud.model.site import SitePart, site_part_of
 from virtcloud.model.topology import Topology
 from virtcloud.model.topology_parts import replace_site_part
+from virtcloud.model.values import Name
+from virtcloud.model.vlans import VlanSet
 
 
 def with_open_filters(topology: Topology, name: str) -> Topology:
@@ -103,3 +108,17 @@ def test_another_order_of_the_sites_links_is_no_change(world: World) -> None:
     mixed = (*before.links[::2], *before.links[1::2])
     store_change(world.store, lambda topology: topology.model_copy(update={"links": mixed}))
     assert read(world.store) is before
+
+
+class FleetingVlans(dict[tuple[int | None, Name], VlanSet]):
+    """Loses each value at once, as if another thread had removed the version from the cache."""
+
+    def __setitem__(self, key: tuple[int | None, Name], vlans: VlanSet) -> None:
+        """Store nothing."""
+
+
+def test_reserved_vlans_are_found_while_versions_leave_the_cache(world: World) -> None:
+    with world.store.read() as unit:
+        site = read_topology(unit).sites[0]
+        late = replace(unit, cache=TopologyCache(excluded=FleetingVlans()))
+        assert 7 in find_excluded_vlans(late, site, lambda _device: VlanSet({7}))
