@@ -20,8 +20,8 @@ V = TypeVar("V")
 class BatchedReads(Generic[K, V]):
     """Reads the values of keys, in one thread.
 
-    ``read_many`` returns the value of each key, or the error that concerns only this key. A value is always read
-    after the call for it has begun.
+    ``read_many`` returns the value of each key, or the error that concerns only this key. The query for a value
+    always starts after the call that requests the value.
     """
 
     read_many: Callable[[Collection[K]], Mapping[K, V | VirtcloudError]]
@@ -32,7 +32,7 @@ class BatchedReads(Generic[K, V]):
 
     @property
     def is_reading(self) -> bool:
-        """Whether a query runs, or a call waits for one."""
+        """Whether a query runs, or a call waits for a query."""
         return self._task is not None and not self._task.done()
 
     async def read(self, key: K) -> V:

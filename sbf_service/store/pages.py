@@ -56,8 +56,8 @@ class PageOrder:
     def _is_after(self, cursor: str | None) -> list[ColumnElement[bool]]:
         """Return the conditions of the rows after a cursor.
 
-        The condition on the first column is redundant. SQLite needs it, because it uses no index for a tuple after a
-        filter such as ``owner = ?``, and would read all rows of the former pages again.
+        The condition on the first column is redundant, but SQLite needs this condition: SQLite uses no index for a
+        tuple after a filter such as ``owner = ?``, and would read all rows of the former pages again.
         """
         if cursor is None:
             return []

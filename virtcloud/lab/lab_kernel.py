@@ -110,7 +110,7 @@ def preload_library(kernel: UmlKernel, folder: Path) -> str:
     """Build the library that saves a kernel without seccomp most reads and writes of the extended processor state.
 
     Return the path of the library, or "" if the kernel uses seccomp or the library cannot be built. Raise LabImpossible
-    if the library cannot be built and the kernel cannot run without it.
+    if the library cannot be built and the kernel cannot run without the library.
     """
     if kernel.uses_seccomp:
         return ""

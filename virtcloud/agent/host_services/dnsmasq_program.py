@@ -151,10 +151,10 @@ def _default_route(device: bytes) -> RouteEntry:
 
 
 def _add_bridge(device: str) -> None:
-    """Rename an interface, and make it the port of a new bridge with its former name. Rules then see its frames.
+    """Rename an interface, and create a bridge with the former name whose port is the interface.
 
-    The rules have the family ``bridge``, which every host with filters of guests has. Like the bridges of
-    clusters, the bridge has neither spanning tree nor multicast snooping.
+    Rules of nftables then apply to the interface's frames. The rules have the family ``bridge``, which every host with
+    filters of guests has. Like the bridges of clusters, the bridge has neither spanning tree nor multicast snooping.
     """
     _write_sysctls({f"ipv6/conf/{device}/disable_ipv6": "1"})
     _run_ip(

@@ -27,7 +27,7 @@ LIMITS = {
     resource.RLIMIT_AS: 256 << 20,
 }
 NICENESS = 5
-"""A guest can send many requests. The host's other processes have precedence."""
+"""The host's other processes have precedence over a server, because a guest can send many requests."""
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -65,7 +65,8 @@ def limit_resources() -> None:
 def drop_privileges(uid: int, gid: int, kept: Collection[int]) -> None:
     """Change to this user. Only the ``kept`` capabilities stay, also for a program that this process executes.
 
-    No program that the process could execute gets more (``no_new_privs``). Source: capabilities(7), ambient set.
+    A program that the process executes cannot get more capabilities (``no_new_privs``). Source:
+    capabilities(7), ambient set.
     """
     for capability in range(LAST_CAPABILITY + 1):
         if capability not in kept:

@@ -88,7 +88,7 @@ def test_the_relay_is_removed_with_its_last_user(relays: FakeRelays, make_segmen
 
 
 def test_addresses_of_all_guests_are_reserved(relays: FakeRelays, make_segment: Make) -> None:
-    """A guest at another host may be stopped, so that a probe would find its address free."""
+    """A guest at another host may be stopped. A probe would then find that the guest's address is free."""
     peer = Peer.model_validate({"name": "g2", "cluster": "demo", "addresses": ["10.0.0.254/24"]})
     segment = make_segment("a", 100, ("g1",)).model_copy(update={"peers": (peer,)})
     with GuestPorts(relays).connect(segment, Name("g1"), PORT):
@@ -97,7 +97,7 @@ def test_addresses_of_all_guests_are_reserved(relays: FakeRelays, make_segment: 
 
 
 def test_hosts_of_a_network_try_different_addresses_first(relays: FakeRelays, make_segment: Make) -> None:
-    """A command for all guests opens relays on all hosts at once, and their probes do not see each other."""
+    """A command for all guests opens relays on all hosts at once. The hosts do not detect each other's probes."""
     peers = [
         Peer.model_validate({"name": f"g{n}", "cluster": "demo", "addresses": [f"10.0.0.{n}/24", f"fd00::{n}/64"]})
         for n in range(1, 13)
