@@ -44,7 +44,7 @@ class TopologyEffects:
             for topology in (self.change.former, self.change.topology):
                 with suppress(VirtcloudError):
                     find_cluster_ports(topology, cluster)
-        with suppress(VirtcloudError):
+        with suppress(VirtcloudError, KeyError):  # a cluster has no VLAN at a site to which its host would move
             self.find_changed_elements(self.find_elements(live))
 
     def share(self, live: Iterable[LiveCluster]) -> list[LiveCluster]:

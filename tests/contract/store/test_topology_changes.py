@@ -122,3 +122,23 @@ def test_reserved_vlans_are_found_while_versions_leave_the_cache(world: World) -
         site = read_topology(unit).sites[0]
         late = replace(unit, cache=TopologyCache(excluded=FleetingVlans()))
         assert 7 in find_excluded_vlans(late, site, lambda _device: VlanSet({7}))
+
+
+def with_moved_host(topology: Topology) -> Topology:
+    """Return a topology in which a host moves from the first site to a switch of the last site."""
+    document = topology.model_dump(mode="json")
+    first, last = document["sites"][0], document["sites"][-1]
+    host = first["hosts"].pop(0)
+    switch = last["switches"][0]
+    switch["ports"].append("moved")
+    last["hosts"].append(host)
+    prefix = f"{host['name']}:"
+    links = [link for link in document["links"] if not link["a"].startswith(prefix) | link["b"].startswith(prefix)]
+    new = {"a": prefix + host["ports"][0], "b": f"{switch['name']}:moved"}
+    return Topology.model_validate({**document, "links": [*links, new]})
+
+
+def test_a_moved_host_of_a_cluster_is_a_conflict(world: World) -> None:
+    world.put("demo", spec("brno-h1", "praha-h1"))
+    with pytest.raises(Conflict, match="change its kind or site"):
+        change_topology(world.store, lambda former: with_moved_host(former.require()), who="eva")
