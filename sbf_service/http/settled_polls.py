@@ -28,7 +28,7 @@ from virtcloud.model.errors import TooManyRequests
 
 PREFIX: Final = "/v1/elements/"
 SUFFIX: Final = "/wanted"
-MIN_SILENCE_S: Final = 4 * SLOW_POLL_S
+MIN_SILENCE_S: Final = 6 * SLOW_POLL_S
 """The short path records heartbeats with the slow poll. A shorter ``agent_silence`` needs earlier records."""
 _REQUEST_ID: Final = REQUEST_ID_HEADER.lower().encode()
 _TRACE: Final = TRACE_HEADER.encode()

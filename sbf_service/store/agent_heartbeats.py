@@ -107,19 +107,23 @@ class AgentHeartbeats:
     def record(self, names: Collection[str] | None = None) -> None:
         """Record the pending heartbeats of these agents, or of all agents. The time is that of the first heartbeat.
 
-        Elements that another change has locked are left to their next heartbeat. A transaction that locks several rows
-        must not wait for a row here, because the other change may wait for one of these rows.
+        Heartbeats of elements that another change has locked remain pending. A transaction that locks several rows must
+        not wait for a row here, because the other change may wait for one of these rows.
         """
         with self._lock:
             found = {name: at for name, at in self._pending.items() if names is None or name in names}
             self._pending = {name: at for name, at in self._pending.items() if name not in found}
         if not found:
             return
+        locked = set(found)
         with self.store.change_row() as unit:
             for group in split_ids(sorted(found)):
                 free = unit.connection.execute(_LOCK_UNLOCKED, {"names": group}).scalars().all()
                 if free:
                     unit.connection.execute(_RECORD_HEARTBEATS, {"names": free, "seen_at": min(found.values())})
+                    locked.difference_update(free)
+        with self._lock:
+            self._pending = {name: found[name] for name in locked} | self._pending
 
 
 def _explain_missing(unit: Unit, name: str) -> VirtcloudError:

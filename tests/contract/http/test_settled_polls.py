@@ -9,8 +9,10 @@ import pytest
 from contract.http.test_long_polls import Caller, agent, await_true, counted_statements, revoke, run, set_rate
 from sbf_fakes.http_calls import ask, problem
 from sbf_fakes.world import World, spec
+from sqlalchemy import select
 
 from sbf_service.store.confirmations import reset_confirmation
+from sbf_service.store.tables import ElementRow
 from virtcloud.model.access import Role
 from virtcloud.model.topology import Topology
 
@@ -167,6 +169,18 @@ def test_a_settled_agents_poll_is_a_heartbeat(settled: World) -> None:
     run_as_agent(settled, act)
     settled.service.heartbeats.record()
     assert ask(settled, "GET", f"/v1/elements/{HOST}").json()["last_seen"][:18] == "2026-01-01T00:01:4"
+
+
+def test_a_heartbeat_of_a_locked_element_is_recorded_later(settled: World) -> None:
+    """SQLite has no locks of rows. There, the heartbeat is recorded at once."""
+    heartbeats, at = settled.service.heartbeats, settled.clock.now + timedelta(seconds=30)
+    heartbeats.receive_settled(HOST, at)
+    with settled.store.engine.connect() as other:
+        other.execute(select(ElementRow.name).where(ElementRow.name == HOST).with_for_update())
+        heartbeats.record()
+    heartbeats.record()
+    with settled.store.read() as unit:
+        assert unit.session.scalar(select(ElementRow.last_seen).where(ElementRow.name == HOST)) == at
 
 
 @pytest.mark.parametrize("revision", [1, 5])

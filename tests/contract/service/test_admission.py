@@ -174,7 +174,8 @@ def test_an_access_link_needs_a_switch_that_supports_it(world: World) -> None:
     with pytest.raises(
         BadInput, match="access link brno-h2:eth0 to brno-sw1:p2: expected a platform with access links, got fake"
     ):
-        check_device_support(topology_with(brno_h2=True), world.service.platforms, ())
+        topology = topology_with(brno_h2=True)
+        check_device_support(topology, topology.sites, world.service.platforms, ())
 
 
 def test_a_member_shares_its_own_networks_access_port_only(access: World) -> None:
