@@ -171,10 +171,10 @@ def test_an_access_link_in_use_cannot_become_a_trunk(access: World) -> None:
 
 def test_an_access_link_needs_a_switch_that_supports_it(world: World) -> None:
     """The fake platform of these tests does not support access ports."""
+    topology = topology_with(brno_h2=True)
     with pytest.raises(
         BadInput, match="access link brno-h2:eth0 to brno-sw1:p2: expected a platform with access links, got fake"
     ):
-        topology = topology_with(brno_h2=True)
         check_device_support(topology, topology.sites, world.service.platforms, ())
 
 
