@@ -28,7 +28,8 @@ class DeviceStatus:
 class DueDevices:
     """The devices that may be due: those that meet :func:`is_due` with these parameters, and those with these names.
 
-    A device that was last read before ``read_before`` is due. None stands for the present time, in the first round.
+    A device that was last read before ``read_before`` is due. If ``read_before`` is None, as in the scheduler's first
+    round, every device is due.
     """
 
     drift_interval: timedelta

@@ -55,7 +55,7 @@ def derive_authority_key(secret: SecretBytes) -> SshKeyPair:
 
 @lru_cache(maxsize=MAX_CACHED)
 def _derive(secret: SecretBytes, *purpose: str) -> SshKeyPair:
-    """Return the key pair for ``purpose``. The parts of a purpose contain no NUL, so no two purposes are equal."""
+    """Return the key pair for ``purpose``. The parts contain no NUL, so different purposes yield different keys."""
     info = "\0".join(("virtcloud 1", *purpose)).encode()
     seed = HKDF(SHA256(), SEED_BYTES + CHECK_BYTES, salt=None, info=info).derive(secret.get_secret_value())
     private, check = seed[:SEED_BYTES], seed[SEED_BYTES:]

@@ -1,7 +1,7 @@
 """ASGI middleware that gives each call a request ID, and the access log.
 
-A client may send its request ID in the header ``X-Request-ID``. An ID that is too long or has other characters than the
-permitted ones is replaced. The answer contains the ID in the same header.
+A client may send its request ID in the header ``X-Request-ID``. An ID that is too long or contains a
+forbidden character is replaced. The answer contains the ID in the same header.
 """
 
 import time
@@ -55,7 +55,7 @@ class RequestIdMiddleware:
 
 
 def _trace(scope: Scope, call: CallContext) -> AbstractContextManager[Span]:
-    """Return the span of a call. Calls that only read are traced if the client traces them, as for the access log."""
+    """Return the span of a call. A call that only reads is traced only if the client sends ``traceparent``."""
     if call.traceparent is None and scope.get("method", "GET") in READING_METHODS:
         return NO_SPAN
     return span("call", parent=call.traceparent, request=call.request_id)

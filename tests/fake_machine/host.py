@@ -264,4 +264,4 @@ class FakeRoots:
         return GuestRoot(path, 1 << 28)
 
     def ensure_none(self, domain: str) -> None:
-        """Do nothing: the guest's files are removed together with this folder."""
+        """Do nothing: the root is in the guest's folder, which ``GuestFiles`` removes."""

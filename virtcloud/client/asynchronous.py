@@ -10,8 +10,8 @@
             async for event in cluster.events():
                 print(event)
 
-Each method runs its synchronous twin in a thread. The signatures are those of the twins, so that no code is written
-twice. A cancelled wait ends at once, and its thread ends within a second or two.
+Each method calls the method of the same name and signature of a synchronous object, the *twin*, in a thread. A
+cancelled wait ends at once, and its thread ends within a second or two.
 """
 
 import inspect
@@ -88,7 +88,7 @@ class AsyncStream:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
-        """Close the stream, and wake a thread that receives. Closing does not wait for the event loop."""
+        """Close the stream without an await, and wake a thread that receives."""
         self.sync.close()
 
     send = _twin(SessionStream.send)

@@ -18,7 +18,7 @@ from virtcloud.simulation.folder import SimulationFolder
 
 log = logging.getLogger(__name__)
 POLL_S = 5.0
-"""The duration of a long poll. A host that was switched off is silent after this number of seconds."""
+"""Duration of a long poll in seconds. When a host is switched off, its agent first ends the current poll."""
 PAUSE_S = 1.0
 TRAFFIC_S = 15.0
 """Seconds between two reports of traffic. The rates are a slow wave between 0 and `PEAK` bytes per second."""
@@ -37,14 +37,14 @@ class SimulatedAgents:
     _threads: dict[str, threading.Thread] = field(default_factory=dict)
 
     def start(self, element: str, *, is_host: bool) -> None:
-        """Start the agent of an element, unless it runs. The file of the element's token exists."""
+        """Start the agent of an element, unless it runs. The file with the element's token must exist."""
         if element not in self._threads:
             thread = threading.Thread(target=self._run, args=(element, is_host), name=element, daemon=True)
             self._threads[element] = thread
             thread.start()
 
     def stop(self) -> None:
-        """Request the end of all agents. Long polls end with SBF."""
+        """Request the end of all agents. Agents that wait in a long poll end when SBF stops."""
         self._stop.set()
 
     def _run(self, element: str, is_host: bool) -> None:
@@ -70,7 +70,7 @@ class SimulatedAgents:
 
 @dataclass
 class SimulatedAgent:
-    """The agent of one element. ``change`` takes as long as a change of a real host."""
+    """The agent of one element. ``change`` waits as long as a change of a real host takes."""
 
     element: str
     sbf: SbfClient

@@ -19,7 +19,7 @@ from sbf_service.store.audit_log import find_newest_id
 from sbf_service.store.unit_of_work import AUDIT_TOPIC, TRAFFIC_TOPIC
 
 TRAFFIC_PERIOD_S: Final = 10
-"""Minimum time between two updates of a cluster's page by reports of traffic. Each host sends such reports."""
+"""Period in seconds. The traffic reports of all hosts update a cluster's page at most once in each period."""
 router = APIRouter(prefix=PREFIX, route_class=Page, include_in_schema=False)
 
 

@@ -1,4 +1,4 @@
-"""Tests of gateways' own addresses in networks: their choice, their wanted documents, and their end."""
+"""Tests of gateways' own addresses in networks: their choice, the documents that contain them, and their release."""
 
 from collections.abc import Iterator
 from pathlib import Path

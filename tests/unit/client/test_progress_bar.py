@@ -15,7 +15,7 @@ SPEC = ClusterSpec.model_validate({"owner": "eva", "hosts": ["brno-h1"]})
 
 
 def shown(console: Console) -> str:
-    """Return the output of a cluster that becomes active."""
+    """Return the output of the progress bar while a cluster becomes active."""
     with ProgressBar(console) as bar:
         for state in (ClusterState.CONFIGURING, ClusterState.ACTIVE):
             bar(view("demo", SPEC, state))

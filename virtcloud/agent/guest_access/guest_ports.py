@@ -117,7 +117,8 @@ def _describe_access(key: str, segment: Segment) -> JobAccess:
     """Return the access to all guests of a network. Their addresses are never used for the relay.
 
     A command for all guests opens relays on all hosts of the network at the same time. Each host begins the search for
-    a free address with another address, because hosts that probe at the same time do not see each other.
+    a free address with another address, because a host that probes an address does not
+    answer the probe of another host.
     """
     addresses = [(peer.name, peer.addresses) for peer in segment.peers]
     addresses += [(guest.name, guest.addresses) for guest in segment.guests]

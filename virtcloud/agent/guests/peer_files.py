@@ -32,8 +32,9 @@ MAX_LABEL, MAX_KEY = 63, 200
 """Maximum lengths: of a label (RFC 1035), and of a key, so that every full name has less than 253 characters."""
 LABEL: Final = re.compile(rf"[a-z0-9]([a-z0-9-]{{0,{MAX_LABEL - 2}}}[a-z0-9])?")
 HASHED: Final = re.compile(r".*-[0-9a-f]{16}")
-"""The form of a replaced key. A key of this form is always replaced, so that no member can choose another's domain.
-The digest has 64 bits: a member cannot find another key with the same digest by trial.
+"""The form of the label that replaces an illegal key (:func:`full_name`). A legal key of this form is replaced too, so
+that no member can choose a key that is the label of another member. The digest has 64 bits: a member cannot find
+another key with the same digest by trial.
 """
 
 PeerFiles = dict[str, str]
@@ -63,7 +64,7 @@ def cluster_key(segment: Segment, guest: GuestWanted) -> ClusterKey:
 
 
 def full_name(name: str, key: str) -> str:
-    """Return the name of a guest that is unique in the network and legal in DNS (RFC 1123).
+    """Return a guest's full name, which is unique in the network and legal in DNS (RFC 1123).
 
     A key or name that is not legal is replaced by a label of its legal characters and a digest.
     """
@@ -89,7 +90,7 @@ def _hosts_lines(peers: list[Peer], own_key: str) -> Iterator[str]:
 
 
 def _service_lines(segment: Segment, own_key: str) -> Iterator[str]:
-    """Yield the lines of the network's services. A service has a plain name unless a guest of the cluster has it."""
+    """Yield the lines of the network's services. A plain name that a guest of the cluster has is omitted."""
     own_names = {peer.name for peer in segment.peers if peer.cluster == own_key}
     for service, address in list_service_addresses(segment):
         names = full_name(service, segment.key), *((service,) if service not in own_names else ())

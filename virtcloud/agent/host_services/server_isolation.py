@@ -65,8 +65,8 @@ def limit_resources() -> None:
 def drop_privileges(uid: int, gid: int, kept: Collection[int]) -> None:
     """Change to this user. Only the ``kept`` capabilities stay, also for a program that this process executes.
 
-    A program that the process executes cannot get more capabilities (``no_new_privs``). Source:
-    capabilities(7), ambient set.
+    A program that the process executes gains no privileges by set-user-ID bits or file capabilities (``no_new_privs``).
+    Source: capabilities(7), ambient set.
     """
     for capability in range(LAST_CAPABILITY + 1):
         if capability not in kept:

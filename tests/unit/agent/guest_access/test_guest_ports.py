@@ -97,7 +97,7 @@ def test_addresses_of_all_guests_are_reserved(relays: FakeRelays, make_segment: 
 
 
 def test_hosts_of_a_network_try_different_addresses_first(relays: FakeRelays, make_segment: Make) -> None:
-    """A command for all guests opens relays on all hosts at once. The hosts do not detect each other's probes."""
+    """Hosts open relays at the same time. A host that probes an address does not answer another host's probe."""
     peers = [
         Peer.model_validate({"name": f"g{n}", "cluster": "demo", "addresses": [f"10.0.0.{n}/24", f"fd00::{n}/64"]})
         for n in range(1, 13)

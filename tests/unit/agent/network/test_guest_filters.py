@@ -212,7 +212,7 @@ def passes(in_namespace: Run) -> dict[str, list[bool]]:
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_a_guest_cannot_send(passes: dict[str, list[bool]], attack: str) -> None:
-    """The frame passes without its filter, unless the bridge itself drops it: no other filter hides the result."""
+    """Without its own filter, the frame passes unless the bridge drops it. So no other filter drops the frame."""
     forwarded = attack not in DROPPED_BY_BRIDGES
     assert passes[attack] == [forwarded, False, forwarded]
 
@@ -346,7 +346,7 @@ def test_a_device_may_use_other_mac_and_ip_addresses(in_namespace: Run) -> None:
 
 
 def test_devices_with_checked_addresses_use_only_these(in_namespace: Run) -> None:
-    """The agent does not know the devices' MAC addresses, from which their link-local addresses are derived."""
+    """Link-local addresses are not checked, because they depend on MAC addresses that the agent does not know."""
 
     def work() -> object:
         with connected(VPN_PORT) as wire:
@@ -359,7 +359,7 @@ def test_devices_with_checked_addresses_use_only_these(in_namespace: Run) -> Non
 
 
 def test_a_router_may_use_addresses_outside_of_the_networks_subnets(in_namespace: Run) -> None:
-    """It cannot use other addresses of these subnets, nor claim to have them."""
+    """The router cannot use foreign addresses in these subnets, or announce them by ARP or neighbour discovery."""
     foreign = {name: bytes(frame).hex() for name, frame in build_routed_frames(GUEST_MAC).items()}
 
     def work() -> object:

@@ -1,4 +1,4 @@
-"""Tests of the console's drawings: no shape covers another, and every thing has its place."""
+"""Tests of the console's drawings of sites, pools and clusters. No element or tile covers another."""
 
 from datetime import UTC, datetime, timedelta
 from itertools import combinations
@@ -108,7 +108,7 @@ def test_tiles_of_many_sites_are_apart(count: int) -> None:
 
 
 def test_each_tile_shows_the_use_of_its_pool() -> None:
-    """A gauge is above its tile, whose colour would cover the gauge otherwise."""
+    """The gauge is drawn over its tile. Otherwise the tile's colour would hide the gauge."""
     scene = draw_tiles([Tile("brno", Level.OK, 1, 10, 40, (), "/sites/brno")], [])
     (tile,), (whole, used) = scene.boxes, scene.gauges
     assert tile.x < whole.x < used.x + used.width < tile.x + tile.width
