@@ -185,6 +185,7 @@ def _create(unit: Unit, new: NewCluster, reserved: ReservedVlans) -> ClusterView
         insert_gateways(unit, new.id, planned.cluster.gateways)
     if new.spec.services:
         address_service_node(unit, topology, row, planned.cluster)
+    others = _find_changed_hosts(unit, planned)
     if planned.joined is None:
         _claim(unit, new.id, planned.ids, planned.ids.vlans)
     else:
@@ -193,7 +194,7 @@ def _create(unit: Unit, new: NewCluster, reserved: ReservedVlans) -> ClusterView
     record_audit(unit, "cluster_created", why=why, cluster_id=new.id)
     if planned.cluster.spec.router == "gateway":
         start_router(unit, row, planned.cluster.gateways)
-    revisions = _increment_revisions(unit, topology, planned)
+    revisions = _increment_revisions(unit, topology, planned, others)
     _insert_placements(unit, new.id, revisions)
     if planned.joined is not None:
         suspend_uncertified(unit, planned.joined.id)
@@ -204,15 +205,27 @@ def _create(unit: Unit, new: NewCluster, reserved: ReservedVlans) -> ClusterView
     return format_cluster(row, network, statuses, planned.ids.vlans, joined)
 
 
-def _increment_revisions(unit: Unit, topology: Topology, planned: PlannedCluster) -> dict[str, NewRevision]:
+def _find_changed_hosts(unit: Unit, planned: PlannedCluster) -> frozenset[str]:
+    """Return the hosts of a network whose wanted documents a new member changes.
+
+    The guests of a member become peers of the network's other guests. The first transport of a network limits the MTU
+    of all its segments.
+    """
+    network = planned.joined
+    if network is None or not (planned.cluster.spec.guests or network.transport != planned.ids.transport_name):
+        return frozenset()
+    return find_network_hosts(unit, network.id)
+
+
+def _increment_revisions(
+    unit: Unit, topology: Topology, planned: PlannedCluster, others: frozenset[str]
+) -> dict[str, NewRevision]:
     """Increment the wanted revisions of a new cluster's elements. Return the new revisions of these elements.
 
-    The guests of a member become peers of the network's other guests. The revisions of all hosts of the network are
-    therefore also incremented. The placements of their clusters do not change, so these clusters remain active.
+    The revisions of the ``others`` are also incremented. The placements of their clusters do not change, so these
+    clusters remain active.
     """
     own = list_elements(find_cluster_ports(topology, planned.cluster))
-    has_new_peers = planned.joined is not None and planned.cluster.spec.guests
-    others = find_network_hosts(unit, planned.joined.id) if planned.joined and has_new_peers else frozenset()
     revisions = increment_revisions(unit, own | others)
     return {name: revision for name, revision in revisions.items() if name in own}
 

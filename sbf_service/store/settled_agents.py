@@ -46,6 +46,8 @@ class SettledAgents:
     _read_at: tuple[datetime, float] | None = None
     """The database's time of the last reading, and the time of ``clock``."""
     _lock: Lock = field(default_factory=Lock)
+    _loading: Lock = field(default_factory=Lock)
+    """Held by the one reading: a second reading at the same time would lose the changes since the first one began."""
 
     def find(self, element: str) -> int | None:
         """Return the settled revision of an element; None if the element is not settled, or if SBF does not know."""
@@ -59,14 +61,15 @@ class SettledAgents:
 
     def load(self) -> None:
         """Read the settled agents from the database. Agents that change during the reading are left out."""
-        with self._lock:
-            self._changed = set()
-        with self.store.read() as unit:
-            read_at = unit.now, self.clock()
-            found = {row.name: row.wanted_revision for row in unit.connection.execute(_READ_SETTLED)}
-        with self._lock:
-            self._revisions, self._read_at = found, read_at
-            self._remove(self._changed)
+        with self._loading:
+            with self._lock:
+                self._changed = set()
+            with self.store.read() as unit:
+                read_at = unit.now, self.clock()
+                found = {row.name: row.wanted_revision for row in unit.connection.execute(_READ_SETTLED)}
+            with self._lock:
+                self._revisions, self._read_at = found, read_at
+                self._remove(self._changed)
 
     def on_change(self, topics: frozenset[str]) -> None:
         """Remove the agents whose elements have changed."""

@@ -5,9 +5,11 @@ from collections.abc import Container, Iterable
 from sqlalchemy import select
 
 from sbf_service.domain.paths import LiveCluster
+from sbf_service.domain.service_nodes import find_service_node
 from sbf_service.domain.topology_change import TopologyChange
 from sbf_service.domain.topology_effects import TopologyEffects
 from sbf_service.store.cluster_tables import PlacementRow
+from sbf_service.store.guest_seeds import find_network_hosts
 from sbf_service.store.revisions import increment_revisions
 from sbf_service.store.tables import ElementRow
 from sbf_service.store.unit_of_work import Unit
@@ -18,7 +20,8 @@ def update_placements(unit: Unit, effects: TopologyEffects, live: Iterable[LiveC
     """Move the placements of clusters, and increment the revisions of elements whose wanted state changed."""
     clusters = effects.find_elements(live)
     changed = effects.find_changed_elements(clusters)
-    increment_revisions(unit, changed | _find_other_destinations(effects.change))
+    moved = _find_hosts_of_moved_services(unit, effects.change, [elements.cluster for elements in clusters])
+    increment_revisions(unit, changed | _find_other_destinations(effects.change) | moved)
     unit.session.flush()
     for elements in clusters:
         of_cluster = effects.find_changed_elements_of(elements, changed)
@@ -31,6 +34,16 @@ def _find_other_destinations(change: TopologyChange) -> set[Name]:
     before, after = change.former, change.topology
     both = before.gateways.keys() & after.gateways.keys() & change.elements
     return {name for name in both if before.site_of[name].destinations != after.site_of[name].destinations}
+
+
+def _find_hosts_of_moved_services(unit: Unit, change: TopologyChange, live: Iterable[LiveCluster]) -> set[str]:
+    """Return the hosts of networks whose service node changes: their wanted documents have its addresses."""
+    found: set[str] = set()
+    for cluster in live:
+        if cluster.joined is None and cluster.spec.services:
+            before, after = (find_service_node(one, cluster.gateways) for one in (change.former, change.topology))
+            found |= find_network_hosts(unit, cluster.id) if before != after else frozenset()
+    return found
 
 
 def update_cluster_placements(

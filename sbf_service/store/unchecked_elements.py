@@ -17,7 +17,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, bindparam, or_, select, union
 
 from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
-from sbf_service.store.columns import split_ids
+from sbf_service.store.columns import equals_any, split_ids
 from sbf_service.store.revisions import increment_revisions, require_element
 from sbf_service.store.tables import IS_RECONCILED, ElementRow
 from sbf_service.store.unit_of_work import Unit, read_topology, record_audit
@@ -115,7 +115,8 @@ def mark_held_segments(unit: Unit, _name: str, wanted: HostWanted) -> HostWanted
 def mark_checked(unit: Unit, row: ElementRow) -> None:
     """Record that an element carries nothing else than its wanted state; idempotent.
 
-    The elements that set up nothing of a network, because the network waited for this element, get a new revision.
+    The devices that set up nothing of a network, because the network waited for this element, get a new revision. All
+    hosts of such a network get one, because the requirement disappears from their wanted documents.
     """
     if not row.unchecked:
         return
@@ -135,7 +136,9 @@ def _is_of(ids: Any) -> ColumnElement[bool]:  # noqa: ANN401 - a parameter of SQ
 _READ_WAITING = (
     select(PlacementRow.element)
     .join(ClusterRow, ClusterRow.id == PlacementRow.cluster_id)
-    .where(PlacementRow.blocked, PlacementRow.removed_revision.is_(None), _is_of(bindparam("freed", expanding=True)))
+    .join(ElementRow, ElementRow.name == PlacementRow.element)
+    .where(or_(PlacementRow.blocked, ~equals_any(ElementRow.kind, DEVICE_KINDS)))
+    .where(PlacementRow.removed_revision.is_(None), _is_of(bindparam("freed", expanding=True)))
     .distinct()
 )
 

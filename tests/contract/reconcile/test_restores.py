@@ -166,6 +166,20 @@ def test_a_returned_cluster_is_set_up_with_a_clean_vlan(reused: Machines) -> Non
     assert restored.view("old").state is ClusterState.ACTIVE
 
 
+def test_a_complete_host_gets_a_revision_when_its_hold_ends(machines: Machines) -> None:
+    machines.world.put("demo", spec("brno-h1"))
+    machines.back_up()
+    restored = machines.restore()
+    machines.settle("brno-h2")
+    (held,) = restored.wanted_of_host("brno-h1").segments
+    revision = restored.element("brno-h1").wanted_revision
+    assert UNCHECKED_NETWORK in held.requires
+    machines.settle()
+    (free,) = restored.wanted_of_host("brno-h1").segments
+    assert UNCHECKED_NETWORK not in free.requires
+    assert restored.element("brno-h1").wanted_revision > revision
+
+
 def test_a_switch_that_cannot_be_read_holds_returned_clusters(reused: Machines) -> None:
     restored, switch = reused.restore(), reused.world.switches[SWITCH]
     switch.cut_off = True

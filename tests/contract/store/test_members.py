@@ -3,11 +3,12 @@
 import pytest
 from network_members import RING, changed_elements, guest, join_network, member, request_body, revisions, states
 from sbf_fakes.http_calls import ask, problem
-from sbf_fakes.world import World, spec
+from sbf_fakes.world import World, spec, three_sites
 
 from virtcloud.model.access import Role
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.errors import Conflict, Forbidden, NoVlanFree
+from virtcloud.model.topology import Topology
 
 # Joining.
 
@@ -37,6 +38,22 @@ def test_a_member_extends_its_network_to_a_site(ring: World) -> None:
     assert ring.switches["brno-sw1"].carried() == {"p1": "100", "uplink": "100"}
     assert ring.switches["praha-sw1"].carried() == {"p1": "100", "uplink": "100"}
     assert [row.why for row in ring.audit("network_widened")] == ["VLAN 100 at praha, over transport core"]
+
+
+def test_a_members_new_transport_reaches_the_networks_hosts(world: World) -> None:
+    """The transport has an MTU, so the segments of the network's other hosts change although the member has no guests.
+
+    The hosts' agents read a document again only if its revision changes.
+    """
+    plain = three_sites().model_dump(mode="json")
+    transports = [transport | {"mtu": 1400} for transport in plain["transports"]]
+    world.put_topology(Topology.model_validate(plain | {"transports": transports}))
+    world.put("root", RING)
+    world.settle()
+    before, revision = world.wanted_of_host("brno-h1"), revisions(world)
+    world.put("m1", member(hosts=["praha-h1"]))
+    assert world.wanted_of_host("brno-h1") != before
+    assert "brno-h1" in changed_elements(world, revision)
 
 
 def test_a_host_has_one_segment_per_network(ring: World) -> None:

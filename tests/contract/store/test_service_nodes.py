@@ -137,3 +137,16 @@ def test_the_cluster_shows_how_to_mount_its_files(world: World) -> None:
 def test_a_cluster_without_files_shows_no_mounts(world: World) -> None:
     put(world, services=[])
     assert "mounts" not in ask(world, "GET", "/v1/clusters/demo").json()
+
+
+def test_hosts_get_a_revision_if_their_file_server_ends(world: World) -> None:
+    """The agents of hosts read a document again only if its revision changes."""
+    put(world, subnets=["10.0.0.0/24"])
+    before, revision = segment(world, "brno-h1").services, world.element("brno-h1").wanted_revision
+    former = world.topology()
+    world.put_topology(topology_with_gateways(brno=(gateway("brno-gw"), gateway("brno-files"))))
+    try:
+        assert segment(world, "brno-h1").services != before
+        assert world.element("brno-h1").wanted_revision > revision
+    finally:
+        world.put_topology(former)
