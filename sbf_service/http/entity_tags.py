@@ -7,6 +7,8 @@ from typing import Final
 
 from fastapi import Request, Response
 
+from virtcloud import __version__
+
 ANY_ETAG: Final = "*"
 DIGEST_BYTES: Final = 16
 JSON: Final = "application/json"
@@ -17,6 +19,14 @@ KEPT: Final = ("etag", "link", "cache-control", "vary")
 def make_etag(version: object) -> str:
     """Return the strong entity tag of a version."""
     return f'"{version}"'
+
+
+def make_wanted_etag(revision: int) -> str:
+    """Return the entity tag of a wanted document.
+
+    The tag contains SBF's version: after an upgrade, SBF may compute another document for the same revision.
+    """
+    return make_etag(f"{revision}-{__version__}")
 
 
 def matches(header: str | None, etag: str) -> bool:

@@ -17,6 +17,7 @@ from sbf_service.bootstrap import SbfService
 from sbf_service.change_reader import SLOW_POLL_S
 from sbf_service.domain.authentication import Principal, Token
 from sbf_service.http.auth.authentication import bearer_token
+from sbf_service.http.entity_tags import make_wanted_etag
 from sbf_service.http.long_polls import PollAdmission
 from sbf_service.http.operations import MAX_WAIT_S
 from sbf_service.http.problems import error_response
@@ -51,11 +52,13 @@ class SettledPoll:
             return None
         query = dict(part.partition(b"=")[::2] for part in scope["query_string"].split(b"&"))
         headers, after = dict(scope["headers"]), query.get(b"after", b"")
-        if len(query) != 2 or headers.get(b"if-none-match") != b'"%b"' % after or _TRACE in headers:  # noqa: PLR2004
+        if len(query) != 2 or _TRACE in headers:  # noqa: PLR2004
             return None
         try:
             revision, wait = int(after), float(query[b"wait"])
         except (KeyError, ValueError):
+            return None
+        if headers.get(b"if-none-match") != make_wanted_etag(revision).encode():
             return None
         return cls(path[len(PREFIX) : -len(SUFFIX)], revision, wait, headers) if 0 <= wait <= MAX_WAIT_S else None
 

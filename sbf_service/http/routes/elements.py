@@ -13,7 +13,7 @@ from sbf_service.bootstrap import SbfService
 from sbf_service.domain.rights import Action, ProtectedResource, may_read_secrets
 from sbf_service.http.auth.authorization import CurrentCaller, CurrentService, authorize_element, require_known_names
 from sbf_service.http.auth.caller import Caller
-from sbf_service.http.entity_tags import make_etag, matches, not_modified
+from sbf_service.http.entity_tags import make_wanted_etag, matches, not_modified
 from sbf_service.http.long_polls import CurrentPoll
 from sbf_service.http.operations import After, IfNoneMatch, Operation, Wait
 from sbf_service.http.pages import PAGES, CurrentPage
@@ -106,8 +106,8 @@ async def get_wanted(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter 
     """Return the wanted state of a host or gateway, or wait for a newer revision of it.
 
     The element's agent, and root on SBF's machine, receive the secrets of guests. Other callers receive asterisks.
-    The `ETag` of a revision that the agent has confirmed completely is the revision. With this `ETag` in
-    `If-None-Match`, the answer is 304 without a body while nothing changes.
+    The `ETag` of a revision that the agent has confirmed completely contains the revision and SBF's version. With this
+    `ETag` in `If-None-Match`, the answer is 304 without a body while nothing changes.
     """
     if caller.principal.role is Role.AGENT:
         authorize_element(service.store, caller, Action.REPORT_FOR_ELEMENT, name)  # reads no database
@@ -131,7 +131,7 @@ async def get_wanted(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter 
     others = (confirmation_topic(name),)
     is_newer = await poll.wait_until_newer(f"element:{name}", read_revision, after, wait, uncompared=others)
     if not is_newer and element is not None and element.is_settled:
-        etag = make_etag(element.revision)
+        etag = make_wanted_etag(element.revision)
         if matches(known, etag):
             return not_modified({"etag": etag})
     return await poll.read(read_document)
@@ -140,10 +140,10 @@ async def get_wanted(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter 
 def _respond(document: WantedDocument, *, may_read_secrets: bool) -> Response:
     """Return the response with a wanted document.
 
-    If only a new revision can change the document, its entity tag is the revision.
+    If only a new revision or another SBF can change the document, its entity tag contains the revision.
     """
     is_settled = document.confirmed_revision == document.revision and not (document.incomplete or document.calls)
-    headers = {"etag": make_etag(document.revision)} if is_settled else {}
+    headers = {"etag": make_wanted_etag(document.revision)} if is_settled else {}
     content = document.model_dump_json(context=WITH_SECRETS if may_read_secrets else None)
     return Response(content, media_type="application/json", headers=headers)
 

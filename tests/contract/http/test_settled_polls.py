@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from threading import Thread
 
 import httpx
 import pytest
@@ -11,6 +12,8 @@ from sbf_fakes.http_calls import ask, problem
 from sbf_fakes.world import World, spec
 from sqlalchemy import select
 
+from sbf_service.http import entity_tags
+from sbf_service.http.entity_tags import make_wanted_etag
 from sbf_service.store.confirmations import reset_confirmation
 from sbf_service.store.tables import ElementRow
 from virtcloud.model.access import Role
@@ -31,7 +34,7 @@ def settled(world: World) -> World:
 
 async def poll(http: Caller, wait: float = 0.01, revision: int = 1, element: str = HOST) -> httpx.Response:
     path = f"/v1/elements/{element}/wanted?after={revision}&wait={wait}"
-    return await http.get(path, headers={"if-none-match": f'"{revision}"'})
+    return await http.get(path, headers={"if-none-match": make_wanted_etag(revision)})
 
 
 def run_as_agent(world: World, act: Act) -> None:
@@ -65,7 +68,7 @@ def test_a_settled_agents_poll_asks_the_database_nothing(settled: World, wait: f
     async def act(http: Caller) -> None:
         with counted_statements(settled.service) as statements:
             answer = await poll(http, wait)
-        assert (answer.status_code, answer.content, answer.headers["etag"]) == (304, b"", '"1"')
+        assert (answer.status_code, answer.content, answer.headers["etag"]) == (304, b"", make_wanted_etag(1))
         assert len(answer.headers["x-request-id"]) == 32
         assert statements == []
 
@@ -104,6 +107,38 @@ def test_the_slow_poll_finds_a_lost_reset(settled: World) -> None:
     assert own.settled_agents.find(HOST) == 1
     own.change_reader.before_poll()
     assert own.settled_agents.find(HOST) is None
+
+
+def test_two_readings_do_not_overlap(settled: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second reading would begin with an empty list of changes, and the first would use this list."""
+    agents, reading = settled.service.settled_agents, [0]
+    second = Thread(target=agents.load)
+
+    def read_clock() -> float:
+        reading.append(reading[-1] + 1)
+        if not second.ident:
+            second.start()
+            second.join(0.1)  # ends earlier if it overlaps
+            reading.append(0)
+        return 0.0
+
+    monkeypatch.setattr(agents, "clock", read_clock)
+    agents.load()
+    second.join()
+    assert reading == [0, 1, 0, 1]
+
+
+def test_a_document_of_another_version_is_read_again(settled: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an upgrade, SBF may compute another document for the same revision."""
+    former = make_wanted_etag(1)
+    monkeypatch.setattr(entity_tags, "__version__", "9.9")
+
+    async def act(http: Caller) -> None:
+        path = f"/v1/elements/{HOST}/wanted?after=1&wait=0"
+        answer = await http.get(path, headers={"if-none-match": former})
+        assert (answer.status_code, answer.headers["etag"]) == (200, '"1-9.9"')
+
+    run_as_agent(settled, act)
 
 
 def test_a_change_during_the_reading_is_kept(settled: World, monkeypatch: pytest.MonkeyPatch) -> None:
