@@ -92,10 +92,10 @@ class ChangeReader:
     def _follow(self, listener: NoticeListener | None, doorbell: Doorbell) -> None:
         """Publish notices, and run the slow poll at its interval, until the reader stops or the connection is lost."""
         next_poll = self.clock()
-        self.listens = True
         while not self._stopping:
             if self.clock() >= next_poll:
                 self._poll(listener)
+                self.listens = True  # not earlier: what SBF read before the connection may be outdated
                 next_poll = self.clock() + self.interval
             if listener is None:
                 doorbell.wait(next_poll - self.clock())

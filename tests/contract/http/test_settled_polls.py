@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from threading import Thread
+from threading import Event, Thread
 
 import httpx
 import pytest
@@ -146,6 +146,18 @@ def test_a_change_during_the_reading_is_kept(settled: World, monkeypatch: pytest
     monkeypatch.setattr(agents, "clock", lambda: (agents.on_change(frozenset({f"element:{HOST}"})), 0.0)[1])
     agents.load()
     assert agents.find(HOST) is None
+
+
+def test_an_outdated_reading_answers_no_poll_after_a_reconnection(settled: World) -> None:
+    """Changes of other replicas may have been missed before the reader of changes was connected again."""
+    reader, found, has_polled = settled.service.change_reader, list[int | None](), Event()
+    reader.listens = False
+    reader.before_poll = lambda: found.append(settled.service.settled_agents.find(HOST))
+    reader.poll_once = has_polled.set  # type: ignore[method-assign]
+    reader.start()
+    assert has_polled.wait(10)
+    reader.stop()
+    assert found == [None]
 
 
 def test_a_removed_host_is_no_longer_settled(settled: World) -> None:
