@@ -101,7 +101,7 @@ def choose_addresses(
 
 
 def choose_port(gateway: Gateway, taken: Collection[int], preferred: int | None = None) -> int | None:
-    """Return a free port of a gateway, or None: the ``preferred`` one if possible, otherwise the lowest."""
+    """Return ``preferred`` if the gateway has this port free, otherwise the lowest free port, or None."""
     found = gateway.outside.publish_ports if gateway.outside else None
     ports = found.ports if found is not None else range(0)
     if preferred in ports and preferred not in taken:
@@ -166,6 +166,6 @@ def _list_requirements(publications: Iterable[PublishedPort]) -> tuple[str, ...]
 def list_imaged_guests(
     key: ClusterKey, guests: Iterable[Guest], images: Mapping[Name, ImageSource]
 ) -> Iterator[ImagedGuest]:
-    """Yield the guests of a cluster with their images. ``images`` are the sources of images of the catalogue."""
+    """Yield the guests of a cluster with their images. ``images`` maps catalogue images to their sources."""
     for guest in guests:
         yield ImagedGuest(key, guest.name, guest.image, images.get(guest.image))

@@ -14,7 +14,7 @@ from typing import Final
 from virtcloud.model.traffic import SegmentCounters, TrafficRate
 
 MAX_SAMPLES: Final = 31
-"""The samples of a cluster on one element. With a report each 30 s, they are those of a quarter of an hour."""
+"""The largest number of samples of a cluster on one element: 15 minutes of reports, one each 30 s."""
 MIN_PERIOD_S: Final = 5.0
 """The least time between two samples. An earlier report changes nothing, so an agent cannot cause many writes."""
 MAX_PERIOD_S: Final = 900.0
@@ -38,7 +38,7 @@ class TrafficSample:
 
 
 def add_sample(samples: Sequence[TrafficSample], new: TrafficSample) -> tuple[TrafficSample, ...] | None:
-    """Return the newest samples with ``new``. Return None if ``new`` is too early after the last sample."""
+    """Return the newest samples with ``new``. Return None if ``new`` is within `MIN_PERIOD_S` of the last sample."""
     if samples and (new.at - samples[-1].at).total_seconds() < MIN_PERIOD_S:
         return None
     return (*samples, new)[-MAX_SAMPLES:]

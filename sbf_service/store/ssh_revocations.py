@@ -31,8 +31,8 @@ MAX_CLOCK_ERROR: Final = timedelta(minutes=10)
 late.
 """
 REMEMBERED: Final = timedelta(hours=1)
-"""The time after its end for which a certificate without open connections is remembered. A revoked one is remembered
-until its cluster ends, because a gateway that does not answer may have an open connection.
+"""SBF remembers a certificate without open connections for this time after the certificate expires. A revoked
+certificate is remembered until its cluster ends, because a gateway that does not answer may have an open connection.
 """
 _IS_OPEN = select(SshConnectionRow.serial).where(SshConnectionRow.serial == SshCertificateRow.serial).exists()
 _READ_REVOKED = (
@@ -52,7 +52,7 @@ _FORGET = (
 
 
 def record_certificate(unit: Unit, certificate: SshCertificateRow) -> None:
-    """Record a new certificate. Certificates of all clusters that ended some time ago are forgotten."""
+    """Record a new certificate. Delete the certificates that SBF need not remember, of all clusters."""
     unit.session.execute(_FORGET, {"before": unit.now - REMEMBERED})
     unit.session.add(certificate)
     unit.session.flush()
@@ -73,7 +73,7 @@ def list_certificates(
 ) -> list[SshCertificateEntry]:
     """Return the certificates of a cluster that are valid or have open connections, oldest first.
 
-    With ``ended``, expired and revoked certificates are included, while SBF remembers them. With ``user``, return only
+    With ``ended``, include the expired and revoked certificates that SBF still remembers. With ``user``, return only
     the certificates of this user. Raise NotFound for an unknown cluster.
     """
     row = require_cluster(unit, key, cluster_id)
@@ -107,7 +107,7 @@ def revoke_certificate(
 
 
 def revoke_certificates_of(unit: Unit, row: ClusterRow, user: str) -> None:
-    """Revoke all certificates of a user for a cluster, so that a new invitation makes none of them valid again."""
+    """Revoke all certificates of a user for a cluster, so that a later invitation does not make them valid."""
     known = SshCertificateRow.cluster_id == row.id, SshCertificateRow.user == user
     valid = select(SshCertificateRow).where(*known, SshCertificateRow.revoked_at.is_(None))
     _revoke(unit, row, unit.session.scalars(valid).all())
@@ -169,7 +169,7 @@ def record_ssh_connections(unit: Unit, gateway: str, report: SshConnections) -> 
     """Replace the SSH connections of a gateway; idempotent. Raise Conflict for an element that is not a gateway.
 
     Connections of clusters that do not use the gateway are ignored. If a connection of a revoked certificate is open,
-    the gateway gets a new wanted document, because its former one may have lacked the revocation.
+    the gateway gets a new wanted document, because the former document may have lacked the revocation.
     """
     element = require_element(unit, gateway)
     if element.kind != ElementKind.GATEWAY:
@@ -199,7 +199,7 @@ def _find_known_clusters(unit: Unit, gateway: str, clusters: Sequence[str]) -> f
 
 
 def _is_any_revoked(unit: Unit, serials: Sequence[int], now: datetime) -> bool:
-    """Return whether a certificate was revoked so long ago that the wanted document may have omitted it."""
+    """Return whether a revoked certificate expired so long ago that the wanted document may omit its revocation."""
     forgotten = SshCertificateRow.revoked_at.is_not(None), SshCertificateRow.expires_at <= now - MAX_CLOCK_ERROR
     found = select(SshCertificateRow.serial).where(*forgotten).limit(1)
     groups = split_ids(serials)

@@ -12,7 +12,7 @@ from virtcloud.netbox.settings import NetBoxFile
 
 TIMEOUT_S = 30.0
 BATCH: Final = 50
-"""The number of devices whose interfaces are read with one request, so that addresses stay short."""
+"""The most devices whose interfaces are read with one request. The limit keeps the request's URL short."""
 BAD_REQUEST, UNAUTHORIZED, FORBIDDEN, NOT_FOUND = 400, 401, 403, 404
 Row = dict[str, Any]
 """An object of NetBox, as its REST API documents it."""
@@ -20,7 +20,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class NetBoxData:
-    """What NetBox knows about the selected sites."""
+    """The objects that NetBox has for the selected sites."""
 
     sites: tuple[Row, ...]
     devices: tuple[Row, ...]
@@ -28,7 +28,7 @@ class NetBoxData:
     groups: tuple[Row, ...]
     """The VLAN groups with the tag, of all scopes."""
     vlans: tuple[Row, ...]
-    """The VLANs of the sites, and of these groups, with and without the tag."""
+    """The VLANs of the sites and of these groups, whether or not a VLAN has the tag."""
 
 
 def read_netbox(file: NetBoxFile) -> NetBoxData:

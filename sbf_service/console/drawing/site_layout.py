@@ -21,7 +21,7 @@ PADDING: Final = 14
 TITLE: Final = 34
 GAP: Final = 18
 PathOf = Callable[[str, Name], str | None]
-"""Returns the page of a thing: ``site`` or ``element``, and its name."""
+"""Returns the URL path of a page, or None. The arguments are ``site`` or ``element``, and the name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Column:
         return self.gutter + DEVICE + (LINK + END if has_ends else 0) + PADDING
 
     def row(self, port: PortRef) -> float:
-        """Return the height of a port at the left of its device."""
+        """Return the vertical position of a port at the left of its device."""
         index = self.left[port.element].index(port.port)
         return self.tops[port.element] + HEADER + index * ROW + ROW / 2
 

@@ -1,4 +1,7 @@
-"""Tests of the polls that SBF answers from memory: those of agents that have confirmed their whole revision."""
+"""Tests of the polls that SBF answers from memory: the polls of settled agents.
+
+An agent is settled if its element has confirmed its whole wanted revision.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -219,7 +222,7 @@ def test_a_settled_agents_poll_is_a_heartbeat(settled: World) -> None:
 
 
 def test_a_heartbeat_of_a_locked_element_is_recorded_later(settled: World) -> None:
-    """SQLite has no locks of rows. There, the heartbeat is recorded at once."""
+    """With SQLite, which has no row locks, the heartbeat is recorded at once."""
     heartbeats, at = settled.service.heartbeats, settled.clock.now + timedelta(seconds=30)
     heartbeats.receive_settled(HOST, at)
     with settled.store.engine.connect() as other:
@@ -232,7 +235,7 @@ def test_a_heartbeat_of_a_locked_element_is_recorded_later(settled: World) -> No
 
 @pytest.mark.parametrize("revision", [1, 5])
 def test_an_agent_calls_twice_before_it_counts_as_silent(settled: World, revision: int) -> None:
-    """A poll for a later revision than the present one takes the usual way."""
+    """A poll for a later revision than the present revision is not answered from memory."""
     settled.service.heartbeats.max_age = timedelta(milliseconds=50)
 
     async def act(http: Caller) -> None:

@@ -1,8 +1,9 @@
 """The network namespaces of a gateway: one for each network in which the gateway has addresses.
 
-A namespace is bound to the file ``<folder>/<cluster id>``, as ip-netns(8) does. So it stays when the agent ends, and an
-administrator enters it with ``nsenter --net=FILE``. A reboot removes all namespaces. A veth pair connects the namespace
-to the network's bridge; the port on the bridge has the cluster's ownership alias.
+A namespace is bound to the file ``<folder>/<cluster id>``, as ip-netns(8) does. The namespace therefore remains when
+the agent ends, and an administrator can enter the namespace with ``nsenter --net=FILE``. A reboot removes all
+namespaces. A veth pair connects the namespace to the network's bridge; the port on the bridge has the cluster's
+ownership alias.
 """
 
 import ctypes
@@ -157,7 +158,7 @@ class ClusterNamespaces:
             self._kernel.change(port, up=True)
 
     def receive(self, segments: Sequence[Segment]) -> None:
-        """Change the gateway's own addresses in the namespaces of these networks, if they have changed.
+        """If the gateway's own addresses have changed, update them in the namespaces of these networks.
 
         An error is logged, and the change is repeated at the next call.
         """
@@ -172,7 +173,7 @@ class ClusterNamespaces:
             log.warning("addresses_not_applied", error=error)
 
     def correct_sets(self, segments: Sequence[Segment]) -> None:
-        """Change the addresses of FQDNs in the namespaces of these networks, where they differ. Thread-safe.
+        """Correct the sets of FQDNs' addresses in the namespaces of these networks. Thread-safe.
 
         Raise Refused if the program fails. An error of one namespace is logged; a network without namespace is skipped.
         """
@@ -245,7 +246,7 @@ class ClusterNamespaces:
         *,
         is_inside: bool,
     ) -> int:
-        """Return the index of the port. Create the veth pair unless its other end is in the namespace.
+        """Return the index of the port. Create a veth pair unless the cluster's pair reaches the namespace.
 
         The port has an ownership alias before it is attached to the bridge, and is set up last.
         """

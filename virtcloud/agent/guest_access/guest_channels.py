@@ -39,7 +39,7 @@ class TcpChannel:
     """A TCP connection to a guest."""
 
     def __init__(self, connection: socket.socket) -> None:
-        """Use a connection. A guest that has vanished ends the connection after half a minute."""
+        """Use a connection. TCP ends the connection if the guest does not answer for 30 s."""
         self._connection = connection
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -88,7 +88,7 @@ class ConsoleChannel:
         self.write: Callable[[bytes], None] = lambda _data: None
 
     def append(self, data: bytes) -> None:
-        """Queue output of the console. No bytes: the console has ended."""
+        """Queue output of the console. Empty ``data`` means that the console or the session has ended."""
         with self._changed:
             if data:
                 self._output.append(data)
@@ -115,7 +115,7 @@ class ConsoleChannel:
 
 
 class LogChannel:
-    """The log of a guest's console: the last files, then new output if the user follows the log."""
+    """The log of a guest's console: the stored files, then new output if the user follows the log."""
 
     def __init__(self, log_file: Path, *, follow: bool) -> None:
         """Read the files of ``log_file``. Raise Refused if there is no log."""

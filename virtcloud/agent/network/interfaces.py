@@ -106,7 +106,7 @@ class Kernel(Protocol):
         """Change ``name``, ``alias``, ``mtu``, ``master`` or ``up`` of an interface."""
 
     def read_mtu(self, name: str) -> int | None:
-        """Return the MTU of an interface, or None without the interface. Any thread may call this method."""
+        """Return the MTU of an interface, or None if it does not exist. Any thread may call this method."""
 
     def set_mtu(self, name: str, mtu: int) -> None:
         """Set the MTU of an interface. Any thread may call this method."""
@@ -124,7 +124,7 @@ class Kernel(Protocol):
         """Stop the host's IP stack from using an interface."""
 
     def read_host_ip(self, name: str | None) -> HostIpSettings:
-        """Return an interface's configuration in the host's IP stack. None stands for a new interface."""
+        """Return an interface's configuration in the host's IP stack, or the default of new interfaces for None."""
 
     def restore_host_ip(self, index: int, name: str, settings: HostIpSettings) -> None:
         """Restore the former addresses and sysctls of an interface in the host's IP stack."""

@@ -1,4 +1,4 @@
-"""Add the table of sessions with guests that wait for an agent."""
+"""Add the table of guest sessions that wait for the agent of the guest's host."""
 
 from collections.abc import Sequence
 

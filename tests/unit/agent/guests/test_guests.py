@@ -294,7 +294,7 @@ def test_a_restarted_guest_starts_with_its_former_disk(
 def test_a_killed_agent_finishes_a_reset_once(
     qemu_guests: LocalGuests, hypervisor: FakeHypervisor, make_segment: Make
 ) -> None:
-    """The agent is killed after it stopped the guest. Later calls of a new agent find the guest reset."""
+    """The agent is killed after it stopped the guest. The next agent starts the guest once."""
     segment, guest = with_disk_image(make_segment("a", 100, ("g1",)))
     qemu_guests.ensure_guest(segment, guest)
     qemu_guests.ensure_no_guests("a", ("g1",), ("g1",))
@@ -375,7 +375,7 @@ def test_a_host_is_read_despite_unremovable_orphaned_files(
 def test_a_guest_and_its_port_have_the_clusters_mtu(
     guests: LocalGuests, kernel: FakeKernel, hypervisor: FakeHypervisor, make_segment: Make, interrupted: bool
 ) -> None:
-    """An agent that was killed after the guest's start finds the port with another MTU, and builds the segment."""
+    """If an agent is killed after it starts the guest, the next agent corrects the MTU of the guest's port."""
     segment = make_segment("a", 100, ("g1",)).model_copy(update={"mtu": 1450})
     host = LocalHost(SegmentInterfaces(kernel, FakeUplinkRecords()), guests)
     host.apply(BuildSegment(segment))
