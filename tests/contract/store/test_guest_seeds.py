@@ -165,10 +165,13 @@ def test_a_member_waits_for_no_other_host(world: World) -> None:
 
 
 def test_a_member_without_guests_changes_no_peers(world: World) -> None:
+    """The first member gives the network a transport, which may change the MTU at the other hosts."""
+    at_praha = ClusterSpec.model_validate({"owner": "alice", "joins": "ring", "hosts": ["praha-h1"]})
     world.put("root", RING)
+    world.put("first", at_praha)
     world.settle()
     before = world.element("brno-h1").wanted_revision
-    world.put("m1", ClusterSpec.model_validate({"owner": "alice", "joins": "ring", "hosts": ["praha-h1"]}))
+    world.put("m1", at_praha)
     world.delete("m1")
     assert world.element("brno-h1").wanted_revision == before
 
