@@ -102,7 +102,7 @@ class SshCommandLine:
                 f"{device} shows an SSH host key that {self._login.known_hosts} does not contain for this device: "
                 "nothing was sent; if the device was replaced, add its new key to that file (ssh-keyscan)"
             )
-        if "enable mode" in str(error):
+        if _is_enable_failure(error):
             return Refused(f"{device} refuses the privileged mode: check the credential's 'enable'")
         why = self._describe_missing_prompt() if _is_prompt_timeout(error) else _first_line(error)
         return Unreachable(f"{device} does not answer: {why}; SBF tries again")
@@ -163,6 +163,19 @@ class SshCommandLine:
         return str(self._session.strip_ansi_escape_codes(text) if self._session.ansi_escape_codes else text)
 
     def _connect(self) -> Any:  # noqa: ANN401 - Netmiko has a class for each platform
+        """Return a new session. Repeat a login that did not reach the privileged mode once.
+
+        If a device prints a prompt later than ``read_timeout``, Netmiko takes this prompt for the answer to ``enable``.
+        Only a second failure shows that the device refuses the password.
+        """
+        try:
+            return self._log_in_once()
+        except ValueError as error:
+            if not _is_enable_failure(error):
+                raise
+            return self._log_in_once()
+
+    def _log_in_once(self) -> Any:  # noqa: ANN401 - see above
         import netmiko  # noqa: PLC0415
 
         login, self._login_log = self._login, BytesIO()
@@ -213,6 +226,11 @@ def _is_unknown_host_key(error: Exception) -> bool:
     import paramiko  # noqa: PLC0415
 
     return isinstance(error.__context__, paramiko.BadHostKeyException) or "not found in known_hosts" in str(error)
+
+
+def _is_enable_failure(error: Exception) -> bool:
+    """Return whether Netmiko could not enter the privileged mode."""
+    return "enable mode" in str(error)
 
 
 def _is_alive(session: Any) -> bool:  # noqa: ANN401 - a type of Netmiko

@@ -7,7 +7,7 @@ import pytest
 from emulators import EMULATED_PLATFORMS as EMULATED
 from emulators import OPEN_BY_LIST as CAN_BE_OPEN
 from emulators.switch_bench import POOL, MakeBench, SwitchBench, driver_for, login_for, short_forms, vlan_line_pattern
-from emulators.switch_device import EmulatedPort
+from emulators.switch_device import EmulatedPort, EmulatedSession
 
 from sbf_service.device_credentials import make_login
 from sbf_service.drivers.contract import SwitchScope
@@ -334,6 +334,20 @@ def test_a_wrong_enable_password_is_refused(make_bench: MakeBench) -> None:
     bench.switch.secret = "another"  # noqa: S105
     with pytest.raises(Refused, match="refuses the privileged mode"):
         bench.read()
+
+
+def test_a_login_with_a_late_prompt_is_repeated(make_bench: MakeBench) -> None:
+    """Netmiko then sends its next line too early, and takes the late prompt for the answer to ``enable``."""
+    bench = make_bench("hp_procurve", read_timeout=0.5)
+    prompt, delays = bench.switch.prompt, [0.7, 0.05, 0.05]
+
+    def prompt_late(session: EmulatedSession) -> str:
+        bench.switch.closing.wait(delays.pop(0) if delays else 0)
+        return prompt(session)
+
+    bench.switch.prompt = prompt_late  # type: ignore[method-assign]
+    assert bench.read().vlans == NO_VLANS
+    assert bench.switch.logins == 2
 
 
 def test_a_hanging_device_is_unreachable_after_its_timeout(make_bench: MakeBench) -> None:
