@@ -1,4 +1,8 @@
-"""The deadline sweep: applies the transitions of clusters whose deadline has passed, and records stale agents."""
+"""The deadline sweep: applies due transitions of clusters, and records stale agents.
+
+A cluster has a due transition when it must change its state, for example because its lease has ended. A stale agent has
+sent no heartbeat for too long.
+"""
 
 import time
 from collections.abc import Callable
@@ -15,37 +19,41 @@ from virtcloud.model.values import Name
 
 
 class DeadlineTransactions(Protocol):
-    """The sweep's queries and changes; each method is one transaction."""
+    """The queries and changes of the deadline sweep. Each method runs one database transaction."""
 
     def find_overdue(self, silence: timedelta) -> tuple[bool, list[Name]]:
-        """Return whether a transition of a cluster is due, and the agents that sent no heartbeat for ``silence``."""
+        """Return whether any cluster has a due transition, and the elements whose agent is stale.
+
+        An agent is stale if it sent no heartbeat for ``silence``. Elements that are already recorded as unreachable are
+        omitted.
+        """
 
     def apply_transitions(self) -> None:
-        """Apply all due transitions; idempotent."""
+        """Apply all due transitions of clusters. Idempotent."""
 
     def record_stale_agent(self, name: Name, silence: timedelta, message: str) -> None:
-        """Record an agent as unreachable, unless the agent has sent a heartbeat in the meantime."""
+        """Record element ``name`` as unreachable, unless its agent has sent a heartbeat since ``find_overdue``."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreDeadlineTransactions:
-    """The sweep's transactions on the database."""
+    """The transactions of the deadline sweep on the database."""
 
     store: Store
     timing: ServiceTiming
 
     def find_overdue(self, silence: timedelta) -> tuple[bool, list[Name]]:
-        """Return whether a transition is due, and the stale agents, in one read transaction."""
+        """Return whether any cluster has a due transition, and the elements whose agent is stale."""
         with self.store.read() as unit:
             return bool(find_due_transitions(unit, self.timing.drain)), find_stale_agents(unit, silence)
 
     def apply_transitions(self) -> None:
-        """Apply all due transitions in one transaction; idempotent."""
+        """Apply all due transitions of clusters. Idempotent."""
         with self.store.change() as unit:
             apply_due_transitions(unit, self.timing.drain)
 
     def record_stale_agent(self, name: Name, silence: timedelta, message: str) -> None:
-        """Record an agent as unreachable, unless the agent has sent a heartbeat in the meantime."""
+        """Record element ``name`` as unreachable, unless its agent has sent a heartbeat since ``find_overdue``."""
         with self.store.change() as unit:
             if name in find_stale_agents(unit, silence):
                 record_error(unit, name, message, self.timing.drain, reachable=False)
@@ -53,7 +61,7 @@ class StoreDeadlineTransactions:
 
 @dataclass
 class DeadlineSweep:
-    """Checks the deadlines. Writes to the database only if a deadline has passed."""
+    """Checks clusters and agents for passed deadlines. Writes to the database only if a deadline has passed."""
 
     transactions: DeadlineTransactions
     timing: ServiceTiming
@@ -61,7 +69,7 @@ class DeadlineSweep:
     _started: float | None = field(default=None)
 
     def run(self) -> None:
-        """Apply the due transitions and record stale agents; idempotent."""
+        """Apply the due transitions and record stale agents. Idempotent."""
         silence = timedelta(seconds=self.timing.agent_silence)
         due, silent = self.transactions.find_overdue(silence)
         for name in silent if self._has_run_long_enough() else ():
@@ -71,7 +79,10 @@ class DeadlineSweep:
             self.transactions.apply_transitions()
 
     def _has_run_long_enough(self) -> bool:
-        """Return whether this service has run for ``agent_silence``, so that every agent could send a heartbeat."""
+        """Return whether this service has run for ``agent_silence``.
+
+        An agent could not send heartbeats while the service was stopped. It is therefore not stale before this time.
+        """
         if self._started is None:
             self._started = self.clock()
         return self.clock() - self._started >= self.timing.agent_silence

@@ -1,6 +1,6 @@
-"""The queries of the scheduler of workers: the statuses of the switches and edges that may be due.
+"""The database queries of the worker scheduler: the statuses of the switches and edges that may be due.
 
-The scheduler depends on a protocol, so that tests can use a store in memory.
+The scheduler uses the protocol :class:`DeviceStatuses`, so that tests can replace the database by a store in memory.
 """
 
 from collections.abc import Collection
@@ -29,47 +29,58 @@ _DEVICES = select(
     ElementRow.lease_until,
     ElementRow.lease_holder,
 ).where(IS_RECONCILED, _IS_DEVICE)
-"""The columns of an element, except the observed state. That column is long, and this query runs after every change."""
+"""Selects columns of switches and edges.
+
+The column of the observed state is omitted: its values are long, and the query runs after every change.
+"""
 _DUE_DEVICES = union(
     _DEVICES.where(or_(ElementRow.confirmed_revision < ElementRow.wanted_revision, ElementRow.reachable.is_(False))),
     _DEVICES.where(ElementRow.checked_at.is_(None)),
     _DEVICES.where(ElementRow.checked_at <= bindparam("oldest")),
 )
-"""Each part has an index, which contains the device's kind, so that the number of other devices does not matter."""
+"""Selects the switches and edges that may be due. ``oldest`` is the time of reading before which a device is due.
+
+Each part of the union uses an index, so that the query's duration does not depend on the number of devices that are not
+due.
+"""
 _IS_NAMED = ElementRow.name.in_(bindparam("names", type_=NAME_TYPE, expanding=True))
 _NAMED_DEVICES = _DEVICES.where(_IS_NAMED)
 _FIND_KNOWN = select(ElementRow.name).where(IS_RECONCILED, _IS_DEVICE, _IS_NAMED)
 
 
 class DeviceStatuses(Protocol):
-    """The scheduler's queries and changes."""
+    """The queries and changes of the worker scheduler."""
 
     def read(self, holder: str, due: DueDevices) -> tuple[datetime, list[DeviceStatus]]:
-        """Return the database's time, and the statuses of at least the switches and edges that may be ``due``.
+        """Return the database's time, and the statuses of the switches and edges that match ``due``.
 
-        The statuses are those for the replica ``holder``.
+        Statuses of other devices may be included. ``holder`` is the replica that asks: a lease of this replica does not
+        make a device ``leased``.
         """
 
     def find_removed(self, names: Collection[Name]) -> set[Name]:
-        """Return those of ``names`` that are no longer names of switches and edges that SBF reconciles."""
+        """Return the elements of ``names`` that are not names of switches or edges that SBF reconciles."""
 
     def release_leases(self, holder: str) -> None:
-        """Release all leases of a replica that restarted, so that late writes of its former process fail."""
+        """Release all leases of replica ``holder``, which restarted.
+
+        Late writes of the replica's previous process then fail.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class StoreDeviceStatuses:
-    """The scheduler's transactions on the database."""
+    """The transactions of the worker scheduler on the database."""
 
     store: Store
 
     def read(self, holder: str, due: DueDevices) -> tuple[datetime, list[DeviceStatus]]:
-        """Return the database's time, and the status of every switch and edge that may be due, from one snapshot."""
+        """Return the database's time, and the statuses of the switches and edges that match ``due``."""
         with self.store.read() as unit:
             return unit.now, read_device_statuses(unit, holder, due)
 
     def find_removed(self, names: Collection[Name]) -> set[Name]:
-        """Return those of ``names`` that are no longer names of switches and edges that SBF reconciles."""
+        """Return the elements of ``names`` that are not names of switches or edges that SBF reconciles."""
         if not names:
             return set()
         with self.store.read() as unit:
@@ -81,15 +92,16 @@ class StoreDeviceStatuses:
         return set(names) - known
 
     def release_leases(self, holder: str) -> None:
-        """Release all leases of a replica that restarted."""
+        """Release all leases of replica ``holder``, which restarted."""
         with self.store.change() as unit:
             release_leases_of(unit, holder)
 
 
 def read_device_statuses(unit: Unit, holder: str, due: DueDevices | None = None) -> list[DeviceStatus]:
-    """Return the status of every switch and edge that may be due, for the replica ``holder``, ordered by name.
+    """Return the statuses of the switches and edges that match ``due``, ordered by name.
 
-    If ``due`` is None, return the status of every switch and edge.
+    If ``due`` is None, return the status of every switch and edge. A device is ``leased`` if a replica other than
+    ``holder`` holds its lease.
     """
     rows = _read_devices(unit, due)
     elements = read_topology(unit).elements if rows else {}

@@ -1,6 +1,7 @@
-"""Base classes for the reconciliation of switches and edges: a task, a reading of the device's state, and a driver.
+"""Base classes for the reconciliation of switches and edges.
 
-The conversations of :class:`TracedDriver` are spans of the reconciliation's trace.
+:class:`ReconcileTask` is the input of a reconciliation. :class:`DeviceReading` is the result of reading a device.
+:class:`TracedDriver` records each conversation with a device as a span of the reconciliation's trace.
 """
 
 from abc import ABC, abstractmethod
@@ -55,14 +56,19 @@ class ReconcilableDriver(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ReconcileTask(ABC):
-    """A device, its wanted state, its scope, and the fencing token of its lease (``fence``).
+    """A device, its wanted state, and the records that a reconciliation of the device needs.
 
-    ``scope`` limits SBF's changes on the device. ``kept`` is the confirmed part of the wanted state. ``users`` contains
-    the cluster key of each VLAN ID. ``saved`` contains the items that were in the startup configuration at the last
-    check. ``unsaved`` is true when the running configuration may have changed after that check. ``may_save`` is false
-    during the pause after a failed save. Of the VLAN IDs in ``held``, the device keeps what it carries, but sets up
-    nothing more. ``postponed`` are the VLAN IDs of which the device lacks something. ``calls`` caused the changes since
-    the confirmed revision.
+    - ``fence``: the fencing token of the device's lease.
+    - ``revision``, ``confirmed``: the wanted revision, and the last revision that the device confirmed.
+    - ``kept``: the confirmed part of the wanted state.
+    - ``scope``: the ports and VLAN IDs that SBF may change on the device.
+    - ``users``: the cluster key of each VLAN ID at the site.
+    - ``saved``: the items of the startup configuration at its last check, as returned by ``list_observed_items``.
+    - ``unsaved``: whether the running configuration may have changed since this check.
+    - ``may_save``: false during the pause after a failed save.
+    - ``held``: VLAN IDs that SBF must not add to any port or circuit yet. Existing configuration stays.
+    - ``postponed``: VLAN IDs in ``held`` for which some wanted configuration is therefore missing on the device.
+    - ``calls``: the calls that caused the changes since the confirmed revision.
     """
 
     kind: ClassVar[ElementKind]
@@ -91,7 +97,7 @@ class ReconcileTask(ABC):
 
     @property
     def change(self) -> str:
-        """The name of the event that records a change of this device in the audit log and in the log."""
+        """The event name for a change of this device, in the audit log and in the service's log: ``switch_change``."""
         return f"{self.kind}_change"
 
     @property
@@ -114,21 +120,22 @@ class ReconcileTask(ABC):
     @staticmethod
     @abstractmethod
     def read_scope(unit: Unit, device: Device, site: Name, wanted: Any) -> Any:  # noqa: ANN401 - a type of the device's kind
-        """Return the present scope, which limits SBF's changes on the device."""
+        """Return the scope that the database contains now. The scope limits SBF's changes on the device."""
 
     @staticmethod
     def read_backbone(_unit: Unit, _name: Name) -> Backbone | None:
-        """Return the transports and the other edges, for the driver of an edge; None for switches."""
+        """Return the transports of an edge and the other edges of these transports. Return None for a switch."""
         return None
 
     def record_announced(self, unit: Unit, difference: Any) -> None:  # noqa: ANN401, B027 - nothing to record for edges
-        """Record the ports that a change will take over, before the device receives the change.
+        """Record the ports that SBF will configure for the first time.
 
-        Raise Unsafe when an administrator has released an adopted port in the meantime.
+        Called before the device receives the change.
+        Raise Unsafe if an administrator has released one of these ports after the task was read.
         """
 
     def record_confirmed(self, unit: Unit, observed: Any) -> None:  # noqa: ANN401, B027 - nothing to record for edges
-        """Record the ports whose former use is restored. Called after a reading that shows the wanted state."""
+        """Record the ports whose original use is restored. Called after a reading that shows the wanted state."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +148,7 @@ class DeviceReading(ABC):
     @cached_property
     @abstractmethod
     def difference(self) -> DeviceDifference:
-        """The difference that has to be applied to the device."""
+        """The changes that turn the observed state into the wanted state."""
 
     @property
     def is_saved(self) -> bool:
@@ -150,14 +157,14 @@ class DeviceReading(ABC):
 
     @property
     def has_drifted(self) -> bool:
-        """Whether the device no longer carries its confirmed state."""
+        """Whether the device has lost a part of its confirmed state, or was changed by others."""
         shut = self._list_shut(self.task.kept)
         return read_back.has_drifted(self._compare(self.task.kept), shut, behind=self.task.is_behind)
 
     @property
     @abstractmethod
     def owned(self) -> VlanSet:
-        """The VLAN IDs that belong to SBF, according to this reading and to the record of created VLANs."""
+        """The VLAN IDs that belong to SBF, according to this reading and to the database's record of created VLANs."""
 
     @property
     @abstractmethod
@@ -165,24 +172,24 @@ class DeviceReading(ABC):
         """The wanted VLAN IDs that SBF cannot set up, because another user uses them."""
 
     def check_allowed(self) -> None:
-        """Raise Unsafe for a difference that SBF must not apply."""
+        """Raise Unsafe if SBF must not apply the difference."""
         self.check_scope()
         self.check_not_in_use()
         self.check_ownership()
 
     @abstractmethod
     def check_scope(self, scope: Any = None) -> None:  # noqa: ANN401 - a type of the device's kind
-        """Raise Unsafe for a difference outside ``scope``; the default is the scope of the task."""
+        """Raise Unsafe if the difference changes anything outside ``scope``. The default is the scope of the task."""
 
     def check_not_in_use(self) -> None:  # noqa: B027 - edges have no ports that others may use
-        """Raise Unsafe for a difference that changes a port in other use."""
+        """Raise Unsafe if the difference changes a port in other use."""
 
     @abstractmethod
     def check_ownership(self) -> None:
-        """Raise Unsafe for a difference that touches a VLAN in other use."""
+        """Raise Unsafe if the difference changes a VLAN in other use."""
 
     def check_read_back(self) -> None:
-        """Raise Refused if the device does not carry the wanted state."""
+        """Raise Refused if the observed state is not the wanted state."""
         read_back.check_read_back(self._prefix, self._list_shut(self.task.wanted), self._list_faults())
 
     @property
@@ -201,7 +208,7 @@ class DeviceReading(ABC):
 
 @dataclass(frozen=True, slots=True)
 class TracedDriver:
-    """Passes each method on to ``inner``, within a span."""
+    """A driver that calls ``inner``. Each call except ``close`` runs within a span of the current trace."""
 
     inner: ReconcilableDriver
 
@@ -216,7 +223,10 @@ class TracedDriver:
             self.inner.apply(difference)
 
     def save(self) -> bool:
-        """Copy the running configuration to the startup configuration. Return False without a separate save step."""
+        """Copy the running configuration to the startup configuration.
+
+        Return False if the device has no separate save step.
+        """
         with child_span("device save"):
             return self.inner.save()
 

@@ -1,9 +1,10 @@
 """Lease heartbeats during conversations with devices, and time limits of conversations.
 
-Two threads run during conversations. The first thread renews leases. The second thread ends conversations whose lease
-was lost or could not be renewed in time, and conversations that exceed their time limit. Without a time limit, a device
-that sends a byte from time to time would occupy its worker forever. The second thread does not use the database. A
-conversation therefore ends before another replica can acquire the lease, even if the database does not answer.
+Two threads run during conversations. The first thread renews leases, and ends a conversation whose lease was lost. The
+second thread ends a conversation whose lease could not be renewed in time, or that exceeds its time limit. Without a
+time limit, a device that sends a byte from time to time would occupy its worker forever. The second thread does not use
+the database. A conversation therefore ends before another replica can acquire the lease, even if the database does not
+answer.
 """
 
 import time
@@ -22,16 +23,16 @@ log = get_log(__name__)
 
 WATCH_INTERVAL_S = 0.2
 RENEWALS_PER_LEASE = 6
-"""The number of renewals within the length of a lease."""
-LEASE_LOST = "another replica has acquired its lease: the conversation was ended"
+"""How often a lease is renewed within its length. For example, a lease of 60 s is renewed every 10 s."""
+LEASE_LOST = "another replica has acquired the device's lease: the conversation was ended"
 
 
 @dataclass(frozen=True, slots=True)
 class HeldLease:
     """A lease on an element.
 
-    ``began`` is the time just before the acquisition. ``renewed`` is the time just before the last renewal. These times
-    are monotonic, in seconds.
+    ``began`` is the time just before the lease was acquired. ``renewed`` is the time just before the last renewal. Both
+    are monotonic times in seconds.
     """
 
     name: Name
@@ -41,19 +42,25 @@ class HeldLease:
 
 
 def compute_deadline(held: HeldLease, lease: float, conversation: float) -> tuple[float, str]:
-    """Return the deadline of a conversation, and the reason that is reported when the deadline passes. Pure.
+    """Return the deadline of a conversation, and the error message for a conversation that exceeds the deadline. Pure.
 
-    A third of the lease remains after the deadline, so that bytes in transit arrive before another replica can acquire
-    the lease.
+    ``lease`` is the length of a lease and ``conversation`` is the time limit of a conversation, both in seconds. At the
+    deadline at least a third of the lease remains. Bytes in transit therefore reach the device before another replica
+    can acquire the lease.
     """
     conversation_end = held.began + conversation, f"the conversation was ended after {conversation:g} s"
-    lease_end = held.renewed + lease * 2 / 3, "its lease could not be renewed in time: the conversation was ended"
+    message = "the device's lease could not be renewed in time: the conversation was ended"
+    lease_end = held.renewed + lease * 2 / 3, message
     return min(conversation_end, lease_end)
 
 
 @dataclass
 class LeaseHeartbeats:
-    """Renews the leases of this replica's conversations. ``renew`` returns False for a lost lease."""
+    """Renews the leases of the devices with which this replica has conversations.
+
+    ``renew`` renews the lease of a device with a fencing token. It returns False if another replica has acquired the
+    lease.
+    """
 
     renew: Callable[[Name, int], bool]
     sessions: DeviceSessions
@@ -106,7 +113,11 @@ class LeaseHeartbeats:
                 self.sessions.disconnect(held.name, why)
 
     def _register(self, held: HeldLease, former: HeldLease | None = None) -> None:
-        """Store a lease and set the deadline. Do nothing if the conversation of ``former`` has ended."""
+        """Store a lease, and set the deadline of its conversation.
+
+        ``former`` is the stored lease that ``held`` replaces. If ``former`` is not stored, its conversation has ended:
+        do nothing.
+        """
         with self._lock:
             if former is not None and self._held.get(held.name) != former:
                 return
@@ -125,9 +136,9 @@ class LeaseHeartbeats:
             return self._held.get(held.name) == held
 
     def _start(self) -> None:
-        """Start each of the two threads that does not run yet.
+        """Start each of the two threads that is not running.
 
-        Sessions check their deadlines themselves, so deadlines apply even if a thread cannot start.
+        A session also checks its own deadline, so deadlines apply even if a thread cannot start.
         """
         pause = self.timing.lease.total_seconds() / RENEWALS_PER_LEASE
         for work, every in ((self.renew_all, pause), (self.end_overdue, WATCH_INTERVAL_S)):

@@ -1,6 +1,6 @@
-"""Readings of devices for HTTP requests: differences, ports in use, immediate reconciliation, and the cable check.
+"""Readings of devices for HTTP requests: differences, uses of ports, immediate reconciliation, and the cable check.
 
-A request and a worker of any replica never use the same device simultaneously (:func:`hold_device`).
+While a request uses a device, no worker of any replica uses this device (:func:`hold_device`).
 """
 
 import asyncio
@@ -37,21 +37,23 @@ from virtcloud.model.values import Name, PortName
 log = get_log(__name__)
 
 MAX_ROUNDS = 3
-"""The maximum number of rounds of one ``reconcile``.
+"""The maximum number of reconciliations by one call of :meth:`OnDemandReader.reconcile`.
 
-If the wanted revision changes during a round, another round follows. After the last round, a worker continues.
+If the wanted revision changes during a reconciliation, the call reconciles the device again. After the last
+reconciliation, the call returns. A worker then applies the newer revision.
 """
 READ_LIMIT_S = 60.0
-"""The time limit for reading one device. The readings of other devices do not wait for a device that is slower."""
+"""The time limit for reading one device, in seconds. The device counts as not read after this time."""
 T = TypeVar("T")
 R = TypeVar("R")
 
 
 @contextmanager
 def hold_device(scheduler: WorkerScheduler, name: Name, kind: str = "") -> Iterator[int]:
-    """Exclude the workers of all replicas from a device; yield the fencing token.
+    """Exclude the workers of all replicas from a device during the context. Yield the fencing token of its lease.
 
-    Raise Conflict while a worker is busy with the device. If the context ends with an error, end the device's session.
+    Raise Conflict if a worker is busy with the device. ``kind``, such as ``"switch "``, precedes the device's name in
+    the error message. If the context ends with an error, end the device's session.
     """
     worker = scheduler.worker
     with scheduler.exclude_workers(name), worker.hold_lease(name) as fence:
@@ -76,10 +78,10 @@ class OnDemandReader:
     scheduler: WorkerScheduler
 
     def difference(self, name: Name) -> ElementDifference:
-        """Read a device and return what would be changed on the device. Changes nothing.
+        """Read a device, and return the changes that a worker would apply. Changes nothing.
 
-        Raise NotFound for an unknown element. Raise Conflict for an element with an agent, or for a busy device. Raise
-        the errors of the driver.
+        Raise NotFound for an unknown element. Raise Conflict for an element with an agent, or if a worker is busy with
+        the device. Raise Unsafe for a change that SBF must not apply. Errors of the driver are passed on.
         """
         self._require_device(name)
         worker = self.scheduler.worker
@@ -107,8 +109,8 @@ class OnDemandReader:
     def reconcile(self, name: Name) -> ElementReconciliation:
         """Reconcile a device now. Idempotent.
 
-        Raise NotFound for an unknown element. Raise Conflict for an element with an agent, or for a busy device. An
-        error of the device is not raised, but recorded in the element's error report.
+        Raise NotFound for an unknown element. Raise Conflict for an element with an agent, or if a worker is busy with
+        the device. An error of the device is not raised: the returned element contains its error report.
         """
         self._require_device(name)
         with self.store.read() as unit:
@@ -138,7 +140,7 @@ class OnDemandReader:
 
 
 def make_element_difference(reading: DeviceReading, driver: ReconcilableDriver, now: datetime) -> ElementDifference:
-    """Return what would be changed on a device. If the driver can list the commands, return the commands, too."""
+    """Return the changes that a worker would apply to a device, and the commands, if the driver can list commands."""
     task = reading.task
     lines = driver.list_commands(reading.difference) if isinstance(driver, ListsCommands) else ()
     document = ElementDifference(element=task.name, kind=task.kind, site=task.site, read_at=now, lines=lines)
@@ -146,7 +148,10 @@ def make_element_difference(reading: DeviceReading, driver: ReconcilableDriver, 
 
 
 def read_port_views(driver: SwitchDriver, ports: Iterable[PortName], scope: SwitchScope) -> Iterator[PortView]:
-    """Yield all ports with their uses. The ports are read as if SBF had not configured any of them."""
+    """Yield the current use of each port in ``ports``.
+
+    The driver receives a scope without any ports that SBF has configured, so that it reports the use of every port.
+    """
     all_ports = tuple(ports)
     unconfigured = replace(
         scope,
@@ -178,9 +183,11 @@ def _find_port_state(port: PortName, scope: SwitchScope, *, in_use: bool) -> Por
 async def read_all(
     threads: BoundedThreads, devices: Sequence[T], read: Callable[[T], R], name_of: Callable[[T], str], limit_s: float
 ) -> list[tuple[T, R | str]]:
-    """Read devices in parallel, each in a thread. Return each device's answer.
+    """Read devices in parallel, each in a thread. Return a pair for each device.
 
-    For a device that was not read, return the reason instead. Raise ServiceBusy when no thread is free now.
+    A pair contains the device and the result of ``read``. For a device that was not read within ``limit_s`` seconds, or
+    with an error, the pair contains the device and the reason, a text. ``name_of`` returns a device's name for this
+    text. Raise ServiceBusy if no thread is free at the call.
     """
     if devices:
         threads.require_free()
@@ -189,9 +196,9 @@ async def read_all(
 
 
 async def read_or_explain(threads: BoundedThreads, read: Callable[[], T], device: str, limit_s: float) -> T | str:
-    """Run ``read`` in a thread of ``threads``. Return its result, or the reason why ``device`` was not read.
+    """Run ``read`` in a thread of ``threads``. Return its result, or the reason why ``device`` was not read, a text.
 
-    ``limit_s`` limits the total time of waiting for a thread and reading.
+    ``limit_s`` is the maximum time in seconds for two steps together: the wait for a free thread, and the reading.
     """
     try:
         return await asyncio.wait_for(threads.run(read, max_wait_s=limit_s), limit_s)
@@ -210,7 +217,10 @@ UnreadDevices = Mapping[Name, str]
 
 @dataclass(frozen=True, slots=True)
 class CableCheckPlan:
-    """The site whose cables are checked, from the topology that was current at ``at``."""
+    """The input of a cable check: a site, the topology, and the time ``at`` at which the topology was read.
+
+    ``platform_of`` returns the platform of a switch.
+    """
 
     topology: Topology
     site: Site
@@ -218,7 +228,11 @@ class CableCheckPlan:
     platform_of: PlatformOf
 
     def compare(self, neighbours: NeighboursBySwitch, unread: UnreadDevices) -> SiteCables:
-        """Return the site's cables, compared with the neighbours that its switches reported."""
+        """Compare the site's cables in the topology with the neighbours that the switches reported.
+
+        ``neighbours`` contains the neighbours of each switch that was read. ``unread`` contains the reason for each
+        other switch.
+        """
         cables = check_cables(self.topology, self.site, neighbours, self._canonical_port)
         return SiteCables(site=self.site.name, at=self.at, cables=cables, unread=dict(unread))
 
@@ -229,7 +243,10 @@ class CableCheckPlan:
 
 @dataclass(frozen=True, slots=True)
 class CableChecker:
-    """Compares the topology's cables of a site with the neighbours that the site's switches report (LLDP)."""
+    """Compares the cables of a site in the topology with the LLDP neighbours that the site's switches report.
+
+    ``limit_s`` is the time limit for reading one switch, in seconds.
+    """
 
     store: Store
     scheduler: WorkerScheduler
@@ -238,7 +255,7 @@ class CableChecker:
     limit_s: float = READ_LIMIT_S
 
     def plan(self, name: Name) -> CableCheckPlan:
-        """Return the plan for a site. Raise NotFound for an unknown site."""
+        """Return the input of a cable check of site ``name``. Raise NotFound for an unknown site."""
         with self.store.read() as unit:
             topology = read_topology(unit)
             return CableCheckPlan(topology, topology.site(name), unit.now, self.platform_of)
@@ -246,8 +263,8 @@ class CableChecker:
     async def read_neighbours(self, plan: CableCheckPlan) -> tuple[NeighboursBySwitch, UnreadDevices]:
         """Read the neighbours of all switches of the site, in parallel.
 
-        Return the neighbours of each switch, and the reasons why other switches were not read. Raise ServiceBusy when
-        no thread is free now.
+        Return two dicts with the switches' names as keys: the neighbours of each switch that was read, and the reason
+        for each switch that could not be read. Raise ServiceBusy if no thread is free at the call.
         """
         self.threads.require_free()
         answers = await read_all(

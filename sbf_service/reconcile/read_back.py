@@ -1,8 +1,8 @@
 """Checks before and after a change of a device: the limits of SBF's changes, and the read-back check. Pure.
 
 ``check_*_scope`` and ``check_*_ownership`` are the last checks before a device receives a change. ``check_read_back``
-and ``has_drifted`` apply to switches and to edges. ``list_switch_faults`` and ``list_edge_faults`` describe the parts
-of a difference that a read-back still shows.
+and ``has_drifted`` apply to switches and to edges. ``list_switch_faults`` and ``list_edge_faults`` list the differences
+between wanted and observed state that remain after a change.
 """
 
 from collections import defaultdict
@@ -40,10 +40,10 @@ _WANTED_UNTAGGED = "at most one managed VLAN, untagged, found other VLANs"
 
 
 def check_read_back(device: str, shut: Iterable[ChangeFault], missing: Iterable[ChangeFault]) -> None:
-    """Raise Refused when a device accepted a change and does not carry the wanted state afterwards.
+    """Raise Refused if a device does not carry the wanted state, although it accepted a change.
 
-    ``shut`` are faults of wanted ports or circuits that are shut down. If ``shut`` has any faults, only these are
-    reported. ``missing`` are all other differences between the read-back and the wanted state.
+    ``shut`` contains the faults of wanted ports or circuits that are shut down. ``missing`` contains all other
+    differences between the observed and the wanted state. The error reports ``missing`` only if ``shut`` is empty.
     """
     if faults := list(shut):
         raise build_refusal(device, faults)
@@ -52,17 +52,18 @@ def check_read_back(device: str, shut: Iterable[ChangeFault], missing: Iterable[
 
 
 def has_drifted(lost: DeviceDifference, shut: Iterable[ChangeFault], *, behind: bool) -> bool:
-    """Return whether a device no longer carries its confirmed state.
+    """Return whether a device was changed by others after it confirmed its state.
 
-    ``lost`` is the difference from the confirmed state. A port or circuit in ``shut`` carries no VLAN and therefore
-    counts as drift. A device that is ``behind`` has not confirmed its wanted revision and may carry a part of a change.
-    In ``lost`` of such a device, only missing VLANs and circuits count as drift.
+    ``lost`` contains the changes that turn the observed state into the confirmed state. ``shut`` contains the faults of
+    ports or circuits that are shut down. These carry no VLAN and therefore count as drift. If ``behind``, the device
+    has not confirmed its wanted revision, and a worker may have applied a part of a change. Extra VLANs and circuits
+    then do not count as drift; missing VLANs and circuits do.
     """
     return any(True for _ in shut) or bool(lost.add if behind else lost)
 
 
 def check_switch_scope(name: Name, scope: SwitchScope, difference: SwitchDifference) -> None:
-    """Raise Unsafe for a difference that touches unmanaged ports or VLANs.
+    """Raise Unsafe if a difference changes unmanaged ports or VLANs.
 
     This is the last check before the switch receives the change (DESIGN.md §7.4).
     """
@@ -87,9 +88,10 @@ def _describe_outside(outside: VlanSet, managed: VlanSet) -> str:
 def check_ports_not_in_use(
     name: Name, scope: SwitchScope, observed: SwitchObserved, difference: SwitchDifference
 ) -> None:
-    """Raise Unsafe for a port in other use, unless an administrator adopted the port with this use.
+    """Raise Unsafe if a difference changes a port in other use, unless an administrator adopted the port with this use.
 
-    Raise Unsafe for an access port that another user shut down. SBF enables only ports that SBF shut down.
+    Also raise Unsafe if a difference adds a VLAN to an access port that is shut down. SBF enables only ports that SBF
+    shut down.
     """
     for port, use in difference.take.items():
         adopted = scope.adopted.get(port)
@@ -105,10 +107,10 @@ def check_ports_not_in_use(
 def check_switch_ownership(
     name: Name, scope: SwitchScope, observed: SwitchObserved, difference: SwitchDifference
 ) -> None:
-    """Raise Unsafe for a difference that touches a VLAN in other use.
+    """Raise Unsafe if a difference changes a VLAN in other use.
 
-    This is the last check before the switch receives the change (DESIGN.md §3, Ownership). This check uses the reading
-    and the records, not the data from which the difference was computed.
+    This is the last check before the switch receives the change (DESIGN.md §3, Ownership). The check decides again from
+    the observed state and the record of created VLANs. It therefore also finds errors in the computed difference.
     """
     owned = find_owned_vlans(observed, scope.created)
     used = VlanSet(vlan for vlans in observed.elsewhere.values() for vlan in vlans)
@@ -129,7 +131,7 @@ def list_shut_ports(wanted: SwitchWanted, observed: SwitchObserved) -> Iterator[
 
 
 def list_switch_faults(left: SwitchDifference) -> Iterator[ChangeFault]:
-    """Yield a fault for each difference that a read-back shows on a switch."""
+    """Yield a fault for each difference that remains on a switch after a change."""
     tagged = defaultdict(lambda: "tagged", dict.fromkeys(left.access, "untagged"))
     for port, vlans in left.add.items():
         yield ChangeFault(f"port {port}: wanted VLAN {vlans} {tagged[port]}, found none", vlans)
@@ -148,7 +150,7 @@ def list_switch_faults(left: SwitchDifference) -> Iterator[ChangeFault]:
 
 
 def check_edge_scope(name: Name, scope: EdgeScope, difference: EdgeDifference) -> None:
-    """Raise Unsafe for a difference that touches unmanaged VLANs or services.
+    """Raise Unsafe if a difference changes unmanaged ports, VLANs or services.
 
     This is the last check before the edge receives the change (DESIGN.md §7.4).
     """
@@ -162,7 +164,7 @@ def check_edge_scope(name: Name, scope: EdgeScope, difference: EdgeDifference) -
 
 
 def check_edge_ownership(name: Name, observed: EdgeObserved, difference: EdgeDifference) -> None:
-    """Raise Unsafe for a difference that touches a VLAN in other use.
+    """Raise Unsafe if a difference changes a VLAN in other use.
 
     This is the last check before the edge receives the change (DESIGN.md §3, Ownership).
     """
@@ -178,7 +180,7 @@ def list_shut_circuits(wanted: EdgeWanted, observed: EdgeObserved) -> Iterator[C
 
 
 def list_edge_faults(left: EdgeDifference) -> Iterator[ChangeFault]:
-    """Yield a fault for each difference that a read-back shows on an edge."""
+    """Yield a fault for each difference that remains on an edge after a change."""
     for circuit in left.add:
         yield ChangeFault(f"wanted {_describe_circuit(circuit)}, found none", VlanSet([circuit.vlan]))
     for circuit in left.remove:

@@ -1,10 +1,11 @@
-"""The worker scheduler, which starts a worker for every due element.
+"""The worker scheduler, which starts a worker for every due device.
 
-A change makes an element due immediately. After a failure, the element is due after a pause.
+A change of its wanted state makes a device due immediately. After a failure, the device is due after a pause.
 
 Each device that is being reconciled (a busy device) has a thread, so that a slow device does not delay other devices.
-There are at most ``settings.workers`` threads. Each second, a query finds the changes of other replicas. All threads
-are daemon threads, because the service may stop at any point. The next start uses the revisions in the database.
+There are at most ``settings.workers`` threads. Each second, a query finds the changes that other replicas made. All
+threads are daemon threads, so that the process can exit at any time. After a restart, the scheduler finds unfinished
+work by the revisions in the database.
 """
 
 import random
@@ -28,11 +29,11 @@ from virtcloud.model.values import Name
 
 @dataclass
 class WorkQueue:
-    """The busy devices of one replica, and the devices that wait after a failure.
+    """The busy devices of one replica, and the devices that must pause after a failure.
 
-    The scheduler's lock protects the queue. ``clock`` is monotonic, in seconds. ``jitter`` returns a random number from
-    0 to 1. ``since`` is the database's time at the first query. A device that was last read before ``since`` is due,
-    because the device may have restarted.
+    The scheduler's lock protects the queue. ``clock`` returns a monotonic time in seconds. ``jitter`` returns a random
+    number from 0 to 1. ``since`` is the database's time at the first query. A device whose last reading is older than
+    ``since`` is due, because the device may have restarted while this replica was stopped.
     """
 
     settings: ServiceSettings
@@ -43,16 +44,19 @@ class WorkQueue:
     since: datetime | None = None
 
     def list_candidates(self, lost: Collection[Name]) -> DueDevices:
-        """Return which devices may be due. Devices that failed are due after their pause, whatever they confirmed."""
+        """Return a description of the devices that may be due, for the database query.
+
+        It includes the devices that failed, and the devices in ``lost``, which ended their sessions.
+        """
         drift_interval = timedelta(seconds=self.settings.timing.drift_interval)
         return DueDevices(drift_interval, self.since, frozenset({*lost, *self.retries}))
 
     def choose_next(
         self, statuses: Iterable[DeviceStatus], now: datetime, lost: Collection[Name]
     ) -> list[DeviceStatus]:
-        """Return the devices to reconcile now, and mark them as busy.
+        """Return the devices to reconcile now, and mark these devices as busy.
 
-        A device that ended its session (``lost``) is due.
+        A device in ``lost`` ended its session and is due.
         """
         by_name = {status.name: status for status in statuses}
         self.since = self.since or now
@@ -70,14 +74,14 @@ class WorkQueue:
         return [by_name[name] for name in chosen]
 
     def record_outcome(self, status: DeviceStatus, outcome: ReconcileOutcome) -> None:
-        """Record the outcome of a reconciliation. A device that failed waits before it is reconciled again."""
+        """Record the outcome of a reconciliation. After a failure, the device must pause before the next attempt."""
         before = self.retries.pop(status.name, None)
         if outcome is ReconcileOutcome.FAILED:
             pause = (self.settings.timing.retry_first, self.settings.timing.retry_most)
             self.retries[status.name] = compute_retry(before, status.wanted, self.clock(), pause, self.jitter())
 
     def list_waits(self) -> list[float]:
-        """Return the remaining wait of each device that failed, in seconds."""
+        """Return the remaining pauses, in seconds, of the devices that failed."""
         waits = [retry.not_before - self.clock() for name, retry in self.retries.items() if name not in self.busy]
         return [wait for wait in waits if wait > 0]
 
@@ -86,11 +90,11 @@ log = get_log(__name__)
 
 POLL_INTERVAL_S = 1.0
 COALESCE_S = 0.05
-"""Changes within this time are applied in the same round."""
+"""The minimum time between two rounds, in seconds. The second round handles all changes within this time."""
 STOP_TIMEOUT_S = 1.0
 DEVICE_WAIT_S = 10.0
 STALLED_AFTER_S = 30.0
-"""A scheduler that has completed no round for this time is blocked, or cannot reach the database."""
+"""After this time in seconds without a completed round, the scheduler counts as blocked."""
 
 
 def start_thread(work: Callable[[], None], name: str) -> None:
@@ -126,13 +130,13 @@ class WorkerScheduler:
         self._queue = WorkQueue(self.settings, self.clock, self.jitter)
 
     def start(self) -> None:
-        """Release the leases of this replica's former process, and start the thread."""
+        """Release the leases of this replica's previous process, and start the scheduler's thread."""
         self.statuses.release_leases(self.worker.holder)
         self._thread = Thread(target=self._run, name="converger", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Start no more workers. Wait at most a second for the thread. Running workers end with the process."""
+        """Stop starting workers, and wait at most a second for the scheduler's thread. Running workers continue."""
         self._stopping = True
         self._wake.set()
         if self._thread is not None:
@@ -140,18 +144,18 @@ class WorkerScheduler:
 
     @property
     def alive(self) -> bool:
-        """Whether the thread runs and has completed a round within :data:`STALLED_AFTER_S`."""
+        """Whether the scheduler's thread runs and completed a round less than :data:`STALLED_AFTER_S` ago."""
         running = self._thread is not None and self._thread.is_alive()
         return running and self._last_round is not None and self.clock() - self._last_round < STALLED_AFTER_S
 
     def wake(self, changed: Iterable[str]) -> None:
-        """Start a round immediately if ``changed`` contains an element."""
+        """Start a round immediately if ``changed`` contains an element, such as ``"element:brno-sw1"``."""
         if any(name.startswith("element:") for name in changed):
             self._wake.set()
 
     @contextmanager
     def exclude_workers(self, name: Name, patience: float = DEVICE_WAIT_S) -> Iterator[None]:
-        """Exclude this replica's workers from a device.
+        """Exclude this replica's workers from a device during the context.
 
         Raise Conflict if the device is still busy after ``patience`` seconds.
         """
@@ -178,7 +182,10 @@ class WorkerScheduler:
                 self._coalesce()
 
     def run_once(self) -> None:
-        """Run one round: the deadline sweep at most once a second, and a worker for each due device."""
+        """Run one round: start a worker for each due device.
+
+        First run the deadline sweep, unless it ran less than a second ago.
+        """
         try:
             self._sweep()
             self._start_due()
@@ -189,7 +196,7 @@ class WorkerScheduler:
             log.fault("sweep_fault", error)
 
     def _coalesce(self) -> None:
-        """Wait until :data:`COALESCE_S` after the last round, so that the next round applies several changes."""
+        """Wait until :data:`COALESCE_S` after the last round, so that the next round handles several changes."""
         since = COALESCE_S if self._last_round is None else self.clock() - self._last_round
         if since < COALESCE_S and not self._stopping:
             self.sleep(COALESCE_S - since)
@@ -201,7 +208,7 @@ class WorkerScheduler:
             self.sweep.run()
 
     def _pause(self) -> float:
-        """Return the seconds to wait for a wake-up before the next round."""
+        """Return the maximum time in seconds before the next round. A call of ``wake`` starts the round earlier."""
         with self._lock:
             return min([POLL_INTERVAL_S, *self._queue.list_waits()])
 
@@ -222,14 +229,20 @@ class WorkerScheduler:
             self._spawn(partial(self._end_session, name), name)
 
     def _find_removed(self) -> set[Name]:
-        """Return the devices with a session that are no longer in the topology, at most once a second."""
+        """Return the devices with a session that are not in the topology.
+
+        Return an empty set if the last check was less than a second ago.
+        """
         if self._last_check is not None and self.clock() - self._last_check < POLL_INTERVAL_S:
             return set()
         self._last_check = self.clock()
         return self.statuses.find_removed(self.worker.sessions.names())
 
     def _spawn(self, work: Callable[[], None], name: Name, on_failure: Callable[[], None] = lambda: None) -> None:
-        """Start the thread of a busy device. If no thread can be started, mark the device as not busy."""
+        """Start a thread that runs ``work`` for a busy device.
+
+        If no thread can be started, call ``on_failure`` and mark the device as not busy.
+        """
         try:
             self.spawn(work, f"converge-{name}")
         except RuntimeError as error:
@@ -239,7 +252,7 @@ class WorkerScheduler:
                 self._free(name)
 
     def _end_session(self, name: Name) -> None:
-        """End the session with a device that left the topology."""
+        """End the session with a device that was removed from the topology, and mark the device as not busy."""
         try:
             self.worker.sessions.end(name)
         finally:
@@ -255,8 +268,8 @@ class WorkerScheduler:
         except Exception as error:  # noqa: BLE001 - an error of one device must not end the thread
             log.fault("reconcile_fault", error, element=status.name)
             outcome = ReconcileOutcome.FAILED
-        # One critical section for both calls: a device that is free before its failure is recorded would be retried
-        # immediately.
+        # One critical section for both calls. Otherwise the scheduler could reconcile the device again before the
+        # failure and its pause are recorded.
         with self._lock:
             self._queue.record_outcome(status, outcome)
             self._free(status.name)

@@ -25,7 +25,11 @@ NO_DEADLINE = math.inf, ""
 
 @dataclass(frozen=True, slots=True)
 class Platforms:
-    """Finds the platform of a switch or a provider edge. Both callables raise BadInput for an unknown platform."""
+    """Finds the platform of a device.
+
+    ``of_switch`` returns the platform of a switch, ``of_edge`` of a provider edge. Both raise BadInput for an unknown
+    platform.
+    """
 
     of_switch: PlatformOf
     of_edge: EdgePlatformOf
@@ -37,17 +41,17 @@ class Platforms:
         return self.of_switch(_require_switch(device)).capabilities.reserved
 
     def driver(self, login: DeviceLogin, backbone: Backbone | None) -> AnyDriver:
-        """Create a device's driver without connecting."""
+        """Create a device's driver without connecting to the device."""
         if isinstance(login.device, Edge):
             return self.of_edge(login.device).driver(login, backbone or Backbone((), {}))
         return self.of_switch(_require_switch(login.device)).driver(login)
 
 
 class OpenSession(NamedTuple):
-    """A driver that has an open session, and the descriptions from which the driver was created.
+    """A driver with its session, and the descriptions of device and backbone from which the driver was created.
 
-    ``is_lost`` returns whether the device ended the session. If the driver cannot detect this, ``is_lost`` returns
-    False.
+    ``is_lost`` returns whether the device ended the session. It returns False if the driver cannot detect a session's
+    end.
     """
 
     device: Device
@@ -59,7 +63,7 @@ class OpenSession(NamedTuple):
 
 @dataclass
 class DeviceSessions:
-    """The open sessions of this replica. Only the holder of an element's lease uses the element's session."""
+    """The open sessions of this replica. A thread uses a device's session only while it holds the device's lease."""
 
     settings: ServiceSettings
     platforms: Platforms
@@ -68,7 +72,7 @@ class DeviceSessions:
     _lock: Lock = field(default_factory=Lock)
 
     def driver(self, device: Device, backbone: Backbone | None = None) -> Any:  # noqa: ANN401 - a type of the device's kind
-        """Return the driver with a device's open session, or create a driver without connecting.
+        """Return the driver with a device's open session, or create a driver that connects when it is first used.
 
         Raise Refused for a missing credential.
         """
@@ -85,14 +89,14 @@ class DeviceSessions:
         return driver
 
     def set_deadline(self, name: Name, until: float, why: str) -> None:
-        """Set the deadline of a conversation (monotonic, in seconds). ``why`` is reported when the deadline passes."""
+        """Set the deadline of a conversation: a monotonic time in seconds. ``why`` is the error message afterwards."""
         with self._lock:
             self._limits[name] = until, why
             if name in self._open:
                 self._open[name].cancel_scope.allow(until, why)
 
     def clear_deadline(self, name: Name) -> None:
-        """Clear the deadline of a conversation that has ended. End a session that was disconnected."""
+        """Clear the deadline of a conversation that has ended. If ``disconnect`` was called, end the session."""
         with self._lock:
             self._limits.pop(name, None)
             session = self._open.get(name)
@@ -102,9 +106,9 @@ class DeviceSessions:
                 self.end(name)
 
     def disconnect(self, name: Name, why: str) -> None:
-        """Disconnect a device even while a thread uses the session, and prevent new connections.
+        """Disconnect a device, even while a thread uses the session, and prevent new connections of this session.
 
-        Does not wait; never raises.
+        ``why`` is the error message for the thread. This method does not wait and never raises.
         """
         with self._lock:
             session = self._open.get(name)
@@ -123,7 +127,10 @@ class DeviceSessions:
             return frozenset(self._open)
 
     def end_unless_kept(self, name: Name) -> None:
-        """End the session of a device that allows few sessions, so that another replica can connect."""
+        """End the device's session, unless the device's ``keep_session`` is true.
+
+        Some devices allow few sessions. Another replica can then connect to such a device.
+        """
         session = self._open.get(name)
         if session is not None and not session.device.keep_session:
             self.end(name)

@@ -1,8 +1,8 @@
-"""Dry runs of a new pool or topology. The affected devices are read, and nothing is changed on them.
+"""Dry runs of a new pool or topology. SBF reads the affected devices and changes nothing on these devices.
 
 SBF makes the change in a database transaction, finds the affected devices, and rolls the transaction back. The result
-contains the differences that workers would apply. VLAN IDs in other use are recorded, so that they are not allocated to
-clusters immediately after the pool is set.
+contains the differences that workers would apply. SBF records VLAN IDs in other use on these devices. When the
+administrator then sets the pool, SBF does not allocate the recorded VLAN IDs to clusters.
 """
 
 from collections.abc import Callable, Iterator
@@ -31,7 +31,7 @@ from virtcloud.model.values import Name
 
 @dataclass(frozen=True, slots=True)
 class _DeviceAnswer:
-    """The result of reading one device."""
+    """The result of reading one device: its difference, and the VLAN IDs in other use."""
 
     difference: ElementDifference
     other_use: tuple[OtherUse, ...]
@@ -39,10 +39,10 @@ class _DeviceAnswer:
 
 @dataclass(frozen=True, slots=True)
 class DryRunPlan:
-    """The tasks that the affected devices would have after a change. ``at`` is the time at which the plan was computed.
+    """The tasks that workers would have for the affected devices after a change.
 
-    ``known`` contains the devices whose description in the topology does not change. ``paths`` are the changes of live
-    clusters' paths.
+    ``at`` is the time at which the plan was computed. ``known`` contains the devices whose description in the topology
+    does not change. ``paths`` contains the changes of the paths of live clusters.
     """
 
     tasks: tuple[ReconcileTask, ...]
@@ -61,7 +61,10 @@ class SettingDryRun:
     limit_s: float = READ_LIMIT_S
 
     def plan(self, change: Callable[[Unit], None]) -> DryRunPlan:
-        """Return the devices that ``change`` affects, and roll the change back. Raise the errors of ``change``."""
+        """Call ``change`` in a transaction, find the affected devices, and roll the transaction back.
+
+        Return the tasks of these devices. Errors that ``change`` raises are passed on.
+        """
         with self.store.dry_run() as unit:
             former = _find_topology(unit)
             before = {} if former is None else former.elements
@@ -72,7 +75,7 @@ class SettingDryRun:
             return DryRunPlan(tasks, known, paths, unit.now)
 
     async def preview(self, plan: DryRunPlan) -> ChangeDryRun:
-        """Read every device of a plan, in parallel. Raise ServiceBusy when no thread is free now."""
+        """Read every device of a plan, in parallel. Return the differences. Raise ServiceBusy if no thread is free."""
 
         def read(task: ReconcileTask) -> _DeviceAnswer:
             return self._read(task, plan)
@@ -101,7 +104,7 @@ class SettingDryRun:
 
     @contextmanager
     def _open_separate_session(self, task: ReconcileTask) -> Iterator[ReconcilableDriver]:
-        """Yield a driver with a separate session, for a device whose description changes."""
+        """Yield a driver for a device that is new or has a new description. End the driver's session afterwards."""
         sessions = self.scheduler.worker.sessions
         driver = sessions.platforms.driver(make_login(task.device, sessions.settings), task.backbone)
         with closing(driver):
@@ -111,7 +114,7 @@ class SettingDryRun:
 def _compare_device(reading: DeviceReading, driver: ReconcilableDriver, now: datetime) -> _DeviceAnswer:
     """Return a device's difference, and the VLAN IDs in other use on the device.
 
-    Raise Unsafe for a difference that is outside SBF's scope, or that touches a VLAN in other use.
+    Raise Unsafe if the difference changes anything outside SBF's scope, or a VLAN in other use.
     """
     task = reading.task
     reading.check_scope()
@@ -129,7 +132,7 @@ def _find_topology(unit: Unit) -> Topology | None:
 
 
 def _find_changed_devices(unit: Unit) -> list[Name]:
-    """Return the switches and edges whose wanted state or description the unit changed, in the order of their names."""
+    """Return the switches and edges whose wanted state or description this transaction changed, sorted by name."""
     changed = {topic.removeprefix("element:") for topic in unit.changed if topic.startswith("element:")}
     topology = _find_topology(unit)
     elements = {} if topology is None else topology.elements

@@ -1,7 +1,7 @@
 """The tasks and readings of switches and of provider edges.
 
-``read_task`` reads a task from the database in one transaction. ``ReconcileTask.read`` reads the device and compares
-the observed state with the wanted state. The base classes are in ``device_task.py``.
+``read_task`` reads a task from the database in one transaction. The task's method ``read`` reads the device and
+compares the observed state with the wanted state. The base classes are in ``device_task.py``.
 """
 
 from collections.abc import Iterator, Mapping
@@ -49,7 +49,7 @@ from virtcloud.model.wanted import (
 
 @dataclass(frozen=True, slots=True)
 class SwitchTask(ReconcileTask):
-    """The task of a switch. The wanted state assigns VLANs to managed ports, some of which were in other use before."""
+    """The reconciliation task of a switch. The wanted state assigns VLANs to the managed ports."""
 
     kind = ElementKind.SWITCH
 
@@ -65,7 +65,7 @@ class SwitchTask(ReconcileTask):
 
     @staticmethod
     def read_scope(unit: Unit, device: Device, site: Name, wanted: SwitchWanted) -> SwitchScope:
-        """Return the ports and VLAN IDs that SBF may change, with the ports' former uses."""
+        """Return the ports and VLAN IDs that SBF may change, and the original uses of adopted ports."""
         aggregates = device.aggregates if isinstance(device, Switch) else {}
         records = read_port_records(unit, device.name)
         former_uses = {port: record.before for port, record in records.items() if record.before is not None}
@@ -83,11 +83,11 @@ class SwitchTask(ReconcileTask):
         )
 
     def record_announced(self, unit: Unit, difference: SwitchDifference) -> None:
-        """Record the former uses of the ports that are taken over."""
+        """Record the original uses of the ports that SBF will configure for the first time."""
         record_change(unit, self.name, self.scope.adopted, difference)
 
     def record_confirmed(self, unit: Unit, observed: SwitchObserved) -> None:
-        """Record the ports whose former use is restored."""
+        """Record the ports whose original use is restored."""
         record_reading(unit, self.name, self.scope.returned, observed)
 
 
@@ -99,15 +99,15 @@ class SwitchTaskReading(DeviceReading):
 
     @cached_property
     def difference(self) -> SwitchDifference:
-        """The difference that has to be applied to the switch."""
+        """The changes that turn the switch's observed state into its wanted state."""
         return self._compare(self.task.wanted)
 
     @property
     def owned(self) -> VlanSet:
-        """The VLAN IDs that belong to SBF.
+        """The VLAN IDs that belong to SBF on this switch.
 
-        These are the IDs of existing VLANs that SBF owns. VLAN IDs that are recorded as created also belong to SBF if
-        they are wanted or on a port.
+        These are the IDs of existing VLANs that SBF owns. A VLAN ID that SBF recorded as created also belongs to SBF if
+        it is in the wanted state or on a port.
         """
         created = self.task.scope.created
         on_ports = VlanSet(vlan for vlans in self.observed.ports.values() for vlan in vlans)
@@ -119,15 +119,15 @@ class SwitchTaskReading(DeviceReading):
         return find_blocked_vlans(self.task.wanted, self.observed)
 
     def check_scope(self, scope: SwitchScope | None = None) -> None:
-        """Raise Unsafe for a difference outside ``scope``; the default is the scope of the task."""
+        """Raise Unsafe if the difference changes anything outside ``scope``. The default is the scope of the task."""
         read_back.check_switch_scope(self.task.name, scope or self.task.scope, self.difference)
 
     def check_not_in_use(self) -> None:
-        """Raise Unsafe for a difference that changes a port in other use."""
+        """Raise Unsafe if the difference changes a port in other use."""
         read_back.check_ports_not_in_use(self.task.name, self.task.scope, self.observed, self.difference)
 
     def check_ownership(self) -> None:
-        """Raise Unsafe for a difference that touches a VLAN in other use."""
+        """Raise Unsafe if the difference changes a VLAN in other use."""
         read_back.check_switch_ownership(self.task.name, self.task.scope, self.observed, self.difference)
 
     @property
@@ -146,7 +146,7 @@ class SwitchTaskReading(DeviceReading):
 
 @dataclass(frozen=True, slots=True)
 class EdgeTask(ReconcileTask):
-    """The task of a provider edge: circuits between managed ports and the services of transports."""
+    """The reconciliation task of a provider edge. The wanted state binds VLANs on ports to services of transports."""
 
     kind = ElementKind.EDGE
 
@@ -183,12 +183,12 @@ class EdgeTaskReading(DeviceReading):
 
     @cached_property
     def difference(self) -> EdgeDifference:
-        """The difference that has to be applied to the edge."""
+        """The changes that turn the edge's observed state into its wanted state."""
         return self._compare(self.task.wanted)
 
     @property
     def owned(self) -> VlanSet:
-        """The VLAN IDs of all circuits in the reading, and the wanted VLAN IDs that are recorded as created."""
+        """The VLAN IDs of all observed circuits, and the wanted VLAN IDs that SBF recorded as created."""
         on_edge = VlanSet(circuit.vlan for circuit in self.observed.circuits)
         return on_edge | (self.task.scope.created & self.task.wanted.vlans)
 
@@ -198,11 +198,11 @@ class EdgeTaskReading(DeviceReading):
         return find_blocked_circuits(self.task.wanted, self.observed)
 
     def check_scope(self, scope: EdgeScope | None = None) -> None:
-        """Raise Unsafe for a difference outside ``scope``; the default is the scope of the task."""
+        """Raise Unsafe if the difference changes anything outside ``scope``. The default is the scope of the task."""
         read_back.check_edge_scope(self.task.name, scope or self.task.scope, self.difference)
 
     def check_ownership(self) -> None:
-        """Raise Unsafe for a difference that touches a VLAN in other use."""
+        """Raise Unsafe if the difference changes a VLAN in other use."""
         read_back.check_edge_ownership(self.task.name, self.observed, self.difference)
 
     @property
@@ -229,7 +229,7 @@ def read_task(store: Store, name: Name, fence: int) -> ReconcileTask:
 
 
 def make_task(unit: Unit, name: Name, fence: int) -> ReconcileTask:
-    """Return a device's task as this unit of work sees the database. Raise NotFound for an unknown device."""
+    """Return a device's task, read in the transaction of ``unit``. Raise NotFound for an unknown device."""
     row = require_element(unit, name)
     if (removed := parse_removed_switch(row)) is not None:
         return _make_removed_task(unit, row, removed, fence)
@@ -258,7 +258,7 @@ def make_task(unit: Unit, name: Name, fence: int) -> ReconcileTask:
 
 
 def _make_removed_task(unit: Unit, row: ElementRow, switch: Switch, fence: int) -> SwitchTask:
-    """Return the task of a switch that left the topology. The task restores the former uses of the switch's ports."""
+    """Return the task of a switch that was removed from the topology: restore the original uses of its ports."""
     none = SwitchWanted(ports={})
     scope = SwitchTask.read_scope(unit, switch, Name(row.site), none)
     return SwitchTask(

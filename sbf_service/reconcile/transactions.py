@@ -1,6 +1,7 @@
-"""The database transactions of the workers: each method is one transaction.
+"""The database transactions of the workers. Each method runs one transaction.
 
-The worker depends on a protocol, so that tests can inject faults and use a store in memory.
+The worker uses the protocol :class:`WorkerTransactions`, so that tests can inject faults, or replace the database by a
+store in memory.
 """
 
 from dataclasses import dataclass
@@ -37,8 +38,8 @@ class LeaseLostError(Exception):
 class WorkerTransactions(Protocol):
     """The workers' queries and changes.
 
-    Every method may raise DatabaseUnavailable. Even then the change may have been committed, because the error is also
-    raised if only the database's answer was lost.
+    Every method can raise DatabaseUnavailable. The database may have committed the change nevertheless: the error is
+    also raised if the commit succeeded and only the database's answer was lost.
     """
 
     @property
@@ -49,7 +50,7 @@ class WorkerTransactions(Protocol):
         """Acquire an element's lease. Return the fencing token, or None while another holder has the lease."""
 
     def release_lease(self, name: Name, fence: int) -> None:
-        """Release a lease. A newer lease is not affected."""
+        """Release the lease with fencing token ``fence``. Do nothing if another holder has acquired the lease."""
 
     def read_task(self, name: Name, fence: int) -> ReconcileTask:
         """Return a device's task from one snapshot. Raise NotFound for an unknown device."""
@@ -57,16 +58,17 @@ class WorkerTransactions(Protocol):
     def announce(self, reading: DeviceReading, why: str, *, drifted: bool) -> bool:
         """Record a change and its pending save before the device receives the change. Renew the lease.
 
-        Return False without recording the change when the difference is outside the current scope. If the device has
-        ``drifted``, reset its confirmed revision even if the difference is empty. The difference is empty if a port was
-        only shut down. Raise LeaseLostError if another worker has acquired the lease.
+        ``why`` is the reason of the change, for the audit log. If the difference is outside the current scope, return
+        False and record nothing. If the device has ``drifted``, reset its confirmed revision. This also applies to an
+        empty difference: a port that was shut down is drift, but no change of VLANs. Raise LeaseLostError if another
+        worker has acquired the lease.
         """
 
     def confirm(self, reading: DeviceReading, *, changed: bool) -> bool:
         """Record that a device carries and has saved the wanted state. Return whether a newer revision is wanted.
 
-        Raise LeaseLostError if another worker has acquired the lease. If this worker has ``changed`` the device before
-        that error, the next worker reads the device again.
+        Raise LeaseLostError if another worker has acquired the lease. If this worker has ``changed`` the device, first
+        record that the next worker must read the device again.
         """
 
     def fail(self, name: Name, fence: int, report: ErrorReport) -> None:
@@ -78,7 +80,7 @@ class WorkerTransactions(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StoreWorkerTransactions:
-    """The transactions on the database, with leases under the name ``holder``."""
+    """The workers' transactions on the database. ``holder`` is the name of the replica that acquires leases."""
 
     store: Store
     timing: ServiceTiming
@@ -90,12 +92,12 @@ class StoreWorkerTransactions:
             return acquire_lease(unit, name, self.holder, self.timing.lease)
 
     def renew_lease(self, name: Name, fence: int) -> bool:
-        """Renew a lease. Return False when a newer lease was acquired."""
+        """Renew the lease with fencing token ``fence``. Return False if another holder has acquired the lease."""
         with self.store.change_row(who=self.holder) as unit:
             return renew_lease(unit, name, fence, self.timing.lease)
 
     def release_lease(self, name: Name, fence: int) -> None:
-        """Release a lease. A newer lease is not affected."""
+        """Release the lease with fencing token ``fence``. Do nothing if another holder has acquired the lease."""
         with self.store.change_row(who=self.holder) as unit:
             release_lease(unit, name, fence)
 
@@ -106,7 +108,8 @@ class StoreWorkerTransactions:
     def announce(self, reading: DeviceReading, why: str, *, drifted: bool) -> bool:
         """Record a change and its pending save, and renew the lease, in one transaction.
 
-        Return False if the difference is outside the scope, which may have become smaller after the task was read.
+        Return False if the difference is outside the current scope. An administrator may have reduced the scope after
+        the task was read.
         """
         task, difference = reading.task, reading.difference
 
@@ -131,7 +134,7 @@ class StoreWorkerTransactions:
     def confirm(self, reading: DeviceReading, *, changed: bool) -> bool:
         """Record that a device carries and has saved the wanted state. Return whether a newer revision is wanted.
 
-        The transaction is committed before LeaseLostError is raised.
+        Commit the transaction before raising LeaseLostError.
         """
         task = reading.task
 
@@ -153,7 +156,10 @@ class StoreWorkerTransactions:
         return overtaken
 
     def fail(self, name: Name, fence: int, report: ErrorReport) -> None:
-        """Record an element's error report. Log a report that differs from the former report."""
+        """Record an element's error report. Log the report if it differs from the previous report.
+
+        If another worker has acquired the lease, record instead that the next worker has to read the element.
+        """
         with self.store.change(who=self.holder) as unit:
             row = require_element(unit, name)
             if holds_lease(unit, name, fence):
@@ -166,9 +172,10 @@ class StoreWorkerTransactions:
             log.warning(event, element=name, trouble=report.message)
 
     def _record_confirmation(self, unit: Unit, reading: DeviceReading) -> None:
-        """Record the device's confirmation for all clusters, except for clusters whose VLAN ID is in other use.
+        """Record the device's confirmation for all clusters that the device carries.
 
-        A cluster whose VLAN ID is in other use fails if it is being set up.
+        Two kinds of clusters are not confirmed. A cluster whose VLAN ID is in other use fails, if it is still being set
+        up. A cluster whose VLAN SBF must not set up yet waits.
         """
         task, foreign = reading.task, reading.observed.foreign
         replace_created_vlans(unit, task.name, reading.owned)

@@ -1,8 +1,9 @@
 """The worker, which reconciles one device (DESIGN.md §3).
 
 The steps are: acquire the lease, read, compare, apply, read back, save, read, confirm. No database transaction is open
-during the conversation with the device. The audit row and the pending save are committed before the device receives a
-change. Even after a crash, every change therefore has an audit row, and an unsaved configuration is saved later.
+during the conversation with the device. The worker commits the audit row and the pending save before the device
+receives a change. Even after a crash, every change therefore has an audit row, and a later worker saves the
+configuration.
 
 The worker reads the device before and after a save. The second reading detects a device that restarted before the
 save. If the device restarts later, it loads the saved configuration.
@@ -30,7 +31,11 @@ log = get_log(__name__)
 
 
 class ReconcileOutcome(Enum):
-    """The outcome of one reconciliation of a device."""
+    """The outcome of one reconciliation of a device.
+
+    ``CONFIRMED``: the device has the wanted state. ``OVERTAKEN``: the wanted state or the scope changed during the
+    reconciliation. ``BUSY``: another worker holds the lease.
+    """
 
     CONFIRMED = auto()
     OVERTAKEN = auto()
@@ -39,12 +44,12 @@ class ReconcileOutcome(Enum):
 
 
 HoldLease = Callable[[Name, Callable[[], int | None]], AbstractContextManager[int | None]]
-"""Acquires an element's lease and renews it until the context ends: :meth:`LeaseHeartbeats.hold`."""
+"""The type of :meth:`LeaseHeartbeats.hold`, which acquires an element's lease and renews it until the context ends."""
 
 
 @contextmanager
 def hold_without_renewal(_name: Name, acquire: Callable[[], int | None]) -> Iterator[int | None]:
-    """Acquire a lease without renewing it."""
+    """Acquire a lease without renewing it. Yield the fencing token, or None while another holder has the lease."""
     yield acquire()
 
 
@@ -64,8 +69,9 @@ class Worker:
     def reconcile(self, name: Name, *, save_now: bool = False) -> ReconcileOutcome:
         """Reconcile a device once. An error of the device is recorded, not raised.
 
-        Raise DatabaseUnavailable if the database does not answer. ``save_now`` skips the pause after a failed save. An
-        administrator's request skips the pause, because the administrator may have removed the cause of the failure.
+        Raise DatabaseUnavailable if the database does not answer. With ``save_now``, save even during the pause after a
+        failed save. Requests of administrators set ``save_now``, because the administrator may have removed the cause
+        of the failure.
         """
         with work_for(current_call()), self.hold_lease(name) as fence:
             if fence is None:
@@ -91,9 +97,9 @@ class Worker:
                     self.transactions.release_lease(name, fence)
 
     def _with_lease(self, name: Name, fence: int, *, save_now: bool) -> ReconcileOutcome:
-        """Reconcile once while this replica holds the lease.
+        """Reconcile a device once while this replica holds the lease. Record errors of the device.
 
-        A device that could not be read is recorded as unreachable.
+        Record the device as unreachable if it could not be read.
         """
         was_read = False
         try:
@@ -137,7 +143,7 @@ class Worker:
         return ReconcileOutcome.OVERTAKEN if overtaken else ReconcileOutcome.CONFIRMED
 
     def _announce(self, reading: DeviceReading, *, drifted: bool) -> bool:
-        """Record the change that will be applied. Return False when the change is no longer allowed."""
+        """Record the change that will be applied. Return False if an administrator has reduced the scope meanwhile."""
         task = reading.task
         why = f"the device changed after revision {task.confirmed}" if drifted else _describe_reason(reading)
         announced = self.transactions.announce(reading, why, drifted=drifted)
@@ -146,10 +152,10 @@ class Worker:
         return announced
 
     def _apply(self, driver: ReconcilableDriver, before: DeviceReading) -> DeviceReading:
-        """Apply the difference and read back.
+        """Apply the difference, and read the device again.
 
-        Raise ReconcileStoppedError for refused or missing parts of the difference. If the device accepted other parts,
-        save them first, because other clusters use them.
+        Raise ReconcileStoppedError if the device refused a part of the difference or does not carry a part. First save
+        the parts that the device accepted, because other clusters use these parts.
         """
         task = before.task.with_created(before.difference.added_vlan_ids)
         refusal: Refused | None = None
@@ -166,7 +172,7 @@ class Worker:
     def _save_accepted_part(
         self, driver: ReconcilableDriver, before: DeviceReading, after: DeviceReading, refusal: Refused
     ) -> ErrorReport:
-        """Save the part of a refused change that the device accepted, if any. Return the error report."""
+        """Save the part of a refused change that the device accepted, if any. Return the report of ``refusal``."""
         report = make_error_report(refusal)
         if before.observed == after.observed:
             return replace(report, saved=after.observed) if before.is_saved else report
@@ -179,7 +185,10 @@ class Worker:
         return replace(report, saved=saved.observed)
 
     def _save(self, driver: ReconcilableDriver, reading: DeviceReading) -> DeviceReading:
-        """Save and read again. Raise ReconcileStoppedError if the device then does not carry the wanted state."""
+        """Save, and read the device again.
+
+        Raise ReconcileStoppedError if the save failed, or if the device does not carry the wanted state afterwards.
+        """
         try:
             saved = _save_and_read(driver, reading)
         except ElementError as error:
@@ -190,9 +199,9 @@ class Worker:
 
 
 def _save_and_read(driver: ReconcilableDriver, reading: DeviceReading) -> DeviceReading:
-    """Save and read again, or return the same reading if the device has no separate save step.
+    """Save, and return a new reading of the device. Return ``reading`` if the device has no separate save step.
 
-    Raise Refused when the device's state differs from the state before the save.
+    Raise Refused if the device's state differs from the state before the save.
     """
     if not driver.save():
         return reading
@@ -217,5 +226,5 @@ def _find_read_back_fault(reading: DeviceReading) -> Refused | None:
 def _describe_reason(reading: DeviceReading) -> str:
     """Return the revision and the cluster keys that are the reason for a change, as text for the audit log."""
     users = reading.task.users
-    keys = sorted({users.get(vlan, f"VLAN {vlan} of no cluster") for vlan in reading.difference.vlan_ids})
+    keys = sorted({users.get(vlan, f"VLAN {vlan} without a cluster") for vlan in reading.difference.vlan_ids})
     return f"revision {reading.task.revision} for {', '.join(keys) or 'no cluster'}"

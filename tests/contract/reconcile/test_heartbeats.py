@@ -54,7 +54,7 @@ def test_a_conversation_may_use_two_thirds_of_its_lease() -> None:
     held = HeldLease(SW1, 1, began=100.0, renewed=150.0)
     assert compute_deadline(held, 30, 300) == (
         170.0,
-        "its lease could not be renewed in time: the conversation was ended",
+        "the device's lease could not be renewed in time: the conversation was ended",
     )
     assert compute_deadline(held, 30, 60) == (160.0, "the conversation was ended after 60 s")
 
@@ -165,7 +165,7 @@ def test_a_conversation_ends_before_an_unrenewed_lease() -> None:
             renewals.now += seconds
             heartbeats.renew_all() if renewals.answers else None
             heartbeats.end_overdue()
-    assert sessions.disconnections == ["its lease could not be renewed in time: the conversation was ended"]
+    assert sessions.disconnections == ["the device's lease could not be renewed in time: the conversation was ended"]
 
 
 def test_a_conversation_ends_when_another_replica_has_the_lease() -> None:
@@ -351,7 +351,7 @@ def test_a_replica_without_renewal_ends_before_another_begins(tmp_path: Path, mo
         wait_until(lambda: second.reconcile(SW1) is ReconcileOutcome.CONFIRMED, 30)
         thread.join(10)
         assert (events[0], "two began" in events) == ("one ended", True)
-        assert "its lease could not be renewed in time" in "".join(recorded_errors(replicas))
+        assert "the device's lease could not be renewed in time" in "".join(recorded_errors(replicas))
 
 
 def recorded(events: list[str], event: str, work: Callable[..., object]) -> Callable[..., object]:
