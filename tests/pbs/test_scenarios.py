@@ -10,5 +10,5 @@ pytestmark = [pytest.mark.pbs, pytest.mark.timeout(600)]
 
 
 @pytest.mark.parametrize("scenario", ALL, ids=lambda one: one.__name__)
-def test_scenario(stage: ScenarioStage, scenario: Callable[[ScenarioStage], None]) -> None:
+def test_the_scenario_succeeds(stage: ScenarioStage, scenario: Callable[[ScenarioStage], None]) -> None:
     scenario(stage)

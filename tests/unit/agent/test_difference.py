@@ -235,7 +235,7 @@ def test_filters_of_former_guests_are_removed(make_segment: Make) -> None:
 
 
 def test_a_host_without_guests_needs_no_filters(make_segment: Make) -> None:
-    """A fault of the table, such as a missing library, does not matter on this host."""
+    """On this host, a fault of the packet filter, such as a missing library, causes no step."""
     segment = make_segment("a", 100)
     observed = with_filters(observed_host(segment), faults=("libnftables.so.1 is missing",))
     assert compute_difference(wanted(segment), observed) == []
@@ -258,7 +258,7 @@ def test_a_joining_member_changes_files_but_restarts_no_guest() -> None:
 
 
 def test_a_guest_without_replaceable_files_needs_no_step() -> None:
-    """A QEMU guest reads its seed when it starts. A container that runs since an earlier version has no such folder."""
+    """Peer files are replaced neither for a QEMU guest, nor for a container that an earlier agent started."""
     segment = seeded_segment(seeded_guest())
     assert compute_difference(wanted(segment), observed_host(segment)) == []
 

@@ -33,7 +33,7 @@ class World:
         self.host.observed = replace(self.host.observed, guests=guests)
 
     def reconcile(self, after_s: float = 0) -> dict[str, str]:
-        """Advance the clock and reconcile. Return the reasons of incomplete clusters."""
+        """Advance the clock and reconcile. Return the incomplete clusters, each with the reason."""
         self.now += after_s
         self.agent.reconcile_once()
         return self.service.incomplete[-1]
@@ -85,11 +85,11 @@ def test_a_guest_that_ends_at_once_starts_ever_more_rarely(world: World) -> None
         world.reconcile(1)
         starts += [world.now] * (world.count_starts() - before)
     pauses = [later - earlier for earlier, later in pairwise(starts)]
-    assert pauses == [6, 11, 21, 41, 81, 161, 301]  # an end is seen a second after the start
+    assert pauses == [6, 11, 21, 41, 81, 161, 301]  # pauses of 5, 10, … s, and 1 s to notice the end
 
 
 def test_a_guest_that_ends_often_never_completes_its_cluster(world: World) -> None:
-    """The cluster would otherwise be active and degraded in turn."""
+    """If the cluster were complete between two ends, it would alternate between active and degraded."""
     for _ in range(600):
         world.end_guest()
         assert "a" in world.reconcile(3)
@@ -99,12 +99,12 @@ def test_the_trial_is_as_long_as_the_last_pause(world: World) -> None:
     for _ in range(4):
         world.end_guest()
         world.reconcile(100)
-        world.reconcile(100)  # the last pause was 20 s
+        world.reconcile(100)  # after the fourth end, the pause was 20 s
     assert [list(world.reconcile(10)), list(world.reconcile(9)), list(world.reconcile(1))] == [["a"], ["a"], []]
 
 
 def test_a_guest_that_ends_in_its_first_second_is_named(world: World) -> None:
-    """Its start did not fail, so the host's revision is confirmed for the other clusters."""
+    """The guest's start did not fail. So the host's revision is confirmed, which other clusters need."""
     world.host.ignores_steps = True
     world.end_guest()
     world.reconcile(100)
@@ -133,7 +133,7 @@ def test_a_reset_starts_an_ended_guest_at_once(world: World) -> None:
 
 
 def test_a_guest_that_was_replaced_has_not_ended(world: World) -> None:
-    """A reset was requested, and the guest is gone when the host is read."""
+    """A reset was requested. When the agent reads the host, the guest has already ended."""
     (network, other) = world.service.document.wanted.segments
     guest = network.guests[0].model_copy(update={"starts": 1})
     world.service.want(network.model_copy(update={"guests": (guest,)}), other)

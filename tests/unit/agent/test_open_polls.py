@@ -1,4 +1,4 @@
-"""Tests of the open poll of an agent."""
+"""Tests of an agent's open poll: a long poll that continues in a thread while the agent works."""
 
 from collections.abc import Callable
 
@@ -15,7 +15,10 @@ SETTLED, CHANGED = (
 
 
 class ScriptedSbf:
-    """An SBF with prepared answers to polls. ``settled`` is the document that only a new revision changes."""
+    """An SBF with prepared answers to polls.
+
+    ``settled`` is the document that SBF answers again until the revision changes, or None.
+    """
 
     def __init__(self, *answers: WantedDocument | Exception) -> None:
         self.answers = list(answers)
@@ -35,7 +38,7 @@ class ScriptedSbf:
 
 
 def open_poll(sbf: ScriptedSbf) -> tuple[OpenPoll, list[Callable[[], None]]]:
-    """Return a poll, and the list of its threads, which the test runs."""
+    """Return a poll, and a list to which the poll adds the functions of its threads. The test calls these functions."""
     threads: list[Callable[[], None]] = []
     return OpenPoll(sbf, threads.append), threads
 

@@ -82,7 +82,7 @@ def test_pages_of_libraries_that_only_the_start_used_are_released() -> None:
 
 
 def test_only_unchanged_mappings_of_files_are_released() -> None:
-    """Another mapping would lose its content."""
+    """If the agent released a changed mapping, the mapping would lose its content."""
     assert list(_list_unchanged_mappings(SMAPS)) == [(0x1000, 0x2000)]
 
 

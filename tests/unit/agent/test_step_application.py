@@ -1,4 +1,4 @@
-"""Tests of steps that are applied side by side: starts of guests."""
+"""Tests of the application of steps. Starts of guests are applied in parallel."""
 
 import threading
 import time

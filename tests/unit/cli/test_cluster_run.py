@@ -14,14 +14,14 @@ class Terminal(io.BytesIO):
 
 
 class ClosedPipe(io.BytesIO):
-    """A pipe whose reader has left."""
+    """A pipe whose reader has closed its end."""
 
     def write(self, data: object) -> int:
         raise BrokenPipeError
 
 
 def show(*pieces: bytes, stream: io.BytesIO | None = None) -> bytes:
-    """Return the shown standard output of guest g1."""
+    """Write pieces of guest g1's standard output. Return the printed bytes."""
     shown = stream or io.BytesIO()
     sink = PrefixedOutput(shown, io.BytesIO()).open_sink("g1")
     for piece in pieces:

@@ -1,4 +1,4 @@
-"""Tests of ``virtcloud key``: which keys are sent, and what is refused before a call."""
+"""Tests of ``virtcloud key``: the keys that are sent to SBF, and the input that is refused before a call of SBF."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tests of ``virtcloud topology``. ``set`` prints the difference before it sets the topology, or one site's part."""
+"""Tests of ``virtcloud topology``. The command ``set`` prints a difference before it sets the topology or a site."""
 
 import json
 from pathlib import Path

@@ -57,7 +57,7 @@ def public_methods(kind: type) -> dict[str, list[inspect.Parameter]]:
 
 @pytest.mark.parametrize(("kind", "twin"), [(Client, AsyncClient), (Cluster, AsyncCluster), (ClusterGuest, AsyncGuest)])
 def test_every_method_has_a_twin_with_the_same_parameters(kind: type, twin: type) -> None:
-    """If this fails after you added a method: add one line for the method to the twin."""
+    """If this test fails after you added a method, add one line for the method to the twin."""
     twins = public_methods(twin)
     assert {name: twins.get(name) for name in public_methods(kind)} == public_methods(kind)
 

@@ -1,4 +1,4 @@
-"""Tests of the files with which ssh passes a gateway: their content as ssh understands it, and their permissions."""
+"""Tests of the files by which ssh reaches guests through a gateway: the options that ssh reads, and permissions."""
 
 import socket
 import subprocess
@@ -46,7 +46,7 @@ CERTIFICATE = SshCertificateView.model_validate(
 
 
 class FakeSbf(SbfClient):
-    """An SBF that issues one certificate, and confirms the cluster at the second question."""
+    """An SBF that answers each request for a certificate with one prepared certificate."""
 
     def __init__(self, access: SshAccessView | None = CERTIFICATE) -> None:
         super().__init__("http://127.0.0.1:1")
@@ -64,14 +64,17 @@ class FakeSbf(SbfClient):
 
 
 def configured(folder: Path, host: str) -> set[str]:
-    """Return the options of a host, as ssh understands them."""
+    """Return the options that ssh reads for a host, one text for each option."""
     (folder / "config").write_text(render_login_config(CERTIFICATE, folder))
     done = subprocess.run(("ssh", "-G", "-F", f"{folder}/config", host), capture_output=True, text=True, check=True)  # noqa: S603, S607
     return set(done.stdout.splitlines())
 
 
 def run_proxy(folder: Path, *codes: int) -> list[str]:
-    """Run the proxy command with an ssh that ends with these codes in turn. Return the gateways that it tried."""
+    """Run the proxy command with a fake ssh. Its first call ends with the first code, its second with the second.
+
+    Return the gateways that the proxy command tried.
+    """
     ssh = folder / "ssh"
     ssh.write_text(
         f'#!/bin/sh\necho "$3" >>{folder}/tried\nset -- {" ".join(map(str, codes))}\n'
@@ -167,7 +170,7 @@ def test_commands_on_many_guests_pass_the_chosen_way(tmp_path: Path) -> None:
 
 
 def test_logins_through_a_gateway_need_only_the_certificate(tmp_path: Path) -> None:
-    """A user who is invited may not read the cluster."""
+    """A user with whom the owner shares the guests may request a certificate, but may not read the cluster."""
     found = ClusterLogins(FakeSbf(), "demo", tmp_path).find(SshOptions(through="gateway"), [None])
     (proxy,) = (word for word in found["g1"] if word.startswith("ProxyCommand="))
     assert "gw1.gateway g1" in proxy

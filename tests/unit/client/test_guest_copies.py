@@ -43,7 +43,7 @@ def test_a_folder_may_be_the_current_folder(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_stream_that_ends_between_two_files_changes_nothing(tmp_path: Path) -> None:
-    """Some versions of tar accept such a stream."""
+    """Some versions of tar accept such a stream without an error."""
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w") as archive:
         archive.addfile(tarfile.TarInfo("first"))
@@ -55,7 +55,10 @@ def test_a_stream_that_ends_between_two_files_changes_nothing(tmp_path: Path) ->
 
 @pytest.mark.parametrize("shell", [["sh"], ["busybox", "sh"]])
 def test_a_copy_to_a_guest_removes_only_folders_of_killed_copies(tmp_path: Path, shell: list[str]) -> None:
-    """Process 1 runs. No process has an ID above 2^22 (proc(5), pid_max)."""
+    """The folder's name contains the process ID of the copy. Process 1 is running.
+
+    No process has an ID above 2^22 (proc(5), pid_max).
+    """
     here = f".virtcloud-{platform.node()}"
     kept = {f"{here}-1-running", f".virtcloud-other-{1 << 23}-x", ".virtcloud-mine", f"{here}-x", f"{here}-1x-y"}
     for name in (*kept, f"{here}-{1 << 23}-killed"):

@@ -12,7 +12,7 @@ from virtcloud.model.errors import Refused
 
 
 def make_stream(*members: tuple[str, bytes, str]) -> io.BytesIO:
-    """Return a tar stream of members: name, type and target of a link."""
+    """Return a tar stream. Each member has a name, a type, and the target of a link ("" for other types)."""
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w") as archive:
         for name, kind, target in members:
@@ -78,7 +78,10 @@ def test_several_sources_need_a_folder(tmp_path: Path) -> None:
 
 
 def test_a_copy_removes_only_folders_of_killed_copies(tmp_path: Path) -> None:
-    """Process 1 runs. No process has an ID above 2^22 (proc(5), pid_max)."""
+    """The folder's name contains the process ID of the copy. Process 1 is running.
+
+    No process has an ID above 2^22 (proc(5), pid_max).
+    """
     here = f".virtcloud-{platform.node()}"
     kept = {f"{here}-1-running", f".virtcloud-other-{1 << 23}-x", ".virtcloud-mine", f"{here}-x", f"{here}-²-x"}
     for name in (*kept, f"{here}-{1 << 23}-killed", f"{here}-{1 << 80}-x"):

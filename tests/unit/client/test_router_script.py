@@ -100,13 +100,13 @@ class RouterWorld:
         (folder / "router").chmod(0o755)
 
     def change(self, changes: Mapping[str, str]) -> None:
-        """Edit router.conf as its user does: replace texts."""
+        """Replace texts in router.conf. ``changes`` maps old texts to new texts."""
         path = self.folder / "router.conf"
         for old, new in changes.items():
             path.write_text(path.read_text().replace(old, new))
 
     def router(self, command: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Run the script on the computer."""
+        """Run a command of the script, such as ``up``, on the computer."""
         return self.computer.run(str(self.folder / "router"), command, env=self.environment | environment)
 
     def up(self) -> None:
@@ -121,7 +121,7 @@ class RouterWorld:
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RouterWorld]:
-    """A world in which the script is up. Tests change neither the script's settings nor its state."""
+    """Yield a world in which ``up`` has made the computer a router. Tests change neither its settings nor its state."""
     with network_namespaces(4) as namespaces:
         world = RouterWorld(namespaces, tmp_path_factory.mktemp("running"))
         world.up()
@@ -136,7 +136,7 @@ def connected_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router
 
 @pytest.fixture
 def world(connected_world: RouterWorld) -> Iterator[RouterWorld]:
-    """A world in which the script is not up. Afterwards, the script goes down."""
+    """Yield a world in which the computer is no router. After the test, run ``down``."""
     (connected_world.folder / "router.conf").write_text(SETTINGS)
     connected_world.computer.check("sysctl -qw net.ipv4.ip_forward=0 net.ipv6.conf.all.forwarding=0")
     yield connected_world
@@ -156,7 +156,7 @@ def connect(namespace: NetworkNamespace, address: str, port: int, limit_s: float
 
 
 def reaches(namespace: NetworkNamespace, address: str, port: int) -> bool:
-    """Return whether a connection is accepted. A wait without an answer counts as no."""
+    """Return whether a connection is accepted. A connection without an answer in time counts as refused."""
     try:
         connect(namespace, address, port, BLOCKED_S).close()
     except OSError:
@@ -165,7 +165,7 @@ def reaches(namespace: NetworkNamespace, address: str, port: int) -> bool:
 
 
 def read_segment_size(server: socket.socket) -> int:
-    """Return the largest segment that a server sends on a new connection."""
+    """Accept a connection. Return the maximum segment size of TCP that the kernel uses for it, in bytes."""
     accepted, _ = server.accept()
     with accepted:
         return accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG)
@@ -266,7 +266,7 @@ def test_connections_to_the_outside_fit_its_mtu(running: RouterWorld) -> None:
 
 
 def test_router_advertisements_of_other_networks_remain_valid(running: RouterWorld) -> None:
-    """A kernel that forwards packets would ignore them, and lose its default route."""
+    """By default, a kernel that forwards packets ignores router advertisements, and so loses its default route."""
     accepted = running.computer.check("cd /proc/sys/net/ipv6/conf; cat out0/accept_ra vc-router/accept_ra")
     assert accepted.split() == ["2", "1"]
 
@@ -293,7 +293,7 @@ def test_a_second_up_applies_changed_settings(world: RouterWorld) -> None:
 
 @pytest.mark.parametrize("program", ["mkdir", "awk", "mv", "nft --file", "openvpn"])
 def test_down_repairs_a_killed_up(world: RouterWorld, tmp_path: Path, program: str) -> None:
-    """The script is killed when it starts, or has run, a certain program."""
+    """``up`` is killed when it starts openvpn, or after one of its other programs has ended."""
     before = world.snapshot()
     name, _, option = program.partition(" ")
     (tmp_path / name).write_text(f"""#!/bin/sh

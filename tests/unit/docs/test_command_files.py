@@ -1,4 +1,4 @@
-"""Claims on the man pages and completion scripts in setup/share, which docs/generate.py writes."""
+"""Tests of the man pages and completion scripts in setup/share, which docs/generate.py writes."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""The examples bandwidth.pbs and bandwidth.torque with an ssh that prints what a test chooses."""
+"""Tests of the examples bandwidth.pbs and bandwidth.torque. Each test sets the output of a fake ssh."""
 
 import os
 import shutil

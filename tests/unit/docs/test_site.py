@@ -1,4 +1,4 @@
-"""Claims on the site of the documentation, which ``make site`` builds."""
+"""Tests of the documentation's website, which ``make site`` builds."""
 
 import os
 import re
@@ -15,7 +15,7 @@ FOREIGN = re.compile(r"<(?:script|link|img|iframe)[^>]*?(?:src|href)=[\"']?(?:ht
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the site. The build fails if a link or an anchor leads nowhere, or if a page is not listed."""
+    """Return the folder of the website. The build fails if a link leads nowhere, or a page is not listed."""
     folder = tmp_path_factory.mktemp("site")
     done = subprocess.run(  # noqa: S603 - our own
         [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", ROOT / "setup/mkdocs.yml", "-d", folder],

@@ -1,4 +1,4 @@
-"""Tests of the tour of the source: its modules exist, and its table has exactly the modules of a creation."""
+"""Tests of the tour of the source: its modules exist, and its table has the modules that create a cluster."""
 
 import asyncio
 import re
@@ -44,7 +44,7 @@ def test_the_table_of_a_creation_has_each_module_once() -> None:
 def test_a_creation_calls_exactly_the_modules_of_the_table(world: World) -> None:
     http = client(world.service, world.token(Role.USER, "alice"))
     asyncio.run(http.get("/healthz"))  # FastAPI analyses the routes at the first call
-    _clear_caches()  # another test of this process may have filled them
+    _clear_caches()  # with a value in a cache, a function would not be called
     called: set[str] = set()
     with _recorded(called):
         answer = asyncio.run(http.put("/v1/clusters/demo", json=body("brno-h1", "praha-h1")))

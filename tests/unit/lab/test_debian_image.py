@@ -1,4 +1,4 @@
-"""Building the Debian images: built once, complete or absent, from the sources of this machine's APT."""
+"""Tests of the builds of Debian images: an image is built once, from this machine's APT sources, and completely."""
 
 import os
 import platform
@@ -44,7 +44,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def install_mmdebstrap(folder: Path, monkeypatch: pytest.MonkeyPatch, code: int = 0, seconds: float = 0) -> None:
-    """Put a substitute for mmdebstrap on PATH."""
+    """Put a fake mmdebstrap on PATH. It takes ``seconds`` and ends with the exit code ``code``."""
     (folder / "bin").mkdir()
     program = folder / "bin/mmdebstrap"
     program.write_text(MMDEBSTRAP.format(folder=folder, code=code, seconds=seconds))
@@ -106,7 +106,7 @@ def test_the_next_build_removes_a_killed_build(tmp_path: Path, cache: Path, monk
 
 
 def test_a_build_waits_for_mmdebstrap_of_a_killed_builder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The builder is killed, and its mmdebstrap still writes: mmdebstrap inherited the lock."""
+    """The builder is killed while its mmdebstrap continues to write. mmdebstrap has inherited the builder's lock."""
     install_mmdebstrap(tmp_path, monkeypatch, seconds=0.6)
     builder = os.fork()
     if builder == 0:

@@ -1,4 +1,7 @@
-"""Adapting programs of a newer glibc, with programs that are linked with a substitute for this glibc."""
+"""Tests that a program which was linked with a newer glibc is adapted to an older glibc.
+
+The tests link programs with a small library that has the name and the symbol versions of glibc 2.38.
+"""
 
 import subprocess
 from pathlib import Path
@@ -27,7 +30,7 @@ int main(int argc, char **argv) { if (argc > 3) CALL; return __isoc23_strtol(arg
 
 
 def link_program(folder: Path, call: str) -> Path:
-    """Link a program with a library that has the name of the C library and versions of glibc 2.38."""
+    """Link a program that contains the function call ``call`` with the small library. Return the program's path."""
     for name, text in (("libc.c", LIBRARY), ("versions", VERSIONS), ("program.c", PROGRAM.replace("CALL", call))):
         (folder / name).write_text(text)
     options = ["-shared", "-nostdlib", "-fno-builtin", "-w", "-Wl,-soname,libc.so.6", "-Wl,--version-script,versions"]

@@ -1,4 +1,4 @@
-"""Interrupts of a lab's start are deferred from the start of a process until its process ID is recorded."""
+"""Tests that interrupts of a lab's start are deferred from the start of a process until its process ID is recorded."""
 
 import os
 import signal

@@ -55,7 +55,7 @@ def test_only_private_networks_need_permission() -> None:
         make(fqdns=["www.example.org"], private_networks=["192.0.2.0/24"])
 
 
-def test_a_destination_without_names_is_written_as_before() -> None:
-    """A command of an earlier version reads topologies without names."""
+def test_a_destination_without_names_has_no_key_of_names() -> None:
+    """Earlier versions refuse the keys ``fqdns`` and ``private_networks``."""
     written = make(networks=["192.0.2.0/24"]).model_dump(mode="json")
     assert written == {"name": "web", "networks": ["192.0.2.0/24"], "ports": ["tcp/443"], "description": ""}

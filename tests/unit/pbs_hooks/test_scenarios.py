@@ -45,5 +45,5 @@ def stage(shared_stage: ScenarioStage) -> Iterator[ScenarioStage]:
 
 
 @pytest.mark.parametrize("scenario", ALL, ids=lambda scenario: scenario.__name__)
-def test_scenario(stage: ScenarioStage, scenario: Callable[[ScenarioStage], None]) -> None:
+def test_the_scenario_succeeds(stage: ScenarioStage, scenario: Callable[[ScenarioStage], None]) -> None:
     scenario(stage)

@@ -1,4 +1,7 @@
-"""Tests of the change feed: which waiters a topic wakes, and the versions that the slow poll compares."""
+"""Tests of the change feed: the waiters that a topic wakes, and the versions of topics for the slow poll.
+
+The slow poll compares these versions with the database, because notices of other replicas can be lost.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""Claims on the sdist and the wheels: their contents, and that builds are reproducible."""
+"""Tests of the sdist and the wheels: their contents, and equal bytes of repeated builds."""
 
 import email
 import shutil

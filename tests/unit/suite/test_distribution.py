@@ -1,4 +1,4 @@
-"""The choice of the tests that a worker of pytest-xdist runs next."""
+"""Tests of the choice of the work unit that a worker of pytest-xdist runs next."""
 
 from distribution import WorkUnit, choose
 

@@ -43,7 +43,7 @@ def test_of_something_else(): pytest.skip("no printer")
     ("required", "code", "verdict"),
     [("", 0, "5 skipped, 1 xfailed"), ("1", 1, "2 failed, 1 skipped, 1 xfailed, 2 errors")],
 )
-def test_skips_of_lab_tests(tmp_path: Path, required: str, code: int, verdict: str) -> None:
+def test_a_required_test_that_is_skipped_fails(tmp_path: Path, required: str, code: int, verdict: str) -> None:
     (tmp_path / "conftest.py").write_text(CONFTEST.read_text())
     (tmp_path / "test_some.py").write_text(TESTS)
     (tmp_path / "pytest.ini").write_text(f"[pytest]\npythonpath = {CONFTEST.parent}\nmarkers =\n  lab\n  postgresql\n")

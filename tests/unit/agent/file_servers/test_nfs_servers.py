@@ -1,4 +1,4 @@
-"""Tests of file servers with the real NFS-Ganesha: what clients reach, the rights of the process, and faults."""
+"""Tests of file servers with the real NFS-Ganesha: clients' access, the rights of the server's process, and faults."""
 
 import fcntl
 import json
@@ -142,7 +142,7 @@ def test_nothing_beside_the_exports_is_reached(in_network: Run) -> None:
         with opened() as gateway, NfsClient(LOOPBACK).start_session() as client:
             (gateway.home / "link").symlink_to(gateway.folder / "home/other/file")
             (gateway.home / "up").symlink_to("../other")
-            assert client.read("home", "link") == INVAL  # a client gets the link itself
+            assert client.read("home", "link") == INVAL  # the server does not follow the link
             for path in (("home", "up", "file"), ("home", "..", "other", "file"), ("etc", "passwd")):
                 assert isinstance(client.read(*path), int), path
 
@@ -150,7 +150,7 @@ def test_nothing_beside_the_exports_is_reached(in_network: Run) -> None:
 
 
 def test_the_handle_of_a_file_elsewhere_opens_nothing(in_network: Run) -> None:
-    """A client can send any handle, for example one that it got from another server."""
+    """A client can send any file handle, for example a handle of another server's file."""
 
     def scenario() -> None:
         with opened() as gateway:
@@ -216,7 +216,7 @@ def test_a_server_that_hangs_is_replaced(in_network: Run, monkeypatch: pytest.Mo
     def scenario() -> None:
         with opened() as gateway:
             os.kill(gateway.pid, signal.SIGSTOP)
-            assert gateway.reconcile(gateway.make_segment()) == []  # a busy server may be late once
+            assert gateway.reconcile(gateway.make_segment()) == []  # a busy server may miss one probe
             gateway.now += SILENCE_S
             assert gateway.reconcile(gateway.make_segment()) == ["serve home by NFS (it does not answer)"]
             with NfsClient(LOOPBACK).start_session() as client:
@@ -294,14 +294,14 @@ def test_a_link_in_the_path_of_a_folder_is_refused(in_network: Run) -> None:
             with pytest.raises(Refused, match="without symbolic links"):
                 gateway.reconcile(gateway.make_segment(folder=f"{gateway.folder}/link/nobody"))
             while gateway.servers.read()[0].faults == ("its start was interrupted",):
-                pass  # the process that refused the folder is ending
+                pass  # wait for the end of the process that refused the folder
             assert gateway.servers.read()[0].faults == ("Ganesha has ended",)
 
     in_network(scenario)
 
 
 def test_a_folder_of_a_larger_file_system_is_refused(in_network: Run) -> None:
-    """By its handle, a client could read any other file of the file system."""
+    """A client that forges handles could read any file of a file system of which an export is only a part."""
 
     def scenario() -> None:
         with furnished() as gateway:

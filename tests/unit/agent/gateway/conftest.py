@@ -24,7 +24,7 @@ def authority() -> VpnAuthority:
 
 @pytest.fixture
 def in_world(in_namespace: Run, authority: VpnAuthority) -> Callable[..., Any]:
-    """Return a function that runs code with a gateway whose server for UDP is running."""
+    """Return a function that runs code with a gateway. By default, only its OpenVPN server for UDP is running."""
 
     def run(work: Callable[[GatewayWorld], object], *protocols: VpnProtocol) -> object:
         def run_opened() -> object:

@@ -27,7 +27,7 @@ MARKS = (b"first", b"second", b"third")
 
 
 class TwoClusters:
-    """A gateway with two clusters that have the same addresses. The other end of its uplink is ``uplink1``."""
+    """A gateway with two clusters that have the same addresses. Its uplink ``uplink0`` is connected to ``uplink1``."""
 
     def __init__(self, kernel: NetlinkKernel, folder: Path) -> None:
         kernel_links.link("add", ifname="uplink0", kind="veth", peer="uplink1")
@@ -62,7 +62,10 @@ class TwoClusters:
         return compute_difference(wanted, observed)
 
     def reconcile(self, wanted: HostWanted) -> list[str]:
-        """Apply the steps. Return the applied steps and the steps that remain."""
+        """Apply the steps that lead to the wanted state.
+
+        Return the texts of the applied steps, "then", and the texts of the steps that a new reading finds.
+        """
         self.world.gateway.receive(wanted, wanted.segments)
         steps = self.find_steps(wanted)
         for step in steps:
@@ -84,7 +87,10 @@ class TwoClusters:
 
 
 def receive_marks(receiver: socket.socket, *last: tuple[str, int | None]) -> set[tuple[str, int | None]]:
-    """Return the marks of test frames, each with its VLAN ID, until all of ``last`` have arrived."""
+    """Receive test frames until all of ``last`` have arrived. Return all received frames.
+
+    A frame is represented by the text of `MARKS` that its payload contains, and by its VLAN ID (None: untagged).
+    """
     found: set[tuple[str, int | None]] = set()
     while not found.issuperset(last):
         data, controls, *_ = receiver.recvmsg(2048, 64)

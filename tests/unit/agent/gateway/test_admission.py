@@ -1,4 +1,4 @@
-"""Tests of the decisions about devices."""
+"""Tests of the decisions about VPN devices: which devices may connect, with which options, and until when."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

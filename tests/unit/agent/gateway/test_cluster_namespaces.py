@@ -67,7 +67,10 @@ class Gateway:
             yield from find_namespace_changes(segment, observed)
 
     def reconcile(self) -> list[str]:
-        """Apply the steps, and count them in ``applied``. Return the steps that remain."""
+        """Apply the steps that lead to the wanted state, and set ``applied`` to their number.
+
+        Return the steps that a new reading finds.
+        """
         steps = list(self._find_steps())
         self.applied = len(steps)
         for step in steps:
@@ -109,7 +112,7 @@ def with_gateway(in_namespace: Run) -> Callable[..., object]:
 
 @contextmanager
 def listening(gateway: Gateway) -> Iterator[None]:
-    """Run a program that accepts TCP connections to port 7000 in the namespace."""
+    """Accept TCP connections to port 7000 in the namespace of the first network until the context ends."""
     code = "import socket; s = socket.create_server(('', 7000)); print('ready', flush=True); s.accept()"
     enter = [shutil.which("nsenter") or "nsenter", f"--net={gateway.folder / 'c100'}", sys.executable, "-c", code]
     with subprocess.Popen(enter, stdout=subprocess.PIPE) as server:  # noqa: S603 - the program above
@@ -221,7 +224,7 @@ def test_the_gateway_keeps_its_mac_address(with_gateway: Callable[..., object]) 
 
 
 def test_a_leftover_port_is_replaced(with_gateway: Callable[..., object]) -> None:
-    """The agent was killed before the port had its alias."""
+    """If the agent is killed while it creates a port, the port keeps its temporary name and has no alias."""
 
     def work(gateway: Gateway) -> object:
         ip("link set vg100 down")
@@ -249,7 +252,7 @@ def test_an_unknown_network_has_no_namespace(tmp_path: Path) -> None:
 
 
 def test_a_fault_of_the_program_is_reported_in_one_line() -> None:
-    """The program may have another version than the agent, while virtcloud is being upgraded."""
+    """During an upgrade of virtcloud, the program can be newer than the running agent that starts the program."""
     with Path("/proc/self/ns/net").open("rb") as namespace, pytest.raises(Refused) as raised:
         cluster_namespaces._run_program([{"descriptor": namespace.fileno(), "tables": []}])
     assert str(raised.value) == (

@@ -1,4 +1,4 @@
-"""Tests of the reports of connected devices."""
+"""Tests of a gateway's reports to SBF about the VPN devices and SSH users that are connected."""
 
 import threading
 from datetime import UTC, datetime
@@ -46,7 +46,7 @@ def test_a_host_without_openvpn_reports_nothing() -> None:
 
 
 def test_a_new_agent_reports_once_that_no_device_is_connected() -> None:
-    """The devices may have left while no agent was running."""
+    """Devices that SBF knows as connected may have disconnected while no agent was running."""
     api = FakeVpnApi()
     reporter = ConnectionReporter(Name("gw"), api, lambda: ())
     assert (reporter.report(), reporter.report()) == (True, True)

@@ -1,6 +1,6 @@
 """Tests of destinations with FQDNs on the real kernel, with a real DNS server: real packets, attacks, and faults.
 
-One gateway has two identical clusters. The destination of the first one is the name ``web.example.org`` at port 8080.
+One gateway has two identical clusters. The first cluster has the destination ``web.example.org`` at port 8080.
 """
 
 import json
@@ -23,7 +23,7 @@ NAME = "web.example.org"
 OTHERS = ("192.0.2.11", "192.0.2.12")
 PRIVATE = "10.77.0.1"
 TABLES = {"": "virtcloud_outside", "namespaces/c100": "virtcloud"}
-"""The tables with the addresses of the first cluster's destination, by namespace."""
+"""By network namespace, the nftables table that contains the addresses of ``web.example.org``."""
 
 
 class NamedWorld:
@@ -44,12 +44,12 @@ class NamedWorld:
         world.ip(f"route add {PRIVATE}/32 via {SERVER}")
 
     def request(self, *, networks: tuple[str, ...] = (), private: tuple[str, ...] = ()) -> None:
-        """Make the name a destination of the first cluster."""
+        """Make ``web.example.org`` a destination of the first cluster."""
         self.world.segments = (make_segment(100, networks, (NAME,), private), make_segment(200, ("198.18.0.0/15",)))
         self.world.outside.receive(self.world.segments)
 
     def resolve(self, *addresses: str) -> None:
-        """Answer these addresses, and ask the server again."""
+        """Set the addresses in the DNS server's answers. Make the gateway resolve the name again."""
         self.dns.answer({NAME: addresses})
         self.refresh()
 
@@ -58,25 +58,28 @@ class NamedWorld:
         self.world.correct_sets()
 
     def start_anew(self, *addresses: str) -> None:
-        """Forget all former answers, and answer these addresses."""
+        """Make the gateway forget all former addresses of the name, and resolve the name to these addresses."""
         self.world.outside.receive(())
         self.request()
         self.resolve(*addresses)
         assert self.world.reconcile() == []
 
     def fetch(self, *addresses: str) -> list[str]:
-        """Return for each address what the guest received: the gateway's address, or ``none``."""
+        """Connect from the guest to each address. Return the client's address that each server saw, or ``none``.
+
+        A server sees the gateway's address.
+        """
         return [self.world.fetch(address) for address in addresses]
 
     def list_sets(self, namespace: str = "") -> set[str]:
-        """Return the addresses in all sets of FQDNs of a table."""
+        """Return the addresses that the packet filter of a namespace admits for FQDNs."""
         listed = json.loads(self.world.run(namespace, "nft", "--json", "list", "sets", "inet"))["nftables"]
         sets = [item["set"] for item in listed if "set" in item and item["set"]["table"] == TABLES[namespace]]
         return {element for one in sets if one["name"].startswith("fqdns") for element in one.get("elem", ())}
 
     @property
     def error(self) -> str:
-        """The fault of the name, as the gateway reports it to SBF."""
+        """Return the error about the name in the gateway's report to SBF, or ""."""
         names = [name for use in self.world.outside.read_uses() for name in use.names]
         return names[0].error or ""
 
@@ -107,7 +110,7 @@ def named_gateway(unshare: Callable[[], None]) -> Iterator[Named]:
 
 @pytest.fixture
 def gateway(named_gateway: Named) -> Named:
-    """Return the function of `named_gateway`, after the name has the address of the server only."""
+    """Make the server's address the name's only address. Return the function of `named_gateway`."""
     named_gateway(lambda world: world.start_anew(SERVER))
     return named_gateway
 
@@ -150,7 +153,10 @@ def test_a_new_answer_changes_no_counter(gateway: Named) -> None:
 
 
 def test_an_address_in_a_network_is_counted_once(gateway: Named) -> None:
-    """A connection has as many bytes as without the network, except for single acknowledgements."""
+    """The destination also contains the address's network. The bytes of a connection are not counted twice.
+
+    Without the network, the count may differ by single acknowledgements.
+    """
 
     def count(world: NamedWorld, *networks: str) -> int:
         world.request(networks=networks)
@@ -199,7 +205,7 @@ def test_dns_rebinding_opens_nothing(gateway: Named) -> None:
 
 
 def test_the_addresses_of_sbf_are_not_admitted(gateway: Named, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SBF has a name, and is reached by the interface to the outside."""
+    """The settings of the agent contain SBF's name, and SBF is in the outside network."""
 
     def work(world: NamedWorld) -> object:
         monkeypatch.setattr(world.world.fqdns, "_sbf_host", "sbf.example.org")
@@ -222,7 +228,7 @@ def test_a_listed_private_network_is_admitted(gateway: Named) -> None:
 
 
 def test_hundreds_of_addresses_are_limited(gateway: Named) -> None:
-    """The addresses that were admitted before stay admitted."""
+    """An address that was admitted before the large answer stays admitted."""
 
     def work(world: NamedWorld) -> object:
         world.resolve(SERVER, *(f"192.0.{third}.{last}" for third in (3, 4) for last in range(1, 200)))
@@ -244,7 +250,7 @@ def test_a_hanging_resolver_changes_nothing(gateway: Named, monkeypatch: pytest.
 
 
 def test_a_deleted_name_is_reported_and_stays_for_some_time(gateway: Named) -> None:
-    """The gateway's resolver has the search domain ``example.org``, which must not be appended."""
+    """The gateway's resolver has the search domain ``example.org``, which must not be appended to the name."""
 
     def work(world: NamedWorld) -> object:
         world.dns.answer({f"{NAME}.example.org": [OTHERS[0]]})
@@ -284,7 +290,7 @@ FLUSHES = {
 
 @pytest.mark.parametrize("fault", FLUSHES)
 def test_drift_of_the_addresses_is_corrected(gateway: Named, fault: str) -> None:
-    """No new answer is necessary: the table's monitor, the thread of FQDNs and the reconciler correct it."""
+    """The agent restores the addresses without a new DNS answer."""
 
     def work(world: NamedWorld) -> object:
         namespace, command = FLUSHES[fault]
@@ -298,7 +304,7 @@ def test_drift_of_the_addresses_is_corrected(gateway: Named, fault: str) -> None
 
 
 def test_a_restarted_agent_keeps_the_addresses_until_an_answer(gateway: Named) -> None:
-    """Nothing is changed. The new agent has not asked yet."""
+    """Before its first DNS request, a restarted agent changes no addresses in the packet filters."""
 
     def work(world: NamedWorld) -> object:
         world.world.start_agent()
@@ -311,7 +317,7 @@ def test_a_restarted_agent_keeps_the_addresses_until_an_answer(gateway: Named) -
 
 
 def test_after_a_reboot_the_last_answers_are_admitted(gateway: Named, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernel lost all tables, and the resolver does not answer yet."""
+    """After the reboot, the kernel has no tables, and the DNS server does not answer yet."""
     monkeypatch.setattr(fqdn_addresses, "LIMIT_S", 0.3)
 
     def work(world: NamedWorld) -> object:
@@ -327,7 +333,7 @@ def test_after_a_reboot_the_last_answers_are_admitted(gateway: Named, monkeypatc
 
 
 def test_a_removed_destination_leaves_no_addresses(gateway: Named) -> None:
-    """The last test, because it changes the gateway."""
+    """The test must run last, because it changes the gateway that all tests of this file use."""
 
     def work(world: NamedWorld) -> object:
         world.world.segments = (make_segment(100, ()), make_segment(200))

@@ -15,7 +15,11 @@ from virtcloud.agent.gateway import outside_links
 
 @pytest.fixture(scope="module")
 def gateway(unshare: Callable[[], None]) -> Iterator[Run]:
-    """Yield a function that runs code in the namespace of the gateway, whose routers and servers run."""
+    """Yield a function that runs code in the gateway's namespace.
+
+    The routers of both clusters are set up. Servers run outside, in the management network, on the gateway and on the
+    second cluster's guest.
+    """
 
     def prepare(made: Surroundings, stack: ExitStack) -> None:
         for server in ("server", "admin", "", "guest200"):
@@ -57,13 +61,13 @@ def test_a_guest_reaches_no_metadata_service_outside(gateway: Run) -> None:
 
 
 def test_a_guest_does_not_reach_another_cluster(gateway: Run) -> None:
-    """The guest calls the ends of both clusters' links: the other cluster's, and that of its own cluster."""
+    """Each cluster's namespace has a link to the gateway. The guest tries the namespaces' addresses on both links."""
     assert gateway(lambda world: [world.fetch(address) for address in ("100.64.1.145", "100.64.0.201")]) == ["none"] * 2
 
 
 @pytest.mark.parametrize("address", ["10.0.0.5", ROUTER, "100.64.1.145"])
 def test_nobody_outside_reaches_a_guest(gateway: Run, address: str) -> None:
-    """The attacker sends packets for addresses inside to the gateway. The gateway has routes to its own links."""
+    """An attacker outside sends packets for internal addresses to the gateway, which has routes to these addresses."""
 
     def work(world: Surroundings) -> str:
         if address.startswith("10."):
@@ -84,7 +88,10 @@ def test_nobody_outside_reaches_a_guest(gateway: Run, address: str) -> None:
     ],
 )
 def test_a_broken_filter_in_a_namespace_opens_nothing(gateway: Run, computer: str, address: str, port: int) -> None:
-    """The rules in the gateway's main namespace suffice. Packets for guests are routed to the second cluster."""
+    """Even if the filters of the clusters' namespaces accept all packets, the main namespace's rules drop them.
+
+    The gateway routes packets for 10.0.0.5 to the second cluster.
+    """
 
     def work(world: Surroundings) -> str:
         world.ip("route replace 10.0.0.0/24 via 100.64.1.145")
@@ -147,10 +154,10 @@ def test_a_network_has_a_limited_number_of_connections(gateway: Run, monkeypatch
 
 @pytest.mark.parametrize("address", [GATEWAY, "100.64.0.200", "198.51.100.1", "203.0.113.77"])
 def test_a_flush_without_agent_opens_no_gateway_address(gateway: Run, address: str) -> None:
-    """The filter in the namespace drops packets to the link, and to all addresses that the gateway had."""
+    """The filter in the cluster's namespace drops packets to addresses that the gateway had before the flush."""
 
     def work(world: Surroundings) -> str:
-        world.ip("address replace 203.0.113.77/32 dev lo")  # after the creation of the namespaces
+        world.ip("address replace 203.0.113.77/32 dev lo")  # the clusters' namespaces exist already
         world.namespaces.receive(world.segments)
         world.run("", "nft", "flush", "ruleset")
         found = world.fetch(address)
@@ -161,7 +168,7 @@ def test_a_flush_without_agent_opens_no_gateway_address(gateway: Run, address: s
 
 
 def test_use_is_counted_for_each_network_and_destination(gateway: Run) -> None:
-    """The counters stay when the rules change. The server answers with the address of its caller, the gateway."""
+    """A change of the rules does not reset the counters."""
 
     def work(world: Surroundings) -> list[tuple[str, str, int, bool]]:
         former = {use.network: use for use in world.outside.read_uses()}
@@ -190,7 +197,7 @@ def test_a_removed_network_leaves_no_counters(gateway: Run) -> None:
 
 
 def test_a_network_that_loses_its_router_leaves_nothing(gateway: Run) -> None:
-    """The last test, because it changes the gateway."""
+    """The test must run last, because it changes the gateway that all tests of this file use."""
 
     def work(world: Surroundings) -> object:
         world.segments = (make_segment(100, ()), make_segment(200, ()))

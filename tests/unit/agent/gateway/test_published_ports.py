@@ -24,7 +24,7 @@ from virtcloud.model.values import Address
 from virtcloud.model.wanted import Segment
 
 LINK = "100.64.0.201"
-"""The address of the namespace of the first cluster at its link to the gateway."""
+"""The first cluster's namespace has this address on its link to the gateway's main namespace."""
 ECHO = """
 import socket
 server = socket.create_server(("", 7070))
@@ -133,7 +133,7 @@ def publish(port: int, guest_port: int = 8080, lifetime_s: float = 3600, **chang
 
 
 def segments(*published: PublishedPort) -> tuple[Segment, Segment]:
-    """Return the segments of both clusters; ``published`` are the publications of the first."""
+    """Return the segments of both clusters; ``published`` are the first cluster's publications."""
     first, second = make_segment(100), make_segment(200, ())
     return (
         first.model_copy(update={"publications": published}),
@@ -168,7 +168,7 @@ def running(world: Surroundings, computer: str, program: str, *arguments: str) -
 
 
 def exchange(client: subprocess.Popen[str]) -> str:
-    """Return the answer through an open connection, or ``none``."""
+    """Send a line through a client's open connection. Return the answer, or ``none``."""
     assert client.stdin is not None
     assert client.stdout is not None
     client.stdin.write("hello\n")
@@ -199,7 +199,7 @@ def test_other_ports_of_the_gateway_lead_to_no_guest(gateway: Run, port: int) ->
     [(LINK, 40000), (LINK, 8080), (LINK, 9090), ("10.0.0.5", 8080), ("10.0.0.5", 9090), ("10.0.0.6", 8080)],
 )
 def test_packets_routed_to_the_cluster_reach_no_guest(gateway: Run, address: str, port: int) -> None:
-    """The attacker outside sends packets for the cluster to the gateway, which has a route to the cluster."""
+    """An attacker outside sends packets for the cluster to the gateway, which has a route to the cluster."""
 
     def work(world: Surroundings) -> str:
         world.ip(f"route replace 10.0.0.0/24 via {LINK}")
@@ -210,7 +210,7 @@ def test_packets_routed_to_the_cluster_reach_no_guest(gateway: Run, address: str
 
 @pytest.mark.parametrize(("address", "port"), [(LINK, 40000), (LINK, 9090), ("10.0.0.5", 9090), ("10.0.0.6", 8080)])
 def test_the_main_namespaces_rules_suffice(gateway: Run, address: str, port: int) -> None:
-    """The filter of the cluster's namespace accepts everything."""
+    """Even if the filter of the cluster's namespace accepts all packets, the main namespace's rules drop them."""
 
     def work(world: Surroundings) -> str:
         world.ip(f"route replace 10.0.0.0/24 via {LINK}")
@@ -234,7 +234,7 @@ def test_another_cluster_reaches_no_published_guest(gateway: Run) -> None:
 
 @pytest.mark.parametrize("address", [SERVER, ADMINISTRATOR])
 def test_forged_answers_of_a_guest_leave_no_gateway(gateway: Run, address: str) -> None:
-    """Packets from the published port, with the flags of answers. They belong to no connection."""
+    """The guest sends TCP packets with the flags of answers from its published port, without a connection."""
     target = {SERVER: "server", ADMINISTRATOR: "admin"}[address]
 
     def work(world: Surroundings) -> str:
@@ -279,9 +279,10 @@ def test_a_port_that_moves_to_another_guest_keeps_no_connection(gateway: Run) ->
 
 @pytest.fixture
 def udp(gateway: Run) -> Callable[..., list[str]]:
-    """Return a function that sends from one port of a client, before and after a change of the publications.
+    """Return a function that sends datagrams from one port of a client to the published port 40003.
 
-    The guests 10.0.0.5 and 10.0.0.6 of the first cluster answer with their names and the address that they see.
+    The function sends one datagram, changes the publications, and sends two further datagrams. It returns the three
+    answers. Each guest of the first cluster (10.0.0.5 and 10.0.0.6) answers with its name and the sender's address.
     """
 
     def send(before: tuple[PublishedPort, ...], after: tuple[PublishedPort, ...]) -> list[str]:
@@ -326,7 +327,7 @@ def test_an_open_udp_flow_ends_with_the_publication(udp: Callable[..., list[str]
 
 
 def test_an_open_udp_flow_follows_its_port_to_another_guest(udp: Callable[..., list[str]]) -> None:
-    """The client sends from the same port without a pause, so the kernel's entry of the former flow would remain."""
+    """The client sends all datagrams from one port. So the kernel's connection table still has the former flow."""
     moved = UDP.model_copy(update={"guest_address": ip_address("10.0.0.6")})
     assert udp((UDP,), (moved,)) == [f"guest100 {SERVER}", f"other100 {SERVER}", f"other100 {SERVER}"]
 
@@ -342,7 +343,7 @@ def test_a_guest_cannot_continue_an_ended_udp_flow(gateway: Run) -> None:
             world.reconcile()
             answers = [exchange(one)]
             while answers[-1] == "more" and len(answers) < SENT:
-                answers.append(exchange(one))  # the guest's datagrams from before the change
+                answers.append(exchange(one))  # datagrams that the guest sent before the change
             return [before, answers[-1]]
 
     assert gateway(work) == ["more", "none"]
@@ -430,7 +431,7 @@ def test_a_router_that_publishes_nothing_more_needs_no_further_step(gateway: Run
 
 
 def test_a_network_without_publications_leaves_nothing(gateway: Run) -> None:
-    """The last test, because it changes the gateway."""
+    """The test must run last, because it changes the gateway that all tests of this file use."""
 
     def work(world: Surroundings) -> object:
         world.segments = (make_segment(100, ()), make_segment(200, ()))

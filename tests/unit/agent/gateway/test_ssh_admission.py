@@ -1,4 +1,4 @@
-"""Tests of the agent's decision who reaches which guest through a gateway. No sshd is needed."""
+"""Tests of the decision which user may reach which guest through a gateway by SSH. No sshd is needed."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -1,4 +1,4 @@
-"""Tests of the certificate by which a user proves to a gateway who they are. No sshd is needed."""
+"""Tests of the SSH certificate by which a gateway identifies a user. No sshd is needed."""
 
 from datetime import UTC, datetime, timedelta
 

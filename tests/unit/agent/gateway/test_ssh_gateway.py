@@ -28,7 +28,10 @@ from virtcloud.model.wanted import HostWanted
 
 T = TypeVar("T")
 PERMITS = ("permit-X11-forwarding", "permit-agent-forwarding", "permit-port-forwarding", "permit-pty", "permit-user-rc")
-"""Everything that a certificate can permit. SBF permits none of it, and the sshd must refuse it nevertheless."""
+"""All extensions of SSH certificates that permit an action.
+
+SBF's certificates contain none of them. The sshd must refuse these actions even to a certificate with the extensions.
+"""
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +51,7 @@ def shared(
 
 @pytest.fixture
 def world(shared: SshWorld, monkeypatch: pytest.MonkeyPatch) -> SshWorld:
-    """A gateway whose sshd is running, and alice's grant. A missing grant is refused at once."""
+    """Return a gateway whose sshd is running, with a grant for alice. A user without a grant is refused at once."""
     monkeypatch.setattr(ssh_requests, "GRANT_S", 0.0)
     shared.grant(make_segment("alice"))
     shared.wait_for_sessions(0)
@@ -338,7 +341,7 @@ def test_connections_are_made_in_the_namespace_of_the_network(in_namespace: Call
     try:
         with connect("c2", [Address("127.0.0.1/8")], 22) as connection, opened["c2"][1].accept()[0] as accepted:
             assert accepted.getpeername() == connection.getsockname()
-            assert os.get_blocking(connection.fileno())  # the relay waits for data
+            assert os.get_blocking(connection.fileno())  # the relay needs a blocking socket
     finally:
         for namespace, listener in opened.values():
             os.close(namespace)

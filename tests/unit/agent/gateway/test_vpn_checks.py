@@ -1,4 +1,4 @@
-"""Tests of the doctor's checks of a gateway."""
+"""Tests of the checks by ``virtcloud doctor`` of a gateway's VPN."""
 
 import socket
 from pathlib import Path

@@ -1,4 +1,7 @@
-"""Floods of a gateway's OpenVPN servers: packets without a key, silent connections, and repeated first packets."""
+"""Tests of a gateway's OpenVPN servers during floods.
+
+The floods are packets of senders without the key, silent connections, and copies of a client's first packet.
+"""
 
 import os
 import socket
@@ -33,7 +36,7 @@ def read_memory_kb(pid: int) -> int:
 
 
 def send_junk() -> None:
-    """Send packets with random content, and packets that look like the first packet of a client without a key."""
+    """Send packets without the key: half begin like the first packet of a client, and the rest is random."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         for number in range(JUNK):
             first = bytes((10 << 3 if number % 2 else 7 << 3,))
@@ -42,7 +45,11 @@ def send_junk() -> None:
 
 @contextmanager
 def silent_connections() -> Iterator[None]:
-    """Open TCP connections. A third of them is silent, a third sends junk, and a third announces a packet."""
+    """Keep TCP connections open until the context ends.
+
+    A third of the connections sends nothing, a third sends random bytes, and a third sends the length of a packet that
+    does not follow.
+    """
     with ExitStack() as stack:
         for number in range(SILENT):
             stream = stack.enter_context(socket.create_connection(("127.0.0.1", PORTS[TCP])))
@@ -52,7 +59,7 @@ def silent_connections() -> Iterator[None]:
 
 
 def connect_s(world: GatewayWorld, authority: VpnAuthority, name: str, protocol: Any) -> float:  # noqa: ANN401
-    """Connect a device. Return how long this takes, in seconds."""
+    """Connect a new device. Return the duration in seconds."""
     device = authority.make_device(name)
     world.grant(*(grant for segment in world.segments for grant in segment.grants), device.grant("10.0.0.200/24"))
     begin = time.monotonic()
@@ -81,7 +88,7 @@ def test_silent_tcp_connections_delay_no_device(in_world: Callable[..., Any], au
 
 @contextmanager
 def silent_connections_of_two(number: int) -> Iterator[list[socket.socket]]:
-    """Open TCP connections from 127.0.0.2 and ::1. Yield those that the gateway accepted."""
+    """Try ``number`` TCP connections from 127.0.0.2 and ``number`` from ::1. Yield the accepted connections."""
     with ExitStack() as stack:
         opened = []
         for target, source in [("127.0.0.1", "127.0.0.2"), ("::1", "::1")] * number:
@@ -94,7 +101,7 @@ def silent_connections_of_two(number: int) -> Iterator[list[socket.socket]]:
 def test_one_source_cannot_fill_the_tcp_server(
     in_world: Callable[..., Any], authority: VpnAuthority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """OpenVPN accepts 30 connections here, and one source may open 10."""
+    """OpenVPN accepts 30 connections in this test, and the packet filter accepts 10 connections from one source."""
     monkeypatch.setattr(connection_limits, "PER_SOURCE", 10)
     monkeypatch.setattr(openvpn_config, "_FIXED_OPTIONS", (*openvpn_config._FIXED_OPTIONS, "max-clients 30"))
     limits = ConnectionLimits()
@@ -166,7 +173,7 @@ def repeated(packet: bytes) -> Iterator[None]:
 
 
 def test_repeated_first_packets_end_no_connection(in_world: Callable[..., Any], authority: VpnAuthority) -> None:
-    """Somebody recorded the first packet of a device. Meanwhile, other devices connect by TCP."""
+    """An attacker repeats the recorded first packet of a device. Meanwhile, another device connects by TCP."""
 
     def work(world: GatewayWorld) -> object:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as recorder:

@@ -122,7 +122,7 @@ def test_a_connection_ends_with_the_lease_by_the_agents_clock(
 
 
 def test_a_busy_server_still_sends_the_notice(in_world: Callable[..., Any], authority: VpnAuthority) -> None:
-    """The server is stopped while the agent waits before it ends the connection."""
+    """The server's process is stopped (SIGSTOP) for longer than the agent waits for the delivery of the notice."""
     device = authority.make_device("laptop")
 
     def work(world: GatewayWorld) -> object:

@@ -20,7 +20,7 @@ PORT = 22
 
 
 class FakeRelays:
-    """Relays that answer each request with one end of a socket pair, or with ``answer``."""
+    """Relays that hand over one end of a socket pair for each request, or send ``answer`` if it is not empty."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -141,6 +141,6 @@ def test_a_guest_without_address_is_refused(relays: FakeRelays, make_segment: Ma
 
 
 def test_relays_of_a_killed_agent_are_removed(relays: FakeRelays, tmp_path: Path) -> None:
-    """The relay of a job is not removed: its connections survive a restart of the agent."""
+    """The relay of a job is not removed, because a job's connections survive a restart of the agent."""
     GuestPorts(relays).remove_orphans([tmp_path / ".relay-guests.a", tmp_path / ".relay-12.pbs"])
     assert relays.removed == ["guests.a"]

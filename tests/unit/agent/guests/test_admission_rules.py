@@ -115,7 +115,7 @@ def test_a_world_writable_image_is_refused(images: Path) -> None:
         read_image(images, "busybox")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: only root gives a file to another user")
+@pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: only root can change the owner of a file")
 def test_an_image_in_a_users_folder_is_refused(images: Path) -> None:
     os.chown(images / "busybox", 4711, 4711)
     with pytest.raises(Refused, match=r"untrusted users can write to .*busybox"):

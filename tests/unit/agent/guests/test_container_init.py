@@ -1,4 +1,7 @@
-"""The first process of a container: found as the child of a process, and ended by the signal that systemd obeys."""
+"""Tests of the search for a container's first process, and of the signal that powers systemd off.
+
+The first process is the only child of the process that controls the container.
+"""
 
 import os
 import signal

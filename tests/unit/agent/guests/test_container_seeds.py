@@ -45,7 +45,7 @@ def test_the_user_exists_with_keys_that_only_the_user_reads(root: Path) -> None:
 
 
 def test_account_files_keep_their_group_and_mode(root: Path) -> None:
-    """Debian's programs read the file ``shadow`` as the group of this name."""
+    """Debian's programs read /etc/shadow with the rights of the group ``shadow``."""
     seed(root)
     statuses = [(root / "etc" / name).stat() for name in ("passwd", "group", "shadow", "sudoers.d/90-virtcloud-alice")]
     assert [status.st_mode & 0o777 for status in statuses] == [0o644, 0o644, 0o640, 0o440]
@@ -110,7 +110,7 @@ def test_user_data_is_refused_without_cloud_init(root: Path) -> None:
 
 @pytest.mark.parametrize("user_id", ["65536", "4026531840", "-1", "x", ""])
 def test_a_guest_chooses_no_id_outside_its_range(root: Path, user_id: str) -> None:
-    """With the ID 4026531840, the user's files would belong to the host's root."""
+    """The agent adds an offset to each ID. With the ID 4026531840, the sum would overflow to 0, the host's root."""
     with (root / "etc/passwd").open("a") as file:
         file.write(f"alice:x:{user_id}:0::/home/alice:/bin/sh\n")
     with pytest.raises(Refused, match="guest n1: cannot write the seed"):

@@ -1,4 +1,4 @@
-"""Limits of containers, in a folder instead of the kernel's control groups. The lab tests them in the kernel."""
+"""Tests of the limits of containers. A folder replaces the kernel's control groups, which the lab's tests use."""
 
 from pathlib import Path
 

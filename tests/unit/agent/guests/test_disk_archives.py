@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def disk(tmp_path: Path, folder: Path, make_guest: MakeGuest) -> StoppedGuestDisk:
-    """The disk of a guest, which wrote to its second MiB. The image's disk (qcow2) has other data."""
+    """Return the disk of a stopped guest. The first MiB has data of the image, the second MiB data of the guest."""
     raw, base = tmp_path / "base.raw", tmp_path / "base.qcow2"
     raw.write_bytes(b"image".ljust(4 * MIB, b"\0"))
     subprocess.run(["qemu-img", "convert", "-O", "qcow2", str(raw), str(base)], check=True)  # noqa: S603, S607
@@ -42,7 +42,7 @@ def disk(tmp_path: Path, folder: Path, make_guest: MakeGuest) -> StoppedGuestDis
 
 
 def write(disk: Path, data: bytes, position: int) -> None:
-    """Write to a disk as a guest does."""
+    """Write data to a disk at a position in bytes, as a guest does."""
     source = disk.with_name("data")
     source.write_bytes(data)
     command = f"write -s {source} {position} {len(data)}"
@@ -50,7 +50,7 @@ def write(disk: Path, data: bytes, position: int) -> None:
 
 
 def clone(disk: StoppedGuestDisk, tmp_path: Path, *texts: str) -> bytes:
-    """Return the content of the cloned disk."""
+    """Clone a disk without the lines of ``texts``. Return the content of the clone."""
     with open_disk_archive(tmp_path) as archive:
         list(archive.pack(disk, texts))
         data, content = b"".join(archive.read()), archive.describe()
@@ -67,7 +67,7 @@ def test_a_clone_has_the_data_of_image_and_guest(disk: StoppedGuestDisk, tmp_pat
 
 
 def test_no_line_of_a_key_remains_in_a_clone(disk: StoppedGuestDisk, tmp_path: Path) -> None:
-    """Also if a line is at the border of two parts that are read, or if its halves are in different blocks."""
+    """A line may cross the border between two parts that are read, or its halves may be in different blocks."""
     write(disk.overlay, b"guest".ljust(2 * MIB, b"."), MIB)
     for position in (MIB + 8192, 2 * MIB - 30, 3 * MIB - 70):
         write(disk.overlay, SECRET.encode(), position)
@@ -96,7 +96,7 @@ def test_a_disk_with_an_external_data_file_is_refused(disk: StoppedGuestDisk, tm
 
 
 def test_a_disk_that_claims_another_size_fills_no_disk(disk: StoppedGuestDisk, tmp_path: Path) -> None:
-    """QEMU's file names a size of 256 MiB, and its host would write a copy of this size."""
+    """The header of the disk's file states a size of 256 MiB. The host must not write a copy of this size."""
     with disk.overlay.open("r+b") as file:
         file.seek(24)
         file.write((256 * MIB).to_bytes(8))

@@ -24,7 +24,10 @@ RAW_SOCKETS = struct.pack("<5I", 0x02000001, 1 << 13, 0, 0, 0)  # capabilities(7
 
 @pytest.fixture(params=["mount", "files"])
 def shifted(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Return where owners are shifted. Only some kernels and file systems have idmapped mounts."""
+    """Run a test twice: the agent shifts owners by an idmapped mount ("mount"), or changes each file ("files").
+
+    The agent changes the files if the kernel or the file system has no idmapped mounts.
+    """
 
     def refuse(*_: object) -> None:
         raise OSError(errno.EINVAL, "Invalid argument")
@@ -153,7 +156,7 @@ def test_a_changed_image_replaces_the_root(roots: GuestRoots, image: Path, with_
 def test_a_half_made_root_is_made_anew(
     roots: GuestRoots, image: Path, with_mounts: Run[None], monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    """The agent dies at a step. The next start of the guest creates the root from the beginning."""
+    """The agent is killed at ``step``. The next start of the guest creates the root from the beginning."""
 
     class KilledError(Exception):
         pass

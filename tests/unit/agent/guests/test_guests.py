@@ -205,7 +205,7 @@ def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def qemu_guests(images: Path, hypervisor: FakeHypervisor, logs: Path) -> LocalGuests:
-    """Return guests that run on QEMU and whose image has a disk."""
+    """Return the guests of a host with QEMU and an image that has a disk."""
     (images / "cloud/image.yaml").write_text(DISK)
     (images / "cloud/disk.img").write_bytes(b"image" * 4096)
     settings = GuestSettings(images, images / "state", "x86_64", stop_grace_s=0)
@@ -452,7 +452,7 @@ def test_files_that_remain_after_an_error_are_removed_later(
 
 
 def count_readings(kernel: FakeKernel, host: LocalHost, *steps: Step) -> int:
-    """Return how often the interfaces are read while the steps are applied after a reading of the host."""
+    """Read the host, then apply the steps. Return how often the steps read the interfaces."""
     host.read()
     readings: list[int] = []
     list_interfaces = kernel.list_interfaces

@@ -19,7 +19,7 @@ class LostConnection(libvirt.libvirtError):
 
 
 class ScriptedConnection:
-    """A connection with a daemon without domains. The first call of each thread waits for ``lost``, if it is set."""
+    """A connection with a libvirtd that has no domains. If ``lost`` is set, each call waits for it and then fails."""
 
     def __init__(self, lost: Callable[[], object] | None) -> None:
         self._lost = lost

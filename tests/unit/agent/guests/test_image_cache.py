@@ -39,7 +39,7 @@ MIB = 1 << 20
 
 @dataclass
 class FileServer:
-    """An HTTP server with one file. ``cuts`` are the numbers of bytes after which the next answers end."""
+    """An HTTP server with one file. With ``cuts`` = [100, 20], the next two answers end after 100 and 20 bytes."""
 
     data: bytes = QCOW2
     etags: list[str] = field(default_factory=lambda: ['"one"'])
@@ -140,7 +140,7 @@ class Host:
         return ImageSource.model_validate(keys | changes)
 
     def get(self, source: ImageSource | None = None, guest: str = "g1") -> GuestImage:
-        """Return an image for a guest, and wait for its fetch. Raise the error of the fetch."""
+        """Wait until an image is fetched for a guest, and return the image. Raise the error of a failed fetch."""
         wanted = source or self.source()
         try:
             return self.cache.require(IMAGE, wanted, self.path / "guests" / guest)
@@ -151,7 +151,7 @@ class Host:
 
     @property
     def files(self) -> list[str]:
-        """The names of all files in the cache, without the first 60 digits of checksums."""
+        """Return the paths of all files and folders in the cache, sorted."""
         found = (path.relative_to(self.path / "images") for path in (self.path / "images").rglob("*"))
         return sorted(str(path) for path in found)
 
@@ -290,7 +290,7 @@ def test_a_removed_image_is_fetched_again(host: Host, server: FileServer) -> Non
 
 
 def fetch_others(host: Host, server: FileServer, number: int) -> list[ImageSource]:
-    """Fetch images, each for a guest of its own. Return their sources."""
+    """Fetch ``number`` images, each for a different guest. Return the images' sources."""
     sources = []
     for index in range(number):
         server.data = QCOW2 + bytes([index])

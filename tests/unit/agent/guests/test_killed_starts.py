@@ -1,4 +1,4 @@
-"""An agent that is killed while several guests start. The next agent starts each guest once."""
+"""Test of an agent that is killed while several guests start. The next agent starts each missing guest once."""
 
 import os
 import signal
@@ -25,9 +25,9 @@ GUESTS = ("g1", "g2", "g3", "g4", "g5", "g6")
 
 
 class RecordedHypervisor(FakeHypervisor):
-    """A hypervisor whose domains are files in ``folder``, so that they remain when the agent is killed.
+    """A hypervisor whose domains are files in ``folder``, so that the domains remain when the agent is killed.
 
-    ``kill_at`` is the start at which the agent is killed: before the domain exists if ``early``, otherwise afterwards.
+    The agent is killed at start number ``kill_at`` (0: never): before the domain exists if ``early``, else afterwards.
     """
 
     def __init__(self, folder: Path, kill_at: int = 0, *, early: bool = False) -> None:

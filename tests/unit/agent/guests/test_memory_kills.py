@@ -15,7 +15,7 @@ QEMU = "/machine/qemu-3-vc-0123456789ab-n1.libvirt-qemu/emulator"
 
 
 def record(group: str, constraint: str = "CONSTRAINT_MEMCG") -> str:
-    """Return a record of Linux 6.1."""
+    """Return a line that Linux 6.1 logs when it ends a process of a control group for lack of memory."""
     return (
         f"6,1203,8822,-;oom-kill:constraint={constraint},nodemask=(null),cpuset=/,mems_allowed=0,oom_memcg={group},"
         f"task_memcg={group},task=stress,pid=4711,uid=268435456\n"
@@ -23,7 +23,7 @@ def record(group: str, constraint: str = "CONSTRAINT_MEMCG") -> str:
 
 
 class Log:
-    """A kernel log that is a pipe, because a pipe also has no end while somebody writes."""
+    """A pipe instead of the kernel's log. Like the log, the pipe has no end of file while it is open for writing."""
 
     def __init__(self, path: Path) -> None:
         os.mkfifo(path)

@@ -54,7 +54,7 @@ def test_no_two_keys_share_a_domain() -> None:
 
 
 def test_no_member_can_hide_a_name_of_the_internet() -> None:
-    """Without the private domain, the guest ``www`` of the cluster ``example.org`` would have this name."""
+    """Without the domain ``internal``, the guest ``www`` of the cluster ``example.org`` would be www.example.org."""
     assert full_name("www", "example.org") == "www.example.org.internal"
 
 

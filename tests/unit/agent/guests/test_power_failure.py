@@ -1,4 +1,4 @@
-"""A host loses its power while a guest starts: what was not synced to the host's disk is lost, and the guest starts.
+"""Tests of a host that loses its power while a guest starts. The guest must start again after the power failure.
 
 The host's disk is an ext4 file system in an image file, as mounted by the real kernel. A copy of the image file is what
 a disk contains after a power failure: data that the kernel has not written yet are not in the copy.
@@ -51,7 +51,7 @@ class HostDisk:
         self._mount(0)
 
     def lose_power(self) -> None:
-        """Mount what is on the disk now, at another folder."""
+        """Mount a copy of the disk's present content at a new ``folder``."""
         number = int(self.folder.name.removeprefix("host")) + 1
         subprocess.run(["cp", "--sparse=always", f"disk{number - 1}", f"disk{number}"], cwd=self._parent, check=True)  # noqa: S603, S607
         self._mount(number)
@@ -79,7 +79,7 @@ def host_disk(parent: Path) -> Iterator[HostDisk]:
 
 @pytest.fixture
 def container(tmp_path: Path) -> Path:
-    """The root of an image."""
+    """Return the folder of a container image's root file system."""
     root = tmp_path / "image"
     for folder in ("bin", "etc/ssh"):
         (root / folder).mkdir(parents=True)
@@ -168,7 +168,7 @@ def test_a_virtual_machines_disk_survives_a_power_failure(
 def test_a_fetched_image_is_complete_after_a_power_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str, with_mounts: Run[None]
 ) -> None:
-    """The power fails when the files have been unpacked, or when the complete image has got its name."""
+    """The power fails after the files were unpacked, or after the complete image got its final name."""
     archive = make_archive(tmp_path / "local/image.tar")
     source = ImageSource.model_validate(
         {"sha256": sha256(archive).hexdigest(), "size": len(archive), "format": "tar", "file": "image.tar"}

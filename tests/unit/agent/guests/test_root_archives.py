@@ -33,7 +33,7 @@ SECRETS = (
 
 @pytest.fixture(params=["mount", "files"])
 def shifted(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shift owners in both ways. Only some kernels and file systems have idmapped mounts."""
+    """Run a test twice: the agent shifts owners by an idmapped mount ("mount"), or changes each file ("files")."""
 
     def refuse(*_: object) -> None:
         raise OSError(errno.EINVAL, "Invalid argument")
@@ -126,7 +126,7 @@ def test_links_of_a_guest_reach_no_file_of_the_host(tmp_path: Path, pack: Pack) 
 
 
 def test_modules_of_the_guest_are_not_imported(tmp_path: Path, pack: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After the change of the root, the interpreter's folders are the guest's folders. The test adds an import."""
+    """The program enters the guest's root, where an import would load the guest's modules. The test adds an import."""
     module = f"{os.__file__.rpartition('/')[0].lstrip('/')}/colorsys.py"
     write(tmp_path / "image", module, text="import os; os.write(2, b'guest code')")
     program = Path(pack_program.__file__).read_text()

@@ -81,7 +81,7 @@ def test_a_huge_file_is_not_read(files: RootedFiles, root: Path) -> None:
 
 @pytest.mark.parametrize("owner", [65536, -1, 2**32 - SHIFT])
 def test_no_owner_is_outside_the_guests_range(files: RootedFiles, root: Path, owner: int) -> None:
-    """With the last number, the owner would be the host's root."""
+    """The agent adds SHIFT to each ID. With 2**32 - SHIFT, the owner would be the host's root."""
     with pytest.raises(ValueError, match="expected a user ID"):
         files.write("etc/passwd", "x", 0o644, owner)
     assert list((root / "etc").iterdir()) == []

@@ -1,4 +1,4 @@
-"""The seed of QEMU guests, read by other programs than the writer: blkid and libarchive."""
+"""Tests of the seed disks of QEMU guests. Independent programs (blkid, libarchive) read the disks."""
 
 import shutil
 import stat

@@ -1,4 +1,4 @@
-"""Tests of a hypervisor that does not answer. The agent reconciles segments, but does not confirm the revision."""
+"""Tests of an agent whose hypervisor does not answer: it reconciles segments, but does not confirm the revision."""
 
 import os
 import shutil

@@ -59,7 +59,7 @@ TEST_FRAME = 0x88B5  # for local experiments (IEEE 802)
 
 
 def make_segment(cluster: str = "c1", vlan: int = 100, peer: str = "10.0.0.6") -> Segment:
-    """Return a segment with one guest. All clusters have the same guest; they differ in the address of ``n2``."""
+    """Return a segment with the guest n1, which is the same in all clusters. ``peer`` is the address of the name n2."""
     guest = {"name": "n1", "image": "x", "memory_mb": 64, "cpus": 1, "mac": GUEST_MAC}
     addresses = (f"{GUEST4}/24", f"{GUEST6}/64")
     peers = [{"name": "n1", "cluster": "demo", "addresses": addresses}]
@@ -77,7 +77,7 @@ def make_segment(cluster: str = "c1", vlan: int = 100, peer: str = "10.0.0.6") -
 
 
 class Computer:
-    """The other end of a bridge's port: a guest, or the switch behind the uplink."""
+    """The device at the other end of a bridge's port: a guest, or the switch behind the uplink."""
 
     def __init__(self, interface: str) -> None:
         self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
@@ -90,7 +90,7 @@ class Computer:
         self._socket.send(bytes(frame))
 
     def receive(self, wanted: Callable[[Packet], bool], limit_s: float = LIMIT_S) -> Packet | None:
-        """Return the first wanted frame that arrives within the limit. Answer the server's questions for addresses."""
+        """Return the first wanted frame within ``limit_s`` seconds, or None. Answer ARP requests meanwhile."""
         deadline, ready = time.monotonic() + limit_s, select.poll()
         ready.register(self._socket, select.POLLIN)
         while ready.poll(max(deadline - time.monotonic(), 0) * 1000):
@@ -101,7 +101,7 @@ class Computer:
         return None
 
     def ask(self, request: Packet, wanted: Callable[[Packet], bool]) -> Packet | None:
-        """Send a request, every second until a wanted frame arrives or the limit is over."""
+        """Send a request every second until a wanted frame arrives. Return the frame, or None after ten seconds."""
         for _ in range(int(LIMIT_S)):
             self.send(request)
             if (answer := self.receive(wanted, 1.0)) is not None:
@@ -226,7 +226,7 @@ def from_server(frame: Packet) -> bool:
 
 
 def resolve(guest: Computer, name: str) -> str | None:
-    """Return the address that a guest's query finds."""
+    """Return the address that the DNS server answers to a guest, or None."""
     answer = guest.ask(query(name), lambda frame: DNS in frame and frame[DNS].qr == 1)
     return None if answer is None or not answer[DNS].ancount else str(answer[DNS].an[0].rdata)
 
@@ -271,7 +271,7 @@ def test_identical_clusters_side_by_side_get_their_own_answers(in_world: Callabl
 
 
 def test_no_frame_of_the_server_leaves_the_host(in_world: Callable[..., Any]) -> None:
-    """The switch receives the guest's broadcasts. So it would also receive frames of the server."""
+    """The switch receives the guest's broadcasts. So the switch would also receive the server's frames."""
 
     def work(world: World) -> object:
         (bridge,) = world.bridges
@@ -310,7 +310,10 @@ def test_an_unknown_computer_gets_no_address(in_world: Callable[..., Any]) -> No
 
 
 def test_a_running_server_learns_new_names_and_is_not_restarted(in_world: Callable[..., Any]) -> None:
-    """The guest has a lease. dnsmasq 2.90 crashes when it rereads reservations then, so these are no table."""
+    """While a guest has a lease, dnsmasq 2.90 crashes if it rereads a file of reservations.
+
+    Therefore the agent writes only the names to a file that dnsmasq rereads.
+    """
 
     def work(world: World) -> object:
         guest, pid = world.bridges[0].guest, world.pid()
@@ -360,7 +363,7 @@ def test_a_port_that_lost_its_isolation_is_corrected(in_world: Callable[..., Any
 
 
 def test_another_boots_record_is_no_running_server(in_world: Callable[..., Any]) -> None:
-    """The process ID of the record may belong to any process of the host."""
+    """After a reboot, the recorded process ID may belong to any other process of the host."""
 
     def work(world: World) -> object:
         (other_boot,) = world.read(DnsmasqServers(world.kernel, world.folder, boot="another"))
@@ -383,7 +386,7 @@ def test_nothing_of_a_removed_server_remains(in_world: Callable[..., Any]) -> No
 
 
 def test_dnsmasq_has_only_the_rights_that_it_needs(in_world: Callable[..., Any]) -> None:
-    """Its files and their folder belong to root, so it cannot change what the agent writes."""
+    """The files of dnsmasq and their folder belong to root, so dnsmasq cannot change what the agent writes."""
 
     def work(world: World) -> object:
         status = Path(f"/proc/{world.pid()}/status").read_text()
@@ -395,7 +398,7 @@ def test_dnsmasq_has_only_the_rights_that_it_needs(in_world: Callable[..., Any])
         owners = {(path.stat().st_uid, path.stat().st_mode & 0o022) for path in (folder, *folder.iterdir())}
         return rights, "0" in uids, owners
 
-    caps = f"{1 << 10 | 1 << 12 | 1 << 13:016x}"  # to bind low ports, to change neighbours, raw packets
+    caps = f"{1 << 10 | 1 << 12 | 1 << 13:016x}"  # CAP_NET_BIND_SERVICE, CAP_NET_ADMIN, CAP_NET_RAW
     assert in_world(work, make_segment()) == ([caps, caps, "1"], False, {(0, 0)})
 
 
@@ -409,7 +412,7 @@ def test_a_refused_start_is_explained_and_leaves_nothing(
             world.servers.ensure_server(make_segment())
         deadline = time.monotonic() + 10
         while "dnsmasq has ended" not in (observed := world.read()[0]).faults and time.monotonic() < deadline:
-            time.sleep(0.01)  # dnsmasq writes its error before it ends
+            time.sleep(0.01)  # dnsmasq prints its error some time before the process ends
         return observed, "vs100" in [interface.name for interface in world.kernel.list_interfaces()]
 
     expected = ObservedServer("c1", 100, "", "", ("dnsmasq has ended", "vs100 is missing"))

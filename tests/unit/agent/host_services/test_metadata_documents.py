@@ -24,7 +24,7 @@ def documents(guest: GuestWanted) -> Documents:
 
 
 def read(found: Documents, path: str) -> str:
-    """Return the body of the answer to a request."""
+    """Return the body of the answer to a request for ``path``."""
     return make_answer(f"GET {path} HTTP/1.1\r\n\r\n".encode(), found).partition(b"\r\n\r\n")[2].decode()
 
 
@@ -70,7 +70,7 @@ def test_a_guest_without_a_seed_learns_its_name() -> None:
 
 
 def test_a_cloud_config_that_cannot_be_merged_hides_one_guest() -> None:
-    """A member's mistake must not stop the services of the others."""
+    """A mistake in one member's cloud-config must not stop the services of other members' guests."""
     seed = seeded_guest().seed
     assert seed
     broken = seeded_guest(name="n2", mac="02:00:00:00:00:02", seed=seed.model_copy(update={"user_data": "users: 1"}))

@@ -51,7 +51,7 @@ NOBODY = "0.0.0.0"  # noqa: S104 - a source address
 
 
 def make_segment(cluster: str = "c1", vlan: int = 100, **changes: Any) -> Segment:  # noqa: ANN401 - keys of a segment
-    """Return a segment with the guests n1 and n2. In each cluster, each guest has another host key."""
+    """Return a segment with the guests n1 and n2. Each guest of each cluster has a different host key."""
     guests = [
         seeded_guest(
             name=f"n{i}",
@@ -83,7 +83,7 @@ class GuestComputer:
         return self._thread.submit(work).result()
 
     def fetch(self, path: str, server: str = ADDRESS, source: str = "", limit_s: float = LIMIT_S) -> Answer:
-        """Return the status and the text of an answer, or `NO_ANSWER` within the limit."""
+        """Return the status and the text of an answer, or `NO_ANSWER` if none arrives within ``limit_s`` seconds."""
         answer: Answer = self.run(lambda: fetch(path, server, source, limit_s))
         return answer
 
@@ -208,7 +208,7 @@ def test_identical_clusters_get_their_own_seeds(in_world: Callable[..., Any]) ->
 
 
 def test_the_address_of_another_guest_gets_no_answer(in_world: Callable[..., Any]) -> None:
-    """By default, guests may use any IP address. The server's kernel answers neither them nor the owner."""
+    """A guest may use any IP address. If the guest connects from a wrong address, no guest gets an answer."""
 
     def work(world: World) -> object:
         first, second = world.guests
@@ -242,9 +242,9 @@ def list_frames(capture: socket.socket) -> list[Packet]:
 def test_arp_does_not_redirect_answers_to_another_guest(in_world: Callable[..., Any]) -> None:
     def work(world: World) -> object:
         first, second = world.guests
-        first.run(lambda: send_frame(discover()))  # dnsmasq must not replace the permanent neighbour
+        first.run(lambda: send_frame(discover()))  # dnsmasq must not replace a permanent neighbour entry
         first.host_key()
-        lie = ARP(op=1, hwsrc="02:00:00:00:00:02", psrc=FIRST, pdst=FIRST)  # gratuitous: the kernel believes it at once
+        lie = ARP(op=1, hwsrc="02:00:00:00:00:02", psrc=FIRST, pdst=FIRST)  # a gratuitous ARP request
         second.run(lambda: send_frame(Ether(src="02:00:00:00:00:02", dst=MAC) / lie))
         return first.host_key()
 
@@ -252,7 +252,7 @@ def test_arp_does_not_redirect_answers_to_another_guest(in_world: Callable[..., 
 
 
 def discover() -> Ether:
-    """Return a request for the first guest's address, to which a server answers by unicast unless it broadcasts."""
+    """Return a DHCPDISCOVER of the first guest without the broadcast flag: a server may answer by unicast."""
     header = Ether(src="02:00:00:00:00:01", dst="ff:ff:ff:ff:ff:ff") / IP(src=NOBODY, dst="255.255.255.255")
     bootp = BOOTP(chaddr=bytes.fromhex("020000000001"), xid=7)
     return header / UDP(sport=68, dport=67) / bootp / DHCP(options=[("message-type", "discover"), "end"])
@@ -266,7 +266,7 @@ def send_frame(frame: Ether, times: int = 5) -> None:
 
 
 def test_a_guest_cannot_answer_in_place_of_the_server(in_world: Callable[..., Any]) -> None:
-    """A guest that did so could send other guests a seed, and become their administrator."""
+    """A guest that answered in the server's place could send a seed to other guests, and become their administrator."""
 
     def work(world: World) -> object:
         first, second = world.guests
@@ -341,7 +341,7 @@ def test_a_flood_of_connections_does_not_stop_others(in_world: Callable[..., Any
 
 
 def test_fragments_cannot_pass_the_limit_of_connections(in_world: Callable[..., Any]) -> None:
-    """The flags by which the rules recognize a new connection would be in the second fragment."""
+    """The rules recognize a new connection by TCP flags, which would be in the second fragment."""
 
     def work(world: World) -> object:
         first = world.guests[0]
@@ -433,7 +433,10 @@ def test_nothing_of_a_removed_service_remains(in_world: Callable[..., Any]) -> N
 
 
 def test_the_service_has_no_rights_and_a_secret_memory(in_world: Callable[..., Any]) -> None:
-    """The servers of all clusters have the same user. /proc/PID belongs to root if that user may not inspect it."""
+    """The services of all clusters run as one user, who must not read the memory of any of them.
+
+    If a user may not inspect a process of their own, /proc/PID/environ belongs to root.
+    """
 
     def work(world: World) -> object:
         process = Path(f"/proc/{world.pid()}")

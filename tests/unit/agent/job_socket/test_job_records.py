@@ -66,7 +66,7 @@ ASKED, CANCELLED, LEAVING, DONE = (1, "asked"), (1, "cancelled"), (1, "leaving")
         ("2 gone", "gone", "gone", "gone", "gone"),
     ],
 )
-def test_the_effect_of_each_request_about_the_first_run(
+def test_each_request_about_the_first_run_has_its_effect(
     former: str, up: Outcome, state: Outcome, cancel: Outcome, remove: Outcome
 ) -> None:
     outcomes = [outcome(request, KNOWN[former], 1) for request in ("up", "state", "cancel", "remove")]

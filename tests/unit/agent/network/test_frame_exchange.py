@@ -116,7 +116,10 @@ def connect_bridges(*, mtu: int = 1500) -> None:
 
 
 def exchange_all(*, seconds: float = 5, before: Callable[[], object] = lambda: None) -> list[FrameReport]:
-    """Exchange frames between both bridges. Return their reports. ``before`` is called before the first frame."""
+    """Exchange frames between both bridges. Return the last report of each bridge.
+
+    ``before`` is called before the first frame is sent.
+    """
     reports: dict[int, FrameReport] = {}
     ended, reported = threading.Event(), threading.Semaphore(0)
     with ExitStack() as stack:
@@ -158,7 +161,7 @@ def test_bridges_with_a_cable_receive_frames_of_each_kind(in_namespace: Run) -> 
 
 
 def test_a_guest_that_stops_does_not_disturb_the_check(in_namespace: Run) -> None:
-    """A bridge takes over the lowest address of its ports, here that of a guest."""
+    """A bridge has the lowest MAC address of its ports, in this test the address of the guest's port."""
 
     def work() -> object:
         connect_bridges()
@@ -179,7 +182,7 @@ def test_a_cable_with_a_lower_mtu_carries_small_frames_only(in_namespace: Run) -
 
 
 def test_guests_receive_no_frame_with_a_result(in_namespace: Run) -> None:
-    """A guest receives the broadcasts only, so it cannot repeat or delay frames that count."""
+    """A guest receives only the broadcasts, so it cannot repeat or delay the frames that decide the result."""
 
     def work() -> object:
         connect_bridges()
@@ -228,7 +231,7 @@ def test_nothing_remains_on_the_host_after_kill_9(in_namespace: Run) -> None:
             agent.send_signal(signal.SIGKILL)
         return list_links() == before, Path("/proc/thread-self/net/packet").read_text().count("\n")
 
-    assert in_namespace(work) == (True, 1)  # the head of the table of packet sockets
+    assert in_namespace(work) == (True, 1)  # one line: the table of packet sockets has only its heading
 
 
 def test_a_missing_bridge_is_refused(in_namespace: Run) -> None:

@@ -113,7 +113,7 @@ FILTERS = {
     "a neighbour advertisement for another guest": ("icmpv6 type 136",),
     "an advertisement from outside": ("icmpv6 type 136", "{ ip, arp, ip6 } drop"),
 }
-"""Parts of the rules that drop the frames of each attack."""
+"""By attack, texts that occur in the rules which drop the attack's frames, and in no other rule."""
 ATTACKS = {**SWITCH_ATTACKS, **SERVICE_ATTACKS}
 
 
@@ -124,13 +124,13 @@ class Wire:
         self._guest, self._switch = guest, switch
 
     def passes(self, frame: str) -> bool:
-        """Send a frame as the guest. Return whether the frame arrives before a harmless frame that follows it."""
+        """Send a frame as the guest, then a harmless frame. Return whether the first frame arrives as well."""
         serial = os.urandom(8)
         self._guest.send((bytes.fromhex(frame) + serial).ljust(60, b"\0"))
         return serial in self._frames_until(BROADCAST + GUEST + TEST_FRAME)
 
     def count_arrivals(self, number: int, group: str) -> int:
-        """Send ``number`` frames to a group of receivers. Return the number of frames that arrive."""
+        """Send ``number`` frames to the MAC address ``group``. Return the number of frames that arrive."""
         serial = os.urandom(8)
         for _ in range(number):
             self._guest.send((bytes.fromhex(group + GUEST + TEST_FRAME) + serial).ljust(60, b"\0"))
@@ -178,7 +178,7 @@ def connected(port: str = PORT) -> Iterator[Wire]:
 
 
 def set_filters(*removed: str, port: FilteredPort = GUEST_PORT) -> None:
-    """Replace the table by the table for one guest, without the rules that contain a text of ``removed``."""
+    """Replace the nftables table by a table for one port, without the rules that contain a text of ``removed``."""
     rules = {
         chain: tuple(rule for rule in of_chain if not any(part in rule for part in removed))
         for chain, of_chain in RULES.items()
@@ -193,7 +193,7 @@ def find_passing(wire: Wire, frames: dict[str, str]) -> list[str]:
 
 @pytest.fixture(scope="module")
 def passes(in_namespace: Run) -> dict[str, list[bool]]:
-    """Whether each attack passes without filters, with all filters, and without its own filter."""
+    """Return by attack whether its frame passes without filters, with all filters, and without the attack's filter."""
 
     def work() -> object:
         with connected() as wire:
@@ -212,7 +212,7 @@ def passes(in_namespace: Run) -> dict[str, list[bool]]:
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_a_guest_cannot_send(passes: dict[str, list[bool]], attack: str) -> None:
-    """Without its own filter, the frame passes unless the bridge drops it. So no other filter drops the frame."""
+    """Without the attack's own filter, the frame passes, unless the bridge drops it. So each filter is necessary."""
     forwarded = attack not in DROPPED_BY_BRIDGES
     assert passes[attack] == [forwarded, False, forwarded]
 
@@ -224,7 +224,7 @@ def test_a_guest_with_checked_addresses_cannot_send(passes: dict[str, list[bool]
 
 @pytest.fixture(scope="module")
 def passing(in_namespace: Run) -> dict[GuestPort, list[str]]:
-    """The frames that pass each kind of port."""
+    """Return the names of the frames that pass, by the settings of the guest's port."""
     ports = [
         GUEST_PORT,
         ADDRESSED_PORT,

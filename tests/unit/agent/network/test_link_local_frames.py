@@ -1,6 +1,7 @@
-"""Tests that a cluster's bridge forwards frames to one of the 16 link-local MAC addresses only (real kernel).
+"""Tests that a cluster's bridge on the real kernel forwards only one of the 16 link-local MAC addresses of 802.1Q.
 
-These are the reserved addresses 01-80-C2-00-00-00 to 01-80-C2-00-00-0F of 802.1Q, table 8-1, not IP addresses.
+These addresses are 01-80-C2-00-00-00 to 01-80-C2-00-00-0F (table 8-1). The bridge forwards frames to the first
+address, which the spanning tree protocol uses.
 """
 
 import socket

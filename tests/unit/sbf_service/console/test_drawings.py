@@ -25,7 +25,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def draw(topology: Topology, *lit: str, only: frozenset[Name] | None = None) -> Scene:
-    """Return the drawing of all sites of a topology."""
+    """Draw a topology's sites. ``lit`` are the highlighted ports, ``only`` the drawn elements (None: all)."""
     ports = frozenset(PortRef(port) for port in lit)
     return draw_sites(MapContents(topology, topology.sites, {}, ports, lambda kind, name: f"/{kind}/{name}", only))
 
@@ -108,7 +108,7 @@ def test_tiles_of_many_sites_are_apart(count: int) -> None:
 
 
 def test_each_tile_shows_the_use_of_its_pool() -> None:
-    """The gauge is drawn over its tile. Otherwise the tile's colour would hide the gauge."""
+    """The gauge is within its tile, and its coloured part is as long as the used fraction of the pool."""
     scene = draw_tiles([Tile("brno", Level.OK, 1, 10, 40, (), "/sites/brno")], [])
     (tile,), (whole, used) = scene.boxes, scene.gauges
     assert tile.x < whole.x < used.x + used.width < tile.x + tile.width
@@ -172,7 +172,7 @@ def view(state: ClusterState) -> ClusterView:
 
 
 def entry(number: int, what: str, seconds: float, cluster_id: str = "x") -> AuditEntry:
-    """Return an event."""
+    """Return an entry of the audit log, ``seconds`` after START."""
     return AuditEntry(id=number, at=START + timedelta(seconds=seconds), who="alice", what=what, cluster_id=cluster_id)
 
 

@@ -1,4 +1,4 @@
-"""Tests that each trouble has a remedy, and that remedies, pages and the agent's source agree."""
+"""Tests of the console's remedies: each trouble has a remedy that agrees with the runbook and the agent's messages."""
 
 import re
 from datetime import UTC, datetime
@@ -39,7 +39,7 @@ def list_errors(root: type[ElementError]) -> list[type[ElementError]]:
 
 
 def test_the_errors_of_elements_are_these_four() -> None:
-    """A new error needs a remedy."""
+    """If you add an error class, add a remedy for the error, then add the class to this test."""
     own = [error for error in list_errors(ElementError) if error.__module__ == ElementError.__module__]
     assert own == [ElementError, Unreachable, Refused, Unsafe]
 
@@ -47,7 +47,7 @@ def test_the_errors_of_elements_are_these_four() -> None:
 @pytest.mark.parametrize("kind", list(ElementKind))
 @pytest.mark.parametrize("reachable", [True, False])
 def test_every_error_of_an_element_has_a_remedy(kind: ElementKind, reachable: bool) -> None:
-    """A refused or unsafe change is reported by an element that answers, and an unreachable element does not answer."""
+    """An element with ``reachable`` is one that refused a change or whose change was unsafe."""
     (remedy,) = remedies(element(kind, trouble="something unknown", reachable=reachable))
     assert COMMAND.search(remedy), remedy
     assert "SBF tries again by itself." in remedy
@@ -72,7 +72,7 @@ def test_each_message_of_the_page_has_its_own_remedy(known: AgentMessage) -> Non
 
 @pytest.mark.parametrize("known", AGENT_MESSAGES, ids=lambda known: known.shown)
 def test_the_agent_still_writes_each_message(known: AgentMessage) -> None:
-    """The parts by which the console recognizes a message are literals of the source."""
+    """Each text by which the console recognizes a message occurs in the source of the agent or of SBF."""
     files = [*ROOT.glob("virtcloud/agent/**/*.py"), *ROOT.glob("sbf_service/*/*.py")]
     source = "\n".join(path.read_text() for path in files if path.name != "agent_messages.py")
     joined = re.sub(r'"\s*\n\s*f?"', "", source)
@@ -93,7 +93,7 @@ def test_a_remedy_has_no_markdown() -> None:
     ],
 )
 def test_remedies_of_elements_name_commands_of_the_runbook(alert: str, view: ElementView) -> None:
-    """The section of an alert, and the section on changes that are not confirmed, which all alerts have in common."""
+    """Each command of a remedy is in the alert's section of the runbook or in the section VirtcloudChangeStuck."""
     section = read_runbook(alert) + read_runbook("VirtcloudChangeStuck")
     commands = {command for remedy in remedies(view) for command in COMMAND.findall(remedy)}
     assert commands

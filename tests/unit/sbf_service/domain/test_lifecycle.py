@@ -1,4 +1,4 @@
-"""Tests of the transitions of clusters. Each rule of DESIGN.md §4 and of §3, point 4, has a test."""
+"""Tests of the transitions of clusters. Each rule of the lifecycle has a test."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

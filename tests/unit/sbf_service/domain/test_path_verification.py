@@ -27,7 +27,10 @@ def live(*hosts: str, transport: str | None = "core", joined: ClusterNetwork | N
 def judge(
     lost: Lost, hosts: tuple[str, ...] = HOSTS, topology: Topology | None = None
 ) -> dict[tuple[str, str], VerifiedPath]:
-    """Return the results by pair. ``lost`` contains what arrives from the first host at the second host."""
+    """Return the results of a check by pair of hosts (source, target).
+
+    ``lost`` contains the numbers of frames that arrive for some pairs. All frames of other pairs arrive.
+    """
     names = tuple(map(Name, hosts))
     arrived = dict.fromkeys(permutations(hosts, 2), ALL) | lost
     reports = {
@@ -99,7 +102,7 @@ def test_a_removed_host_has_no_route() -> None:
 
 
 def test_the_section_lies_between_ports_that_other_paths_use() -> None:
-    """No full frame leaves Brno. The paths within Brno, and from Praha to Brno, show the rest."""
+    """No full frame from Brno reaches Praha. The other paths, such as from Praha to Brno, pass."""
     lost = {("brno-h1", "praha-h1"): SMALL, ("brno-h2", "praha-h1"): SMALL}
     assert judge(lost)["brno-h1", "praha-h1"].section == PathSection(
         after="brno-sw1:p1",

@@ -163,7 +163,7 @@ def test_the_second_uplink_replaces_a_removed_first_one() -> None:
 
 
 def test_the_second_uplink_is_used_if_the_first_is_unreachable() -> None:
-    """The only link of switch sw1 leads to h1."""
+    """The first uplink leads to switch sw1, which has no link to another switch."""
     found = ring_ports("h1", "h2", without=("sw1:a", "sw1:b"))
     assert found == ["h1:eth1", "h2:eth0", "sw2:b", "sw2:h", "sw3:b", "sw3:x"]
 

@@ -64,7 +64,7 @@ def test_equal_hosts_of_all_sites_get_guests() -> None:
 
 
 def test_no_host_gets_more_guests_than_fit() -> None:
-    """Random hosts and guests. A placement exists if and only if the room of all hosts suffices."""
+    """Random hosts and guests are placed. A placement exists exactly if all hosts together have room for the guests."""
     numbers = random.Random(7)
     for _ in range(300):
         hosts = [

@@ -1,4 +1,4 @@
-"""Tests of the sites, elements and ports that a new topology concerns."""
+"""Tests of the sites, elements and ports that a change of the topology affects."""
 
 from collections.abc import Callable
 from typing import Any

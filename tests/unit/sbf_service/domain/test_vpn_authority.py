@@ -1,4 +1,4 @@
-"""Tests of the certificate authority for VPN access: chains, purposes, validity, and keys that differ."""
+"""Tests of the certificate authority for VPN access: signatures, purposes and validity of certificates, and keys."""
 
 from datetime import UTC, datetime, timedelta
 

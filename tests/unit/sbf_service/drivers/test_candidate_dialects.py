@@ -85,7 +85,7 @@ def render(**changes: object) -> list[str]:
     return CANDIDATE_DIALECTS["juniper_junos"].lines(difference(**changes), READING)
 
 
-def test_the_junos_lines_of_one_change() -> None:
+def test_one_change_needs_these_junos_lines() -> None:
     change = {
         "close": ["ge-0/0/2"],
         "create": "113",
@@ -109,7 +109,7 @@ def test_the_junos_lines_of_one_change() -> None:
     ]
 
 
-def test_the_junos_lines_of_access_ports() -> None:
+def test_access_ports_need_these_junos_lines() -> None:
     """A port without configuration is in no VLAN. SBF puts an access port into a cluster's VLAN only in this state."""
     access = ["ge-0/0/1", "ge-0/0/4", "ge-0/0/5"]
     change = {"close": ["ge-0/0/1"], "add": {"ge-0/0/4": "113"}, "remove": {"ge-0/0/5": "112"}}

@@ -218,7 +218,7 @@ def lines_of(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("case", CREATION_LINES, ids=lambda case: f"{case[0]}-{case[1]}")
-def test_the_lines_of_one_circuit_in_each_dialect(case: tuple[str, str, int]) -> None:
+def test_one_circuit_needs_these_lines_in_each_dialect(case: tuple[str, str, int]) -> None:
     platform, transport, service = case
     change = EdgeDifference(add=(circuit(platform, transport, service),))
     assert plan_lines(make_templates(platform), change, make_reading(platform)) == lines_of(CREATION_LINES[case])

@@ -257,7 +257,7 @@ def summarize(piece: CircuitPiece) -> PieceSummary:
 
 @pytest.mark.parametrize("platform", ANSWERS)
 def test_sbfs_pieces_are_distinguished_from_others(platform: str) -> None:
-    """The last value of each expected piece is True if SBF may have created the piece."""
+    """The last value of each expected piece is True if SBF may have created this piece of configuration."""
     reading = EDGE_DIALECTS[platform].see(ANSWERS[platform], POOL)
     assert {summarize(piece) for piece in reading.pieces} == EXPECTED[platform]
 

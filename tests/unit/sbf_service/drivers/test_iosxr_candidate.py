@@ -102,7 +102,7 @@ def test_another_text_than_an_xr_configuration_raises(shown: str) -> None:
         XR.see([shown])
 
 
-def test_the_xr_lines_of_one_change() -> None:
+def test_one_change_needs_these_xr_lines() -> None:
     change = {
         "create": "113",
         "delete": "112",
@@ -136,7 +136,7 @@ root"""
     assert "\n".join(lines) == expected
 
 
-def test_the_xr_lines_that_make_a_trunk_an_access_port() -> None:
+def test_these_xr_lines_make_a_trunk_an_access_port() -> None:
     change = {"access": ["Gi0/0/0/1"], "close": ["Gi0/0/0/1"], "add": {"Gi0/0/0/1": "113"}}
     reading = SwitchReading(vlans("112-113"), {"GigabitEthernet0/0/0/1": PortReading(vlans("112"))})
     expected = """l2vpn

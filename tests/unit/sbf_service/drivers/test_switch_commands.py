@@ -169,7 +169,7 @@ sudo -n config vlan member add 112 Ethernet4
 
 
 @pytest.mark.parametrize("platform", TRUNK_COMMANDS)
-def test_the_commands_of_one_change_in_each_dialect(platform: str) -> None:
+def test_one_change_needs_these_commands_in_each_dialect(platform: str) -> None:
     """The change concerns a port with managed and foreign VLANs, a new port, and a port that carries all VLANs."""
     dialect = DIALECTS[platform]
     known, new, open_port = (PortName(name) for name in PORTS[platform])
@@ -227,7 +227,7 @@ def test_a_command_has_no_more_ranges_than_the_device_accepts() -> None:
 
 
 def test_an_emptied_list_is_explicitly_empty_on_ios() -> None:
-    """An IOS trunk that has no allowed-VLAN list carries every VLAN (SWITCHES.md, pitfall 1)."""
+    """An IOS trunk that has no allowed-VLAN list carries every VLAN."""
     removal = SwitchDifference(remove={PortName("Gi1/0/1"): VlanSet([112])})
     assert render("cisco_ios", removal, "112")[1] == "switchport trunk allowed vlan none"
     assert render("cisco_ios", removal, "50,112")[1] == "switchport trunk allowed vlan remove 112"
@@ -239,7 +239,7 @@ def test_vlan_1_is_allowed_before_an_aoscx_list_becomes_empty() -> None:
 
 
 def test_no_dialect_allows_all_vlans() -> None:
-    """No port ever carries all VLANs (DESIGN.md §7.4). Commands with ``undo`` may name all VLANs."""
+    """SBF never makes a port carry all VLANs. Commands with ``undo`` may name all VLANs."""
     lines = [line for dialect in DIALECTS.values() for line in (*dialect.prepare, *dialect.allow, *dialect.empty)]
     assert not [line for line in lines if line.endswith(" all") and not line.startswith("undo ")]
 

@@ -1,4 +1,4 @@
-"""Tests of bodies with a topology: the parser in pieces agrees with the usual parser, also about faults."""
+"""Tests of the parser that parses a topology in pieces: its results and errors are those of Pydantic."""
 
 import asyncio
 import json

@@ -216,7 +216,7 @@ def test_every_placeholder_is_known_or_explained(name: str) -> None:
 
 @pytest.mark.parametrize("name", PLATFORMS)
 def test_no_template_allows_all_vlans(name: str) -> None:
-    """A trunk never carries all VLANs (DESIGN.md §7.4)."""
+    """SBF never makes a trunk carry all VLANs."""
     templates = PLATFORMS[name]
     for line in (*templates.uplink, *templates.tunnel, *templates.passing):
         assert "allowed vlan all" not in line
@@ -227,6 +227,6 @@ def test_no_template_allows_all_vlans(name: str) -> None:
     "name", [name for name, words in PLATFORMS.items() if "switchport mode trunk" in words.passing]
 )
 def test_a_trunks_list_is_set_before_its_mode(name: str) -> None:
-    """A trunk never carries all VLANs, not even for a short time (DESIGN.md §7.4)."""
+    """A trunk without a list would carry all VLANs for a short time."""
     passing = PLATFORMS[name].passing
     assert passing.index("switchport trunk allowed vlan {vlans}") < passing.index("switchport mode trunk")
