@@ -1,4 +1,4 @@
-"""The ``virtcloud`` command and its subcommands, which are imported when they run."""
+"""The ``virtcloud`` command. The module of a subcommand is imported only when the subcommand runs."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,7 @@ COMMANDS = {
     "pbs": ("virtcloud.cli.pbs:pbs", "Install, remove and check the hooks of OpenPBS."),
     "pool": ("virtcloud.cli.pool:pool", "Show and set the VLAN IDs that a site allocates."),
     "quota": ("virtcloud.cli.access:quota", "Show and set the limits of users."),
-    "simulate": ("virtcloud.cli.up:simulate", "Disturb an element of 'virtcloud up'."),
+    "simulate": ("virtcloud.cli.up:simulate", "Switch a simulated element off or on, or cause drift or a restart."),
     "site": ("virtcloud.cli.site:site", "Show sites, and check their cables."),
     "token": ("virtcloud.cli.access:token", "Create, list and revoke tokens."),
     "topology": ("virtcloud.cli.topology:topology", "Show and set sites, elements and links."),

@@ -112,7 +112,7 @@ def create(  # noqa: PLR0913 - click passes each option by its name
 @printing.json_option
 @click.pass_context
 def list_(context: click.Context, /, *, name: str | None, role: str | None, limit: int | None, as_json: bool) -> None:
-    """List tokens, oldest first, including expired and revoked ones. SBF does not store the secret part of a token.
+    """List tokens, oldest first, including expired and revoked tokens. SBF does not store the secret part of a token.
 
     Example: virtcloud token list --role agent
     """
@@ -125,7 +125,7 @@ def list_(context: click.Context, /, *, name: str | None, role: str | None, limi
 @printing.json_option
 @click.pass_context
 def revoke(context: click.Context, token_id: str, as_json: bool) -> None:
-    """Revoke the token ID. All replicas of SBF reject the token within five seconds. Idempotent.
+    """Revoke the token with this ID. All replicas of SBF reject the token within five seconds. Idempotent.
 
     Example: virtcloud token revoke k3qh7x2a
     """

@@ -1,6 +1,7 @@
 """``virtcloud access list``, ``revoke`` and ``sessions``: VPN profiles, SSH certificates, and open connections.
 
-Without ``--kind``, the JSON of ``list`` and ``sessions`` has only the documents of VPN access, as in earlier versions.
+Without ``--kind``, the JSON output of ``list`` has only VPN profiles, and the JSON output of ``sessions`` has only VPN
+sessions. This keeps the JSON output compatible with programs for earlier versions.
 """
 
 import re
@@ -44,10 +45,10 @@ kind_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
 @printing.json_option
 @click.pass_context
 def list_(context: click.Context, /, key: str, *, ended: bool, kind: str | None, as_json: bool) -> None:
-    """List the VPN profiles and SSH certificates of CLUSTER. If you were invited to the cluster, list your own.
+    """List the VPN profiles and SSH certificates of CLUSTER. If you are only invited to the cluster, list your own.
 
-    An SSH certificate has expired after some minutes, but its open connections continue until you revoke it. The last
-    column is the ID for 'virtcloud access revoke'.
+    An SSH certificate expires after some minutes. Connections that were opened with the certificate continue until you
+    revoke the certificate. The last column is the ID for 'virtcloud access revoke'.
 
     Example: virtcloud access list demo
     """
@@ -67,11 +68,11 @@ def list_(context: click.Context, /, key: str, *, ended: bool, kind: str | None,
 @click.command()
 @click.argument("key", metavar="CLUSTER")
 @click.argument("device", metavar="DEVICE|ID")
-@click.option("--user", metavar="USER", help="The user of the device.  [default: the only user with such a device]")
+@click.option("--user", help="The user of the device.  [default: the only user with a device of this name]")
 @printing.json_option
 @click.pass_context
 def revoke(context: click.Context, /, key: str, device: str, *, user: str | None, as_json: bool) -> None:
-    """Revoke the profile of a device, or an SSH certificate. The gateways end its connections at once.
+    """Revoke the VPN profile of a device, or an SSH certificate. The gateways end the device's connections at once.
 
     Example: virtcloud access revoke demo laptop
 
@@ -116,7 +117,10 @@ def sessions(context: click.Context, /, key: str, *, kind: str | None, as_json: 
 
 
 def _read_if_known(read: Callable[[], list[T]], kind: str | None) -> list[T]:
-    """Return what SBF lists. An SBF of an earlier version does not know the call, and lists nothing."""
+    """Call ``read``. If SBF lacks this API call, because SBF has an earlier version, return an empty list.
+
+    If the user selected a ``kind``, raise NoSuchCall instead.
+    """
     try:
         return read()
     except NoSuchCall:
@@ -126,14 +130,20 @@ def _read_if_known(read: Callable[[], list[T]], kind: str | None) -> list[T]:
 
 
 def _parse_serial(client: Client, key: str, text: str) -> int | None:
-    """Return the serial number of an SSH certificate, or None for the name of a device or the ID of a profile."""
+    """Return ``text`` as the serial number of an SSH certificate.
+
+    Return None if ``text`` is no serial number, or is the ID of a VPN profile of the cluster.
+    """
     if re.fullmatch("[0-9]{1,19}", text) is None or int(text) >= SERIAL_LIMIT:
         return None
     return None if any(view.id == text for view in client.sbf.profiles(key, revoked=True)) else int(text)
 
 
 def _find_profile(client: Client, key: str, device: str, user: str | None) -> str:
-    """Return the ID of the profile with this ID or device. Raise NotFound or BadInput unless there is exactly one."""
+    """Return the ID of a profile. ``device`` is the profile's ID, or the name of the profile's device.
+
+    Raise NotFound if no valid profile has this device. Raise BadInput if several users have a device of this name.
+    """
     views = client.sbf.profiles(key, revoked=True)
     if any(view.id == device for view in views):
         return device

@@ -1,4 +1,4 @@
-"""``virtcloud access outside``: show the use of destinations outside by a cluster's guests."""
+"""``virtcloud access outside``: show how much a cluster's guests used each destination outside the cluster."""
 
 import click
 
@@ -15,10 +15,11 @@ NAME_COLUMNS = ("destination", "gateway", "name", "addresses", "error")
 @printing.json_option
 @click.pass_context
 def outside(context: click.Context, /, key: str, *, as_json: bool) -> None:
-    """Show how much the guests used destinations outside.
+    """Show the guests' use of each destination.
 
-    The gateways of CLUSTER count connections and bytes, and report once a minute. If destinations have names, the
-    gateways report their addresses too.
+    A destination is a service outside the cluster that the guests of CLUSTER may reach. The gateways of CLUSTER count
+    connections and bytes, and report once a minute. If a destination contains domain names, a second table shows the
+    addresses of these names.
 
     Example: virtcloud access outside demo
     """

@@ -27,10 +27,10 @@ from virtcloud.model.values import format_utc
 def ssh(context: click.Context, /, key: str, *, output: Path, as_json: bool) -> None:
     """Write files with which ssh reaches the guests of CLUSTER.
 
-    The connections pass a gateway of the cluster. FOLDER has a configuration for ssh, a new
-    private key, a certificate that is valid for some minutes, and the host keys of the gateways and guests. An open
-    connection lasts until the cluster ends, or until you are no longer invited. Repeat the command for a new
-    certificate. In the guests, you log in with your own key.
+    The connections pass a gateway of the cluster. FOLDER has a configuration for ssh, a new private key, a certificate
+    that is valid for some minutes, and the host keys of the gateways and guests. An open connection lasts until the
+    cluster ends, or until your invitation is withdrawn. To get a new certificate, repeat the command. In the guests,
+    you log in with your own key.
 
     Example: virtcloud access ssh demo --output demo-ssh && ssh -F demo-ssh/config g1
     """

@@ -14,7 +14,7 @@ from virtcloud.model.errors import BadInput
 
 WAIT_S = 30.0
 NEWEST, MAX_NEWEST = 100, 1000
-"""The default and the highest number of rows that one call without pages returns."""
+"""The default limit of rows, and the highest limit that a single API call accepts."""
 
 
 @click.command()
@@ -22,8 +22,8 @@ NEWEST, MAX_NEWEST = 100, 1000
     "--cluster", metavar="KEY", help="Only transitions of this cluster. To show changes on a switch, use --element."
 )
 @click.option("--element", metavar="NAME", help="Only changes on this element.")
-@click.option("--request", "request_id", metavar="ID", help="Only changes on behalf of the call with this request ID.")
-@click.option("--who", metavar="NAME", help="Only changes by this caller, as the rows name it, such as alice.")
+@click.option("--request", "request_id", metavar="ID", help="Only changes caused by the call with this request ID.")
+@click.option("--who", metavar="NAME", help="Only changes by the caller with this name, such as alice.")
 @click.option(
     "--since", metavar="TIME", type=MomentType(), help="Only rows from this time on, such as 2026-11-20T08:00 or 2h."
 )
@@ -52,16 +52,16 @@ def audit(  # noqa: PLR0913 - click passes each option by its name
 ) -> None:
     """Show the changes that the audit log records: who, what, when, why, on which element and for which cluster.
 
-    Rows are printed oldest first. Without --since, --until and --who, these are the newest rows. With one of these
-    options, rows are printed page by page. A TIME without time zone is in the local time zone; a duration such as 2h
-    counts back from now. With --json, print one JSON document per line.
+    Rows are printed oldest first. Without --since, --until and --who, the command prints only the newest rows. With one
+    of these options, the command prints all matching rows, page by page. A TIME without time zone is in the local time
+    zone. A duration such as 2h means two hours ago. With --json, print one JSON document per line.
 
     Example: virtcloud audit --cluster demo --follow
     """
     sbf = open_client(context).sbf
     if who or since or until:
         if follow:
-            raise BadInput("--follow: expected no --who, --since and --until, got one of them: omit one or the other")
+            raise BadInput("--follow: expected no --who, --since or --until, got one of these: omit it or --follow")
         pages = sbf.audit_pages(element, cluster, who=who, since=since, until=until, request_id=request_id)
         for page in printing.limit_pages(pages, limit):
             _print(page, as_json=as_json)

@@ -24,7 +24,7 @@ from virtcloud.model.errors import BadInput, NoSuchCall
 from virtcloud.model.views import ClusterView
 
 NEWEST, MAX_NEWEST = 100, 1000
-"""The default and the highest number of clusters that one call without pages lists."""
+"""The default limit of clusters with ``--ended``, and the highest limit that a single API call accepts."""
 
 
 @click.group(cls=SummaryGroup)
@@ -49,7 +49,7 @@ cluster.add_command(verify_command)
 
 @cluster.command("list")
 @click.option("--owner", help="Only clusters of this owner.")
-@click.option("--ended", is_flag=True, help="List ended clusters too: the newest clusters of all states.")
+@click.option("--ended", is_flag=True, help="Also list ended clusters. The list has the newest clusters of all states.")
 @click.option(
     "--state",
     type=click.Choice([str(state) for state in ClusterState]),
@@ -83,9 +83,9 @@ def list_(  # noqa: PLR0913 - click passes each option by its name
     before: str | None,
     as_json: bool,
 ) -> None:
-    """List clusters, in the order of their creation. The rows are printed page by page.
+    """List clusters in the order of their creation. The rows are printed page by page.
 
-    With --ended, print the newest clusters of all states, the oldest of them first.
+    With --ended, print the newest clusters of all states, also in the order of their creation.
 
     Example: virtcloud cluster list --owner eva --site brno
     """
@@ -98,7 +98,7 @@ def list_(  # noqa: PLR0913 - click passes each option by its name
 
 
 def _print_newest(sbf: SbfClient, owner: str | None, limit: int, before: str | None, *, as_json: bool) -> None:
-    """Print the newest clusters, ended or not, the oldest of them first."""
+    """Print the newest clusters of all states, in the order of their creation."""
     if limit > MAX_NEWEST:
         raise BadInput(f"--limit: expected at most {MAX_NEWEST} with --ended, got {limit}: add --newest to read pages")
     views = sbf.clusters(owner, ended=True, limit=limit, before=before)
@@ -158,7 +158,9 @@ def wait(context: click.Context, key: str, goal: str, timeout: float | None, as_
 @printing.json_option
 @click.pass_context
 def watch(context: click.Context, key: str, timeout: float | None, as_json: bool) -> None:
-    """Print each change of the cluster KEY, until the cluster has ended or Ctrl-C: its state, lease and elements.
+    """Print each change of the cluster KEY until the cluster has ended, or until Ctrl-C.
+
+    The command prints changes of the state, of the lease, and of the progress of each element.
 
     With --json, print one JSON document per line.
 
@@ -234,7 +236,7 @@ def _print_shares(view: ClusterView, *, as_json: bool) -> None:
 @printing.json_option
 @click.pass_context
 def delete(context: click.Context, key: str, no_wait: bool, yes: bool, as_json: bool) -> None:
-    """Delete the cluster KEY and wait until every element has confirmed its removal. Idempotent.
+    """Delete the cluster KEY and wait until every element has confirmed the cluster's removal. Idempotent.
 
     If the cluster's network has members, the members are deleted too. In this case you are asked for confirmation
     first.

@@ -27,7 +27,7 @@ from virtcloud.model.message_text import count_of
 @click.argument("sources", nargs=-1, required=True, metavar="SRC...")
 @click.argument("destination", metavar="DEST")
 @fan_out_options
-@click.option("--json", "as_json", is_flag=True, help="Print JSON: the reason of the failure of each guest, or null.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: for each guest the reason of a failure, or null.")
 @click.pass_context
 def cp(  # noqa: PLR0913 - click passes each option by its name
     context: click.Context,
@@ -82,7 +82,10 @@ def _report(guests: Collection[str], failed: GuestsFailed | None, direction: str
 
 
 def _parse_target(destination: str) -> GuestPlace | Path:
-    """Return the destination of a copy. Raise BadInput if it ends with a slash and is no folder of this machine."""
+    """Return the destination of a copy.
+
+    Raise BadInput for a local path that ends with a slash if no local folder has this path.
+    """
     target = parse_place(destination)
     if isinstance(target, Path) and destination.endswith("/") and not target.is_dir():
         raise BadInput(f"{destination}: expected a folder, found none; create it first: mkdir {destination}")
@@ -90,7 +93,7 @@ def _parse_target(destination: str) -> GuestPlace | Path:
 
 
 class GuestCopy:
-    """A copy with the options of the command."""
+    """A copy between this machine and guests, with the options of the command ``cluster cp``."""
 
     def __init__(  # noqa: PLR0913, PLR0917 - the options of the command
         self,
@@ -101,7 +104,10 @@ class GuestCopy:
         timeout: float | None,
         show: ShowFanOut,
     ) -> None:
-        """Store the options."""
+        """Store the options. ``jobs`` is the number of simultaneous copies. ``timeout`` is in seconds, for each guest.
+
+        ``names`` are the guests of ``--guest``.
+        """
         self._logins = logins
         self._options = options
         self._names = names
@@ -109,7 +115,10 @@ class GuestCopy:
         self.guests: list[str] = []
 
     def run(self, sources: Sequence[GuestPlace | Path], target: GuestPlace | Path) -> GuestsFailed | None:
-        """Copy in the direction of the arguments. Return the failures, if any. Raise BadInput for another direction."""
+        """Copy from this machine to guests, or from guests to this machine. Return the failures, or None.
+
+        Raise BadInput if source and target are both on this machine or both in guests.
+        """
         try:
             self._copy(sources, target)
         except GuestsFailed as error:
@@ -151,7 +160,7 @@ class GuestCopy:
 
 @contextmanager
 def _show_progress() -> Iterator[ShowFanOut]:
-    """Show the number of guests on a terminal."""
+    """Yield a function that displays, on a terminal, for how many guests the copy has ended."""
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:

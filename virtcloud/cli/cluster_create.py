@@ -41,7 +41,7 @@ RENAME_GUESTS = (
     "guest_count",
     type=click.IntRange(1, 4096),
     metavar="N",
-    help="Number of guests for which SBF chooses the hosts, by free capacity. A --host then gets no guest of its own.",
+    help="Number of guests for which SBF chooses the hosts, by free capacity. Then --host creates no guests.",
 )
 @click.option(
     "--sites",
@@ -56,8 +56,8 @@ RENAME_GUESTS = (
     "--disk",
     type=click.IntRange(MIN_DISK_MB),
     metavar="MIB",
-    help="Size of each virtual machine's disk, and of what a container may write to its root.  [default: the image's "
-    "size; no limit]",
+    help="Size of each virtual machine's disk, or the amount of data that a container may write to its root file "
+    "system.  [default: the size of the image for a disk; no limit for a container]",
 )
 @click.option(
     "--extra-disk",
@@ -70,13 +70,13 @@ RENAME_GUESTS = (
     "--pids",
     type=click.IntRange(16),
     metavar="N",
-    help="Processes and threads of each container.  [default: the limit of the host]",
+    help="Maximum number of processes and threads of each container.  [default: the limit of the host]",
 )
 @click.option(
     "--bandwidth",
     type=click.IntRange(1),
     metavar="MBIT",
-    help="Mbit/s that each guest may send, and that it may receive.  [default: no limit]",
+    help="Maximum rate of each guest in Mbit/s, in each direction.  [default: no limit]",
 )
 @click.option(
     "--image", envvar="VIRTCLOUD_IMAGE", help="The image of the guests.  [default: VIRTCLOUD_IMAGE; else required]"
@@ -95,8 +95,8 @@ RENAME_GUESTS = (
     "subnets",
     multiple=True,
     metavar="SUBNET",
-    help="Subnet from which SBF assigns addresses to the guests, and to guests that join later. Twice for IPv4 and "
-    "IPv6; 'none' for guests without addresses.  [default: 10.0.0.0/24 and an IPv6 subnet of the cluster]",
+    help="Subnet from which SBF assigns addresses to the guests, and to guests that join later. Repeat the option for "
+    "IPv4 and IPv6. 'none': guests without addresses.  [default: 10.0.0.0/24 and an IPv6 subnet of the cluster]",
 )
 @click.option(
     "--spec",
@@ -143,14 +143,14 @@ RENAME_GUESTS = (
     multiple=True,
     type=click.Choice(get_args(HostService)),
     help="A service that hosts offer to their guests: DHCP with the addresses of the spec, DNS with the names of the "
-    "network's guests, or metadata, which is the guest's seed by HTTP. All need dhcp; may be repeated.",
+    "network's guests, or metadata, which is the guest's seed by HTTP. dns and metadata need dhcp. May be repeated.",
 )
 @click.option(
     "--service",
     "services",
     multiple=True,
     type=click.Choice(get_args(ClusterService)),
-    help="A service of a gateway in the network: nfs, folders of the owner by NFSv4.2; may be repeated.",
+    help="A service of a gateway in the network: nfs, which exports folders of the owner by NFSv4.2; may be repeated.",
 )
 @click.option(
     "--vpn",
@@ -160,16 +160,17 @@ RENAME_GUESTS = (
 @click.option(
     "--router",
     type=click.Choice(get_args(RouterKind)),
-    help="Give guests a default route: to a gateway, or to a computer of yours ('virtcloud access router').  [default: "
-    "none]",
+    help="Give guests a default route: to a gateway ('gateway'), or to your own computer ('device', see 'virtcloud "
+    "access router').  [default: none]",
 )
 @click.option(
     "--outside",
     multiple=True,
     metavar="NAME",
-    help="A destination of the sites that guests may reach through the gateway, their router; may be repeated.",
+    help="A destination, defined by the sites' administrators, that guests may reach through the router gateway; may "
+    "be repeated.",
 )
-@click.option("--user", metavar="USER", help="The user that the guests create.  [default: the owner]")
+@click.option("--user", metavar="USER", help="The login user in the guests.  [default: the owner]")
 @click.option(
     "--ssh-key",
     "ssh_keys",
@@ -187,7 +188,7 @@ RENAME_GUESTS = (
 @click.option(
     "--attempt",
     type=click.IntRange(0),
-    help="Attempt number of a caller that retries. SBF refuses a number lower than the latest.",
+    help="Attempt number of a caller that retries. SBF refuses a number lower than the latest number for KEY.",
 )
 @click.option("--no-wait", is_flag=True, help="Return when SBF has accepted the cluster, before it is active.")
 @click.option("--dry-run", is_flag=True, help="Show the changes without making them; claim no VLAN ID.")

@@ -92,7 +92,7 @@ def build_spec(options: ClusterOptions, caller: Callable[[], str]) -> ClusterSpe
 
 
 def _check_file_options(options: ClusterOptions) -> None:
-    """Raise BadInput for options that contradict --spec, or without any source of guests or sites."""
+    """Raise BadInput for options that contradict ``--spec``, and if no option names hosts, guests, sites or a file."""
     if options.file is None and not (options.hosts or options.sites or options.guest_count):
         raise BadInput("expected either --host (at least one), --guests N, --reach SITE or --spec FILE, got none")
     if options.file is not None and (options.hosts or options.guest_count):
@@ -107,7 +107,10 @@ def _check_file_options(options: ClusterOptions) -> None:
 
 
 def _list_overrides(options: ClusterOptions) -> dict[str, object]:
-    """Return the keys of a spec that options set, with or without a file. None: the option is missing."""
+    """Return the keys of a spec, with their values, that options can set both with and without a spec file.
+
+    The value None means that the option is missing.
+    """
     return {
         "owner": options.owner,
         "name": options.name,
@@ -132,7 +135,7 @@ def _list_overrides(options: ClusterOptions) -> dict[str, object]:
 
 
 def _check_placement_options(options: ClusterOptions) -> None:
-    """Raise BadInput for options that contradict --guests, or that need --guests."""
+    """Raise BadInput for ``--sites`` without ``--guests``, and for ``--network`` with ``--guests``."""
     if options.spread_sites and not options.guest_count:
         raise BadInput("expected --guests N with --sites, got --sites only; --reach reserves a VLAN ID at a site")
     if options.guest_count and options.network is not None:
@@ -140,7 +143,7 @@ def _check_placement_options(options: ClusterOptions) -> None:
 
 
 def _build_spread(options: ClusterOptions) -> dict[str, object]:
-    """Return the guests for which SBF chooses the hosts."""
+    """Return the key ``spread`` of a spec: number and properties of the guests for which SBF chooses the hosts."""
     sites = tuple(site for text in options.spread_sites for site in text.split(",") if site)
     named = {"count": options.guest_count, "image": _require_image(options), "prefix": options.guest_prefix}
     user_data = None if options.user_data is None else options.user_data.read()
@@ -148,7 +151,7 @@ def _build_spread(options: ClusterOptions) -> dict[str, object]:
 
 
 def _list_sizes(options: ClusterOptions) -> dict[str, object]:
-    """Return the requested size, limits and extra disks of each guest. The model has the defaults."""
+    """Return the requested sizes, limits and extra disks of each guest, without keys for missing options."""
     sizes = {
         "cpus": options.cpus,
         "memory_mb": options.memory,

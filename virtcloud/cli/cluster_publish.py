@@ -1,4 +1,4 @@
-"""``virtcloud cluster publish``, ``unpublish`` and ``publications``: ports of a site that lead to guests."""
+"""``virtcloud cluster publish``, ``unpublish`` and ``publications``: ports of gateways, forwarded to guests."""
 
 import re
 
@@ -24,10 +24,11 @@ HIGHEST_PORT = 65535
 def publish(context: click.Context, /, key: str, *, target: str, site: str | None, as_json: bool) -> None:
     """Publish a TCP or UDP port of a guest at a site's gateway.
 
-    A port of the gateway leads to the port PORT of the guest GUEST of CLUSTER. All guests of the network must have
-    images that an administrator of the site certified. The publication is suspended when another guest joins, or when
-    an image loses its certification; repeat the command to restore it. It ends with the cluster. If the gateway fails
-    and another one replaces it, the publication moves, and has another address. Idempotent.
+    The gateway forwards one of its ports to the port PORT of the guest GUEST of CLUSTER. All guests of the network must
+    have images that an administrator of the site certified. SBF suspends the publication when another guest joins, or
+    when an image loses its certification. To restore a suspended publication, repeat the command. The publication ends
+    with the cluster. If another gateway replaces a failed gateway, the publication moves to the other gateway and gets
+    another address. Idempotent.
 
     Example: virtcloud cluster publish demo g1:22 --site brno
 

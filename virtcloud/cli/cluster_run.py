@@ -33,13 +33,14 @@ MAX_JOBS = 100
 THROUGH = click.option(
     "--through",
     type=click.Choice(["sbf", "gateway"]),
-    help="The way to the guests.  [default: a gateway of the cluster that is reachable from here, otherwise SBF]",
+    help="Connect to the guests through a gateway or through SBF.  [default: a gateway of the cluster that is "
+    "reachable from here, otherwise SBF]",
 )
-"""The option of commands that use ssh."""
+"""The option ``--through`` of commands that connect to guests with ssh."""
 
 
 def fan_out_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options of commands that use many guests over ssh."""
+    """Add the options of commands that connect to many guests with ssh."""
     for option in (
         click.option(
             "--option", "-o", "options", multiple=True, help="An option for ssh, as in ssh_config(5); may be repeated."
@@ -52,7 +53,7 @@ def fan_out_options(command: Callable[..., Any]) -> Callable[..., Any]:
             type=click.IntRange(1, MAX_JOBS),
             default=DEFAULT_JOBS,
             show_default=True,
-            help="Number of guests that are used at the same time.",
+            help="Maximum number of guests with a connection at the same time.",
         ),
         click.option("--timeout", type=DurationType(), help="Maximum time for each guest.  [default: no limit]"),
         click.option(
@@ -81,7 +82,7 @@ def split_names(values: tuple[str, ...]) -> list[str]:
     "--wait",
     type=DurationType(),
     default=0.0,
-    help="Time in which a guest that does not accept logins yet is tried again.  [default: not tried again]",
+    help="Maximum time to retry the login to a guest that does not accept logins yet.  [default: no retries]",
 )
 @click.option("--stdin", "use_stdin", is_flag=True, help="Read the standard input, and pass it to each command.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON after all commands have ended.")
@@ -129,13 +130,13 @@ def run(  # noqa: PLR0913 - click passes each option by its name
 
 @contextmanager
 def _exit_when_interrupted(context: click.Context) -> Iterator[None]:
-    """Exit the command if the block is interrupted, or if nobody reads the output any longer."""
+    """Exit the command if the user interrupts the block, or if the reader of the output has closed the pipe."""
     try:
         yield
     except KeyboardInterrupt:
         groups.exit_interrupted(context, "interrupted; the command was ended on all guests")
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # otherwise Python reports the lost pipe at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # otherwise Python prints an error about the pipe at its exit
         context.exit(groups.EXIT_FAILED)
 
 
@@ -150,7 +151,7 @@ def _document(result: GuestResult) -> Mapping[str, object]:
 
 
 class PrefixedOutput:
-    """The output of all guests on the standard streams. Each line begins with the guest's name. Thread-safe."""
+    """Writes the output of all guests to the standard streams. Each line begins with the guest's name. Thread-safe."""
 
     def __init__(self, stdout: IO[bytes], stderr: IO[bytes]) -> None:
         """Write to these streams."""
@@ -163,7 +164,7 @@ class PrefixedOutput:
         return PrefixedSink(f"{guest}: ".encode(), self._write)
 
     def require_reader(self, _progress: object) -> None:
-        """Raise BrokenPipeError if the reader of a stream has left, for example ``head``."""
+        """Raise BrokenPipeError if the program that reads a stream, such as ``head``, has closed the stream."""
         if not self._has_reader:
             raise BrokenPipeError
 
@@ -182,7 +183,7 @@ class PrefixedSink:
     """An `OutputSink` that writes whole lines with a prefix."""
 
     def __init__(self, prefix: bytes, write: Callable[[bytes, bool], None]) -> None:
-        """Write lines with ``write``. Its second argument is true for the standard error."""
+        """Write lines with ``write``. The second argument of ``write`` is true for the standard error."""
         self._prefix = prefix
         self._write = write
         self._rest = {False: b"", True: b""}

@@ -31,7 +31,8 @@ def known_hosts(context: click.Context, key: str, as_json: bool) -> None:
     click.echo(render_known_hosts(found.peers), nl=False)
     if unknown := [peer.name for peer in found.peers if peer.host_key is None]:
         click.echo(
-            f"the host keys of {', '.join(unknown)} are not known: their cluster is older than this SBF", err=True
+            f"the host keys of {', '.join(unknown)} are not known: an earlier version of SBF created their cluster",
+            err=True,
         )
 
 

@@ -23,8 +23,8 @@ UNKNOWN = "unknown"
 def traffic_command(context: click.Context, key: str, as_json: bool) -> None:
     """Show the traffic between the hosts of the cluster KEY and the networks of their sites.
 
-    The rates are those of the last report of each host, and the highest of the last quarter of an hour. Frames between
-    guests of the same host are not counted. With --json, print all rates of this time.
+    For each host, the table has the rates in the last report, and the highest rates of the last 15 minutes. Frames
+    between guests of the same host are not counted. With --json, print all rates of the last 15 minutes.
 
     Example: virtcloud cluster traffic demo
     """
@@ -34,7 +34,7 @@ def traffic_command(context: click.Context, key: str, as_json: bool) -> None:
 
 
 def print_traffic(found: Sequence[ElementTraffic]) -> None:
-    """Print the rates of hosts below the description of a cluster. Print nothing without a report."""
+    """Print the rates of hosts, for the output of ``cluster show``. If no host has reported, print nothing."""
     if found:
         click.echo()
         printing.print_table(COLUMNS, [_row(one) for one in found], "")

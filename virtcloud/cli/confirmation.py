@@ -24,7 +24,11 @@ yes_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
 
 
 def print_dry_run(dry_run: ChangeDryRun, *, as_json: bool) -> None:
-    """Print a dry run: the difference of each device, other uses, changes of paths, and the unread devices."""
+    """Print a dry run.
+
+    The output has the difference of each device, the ports and VLANs in other use, the changes of paths, and the
+    devices that could not be read.
+    """
     if as_json:
         printing.print_json(dry_run)
         return
@@ -48,7 +52,8 @@ def confirm_change(dry_run: ChangeDryRun, *, yes: bool) -> None:
         _print_other_use(dry_run, err=True)
     print_path_changes(dry_run.paths, err=True)
     for name, reason in dry_run.unread.items():
-        click.echo(f"virtcloud: {name} could not be read, so its other use is unknown: {reason}", err=True)
+        unknown = "its ports and VLANs in other use are unknown"
+        click.echo(f"virtcloud: {name} could not be read, so {unknown}: {reason}", err=True)
     if dry_run.asks:
         require_confirmation("Change these ports and VLANs?", yes=yes)
 

@@ -14,7 +14,7 @@ from virtcloud.cli import printing
 from virtcloud.cli.host import AGENT_SETTINGS_FILE
 from virtcloud.model.errors import BadInput
 
-if TYPE_CHECKING:  # hosts of guests have no lab
+if TYPE_CHECKING:  # a host of guests has no package virtcloud.lab
     from virtcloud.lab.prerequisites import Diagnosis, Prerequisite
 
 NO_LAB = (

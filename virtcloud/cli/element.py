@@ -129,10 +129,10 @@ def reconcile(context: click.Context, name: str, as_json: bool) -> None:
 @printing.json_option
 @click.pass_context
 def clean(context: click.Context, /, name: str, *, reason: str, as_json: bool) -> None:
-    """Declare the element NAME clean: it carries no cluster that a restored database does not contain.
+    """Declare the element NAME clean: NAME carries no cluster that is missing in the restored database.
 
-    After a restore of its database, SBF starts no cluster at a site until all elements of the site have confirmed. Use
-    this command for an element that will never return. The audit log records your name.
+    After a restore of its database, SBF starts no cluster at a site until all elements of the site have confirmed their
+    wanted state. Use this command for an element that will never return. The audit log records your name.
 
     Example: virtcloud element clean brno-h3 --reason "brno-h3 was scrapped"
     """

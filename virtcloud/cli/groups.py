@@ -31,7 +31,7 @@ PROGRAM = "virtcloud"
 
 
 class LazyGroup(click.Group):
-    """A group that imports a command only when the command runs. So ``--help`` is fast and needs few libraries.
+    """A group that imports a command only when the command runs. Therefore ``--help`` is fast and needs few libraries.
 
     An exception of virtcloud ends the program with a message and an exit code, never with a traceback.
     """
@@ -92,12 +92,13 @@ class LazyGroup(click.Group):
         return [name for name in names if name.value.startswith(incomplete)] + options
 
     def main(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - click's signature
-        """Run the program. A failed write, such as of the output to a full disk, is an error without a traceback."""
+        """Run the program. After an OSError, such as a full disk, exit with a message and without a traceback."""
         prepare_standard_streams()
         try:
             return super().main(*args, **kwargs)
         except OSError as error:  # click itself handles a closed pipe
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # otherwise Python reports the buffered output at its end
+            # At its exit, Python writes the buffered output again. Without this line, the write would fail again.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             reason = f"{error.filename or 'cannot write the output'}: {error.strerror or error}"
             click.echo(f"{self._program}: {reason}", err=True)
             sys.exit(EXIT_FAILED)
@@ -137,8 +138,9 @@ def exit_with_error(context: click.Context, error: VirtcloudError, program: str 
 def exit_interrupted(context: click.Context, message: str = "interrupted", program: str = PROGRAM) -> NoReturn:
     """Print ``message`` and exit with the code for an interruption by Ctrl-C."""
     click.echo(f"\n{program}: {message}", err=True)
-    # If Ctrl-C came while Python executed a string, such as the generated code of a dataclass, ``python -m virtcloud``
-    # would end by SIGINT despite this handler. The next execution of a string clears this mark (run_eval_code_obj).
+    # If Ctrl-C interrupts the execution of a string, such as the generated code of a dataclass, CPython sets a flag.
+    # With this flag, ``python -m virtcloud`` would end by SIGINT although the exception was handled. The next
+    # execution of a string clears the flag (run_eval_code_obj in CPython).
     exec("")  # noqa: S102 - a constant
     context.exit(EXIT_INTERRUPTED)
 

@@ -67,10 +67,10 @@ def list_(context: click.Context, cluster: str, as_json: bool) -> None:
 
 @_guest_command(*WAIT_OPTIONS)
 def stop(context: click.Context, /, cluster: str, name: str, **options: Any) -> None:  # noqa: ANN401 - click's options
-    """Stop GUEST of CLUSTER, and wait until it has ended. Idempotent.
+    """Stop GUEST of CLUSTER, and wait until the guest has ended. Idempotent.
 
-    The guest can shut down within the host's grace period (5 s by default). Then the guest is destroyed. The guest's
-    disk stays. The guest remains stopped when its host reboots.
+    The host asks the guest to shut down, and destroys a guest that still runs after the host's grace period (5 s by
+    default). The guest's disk stays. The guest remains stopped when its host reboots.
 
     Example: virtcloud guest stop demo g1
     """
@@ -79,7 +79,7 @@ def stop(context: click.Context, /, cluster: str, name: str, **options: Any) -> 
 
 @_guest_command(*WAIT_OPTIONS)
 def start(context: click.Context, /, cluster: str, name: str, **options: Any) -> None:  # noqa: ANN401 - click's options
-    """Start GUEST of CLUSTER again after a stop, and wait until its host has started it. Idempotent.
+    """Start GUEST of CLUSTER again after a stop, and wait until its host has started the guest. Idempotent.
 
     Example: virtcloud guest start demo g1
     """
@@ -88,7 +88,7 @@ def start(context: click.Context, /, cluster: str, name: str, **options: Any) ->
 
 @_guest_command(*WAIT_OPTIONS)
 def reset(context: click.Context, /, cluster: str, name: str, **options: Any) -> None:  # noqa: ANN401 - click's options
-    """Restart GUEST of CLUSTER once, and wait until its host has started it again. The guest's disk stays.
+    """Restart GUEST of CLUSTER once, and wait until its host has started the guest again. The guest's disk stays.
 
     Example: virtcloud guest reset demo g1
     """
@@ -103,12 +103,12 @@ def reset(context: click.Context, /, cluster: str, name: str, **options: Any) ->
 def clone(  # noqa: PLR0913 - click's options
     context: click.Context, cluster: str, name: str, image: str, *, stop: bool, as_json: bool
 ) -> None:
-    """Make IMAGE from what GUEST of CLUSTER has on its disk, so that other guests can be created from IMAGE.
+    """Create the image IMAGE from the disk of GUEST of CLUSTER, so that other guests can be created from IMAGE.
 
-    GUEST must be stopped. Its host packs the files or the disk, and sends them to SBF. IMAGE is yours. Nobody else may
-    use it until you share it. Of a container, the keys and the state of the cluster are not copied: host keys, ~/.ssh,
-    cloud-init's data, the machine ID, logs. Of a virtual machine, everything on the disk is copied except the private
-    keys of the cluster. Remove your own secrets first.
+    GUEST must be stopped. Its host packs the files or the disk, and sends them to SBF. You own IMAGE. Other users may
+    use IMAGE only after you share the image. The image of a container does not contain host keys, ~/.ssh, the data of
+    cloud-init, the machine ID and logs. The image of a virtual machine contains everything on the disk except the
+    private keys of the cluster. Remove your own secrets first.
 
     Example: virtcloud guest clone demo g1 my-image --stop
     """
@@ -166,9 +166,9 @@ def console(context: click.Context, cluster: str, name: str) -> None:
 
 @_guest_command(click.argument("port", type=click.IntRange(1, 65535)))
 def connect(context: click.Context, cluster: str, name: str, port: int) -> None:
-    """Join the standard input and output with the TCP port PORT of GUEST of CLUSTER, inside its network.
+    """Connect standard input and output with the TCP port PORT of GUEST of CLUSTER, inside the cluster's network.
 
-    The connection passes SBF and the agent of the guest's host. It can be a ProxyCommand of ssh, as in
+    The connection passes SBF and the agent of the guest's host. The command can be a ProxyCommand of ssh, as in
     'virtcloud cluster ssh': ssh -o ProxyCommand='virtcloud guest connect demo %h %p' user@g1
 
     Example: virtcloud guest connect demo g1 22

@@ -33,7 +33,7 @@ def image() -> None:
 @image.command()
 @click.argument("name")
 @click.argument("source", metavar="FILE|URL")
-@click.option("--sha256", help="Expected checksum, such as the one that the image's author published.")
+@click.option("--sha256", help="Expected checksum of the file, such as the checksum that the image's author published.")
 @click.option(
     "--format",
     "image_format",
@@ -63,7 +63,7 @@ def add(  # noqa: PLR0913 - click passes each option by its name
     """Add an image: upload FILE, or register URL, which hosts fetch themselves.
 
     A disk (qcow2, raw) is for QEMU guests, an archive of a root file system (tar, tar.gz, tar.xz, tar.zst) for LXC
-    guests. The image is yours. Nobody else may use it until you share it.
+    guests. You own the image. Other users may use the image only after you share it.
 
     Example: virtcloud image add debian12 https://example.org/debian-12.qcow2 --sha256 …
     """
@@ -134,7 +134,9 @@ def show(context: click.Context, name: str, as_json: bool) -> None:
 @printing.json_option
 @click.pass_context
 def verify(context: click.Context, name: str, as_json: bool) -> None:
-    """Read the file of an image again and compare its checksum. A URL is fetched by this command.
+    """Read the file of an image again and compare its checksum with the recorded checksum.
+
+    SBF reads a file that SBF stores. This command reads a URL.
 
     Example: virtcloud image verify debian12
     """
@@ -179,7 +181,10 @@ def certify(context: click.Context, name: str, sites: tuple[str, ...], *, revoke
 
 
 def _share_command(everybody: str) -> Callable[[Callable[..., None]], click.Command]:
-    """Return a decorator that makes a command with the arguments NAME and USER. ``everybody`` describes the option."""
+    """Return a decorator that makes a command with the arguments NAME and USER.
+
+    ``everybody`` is the help text of the option ``--everybody``.
+    """
 
     def decorate(function: Callable[..., None]) -> click.Command:
         command: Callable[..., Any] = click.pass_context(function)

@@ -55,7 +55,7 @@ def describe_content(
 
 
 def read_file(path: Path, label: str, size: int) -> Iterator[bytes]:
-    """Yield a file's content, and display the progress."""
+    """Yield a file's content in pieces, and display the progress."""
     with path.open("rb") as file:
         yield from _read(file, label, size)
 

@@ -181,9 +181,9 @@ def service(node: str, service: str, action: str) -> None:
 def power(node: str, state: str) -> None:
     """Power NODE, a host or a gateway, off or on, or first off and then on (cycle), as its power switch would.
 
-    off kills all processes at once. NODE loses its interfaces, mounts, filters and running guests, and everything in
-    /run. Its disk remains: the files of the agent with the guests' disks, of libvirt, of the MoM (lab pbs), and in
-    /var/log. on boots NODE and starts its services and its MoM.
+    'off' kills all processes at once. NODE loses its interfaces, mounts, filters and running guests, and everything in
+    /run. The files of the agent (with the guests' disks), of libvirt and of the MoM (lab pbs), and the files in
+    /var/log remain. 'on' boots NODE and starts its services and its MoM.
 
     Example: virtcloud lab power brno-h1 cycle
     """

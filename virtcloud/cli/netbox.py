@@ -103,10 +103,10 @@ def diff(context: click.Context, file: IO[str], *, prune: bool, as_json: bool) -
 def import_(  # noqa: PLR0913 - click passes each option by its name
     context: click.Context, /, file: IO[str], *, prune: bool, draft: Path | None, yes: bool, as_json: bool
 ) -> None:
-    """Change SBF's topology and pools to those of NetBox, after a confirmation; or write a draft of the topology.
+    """Replace SBF's topology and pools by NetBox's, after a confirmation; or write a draft of the topology.
 
-    Transports, attachments, gateways and everything else that NetBox does not know stay. SBF refuses to remove elements
-    and VLAN IDs of clusters. NetBox is not changed.
+    The command does not change transports, attachments, gateways and other data that NetBox does not contain. SBF
+    refuses to remove elements and VLAN IDs of clusters. NetBox is not changed.
 
     Example: virtcloud netbox import netbox.yaml
     """
@@ -128,7 +128,7 @@ def import_(  # noqa: PLR0913 - click passes each option by its name
 
 
 def _put_pools(sbf: SbfClient, pools: Mapping[Name, PoolChange]) -> None:
-    """Change the pools. Raise ElementError that names the pools that SBF refused, after all others were changed."""
+    """Change all pools. If SBF refuses some of the pools, raise ElementError with their names at the end."""
     refused = []
     for site, change in pools.items():
         try:
@@ -145,7 +145,7 @@ def _compare(sbf: SbfClient, file: IO[str], *, prune: bool) -> Comparison:
     with suppress(NotFound):
         former, version = sbf.versioned_topology()
     merged = merge(translate(settings, read_netbox(settings)), former, prune=prune)
-    if former is not None:  # SBF stores links in its own order, which is no difference
+    if former is not None:  # the order of links is no difference
         merged = replace(merged, topology=share_parts(merged.topology, former))
     known = {site.name for site in former.sites} if former else set()
     pools = {}

@@ -1,4 +1,4 @@
-"""The connection to SBF that commands share, and options with durations such as ``90s``, ``4h`` or ``1h30m``."""
+"""Options of several commands: the connection to SBF, durations such as ``90s``, ``4h`` or ``1h30m``, and times."""
 
 from contextlib import suppress
 from datetime import datetime, timedelta

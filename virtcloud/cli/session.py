@@ -21,14 +21,14 @@ ESCAPE = b"\x1d"
 
 
 def copy_standard_streams(stream: SessionStream) -> None:
-    """Copy the standard input to the session, and the session to the standard output, until the guest's side ends."""
+    """Copy standard input to the session, and the session to standard output, until the guest closes the session."""
     threading.Thread(target=_copy_input, args=(stream, None), daemon=True).start()
     while data := stream.receive():
         _write(data)
 
 
 def attach_terminal(stream: SessionStream) -> None:
-    """Connect the terminal with a console until the guest ends, or the user presses Ctrl-]."""
+    """Connect the terminal with a console until the guest ends, or until the user presses Ctrl-]."""
     with _raw_terminal():
         threading.Thread(target=_copy_input, args=(stream, ESCAPE), daemon=True).start()
         while data := stream.receive():
@@ -57,12 +57,12 @@ def _copy_input(stream: SessionStream, escape: bytes | None) -> None:
 
 
 def _write(data: bytes) -> None:
-    """Write to the standard output. If the reader has left, end the program."""
+    """Write to standard output. If the program that reads the output has ended, exit."""
     try:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # otherwise Python reports the lost pipe at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # otherwise Python prints an error about the pipe at its exit
         click.get_current_context().exit(1)
 
 

@@ -1,4 +1,4 @@
-"""``virtcloud site``: show sites, check their cables, print their preparation, and import a site that runs."""
+"""``virtcloud site``: show sites, check their cables, print commands that prepare them, and import an existing site."""
 
 import click
 
@@ -26,7 +26,7 @@ SHEET_SIDES = {
 
 @click.group(cls=SummaryGroup)
 def site() -> None:
-    """Show sites, check their cables, print their preparation, and import a site that runs.
+    """Show sites, check their cables, print commands that prepare them, and import an existing site.
 
     Example: virtcloud site list
     """

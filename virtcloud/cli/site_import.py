@@ -1,4 +1,4 @@
-"""``virtcloud site import``: read the switches of a site that runs, and propose its pool and its topology.
+"""``virtcloud site import``: read the switches of an existing site, and propose its pool and its topology.
 
 The drivers run in a second process, ``python -m sbf_service.survey``, because the package virtcloud does not import
 sbf_service. SBF is not used, and only show commands are sent.
@@ -22,7 +22,7 @@ from virtcloud.model.values import Name
 
 MODULE = "sbf_service.survey"
 SHOWN_PORTS = 6
-"""The largest number of ports of a switch that a row of the table names."""
+"""A row of the table names at most this many ports of a switch."""
 
 
 @click.command("import", cls=SummaryCommand)
@@ -53,7 +53,7 @@ def import_(  # noqa: PLR0913, PLR0917 - click passes each option by its name
 
     The command only reads: it changes neither the switches nor SBF, and needs no SBF. FILE (YAML) contains the site's
     name, the switches with address, platform and credential, and the credentials. The draft contains the cables that
-    the switches see by LLDP. Exit code 1 if a switch could not be read completely; the rest is shown nevertheless.
+    the switches see by LLDP. If a switch could not be read completely, the output is incomplete and the exit code is 1.
 
     Example: virtcloud site import ostrava.yaml --write draft.yaml
     """

@@ -103,7 +103,9 @@ def topology() -> None:
 @printing.json_option
 @click.pass_context
 def show_(context: click.Context, site: str | None, folder: Path | None, as_json: bool) -> None:
-    """Print the topology and its version as YAML, or write it to a folder. 'topology set' accepts both.
+    """Print the topology and its version as YAML, or write them to a folder.
+
+    'topology set' accepts the YAML and the folder.
 
     Example: virtcloud topology show --site brno > brno.yaml
 
@@ -144,15 +146,15 @@ def set_(  # noqa: PLR0913 - click passes each option by its name
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Replace the topology, or one site's part of it, by the content of FILE (YAML or JSON; '-' is stdin) or FOLDER.
+    """Replace the topology, or one site's part, by the content of FILE (YAML or JSON; '-' is stdin) or FOLDER.
 
     FOLDER is the output of 'topology show --per-site'. A FILE with the part of one new site, such as the draft of 'site
     import', adds this site.
 
     Elements that carry clusters cannot be removed. FILE contains the 'version' that 'topology show' printed. If the
     current version is later, SBF refuses the file. The command first shows the difference and reads the switches
-    and edges that would change. The command asks for confirmation before it changes a port in other use. On a terminal,
-    it asks before every change.
+    and edges that would change. Before the command changes a port in other use, it asks for confirmation. On a
+    terminal, the command asks before every change.
 
     Example: virtcloud topology set brno.yaml --site brno --dry-run
     """

@@ -37,7 +37,7 @@ D = TypeVar("D", Topology, SitePart)
 
 
 class CommonPart(Document):
-    """What belongs to no single site: the name, the transports, the links between sites, and the version."""
+    """The part of a topology that belongs to no single site: name, transports, links between sites, and version."""
 
     name: Name
     transports: tuple[Transport, ...] = ()
@@ -179,7 +179,7 @@ def _locate_faults(error: ValidationError, everything: list[_Part], sites: list[
 
 
 def write_folder(folder: Path, topology: Topology, version: str | None) -> list[Path]:
-    """Write a topology to a folder, and return its files. Other YAML files in the folder raise BadInput."""
+    """Write a topology to a folder, and return the files. Raise BadInput if the folder has other YAML files."""
     parts = {site.name: site_part_of(topology, site.name) for site in topology.sites}
     within = {link for part in parts.values() for link in part.links}
     common = CommonPart(

@@ -38,16 +38,16 @@ ACTIONS = ("off", "on", "drift", "restart")
     "--keep",
     metavar="FOLDER",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Keep the database in FOLDER, and continue with it at the next start.  [default: a folder that is removed]",
+    help="Store the database in FOLDER, and use the same database at the next start.  [default: a temporary folder]",
 )
 @click.option(
-    "--delay", type=click.FloatRange(0, 60), default=1.0, show_default=True, help="Seconds that a change takes."
+    "--delay", type=click.FloatRange(0, 60), default=1.0, show_default=True, help="Duration of each change in seconds."
 )
 def up(port: int, sites: int, keep: Path | None, delay: float) -> None:
     """Run SBF with simulated sites on this machine, until Ctrl-C: no root, no devices, no guests.
 
     Simulated switches and hosts confirm changes as real ones do, after a short delay. One switch is unreachable. Use
-    SBF from another terminal with the printed lines. 'virtcloud simulate' disturbs an element.
+    SBF from another terminal with the printed lines. 'virtcloud simulate' simulates faults.
 
     Example: virtcloud up
     """
@@ -128,11 +128,11 @@ def _format_exports(simulation: Simulation) -> str:
     help=f"Folder of the simulation.  [default: {FOLDER_VARIABLE}]",
 )
 def simulate(element: str, action: str, folder: Path | None) -> None:
-    """Disturb ELEMENT of a running 'virtcloud up': off, on, drift or restart.
+    """Switch ELEMENT of a running 'virtcloud up' off or on, or cause drift or a restart of a switch.
 
-    off: the switch or host does not answer. on: it answers again. drift: somebody removes the clusters' VLANs from a
-    port of the switch. restart: the switch loads its startup configuration. SBF reads a switch every 15 s;
-    'virtcloud element reconcile' reads it at once.
+    off: the switch or host does not answer. on: the switch or host answers again. drift: a port of the switch loses the
+    clusters' VLANs. restart: the switch loads its startup configuration. SBF reads a switch every 15 s;
+    'virtcloud element reconcile' reads a switch at once.
 
     Example: virtcloud simulate brno-sw1 drift
     """

@@ -83,7 +83,7 @@ def profile(  # noqa: PLR0913 - click passes each option by its name
 
 
 def _check_output(output: Path | None) -> None:
-    """Raise BadInput if the file cannot be written, before the device's former profile is revoked."""
+    """Raise BadInput if the file cannot be written. Call this before SBF revokes the device's former profile."""
     if output is not None and (output.is_dir() or not os.access(output.absolute().parent, os.W_OK | os.X_OK)):
         raise BadInput(f"--output: expected a file in a folder that you can write, got {output}")
 

@@ -16,11 +16,11 @@ from virtcloud.model.values import Name, format_utc
 from virtcloud.model.vpn import NewVpnProfile, VpnProfileView
 
 WAIT_S: Final = 60.0
-"""The longest wait for the gateways. The profile is valid nevertheless, as soon as a gateway confirms it."""
+"""The longest wait for the gateways, in seconds. After a timeout, the profile still becomes valid when they confirm."""
 WAIT_POLL_S: Final = 5.0
-"""The longest wait of one call of SBF, in seconds."""
+"""The longest wait in one long poll, in seconds."""
 POLL_S: Final = 0.3
-"""Seconds between two calls of an SBF that does not wait."""
+"""The shortest time between two calls, in seconds, for an SBF that answers at once instead of waiting."""
 _OTHER_CHARACTERS: Final = re.compile("[^a-z0-9]+")
 
 
@@ -80,7 +80,7 @@ def wait_for_gateways(client: Client, created: VpnProfileView, next_step: str) -
 
 
 def find_ready_gateways(view: VpnProfileView) -> list[Name]:
-    """Return the gateways that have confirmed a profile; none while another element has not confirmed the cluster."""
+    """Return the gateways that have confirmed a profile. Return [] if another element has not confirmed the cluster."""
     pending = {element.element for element in view.pending}
     return [] if pending - set(view.gateways) else [name for name in view.gateways if name not in pending]
 

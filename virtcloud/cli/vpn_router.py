@@ -56,9 +56,9 @@ def router(  # noqa: PLR0913 - click passes each option by its name
 ) -> None:
     """Make your computer the router of CLUSTER.
 
-    The command writes a profile and a script to a folder. With the script, which needs Linux, guests reach the outside
-    through your computer, and ports of your computer lead to guests. The cluster must have been created with --router
-    device.
+    The command writes a profile and a script to a folder. The script needs Linux. While the script runs, guests reach
+    other networks through your computer, and your computer forwards ports to guests. The cluster must have been created
+    with '--router device'.
 
     Example: virtcloud access router demo --output demo-router --forward 8080:g1:80
     """
@@ -90,7 +90,7 @@ def _parse_network(text: str) -> str:
 
 
 def _check_folder(folder: Path) -> None:
-    """Raise BadInput if the files cannot be written, before the device's former profile is revoked."""
+    """Raise BadInput if the files cannot be written. Call this before SBF revokes the device's former profile."""
     target = folder if folder.exists() else folder.absolute().parent
     if not target.is_dir() or not os.access(target, os.W_OK | os.X_OK):
         raise BadInput(

@@ -485,7 +485,7 @@ def test_known_hosts_are_printed_as_lines(run: RunCommand, monkeypatch: pytest.M
     monkeypatch.setitem(DOCUMENTS, "/v1/clusters/demo/peers", {"key": "demo", "user": "alice", "peers": peers})
     result = run("cluster", "known-hosts", "demo")
     assert result.stdout == "g1,10.0.0.1 ssh-ed25519 AAAAC3NzaC1lZDI1NTE5\n"
-    assert result.stderr == "the host keys of old are not known: their cluster is older than this SBF\n"
+    assert result.stderr == "the host keys of old are not known: an earlier version of SBF created their cluster\n"
 
 
 def test_user_keys_and_user_data_are_part_of_the_spec(run: RunCommand, sbf: FakeSbf, tmp_path: Path) -> None:
