@@ -1,4 +1,4 @@
-"""Reads that simultaneous calls share: the next query answers all calls that arrived while a query ran."""
+"""Batched reads: one query answers all calls that arrived while the previous query ran."""
 
 import asyncio
 from collections.abc import Callable, Collection, Hashable, Mapping

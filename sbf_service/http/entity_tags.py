@@ -13,7 +13,7 @@ ANY_ETAG: Final = "*"
 DIGEST_BYTES: Final = 16
 JSON: Final = "application/json"
 KEPT: Final = ("etag", "link", "cache-control", "vary")
-"""Headers that an answer without a body has too (RFC 9110, 15.4.5)."""
+"""The headers of a complete answer that an answer with status 304 repeats (RFC 9110, 15.4.5)."""
 
 
 def make_etag(version: object) -> str:
@@ -36,7 +36,7 @@ def matches(header: str | None, etag: str) -> bool:
 
 
 def add_etag(request: Request, response: Response) -> Response:
-    """Add an entity tag to a JSON answer, or return 304 if the caller has the same answer already.
+    """Add an entity tag to a JSON answer. Return an answer 304 instead if the caller already has the same answer.
 
     An answer that has no version gets the digest of its body as its tag.
     """

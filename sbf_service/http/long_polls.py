@@ -1,9 +1,11 @@
 """Long polls: calls that wait until a document is newer than a version.
 
 A waiting call uses neither a thread nor a query. The change feed wakes the call when its document may have changed. The
-call then reads the document in a thread. At most ``AGENT_THREADS`` threads read for agents, so that the agents of a
-whole installation, which return after a restart, do not delay other calls. The rest wait for a thread, or are answered
-with 503 and a ``Retry-After`` that spreads them.
+call then reads the document in a thread.
+
+After a restart, the agents of a whole installation call at the same time. At most ``AGENT_THREADS`` threads read for
+agents, so that agents do not delay other callers. Further calls of agents wait for a thread. If too many calls wait,
+SBF answers 503 with a random ``Retry-After``, so that the agents do not all call again at the same time.
 """
 
 import asyncio
@@ -35,11 +37,11 @@ AGENT_THREADS = 4
 MAX_QUEUED = 500
 """The highest number of agents' calls that wait for a thread. Further calls are answered with 503."""
 RETURNS_PER_S = 250
-"""The number of refused calls that return per second: ``Retry-After`` spreads the calls that SBF answered with 503."""
+"""The rate at which agents repeat refused calls: SBF chooses ``Retry-After`` at random from a period of this rate."""
 LONGEST_SPREAD_S = 20
-"""The longest ``Retry-After`` of a service that stops. After the next start, the returning calls share few queries."""
+"""The longest ``Retry-After`` in seconds when the service stops. Repeated calls are cheap: queries are batched."""
 LONGEST_BUSY_SPREAD_S = 100
-"""The longest ``Retry-After`` of a busy service. Earlier returns would occupy the event loop with refusals."""
+"""The longest ``Retry-After`` in seconds of a busy service. With less, refusals would occupy the event loop."""
 T = TypeVar("T")
 ReadVersion = Callable[[], Awaitable[int]]
 """Returns the present version of a document."""
@@ -60,11 +62,11 @@ class PollAdmission:
     _refused: int = 0
 
     def __post_init__(self) -> None:
-        """Create the shared reads of elements."""
+        """Create the batched reads of elements."""
         self._elements = BatchedReads(self.service.heartbeats.receive_many)
 
     async def read_element(self, name: str) -> AgentElement:
-        """Receive a heartbeat of an agent, and return the agent's element. Simultaneous calls share one query.
+        """Receive a heartbeat of an agent, and return the agent's element. One query serves several simultaneous calls.
 
         Raise NotFound for an unknown element. Raise Conflict for a device.
         """
@@ -88,11 +90,11 @@ class PollAdmission:
         return ServiceStopping(f"this SBF stops: try again in {seconds} s; nothing was changed", seconds)
 
     def spread(self, calls: int, longest_s: float = LONGEST_SPREAD_S) -> int:
-        """Return the seconds after which one of ``calls`` refused calls returns, at random."""
+        """Return a random ``Retry-After`` in seconds for one of ``calls`` refused calls."""
         return 1 + int(self.jitter() * min(calls / RETURNS_PER_S, longest_s))
 
     def _find_threads(self) -> CapacityLimiter:
-        """Return the limiter of this event loop. A limiter of anyio belongs to an event loop."""
+        """Return the limiter of the running event loop. Each event loop needs its own limiter of anyio."""
         loop = asyncio.get_running_loop()
         if self._threads is None or self._threads[0] is not loop:
             self._threads = loop, CapacityLimiter(AGENT_THREADS)
@@ -144,11 +146,11 @@ class LongPoll:
     ) -> bool:
         """Wait until ``read_version()`` exceeds ``after``, or until ``wait`` seconds have passed.
 
-        Return whether the version that the call read last exceeds ``after``. The change feed publishes changes of the
+        Return whether the last version that was read exceeds ``after``. The change feed publishes changes of the
         document under ``topic``, ``others`` and ``uncompared``. The slow poll does not compare the topics in
-        ``uncompared``. ``is_exact`` states that ``read_version`` returns the version of the topic in the database.
-        ``is_awaited`` returns whether the document that was read last ends the wait. Raise ServiceStopping when the
-        service stops. Raise TooManyRequests for a caller that does not wait.
+        ``uncompared``. ``is_exact`` is true if ``read_version`` returns the version of the topic in the database.
+        ``is_awaited`` returns whether the last document that was read ends the wait. Raise ServiceStopping when the
+        service stops. Raise TooManyRequests for a caller that calls too often without waiting.
         """
         if after is None:
             return False
@@ -169,7 +171,7 @@ class LongPoll:
         return True
 
     async def read_version(self, topic: str, read_version: ReadVersion) -> int:
-        """Return the version of a document. Raise TooManyRequests for a caller that requests it in a tight loop."""
+        """Return the version of a document. Raise TooManyRequests if the caller requests the version too often."""
         key, rate = self._pace_key(topic), self.caller.rate_limiter.rates.polls
         try:
             self.admission.pace.check(key, rate)
@@ -207,7 +209,7 @@ class LongPoll:
 
 
 def make_poll(service: SbfService, request: Request, caller: Caller) -> LongPoll:
-    """Return the poll of a call that does not wait, such as a page of the console."""
+    """Return a long poll for a caller outside the API, such as a page of the console, with limits of its own."""
     return LongPoll(PollAdmission(service), request, caller)
 
 

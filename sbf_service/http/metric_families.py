@@ -130,14 +130,14 @@ def metric_families(counts: InstallationCounts) -> Iterator[GaugeMetricFamily]:
     yield _gauge("clusters", "Clusters by state.", ("state",), states)
     yield from _pool_families(counts)
     yield from _element_families(counts)
-    failing = "FQDNs of destinations outside that the gateway cannot resolve, or whose addresses it does not admit."
+    failing = "Domain names of destinations that the gateway cannot resolve, or whose addresses are not permitted."
     names = [((gateway,), count) for gateway, count in counts.failing_names.items()]
     yield _gauge("outside_names_failing", failing, ("gateway",), names)
-    oldest = "Age in seconds of the oldest change that an element has not confirmed for a cluster; 0 without one."
+    oldest = "Age in seconds of the oldest change for a cluster that an element has not confirmed; 0 if none."
     yield _gauge("oldest_unconfirmed_change_seconds", oldest, (), [((), counts.oldest_change_s)])
-    degraded = "Seconds for which a cluster has been degraded, of the cluster with the longest time; 0 without one."
+    degraded = "Time in seconds for which the longest-degraded cluster has been degraded; 0 if no cluster is degraded."
     yield _gauge("oldest_degraded_cluster_seconds", degraded, (), [((), counts.oldest_degraded_s)])
-    backup = "Time of the last `sbf backup`, as Unix time in seconds; 0 without one."
+    backup = "Time of the last `sbf backup`, as Unix time in seconds; 0 before the first backup."
     taken_at = counts.last_backup.timestamp() if counts.last_backup else 0
     yield _gauge("last_backup_timestamp_seconds", backup, (), [((), taken_at)])
 

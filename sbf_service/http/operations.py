@@ -45,7 +45,10 @@ class Operation(APIRoute):
         self.description = description
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return the handler. Answers to GET get an entity tag, and are omitted if the caller has them already."""
+        """Return the handler. The handler adds an entity tag to answers to GET.
+
+        If the caller already has the same answer, the handler answers 304 without a body.
+        """
         handler = super().get_route_handler()
         if "GET" not in (self.methods or ()):
             return handler

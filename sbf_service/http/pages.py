@@ -1,8 +1,8 @@
 """Answers of lists, whole or in pages (RFC 8288): the parameters ``limit`` and ``cursor``, and the header ``Link``.
 
-The body of a page is an array, as the body of a whole list is. If there are more rows, ``Link`` with ``rel="next"`` has
-the address of the following page. A whole list is read in pages too, each in a transaction of its own, and no
-transaction is open while SBF builds the answer.
+The body is an array, both for a page and for a whole list. If there are more rows, the header ``Link`` with
+``rel="next"`` has the address of the following page. SBF also reads a whole list page by page, each page in a separate
+transaction. No transaction is open while SBF builds the answer.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -76,7 +76,7 @@ class PageCall:
         return response
 
     def _next_address(self, cursor: str) -> str:
-        """Return the address of the following page, relative to the server: a proxy may have another address."""
+        """Return the address of the following page without scheme and host, because callers may use a proxy's host."""
         kept = [(key, value) for key, value in self.request.query_params.multi_items() if key != "cursor"]
         return f"{self.request.url.path}?{urlencode([*kept, ('cursor', cursor)])}"
 

@@ -1,8 +1,9 @@
-"""The check of a cluster's paths: SBF joins the agents of the cluster's hosts, and they exchange frames.
+"""The check of a cluster's paths: at SBF's request, the agents of the cluster's hosts exchange frames.
 
 1. SBF inserts a session of the kind ``frames`` for each host (decision 56). Each agent opens the cluster's bridge and
    connects to this replica.
-2. When all agents have connected, or the time limit has passed, SBF sends the exchange to those that have.
+2. When all agents have connected, or the time limit has passed, SBF sends a description of the exchange to the agents
+   that have connected.
 3. Each agent reports which frames arrived. Then SBF ends the sessions, and the agents stop.
 
 SBF holds the state of a check in memory only. If SBF stops, the sessions end, and the agents stop.
@@ -34,8 +35,8 @@ from virtcloud.model.path_check import BridgeEnd, ExchangePeer, FrameExchange, F
 from virtcloud.model.values import Name, format_utc
 
 REPORT_S = 10.0
-"""Seconds after the end of an exchange in which agents report."""
-EARLIER_AGENT = "its agent has an earlier version, which does not know this check: upgrade the agent"
+"""Agents must report within this many seconds after the end of the exchange."""
+EARLIER_AGENT = "its agent has an earlier version that does not support this check: upgrade the agent"
 D = TypeVar("D", bound=Document)
 
 
@@ -50,7 +51,7 @@ class CheckedHost:
 
 @dataclass(slots=True)
 class ExchangeOutcome:
-    """The result of an exchange. ``ends`` are in the order of the hosts' numbers."""
+    """The result of an exchange, by host. In the exchange, the number of a host is its position in ``ends``."""
 
     size: int | None = None
     ends: dict[Name, BridgeEnd] = field(default_factory=dict)
@@ -67,7 +68,7 @@ class PathCheck:
     who: str
     cluster: LiveCluster
     mtu: int | None
-    """The MTU of the cluster, or None if it has none."""
+    """The MTU of the cluster, or None if no MTU is set for the cluster."""
 
     async def run(self, hosts: tuple[CheckedHost, ...]) -> ExchangeOutcome:
         """Start an exchange of frames between these hosts. Hosts that are not reachable do not take part."""

@@ -1,4 +1,4 @@
-"""ASGI middleware that gives each call a request ID, and the access log.
+"""ASGI middleware that assigns a request ID to each call, and writes the access log.
 
 A client may send its request ID in the header ``X-Request-ID``. An ID that is too long or contains a
 forbidden character is replaced. The answer contains the ID in the same header.

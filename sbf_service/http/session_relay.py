@@ -1,11 +1,11 @@
-"""The relay of sessions: joins a user's WebSocket with the WebSocket of the agent of the guest's host.
+"""The relay of sessions: forwards messages between a user's WebSocket and the WebSocket of the guest's host's agent.
 
 1. The user's call inserts a row, and waits for the agent (:class:`SessionRelay`).
 2. The agent's long poll returns the row. The agent connects to the guest, and then to this replica.
 3. The agent's first message is an error, or states that the guest is connected. SBF accepts the user's call only then.
-4. The messages of each side are sent to the other side. A slow reader slows the other side down, because no more than
-   one message of each side is read ahead. The session ends when a side ends, when no side sends for a long time, or
-   when the service stops.
+4. SBF forwards the messages of each side to the other side. A slow receiver slows the sender down, because SBF reads a
+   message only after the previous message was sent. The session ends when a side ends, when no side sends for a long
+   time, or when the service stops.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ class CloneOrder:
 
 @dataclass(slots=True)
 class WaitingSession:
-    """A session that waits for an agent, or that is open. ``ended`` is set when the agent's call may return."""
+    """A session that waits for an agent, or that is open. ``ended`` is set when the session ends."""
 
     element: Name
     id: str
@@ -70,11 +70,14 @@ class SessionRelay:
     _known_kinds: dict[Name, frozenset[SessionKind]] = field(default_factory=dict)
 
     def record_poll(self, element: Name, kinds: frozenset[SessionKind]) -> None:
-        """Record the kinds of sessions that the agent of ``element`` knows, according to its long poll."""
+        """Record the kinds of sessions that the agent of ``element`` named in its long poll as supported."""
         self._known_kinds[element] = kinds
 
     def knows(self, element: Name, kind: SessionKind) -> bool:
-        """Return whether the agent of ``element`` may know a kind of sessions. True if it never polled here."""
+        """Return whether the agent of ``element`` supports a kind of sessions.
+
+        Return True if the agent has not polled at this replica.
+        """
         return kind in self._known_kinds.get(element, {kind})
 
     @property

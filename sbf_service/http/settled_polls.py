@@ -1,9 +1,9 @@
-"""The short path of most polls: an agent waits for a newer revision than the one that it has confirmed completely.
+"""Answers from memory to the most frequent call: an agent has confirmed a revision, and polls for a newer revision.
 
-The middleware answers such a call from memory if the caller's token is in the cache and the agent is settled
-(:mod:`sbf_service.store.settled_agents`). This takes about a ninth of the processor time of the usual way, through
-all middleware and the route, with a query for the element. All other calls, and each poll whose element changes, take
-the usual way.
+The middleware answers such a poll without a query if the caller's token is in the cache and the agent is settled
+(:mod:`sbf_service.store.settled_agents`). This takes about a ninth of the processor time of the call's route, which
+passes all middleware and queries the element. The middleware passes all other calls to their routes. It also passes a
+poll to the route if the element changes during the poll.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,10 @@ from virtcloud.model.errors import TooManyRequests
 PREFIX: Final = "/v1/elements/"
 SUFFIX: Final = "/wanted"
 MIN_SILENCE_S: Final = 6 * SLOW_POLL_S
-"""The short path records heartbeats with the slow poll. A shorter ``agent_silence`` needs earlier records."""
+"""The shortest ``agent_silence`` with which this middleware answers, because it records heartbeats with the slow poll.
+
+With a shorter ``agent_silence``, agents would become stale before the next slow poll.
+"""
 _REQUEST_ID: Final = REQUEST_ID_HEADER.lower().encode()
 _TRACE: Final = TRACE_HEADER.encode()
 
@@ -46,7 +49,7 @@ class SettledPoll:
 
     @classmethod
     def parse(cls, scope: Scope) -> Self | None:
-        """Return the poll of a call; None for a call that is no such poll."""
+        """Return the parameters of a call. Return None if the call is no poll for a newer revision."""
         path = scope["path"]
         if scope["method"] != "GET" or not path.startswith(PREFIX) or not path.endswith(SUFFIX):
             return None
@@ -72,7 +75,7 @@ class SettledPollMiddleware:
     polls: PollAdmission
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a poll of a settled agent. Pass other calls on."""
+        """Answer a poll of a settled agent. Pass other calls to the application."""
         poll = SettledPoll.parse(scope) if scope["type"] == "http" else None
         principal = self._find_principal(scope, poll.element) if poll is not None else None
         if poll is None or principal is None:
@@ -88,7 +91,7 @@ class SettledPollMiddleware:
             await self.app({**scope, "query_string": query}, receive, send)
 
     def _find_principal(self, scope: Scope, element: str) -> Principal | None:
-        """Return the agent of an element that calls; None for other callers, and for a token that SBF must check."""
+        """Return the caller if it is the agent of ``element`` and its token is in the cache, otherwise None."""
         if self.service.settings.timing.agent_silence < MIN_SILENCE_S:
             return None
         token: Token | None = bearer_token(scope)
@@ -97,7 +100,10 @@ class SettledPollMiddleware:
         return principal if is_own else None
 
     async def _wait(self, poll: SettledPoll, principal: Principal) -> float | None:
-        """Wait until the element may have changed. Return the seconds that are left; None if nothing has changed."""
+        """Wait until the element may have changed. Return the rest of the waiting time in seconds.
+
+        Return None if nothing has changed at the end of the waiting time.
+        """
         service, topic = self.service, f"element:{poll.element}"
         wait = min(poll.wait, service.heartbeats.max_wait)
         others = (confirmation_topic(poll.element), token_topic(str(principal.token)))

@@ -1,7 +1,8 @@
-"""Bodies with a topology of many megabytes: they are parsed and written in a thread, in pieces.
+"""Bodies with a topology of many megabytes: a separate thread parses and writes them in pieces.
 
-Python runs one thread at a time. A function of C that parses 20 MB holds all other calls for half a second, and FastAPI
-would parse on the event loop. A piece is one site or one link, so that other threads run in between.
+FastAPI would parse a body on the event loop. A separate thread alone is not enough, because Python runs one thread at a
+time: a C function that parses 20 MB at once blocks all other threads for half a second. Therefore the body is parsed in
+pieces. A piece is one site or one link. Other threads can run between two pieces.
 """
 
 import json
@@ -28,7 +29,7 @@ _DECODER = json.JSONDecoder()
 
 
 class TopologyOperation(Operation):
-    """A route. If its body is a topology, a large body is parsed in a thread."""
+    """A route that parses a large body in a separate thread if the body is a topology."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return the handler."""

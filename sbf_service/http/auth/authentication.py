@@ -58,7 +58,7 @@ log = get_log(__name__)
 class AuthenticationMiddleware:
     """Authenticates every call, except calls of open paths, and limits the length of the body.
 
-    Simultaneous calls with tokens share a query, because all agents return at the same time after a restart.
+    One query reads the tokens of several simultaneous calls, because all agents call at the same time after a restart.
     """
 
     def __init__(self, app: ASGIApp, service: SbfService) -> None:
@@ -124,7 +124,7 @@ class AuthenticationMiddleware:
 def find_body_limit(scope: Scope, settings: ServiceSettings) -> tuple[int, str]:
     """Return the largest body of a call in bytes, and the setting with this limit.
 
-    The body of an upload is an image, which SBF does not keep in memory.
+    An upload has a limit of its own: the body is an image, which SBF writes to a file and does not keep in memory.
     """
     is_upload = scope.get("method") == "PUT" and UPLOAD_PATH.fullmatch(scope["path"])
     return (settings.images.size, "images.size") if is_upload else (settings.limits.body, "limits.body")
@@ -217,7 +217,10 @@ class PeerHttpProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # uv
 
 
 def _make_websocket(make: Callable[..., Any], app: ASGIApp, **parts: Any) -> Any:  # noqa: ANN401 - uvicorn's protocol
-    """Return uvicorn's WebSocket protocol for an upgraded connection, with the application of that connection."""
+    """Return uvicorn's WebSocket protocol for a connection that changes from HTTP to WebSocket.
+
+    ``app`` is the application that processes the calls of this connection.
+    """
     protocol = make(**parts)
     protocol.app = app
     return protocol

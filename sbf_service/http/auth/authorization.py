@@ -96,7 +96,10 @@ def change_cluster(store: Store, caller: Caller, action: Action, key: ClusterKey
 
 
 def change_cluster_scope(store: Store, caller: Caller, action: Action, key: ClusterKey, work: Callable[[Unit], T]) -> T:
-    """Check the caller's right as :func:`change_cluster` does, and run ``work`` with the locks of the cluster only."""
+    """Check the caller's right twice, as :func:`change_cluster` does, and return the result of ``work``.
+
+    ``work`` runs in a unit of work that locks only what a change of this cluster needs.
+    """
     authorize_cluster(store, caller, action, key)
 
     def change(unit: Unit) -> T:
@@ -145,7 +148,11 @@ def authorize_cluster_list(caller: Caller, owner: UserName | None) -> UserName |
 
 
 def require_known_names(store: Store, caller: Caller, site: str | None = None, element: str | None = None) -> None:
-    """Raise BadInput if a filter of a list names an unknown site or element, which the caller may read."""
+    """Raise BadInput if a list's filter names an unknown site or element.
+
+    Names are checked only for callers who may read all sites, or all elements: other callers must not learn which
+    names exist.
+    """
     reads_site = site is not None and caller.is_unrestricted(Action.READ_SITES)
     reads_element = element is not None and caller.is_unrestricted(Action.READ_ELEMENT)
     if reads_site or reads_element:

@@ -39,7 +39,7 @@ from virtcloud.model.values import ClusterKey, Name
 ElementQuery = Annotated[Name | None, Query(description="Only changes on this element.")]
 ClusterQuery = Annotated[ClusterKey | None, Query(description="Only changes for clusters with this key.")]
 RequestQuery = Annotated[
-    str | None, Query(max_length=64, description="Only changes on behalf of the call with this request ID.")
+    str | None, Query(max_length=64, description="Only changes caused by the call with this request ID.")
 ]
 AfterIdQuery = Annotated[
     int | None, Query(ge=0, lt=2**31, description="Only rows after this ID; if omitted, the newest rows.")
@@ -72,7 +72,7 @@ async def get_audit(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter b
     """Return rows of the audit log, or wait for newer rows.
 
     With `order`, the answer is a page of `limit` rows in the order of their times. With `after`, the answer has the
-    first rows after this ID. Otherwise, the answer has the newest rows; the oldest of them comes first.
+    first rows after this ID. Otherwise, the answer has the newest rows, in the order of their times.
     """
     requested = AuditFilter(element, cluster, request=request_id, who=who, since=since, until=until)
     allowed = await run_in_threadpool(authorize_audit, service.store, caller, requested)

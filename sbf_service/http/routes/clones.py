@@ -39,7 +39,7 @@ router = APIRouter(tags=["elements"], route_class=Operation)
 
 
 def check_clone(unit: Unit, service: SbfService, caller: Caller, guest: GuestView, image: Name) -> None:
-    """Raise an error if the caller may not add the image, or if its name is taken. Raise Conflict if the guest runs."""
+    """Raise Conflict if the guest runs. Raise other errors if the caller may not add an image with this name."""
     require_addition(caller)
     images.check_addition(unit, new_image(service, caller, image, UNKNOWN))
     if guest.power is not GuestPower.OFF or not guest.is_confirmed:
@@ -68,7 +68,8 @@ async def upload_clone(  # noqa: PLR0913, PLR0917 - FastAPI passes each paramete
 ) -> CatalogueImage | None:
     """Add the image that a user's session of kind `clone` requested, as the agent of the guest's host.
 
-    The body is the file. The user becomes the owner of the image. If the user leaves, SBF discards the file.
+    The body is the file. The user becomes the owner of the image. If the user's session has ended before the whole file
+    is stored, SBF discards the file.
     """
     await run_in_threadpool(authorize_element, service.store, caller, Action.REPORT_FOR_ELEMENT, name)
     relay: SessionRelay = request.app.state.sessions

@@ -79,7 +79,8 @@ ElementQuery = Annotated[Name | None, Query(description="Only clusters on this e
 BeforeQuery = Annotated[
     str | None,
     Query(
-        pattern=CLUSTER_ID, description="With `ended`, without `order`: only clusters older than the one with this ID."
+        pattern=CLUSTER_ID,
+        description="With `ended`, without `order`: only clusters older than the cluster with this ID.",
     ),
 ]
 
@@ -154,7 +155,7 @@ async def get_cluster(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter
     id: EarlierIdQuery = None,  # noqa: A002 - the word of the API
     until: UntilQuery = (),
 ) -> Response:
-    """Return a cluster, or wait for a newer version of it."""
+    """Return a cluster, or wait for a newer version of the cluster."""
     return _respond(HTTPStatus.OK, await wait_for_cluster(key, caller, service, poll, after, wait, id, until))
 
 
@@ -168,11 +169,11 @@ async def wait_for_cluster(  # noqa: PLR0913, PLR0917 - the parameters of the ca
     cluster_id: str | None = None,
     until: Collection[ClusterState] = (),
 ) -> ClusterView:
-    """Return the view of a cluster, or wait for a newer version of it; see :func:`get_cluster`."""
+    """Return the view of a cluster, or wait for a newer version of the cluster; see :func:`get_cluster`."""
     newer: ClusterView | None = None
 
     def read_version() -> int:
-        """Return the cluster's version. Read the view from the same snapshot if the view ends the wait."""
+        """Return the cluster's version. If this version ends the wait, read the view in the same transaction."""
         nonlocal newer
         with service.store.read() as unit:
             row = clusters.require_cluster(unit, key, cluster_id)
@@ -223,8 +224,8 @@ def list_clusters(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter by 
     """List clusters.
 
     With `order`, the answer is a page of `limit` clusters. Without `order`, the answer has all clusters that have not
-    ended, oldest first. With `ended` and without `order`, the answer has the newest `limit` clusters, ended or not; the
-    oldest of them comes first.
+    ended, oldest first. With `ended` and without `order`, the answer has the newest `limit` clusters of all states,
+    oldest first.
     """
     requested = ClusterFilter(owner, ended, state, site=site, on=element, network=network)
     visible = restrict_to_visible(caller, requested)

@@ -103,7 +103,7 @@ async def get_wanted(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter 
     wait: Wait = 0,
     known: IfNoneMatch = None,
 ) -> Response:
-    """Return the wanted state of a host or gateway, or wait for a newer revision of it.
+    """Return the wanted state of a host or gateway, or wait for a newer revision of the wanted state.
 
     The element's agent, and root on SBF's machine, receive the secrets of guests. Other callers receive asterisks.
     The `ETag` of a revision that the agent has confirmed completely contains the revision and SBF's version. With this
@@ -140,7 +140,7 @@ async def get_wanted(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter 
 def _respond(document: WantedDocument, *, may_read_secrets: bool) -> Response:
     """Return the response with a wanted document.
 
-    If only a new revision or another SBF can change the document, its entity tag contains the revision.
+    If only a new revision or another version of SBF can change the document, the entity tag contains the revision.
     """
     is_settled = document.confirmed_revision == document.revision and not (document.incomplete or document.calls)
     headers = {"etag": make_wanted_etag(document.revision)} if is_settled else {}
@@ -152,7 +152,7 @@ def _respond(document: WantedDocument, *, may_read_secrets: bool) -> Response:
 def confirm_element(name: Name, confirmation: Confirmation, caller: CurrentCaller, service: CurrentService) -> None:
     """Confirm that a host or gateway carries exactly the wanted state of a revision.
 
-    Incomplete clusters, and clusters that could not be removed, are excepted.
+    The body names the exceptions: incomplete clusters, and clusters that the agent could not remove.
     """
     authorize_element(service.store, caller, Action.REPORT_FOR_ELEMENT, name)
 
@@ -167,7 +167,7 @@ def confirm_element(name: Name, confirmation: Confirmation, caller: CurrentCalle
 
 @router.post("/{name}/trouble", status_code=HTTPStatus.NO_CONTENT, responses=AGENT_PROBLEMS)
 def report_trouble(name: Name, report: ElementErrorReport, caller: CurrentCaller, service: CurrentService) -> None:
-    """Report why a host or gateway cannot reach the wanted state of a revision."""
+    """Report why an agent cannot apply the wanted state of a revision to a host or gateway."""
     drain = service.settings.timing.drain
     with _change_by_agent(service, caller, name) as unit:
         error_reports.record_agent_error(unit, name, report.message, report.clusters, drain)
@@ -235,7 +235,7 @@ async def reconcile_element(name: Name, caller: CurrentCaller, service: CurrentS
 def declare_element_clean(
     name: Name, declaration: CleanDeclaration, caller: CurrentCaller, service: CurrentService
 ) -> ElementView:
-    """Declare, with a reason, that an element carries no cluster that a restored database does not contain."""
+    """Declare, with a reason, that an element carries no cluster that is missing in the restored database."""
     authorize_element(service.store, caller, Action.DECLARE_CLEAN, name)
     with service.store.change(who=caller.who) as unit:
         unchecked_elements.declare_element_clean(unit, name, declaration.reason)

@@ -48,7 +48,7 @@ def add_key(
 def remove_key(
     user: UserName, fingerprint: KeyFingerprint, caller: CurrentCaller, service: CurrentService
 ) -> UserKeyView:
-    """Remove a public SSH key from a user's keys. Guests that were created with the key keep it."""
+    """Remove a public SSH key from a user's keys. Guests that were created with the key continue to accept the key."""
     caller.require(Action.CHANGE_KEYS, _describe_user(user))
     with service.store.change(who=caller.who) as unit:
         view = user_keys.remove_user_key(unit, user, fingerprint)

@@ -1,4 +1,4 @@
-"""The use of destinations outside: reports of gateways, and what users see of them."""
+"""The use of destinations outside clusters: gateways report the use, and users read the use by their clusters."""
 
 from http import HTTPStatus
 
@@ -31,7 +31,7 @@ def list_destination_uses(
     service: CurrentService,
     id: IdQuery = None,  # noqa: A002 - the word of the API
 ) -> list[DestinationUseView]:
-    """List the destinations outside that the cluster's network used, with the counters of its gateways."""
+    """List the outside destinations that the cluster's network used, with the counters of its gateways."""
     authorize_cluster(service.store, caller, Action.READ_CLUSTER, key, id)
     with service.store.read() as unit:
         return outside_uses.list_uses(unit, key, id)

@@ -1,4 +1,4 @@
-"""Publications: ports of gateways that lead to guests."""
+"""Publications: ports of gateways, whose connections the gateways forward to guests."""
 
 from http import HTTPStatus
 from typing import Annotated

@@ -29,8 +29,8 @@ KindsQuery = Annotated[
     str | None,
     Query(
         pattern="^[a-z,-]{1,200}$",
-        description="The kinds of sessions that the agent knows, separated by commas; by default `log`, `console` and "
-        "`port`.",
+        description="The kinds of sessions that the agent supports, separated by commas; by default `log`, `console` "
+        "and `port`.",
     ),
 ]
 
@@ -67,7 +67,7 @@ async def list_waiting_sessions(  # noqa: PLR0913, PLR0917 - FastAPI passes each
 
 @router.websocket("/v1/elements/{name}/sessions/{session}")
 async def connect_agent(websocket: WebSocket, name: str, session: str) -> None:
-    """Join the agent of a host with the user of a session."""
+    """Connect the agent of a host with the user of a session."""
     service, caller, relay = _parts(websocket)
     try:
         element = Name(name)
@@ -94,7 +94,7 @@ async def open_session(  # noqa: PLR0913, PLR0917 - FastAPI passes each paramete
     image: str | None = None,
     id: str | None = None,  # noqa: A002 - the word of the API
 ) -> None:
-    """Join a user with a guest, through the agent of the guest's host."""
+    """Connect a user with a guest, through the agent of the guest's host."""
     service, caller, relay = _parts(websocket)
     try:
         request = _parse_request(kind, port, image, follow=follow)

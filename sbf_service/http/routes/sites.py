@@ -40,7 +40,7 @@ router = APIRouter(prefix="/v1/sites", tags=["sites"], route_class=Operation)
 
 @router.get("", response_model=list[SiteView], responses={**PAGES, **problem_responses(404, 422)})
 def list_sites(caller: CurrentCaller, service: CurrentService, page: CurrentPage) -> Response:
-    """List sites with the state of their pools. The whole list has the order of the topology, pages that of names."""
+    """List sites with the state of their pools, by name if pages are requested, else in the order of the topology."""
     caller.require(Action.READ_SITES)
 
     def read(part: PagePart) -> Page[SiteView]:
@@ -54,7 +54,7 @@ def list_sites(caller: CurrentCaller, service: CurrentService, page: CurrentPage
 
 
 def read_all_sites(caller: Caller, service: SbfService) -> Iterator[list[SiteView]]:
-    """Yield the views of all sites in the order of the topology. Each group is read in a transaction of its own."""
+    """Yield lists with the views of all sites, in the order of the topology. A separate transaction reads each list."""
     with service.store.read() as unit:
         sites = read_topology(unit).sites
     for start in range(0, len(sites), MAX_PAGE):

@@ -1,4 +1,4 @@
-"""SSH access to guests through gateways: short certificates of users, their revocation, and open connections."""
+"""SSH access to guests through gateways: short-lived certificates of users, revocation, and open connections."""
 
 import secrets
 from http import HTTPStatus

@@ -64,7 +64,7 @@ def get_topology(caller: CurrentCaller, service: CurrentService, response: Respo
         version = read_topology_version(unit)
         response.headers["etag"] = make_etag(version)
         if version is not None and matches(request.headers.get("if-none-match"), make_etag(version)):
-            return not_modified(response.headers)  # before the documents are read, which may have megabytes
+            return not_modified(response.headers)  # without reading the topology, which may have megabytes
         topology = read_topology(unit)
     return answer_topology(topology, response)
 

@@ -32,7 +32,7 @@ def list_traffic(
     service: CurrentService,
     id: IdQuery = None,  # noqa: A002 - the word of the API
 ) -> list[ElementTraffic]:
-    """List the traffic of the cluster's network at each host and gateway, of the last quarter of an hour."""
+    """List the traffic of the cluster's network at each host and gateway in the last 15 minutes."""
     authorize_cluster(service.store, caller, Action.READ_CLUSTER, key, id)
     with service.store.read() as unit:
         return traffic.list_traffic(unit, key, id)

@@ -112,7 +112,7 @@ async def _explain(
 
 
 def _describe(difference: ElementDifference, vlan: VlanId) -> Iterator[str]:
-    """Yield what a device lacks of the cluster with this VLAN ID."""
+    """Yield the parts of a cluster's configuration that are missing on a device. ``vlan`` is the cluster's VLAN ID."""
     switch, edge = difference.switch, difference.edge
     if switch is not None:
         missing = [port for port, vlans in switch.add.items() if vlan in vlans]

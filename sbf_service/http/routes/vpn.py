@@ -43,7 +43,7 @@ RevokedQuery = Annotated[bool, Query(description="Also return revoked profiles."
 SECRET_BYTES = 32
 PROBLEMS = problem_responses(404, 409, 422)
 INVITED_ACTIONS = frozenset({Action.JOIN_NETWORK, Action.READ_VPN, Action.REVOKE_VPN})
-"""What a user who is invited to a cluster may do, but only with profiles of the user's own devices."""
+"""The actions that an invited user may perform, restricted to VPN profiles of the user's own devices."""
 
 router = APIRouter(prefix="/v1/clusters/{key}/vpn", tags=["vpn"], route_class=Operation)
 authority_router = APIRouter(prefix="/v1/vpn/authority", tags=["vpn"], route_class=Operation)

@@ -272,7 +272,7 @@ def test_an_agent_of_an_earlier_version_is_named(upgrading: Served) -> None:
     found = upgrading.verify()
     (missing,) = found.unverified
     assert (missing.host, found.passed, len(found.paths)) == ("praha-h1", False, 2)
-    assert missing.reason.startswith("its agent has an earlier version, which does not know this check")
+    assert missing.reason.startswith("its agent has an earlier version that does not support this check")
 
 
 def test_an_agent_of_an_earlier_version_is_sent_no_check(upgrading: Served) -> None:
