@@ -1,7 +1,7 @@
-"""The heartbeats of polling agents, which are recorded together.
+"""Collects the heartbeats of polling agents, so that one transaction records the heartbeats of many agents.
 
-A poll that SBF answers from memory is a heartbeat too. Other calls of agents record their heartbeats at once
-(:mod:`sbf_service.store.leases`).
+Each poll is a heartbeat, even if SBF answers the poll from memory. Any other call of an agent records a heartbeat
+immediately (:mod:`sbf_service.store.leases`).
 """
 
 from collections.abc import Collection
@@ -47,7 +47,10 @@ _READ_AGENT_ELEMENTS = select(
 
 @dataclass(frozen=True, slots=True)
 class AgentElement:
-    """The wanted revision of an agent's element, and whether the agent has confirmed the whole revision."""
+    """The wanted revision of an agent's element.
+
+    ``is_settled`` is true if the element is reachable, has confirmed this revision, and has no error report.
+    """
 
     revision: int
     is_settled: bool
@@ -55,9 +58,9 @@ class AgentElement:
 
 @dataclass
 class AgentHeartbeats:
-    """The heartbeats of polling agents, which are recorded together. Thread-safe.
+    """The heartbeats of polling agents that the database does not contain yet. Thread-safe.
 
-    A heartbeat is recorded at once if the recorded heartbeat is older than ``max_age``.
+    If an agent's heartbeat in the database is older than ``max_age``, the agent's next poll is recorded immediately.
     """
 
     store: Store
@@ -67,7 +70,10 @@ class AgentHeartbeats:
 
     @property
     def max_wait(self) -> float:
-        """The longest time in seconds for which an agent may wait for an answer, because each poll is a heartbeat."""
+        """The maximum time in seconds for which SBF may delay the answer to a poll.
+
+        With a longer delay, an agent would send heartbeats too rarely.
+        """
         return self.max_age.total_seconds()
 
     def receive(self, name: str) -> AgentElement:
@@ -83,7 +89,7 @@ class AgentHeartbeats:
     def receive_many(self, names: Collection[str]) -> dict[str, AgentElement | VirtcloudError]:
         """Receive the heartbeats of at most 500 agents, with one query.
 
-        Return the element of each agent, or the error of :meth:`receive`.
+        Return a dict that maps each name to the agent's element, or to the error that :meth:`receive` would raise.
         """
         with self.store.read() as unit:
             rows = unit.connection.execute(_READ_AGENT_ELEMENTS, {"names": list(names)}).all()
@@ -100,15 +106,16 @@ class AgentHeartbeats:
         return found | errors
 
     def receive_settled(self, name: str, at: datetime) -> None:
-        """Receive a heartbeat of a settled agent, without a query. ``at`` is the database's time."""
+        """Receive a heartbeat of an agent whose element is settled, without a query. ``at`` is the database's time."""
         with self._lock:
             self._pending[name] = at
 
     def record(self, names: Collection[str] | None = None) -> None:
-        """Record the pending heartbeats of these agents, or of all agents. The time is that of the first heartbeat.
+        """Write the pending heartbeats of these agents, or of all agents, to the database.
 
-        Heartbeats of elements that another change has locked remain pending. A transaction that locks several rows must
-        not wait for a row here, because the other change may wait for one of these rows.
+        All these agents get the time of the earliest pending heartbeat. A heartbeat stays pending while another
+        transaction has locked the element's row. Waiting for this lock could cause a deadlock, because the other
+        transaction may wait for a row that this transaction has locked.
         """
         with self._lock:
             found = {name: at for name, at in self._pending.items() if names is None or name in names}

@@ -21,7 +21,7 @@ def make_alembic_config() -> Config:
 
 
 def upgrade_to(connection: Connection, migration: str) -> None:
-    """Apply the missing migrations up to ``migration``. Raise BadInput when a newer version migrated the database."""
+    """Apply the missing migrations up to ``migration``. Raise BadInput if a newer version migrated the database."""
     config = make_alembic_config()
     config.attributes["connection"] = connection
     try:

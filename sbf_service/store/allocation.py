@@ -1,4 +1,4 @@
-"""The choice of VLAN IDs for clusters, and the pools from which SBF chooses. :mod:`.claims` changes the claims."""
+"""The choice of VLAN IDs for clusters from the pools of sites. :mod:`.claims` records the chosen VLAN IDs."""
 
 import json
 from collections import defaultdict
@@ -34,15 +34,18 @@ ReservedVlans = Callable[[Device], VlanSet]
 CanSeeOwner = Callable[[str], bool]
 """A function that returns whether the caller may see the clusters of this owner."""
 MAX_INDEXED_SITES = 16
-"""The highest number of sites that are queried separately. With more sites, an allocation reads whole pools."""
+"""The maximum number of a cluster's sites for the fast allocation, which reads a few free VLAN IDs of each site.
+
+With more sites, the allocation reads all VLAN IDs of each site.
+"""
 WINDOW_SIZES = (16, 128, 1024, 4096)
-"""How many free VLAN IDs a query reads. If a query finds no VLAN ID, the next query reads more."""
+"""How many free VLAN IDs of a site the first, second, third and fourth query read, until a query finds a VLAN ID."""
 NO_VLANS = VlanSet()
 
 
 _SITES = bindparam("sites", type_=NAME_TYPE, expanding=True)
 _JOINED = func.aggregate_strings(cast(ClaimRow.vlan, Text), ",")
-"""A site's VLAN IDs as one text. Reading a row for each VLAN ID would take most of the time of an allocation."""
+"""All VLAN IDs of a site in one text, such as ``"101,102"``. Reading a row for each VLAN ID would take much longer."""
 _READ_POOLS = select(SiteRow.name, SiteRow.pool).where(SiteRow.name.in_(_SITES))
 _READ_CLAIMS = select(ClaimRow.site, _JOINED).where(ClaimRow.site.in_(_SITES)).group_by(ClaimRow.site)
 _READ_QUARANTINED = _READ_CLAIMS.where(
@@ -61,7 +64,10 @@ _WINDOW = (
     .limit(bindparam("size"))
     .subquery()
 )
-"""The limit is in a subquery, so that every database applies the limit before it joins the VLAN IDs of other sites."""
+"""The first free VLAN IDs of a site, at most ``size``.
+
+The limit is in a subquery, so that the database applies the limit before it counts rows of other sites.
+"""
 _ELSEWHERE = aliased(FreeVlanRow)
 _COUNT_AS_OLD = (
     select(func.count())
@@ -69,7 +75,7 @@ _COUNT_AS_OLD = (
     .scalar_subquery()
 )
 _READ_WINDOW = select(_WINDOW.c.since, _WINDOW.c.vlan, _COUNT_AS_OLD).order_by(_WINDOW.c.since, _WINDOW.c.vlan)
-"""A site's free VLAN IDs, with the number of sites where each VLAN ID was released no later than at this site."""
+"""A site's free VLAN IDs. The last column counts the sites where the VLAN ID is free and was not released later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +100,11 @@ def can_see_none(_owner: str) -> bool:
 def allocate_network_ids(
     unit: Unit, topology: Topology, spec: ClusterSpec, reserved: ReservedVlans, sees: CanSeeOwner = can_see_none
 ) -> NetworkIds:
-    """Choose the IDs of a new cluster, and change nothing.
+    """Choose the IDs of a new cluster. Change nothing.
 
     Raise NoSuchHost for an unknown host. Raise Conflict if no transport connects the sites. Raise NoVlanFree if no
-    VLAN ID is free. Raise VlanNotInPool if a site's pool lacks the requested VLAN ID. The error names the cluster that
-    claimed the requested VLAN ID only if the caller ``sees`` the owner of that cluster.
+    VLAN ID is free, or if another cluster uses the requested VLAN ID. Raise VlanNotInPool if a site's pool lacks the
+    requested VLAN ID. The error message names the other cluster if ``sees(owner)`` is true for its owner.
     """
     transport = choose_transport(topology, spec.all_hosts, spec.sites)
     sites = find_sites(topology, spec.all_hosts, spec.sites)
@@ -117,7 +123,9 @@ def allocate_longest_unused(
 ) -> dict[Name, VlanId]:
     """Choose VLAN IDs by the rule of :func:`allocate_vlan_ids`. Raise NoVlanFree if no VLAN ID is free.
 
-    Read whole pools only if there are many sites, or if the faster queries found no VLAN ID.
+    With ``translates``, the VLAN IDs of the sites may differ. First try the fast allocation, which reads a few free
+    VLAN IDs of each site. Read all VLAN IDs of the sites if there are more than :data:`MAX_INDEXED_SITES` sites, or if
+    the fast allocation found none.
     """
     if len(sites) <= MAX_INDEXED_SITES:
         excluded = {site.name: find_excluded_vlans(unit, site, reserved) for site in sites}
@@ -149,7 +157,7 @@ def allocate_requested(
 
 
 def describe_unavailable(unit: Unit, pool: SitePool, vlan: VlanId, sees: CanSeeOwner) -> str:
-    """Return why a VLAN ID is not free at a site."""
+    """Return the reason why a VLAN ID is not free at a site, as a part of an error message."""
     if vlan not in pool.vlans:
         return f"the VLAN ID is not in the pool of the site ({pool.vlans or 'none'})"
     holder = select(ClusterRow).join(ClaimRow, ClaimRow.cluster_id == ClusterRow.id)
@@ -174,9 +182,10 @@ def parse_foreign_vlan(row: ForeignVlanRow) -> ForeignVlan:
 
 
 def _find_longest_unused(unit: Unit, sites: Sequence[Name], excluded: Mapping[Name, VlanSet]) -> VlanId | None:
-    """Choose among the VLAN IDs that are free at all sites, by the rule of :func:`.choose_longest_unused`.
+    """Choose the VLAN ID that is free at all sites and has been unused for the longest time. Return it, or None.
 
-    The queries order VLAN IDs by (latest release at any site, VLAN ID), as this rule requires.
+    A VLAN ID counts as used until its latest release at any of the sites. If two VLAN IDs were released at the same
+    time, choose the lower one. This is the rule of :func:`.choose_longest_unused`.
     """
     unavailable = frozenset[int]().union(*(excluded[site] for site in sites))
     for size in WINDOW_SIZES:
@@ -193,10 +202,10 @@ def _find_longest_unused(unit: Unit, sites: Sequence[Name], excluded: Mapping[Na
 
 @dataclass(frozen=True, slots=True)
 class _FreeWindow:
-    """A part of the free VLAN IDs of a site, each as (time of release, VLAN ID).
+    """The result of reading some free VLAN IDs of a site. Both attributes are pairs of time of release and VLAN ID.
 
-    ``first`` is the first VLAN ID that can be chosen, or None. ``last`` is the last VLAN ID that was read,
-    or None if the site has no more VLAN IDs.
+    ``first`` is the first VLAN ID that can be chosen, or None if none can be chosen. ``last`` is the last VLAN ID that
+    was read, or None if all free VLAN IDs of the site were read.
     """
 
     first: tuple[datetime, int] | None
@@ -210,7 +219,7 @@ def _read_window(unit: Unit, site: Name, sites: Sequence[Name], excluded: frozen
 
 
 def read_site_pools(unit: Unit, sites: Sequence[Site], reserved: ReservedVlans) -> list[SitePool]:
-    """Return the pools of these sites, in the order of ``sites``."""
+    """Return the pool of each site, in the order of ``sites``."""
     names = {"sites": [site.name for site in sites]}
     pools = {name: pool for name, pool in unit.connection.execute(_READ_POOLS, names)}  # noqa: C416 - dict() would call the result's keys() method
     claimed = _parse_vlans(unit.connection.execute(_READ_CLAIMS, names))
@@ -240,7 +249,7 @@ def _parse_vlans(rows: Iterable[tuple[str, str]]) -> dict[str, VlanSet]:
 def find_excluded_vlans(unit: Unit, site: Site, reserved: ReservedVlans) -> VlanSet:
     """Return the VLAN IDs that clusters cannot use at a site, because devices of the site reserve these VLAN IDs.
 
-    The result is cached with the topology version that the unit of work has read.
+    The result is cached for each version of the topology.
     """
     key = unit.topology_version, site.name
     excluded = unit.cache.excluded.get(key)  # another thread may remove the key at any time

@@ -1,7 +1,7 @@
-"""Archive files: rows as JSON lines, written to the disk before SBF deletes the rows.
+"""Archive files: SBF writes database rows as JSON lines into such a file before SBF deletes the rows.
 
-A file appears under its name when it is complete. The name contains the first row, so a run that was killed between
-the file and the deletion writes the same file again.
+SBF renames the file to its final name when the file is complete. The caller chooses the name by the first row. If SBF
+is killed after writing the file and before deleting the rows, the next run writes a file with the same name again.
 """
 
 import json
@@ -20,7 +20,7 @@ FOLDER_MODE, FILE_MODE = 0o700, 0o600
 def write_archive(folder: Path, name: str, rows: Iterable[Mapping[str, object]]) -> Path:
     """Write rows to the file ``name`` in ``folder``, and wait until the disk has them. Return the path.
 
-    Raise BadInput if the file cannot be written. Then no file has this name, or the former file is unchanged.
+    Raise BadInput if the file cannot be written. An existing file with this name is then unchanged.
     """
     path, new = folder / name, folder / f".{name}.new"
     try:

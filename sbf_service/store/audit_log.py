@@ -36,11 +36,11 @@ _OPEN_CHANGES = text(
 
 @dataclass(frozen=True, slots=True)
 class AuditFilter:
-    """Selects rows by element, by the key of their cluster, by actor and by time.
+    """Selects rows of the audit log by element, cluster key, actor and time. A field with None selects all rows.
 
-    ``since`` is the first and ``until`` the last moment. Clusters of different owners may have had the same key. If
-    ``cluster`` is set, ``owner`` therefore limits the rows to clusters of this owner, and ``sites`` limits the rows to
-    clusters with a placement at these sites.
+    ``since`` is the first and ``until`` the last time of the selected rows. Clusters of different owners may have had
+    the same key. If ``cluster`` is set, ``owner`` therefore limits the rows to clusters of this owner, and ``sites``
+    limits the rows to clusters with a placement at these sites.
     """
 
     element: str | None = None
@@ -76,9 +76,10 @@ class AuditFilter:
 def read_entries(
     unit: Unit, selected: AuditFilter, after: int | None, limit: int, newest: int | None = None
 ) -> list[AuditEntry]:
-    """Return at most ``limit`` entries, oldest first, up to the ID ``newest``.
+    """Return at most ``limit`` entries, oldest first.
 
-    If ``after`` is None, these are the newest entries. Otherwise, these are the first entries after the ID ``after``.
+    If ``after`` is None, return the newest entries. Otherwise, return the first entries with an ID above ``after``. If
+    ``newest`` is set, omit entries with an ID above ``newest``.
     """
     rows = select(AuditRow, ClusterRow.key).outerjoin(ClusterRow, ClusterRow.id == AuditRow.cluster_id)
     rows = rows.where(*selected.conditions()).limit(limit)
@@ -92,11 +93,11 @@ def read_entries(
 
 
 def find_settled_id(store: Store, pause: Callable[[float], object] = time.sleep) -> int:
-    """Return the newest row's ID after which no row with a lower ID can appear, so that a reader misses no row.
+    """Return the ID of the newest row as soon as all rows with lower IDs are committed. A reader then misses no row.
 
-    On PostgreSQL, changes at disjoint sites run side by side. A row may therefore be committed after a row with a
-    higher ID. Wait for the changes that are open now, but not longer than :data:`PATIENCE_S`, because a change that has
-    its locks takes milliseconds.
+    On PostgreSQL, changes at different sites run in parallel. A row can therefore be committed later than a row with a
+    higher ID. Wait until the transactions that are open now have ended, but not longer than :data:`PATIENCE_S`: such a
+    transaction normally takes milliseconds.
     """
     with store.read() as unit:
         newest = find_newest_id(unit)
@@ -111,7 +112,10 @@ def find_settled_id(store: Store, pause: Callable[[float], object] = time.sleep)
 
 
 def _find_open_changes(store: Store) -> set[tuple[int, datetime]]:
-    """Return the open transactions that have written: their processes in PostgreSQL and their beginnings."""
+    """Return the open transactions that have written to the database.
+
+    Each pair contains the ID of the transaction's process in PostgreSQL and the time at which the transaction began.
+    """
     with store.read() as unit:
         return {(row.pid, row.xact_start) for row in unit.connection.execute(_OPEN_CHANGES)}
 
@@ -119,9 +123,9 @@ def _find_open_changes(store: Store) -> set[tuple[int, datetime]]:
 def read_entry_page(
     unit: Unit, selected: AuditFilter, part: PagePart, newest: int | None = None, *, newest_first: bool = False
 ) -> Page[AuditEntry]:
-    """Return a page of the entries up to the ID ``newest``, in the order of their times.
+    """Return a page of the selected entries, ordered by time. Omit entries with an ID above ``newest``.
 
-    Raise BadInput for an unusable cursor.
+    Raise BadInput for an invalid cursor.
     """
     order = NEWEST_FIRST if newest_first else OLDEST_FIRST
     rows = select(AuditRow).where(*selected.conditions())
@@ -152,7 +156,7 @@ def find_newest_id(unit: Unit, selected: AuditFilter | None = None) -> int:
 
 
 def find_last_change(unit: Unit, element: str, after: int) -> DeviceDifference | None:
-    """Return the last difference that was applied to a device, from the rows with an ID above ``after``, or None."""
+    """Return the newest difference that was applied to a device, or None. Ignore rows up to the ID ``after``."""
     changes = AuditRow.element == element, AuditRow.id > after, AuditRow.difference.is_not(None)
     found = unit.session.scalar(select(AuditRow.difference).where(*changes).order_by(AuditRow.id.desc()).limit(1))
     return None if found is None else _DIFFERENCE.validate_json(found)

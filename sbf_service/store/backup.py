@@ -1,7 +1,7 @@
 """``sbf backup``: writes all rows of the database into a file while SBF runs.
 
-The rows come from one snapshot. On SQLite, a read transaction of the write-ahead log is a snapshot; on PostgreSQL, a
-transaction of the isolation level REPEATABLE READ. Neither blocks the writers.
+The rows come from one snapshot. On SQLite, the snapshot is a read transaction of the write-ahead log. On PostgreSQL, it
+is a transaction with the isolation level REPEATABLE READ. Neither transaction blocks writers.
 """
 
 import gzip
@@ -40,11 +40,11 @@ from virtcloud.model.errors import BadInput
 OMITTED_TABLES = frozenset(
     row.__tablename__ for row in (ConsoleSessionRow, GuestSessionRow, JobQuestionRow, ReplicaRow, TrafficRow)
 )
-"""Tables whose rows are valid for minutes or hours: sessions, questions that wait for an answer, running replicas,
-samples of traffic.
+"""Tables that are not in a backup, because their rows are valid for minutes or hours only: sessions, questions to the
+batch server, running replicas, and samples of traffic.
 """
 COUNTED_TABLE = GuestSessionRow.__tablename__
-"""The omitted table whose numbers must never be given again, because agents remember the highest number."""
+"""A table that is not in a backup. Its row numbers must not be reused, because agents remember the highest number."""
 FILE_MODE = 0o600
 BATCH = 1000
 _LAST_SESSION = {
@@ -54,10 +54,10 @@ _LAST_SESSION = {
 
 
 def write_backup(engine: Engine, path: Path) -> tuple[datetime, Mapping[str, int]]:
-    """Write a backup of the database to a new file. Return the time of the snapshot and the rows of each table.
+    """Write a backup of the database to a new file.
 
-    Raise BadInput if the database has another version, or if the file exists or cannot be written. The
-    file then does not exist.
+    Return the time of the snapshot, and the number of rows of each table. Raise BadInput if the database belongs to
+    another version of SBF, if the file exists, or if the file cannot be written. A partly written file is deleted.
     """
     with translate_errors(), _read_snapshot(engine) as connection, _create_file(path) as file:
         header = _make_header(connection)
@@ -70,7 +70,7 @@ def write_backup(engine: Engine, path: Path) -> tuple[datetime, Mapping[str, int
 
 
 def list_columns() -> dict[str, dict[str, ColumnKind]]:
-    """Return the columns of each table of a backup. A table comes after the tables to which it refers."""
+    """Return the columns and their kinds for each table of a backup. A table comes after the tables it refers to."""
     return {
         table.name: {column.name: find_column_kind(column.type) for column in table.columns}
         for table in Base.metadata.sorted_tables
@@ -115,7 +115,7 @@ def _read_rows(connection: Connection, name: str, columns: Mapping[str, ColumnKi
 
 @contextmanager
 def _create_file(path: Path) -> Iterator[gzip.GzipFile]:
-    """Create a file that only its owner can read. It appears under its name when it is complete and on the disk."""
+    """Create a file that only its owner can read. The file gets its name when it is completely on the disk."""
     new = path.with_name(f".{path.name}.new")
     try:
         if path.exists():

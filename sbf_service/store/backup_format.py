@@ -2,9 +2,9 @@
 
 The first line is the header: the format, the versions, and the columns of each table. A line ``{"table": NAME}`` begins
 a table. Each row is a list of values. The last line has the number of rows of each table, and the SHA-256 of all lines
-before it. A file that was truncated or edited is therefore detected before the database is changed.
+before the last line. ``sbf restore`` can therefore detect a truncated or edited file before it changes the database.
 
-The values have the same form for SQLite and PostgreSQL, so a backup can be restored into either of them.
+The values have the same form for SQLite and PostgreSQL, so a backup of one database can be restored into the other.
 """
 
 import gzip
@@ -28,7 +28,7 @@ from virtcloud.model.errors import BadInput
 FORMAT = "virtcloud-backup"
 FORMAT_VERSION = 1
 MAX_LINE = 64 << 20
-"""The longest line, in bytes. A topology of a thousand sites has about one megabyte."""
+"""The maximum length of a line, in bytes. A topology of a thousand sites has about one megabyte."""
 
 ColumnKind = Literal["integer", "float", "boolean", "time", "text"]
 _TYPES: Mapping[ColumnKind, TypeEngine[Any]] = {
@@ -53,9 +53,9 @@ class BackupHeader(Document):
     """The kind of the database: `sqlite` or `postgresql`."""
     taken_at: datetime
     counters: dict[str, int] = Field(default_factory=dict)
-    """The highest number that was ever given in each table whose rows are not in the file."""
+    """The highest row number that was ever assigned, for each table whose row numbers must not be reused."""
     tables: dict[str, dict[str, ColumnKind]]
-    """The columns of each table, in order."""
+    """The columns of each table with their kinds, in the order of the values in a row."""
 
 
 class BackupTrailer(Document):
@@ -66,7 +66,7 @@ class BackupTrailer(Document):
 
 
 def find_column_kind(type_: TypeEngine[Any]) -> ColumnKind:
-    """Return the kind of a column. Raise TypeError for a type that the format does not have."""
+    """Return the kind of a column's values in a backup. Raise TypeError for a type that backups do not support."""
     if isinstance(type_, UtcDateTime):
         return "time"
     kinds: tuple[tuple[type[TypeEngine[Any]], ColumnKind], ...] = (
@@ -83,7 +83,7 @@ def find_column_kind(type_: TypeEngine[Any]) -> ColumnKind:
 
 
 def make_table(name: str, columns: Mapping[str, ColumnKind]) -> TableClause:
-    """Return a table for statements on the columns of a backup, independent of the tables of this version."""
+    """Return an SQLAlchemy table with the columns of a backup, which may differ from the columns of this version."""
     return table(name, *(column(key, _TYPES[kind]) for key, kind in columns.items()))
 
 
@@ -139,7 +139,7 @@ class BackupFile:
     rows: Mapping[str, int]
 
     def read_tables(self) -> Iterator[tuple[str, Iterator[dict[str, object]]]]:
-        """Yield each table with its rows. The rows of a table must be read before the next table."""
+        """Yield pairs of table name and rows. The caller must read all rows of a table before the next table."""
         with gzip.open(self.path) as file:
             lines = _read_lines(file)
             next(lines)
@@ -200,7 +200,7 @@ def _parse_header(path: Path, line: _Line, digest: "hashlib._Hash") -> BackupHea
 
 
 def _check_lines(lines: Iterator[_Line], header: BackupHeader, digest: "hashlib._Hash") -> Mapping[str, int]:
-    """Check all lines after the header. Return the number of rows of each table."""
+    """Check all lines after the header. Return the number of rows of each table, by the table's name."""
     rows, name = dict[str, int](), ""
     for raw, line in lines:
         if isinstance(line, list):

@@ -1,4 +1,7 @@
-"""Capacity of hosts: the reports of agents, the resources that guests use, and the placement of a spread of guests."""
+"""Capacity of hosts: the reports of agents, the resources that guests use, and the placement of spreads.
+
+A spread is a number of equal guests in a spec for which SBF chooses the hosts.
+"""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -58,10 +61,11 @@ def place_spread(
     origin: ClusterOrigin,
     overcommit: Overcommit = DEFAULT_OVERCOMMIT,
 ) -> ClusterSpec:
-    """Return the spec in which the guests of its spread have hosts.
+    """Return the spec with additional guests: the guests of ``spread``, each with the host that SBF chose.
 
-    Changes are serialized (decision 10), so the free capacity does not change until the cluster is inserted. Raise
-    NoCapacity if the hosts have too little room. Raise NotFound for an unknown site.
+    Call this function in the transaction that inserts the cluster. Other creations wait meanwhile, so the free capacity
+    does not change (decision 10). Raise NoCapacity if the hosts have too little free capacity. Raise NotFound for an
+    unknown site.
     """
     topology = read_topology(unit)
     sites = [topology.site(name) for name in spread.sites] or list(topology.sites)
@@ -82,7 +86,7 @@ class _HostReader:
     origin: ClusterOrigin
     overcommit: Overcommit
     opens_filters: bool = False
-    """Whether the network of the spread has open filters."""
+    """Whether the guests of the spread may send with any MAC and IP address (open filters)."""
 
     def read(self, sites: Collection[Site]) -> Iterator[CandidateHost]:
         """Yield the hosts of these sites in the topology's order."""
@@ -108,7 +112,7 @@ class _HostReader:
         return CandidateHost(host.name, site.name, total, used.get(host.name, ComputeResources()), obstacle)
 
     def _find_obstacle(self, host: Host, row: ElementRow, taken: Collection[PortRef]) -> str | None:
-        """Return why the host may not get guests, or None."""
+        """Return the reason why SBF must not place guests on the host, or None."""
         if not row.reachable or row.last_seen is None:
             since = "never sent a heartbeat" if row.last_seen is None else f"last seen {format_utc(row.last_seen)}"
             return f"its agent is unreachable ({since})"
@@ -128,7 +132,7 @@ class _HostReader:
         return None if row is None else ImageFormat(row.format).kind
 
     def _find_path_fault(self, host: Name, taken: Collection[PortRef]) -> str | None:
-        """Return why the network cannot reach the host, or None."""
+        """Return the reason why the cluster's network cannot reach the host, or None."""
         try:
             ports = find_path_ports(self.topology, ClusterSpec(owner=self.spec.owner, hosts=(host,)))
         except (Conflict, NotFound) as error:

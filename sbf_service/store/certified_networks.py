@@ -1,7 +1,8 @@
-"""The suspension of publications in the transaction in which a network loses the right to be published.
+"""The suspension of publications when a network gets a guest whose image is not certified.
 
-A network may be published at a site while all its guests have images that are certified for the site. A suspended
-publication keeps its port, and stays suspended until the owner publishes the guest again.
+Ports of a network's guests may be published at a site while all guests of the network have images that are certified
+for this site. The transaction that ends this condition also suspends the publications. A suspended publication keeps
+its port, and stays suspended until the owner publishes the guest again.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,7 +35,10 @@ _READ_CERTIFIED = (
 
 
 def find_uncertified(unit: Unit, network: str, site: Name) -> str | None:
-    """Return why a network may not be published at a site, or None if it may. ``network`` is its cluster's ID."""
+    """Return the reason why guests of a network must not be published at a site, or None.
+
+    ``network`` is the ID of the cluster that created the network.
+    """
     rows = find_clusters(unit, NOT_ENDED, or_(ClusterRow.id == network, ClusterRow.network == network))
     guests = [
         guest
@@ -47,7 +51,10 @@ def find_uncertified(unit: Unit, network: str, site: Name) -> str | None:
 
 
 def suspend_uncertified(unit: Unit, network: str | None = None) -> None:
-    """Suspend the publications of a network, or of all networks, at the sites where it may not be published."""
+    """Suspend each publication at a site where the guests of its network must not be published.
+
+    ``network`` limits the suspension to one network.
+    """
     statement = _READ_ACTIVE if network is None else _READ_ACTIVE.where(_NETWORK.in_([network]))
     found = unit.session.execute(statement).all()
     site_of = read_topology(unit).site_of if found else {}
@@ -55,7 +62,7 @@ def suspend_uncertified(unit: Unit, network: str | None = None) -> None:
     for publication, row, network_id in found:
         site = site_of.get(Name(publication.gateway))
         if site is None:
-            continue  # the gateway is no longer in the topology, so that nothing is published there
+            continue  # the gateway was removed from the topology and publishes no ports
         if (network_id, site.name) not in reasons:
             reasons[network_id, site.name] = find_uncertified(unit, network_id, site.name)
         reason = reasons[network_id, site.name]

@@ -1,8 +1,8 @@
 """Notices of changes between replicas, with LISTEN and NOTIFY of PostgreSQL.
 
-A change sends its topics with NOTIFY within its transaction. PostgreSQL delivers the notice after the commit, and
-discards it after a rollback. A notice is lost if the connection of the listening replica is lost. SQLite has no other
-replica, so no notice is sent.
+A transaction that makes a change sends the change's topics with NOTIFY. A topic names what was changed, such as
+``element:brno-sw1``. PostgreSQL delivers the notice after the commit, and discards it after a rollback. A notice is
+lost if the connection of the listening replica is lost. With SQLite there is only one replica, which sends no notices.
 """
 
 import json
@@ -18,21 +18,27 @@ from sqlalchemy.pool import NullPool
 
 CHANNEL = "virtcloud_changes"
 MAX_NOTICE_BYTES = 7_000
-"""The longest list of topics in one notice. PostgreSQL limits the whole notice to 7,999 bytes."""
+"""The maximum size of the topics in one notice, in bytes. PostgreSQL limits the whole notice to 7,999 bytes."""
 MAX_NOTICES = 20
-"""A change with more notices sends a single notice instead, which wakes all waiters."""
+"""The maximum number of notices for one change.
+
+A change that needs more notices sends one notice without topics instead. This notice wakes all waiting threads.
+"""
 _NOTIFY = select(func.pg_notify(CHANNEL, bindparam("notice")))
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeNotice:
-    """The topics that another replica changed; None if the topics are too many for a notice."""
+    """The topics that another replica changed. ``topics`` is None if the change had too many topics for notices."""
 
     topics: frozenset[str] | None
 
 
 def send_notice(connection: Connection, sender: str, topics: Iterable[str]) -> None:
-    """Send the topics of a change to the other replicas when the transaction of ``connection`` commits."""
+    """Send the topics of a change to the other replicas after the commit of the transaction on ``connection``.
+
+    ``sender`` is the name of this replica.
+    """
     if connection.dialect.name != "postgresql":
         return
     groups = list(_group_topics(sorted(topics)))
@@ -42,7 +48,7 @@ def send_notice(connection: Connection, sender: str, topics: Iterable[str]) -> N
 
 
 def _group_topics(topics: Iterable[str]) -> Iterator[list[str]]:
-    """Yield groups of topics that fit into a notice."""
+    """Yield groups of topics. Each group fits into one notice."""
     group, length = list[str](), 0
     for topic in topics:
         size = len(json.dumps(topic)) + 2
@@ -56,19 +62,19 @@ def _group_topics(topics: Iterable[str]) -> Iterator[list[str]]:
 
 
 def parse_notice(text_of_notice: str, own: str) -> ChangeNotice | None:
-    """Return a notice of another replica. Return None for a notice of the sender ``own``."""
+    """Parse the text of a notice. Return None for a notice that this replica (``own``) sent itself."""
     sender, topics = json.loads(text_of_notice)
     return None if sender == own else ChangeNotice(None if topics is None else frozenset(topics))
 
 
 @dataclass
 class Doorbell:
-    """Ends the waits of a thread. Thread-safe."""
+    """A pair of sockets by which one thread ends the wait of another thread. Thread-safe."""
 
     _sockets: tuple[socket.socket, socket.socket] = field(default_factory=socket.socketpair)
 
     def ring(self) -> None:
-        """End the present wait, or the next wait."""
+        """End the current call of :meth:`wait`. If no thread waits, the next call returns immediately."""
         self._sockets[1].send(b"!")
 
     def wait(self, seconds: float, *others: int) -> None:
@@ -88,15 +94,15 @@ class Doorbell:
 
 @dataclass(frozen=True, slots=True)
 class NoticeListener:
-    """A connection of PostgreSQL that listens for notices, except notices of the sender ``own``."""
+    """A connection to PostgreSQL that listens for notices. It ignores the notices of this replica (``own``)."""
 
     connection: Any
     own: str
 
     def wait(self, seconds: float, doorbell: Doorbell) -> list[ChangeNotice]:
-        """Return the notices of other replicas that arrive within ``seconds``. The doorbell ends the wait.
+        """Wait at most ``seconds`` for notices of other replicas, and return these notices. The doorbell ends the wait.
 
-        Raise an error of the driver if the connection is lost.
+        Raise an error of the database driver if the connection is lost.
         """
         notices = self._take()
         if not notices:
@@ -105,7 +111,7 @@ class NoticeListener:
         return notices
 
     def check(self) -> None:
-        """Raise an error of the driver if the connection is lost."""
+        """Raise an error of the database driver if the connection is lost."""
         self.connection.execute("SELECT 1")
 
     def _take(self) -> list[ChangeNotice]:

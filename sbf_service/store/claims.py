@@ -1,4 +1,4 @@
-"""The claims of VLAN IDs, and the free VLAN IDs of each site. Each change keeps both tables consistent."""
+"""Changes of two tables: the claims of VLAN IDs, and the free VLAN IDs of each site. Each function updates both."""
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping
@@ -62,18 +62,18 @@ def replace_offered_vlans(unit: Unit, site: str, before: VlanSet, after: VlanSet
     if added:
         unit.connection.execute(_INSERT_FREE, added)
         if unit.connection.dialect.name == "postgresql":
-            # without new statistics, PostgreSQL would sort all rows for each claim
+            # with outdated statistics, PostgreSQL would sort all rows for each claim
             unit.connection.execute(text("ANALYZE free_numbers"))
 
 
 def exclude_vlans(unit: Unit, site: str, vlans: VlanSet) -> None:
-    """Remove VLAN IDs that are in other use from a site's free VLAN IDs; idempotent."""
+    """Remove VLAN IDs from a site's free VLAN IDs, because these VLAN IDs are in other use. Idempotent."""
     if vlans:
         unit.connection.execute(_DELETE_FREE, [{"of": site, "vlan_id": vlan} for vlan in vlans])
 
 
 def include_vlans(unit: Unit, site: str, vlans: VlanSet) -> None:
-    """Add VLAN IDs that are no longer in other use to a site's free VLAN IDs; idempotent.
+    """Add VLAN IDs to a site's free VLAN IDs after their other use has ended. Idempotent.
 
     VLAN IDs that are claimed, already free, or outside the pool are not added.
     """

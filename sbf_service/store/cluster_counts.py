@@ -15,14 +15,17 @@ from virtcloud.model.values import Name
 
 @dataclass(frozen=True, slots=True)
 class ClusterCounts:
-    """The numbers of clusters that have not ended, by state, and by the sites of their elements."""
+    """The number of clusters in each state, and the number of clusters at each site. Ended clusters do not count.
+
+    A cluster counts at every site where an element carries it.
+    """
 
     states: Mapping[ClusterState, int]
     sites: Mapping[Name, int]
 
     @property
     def total(self) -> int:
-        """The number of all these clusters."""
+        """The number of clusters in all states."""
         return sum(self.states.values())
 
 

@@ -2,8 +2,8 @@
 
 The transaction distinguishes a new cluster from a repeated request and from a conflict. For a new cluster, the
 transaction chooses the IDs. Then it inserts the cluster, the claims and the placements with the new wanted revisions.
-All other changes wait during this transaction. Therefore the transaction consists of a few prepared statements, and
-the answer is made from the inserted values without another query.
+Other changes of the same sites wait during this transaction. To be short, the transaction consists of a few prepared
+statements, and the answer is made from the inserted values without another query.
 """
 
 from collections import Counter
@@ -71,8 +71,8 @@ class PutResult:
 class PutRequest:
     """A request for a cluster, with the limits that apply to the caller.
 
-    An error names another cluster only if the caller ``sees`` the owner of that other cluster. If a host requests a
-    job's cluster, ``starter`` is the host, and the batch server has to confirm the job (:mod:`.job_proofs`).
+    An error message names another cluster only if ``sees(owner)`` is true for the owner of the other cluster. If a host
+    requests a job's cluster, ``starter`` is the host, and the batch server has to confirm the job (:mod:`.job_proofs`).
     """
 
     key: str
@@ -101,8 +101,9 @@ def put_cluster(  # noqa: PLR0913 - the request, its caller and the caller's lim
     Raise NotFound for an unknown host. Raise Gone for an attempt that has ended. Raise QuotaExceeded if the owner's
     quota forbids the cluster. Raise Forbidden if the owner may not use a host, an image or the network. Raise Conflict
     if another cluster uses the key, the name, the VLAN ID or an access port. Raise NoCapacity if the hosts have too
-    little room for a spread of guests. Raise JobUnproven until the batch server has confirmed the job. A higher attempt
-    drains the cluster of the former attempt. Raise AttemptWaits until this former cluster has ended.
+    little free capacity for the guests that SBF places. Raise JobUnproven until the batch server has confirmed the job.
+    A request with a higher attempt number first drains the cluster of the earlier attempt. Raise AttemptWaits until the
+    earlier cluster has ended.
     """
     put = PutRequest(key, request, reserved, quota, sees, starter, overcommit)
     scope = None if _needs_everything(put) else partial(_find_scope, put=put)
@@ -113,18 +114,19 @@ def put_cluster(  # noqa: PLR0913 - the request, its caller and the caller's lim
 
 
 def _needs_everything(put: PutRequest) -> bool:
-    """Return whether a creation may change more than the sites of the requested hosts, so that it locks everything.
+    """Return whether a creation must lock all sites, because it can change more than the sites of the requested hosts.
 
-    These are members, guests that SBF places, clusters with gateways, and requests that a batch server has to confirm.
+    This is true for members, for specs with guests that SBF places, for clusters with gateways, and for requests that
+    a batch server has to confirm.
     """
     spec = put.request.spec
     return bool(put.starter or spec.joins or spec.spread or spec.uses_gateways)
 
 
 def _find_scope(unit: Unit, put: PutRequest) -> LockScope:
-    """Return the scope of a creation.
+    """Return the sites and names that a creation must lock.
 
-    If the request is refused because of its hosts, the scope has no sites, because the creation changes no site.
+    If the request will be refused because of its hosts, no site is locked, because the request changes no site.
     """
     spec = put.request.spec
     names = {f"cluster {put.key}", f"cluster {spec.name or put.key}"}
@@ -142,12 +144,12 @@ def _find_scope(unit: Unit, put: PutRequest) -> LockScope:
 
 
 def _put(unit: Unit, new_id: str, put: PutRequest) -> PutResult | AttemptWaits | JobUnproven:
-    """Execute a request. Return AttemptWaits and JobUnproven, because raising them would roll back the unit of work."""
+    """Execute a request. Return AttemptWaits and JobUnproven, because an exception would undo the changes."""
     key, spec, row = put.key, put.request.spec, find_newest_cluster(unit, put.key)
     highest = find_highest_attempt(unit, row, spec.owner)
     decision = resolve_request(key, put.request, make_latest_attempt(row), highest)
     if row is not None and (row.quarantined or isinstance(decision, AttemptBlocked)):
-        unit.require_everything()  # the former cluster may be at other sites
+        unit.require_everything()  # the earlier cluster may be at sites that are not locked
     if put.starter is not None and spec.spread is not None:
         raise Forbidden(
             f"job-starter {put.starter} may not request a spread of guests: a job uses the hosts of its job"
@@ -174,7 +176,7 @@ def _put(unit: Unit, new_id: str, put: PutRequest) -> PutResult | AttemptWaits |
 def _create(unit: Unit, new: NewCluster, reserved: ReservedVlans) -> ClusterView:
     """Insert the cluster, its claims and its placements.
 
-    A member's new IDs are claimed for the network that the member joins.
+    For a member, claim the new VLAN IDs for the network that the member joins.
     """
     topology = read_topology(unit)
     planned = plan_cluster(unit, topology, new, reserved)
@@ -206,10 +208,10 @@ def _create(unit: Unit, new: NewCluster, reserved: ReservedVlans) -> ClusterView
 
 
 def _find_changed_hosts(unit: Unit, planned: PlannedCluster) -> frozenset[str]:
-    """Return the hosts of a network whose wanted documents a new member changes.
+    """Return the hosts of a network whose wanted documents change because a new member joins the network.
 
-    The guests of a member become peers of the network's other guests. The first transport of a network limits the MTU
-    of all its segments.
+    The documents change in two cases: the member has guests, which become peers of the network's other guests; or the
+    member adds the network's first transport, which limits the MTU of all segments of the network.
     """
     network = planned.joined
     if network is None or not (planned.cluster.spec.guests or network.transport != planned.ids.transport_name):
@@ -220,10 +222,10 @@ def _find_changed_hosts(unit: Unit, planned: PlannedCluster) -> frozenset[str]:
 def _increment_revisions(
     unit: Unit, topology: Topology, planned: PlannedCluster, others: frozenset[str]
 ) -> dict[str, NewRevision]:
-    """Increment the wanted revisions of a new cluster's elements. Return the new revisions of these elements.
+    """Increment the wanted revisions of a new cluster's elements, and of the hosts ``others``.
 
-    The revisions of the ``others`` are also incremented. The placements of their clusters do not change, so these
-    clusters remain active.
+    Return the new revisions of the cluster's elements, by name. The placements on ``others`` stay unchanged, so the
+    clusters on these hosts remain active.
     """
     own = list_elements(find_cluster_ports(topology, planned.cluster))
     revisions = increment_revisions(unit, own | others)
@@ -231,7 +233,7 @@ def _increment_revisions(
 
 
 def _make_cluster_row(unit: Unit, new: NewCluster, cluster: LiveCluster) -> ClusterRow:
-    """Return the cluster's row. The row is not added to the session, because a prepared statement inserts it."""
+    """Return the cluster's row. Do not add the row to the session: a prepared statement inserts the row."""
     spec, call = new.requested or new.spec, current_call()
     return ClusterRow(
         request_id=call.request_id if call else None,
@@ -267,8 +269,8 @@ def _claim(unit: Unit, cluster_id: str, ids: NetworkIds, vlans: Mapping[Name, Vl
 def _extend_network(unit: Unit, network: ClusterRow, ids: NetworkIds) -> None:
     """Claim a network's VLAN IDs at new sites. The claims last until the network ends.
 
-    A network that had a single site until now gets a transport. If the transport has service IDs, the network also gets
-    a service ID.
+    If the network had a single site, it also gets a transport. If this transport has service IDs, the network gets a
+    service ID, too.
     """
     claimed = read_vlans(unit, [network.id])[network.id]
     new = {site: vlan for site, vlan in ids.vlans.items() if site not in claimed}
@@ -309,7 +311,7 @@ def _make_status(element: Name, new: NewRevision) -> PlacementStatus:
 
 
 def _describe_placement(new: NewCluster) -> str:
-    """Return a text with the number of guests on each host that SBF chose, or an empty text."""
+    """Return a text with the hosts that SBF chose and the number of guests on each, or an empty text."""
     if new.requested is None or new.requested.spread is None:
         return ""
     counts = Counter(guest.host for guest in new.spec.guests[len(new.requested.guests) :])

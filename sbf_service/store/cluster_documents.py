@@ -1,4 +1,4 @@
-"""The documents of clusters: specs and sources of images as texts in the database, and the views of clusters."""
+"""The documents of clusters: specs and image sources, which the database stores as texts, and the views of clusters."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -29,7 +29,7 @@ def format_image_sources(images: Mapping[Name, ImageSource]) -> str | None:
 
 
 def make_joined_view(transport: Transport | None, service: int | None) -> ClusterTransport | None:
-    """Return the view of a transport, with the network's own service ID or the service ID that all networks share."""
+    """Return the view of a network's transport. The service ID is the network's own ID, or the ID that all share."""
     if transport is None:
         return None
     service_id = transport.shared if service is None else service
@@ -39,7 +39,7 @@ def make_joined_view(transport: Transport | None, service: int | None) -> Cluste
 
 
 def parse_current_spec(row: ClusterRow) -> ClusterSpec:
-    """Return a cluster's spec with the choices of SBF and the owners with whom the network is shared now."""
+    """Return a cluster's spec with the values that SBF chose, and with the current list of owners in ``shares``."""
     spec = row.resolved or row.spec
     return parse_spec(spec) if row.shares is None else _parse_shared_spec(spec, row.shares)
 
@@ -83,7 +83,7 @@ def format_cluster(
 
 
 def _format_placement(status: PlacementStatus) -> PlacementView:
-    """Return the view of a placement. The view contains the error only while the cluster waits for the element."""
+    """Return the view of a placement. It contains the element's error only while the cluster waits for the element."""
     waits = status.progress in {PlacementProgress.ADDING, PlacementProgress.REMOVING} or not status.reachable
     return PlacementView(
         element=status.element,

@@ -1,4 +1,4 @@
-"""Dry runs of ``PUT /clusters``, and differences of elements computed from the elements' last readings.
+"""Dry runs of ``PUT /clusters``, and differences of elements, computed without reading the elements again.
 
 The functions of this module change nothing.
 """
@@ -52,7 +52,7 @@ _READ_LEAVING = (
     .join(ElementRow, ElementRow.name == PlacementRow.element)
     .where(
         IS_UNSETTLED,
-        PlacementRow.removed_revision + 0 > 0,  # an expression, so that the index of all former removals is not used
+        PlacementRow.removed_revision + 0 > 0,  # an expression, so that the database does not use the index of removals
         or_(PlacementRow.removed_revision > ElementRow.confirmed_revision, PlacementRow.blocked),
     )
 )
@@ -60,9 +60,11 @@ _READ_LEAVING = (
 
 @dataclass(frozen=True, slots=True)
 class _ElementClusters:
-    """The clusters on an element: ``staying`` are in the wanted state, and ``leaving`` are being removed.
+    """The clusters on an element.
 
-    ``coming`` are the ``staying`` clusters that the element has not confirmed yet.
+    - ``staying``: the clusters in the element's wanted state.
+    - ``coming``: the clusters in ``staying`` that the element has not confirmed yet.
+    - ``leaving``: the keys of the clusters that the element must remove.
     """
 
     staying: list[LiveCluster] = field(default_factory=list)
@@ -72,10 +74,11 @@ class _ElementClusters:
 
 @dataclass(frozen=True, slots=True)
 class _DifferenceScope:
-    """The clusters that differences include.
+    """The clusters that computed differences include.
 
-    If ``only`` is None, these are all existing clusters and ``extra``. If ``only`` is set, these are ``extra`` and the
-    clusters of the network of ``only``. The difference of a host then contains only ``extra`` and ``only``.
+    ``extra`` contains the requested cluster, if it does not exist yet. If ``only`` is None, a difference also includes
+    all existing clusters. If ``only`` is a cluster, the difference of a device also includes the clusters of the same
+    network, and the difference of a host also includes ``only``.
     """
 
     extra: tuple[LiveCluster, ...] = ()
@@ -90,14 +93,14 @@ class _DifferenceScope:
         return _ElementClusters([*network, *self.extra], [*coming, *self.extra], [])
 
     def vlans(self, unit: Unit, site: str) -> VlanSet:
-        """Return the VLAN IDs of a site that the differences include."""
+        """Return the VLAN IDs of a site that may appear in the differences."""
         managed = read_managed_vlans(unit, site)
         return managed if self.only is None else managed & self.only.vlans.values()
 
 
 @dataclass(frozen=True, slots=True)
 class _RequestedCluster:
-    """A requested cluster, and whether it would be created."""
+    """A requested cluster. ``created`` is true if the request would create it, and false if it already exists."""
 
     cluster: LiveCluster
     created: bool
@@ -116,8 +119,8 @@ def dry_run_cluster(  # noqa: PLR0913 - the parameters of put_cluster
 ) -> ClusterDryRun:
     """Return the effect that :func:`put_cluster` would have now. Raise the errors that :func:`put_cluster` would raise.
 
-    If ``whole`` is true, the differences include every cluster that is missing on an element. If ``whole`` is false,
-    the differences include only this cluster and its network, because the caller may not see other owners' clusters.
+    If ``whole`` is true, the differences include every cluster that is missing on an element. Pass false for a caller
+    who must not see the clusters of other owners: the differences then include only this cluster and its network.
     """
     row = find_newest_cluster(unit, key)
     decision = resolve_request(
@@ -164,7 +167,7 @@ def _make_joined(unit: Unit, requested: _RequestedCluster) -> ClusterTransport |
 
 
 def _compute_differences(unit: Unit, rows: Sequence[ElementRow], scope: _DifferenceScope) -> list[ElementDifference]:
-    """Return the difference of each element. Read every cluster once, with its placements on these elements."""
+    """Return the difference of each element. Read each cluster once, even if it is on several of these elements."""
     clusters = _read_elements(unit, [row.name for row in rows])
     return [_compute_difference(unit, row, scope.filter(clusters[row.name]), scope) for row in rows]
 
@@ -188,7 +191,7 @@ def _compute_difference(
 
 
 def _read_elements(unit: Unit, names: Sequence[str]) -> Mapping[str, _ElementClusters]:
-    """Return the clusters on each of these elements."""
+    """Return the clusters on each of these elements, by the element's name."""
     found: dict[str, _ElementClusters] = defaultdict(_ElementClusters)
     here = PlacementRow.element.in_(names)
     staying = here, PlacementRow.removed_revision.is_(None)

@@ -1,6 +1,6 @@
 """The gateways of clusters, and the statements that end a cluster's VPN access.
 
-This module reads no clusters, because the queries of clusters use it.
+The modules that read clusters import this module. This module therefore must not import them.
 """
 
 from collections import defaultdict
@@ -69,7 +69,7 @@ _DELETE_PUBLICATIONS = (
 
 
 def read_cluster_gateways(unit: Unit, groups: Iterable[Sequence[str]]) -> Mapping[str, tuple[Name, ...]]:
-    """Return the gateways of clusters in order of preference, by cluster ID. ``groups`` are groups of cluster IDs."""
+    """Return the gateways of each cluster in order of preference, by cluster ID. One query reads each group of IDs."""
     found: dict[str, list[Name]] = defaultdict(list)
     for group in groups:
         for cluster_id, gateway in unit.connection.execute(_READ, {"ids": group}):
@@ -78,17 +78,17 @@ def read_cluster_gateways(unit: Unit, groups: Iterable[Sequence[str]]) -> Mappin
 
 
 def find_network_gateways(unit: Unit, network: str) -> frozenset[str]:
-    """Return the gateways of all clusters of a network that have not ended."""
+    """Return the names of the gateways of a network: those of all its clusters that have not ended."""
     return frozenset(unit.connection.execute(_READ_OF_NETWORK, {"network": network}).scalars())
 
 
 def find_alive_gateways(unit: Unit) -> frozenset[Name]:
-    """Return the gateways whose agents answer."""
+    """Return the names of the gateways whose agents send heartbeats."""
     return frozenset(map(Name, unit.connection.execute(_READ_ALIVE).scalars()))
 
 
 def insert_gateways(unit: Unit, cluster_id: str, gateways: Sequence[Name], first: int = 0) -> None:
-    """Record gateways of a cluster. ``first`` is the position of the first gateway in the order of preference."""
+    """Record gateways of a cluster, in order of preference. ``first`` is the position of the first new gateway."""
     rows = [
         {"cluster_id": cluster_id, "gateway": gateway, "position": position}
         for position, gateway in enumerate(gateways, start=first)
@@ -97,7 +97,7 @@ def insert_gateways(unit: Unit, cluster_id: str, gateways: Sequence[Name], first
 
 
 def revoke_profiles_of(unit: Unit, cluster_id: str) -> None:
-    """Revoke all profiles of a cluster that begins to end, and free their addresses."""
+    """Revoke all VPN profiles of a cluster that begins to end, and free the profiles' addresses."""
     if not _has_gateways(unit, cluster_id):
         return
     unit.connection.execute(_REVOKE, {"ended": cluster_id, "now": unit.now})
@@ -111,7 +111,10 @@ def end_publications_of(unit: Unit, cluster_id: str) -> frozenset[str]:
 
 
 def delete_vpn_access(unit: Unit, cluster_id: str) -> None:
-    """Delete the gateways, invitations, connections and traffic of an ended cluster, and gateways' addresses there."""
+    """Delete the records of an ended cluster's VPN access.
+
+    These are its gateways and their addresses in its network, its invitations, its connections, and its traffic.
+    """
     for statement in (_DELETE_INVITATIONS, _DELETE_INTERFACES, _DELETE_ROUTER, _DELETE_USES, _DELETE_TRAFFIC):
         unit.connection.execute(statement, {"ended": cluster_id})
     if not _has_gateways(unit, cluster_id):
@@ -121,5 +124,5 @@ def delete_vpn_access(unit: Unit, cluster_id: str) -> None:
 
 
 def _has_gateways(unit: Unit, cluster_id: str) -> bool:
-    """Return whether a cluster has gateways. Most clusters have none, and no profiles."""
+    """Return whether a cluster has gateways. A cluster without gateways has no VPN profiles and no connections."""
     return unit.connection.execute(_READ, {"ids": [cluster_id]}).first() is not None

@@ -1,8 +1,8 @@
-"""Keys and names of clusters: which cluster has a key now, and which attempts of the key there were.
+"""Keys and names of clusters: which cluster has a key now, and which attempts were made with the key.
 
-When the cluster of a key has ended, another owner may use the key. The *turn* of the key is then incremented, and the
-attempt numbers of the new owner start again. If a former owner uses the key once more, the attempt numbers of this
-owner continue to increase. A late call of an earlier attempt therefore changes nothing.
+When the cluster with a key has ended, another owner may use the key. Each such change of the owner increments the
+*turn*, a number in the cluster's row. Attempt numbers count separately for each owner of the key, and never decrease.
+A late call with a lower attempt number is therefore recognized, even if the key had another owner in between.
 """
 
 import re
@@ -35,7 +35,7 @@ def find_running_cluster(unit: Unit, name_or_key: str) -> ClusterRow | None:
 
 def find_key_by_name(unit: Unit, name: str) -> str | None:
     """Return the key of the cluster with this name, or None. Only clusters that have not ended have names."""
-    if not _IS_NAME(name):  # the key of a batch job contains a dot, a name does not
+    if not _IS_NAME(name):  # the keys of batch jobs contain a dot, names do not
         return None
     return unit.connection.execute(_READ_NAMED, {"name": name}).scalar()
 
@@ -47,12 +47,12 @@ def has_owned_key(unit: Unit, key: str, owner: str) -> bool:
 
 
 def next_turn(row: ClusterRow | None, owner: str) -> int:
-    """Return the turn of a new cluster of ``owner``. ``row`` is the newest cluster with the same key."""
+    """Return the turn of a new cluster of ``owner``. ``row`` is the newest cluster with the same key, or None."""
     return 0 if row is None else row.turn + (row.owner != owner)
 
 
 def make_latest_attempt(row: ClusterRow | None) -> LatestAttempt | None:
-    """Return a cluster as the latest attempt of its key, for :func:`resolve_request`."""
+    """Return the latest attempt with a key, for :func:`resolve_request`. ``row`` is the newest cluster with the key."""
     return (
         None
         if row is None
@@ -61,9 +61,10 @@ def make_latest_attempt(row: ClusterRow | None) -> LatestAttempt | None:
 
 
 def find_highest_attempt(unit: Unit, row: ClusterRow | None, owner: str) -> int | None:
-    """Return the highest attempt of ``owner`` with the key of ``row``.
+    """Return the highest earlier attempt number of ``owner``, if another owner has the key now.
 
-    Return None if ``row`` is None or belongs to ``owner``, or if ``owner`` never had a cluster with this key.
+    ``row`` is the newest cluster with the key. Return None if ``row`` is None or belongs to ``owner``, or if ``owner``
+    never had a cluster with this key.
     """
     if row is None or row.owner == owner:
         return None

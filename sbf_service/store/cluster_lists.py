@@ -25,18 +25,19 @@ NEWEST_FIRST: Final = PageOrder(CursorFormat("clusters, newest first", _KEY), _C
 LIVE: Final = (ClusterRow.state + literal_column("''")).in_(
     [literal_column(f"'{state}'") for state in sorted(frozenset(ClusterState) - ENDED_STATES)]
 )
-"""Clusters that have not ended, in the order of an index.
+"""The condition that a cluster has not ended, for queries that return clusters in the order of their creation.
 
-With ``NOT_ENDED``, SQLite would use an index of states and sort all these clusters for each page.
+The expression matches the condition of an index in this order. With ``NOT_ENDED``, SQLite would use an index of states,
+and would sort all selected clusters for each page.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterFilter:
-    """Which clusters a list contains. Without ``ended`` and ``state``, these are clusters that have not ended.
+    """Selects clusters for a list. Ended clusters are selected only with ``ended``, or if ``state`` is an ended state.
 
-    ``sites`` and ``element`` are the rights of a caller who may read only the clusters at these sites, or on this
-    element. ``site`` and ``on`` are the site and the element that the caller asked for.
+    ``sites`` and ``element`` are set if the caller's rights are limited to clusters at these sites, or on this element.
+    ``site``, ``on`` (an element) and ``network`` (a key or name of one of its clusters) are the caller's own filters.
     """
 
     owner: str | None = None
@@ -71,7 +72,7 @@ class ClusterFilter:
 
 
 def _is_of_network(unit: Unit, name_or_key: str) -> ColumnElement[bool]:
-    """Return the condition that a cluster belongs to the network of a running cluster."""
+    """Return the condition that a cluster belongs to the same network as the running cluster ``name_or_key``."""
     row = find_running_cluster(unit, name_or_key)
     if row is None:
         return false()
@@ -82,15 +83,16 @@ def _is_of_network(unit: Unit, name_or_key: str) -> ColumnElement[bool]:
 def read_cluster_page(
     unit: Unit, selected: ClusterFilter, part: PagePart, *, newest_first: bool = False
 ) -> Page[ClusterView]:
-    """Return a page of the clusters, in the order of their creation. Raise BadInput for an unusable cursor."""
+    """Return a page of the selected clusters, ordered by creation. Raise BadInput for an invalid cursor."""
     order = NEWEST_FIRST if newest_first else OLDEST_FIRST
     return read_page(unit, selected.select(unit), order, part).convert(lambda rows: make_cluster_views(unit, rows))
 
 
 def list_newest(unit: Unit, selected: ClusterFilter, limit: int, before: str | None = None) -> list[ClusterView]:
-    """Return the newest ``limit`` clusters, or those older than the one with the ID ``before``; oldest first.
+    """Return the newest ``limit`` clusters of the selected clusters, oldest first.
 
-    Raise NotFound if no cluster has the ID ``before``.
+    If ``before`` is set, consider only clusters that are older than the cluster with the ID ``before``. Raise NotFound
+    if no cluster has this ID.
     """
     rows = selected.select(unit).where(*_is_older(unit, before))
     newest = unit.session.scalars(rows.order_by(*(column.desc() for column in _COLUMNS)).limit(limit)).all()

@@ -1,4 +1,4 @@
-"""The plan of a new cluster: its IDs and addresses, chosen and checked in the transaction that creates it."""
+"""The plan of a new cluster: its VLAN IDs, service ID and addresses. The transaction that creates it plans it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -43,7 +43,8 @@ from virtcloud.model.values import ClusterKey, Name
 class NewCluster:
     """A cluster to be created. ``former`` is the newest cluster that had the same key, or None.
 
-    In ``spec``, all guests have hosts. ``requested`` is the requested spec if it differs from ``spec``.
+    In ``spec``, all guests have hosts, including the guests that SBF placed. ``requested`` is the spec as the caller
+    sent it.
     """
 
     id: str
@@ -57,13 +58,16 @@ class NewCluster:
 
     @property
     def version(self) -> int:
-        """The version of the first view of the cluster, higher than the versions of earlier clusters with this key."""
+        """The version of the cluster's first view. It is higher than all versions of earlier clusters with this key."""
         return 1 if self.former is None else self.former.version + 1
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedCluster:
-    """A cluster before its creation, with the IDs of its network. ``joined`` is the network that a member joins."""
+    """A cluster before its creation, with the IDs of its network.
+
+    For a member, ``joined`` is the row of the cluster whose network the member joins.
+    """
 
     cluster: LiveCluster
     ids: NetworkIds
@@ -71,7 +75,7 @@ class PlannedCluster:
 
 
 def plan_cluster(unit: Unit, topology: Topology, new: NewCluster, reserved: ReservedVlans) -> PlannedCluster:
-    """Return the cluster that a request would create; change nothing. Raise the errors of :func:`put_cluster`."""
+    """Return the cluster that a request would create. Change nothing. Raise the errors of :func:`put_cluster`."""
     check_admitted(topology, new.spec, find_origin(new.spec.owner, unit.who))
     _check_name_free(unit, new.key, new.spec.name)
     plan = _plan_network if new.spec.joins is None else _plan_member
@@ -87,7 +91,10 @@ def plan_cluster(unit: Unit, topology: Topology, new: NewCluster, reserved: Rese
 
 
 def _add_gateways(unit: Unit, topology: Topology, cluster: LiveCluster) -> LiveCluster:
-    """Return the cluster with gateways for its roles and services. Raise NotFound for an unknown destination."""
+    """Return the cluster with the gateways that SBF chose as its router and for its services.
+
+    Raise NotFound for an unknown destination.
+    """
     check_destinations(topology, cluster.spec, cluster.vlans)
     for role in list_roles(cluster.spec):
         chosen = choose_cluster_gateways(unit, topology, cluster, role)
@@ -99,7 +106,7 @@ def _add_gateways(unit: Unit, topology: Topology, cluster: LiveCluster) -> LiveC
 
 
 def _check_name_free(unit: Unit, key: str, name: Name | None) -> None:
-    """Raise NameTaken if the new key is another cluster's name, or the new name is another cluster's name or key.
+    """Raise NameTaken if another cluster has ``key`` as its name, or has ``name`` as its name or key.
 
     Clusters that have ended do not count.
     """

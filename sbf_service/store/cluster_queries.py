@@ -27,19 +27,21 @@ from sbf_service.store.vpn_tables import ClusterGatewayRow
 from virtcloud.model.cluster import ENDED_STATES, WANTED_STATES, ClusterState
 
 NOT_ENDED = equals_any(ClusterRow.state, frozenset(ClusterState) - ENDED_STATES)
-"""Clusters that have not ended. Most clusters have ended. The condition therefore lists the states of the other
-clusters, so that the database uses an index.
+"""The condition that a cluster has not ended.
+
+The condition lists all states that are not the end. Most clusters have ended, so the database can use an index of
+states to find the others.
 """
 UNSETTLED = or_(NOT_ENDED, and_(equals_any(ClusterRow.state, ENDED_STATES), ClusterRow.quarantined == true()))
-"""Clusters that may still change their state: they have not ended, or they have quarantined claims."""
+"""The condition that a cluster's state can still change: the cluster has not ended, or has quarantined claims."""
 IS_WANTED = (ClusterRow.state + "").in_([literal_column(f"'{state}'") for state in sorted(WANTED_STATES)])
-"""Clusters that elements must carry, for queries whose other conditions have an index.
+"""The condition that elements must carry a cluster, for queries that also have a condition with a better index.
 
-With this expression, no index of states fits. So the database uses the index of another condition, and does not read
-all clusters in these states.
+The database cannot use the index of states for the expression ``state + ""``. It therefore uses the index of the other
+condition, and does not read all clusters in these states.
 """
 IS_UNSETTLED = PlacementRow.settled == false()
-"""Placements of clusters that meet ``UNSETTLED``. An index finds these placements of an element."""
+"""The condition that the cluster of a placement meets ``UNSETTLED``. An index finds such placements of an element."""
 IDS = bindparam("ids", type_=NAME_TYPE, expanding=True)
 _READ_CLUSTERS = select(ClusterRow).order_by(ClusterRow.created_at, ClusterRow.key)
 
@@ -47,13 +49,13 @@ _READ_CLUSTERS = select(ClusterRow).order_by(ClusterRow.created_at, ClusterRow.k
 def select_clusters(*conditions: ColumnElement[bool]) -> Select[ClusterRow]:
     """Return the statement that reads the clusters that meet the conditions, oldest first.
 
-    Build frequent statements once, as module constants: building a statement takes longer than its execution.
+    Store statements that run often in module constants: building a statement takes longer than executing it.
     """
     return _READ_CLUSTERS.where(*conditions)
 
 
 def read_clusters(unit: Unit, statement: Select[ClusterRow], parameters: Mapping[str, object]) -> Sequence[ClusterRow]:
-    """Return the clusters of a statement of :func:`select_clusters`. ``parameters`` are bound parameters, by name."""
+    """Execute a statement of :func:`select_clusters` with bound ``parameters``. Return the clusters."""
     return unit.session.scalars(statement, parameters).all()
 
 
@@ -68,26 +70,26 @@ def has_placement_on(element: str | BindParameter[str]) -> ColumnElement[bool]:
 
 
 def is_unsettled_on(element: str | BindParameter[str]) -> ColumnElement[bool]:
-    """Return the condition that a cluster has a placement on ``element`` and may still change its state."""
+    """Return the condition that a cluster has a placement on ``element`` and meets ``UNSETTLED``."""
     return ClusterRow.id.in_(select(PlacementRow.cluster_id).where(PlacementRow.element == element, IS_UNSETTLED))
 
 
 def is_unsettled_at(sites: Iterable[str]) -> ColumnElement[bool]:
-    """Return the condition that a cluster has a placement at one of ``sites`` and may still change its state."""
+    """Return the condition that a cluster has a placement at one of ``sites`` and meets ``UNSETTLED``."""
     elements = select(ElementRow.name).where(ElementRow.site.in_(sorted(sites)))
     return ClusterRow.id.in_(select(PlacementRow.cluster_id).where(PlacementRow.element.in_(elements), IS_UNSETTLED))
 
 
 def has_placement_at(sites: Iterable[str]) -> ColumnElement[bool]:
-    """Return the condition that a cluster has a placement on an element of ``sites``."""
+    """Return the condition that a cluster has a placement at one of ``sites``."""
     return has_placement(PlacementRow.element.in_(select(ElementRow.name).where(ElementRow.site.in_(sorted(sites)))))
 
 
 def has_placement(*conditions: ColumnElement[bool]) -> ColumnElement[bool]:
     """Return the condition that a cluster has a placement that meets the conditions.
 
-    The subquery is evaluated for each cluster separately. One subquery for all clusters would be slow, because most
-    placements belong to old clusters.
+    The database evaluates the subquery for each cluster. A single subquery for all clusters would be slow, because it
+    would read all placements, and most placements belong to ended clusters.
     """
     return exists().where(PlacementRow.cluster_id == ClusterRow.id, *conditions)
 
@@ -110,9 +112,9 @@ def read_clusters_by_id(unit: Unit, ids: Iterable[str]) -> list[ClusterRow]:
 
 
 def find_unsettled_clusters(unit: Unit, elements: Iterable[str], sites: Iterable[str] = ()) -> list[ClusterRow]:
-    """Return the clusters that may still change and use any of these elements, or have a claim at any of these sites.
+    """Return the clusters that meet ``UNSETTLED`` and use any of these elements or sites, oldest first.
 
-    A cluster also uses its gateways. The oldest cluster comes first.
+    A cluster uses the elements of its placements and its gateways. A cluster uses the sites where it has a claim.
     """
     found = {
         cluster_id
@@ -124,17 +126,20 @@ def find_unsettled_clusters(unit: Unit, elements: Iterable[str], sites: Iterable
 
 
 def find_running_members(unit: Unit, networks: Sequence[str]) -> Sequence[ClusterRow]:
-    """Return the members of these networks that have not ended, oldest first. At most ``MAX_PARAMETERS`` networks."""
+    """Return the members of these networks that have not ended, oldest first.
+
+    ``networks`` contains the IDs of at most ``MAX_PARAMETERS`` networks.
+    """
     return read_clusters(unit, _RUNNING_OF_NETWORKS, {"ids": networks})
 
 
 def find_members(unit: Unit, network: str) -> Sequence[ClusterRow]:
-    """Return the members of a network that may still change their state (``UNSETTLED``), oldest first."""
+    """Return the members of a network that meet ``UNSETTLED``, oldest first."""
     return read_clusters(unit, _OF_NETWORKS, {"ids": [network]})
 
 
 def find_members_of(unit: Unit, ids: Sequence[str]) -> dict[str, list[ClusterRow]]:
-    """Return the unsettled members of networks, by the ID of the network."""
+    """Return the members of each network that meet ``UNSETTLED``, by the ID of the network."""
     found: dict[str, list[ClusterRow]] = defaultdict(list)
     for group in split_ids(ids):
         for row in read_clusters(unit, _OF_NETWORKS, {"ids": group}):

@@ -19,24 +19,28 @@ from virtcloud.model.cluster import ClusterState
 
 _CREATION = ("created_at", "key", "turn", "attempt")
 _LIVE = text("state || '' IN ('active', 'configuring', 'degraded', 'draining', 'failing', 'requested')")
-"""Clusters that have not ended, as ``LIVE`` in ``cluster_lists.py`` writes the condition."""
+"""The condition that a cluster has not ended. The text must be the same as the SQL of ``LIVE`` in ``cluster_lists.py``.
+
+Otherwise SQLite does not use the indexes with this condition.
+"""
 
 
 class ClusterRow(Base):
     """A cluster. Its row stays after the cluster's end. ``version`` is incremented with every change of the view.
 
-    ``turn`` is incremented when a key passes to another owner. The attempt numbers then start again for a new owner.
-    ``transport`` connects the sites. A cluster at a single site has no transport. A transport does not change once it
-    is set. ``name`` is deleted when the cluster ends.
-
-    For a member, ``network`` is the ID of the cluster whose network the member joined. That cluster has the claims.
-    ``created_by`` is the creator's name in the audit log, and None for old clusters. ``shares`` are the owners,
-    separated by commas, with whom the network is shared now, or None if these owners never changed. ``spec`` is the
-    requested spec. ``resolved`` is the spec with the choices of SBF, such as addresses, or None if SBF chose nothing.
-    ``login`` (JSON) is the user and the keys of the guests; guests of a cluster without ``login`` have no seed.
-    ``images`` (JSON) are the sources of the cluster's images of the catalogue, by name, or None without such images.
-    ``request_id`` and ``traceparent`` are the request ID and the trace context of the call that last changed the
-    cluster, or None if SBF itself changed the cluster.
+    - ``turn``: a number that is higher by one if the key's previous cluster had another owner (``cluster_keys.py``).
+    - ``transport``: the name of the transport that connects the sites, or None for a single site. It never changes
+      after it was set.
+    - ``name``: a second key for callers. It is deleted when the cluster ends.
+    - ``network``: for a member, the ID of the cluster whose network the member joined. The member itself has no claims.
+    - ``created_by``: the creator's name in the audit log. Clusters of old versions have None.
+    - ``shares``: the owners, separated by commas, who may join the network. None: the owners in the spec.
+    - ``spec``: the spec as requested. ``resolved``: the spec with the values that SBF chose, such as addresses, or None
+      if SBF chose no values.
+    - ``login``: JSON with the user and the keys of the guests. If None, the guests have no seed.
+    - ``images``: JSON with the sources of the cluster's images of the catalogue, by name, or None.
+    - ``request_id``, ``traceparent``: the request ID and the trace context of the call that last changed the cluster,
+      or None if SBF itself changed the cluster.
     """
 
     __tablename__ = "clusters"
@@ -87,8 +91,9 @@ _UNSETTLED, _UNSETTLED_SQLITE = text("NOT settled"), text("settled = 0")
 class PlacementRow(Base):
     """A cluster on an element, from the revision that added the cluster to the revision that removed the cluster.
 
-    ``blocked`` is true if the element confirmed its other clusters, but not this cluster: the VLAN ID of this cluster
-    is in other use on the element, a guest waits for its image, or the element could not remove the cluster.
+    ``blocked`` is true if the element confirmed its other clusters, but not this cluster. Possible reasons: the
+    cluster's VLAN ID is in other use on the element, a guest waits for its image, or the element could not remove the
+    cluster.
     """
 
     __tablename__ = "placements"

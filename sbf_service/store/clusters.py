@@ -1,6 +1,6 @@
-"""Existing clusters: views, end and leases of clusters, and the owners with whom networks are shared.
+"""Existing clusters: views, deletion, extension of leases, and sharing of networks with other owners.
 
-``cluster_creation.py`` creates clusters, ``cluster_lists.py`` lists them.
+``cluster_creation.py`` creates clusters. ``cluster_lists.py`` lists clusters.
 """
 
 from collections import defaultdict
@@ -42,7 +42,7 @@ _READ_STOPPED_GUESTS = (
 def get_cluster(unit: Unit, key: str, cluster_id: str | None = None) -> ClusterView:
     """Return the newest cluster with a key, or the cluster with the key and the ID ``cluster_id``.
 
-    Raise NotFound if there is no such cluster.
+    Raise NotFound if no such cluster exists.
     """
     return make_cluster_view(unit, require_cluster(unit, key, cluster_id))
 
@@ -62,9 +62,9 @@ def read_peers(unit: Unit, key: str, cluster_id: str | None = None) -> ClusterPe
 
 
 def delete_cluster(unit: Unit, key: str, reason: str, fence: AttemptFence = ANY_ATTEMPT) -> ClusterView:
-    """Start to drain a cluster; idempotent. Raise NotFound for an unknown key.
+    """Start to drain a cluster. Idempotent. ``reason`` is recorded in the audit log.
 
-    Raise Gone if the key now belongs to another cluster or attempt.
+    Raise NotFound for an unknown key. Raise Gone if ``fence`` does not match the newest cluster with this key.
     """
     row = require_cluster(unit, key)
     fence.check(key, row)
@@ -75,10 +75,10 @@ def delete_cluster(unit: Unit, key: str, reason: str, fence: AttemptFence = ANY_
 def extend_lease(
     unit: Unit, key: str, seconds: float, quota: QuotaLimits = NO_LIMITS, fence: AttemptFence = ANY_ATTEMPT
 ) -> ClusterView:
-    """Extend a cluster's lease to at least ``seconds`` from now; never shorten it. Idempotent.
+    """Extend a cluster's lease to at least ``seconds`` from now. Never shorten the lease. Idempotent.
 
     Raise NotFound for an unknown key. Raise QuotaExceeded if the owner's quota forbids the longer lease. Raise Gone if
-    the key now belongs to another cluster or attempt. Raise Conflict if the cluster is ending.
+    ``fence`` does not match the newest cluster with this key. Raise Conflict if the cluster is ending.
     """
     row = require_cluster(unit, key)
     fence.check(key, row)
@@ -93,17 +93,18 @@ def extend_lease(
         row.lease_ends, row.version = ends, row.version + 1
         unit.changed.add(f"cluster:{key}")
         unit.session.flush()
-        increment_revisions(unit, find_network_gateways(unit, row.network or row.id))  # grants end with the lease
+        increment_revisions(unit, find_network_gateways(unit, row.network or row.id))  # VPN grants end with the lease
     return make_cluster_view(unit, row)
 
 
 def share_network(
     unit: Unit, key: str, owner: str, limits: RequestLimits, fence: AttemptFence = ANY_ATTEMPT
 ) -> ClusterView:
-    """Share a cluster's network with ``owner``, whose clusters may then join the network; idempotent.
+    """Share a cluster's network with ``owner``, whose clusters may then join the network. Idempotent.
 
-    Raise NotFound for an unknown key. Raise Gone if the key now belongs to another cluster or attempt. Raise Conflict
-    if the cluster is a member or is ending. Raise BeyondLimit if the limit allows no further owner.
+    Raise NotFound for an unknown key. Raise Gone if ``fence`` does not match the newest cluster with this key.
+    Raise Conflict if the cluster is a member or is ending. Raise BeyondLimit if the network is already shared with the
+    maximum number of owners.
     """
     row = _require_sharable(unit, key, fence)
     owners = parse_current_spec(row).shares_with
@@ -114,10 +115,10 @@ def share_network(
 
 
 def unshare_network(unit: Unit, key: str, owner: str, fence: AttemptFence = ANY_ATTEMPT) -> ClusterView:
-    """Stop sharing a cluster's network with ``owner``. Members of this owner stay until they end. Idempotent.
+    """Stop sharing a cluster's network with ``owner``. This owner's current members stay. Idempotent.
 
-    Raise NotFound for an unknown key. Raise Gone if the key now belongs to another cluster or attempt. Raise Conflict
-    if the cluster is a member or is ending.
+    Raise NotFound for an unknown key. Raise Gone if ``fence`` does not match the newest cluster with this key.
+    Raise Conflict if the cluster is a member or is ending.
     """
     row = _require_sharable(unit, key, fence)
     owners = parse_current_spec(row).shares_with
@@ -150,7 +151,7 @@ def _replace_shares(unit: Unit, row: ClusterRow, owners: tuple[str, ...], why: s
 def require_cluster(unit: Unit, key: str, cluster_id: str | None = None) -> ClusterRow:
     """Return the newest cluster with a key, or the cluster with the key and the ID ``cluster_id``.
 
-    Raise NotFound if there is no such cluster.
+    Raise NotFound if no such cluster exists.
     """
     row = find_newest_cluster(unit, key) if cluster_id is None else unit.session.get(ClusterRow, cluster_id)
     if row is None or row.key != key:
@@ -180,7 +181,7 @@ def make_cluster_view(unit: Unit, row: ClusterRow) -> ClusterView:
 
 
 def _read_member_owners(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, dict[ClusterKey, UserName]]:
-    """Return the owners of the running members of each network, by network ID and key."""
+    """Return the owner of each running member, by the ID of the network and then by the member's key."""
     found: dict[str, dict[ClusterKey, UserName]] = defaultdict(dict)
     for group in split_ids(row.id for row in rows if row.network is None and row.state not in ENDED_STATES):
         for member in find_running_members(unit, group):
@@ -189,7 +190,7 @@ def _read_member_owners(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, dic
 
 
 def _read_stopped_guests(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, list[Name]]:
-    """Return the guests of running clusters that a user stopped, by cluster ID."""
+    """Return the names of the guests that a user stopped, for the running clusters in ``rows``, by cluster ID."""
     found: dict[str, list[Name]] = defaultdict(list)
     for group in split_ids(row.id for row in rows if row.state in WANTED_STATES):
         for cluster_id, guest in unit.session.execute(_READ_STOPPED_GUESTS, {"ids": group}):
@@ -198,7 +199,11 @@ def _read_stopped_guests(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, li
 
 
 def _make_joined_views(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, ClusterTransport | None]:
-    """Return the transports of clusters. The transport of an ended cluster may no longer be in the topology."""
+    """Return the view of each cluster's transport, by cluster ID.
+
+    The view is None for a cluster without a transport, and for an ended cluster whose transport was removed from the
+    topology.
+    """
     names = {row.id: Name(row.transport) for row in rows if row.transport is not None}
     if not names:
         return {}

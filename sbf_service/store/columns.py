@@ -46,8 +46,8 @@ ROW_NUMBER = BigInteger().with_variant(Integer(), "sqlite")
 def equals_any(column: QueryableAttribute[str], values: Iterable[StrEnum]) -> ColumnElement[bool]:
     """Return the condition that a column has one of these values.
 
-    The values are literals of the statement. SQLAlchemy would otherwise expand the list at each execution, which takes
-    as long as the rest of a small query.
+    The values are literals in the SQL text. As bound parameters, SQLAlchemy would expand the list at each execution.
+    This expansion takes as long as a small query itself.
     """
     return column.in_([literal_column(f"'{value}'") for value in sorted(values)])
 
@@ -79,7 +79,7 @@ class VlanSetText(TypeDecorator[VlanSet]):
     cache_ok = True
 
     def process_bind_param(self, value: VlanSet | None, _dialect: Dialect) -> str | None:
-        """Format a set as ranges."""
+        """Format a set as ranges, such as ``"100-199,300"``."""
         return None if value is None else str(value)
 
     def process_result_value(self, value: str | None, _dialect: Dialect) -> VlanSet | None:
@@ -88,7 +88,7 @@ class VlanSetText(TypeDecorator[VlanSet]):
 
 
 class database_now(FunctionElement[datetime]):  # noqa: N801 - named like an SQL function
-    """The database's clock, with fractions of a second; all leases and deadlines use this clock."""
+    """An SQL expression: the database's time, with fractions of a second. All leases and deadlines use this clock."""
 
     type = UtcDateTime()
     inherit_cache = True
@@ -105,7 +105,10 @@ def _now_sqlite(_element: database_now, _compiler: SQLCompiler, **_options: Any)
 
 
 def split_ids(ids: Iterable[Id]) -> Iterator[list[Id]]:
-    """Yield groups of IDs, because a statement has at most 32,766 parameters in SQLite and 65,535 in PostgreSQL."""
+    """Yield groups of IDs that are small enough for the parameters of one statement.
+
+    A statement has at most 32,766 parameters in SQLite and 65,535 in PostgreSQL.
+    """
     left = iter(ids)
     while group := list(islice(left, MAX_PARAMETERS)):
         yield group

@@ -1,8 +1,8 @@
-"""The confirmations of elements: the revision that an element carries, and the clusters that it carries only in part.
+"""The confirmations of elements: the revision that an element has confirmed, and the clusters that this excludes.
 
 Workers confirm the revisions of switches and edges. Agents confirm the revisions of hosts and gateways. An agent
-reports only the number of the confirmed revision. SBF computes the change on the host from the revisions, and records
-this change together with the confirmation.
+reports the number of the confirmed revision, but not what it changed. SBF computes the change from the placements
+that were added or removed since the previous confirmation, and records the change in the audit log.
 """
 
 from collections.abc import Collection, Mapping
@@ -54,9 +54,12 @@ _READ_UNSETTLED = (
 class ElementClusterErrors:
     """Errors on an element that each concern a single cluster.
 
-    ``clusters`` maps cluster IDs to errors. ``blocked`` has the IDs of networks that the element carries only in part.
-    ``remaining`` has the IDs of clusters that the element could not remove. ``unknown`` has those that
-    SBF does not know.
+    ``message`` is the error text of the element. The other attributes concern single clusters:
+
+    - ``clusters``: the error text of each such cluster, by cluster ID.
+    - ``blocked``: the IDs of networks that the element has not set up completely.
+    - ``remaining``: the IDs of clusters that the element could not remove.
+    - ``unknown``: the IDs of clusters that the element could not remove and that are not in the database.
     """
 
     message: str
@@ -79,13 +82,12 @@ def confirm_revision(  # noqa: PLR0913, PLR0917 - the confirmed revision and the
     carried: DeviceObserved | None = None,
     errors: ElementClusterErrors | None = None,
 ) -> None:
-    """Record that an element carries exactly ``revision``, and apply the transitions that follow; idempotent.
+    """Record that an element has the wanted state of ``revision``. Then apply the due transitions. Idempotent.
 
     A revision lower than the confirmed revision changes nothing. ``carried`` is the observed and saved state of a
-    device. ``errors`` has errors of single clusters. The clusters of the networks in ``errors.blocked`` are not
-    confirmed; all other clusters are confirmed. For an agent, the errors are the reasons why these clusters wait. The
-    clusters in ``errors.remaining`` do not count as removed, so their VLAN IDs stay claimed. Raise Conflict for a
-    revision that does not exist.
+    device. ``errors`` names the clusters that the confirmation excludes. The clusters of the networks in
+    ``errors.blocked`` do not count as set up. The clusters in ``errors.remaining`` do not count as removed, so their
+    VLAN IDs stay claimed. Raise Conflict for a revision that does not exist.
     """
     row = require_element(unit, name)
     if revision > row.wanted_revision:
@@ -106,14 +108,14 @@ def confirm_revision(  # noqa: PLR0913, PLR0917 - the confirmed revision and the
 def _apply_confirmation(
     unit: Unit, row: ElementRow, revision: int, drain_deadline: timedelta, errors: ElementClusterErrors | None
 ) -> None:
-    """Record the confirmation of a revision, and apply the transitions that follow."""
+    """Record the confirmation of a revision. Then apply the due transitions of the element's clusters."""
     name = row.name
     unit.changed.add(confirmation_topic(name))
     former = _record_confirmation(row, revision, errors)
     marked = _mark_blocked(unit, name, errors or ElementClusterErrors(""))
     is_unchanged = not marked and former.reachable and former.trouble == row.trouble
     if not is_unchanged or errors is not None:
-        unit.require_everything()  # the confirmation concerns all clusters of the element
+        unit.require_everything()  # the confirmation can change all clusters of the element, also at other sites
     if former.confirmed == revision and is_unchanged:
         return
     unit.session.flush()
@@ -122,7 +124,7 @@ def _apply_confirmation(
         take_over_publications(unit, Name(name))
     is_agents = row.kind not in DEVICE_KINDS
     if is_agents and former.confirmed == revision and former.reachable and errors is not None and not marked:
-        increment_versions(unit, ON_ELEMENT, element=name)  # an agent reports progress
+        increment_versions(unit, ON_ELEMENT, element=name)  # only the error texts changed, such as a copy's progress
         return
     _audit_confirmation(unit, row, former, marked)
     if is_unchanged:
@@ -136,7 +138,7 @@ def _apply_confirmation(
 
 @dataclass(frozen=True, slots=True)
 class _FormerConfirmation:
-    """What was recorded of an element before a confirmation."""
+    """The values in an element's row before a confirmation."""
 
     confirmed: int
     highest: int
@@ -145,7 +147,7 @@ class _FormerConfirmation:
 
 
 def _record_confirmation(row: ElementRow, revision: int, errors: ElementClusterErrors | None) -> _FormerConfirmation:
-    """Record a confirmed revision and its errors. Return what was recorded before."""
+    """Record a confirmed revision and its errors in an element's row. Return the previous values."""
     former = _FormerConfirmation(row.confirmed_revision, row.highest_confirmed, row.trouble, row.reachable)
     row.confirmed_revision, row.highest_confirmed = revision, max(former.highest, revision)
     row.trouble = errors.message if errors else None
@@ -155,7 +157,7 @@ def _record_confirmation(row: ElementRow, revision: int, errors: ElementClusterE
 
 
 def _audit_confirmation(unit: Unit, row: ElementRow, former: _FormerConfirmation, marked: Collection[str]) -> None:
-    """Record a confirmation in the audit log, for a host with the change of its clusters."""
+    """Record a confirmation in the audit log. For a host or gateway, include the clusters that it added and removed."""
     change = None
     if row.kind not in DEVICE_KINDS:
         change = _compute_confirmed_change(unit, row, former, marked)
@@ -169,11 +171,11 @@ def _audit_confirmation(unit: Unit, row: ElementRow, former: _FormerConfirmation
 def _compute_confirmed_change(
     unit: Unit, row: ElementRow, former: _FormerConfirmation, marked: Collection[str]
 ) -> HostDifference | None:
-    """Return the clusters that a host set up and the clusters that it removed with the confirmation in ``row``.
+    """Return the clusters that a host has set up and removed since its previous confirmation ``former``.
 
-    Return None if there are no such clusters. After a reset, the host sets up all its clusters again. Removals up to
-    the highest revision that the host ever confirmed are already recorded, except those of the ``marked`` clusters,
-    whose mark `blocked` has just changed.
+    Return None if there are no such clusters. If the confirmed revision was reset, the host has set up all its clusters
+    again. Removals up to the highest revision that the host ever confirmed are already in the audit log. Exceptions are
+    the clusters in ``marked``, whose column ``blocked`` this confirmation has changed.
     """
     before, revision = former.confirmed if former.reachable else 0, row.confirmed_revision
     added = read_added_clusters(unit, row.name, before, revision)
@@ -187,9 +189,9 @@ def _compute_confirmed_change(
 
 
 def reset_confirmation(unit: Unit, name: str, why: str, drain_deadline: timedelta) -> None:
-    """Reset the confirmed revision of an element that restarted or has drifted.
+    """Set the confirmed revision of an element to 0, because the element restarted or has drifted.
 
-    Clusters on the element become degraded.
+    The active clusters on the element become degraded.
     """
     row = require_element(unit, name)
     if row.confirmed_revision == 0:
@@ -204,7 +206,7 @@ def reset_confirmation(unit: Unit, name: str, why: str, drain_deadline: timedelt
 
 
 def read_blocked_clusters(unit: Unit, name: str) -> tuple[str, ...]:
-    """Return the IDs of the clusters that an element confirmed neither as complete nor as removed, in their order."""
+    """Return the IDs of the clusters that an element confirmed neither as set up nor as removed, sorted."""
     return tuple(unit.connection.execute(_READ_BLOCKED, {"element": name}).scalars())
 
 
@@ -215,14 +217,14 @@ def _record_reading(unit: Unit, row: ElementRow, carried: DeviceObserved | None)
 
 
 def _mark_blocked(unit: Unit, name: str, errors: ElementClusterErrors) -> frozenset[str]:
-    """Mark the placements that an element confirmed neither as complete nor as removed; unmark all others.
+    """Set the column ``blocked`` of an element's placements. Return the IDs of the clusters whose column changed.
 
-    For clusters that the element must carry, the networks are in ``errors.blocked``. For clusters that the element must
-    remove, the clusters are in ``errors.remaining``. Return the IDs of the clusters whose mark changed.
+    A cluster that the element must carry is blocked if its network is in ``errors.blocked``. A cluster that the element
+    must remove is blocked if its ID is in ``errors.remaining``.
     """
     networks, remaining = errors.blocked, errors.remaining
     if not (networks or remaining) and not read_blocked_clusters(unit, name):
-        return frozenset()  # the usual case, which is fifteen times faster with a constant statement
+        return frozenset()  # the usual case: one constant statement, fifteen times faster than the loop below
     changed = []
     for row in unit.connection.execute(_READ_UNSETTLED, {"element": name}):
         is_incomplete = row.cluster_id in networks or row.network in networks

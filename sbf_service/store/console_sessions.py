@@ -1,6 +1,7 @@
 """Sessions of browsers with the web console: creation, authentication and end.
 
-A session that began with a token ends with the token: each call reads the token's row again.
+A user can log in to the console with a token. Such a session ends when the token expires or is revoked, because each
+call reads the token's row again.
 """
 
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from virtcloud.model.values import Name
 
 RandomBytes = Callable[[int], bytes]
 CONSOLE_SESSIONS_TOPIC = "console-sessions"
-"""The change topic of sessions that ended."""
+"""The change topic that wakes waiting threads when a session has ended."""
 NO_SESSION = "your session with the console has ended: log in again"
 
 
@@ -35,9 +36,9 @@ class ConsoleSession:
 def create_session(
     unit: Unit, principal: Principal, lifetime: timedelta, random_bytes: RandomBytes
 ) -> tuple[SessionSecret, ConsoleSession]:
-    """Create a session that ends after ``lifetime``. Return its secret, which SBF does not store.
+    """Create a session that ends after ``lifetime``. Return the session's secret, which SBF does not store.
 
-    Expired sessions are deleted.
+    Also delete expired sessions.
     """
     unit.session.execute(delete(ConsoleSessionRow).where(ConsoleSessionRow.expires_at <= unit.now))
     secret, expires_at = SessionSecret.make(random_bytes(SECRET_BYTES)), unit.now + lifetime
@@ -55,7 +56,7 @@ def create_session(
 
 
 def authenticate_session(unit: Unit, secret: SessionSecret) -> ConsoleSession:
-    """Return a session. Raise Unauthenticated, with the reason, if the session or its token is no longer valid."""
+    """Return the session with this secret. Raise Unauthenticated if the session has ended or its token is invalid."""
     row = unit.session.get(ConsoleSessionRow, secret.digest)
     if row is None or row.expires_at <= unit.now:
         raise Unauthenticated(NO_SESSION)

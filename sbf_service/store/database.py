@@ -22,13 +22,13 @@ OWNER_ONLY, BY_OTHERS = 0o600, 0o007
 SQLITE_SUFFIXES = ("-wal", "-shm", "-journal")
 BUSY_TIMEOUT_S = 30.0
 POOL_SETTINGS = {"pool_size": 25, "max_overflow": 0}
-"""The limits of one replica's connections. Three replicas together stay below PostgreSQL's default limit of 100.
+"""The maximum number of connections of one replica. Three replicas stay below PostgreSQL's default limit of 100.
 
-Connections stay open, because PostgreSQL starts a process for each new one. SQLAlchemy would close those of
-``max_overflow`` after each use.
+Connections stay open, because PostgreSQL starts a process for each new connection. ``max_overflow`` is 0, because
+SQLAlchemy closes connections above ``pool_size`` after each use.
 """
 MAX_IDLE_S = 5.0
-"""A connection that was idle for longer is checked with a query before its use."""
+"""A connection that was idle for more than this time in seconds is checked with a query before its next use."""
 USED_AT = "used_at"
 POSTGRESQL_SETTINGS = {
     "connect_timeout": 5,
@@ -38,16 +38,17 @@ POSTGRESQL_SETTINGS = {
     "tcp_user_timeout": 20_000,
     "options": "-c idle_in_transaction_session_timeout=15s -c lock_timeout=30s",
 }
-"""Settings of libpq and of the PostgreSQL server. A database server that is no longer reachable is detected within half
-a minute. A replica that was suspended in a unit of work loses its locks after 15 s. The database's URL may override
-these settings.
+"""Settings of libpq and of the PostgreSQL server. The database's URL can override these settings.
+
+SBF detects an unreachable database server within half a minute. If a replica is suspended during a transaction,
+PostgreSQL ends the transaction and releases its locks after 15 s.
 """
 
 
 def make_engine(url: str, *, create: bool = True) -> Engine:
     """Create an engine for SQLite or PostgreSQL without connecting. Raise BadInput for an invalid address.
 
-    Unless ``create``, raise BadInput if the SQLite file is missing.
+    If ``create`` is false, also raise BadInput if the SQLite file does not exist.
     """
     try:
         address = make_url(url)
@@ -86,8 +87,8 @@ def _check_before_use(
 ) -> None:
     """Raise InvalidatePoolError if the server has closed a pooled connection. The pool then opens a new connection.
 
-    A closed connection is readable. Only a connection that is readable or was idle is checked with a query, because a
-    query before each use would take as long as the read of a row.
+    The socket of a closed connection is readable. A query checks only connections that are readable, or that were idle
+    for :data:`MAX_IDLE_S`: a query before each use would take as long as reading a row.
     """
     used_at = entry.info.get(USED_AT)
     if used_at is None:
@@ -100,7 +101,10 @@ def _check_before_use(
 
 
 def _is_readable(connection: Any) -> bool:  # noqa: ANN401 - a connection of psycopg
-    """Return whether data or the end of the connection waits. Raise OperationalError if psycopg has closed it."""
+    """Return whether the connection's socket has data, or its end, to read.
+
+    Raise OperationalError if psycopg has closed the connection.
+    """
     waiting = selecting.poll()
     waiting.register(connection.pgconn.socket, selecting.POLLIN)
     return bool(waiting.poll(0))
@@ -118,9 +122,9 @@ def _make_sqlite(address: URL) -> Engine:
 def _restrict_to_owner(file: Path) -> None:
     """Create a database file that only its owner can read. SQLite itself would create a file that everybody can read.
 
-    If everybody can access an existing file, restrict the access to this file and to SQLite's files next to it. Access
-    by the group alone is left unchanged, because an administrator may have configured it. Errors are ignored here,
-    because they are reported when the database is opened.
+    If other users can access an existing file, restrict the access to this file and to SQLite's files next to it.
+    Access by the group alone is left unchanged, because an administrator may have configured it. Errors are ignored
+    here: opening the database reports them.
     """
     with suppress(OSError):
         file.touch(mode=OWNER_ONLY, exist_ok=False)
@@ -152,7 +156,7 @@ REMEDIES = {
     ),
     ("could not translate host name", "failed to resolve host"): "correct the host in the setting database",
 }
-"""Remedies by the words of an error of SQLite or PostgreSQL."""
+"""The remedy for an error of SQLite or PostgreSQL, by a part of the error's text."""
 MIGRATION_LOCK = 0x76697274
 """The key of PostgreSQL's advisory lock during a migration (the letters "virt")."""
 
@@ -160,7 +164,7 @@ MIGRATION_LOCK = 0x76697274
 def migrate(engine: Engine) -> None:
     """Apply the missing migrations in one transaction; idempotent, even when several replicas start simultaneously.
 
-    Raise BadInput when the database cannot be opened or written, or when a newer version migrated the database.
+    Raise BadInput if the database cannot be opened or written, or if a newer version migrated the database.
     """
     shown = engine.url.render_as_string(hide_password=True)
     try:
@@ -174,14 +178,14 @@ def migrate(engine: Engine) -> None:
 
 
 def find_remedy(cause: str) -> str:
-    """Return what to do about an error of the database, from the database's message."""
+    """Return the remedy for an error of the database. ``cause`` is the database's error text."""
     remedies = (remedy for words, remedy in REMEDIES.items() if any(word in cause for word in words))
     return next(remedies, "check its address and rights")
 
 
 @contextmanager
 def begin_migration(engine: Engine) -> Iterator[Connection]:
-    """Begin a transaction that may change tables. Replicas that start in the meantime wait for its end."""
+    """Begin a transaction that can change tables. Other replicas that start wait for the end of this transaction."""
     with engine.execution_options(virtcloud_write=True).connect() as connection, _allow_table_rebuilds(connection):
         if connection.dialect.name == "postgresql":
             connection.execute(select(func.pg_advisory_xact_lock(MIGRATION_LOCK)))
@@ -192,8 +196,9 @@ def begin_migration(engine: Engine) -> Iterator[Connection]:
 def _allow_table_rebuilds(connection: Connection) -> Iterator[None]:
     """Begin a transaction that can rebuild SQLite tables. Changes of constraints require such rebuilds.
 
-    Dropping an old table would violate the foreign keys that refer to it. Foreign keys are therefore disabled
-    before the transaction, because SQLite cannot disable them inside a transaction. They are checked before the commit.
+    A rebuild drops the old table, which would violate the foreign keys that refer to this table. Foreign keys are
+    therefore disabled before the transaction: SQLite cannot disable them inside a transaction. Before the commit, all
+    foreign keys are checked.
     """
     sqlite = connection.dialect.name == "sqlite"
     raw = connection.connection.cursor()
@@ -213,7 +218,7 @@ def _allow_table_rebuilds(connection: Connection) -> Iterator[None]:
 
 
 def upgrade_database(connection: Connection, migration: str = "head") -> None:
-    """Apply the missing migrations up to ``migration``. Raise BadInput when a newer version migrated the database."""
+    """Apply the missing migrations up to ``migration``. Raise BadInput if a newer version migrated the database."""
     if migration != "head" or not is_migrated_to_newest(connection):
         from sbf_service.store.alembic_upgrade import upgrade_to  # noqa: PLC0415 - slow to load, seldom needed
 
@@ -244,21 +249,21 @@ def is_migrated_to_newest(connection: Connection) -> bool:
 
 @cache
 def newest_migration() -> str:
-    """Return the revision of the newest migration: the number at the beginning of the file's name."""
+    """Return the number of this version's newest migration: the beginning of the file's name, such as ``"0049"``."""
     return max(list_migrations())
 
 
 def list_migrations() -> dict[str, str]:
-    """Return the name of each migration's module by the migration's revision, in order."""
+    """Return the module name of each migration, by the migration's number, in ascending order."""
     names = (file.name for file in files("sbf_service.store").joinpath("migrations", "versions").iterdir())
     found = sorted(name.removesuffix(".py") for name in names if name[:4].isdecimal())
     return {name[:4]: f"sbf_service.store.migrations.versions.{name}" for name in found}
 
 
 def probe_write(store: Store, replica: str) -> None:
-    """Update the row of this replica and commit. Raise DatabaseUnavailable when the database cannot be written.
+    """Update the row of this replica and commit. Raise DatabaseUnavailable if the database cannot be written.
 
-    A read is not sufficient, because a database on a full disk still answers reads.
+    Reading would not be a sufficient test, because a database on a full disk still answers queries.
     """
     with store.change_row(who=replica) as unit:
         row = unit.session.get(ReplicaRow, replica)

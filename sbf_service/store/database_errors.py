@@ -11,18 +11,20 @@ from virtcloud.model.errors import Conflict, DatabaseUnavailable
 log = get_log(__name__)
 
 CONCURRENCY_SQLSTATES = frozenset({"40001", "40P01"})
-"""PostgreSQL's serialization failure and deadlock. The lock order prevents both between units of work. Another program
-that locks rows in this database can still cause them.
+"""PostgreSQL's error codes for a serialization failure and for a deadlock.
+
+The lock order prevents both errors between transactions of SBF. A transaction of another program can still cause them.
 """
 UNAVAILABLE_ERRORS = (exc.OperationalError, exc.InternalError, exc.InterfaceError, exc.TimeoutError)
-"""SQLAlchemy's errors for a database that does not answer. Any other of its errors is a fault in SBF."""
+"""SQLAlchemy's errors for a database that does not answer. Any other error of SQLAlchemy is a fault in SBF."""
 
 
 @contextmanager
 def translate_errors() -> Iterator[None]:
-    """Translate database errors.
+    """Translate database errors that occur during the context.
 
-    Raise Conflict when a concurrent unit committed first, otherwise DatabaseUnavailable.
+    Raise Conflict if a concurrent transaction changed the same rows first. Raise DatabaseUnavailable if the database
+    does not answer.
     """
     try:
         yield

@@ -1,8 +1,7 @@
 """Conditions in SQL under which a transition of a cluster is due.
 
 ``domain/lifecycle.py`` contains the rules. :data:`HAS_DUE_TRANSITION` translates the conditions of these rules to SQL.
-Thousands of clusters may exist. After an element's confirmation, SBF therefore reads only the clusters that have a due
-transition.
+There can be thousands of clusters. With these conditions, SBF reads only the clusters that have a due transition.
 """
 
 from datetime import datetime, timedelta
@@ -23,7 +22,7 @@ from virtcloud.model.element import ElementKind
 _OF_PLACEMENT = ElementRow.name == PlacementRow.element
 _IS_INCOMPLETE = or_(ElementRow.confirmed_revision < PlacementRow.added_revision, ElementRow.reachable.is_(False))
 _IS_UNCONFIRMED = or_(ElementRow.confirmed_revision < ElementRow.wanted_revision, ElementRow.reachable.is_(False))
-"""The condition of an index. It is true for every element for which ``_IS_INCOMPLETE`` is true."""
+"""The condition of an index. Every element that meets ``_IS_INCOMPLETE`` also meets this condition."""
 _OTHER, _OTHER_ELEMENT = aliased(PlacementRow), aliased(ElementRow)
 _HAS_COMPLETE_GATEWAY = exists().where(
     _OTHER.cluster_id == PlacementRow.cluster_id,
@@ -35,7 +34,10 @@ _HAS_COMPLETE_GATEWAY = exists().where(
     _OTHER_ELEMENT.reachable,
 )
 _IS_AWAITED = or_(ElementRow.kind != ElementKind.GATEWAY, ~_HAS_COMPLETE_GATEWAY)
-"""False for a gateway while another gateway of the cluster is complete."""
+"""The condition that a cluster must wait for an element. One complete gateway of a cluster is enough.
+
+The condition is therefore false for a gateway while another gateway of the same cluster is complete.
+"""
 _STAYS = PlacementRow.removed_revision.is_(None)
 _IS_OBSTACLE = exists().where(
     PlacementRow.cluster_id == ClusterRow.id,
@@ -44,11 +46,14 @@ _IS_OBSTACLE = exists().where(
     or_(_IS_INCOMPLETE, PlacementRow.blocked),
     _IS_AWAITED,
 )
-"""The condition that a cluster is incomplete, for a query that reads the placements of each cluster separately."""
+"""The condition that a cluster is incomplete. The database reads the placements of each cluster to evaluate it."""
 _OF_ELEMENT = PlacementRow.element == ElementRow.name + ""
-"""Like ``_OF_PLACEMENT``. No index serves the expression, so the database reads the elements first."""
+"""Like ``_OF_PLACEMENT``, for queries that should read the elements first.
+
+The database cannot use an index of elements for the expression ``name + ""``.
+"""
 _STATE = ClusterRow.state + ""
-"""The state, in a condition for which the database does not use the index of states."""
+"""The cluster's state, as an expression for which the database cannot use the index of states."""
 _INCOMPLETE = (
     select(PlacementRow.cluster_id)
     .join(ElementRow, _OF_ELEMENT)
@@ -98,9 +103,10 @@ FIND_DUE = union(
     ),
     *(found.where(_HAS_OBSTACLE) for found in (_INCOMPLETE, _BLOCKED)),
 )
-"""Finds the clusters with a due transition, by one index for each condition.
+"""The query for the IDs of the clusters with a due transition. Each part of the union uses an index.
 
-The few elements that are unconfirmed, and the few placements that are blocked, lead to the incomplete clusters.
+To find incomplete clusters, the query begins with the elements that are unconfirmed and with the placements that are
+blocked, because there are few of both.
 """
 
 

@@ -1,6 +1,6 @@
-"""The clusters of one element: those that it must carry, and those that a confirmation concerns.
+"""The clusters of one element: the clusters that it must carry, has confirmed, has added, or has removed.
 
-The statements are module constants, because building them takes longer than executing them.
+The statements are module constants, because building a statement takes longer than executing it.
 """
 
 from collections.abc import Collection, Sequence
@@ -31,7 +31,7 @@ _IS_MARKED = PlacementRow.cluster_id.in_(bindparam("marked", type_=NAME_TYPE, ex
 _IS_NEWLY_REMOVED = PlacementRow.removed_revision > bindparam("highest")
 _ALL_REMOVED = _PLACED.where(PlacementRow.removed_revision <= bindparam("revision"), PlacementRow.blocked.is_(False))
 _REMOVED = select_clusters(ClusterRow.id.in_(_ALL_REMOVED.where(_IS_NEWLY_REMOVED)))
-"""Without the condition of marked clusters, because the index of removals then excludes the earlier removals."""
+"""The usual case without ``marked`` clusters. The database then uses the index of removals to skip earlier removals."""
 _REMOVED_OR_MARKED = select_clusters(ClusterRow.id.in_(_ALL_REMOVED.where(or_(_IS_NEWLY_REMOVED, _IS_MARKED))))
 _WANTED = select_clusters(IS_WANTED, ClusterRow.id.in_(_PLACED.where(_STAYS)))
 _CONFIRMED = select_clusters(
@@ -47,9 +47,12 @@ _IS_REMOVED = and_(
     PlacementRow.removed_revision > bindparam("before"), PlacementRow.removed_revision <= bindparam("revision")
 )
 COMPLETED_PLACEMENTS = union(_PLACED.where(IS_UNSETTLED, _IS_ADDED), _PLACED.where(IS_UNSETTLED, _IS_REMOVED))
-"""The IDs of the clusters of :data:`COMPLETED_ON_ELEMENT`."""
+"""Selects the IDs of the clusters that an element added or removed with a revision from ``before`` + 1 to ``revision``.
+
+Clusters that are not ``UNSETTLED`` are omitted.
+"""
 COMPLETED_ON_ELEMENT = ClusterSelection(ClusterRow.id.in_(COMPLETED_PLACEMENTS))
-"""The clusters with a placement on ``element`` that a revision from ``before`` + 1 to ``revision`` completes."""
+"""Selects the clusters with the IDs of :data:`COMPLETED_PLACEMENTS`."""
 
 
 def read_wanted_clusters(unit: Unit, element: str) -> list[LiveCluster]:
@@ -58,7 +61,10 @@ def read_wanted_clusters(unit: Unit, element: str) -> list[LiveCluster]:
 
 
 def read_confirmed_clusters(unit: Unit, element: str, confirmed: int) -> list[LiveCluster]:
-    """Return the clusters that an element must carry and has confirmed, up to the revision ``confirmed``."""
+    """Return the clusters that an element must carry and that were added up to the revision ``confirmed``.
+
+    Clusters whose placement is blocked are omitted.
+    """
     return make_live_clusters(unit, read_clusters(unit, _CONFIRMED, {"element": element, "confirmed": confirmed}))
 
 
@@ -71,9 +77,9 @@ def read_added_clusters(unit: Unit, element: str, before: int, revision: int) ->
 def read_removed_clusters(
     unit: Unit, element: str, highest: int, revision: int, marked: Collection[str]
 ) -> Sequence[ClusterRow]:
-    """Return the clusters that a revision up to ``revision`` removed from an element.
+    """Return the clusters that a revision from ``highest`` + 1 to ``revision`` removed from an element.
 
-    Removals up to the revision ``highest`` count only for the clusters with the IDs ``marked``.
+    For the clusters with the IDs in ``marked``, also include removals up to the revision ``highest``.
     """
     removed = {"element": element, "highest": highest, "revision": revision}
     if not marked:

@@ -46,7 +46,10 @@ HAS_TROUBLE: Final = or_(
     ElementRow.unsaved_since.is_not(None),
     and_(~equals_any(ElementRow.kind, DEVICE_KINDS), ElementRow.last_seen.is_(None)),
 )
-"""Elements that do not answer, report an error, have a pending save, or whose agent has never called SBF."""
+"""The condition that an element needs attention.
+
+The element does not answer, has an error report, has a pending save, or has an agent that never called SBF.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +87,16 @@ _READ_UNCONFIRMED_CALLS = (
 
 
 def read_unconfirmed_calls(unit: Unit, name: str, confirmed: int) -> tuple[CallContext, ...]:
-    """Return the calls that changed clusters on an element since its confirmed revision, at most ``MAX_REQUESTS``."""
+    """Return at most ``MAX_REQUESTS`` calls that changed clusters on an element after the revision ``confirmed``."""
     rows = unit.connection.execute(_READ_UNCONFIRMED_CALLS, {"element": name, "confirmed": confirmed})
     return tuple(CallContext(request_id=request, traceparent=trace) for request, trace in rows if request)
 
 
 def read_confirmed_state(unit: Unit, name: str) -> WantedState:
-    """Return the confirmed part of an element's wanted state. Raise NotFound for an unknown element."""
+    """Return the wanted state with only the clusters that the element has confirmed.
+
+    Raise NotFound for an unknown element.
+    """
     confirmed = require_element(unit, name).confirmed_revision
     return compute_wanted(Name(name), read_topology(unit), read_confirmed_clusters(unit, name, confirmed))
 
@@ -107,10 +113,10 @@ _ADDITIONS = (
 
 
 def make_wanted_document(unit: Unit, name: str) -> WantedDocument:
-    """Return the wanted state of a host or gateway for its agent, with the seeds of its guests, or its VPN servers.
+    """Return the wanted state of a host or gateway for its agent, with all additions such as seeds and VPN servers.
 
-    For an agent that was stale, the confirmed revision in the document is 0, so that the agent reads its host again.
-    Raise NotFound for an unknown element. Raise Conflict for a device.
+    If the agent was stale, the confirmed revision in the document is 0, so that the agent reads its host again. Raise
+    NotFound for an unknown element. Raise Conflict for a device, because a device has no agent.
     """
     read, row = read_wanted_revision(unit, name), require_element(unit, name)
     if not isinstance(read.wanted, HostWanted):
@@ -139,7 +145,7 @@ def make_element_views(unit: Unit, sites: Collection[str] | None = None) -> list
 
 @dataclass(frozen=True, slots=True)
 class ElementFilter:
-    """Which elements a list contains: those at one site, those of one kind, or those with a trouble."""
+    """Selects elements for a list: by site, by kind, or only elements that need attention. Criteria can be combined."""
 
     site: Name | None = None
     kind: ElementKind | None = None

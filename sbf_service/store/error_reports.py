@@ -31,10 +31,10 @@ def record_error(  # noqa: PLR0913 - the parts of an error report
     reachable: bool = True,
     clusters: Mapping[str, str] = NO_CLUSTER_ERRORS,
 ) -> bool:
-    """Record the error report of an element; idempotent. Return whether the report is new.
+    """Record the error report of an element. Idempotent. Return whether the report differs from the previous report.
 
-    If the element is not ``reachable``, active clusters become degraded. ``clusters`` maps cluster IDs to errors that
-    each concern a single cluster.
+    If ``reachable`` is false, the active clusters on the element become degraded. ``clusters`` maps cluster IDs to
+    errors that each concern a single cluster.
     """
     row = require_element(unit, name)
     text, of_clusters = message[:MAX_ERROR_CHARACTERS], format_cluster_errors(clusters, MAX_ERROR_CHARACTERS)
@@ -55,9 +55,9 @@ def record_error(  # noqa: PLR0913 - the parts of an error report
 def record_agent_error(
     unit: Unit, name: str, message: str, clusters: Mapping[str, str], drain_deadline: timedelta
 ) -> bool:
-    """Record the error report of an agent. Return whether the report is new.
+    """Record the error report of an agent. Return whether the report differs from the previous report.
 
-    If the agent was stale, its earlier confirmations are reset, because its host may have restarted.
+    If the agent was stale, also reset its confirmed revision, because its host may have restarted.
     """
     if not require_element(unit, name).reachable:
         reset_confirmation(unit, name, "the agent was stale and now reports an error", drain_deadline)
@@ -67,10 +67,10 @@ def record_agent_error(
 def describe_excluded_clusters(
     unit: Unit, name: str, incomplete: Mapping[str, str] | None, remaining: Mapping[str, str] | None
 ) -> ElementClusterErrors | None:
-    """Return the error report of the clusters that a host's confirmation excludes, or None if it excludes none.
+    """Return the errors of the clusters that a host's confirmation excludes, or None if it excludes no cluster.
 
-    ``incomplete`` maps cluster IDs to what the clusters still wait for. ``remaining`` maps cluster IDs to errors of the
-    clusters' removal.
+    ``incomplete`` maps the IDs of clusters that the host has not set up completely to the reasons. ``remaining`` maps
+    the IDs of clusters that the host could not remove to the errors.
     """
     texts = {**(incomplete or {}), **(remaining or {})}
     if not texts:
