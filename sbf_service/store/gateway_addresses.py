@@ -27,11 +27,11 @@ _READ = select(GatewayAddressRow.network_id, GatewayAddressRow.address, GatewayA
 
 
 def ensure_gateway_addresses(unit: Unit, network: ClusterRow, gateway: Name) -> tuple[Address, ...]:
-    """Return the addresses of a gateway in a network: one of each subnet. Assign them if the gateway has none.
+    """Return the addresses of a gateway in a network: one address of each subnet.
 
+    If the gateway has no addresses in the network yet, assign addresses and increment the gateway's wanted revision.
     ``network`` is the cluster that created the network. The gateway must be a gateway of one of the network's clusters.
-    If addresses are assigned, the gateway's revision is incremented. Raise NoAddressFree if a subnet has no free
-    address.
+    Raise NoAddressFree if a subnet has no free address.
     """
     found = read_gateway_addresses(unit, gateway, [network.id])
     if network.id in found:
@@ -47,7 +47,7 @@ def ensure_gateway_addresses(unit: Unit, network: ClusterRow, gateway: Name) -> 
 
 
 def read_gateway_addresses(unit: Unit, gateway: Name, networks: Iterable[str]) -> Mapping[str, tuple[Address, ...]]:
-    """Return the addresses of a gateway by network: IPv4 first. ``networks`` are IDs of networks."""
+    """Return the addresses of a gateway in each network, by the network's ID. IPv4 addresses come first."""
     found: dict[str, list[Address]] = defaultdict(list)
     for network, address, length in unit.connection.execute(_READ, {"gateway": gateway, "networks": list(networks)}):
         found[network].append(Address(f"{address}/{length}"))
@@ -55,7 +55,7 @@ def read_gateway_addresses(unit: Unit, gateway: Name, networks: Iterable[str]) -
 
 
 def add_gateway_interfaces(unit: Unit, name: str, wanted: HostWanted) -> HostWanted:
-    """Return the wanted state of a gateway with its addresses in networks. Other elements are not changed."""
+    """Add a gateway's addresses in networks to its wanted state. Return other elements' wanted states unchanged."""
     if name not in read_topology(unit).gateways or not wanted.segments:
         return wanted
     networks = [segment.id for segment in wanted.segments]

@@ -25,7 +25,7 @@ class GatewayAddressRow(Base):
 
 
 class NetworkRouterRow(Base):
-    """The gateway that is the router of a network. The network's other gateways replace it if it does not answer."""
+    """The gateway that is the router of a network. If its agent is stale, SBF chooses another gateway."""
 
     __tablename__ = "network_routers"
 
@@ -34,11 +34,11 @@ class NetworkRouterRow(Base):
 
 
 class OutsideUseRow(Base):
-    """The use of a destination outside by a network, until the network ends.
+    """A network's use of a destination outside, until the network ends.
 
-    ``connections``, ``sent_bytes`` and ``received_bytes`` are sums. The values of the gateway's counters in its latest
-    report, from which SBF computes the next increase, have the prefix ``reported_``. ``names`` are the destination's
-    FQDNs in this report, or None.
+    ``connections``, ``sent_bytes`` and ``received_bytes`` are sums since the network's first use. The columns with the
+    prefix ``reported_`` contain the gateway's counters in its latest report. SBF computes the next increase from these
+    counters. ``names`` contains the destination's FQDNs in the latest report, or None.
     """
 
     __tablename__ = "outside_uses"
@@ -58,7 +58,10 @@ class OutsideUseRow(Base):
 
 
 class TrafficRow(Base):
-    """The last samples of a network's traffic counters at one host or gateway, as a text, until the network ends."""
+    """The last samples of a network's traffic counters at one host or gateway, as a text.
+
+    The row is deleted when the network ends.
+    """
 
     __tablename__ = "traffic"
 
@@ -71,8 +74,8 @@ class TrafficRow(Base):
 class PublicationRow(Base):
     """A port of a gateway that leads to a guest, until the guest's cluster ends or the owner ends the publication.
 
-    ``suspended`` is the reason for which the port does not lead to the guest, or None. ``moved_from`` is the gateway
-    that published the port until it no longer answered, or None.
+    ``suspended`` is the reason why the gateway does not publish the guest at present, or None. ``moved_from`` is None,
+    or the gateway that published the guest before its agent became stale.
     """
 
     __tablename__ = "publications"

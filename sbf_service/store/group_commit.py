@@ -1,8 +1,8 @@
 """Group commit: one thread commits the changes of all callers that queued while the previous commit ran.
 
-On PostgreSQL, a group locks only the sites and names of its changes (:mod:`.lock_scopes`). It does not wait for locks:
-a change that needs a lock of another unit leaves the group, and waits in a queue for this lock. Another group with the
-remaining changes of the replica can commit in the meantime.
+On PostgreSQL, a group locks only the sites and names of its changes (:mod:`.lock_scopes`). A group does not wait for
+locks. If another transaction holds a lock that a change needs, the change leaves the group and waits in a separate
+queue for this lock. The other changes of the group are committed without waiting.
 """
 
 from collections import deque
@@ -21,13 +21,16 @@ U = TypeVar("U")
 U_co = TypeVar("U_co", covariant=True)
 
 MAX_GROUP = 16
-"""The highest number of changes in one transaction. Such a transaction holds its locks for less than 0.1 s."""
+"""The maximum number of changes in one transaction. A transaction of this size holds its locks for less than 0.1 s."""
 FindScope = Callable[[U], LockScope]
-"""Returns the scope of a change, from the data of a unit. Raises OutsideScopeError if the change locks everything."""
+"""A function that returns the sites and names that a change must lock, or raises OutsideScopeError for everything.
+
+The function reads the database in the unit that it receives.
+"""
 
 
 class GroupTransactions(Protocol[U_co]):
-    """The transactions of groups."""
+    """Opens the transactions in which groups of changes are committed."""
 
     def change(self) -> AbstractContextManager[U_co]:
         """Open a unit that locks everything."""
@@ -35,15 +38,20 @@ class GroupTransactions(Protocol[U_co]):
     def change_scopes(
         self, find_scopes: Sequence[FindScope[U_co]], *, wait: bool
     ) -> AbstractContextManager[Sequence[U_co | frozenset[int]]]:
-        """Open a unit for each scope, all in one transaction.
+        """Open one transaction with a unit for each scope. Yield the units in the order of ``find_scopes``.
 
-        Unless ``wait``, the result has the missing locks instead of a unit if another unit holds locks of the scope.
+        If ``wait`` is true, wait for locks that other transactions hold. Otherwise, yield the keys of these locks
+        instead of the unit.
         """
 
 
 @dataclass(slots=True)
 class _QueuedChange(Generic[U]):
-    """A change whose thread waits for the commit. ``queued`` is true while the change is in a queue or in a group."""
+    """A change whose thread waits for the commit.
+
+    ``queued`` is true while the change is in a queue or in a group. ``missing`` contains the keys of the locks for
+    which the change must wait.
+    """
 
     work: Callable[[U], None]
     find_scope: FindScope[U] | None
@@ -54,14 +62,17 @@ class _QueuedChange(Generic[U]):
 
 @dataclass
 class _CommitQueue(Generic[U]):
-    """Changes that one thread after the other commits in groups. If ``waits``, a group waits for its locks."""
+    """A queue of changes. One thread at a time commits a group of these changes.
+
+    If ``waits`` is true, a group waits for locks that other transactions hold.
+    """
 
     waits: bool
     changes: deque[_QueuedChange[U]] = field(default_factory=deque)
     _committing: Lock = field(default_factory=Lock)
 
     def commit(self, transactions: GroupTransactions[U], queued: _QueuedChange[U]) -> None:
-        """Queue a change, and wait until it is committed, has failed or lacks a lock."""
+        """Queue a change, and wait until it is committed, has failed, or must wait for a lock (``missing``)."""
         queued.queued, queued.missing = True, frozenset()
         self.changes.append(queued)
         with self._committing:
@@ -69,7 +80,11 @@ class _CommitQueue(Generic[U]):
                 self._commit_group(transactions, self._take_group())
 
     def _take_group(self) -> list[_QueuedChange[U]]:
-        """Take the next changes. A change that locks everything shares its locks with all that follow."""
+        """Remove the next changes from the queue, and return these changes as a group.
+
+        If the first change locks everything, all following changes can be in its group. If the first change locks only
+        a scope, the group ends before the next change that locks everything.
+        """
         group = [self.changes.popleft()]
         while self.changes and len(group) < MAX_GROUP:
             if group[0].find_scope is not None and self.changes[0].find_scope is None:
@@ -129,19 +144,19 @@ class GroupCommit(Generic[U]):
 
     @property
     def waiting(self) -> int:
-        """The number of changes that wait for the end of a group."""
+        """The number of changes that wait until the group of another thread is committed."""
         return len(self._first.changes)
 
     def run(
         self, transactions: GroupTransactions[U], work: Callable[[U], T], find_scope: FindScope[U] | None = None
     ) -> T:
-        """Run ``work`` in a transaction. Return the result of ``work`` or raise its error.
+        """Run ``work`` in a transaction, possibly together with changes of other threads.
 
-        If an error occurs in a shared transaction, the transaction is rolled back, and each change runs again in a
-        separate transaction.
+        Return the result of ``work``, or raise its error. If an error occurs in a shared transaction, roll the
+        transaction back, and run each of its changes again in a separate transaction.
         """
         results: list[T] = []
-        context = copy_context()  # another thread may run the change
+        context = copy_context()  # another thread may run the change, and needs the caller's context variables
         queued = _QueuedChange[U](lambda unit: results.append(context.run(work, unit)), find_scope)
         self._first.commit(transactions, queued)
         if queued.missing:

@@ -22,7 +22,7 @@ from virtcloud.model.values import ClusterKey
 
 
 def read_guest_powers(unit: Unit, cluster_ids: Iterable[str]) -> GuestPowers:
-    """Return the wanted power states of the guests of these clusters, except of guests that are always on."""
+    """Return the wanted power states of these clusters' guests. Guests that were never stopped or reset are omitted."""
     found: dict[tuple[str, str], WantedPower] = {}
     for group in split_ids(sorted(cluster_ids)):
         for row in unit.session.scalars(select(GuestPowerRow).where(GuestPowerRow.cluster_id.in_(group))):
@@ -45,7 +45,7 @@ def get_guest(unit: Unit, key: str, name: str, cluster_id: str | None = None) ->
 def set_guest_power(
     unit: Unit, key: str, name: str, request: GuestPowerRequest, cluster_id: str | None = None
 ) -> GuestView:
-    """Stop, start or reset a guest; idempotent. The revision of the guest's host is incremented in this unit.
+    """Stop, start or reset a guest. Idempotent. Increment the wanted revision of the guest's host.
 
     Raise NotFound for an unknown cluster or guest. Raise Conflict if the cluster ends, or if the request contradicts
     the guest's state.

@@ -1,6 +1,7 @@
 """The service secret, the login of a new cluster's guests, and the seeds and peers in the wanted documents of hosts.
 
-All queries depend on the networks concerned, and not on the number of other clusters.
+A seed is the configuration that a guest reads when it boots. The peers of a guest are the other guests of its network.
+The duration of each query does not depend on the number of clusters outside the network.
 """
 
 from collections.abc import Iterable
@@ -56,15 +57,15 @@ def read_service_secret(unit: Unit, name: str = GUEST_SECRET) -> SecretBytes:
 
 
 def record_login(unit: Unit, spec: ClusterSpec) -> str:
-    """Return the login of a new cluster's guests, with the keys that the owner has now, as stored in the database."""
+    """Return the login of a new cluster's guests as JSON, for the database. It contains the owner's current keys."""
     rows = unit.connection.execute(_READ_KEYS, {"owner": spec.owner})
     return decide_login(spec, [PublicKey(key) for (key,) in rows]).model_dump_json()
 
 
 def read_network_clusters(unit: Unit, networks: Iterable[str]) -> list[NetworkCluster]:
-    """Return the clusters of these networks that elements must carry. The cluster that created a network comes first.
+    """Return the clusters of these networks that elements must carry. Clusters that created a network come first.
 
-    ``networks`` are IDs of the clusters that created the networks.
+    ``networks`` contains the IDs of the clusters that created the networks.
     """
     found = []
     for group in split_ids(networks):
@@ -74,7 +75,7 @@ def read_network_clusters(unit: Unit, networks: Iterable[str]) -> list[NetworkCl
 
 
 def add_network_seeds(unit: Unit, wanted: HostWanted) -> HostWanted:
-    """Return the wanted state of a host with seeds of its guests and peers of its networks."""
+    """Add the seeds of a host's guests, and the peers in its networks, to the host's wanted state."""
     if not wanted.segments:
         return wanted
     clusters = read_network_clusters(unit, [segment.id for segment in wanted.segments])
@@ -82,7 +83,7 @@ def add_network_seeds(unit: Unit, wanted: HostWanted) -> HostWanted:
 
 
 def find_network_hosts(unit: Unit, network: str) -> frozenset[str]:
-    """Return the hosts and gateways that must carry a network, whose peers change with every member's guests."""
+    """Return the hosts and gateways that must carry a network. Their wanted documents contain the network's peers."""
     return frozenset(unit.connection.execute(_READ_HOSTS, {"network": network}).scalars())
 
 

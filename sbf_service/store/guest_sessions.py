@@ -23,7 +23,10 @@ def session_topic(element: str) -> str:
 def insert_session(  # noqa: PLR0913, PLR0917 - the session
     unit: Unit, session_id: str, guest: GuestView, request: SessionRequest, address: str | None, wait: timedelta
 ) -> None:
-    """Insert a session that waits for an agent, and record an audit row. Delete expired sessions."""
+    """Insert a session that waits for an agent, and record an audit row. Also delete expired sessions.
+
+    ``address`` is the address of this replica. The session expires after ``wait``.
+    """
     _delete_expired(unit)
     cluster = require_cluster(unit, guest.cluster)
     network = cluster.network or cluster.id
@@ -37,9 +40,10 @@ def insert_session(  # noqa: PLR0913, PLR0917 - the session
 def insert_check(
     unit: Unit, cluster: LiveCluster, sessions: Mapping[Name, str], address: str | None, wait: timedelta
 ) -> None:
-    """Insert a session with each host of a check of paths, and record an audit row. Delete expired sessions.
+    """Insert one session for each host that takes part in a check of the cluster's paths, and record an audit row.
 
-    ``sessions`` are the names of the sessions by host.
+    Also delete expired sessions. ``sessions`` maps each host to the ID of its session. ``address`` is the address of
+    this replica. The sessions expire after ``wait``.
     """
     _delete_expired(unit)
     request, network, expires_at = SessionRequest(kind=SessionKind.FRAMES), cluster.network.id, unit.now + wait
@@ -63,7 +67,7 @@ def delete_session(unit: Unit, session_id: str) -> None:
 
 
 def list_sessions(unit: Unit, element: str, after: int, kinds: frozenset[SessionKind]) -> list[GuestSession]:
-    """Return the sessions of these kinds, later than the number ``after``, that wait for an element's agent."""
+    """Return the sessions of these kinds that wait for an element's agent and have a number above ``after``."""
     waiting = (
         GuestSessionRow.element == element,
         GuestSessionRow.number > after,

@@ -1,4 +1,7 @@
-"""Which images are in use: the images of running clusters, and the images in the folders of hosts."""
+"""Queries for the images in use: the images of running clusters, and the images in the folders of hosts.
+
+An image of the catalogue is known to SBF. A host's own image is a file in the host's folder.
+"""
 
 from collections.abc import Iterator
 
@@ -50,7 +53,7 @@ def find_uses(unit: Unit) -> Iterator[tuple[str, str, frozenset[Name]]]:
 
 
 def find_local_users(unit: Unit, name: Name, owner: UserName) -> Iterator[str]:
-    """Yield the other owners of running clusters that use hosts' own images with the name of a new image."""
+    """Yield the owners, except ``owner``, of running clusters that use a host's own image with this name."""
     for row in unit.session.execute(_RUNNING_SPECS.where(ClusterRow.owner != owner)):
         local = {guest.image for guest in parse_spec(row.spec).guests} - parse_image_sources(row.images or "{}").keys()
         if name in local:

@@ -50,7 +50,7 @@ R = TypeVar("R", ImageShareRow, CertificationRow)
 
 @dataclass(frozen=True, slots=True)
 class NewImage:
-    """An image that a caller adds. The caller becomes the owner. ``quota`` are the limits of SBF's settings."""
+    """An image that a caller adds. The caller becomes the owner. ``quota`` contains the limits in SBF's settings."""
 
     name: Name
     owner: UserName
@@ -62,8 +62,8 @@ class NewImage:
 def find_same_image(unit: Unit, new: NewImage) -> CatalogueImage | None:
     """Return the image that the owner has already added with this name and content, or None.
 
-    Raise NameTaken if the name belongs to another image. Raise NotAdmitted or QuotaExceeded if the owner may not add
-    the image.
+    Raise NameTaken if another image has this name. Raise NotAdmitted or QuotaExceeded if the owner is not allowed to
+    add the image.
     """
     row = unit.session.get(ImageRow, new.name)
     if row is not None:
@@ -76,7 +76,10 @@ def find_same_image(unit: Unit, new: NewImage) -> CatalogueImage | None:
 
 
 def check_addition(unit: Unit, new: NewImage) -> None:
-    """Raise the errors of :func:`find_same_image` for an image whose content is not known yet."""
+    """Check, before an upload, that the caller may add an image. Raise the errors of :func:`find_same_image`.
+
+    The content is not known yet, so any existing image with this name raises NameTaken.
+    """
     row = unit.session.get(ImageRow, new.name)
     if row is not None:
         owner = "you" if row.owner == new.owner else "another user"
@@ -99,9 +102,10 @@ def _check_allowed(unit: Unit, new: NewImage) -> None:
 
 
 def add_image(unit: Unit, new: NewImage, place_file: Callable[[], None] = lambda: None) -> tuple[CatalogueImage, bool]:
-    """Add an image, and return it with True; idempotent: an existing image with this content is returned with False.
+    """Add an image. Idempotent. Return the image, and True if it is new or False if it was already in the catalogue.
 
-    ``place_file`` moves the uploaded file to its place, when nothing else can prevent the addition.
+    ``place_file`` moves the uploaded file to its final path. It is called after all checks have succeeded. Raise the
+    errors of :func:`find_same_image`.
     """
     found = find_same_image(unit, new)
     if found is not None:
@@ -117,9 +121,9 @@ def add_image(unit: Unit, new: NewImage, place_file: Callable[[], None] = lambda
 def read_image_page(
     unit: Unit, part: PagePart, *, owner: str | None = None, user: str | None = None
 ) -> Page[CatalogueImage]:
-    """Return a page of the images of ``owner``, or of all images, by name: those that ``user`` may use, or all.
+    """Return a page of images, sorted by name. Raise BadInput for an invalid cursor.
 
-    Raise BadInput for an unusable cursor.
+    With ``owner``, include only images of this owner. With ``user``, include only images that this user may use.
     """
     rows = select(ImageRow)
     if owner is not None:
@@ -131,7 +135,7 @@ def read_image_page(
 
 
 def read_needed_page(unit: Unit, part: PagePart, host: str) -> Page[CatalogueImage]:
-    """Return a page of the images that the running clusters on a host use, by name."""
+    """Return a page of the catalogue's images that the running clusters on a host use, sorted by name."""
     after = "" if part.cursor is None else str(BY_NAME.cursors.parse(part.cursor)[0])
     names = sorted(name for name in find_needed_images(unit, host) if name > after)
     page = make_page(names, part.limit, lambda last: BY_NAME.cursors.format([last]))
@@ -160,7 +164,7 @@ def share_image(unit: Unit, name: Name, shares: ImageShares) -> CatalogueImage:
 
 
 def certify_image(unit: Unit, name: Name, site: Name) -> CatalogueImage:
-    """Record that the caller certifies an image for a site; idempotent. The first certification stays."""
+    """Record that the caller certifies an image for a site. Idempotent: an existing certification is not replaced."""
     read_topology(unit).site(site)
     _require_row(unit, name)
     if unit.session.get(CertificationRow, (name, site)) is None:
@@ -183,7 +187,7 @@ def revoke_certification(unit: Unit, name: Name, site: Name) -> CatalogueImage:
 
 
 def remove_image(unit: Unit, name: Name) -> CatalogueImage:
-    """Remove an image, and return it. Raise NotFound for an unknown name, Conflict while clusters use the image."""
+    """Remove an image, and return it. Raise NotFound for an unknown name. Raise Conflict if clusters use the image."""
     image = get_image(unit, name)
     keys = [key for _, key, names in find_uses(unit) if name in names]
     if keys:
@@ -200,9 +204,9 @@ def remove_image(unit: Unit, name: Name) -> CatalogueImage:
 
 
 def find_usable_sources(unit: Unit, spec: ClusterSpec) -> dict[Name, ImageSource]:
-    """Return the sources of a new cluster's images that are in the catalogue. All others are hosts' own images.
+    """Return the sources of a new cluster's images, by name. Images that are not in the catalogue are omitted.
 
-    Raise NotAdmitted if the cluster's owner may not use an image.
+    The omitted images are files in the folders of hosts. Raise NotAdmitted if the cluster's owner may not use an image.
     """
     names = sorted({guest.image for guest in spec.guests})
     images = _make_images(unit, unit.session.scalars(_READ_NAMED, {"names": names}).all()) if names else []

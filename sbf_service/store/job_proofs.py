@@ -1,7 +1,8 @@
 """Proofs of jobs: a host requests a job's cluster, and the batch server confirms the job.
 
-A host cannot prove by itself that a job runs on it. The host's call fails with JobUnproven until the agent on the batch
-server has confirmed the owner, the hosts and the network of the job. A proof can be used once.
+A host cannot prove that a job runs on this host. SBF therefore records a question, which the agent on the batch
+server's host answers. The host's call fails with JobUnproven until the answer confirms the owner, the hosts and the
+network of the job. Such an answer is a proof. A proof permits the creation of one cluster.
 """
 
 from datetime import timedelta
@@ -19,18 +20,19 @@ from virtcloud.model.values import ClusterKey
 from virtcloud.model.views import JobStatement
 
 JOBS_TOPIC: Final = "jobs"
-"""The change topic of new questions."""
+"""The change topic that wakes waiting agents of batch servers when SBF has recorded a question."""
 QUESTION_LIFETIME: Final = timedelta(minutes=5)
-"""The lifetime of a question and its answer. Every prologue script waits for a shorter time."""
+"""The lifetime of a question and its answer. It is longer than any prologue script waits for a job's cluster."""
 MAX_OPEN_QUESTIONS: Final = 200
-"""The highest number of open questions of one host."""
+"""The maximum number of questions of one host that SBF stores at the same time."""
 
 
 def check_job_proof(unit: Unit, key: str, spec: ClusterSpec, starter: str, *, use: bool) -> JobUnproven | None:
     """Check that a host may request a job's cluster. If ``use`` is true, delete the proof after a successful check.
 
-    If there is no proof yet, record a question to the batch server and return JobUnproven. The caller must then commit
-    the unit. Raise Forbidden if the proof does not cover the request.
+    If there is no proof yet, record a question to the batch server and return JobUnproven. The caller must commit the
+    transaction before raising the returned error. Raise Forbidden if the job's owner, hosts or network in the proof
+    differ from the request.
     """
     question = _make_question(unit, key, spec, starter)
     row = unit.session.get(JobQuestionRow, (key, starter))
@@ -58,7 +60,7 @@ def check_job_proof(unit: Unit, key: str, spec: ClusterSpec, starter: str, *, us
 
 
 def list_unproven_jobs(unit: Unit, server: str) -> list[ClusterKey]:
-    """Return the jobs that the batch server ``server`` has to confirm, because hosts requested clusters for them."""
+    """Return the jobs of the batch server ``server`` about which a question has no answer yet."""
     of_server = JobQuestionRow.key.endswith(f".{server.lower()}", autoescape=True)
     unanswered = JobQuestionRow.answer.is_(None), JobQuestionRow.asked_at > unit.now - QUESTION_LIFETIME
     found = select(JobQuestionRow.key).where(of_server, *unanswered).distinct().order_by(JobQuestionRow.key)
@@ -66,7 +68,7 @@ def list_unproven_jobs(unit: Unit, server: str) -> list[ClusterKey]:
 
 
 def record_job_proof(unit: Unit, key: str, statement: JobStatement) -> None:
-    """Record the server's answer about a job for every host that requested the job's cluster; idempotent."""
+    """Record the batch server's answer about a job. Idempotent. The answer holds for every host that asked."""
     unit.session.execute(
         update(JobQuestionRow).where(JobQuestionRow.key == key).values(answer=statement.model_dump_json())
     )
@@ -85,7 +87,7 @@ def _find_network_id(unit: Unit, name_or_key: str | None) -> str | None:
 
 
 def _record_question(unit: Unit, question: JobClusterRequest, reason: str = "") -> JobUnproven:
-    """Record a question, unless its host has too many open questions. Return the error for the host in both cases."""
+    """Record a question, unless the host already has too many questions. Return the error for the host."""
     unit.session.execute(delete(JobQuestionRow).where(JobQuestionRow.asked_at <= unit.now - QUESTION_LIFETIME))
     others = JobQuestionRow.starter == question.starter, JobQuestionRow.key != question.key
     if (

@@ -1,7 +1,7 @@
 """Leases on elements, the fencing tokens of leases, and the heartbeats of agents.
 
-A fencing token is incremented with every lease. When a lease has expired and another worker has acquired the next
-lease, the former worker therefore cannot write.
+Every new lease of an element increments the fencing token. If a worker's lease has expired and another worker has
+acquired the next lease, SBF refuses the first worker's writes, because they contain the old token.
 """
 
 from datetime import timedelta
@@ -58,15 +58,15 @@ def holds_lease(unit: Unit, element: str, fence: int) -> bool:
 
 
 def release_lease(unit: Unit, element: str, fence: int) -> None:
-    """Release a lease. A newer lease is not affected."""
+    """Release the lease with fencing token ``fence``. Do nothing if another holder has acquired the lease."""
     unit.connection.execute(_RELEASE, {"element": element, "token": fence})
 
 
 def release_leases_of(unit: Unit, holder: str) -> None:
-    """Release all leases of a replica that restarted, and increment the fencing tokens.
+    """Release all leases of a replica that restarted, and increment the fencing tokens of these elements.
 
-    Late writes of the former process then fail. Call this function within :meth:`Store.change`, because it changes
-    several rows.
+    Late writes of the replica's previous process then fail. Call this function within :meth:`Store.change`, because it
+    changes several rows.
     """
     unit.session.execute(
         update(ElementRow).where(ElementRow.lease_holder == holder).values(lease_until=None, fence=ElementRow.fence + 1)
@@ -74,11 +74,11 @@ def release_leases_of(unit: Unit, holder: str) -> None:
 
 
 HEARTBEAT_INTERVAL = timedelta(seconds=5)
-"""The shortest time between two updates of ``last_seen``."""
+"""The minimum time between two updates of an element's ``last_seen``. Heartbeats in between are not recorded."""
 
 
 _IS_SEEN = (ElementRow.present, ~equals_any(ElementRow.kind, DEVICE_KINDS), ElementRow.reachable)
-"""The condition of an index on ``last_seen``."""
+"""The condition for a stale agent's element. An index on ``last_seen`` has the same condition."""
 _FIND_STALE = union_all(
     select(ElementRow.name).where(*_IS_SEEN, ElementRow.last_seen.is_(None)),
     select(ElementRow.name).where(*_IS_SEEN, ElementRow.last_seen < bindparam("silent_since")),
@@ -94,8 +94,8 @@ def find_stale_agents(unit: Unit, silence: timedelta) -> list[Name]:
 def record_agent_heartbeat(store: Store, name: str) -> None:
     """Record an agent's heartbeat. Raise NotFound for an unknown element. Raise Conflict for a device: it has no agent.
 
-    An agent that was stale stays unreachable until the agent confirms a revision or reports an error, because the host
-    may have restarted.
+    If the agent was stale, its element stays unreachable until the agent confirms a revision or reports an error,
+    because the host may have restarted.
     """
     with store.read() as unit:
         row = require_agent(unit, name)
@@ -106,7 +106,7 @@ def record_agent_heartbeat(store: Store, name: str) -> None:
 
 
 def receive_heartbeat(unit: Unit, name: str) -> None:
-    """Record an agent's heartbeat in a unit that changes the agent's element anyway.
+    """Record an agent's heartbeat in the transaction of ``unit``, which also changes the agent's element.
 
     Raise the errors of :func:`record_agent_heartbeat`.
     """

@@ -1,4 +1,8 @@
-"""The statuses, networks and claims of clusters, and the live clusters from which plans and paths are computed."""
+"""The statuses, networks and claims of clusters, and the live clusters.
+
+A live cluster (``LiveCluster``) is a cluster that elements must carry, with the data from which SBF computes paths and
+wanted states.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -56,7 +60,7 @@ _READ_PLACEMENTS = (
 
 
 def read_placements(unit: Unit, ids: Iterable[str]) -> dict[str, tuple[PlacementStatus, ...]]:
-    """Return the placements of clusters by cluster ID; the placements of a cluster are sorted by element name."""
+    """Return the placements of each cluster, sorted by element name, by cluster ID."""
     found: dict[str, list[PlacementStatus]] = defaultdict(list)
     for group in split_ids(ids):
         for row in unit.session.execute(_READ_PLACEMENTS, {"ids": group}):
@@ -65,9 +69,9 @@ def read_placements(unit: Unit, ids: Iterable[str]) -> dict[str, tuple[Placement
 
 
 def read_cluster_statuses(unit: Unit, rows: Sequence[ClusterRow]) -> list[ClusterStatus]:
-    """Return the statuses of clusters.
+    """Return the status of each cluster, in the order of ``rows``.
 
-    The status of a network that is ending includes the members that may still change their state (``UNSETTLED``).
+    If a cluster with members is ending, its status includes the members that meet ``UNSETTLED``.
     """
     members = find_members_of(unit, [row.id for row in rows if row.state not in WANTED_STATES and row.network is None])
     parts = read_placements(unit, [row.id for row in (*rows, *chain(*members.values()))])
@@ -97,7 +101,7 @@ def read_live_clusters(unit: Unit, *conditions: ColumnElement[bool]) -> list[Liv
 
 
 def make_live_clusters(unit: Unit, rows: Sequence[ClusterRow]) -> list[LiveCluster]:
-    """Return the clusters of these rows, each with the IDs of its network."""
+    """Return each row's cluster with the VLAN IDs and the service ID of its network, in the order of ``rows``."""
     networks = read_networks(unit, rows)
     vlans, services = read_vlans(unit, networks), read_service_ids(unit, networks)
     gateways = read_cluster_gateways(unit, split_ids(row.id for row in rows))
@@ -128,7 +132,7 @@ def _make_live_cluster(
 
 
 def read_networks(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, ClusterRow]:
-    """Return the clusters that created the networks of the given clusters, by the ID of the creating cluster."""
+    """Return the cluster that created the network of each given cluster, by the ID of the cluster that created it."""
     found = {row.id: row for row in rows if row.network is None}
     joined = {row.network for row in rows if row.network is not None} - found.keys()
     for group in split_ids(sorted(joined)):
@@ -137,7 +141,7 @@ def read_networks(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, ClusterRo
 
 
 def read_vlans(unit: Unit, ids: Iterable[str]) -> dict[str, dict[Name, VlanId]]:
-    """Return the claimed VLAN IDs of clusters, by cluster ID and site."""
+    """Return the claimed VLAN IDs of clusters, by cluster ID and then by site."""
     found: dict[str, dict[Name, VlanId]] = defaultdict(dict)
     for group in split_ids(ids):
         for cluster_id, site, vlan in unit.session.execute(_READ_VLANS, {"ids": group}):

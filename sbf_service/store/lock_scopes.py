@@ -1,12 +1,13 @@
-"""Lock scopes: what a unit of work on PostgreSQL locks. Decision 85 lists what each lock protects.
+"""Lock scopes: the locks of a unit of work on PostgreSQL. Decision 85 lists what each lock protects.
 
-A unit locks either everything, or a :class:`LockScope`: the sites and names that the unit changes. Units with disjoint
-scopes run side by side. PostgreSQL's advisory locks of a transaction end with the transaction, also when the connection
-of the replica is lost.
+A unit locks either everything, or a :class:`LockScope`: the sites and names that the unit changes. Units run in
+parallel if their scopes have no site and no name in common. All locks are PostgreSQL's advisory locks of a transaction.
+They end with the transaction, even if the replica's connection is lost.
 
-**Lock order.** Each unit first locks :data:`EVERYTHING`: shared if the unit has a scope, otherwise exclusively. A unit
-with a scope then locks the keys of its scope in ascending order, all before its first change. A unit that does not wait
-(``pg_try_advisory_xact_lock``) may lock keys in any order. A unit that locks everything excludes all other units.
+**Lock order.** Each unit first acquires the lock :data:`EVERYTHING`: in shared mode if the unit has a scope, otherwise
+in exclusive mode. A unit that locks everything therefore excludes all other units. A unit with a scope then locks the
+keys of its scope in ascending order, before its first change. If such a unit does not wait for locks
+(``pg_try_advisory_xact_lock``), the order does not matter.
 """
 
 from collections.abc import Iterable
@@ -27,9 +28,9 @@ EVERYTHING: Final = 0x756E6974
 SCOPE_CLASS: Final = 0x73697465
 """The first key of the advisory locks of scopes (the letters "site"). The second key is a hash of the site or name."""
 MAX_KEYS = 64
-"""The highest number of locks of one unit. A unit that needs more locks everything.
+"""The maximum number of keys in a scope. A unit whose scope has more keys locks everything.
 
-PostgreSQL's table of locks has room for 64 locks per connection (``max_locks_per_transaction``).
+PostgreSQL's table of locks has space for 64 locks per connection (``max_locks_per_transaction``).
 """
 
 _LOCK_ROW = select(TopologyRow.version).with_for_update()
@@ -37,7 +38,7 @@ _LOCK_EVERYTHING = text(f"SELECT pg_advisory_xact_lock({EVERYTHING}, 0)")
 _SHARE_EVERYTHING = text(
     f"SELECT pg_advisory_xact_lock_shared({EVERYTHING}, 0), (SELECT version FROM topology FOR KEY SHARE)"  # noqa: S608 - a constant
 )
-"""The lock of the row excludes units of an earlier version, which lock the topology row."""
+"""Also locks the topology's row in shared mode. Replicas of an earlier version lock this row for each change."""
 _KEYS = bindparam("keys", type_=ARRAY(Integer))
 _LOCK_KEYS = text(f"SELECT pg_advisory_xact_lock({SCOPE_CLASS}, key) FROM unnest(:keys) AS key").bindparams(_KEYS)  # noqa: S608 - a constant
 _TRY_KEYS = text(
@@ -46,22 +47,22 @@ _TRY_KEYS = text(
 
 
 class OutsideScopeError(Exception):
-    """A unit has to change more than its scope. The store repeats the unit and locks everything."""
+    """A unit has to change something outside its scope. The store then runs the work again and locks everything."""
 
 
 @dataclass(frozen=True, slots=True)
 class LockScope:
-    """The sites that a unit changes, and the names that no other unit may use at the same time.
-
-    A name contains its kind, for example ``owner alice``.
-    """
+    """The sites and names that a unit locks. A name begins with its kind, for example ``owner alice``."""
 
     sites: frozenset[str]
     names: frozenset[str] = frozenset()
 
     @property
     def keys(self) -> frozenset[int]:
-        """The second keys of the advisory locks. Two names may have the same key, and then exclude each other."""
+        """The second keys of the advisory locks: hashes of the sites and names.
+
+        If two names have the same hash, units that lock these names wait for each other. This is slow, but not wrong.
+        """
         return frozenset(map(_hash, (*(f"site {site}" for site in self.sites), *self.names)))
 
     def __or__(self, other: "LockScope") -> "LockScope":
@@ -95,14 +96,14 @@ def lock_everything(connection: Connection) -> None:
 
 
 def share_everything(connection: Connection) -> None:
-    """Exclude the units that lock everything until the end of the transaction. Only for PostgreSQL."""
+    """Until the end of the transaction, prevent other units from locking everything. Only for PostgreSQL."""
     connection.execute(_SHARE_EVERYTHING)
 
 
 def lock_scope(connection: Connection, scope: LockScope, *, wait: bool = True) -> frozenset[int]:
-    """Lock the keys of a scope. Return the keys that another unit holds, which are none if ``wait``.
+    """Lock the keys of a scope in ascending order: PostgreSQL processes the sorted list of ``unnest`` in its order.
 
-    The function scan of ``unnest`` returns the keys in their order, so the database locks them in ascending order.
+    With ``wait``, wait for keys that another unit holds, and return an empty set. Otherwise, return these keys.
     """
     keys = sorted(scope.keys)
     if wait:

@@ -28,7 +28,7 @@ from virtcloud.model.vlans import VlanSet
 
 _IS_DEGRADED = ClusterRow.state == ClusterState.DEGRADED
 BACKUP_TIME = "backup"
-"""The name of the time of the last backup."""
+"""The name under which the time of the last backup is recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +57,12 @@ class ElementCounts:
 
 @dataclass(frozen=True, slots=True)
 class InstallationCounts:
-    """All counts of one moment; ``oldest_change_s`` is the age in seconds of the oldest unconfirmed change.
+    """All counts and times, from one snapshot of the database.
 
-    ``oldest_degraded_s`` is the time in seconds for which a cluster has been degraded, of the cluster with the longest.
-    ``last_backup`` is the time of the last backup, or None without one.
-    ``failing_names`` are the numbers of FQDNs that gateways cannot resolve, by gateway.
+    - ``oldest_change_s``: the age in seconds of the oldest unconfirmed change.
+    - ``oldest_degraded_s``: the time in seconds for which the longest degraded cluster has been degraded.
+    - ``last_backup``: the time of the last backup, or None if there was no backup.
+    - ``failing_names``: the number of FQDNs that each gateway cannot resolve, by gateway.
     """
 
     clusters: Mapping[ClusterState, int]
@@ -137,7 +138,10 @@ def _count_elements(unit: Unit) -> dict[tuple[str, str], ElementCounts]:
 
 
 def _find_oldest_change(unit: Unit) -> float:
-    """Return the age in seconds of the oldest unconfirmed change of a cluster that has not ended."""
+    """Return the age in seconds of the oldest change of a cluster that its elements have not confirmed, or 0.
+
+    Clusters that have ended are ignored.
+    """
     rows = find_clusters(unit, NOT_ENDED, ClusterRow.state != ClusterState.ACTIVE)
     parts = read_placements(unit, [row.id for row in rows])
     degraded = _read_degraded_at(unit, [row.id for row in rows if row.state == ClusterState.DEGRADED])
@@ -173,13 +177,13 @@ def _read_degraded_at(unit: Unit, ids: list[str]) -> dict[str, datetime]:
 
 
 def read_service_time(unit: Unit, name: str) -> datetime | None:
-    """Return the time of the last event ``name``, or None if it never happened."""
+    """Return the time of the last event ``name``, such as ``backup``, or None if no such event was recorded."""
     row = unit.session.get(ServiceTimeRow, name)
     return None if row is None else row.at
 
 
 def record_service_time(unit: Unit, name: str, at: datetime) -> None:
-    """Record the time of an event. An earlier time than the recorded time has no effect."""
+    """Record the time of an event. If a later time is already recorded, do nothing."""
     row = unit.session.get(ServiceTimeRow, name)
     if row is None:
         unit.session.add(ServiceTimeRow(name=name, at=at))

@@ -1,6 +1,6 @@
-"""The gateways that are routers of networks: their choice, their replacement, and their wanted documents.
+"""The gateways that are routers of networks: the choice of a router, its replacement, and the wanted documents.
 
-One gateway of a network is the router. If its agent no longer answers, another gateway of the network replaces it.
+One gateway of a network is the router. If its agent becomes stale, SBF chooses another gateway of the network.
 """
 
 from collections.abc import Iterable
@@ -41,7 +41,7 @@ _REPLACE = (
 
 
 def start_router(unit: Unit, network: ClusterRow, gateways: Iterable[Name]) -> None:
-    """Choose one of the gateways as router of a new network. All possible routers get addresses."""
+    """Choose one of the gateways as router of a new network. Assign addresses to all gateways that can be router."""
     candidates = _list_candidates(read_topology(unit), gateways)
     for gateway in candidates:
         ensure_gateway_addresses(unit, network, gateway)
@@ -50,9 +50,10 @@ def start_router(unit: Unit, network: ClusterRow, gateways: Iterable[Name]) -> N
 
 
 def replace_routers(unit: Unit, gateway: Name) -> None:
-    """Choose another router for the networks of ``gateway``, which does not answer or has no link to the outside.
+    """Choose another router for each network whose router is ``gateway``.
 
-    A network whose other gateways do not answer either is not changed.
+    Call this function if the gateway's agent is stale, or if the gateway has no link to the outside. If the agents of
+    all other gateways of a network are stale, too, the network is not changed.
     """
     networks = unit.connection.execute(_READ, {"gateway": gateway}).scalars().all()
     alive = find_alive_gateways(unit) - {gateway} if networks else frozenset()
@@ -68,13 +69,13 @@ def replace_routers(unit: Unit, gateway: Name) -> None:
 
 
 def take_over_routers(unit: Unit, gateway: Name) -> None:
-    """Make ``gateway``, which answers again, the router of its networks whose router does not answer."""
+    """Make ``gateway``, whose agent is no longer stale, the router of its networks whose router has a stale agent."""
     for other in unit.connection.execute(_READ_DEAD, {"gateway": gateway}).scalars().all():
         replace_routers(unit, Name(other))
 
 
 def add_network_routers(unit: Unit, name: str, wanted: HostWanted) -> HostWanted:
-    """Return the wanted state of a gateway with the networks whose router it is. Other elements are not changed."""
+    """Add the networks whose router is this gateway to its wanted state. Return other wanted states unchanged."""
     topology = read_topology(unit)
     gateway = topology.gateways.get(Name(name))
     if gateway is None or gateway.outside is None or not wanted.segments:

@@ -1,7 +1,7 @@
 """The lock scopes of units that change existing clusters: the sites of the clusters' networks.
 
-A network has a claim at each of its sites until the last element has confirmed the network's end. The claims of a
-network therefore name all sites with elements that a change of its clusters may concern.
+A network has a claim at each of its sites until the last element has confirmed the network's end. A change of the
+network's clusters can therefore concern elements only at the sites of these claims.
 """
 
 from sqlalchemy import bindparam, func, select
@@ -35,7 +35,8 @@ _READ_ELEMENT = select(
 def find_cluster_scope(unit: Unit, key: str) -> LockScope:
     """Return the scope of a change of a cluster: its key, and the sites of its network.
 
-    These are the sites of the networks of all clusters that ever had the key.
+    The scope contains the sites of all clusters that ever had the key, because the newest cluster can change before the
+    locks are acquired.
     """
     sites = unit.connection.execute(_SITES_OF_KEY, {"key": key}).scalars()
     return LockScope(frozenset(sites), frozenset({f"cluster {key}"}))
@@ -48,10 +49,10 @@ def find_element_scope(unit: Unit, name: str) -> LockScope:
 
 
 def find_confirmation_scope(unit: Unit, name: str, revision: int) -> LockScope:
-    """Return the scope of a confirmation: the element's site, and the sites of the clusters that it completes.
+    """Return the scope of a confirmation: the element's site, and the sites of the clusters that it adds or removes.
 
-    Raise OutsideScopeError for a gateway, and for an element with an error, because the confirmation of such an element
-    concerns all clusters of the element.
+    Raise OutsideScopeError for a gateway, for an element that is unreachable or has an error report, and for a switch
+    that was removed from the topology. The confirmation of such an element can change all its clusters.
     """
     row = unit.connection.execute(_READ_ELEMENT, {"name": name}).one_or_none()
     if row is None or row.kind == ElementKind.GATEWAY or not row.reachable or row.trouble or row.leaving:

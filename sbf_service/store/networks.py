@@ -54,7 +54,10 @@ _READ_GATEWAYS = (
 
 
 def find_network(unit: Unit, name_or_key: str) -> Sequence[ClusterRow]:
-    """Return the running clusters of a cluster's network. The cluster that created the network comes first."""
+    """Return all running clusters in the network of the cluster with this name or key.
+
+    The cluster that created the network comes first. Return an empty list if no running cluster has this name or key.
+    """
     row = find_running_cluster(unit, name_or_key)
     if row is None:
         return []
@@ -80,7 +83,10 @@ def find_joinable_network(unit: Unit, spec: ClusterSpec) -> ClusterRow:
 
 
 def check_guests_distinct(unit: Unit, network: ClusterRow, spec: ClusterSpec) -> None:
-    """Raise GuestTaken if a guest has the name or an address of another guest, or the address of another computer."""
+    """Raise GuestTaken if a guest in ``spec`` has a name, MAC address or IP address that is in use in the network.
+
+    Gateways, routers and users' devices also use addresses.
+    """
     others = {
         f"address {address}": f"gateway {name}" for address, name in _read_gateway_addresses(unit, network).items()
     }
@@ -104,7 +110,7 @@ def check_guests_distinct(unit: Unit, network: ClusterRow, spec: ClusterSpec) ->
 
 
 def read_network_addresses(unit: Unit, network: ClusterRow) -> NetworkAddresses:
-    """Return the addresses of a network. The addresses of clusters that have ended are free."""
+    """Return the addresses in use in a network. The addresses of clusters that have ended are omitted."""
     identity = NetworkIdentity(network.owner, network.key, network.attempt)
     guests = tuple(guest for _, guest in _read_guests(unit, network))
     return NetworkAddresses(
@@ -117,13 +123,13 @@ def read_network_addresses(unit: Unit, network: ClusterRow) -> NetworkAddresses:
 
 
 def _read_gateway_addresses(unit: Unit, network: ClusterRow) -> dict[str, str]:
-    """Return the gateways that have an interface in a network, by address."""
+    """Return the name of the gateway that has each address, for a network's gateways."""
     rows = unit.connection.execute(_READ_GATEWAYS, {"network": network.id})
     return {row.address: row.gateway for row in rows}
 
 
 def _read_device_addresses(unit: Unit, network: ClusterRow) -> dict[str, str]:
-    """Return the devices of a network by address, each as the device's name and user for messages."""
+    """Return a description of the user's device that has each address, such as ``"device laptop of alice"``."""
     rows = unit.connection.execute(_READ_DEVICES, {"network": network.id})
     return {row.address: f"device {row.device} of {row.user_name}" for row in rows}
 
@@ -135,7 +141,7 @@ def read_guest_macs(unit: Unit, network: str) -> tuple[Mac, ...]:
 
 
 def _read_guests(unit: Unit, network: ClusterRow) -> Iterator[tuple[ClusterRow, Guest]]:
-    """Yield the guests of a network, each with its cluster. The network's own guests come first."""
+    """Yield pairs of cluster and guest, for all guests of a network. The guests of ``network`` itself come first."""
     for row in (network, *find_running_members(unit, [network.id])):
         yield from ((row, guest) for guest in parse_current_spec(row).guests)
 
@@ -143,10 +149,11 @@ def _read_guests(unit: Unit, network: ClusterRow) -> Iterator[tuple[ClusterRow, 
 def allocate_for_member(  # noqa: PLR0913, PLR0917 - the parameters of allocate_network_ids
     unit: Unit, topology: Topology, network: LiveCluster, spec: ClusterSpec, reserved: ReservedVlans, sees: CanSeeOwner
 ) -> NetworkIds:
-    """Return the network's IDs after a new member joins: the present IDs, and new IDs at new sites. Change nothing.
+    """Return the IDs that a network has after a new member joins. Change nothing.
 
-    Raise NoSuchHost for an unknown host. Raise Conflict if the transport does not reach a new site, or if the network's
-    ports would change. Raise NoVlanFree if no VLAN ID is free at a new site.
+    These are the network's current IDs, and a VLAN ID at each site that only the member needs. Raise NoSuchHost for an
+    unknown host. Raise Conflict if the transport does not reach a new site, or if the network's current ports would
+    change. Raise NoVlanFree if no VLAN ID is free at a new site.
     """
     sites = find_sites(topology, spec.all_hosts)
     new = [site for site in sites if site.name not in network.vlans]
@@ -208,5 +215,5 @@ def check_access_ports_kept(unit: Unit, change: TopologyChange) -> None:
 
 
 def read_clusters_on(unit: Unit, elements: Iterable[Name]) -> list[LiveCluster]:
-    """Return the clusters that any of these elements carries or may still carry on its ports, oldest first."""
+    """Return the clusters that use any of these elements and meet ``UNSETTLED``, oldest first."""
     return make_live_clusters(unit, find_unsettled_clusters(unit, elements))

@@ -41,14 +41,14 @@ def parse_observed_circuits(row: ElementRow) -> Circuits | None:
 
 
 def list_saved_items(row: ElementRow) -> frozenset[object]:
-    """Return what the last verified startup configuration contains, in the form of ``list_observed_items``."""
+    """Return the items in the last verified startup configuration of a device, like ``list_observed_items``."""
     return _list_port_vlans(parse_observed_ports(row) or {}) | frozenset(parse_observed_circuits(row) or ())
 
 
 def list_observed_items(observed: DeviceObserved) -> frozenset[object]:
-    """Return an observed state as a set, so that two states can be compared.
+    """Return an observed state as a set of items, so that two states can be compared.
 
-    The set contains the circuits of an edge, or the pairs of port and VLAN ID of a switch.
+    The items of an edge are its circuits. The items of a switch are pairs of port and VLAN ID.
     """
     return frozenset(observed.circuits) if isinstance(observed, EdgeObserved) else _list_port_vlans(observed.ports)
 
@@ -70,14 +70,15 @@ def record_observed(row: ElementRow, observed: DeviceObserved) -> None:
 
 FIRST_SAVE_PAUSE = timedelta(seconds=5)
 MAX_SAVE_PAUSE = timedelta(minutes=5)
-"""The longest pause after a failed save.
+"""The maximum pause after a failed save.
 
-The pauses become longer because each save wears the flash memory and the cause of a failure often remains.
+The pause doubles with each failure, because each save wears the device's flash memory, and the cause of a failure often
+remains.
 """
 
 
 def record_pending_save(unit: Unit, name: str) -> None:
-    """Record that a device will be changed, so that its running configuration has to be saved."""
+    """Record a pending save, because a worker is about to change the device's running configuration."""
     row = require_element(unit, name)
     row.unsaved_since = row.unsaved_since or unit.now
 
@@ -111,7 +112,7 @@ def compute_save_pause(failures: int) -> timedelta:
 
 
 def read_edge_transports(unit: Unit, topology: Topology, edge: Name) -> tuple[Transport, ...]:
-    """Return the transports to which an edge is attached, and transports whose circuits the edge may still carry."""
+    """Return the transports to which an edge is attached, and other transports with circuits last seen on the edge."""
     attached = {transport.name for transport in find_edge_transports(topology, edge)}
     circuits = parse_observed_circuits(require_element(unit, edge)) or ()
     clusters = select(ClusterRow.transport).where(UNSETTLED, is_unsettled_on(edge))

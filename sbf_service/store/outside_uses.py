@@ -1,4 +1,7 @@
-"""The use of destinations outside: sums of the counters that gateways report."""
+"""The use of destinations outside: sums of the counters that gateways report.
+
+A destination is a name in the topology for addresses or FQDNs outside virtcloud's networks.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -30,18 +33,18 @@ _MOST: Final = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class UseIncrease:
-    """What a report adds to the use of a destination."""
+    """How much one report increases the counters of a destination."""
 
     destination: Name
     counters: Mapping[str, int]
-    """The increases of the counters in `COUNTERS`."""
+    """The increase of each counter in `COUNTERS`, by the counter's name."""
 
 
 def record_uses(unit: Unit, gateway: str, report: OutsideReport) -> list[UseIncrease]:
-    """Add the increases of a gateway's counters to the sums; idempotent. Return these increases.
+    """Add the increases of a gateway's counters since its previous report to the sums. Return these increases.
 
-    Networks that do not use the gateway, and destinations that a network did not request, are ignored. Raise Conflict
-    for an element that is not a gateway.
+    Idempotent: a repeated report increases nothing. Networks that do not use the gateway, and destinations that a
+    network did not request, are ignored. Raise Conflict for an element that is not a gateway.
     """
     element = require_element(unit, gateway)
     if element.kind != ElementKind.GATEWAY:
@@ -61,14 +64,17 @@ def record_uses(unit: Unit, gateway: str, report: OutsideReport) -> list[UseIncr
 
 
 def _find_destinations(unit: Unit, gateway: str) -> dict[str, tuple[Name, ...]]:
-    """Return the destinations that networks of a gateway requested, by network."""
+    """Return the destinations that the clusters of a gateway requested, by cluster ID."""
     here = select(ClusterGatewayRow.cluster_id).where(ClusterGatewayRow.gateway == gateway)
     rows = find_clusters(unit, ClusterRow.id.in_(here), equals_any(ClusterRow.state, WANTED_STATES))
     return {row.id: parse_current_spec(row).outside for row in rows}
 
 
 def _add(unit: Unit, gateway: str, use: DestinationUse, row: OutsideUseRow | None) -> UseIncrease:
-    """Add a counter's increase since the former report. A counter that is lower than before began at 0 again."""
+    """Add the counters' increases since the previous report to the sums. Return the increases.
+
+    If any counter is lower than in the previous report, the gateway has restarted all counters at 0.
+    """
     if row is None:
         row = OutsideUseRow(network_id=use.network, gateway=gateway, destination=use.destination, since=unit.now)
         for name in COUNTERS:
@@ -118,14 +124,14 @@ _READ_NAMES = select(OutsideUseRow.names).where(
 
 
 def find_name_faults(unit: Unit, gateway: str) -> tuple[str, ...]:
-    """Return the faults of the FQDNs that a gateway resolves, as it reported them last, each once."""
+    """Return the sorted error texts of the FQDNs that a gateway could not resolve according to its latest report."""
     found = unit.session.scalars(_READ_NAMES, {"gateway": gateway})
     names = [name for text in found for name in _NAMES.validate_json(text or "[]")]
     return tuple(sorted({f"{name.fqdn}: {name.error}" for name in names if name.error is not None}))
 
 
 def count_failing_names(unit: Unit) -> dict[str, int]:
-    """Return the number of FQDNs with a fault, for each gateway."""
+    """Return the number of FQDNs that each gateway could not resolve, by gateway."""
     gateways = select(ElementRow.name).where(ElementRow.kind == ElementKind.GATEWAY, ElementRow.present)
     found = select(OutsideUseRow.gateway).where(OutsideUseRow.names.is_not(None)).distinct()
     resolving = set(unit.session.scalars(found))

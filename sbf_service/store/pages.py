@@ -1,7 +1,8 @@
 """Pages of lists: at most ``limit`` rows after a position, found with an index instead of an offset.
 
-The rows of a list have a total order of their own (``PageOrder``). A page begins after the sort key in its cursor.
-Each row that exists during the whole reading therefore appears exactly once, whatever rows are added or removed.
+Each list has a total order (``PageOrder``). A cursor contains the sort key of the last row of a page. The next page
+begins after this key. A row that exists while a caller reads all pages therefore appears exactly once, even if other
+rows are added or removed meanwhile.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -30,19 +31,19 @@ class PagePart:
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
-    """Rows of a list. ``cursor`` is the position of the following page, or None after the last row."""
+    """Rows of a list. ``cursor`` is the cursor for the next page, or None if there are no further rows."""
 
     rows: Sequence[T]
     cursor: str | None = None
 
     def convert(self, make: Callable[[Sequence[T]], Sequence[U]]) -> "Page[U]":
-        """Return the page with other documents for the same rows."""
+        """Return a page with the documents that ``make`` returns for the rows, and with the same cursor."""
         return Page(make(self.rows), self.cursor)
 
 
 @dataclass(frozen=True, slots=True)
 class PageOrder:
-    """The order of a list. The values of ``columns`` together identify a row, and none of them is ever NULL."""
+    """The order of a list. No two rows have equal values in all ``columns``. No value in ``columns`` is NULL."""
 
     cursors: CursorFormat
     columns: tuple[QueryableAttribute[Any], ...]
@@ -56,8 +57,8 @@ class PageOrder:
     def _is_after(self, cursor: str | None) -> list[ColumnElement[bool]]:
         """Return the conditions of the rows after a cursor.
 
-        The condition on the first column is redundant, but SQLite needs this condition: SQLite uses no index for a
-        tuple after a filter such as ``owner = ?``, and would read all rows of the former pages again.
+        The condition on the first column alone is redundant, but makes SQLite fast. For a comparison of tuples together
+        with a filter such as ``owner = ?``, SQLite uses no index. It would read all rows of the earlier pages again.
         """
         if cursor is None:
             return []
@@ -73,7 +74,7 @@ class PageOrder:
 
 
 def read_page(unit: Unit, rows: "Select[T]", order: PageOrder, part: PagePart) -> Page[T]:
-    """Return a page of the rows that a statement selects. Raise BadInput for an unusable cursor."""
+    """Return a page of the rows that a statement selects. Raise BadInput for an invalid cursor."""
     found = unit.session.scalars(order.select(rows, part)).all()
     return make_page(found, part.limit, lambda last: order.cursors.format(order.read_key(last)))
 
@@ -85,7 +86,7 @@ def make_page(found: Sequence[T], limit: int, format_cursor: Callable[[T], str])
 
 
 def read_all_pages(read: Callable[[PagePart], Page[T]]) -> Iterator[Sequence[T]]:
-    """Yield the rows of all pages. Each page is one call of ``read``, which opens a transaction of its own."""
+    """Yield the rows of each page. Read each page by a call of ``read``, which opens a separate transaction."""
     part = PagePart()
     while True:
         page = read(part)
@@ -98,7 +99,8 @@ def read_all_pages(read: Callable[[PagePart], Page[T]]) -> Iterator[Sequence[T]]
 def require_filter_names(unit: Unit, site: str | None, element: str | None) -> None:
     """Raise BadInput if a filter of a list names an unknown site or element.
 
-    An empty list would hide that the name is misspelt. Former sites and elements are known too.
+    Without this check, a misspelt name would return an empty list. Sites and elements that were removed from the
+    topology are known, too.
     """
     for kind, table, name in (("site", SiteRow, site), ("element", ElementRow, element)):
         if name is not None and unit.session.get(table, name) is None:

@@ -36,11 +36,11 @@ _READ_CLUSTER_KEYS = (
 
 
 def put_pool(unit: Unit, name: str, pool: Pool, reserved: ReservedVlans) -> None:
-    """Replace a site's pool; idempotent.
+    """Replace a site's pool. Idempotent.
 
-    Raise NotFound for an unknown site. Raise BadInput for VLAN IDs that the site's devices reserve. Raise Conflict if
-    the new pool lacks claimed VLAN IDs. SBF then reads the site's devices again, because the devices may carry VLAN IDs
-    that were not managed before.
+    Increment the wanted revisions of the site's devices, so that workers read the devices again: a device may carry
+    VLAN IDs that were outside the old pool. Raise NotFound for an unknown site. Raise BadInput for VLAN IDs that the
+    site's devices reserve. Raise Conflict if the new pool lacks claimed VLAN IDs.
     """
     site = read_topology(unit).site(name)
     _check_not_reserved(site, pool, reserved)
@@ -55,7 +55,7 @@ def put_pool(unit: Unit, name: str, pool: Pool, reserved: ReservedVlans) -> None
 
 
 def read_site_page(unit: Unit, part: PagePart, reserved: ReservedVlans) -> Page[SiteView]:
-    """Return a page of the sites, in the order of their names. Raise BadInput for an unusable cursor."""
+    """Return a page of the sites, in the order of their names. Raise BadInput for an invalid cursor."""
     sites = read_topology(unit).sites_in_order
     after = None if part.cursor is None else CURSORS.parse(part.cursor)[0]
     start = 0 if after is None else bisect_right(sites, str(after), key=lambda site: site.name)
@@ -95,12 +95,15 @@ def read_managed_vlans(unit: Unit, site: str) -> VlanSet:
 
 
 def read_cluster_keys(unit: Unit, site: str) -> dict[VlanId, str]:
-    """Return the keys of the clusters at a site. The dictionary's keys are the claimed VLAN IDs."""
+    """Return a dict that maps each claimed VLAN ID of a site to the key of the cluster that claimed it."""
     return {VlanId(vlan): key for vlan, key in unit.session.execute(_READ_CLUSTER_KEYS, {"at": site})}
 
 
 def find_clusters_of_vlans(unit: Unit, site: str, texts: Mapping[int, str]) -> dict[str, str]:
-    """Return ``texts`` with each VLAN ID replaced by the ID of the cluster that claimed the VLAN ID at the site."""
+    """Return a dict that maps cluster IDs to texts. ``texts`` maps VLAN IDs to the same texts.
+
+    A VLAN ID is replaced by the ID of the cluster that claimed it at the site.
+    """
     if not texts:
         return {}
     rows = select(ClaimRow.vlan, ClaimRow.cluster_id).where(ClaimRow.site == site, ClaimRow.vlan.in_(sorted(texts)))

@@ -1,4 +1,7 @@
-"""Managed ports of switches, and each port's use before SBF took over the port (DESIGN.md §3, Ownership)."""
+"""Managed ports of switches, and the original use of each port (DESIGN.md §3, Ownership).
+
+The original use is the configuration of the port before SBF configured the port for the first time.
+"""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -30,7 +33,7 @@ class PortRecord:
     leaving: bool
 
     def is_returned(self, wanted: SwitchWanted) -> bool:
-        """Return whether the former use has to be restored now: the port is released and no cluster needs it."""
+        """Return whether SBF must restore the original use now: the port was released, and no cluster needs it."""
         return self.leaving and not wanted.ports.get(self.port)
 
 
@@ -40,16 +43,16 @@ def read_port_records(unit: Unit, element: str) -> Mapping[PortName, PortRecord]
 
 
 def read_port_rows(unit: Unit, element: str) -> list[PortRow]:
-    """Return the rows of a switch's ports, in order."""
+    """Return the rows of a switch's ports, sorted by name."""
     return list(unit.session.scalars(_READ_PORTS, {"element": element}))
 
 
 def record_change(unit: Unit, element: str, adopted: Collection[PortName], difference: SwitchDifference) -> None:
-    """Before a switch receives a change, record its effect on ports.
+    """Record the effects of a change on ports, before the switch receives the change.
 
-    Record the former uses of the ports that SBF takes over, and the access ports that the change may shut down.
-    ``adopted`` are the ports that were adopted when the difference was computed. Raise Unsafe if an adopted port has
-    been released since then.
+    Record the original uses of the ports that SBF configures for the first time, and the access ports that the change
+    may shut down. ``adopted`` contains the ports that were adopted when the difference was computed. Raise Unsafe if an
+    administrator released such a port after the difference was computed.
     """
     rows = {row.port: row for row in read_port_rows(unit, element)}
     for port in difference.take.keys() & set(adopted) - rows.keys():
@@ -62,7 +65,7 @@ def record_change(unit: Unit, element: str, adopted: Collection[PortName], diffe
 
 
 def record_reading(unit: Unit, element: str, returned: Collection[PortName], observed: SwitchObserved) -> None:
-    """Delete the records of those ports in ``returned`` whose former use the reading shows.
+    """Delete the records of the ports in ``returned`` that have their original use again in the reading ``observed``.
 
     For other ports that carry VLANs in the reading, record that SBF has not shut the port down.
     """
@@ -88,7 +91,10 @@ def _make_record(row: PortRow) -> PortRecord:
 
 
 def adopt_ports(unit: Unit, switch: Switch, uses: Mapping[PortName, PortUse]) -> None:
-    """Record that SBF may take over ports in other use; idempotent. Raise BadInput for a port that is not managed."""
+    """Record that SBF may configure these ports although they are in other use. Idempotent.
+
+    ``uses`` maps each port to its current use. Raise BadInput for a port that is not managed.
+    """
     _check_ports_managed(switch, uses)
     rows = {row.port: row for row in read_port_rows(unit, switch.name)}
     for port, use in uses.items():
@@ -101,9 +107,9 @@ def adopt_ports(unit: Unit, switch: Switch, uses: Mapping[PortName, PortUse]) ->
 
 
 def release_ports(unit: Unit, switch: Switch, wanted: SwitchWanted, release: PortRelease) -> None:
-    """Release ports; idempotent. A worker then restores the ports' former use.
+    """Release ports. Idempotent. A worker then restores the original use of each port.
 
-    Raise BadInput for an unknown port. Raise Conflict for an access port or a port that a cluster needs.
+    Raise BadInput for an unknown port. Raise Conflict for an access port, or for a port that a cluster needs.
     """
     rows = {row.port: row for row in read_port_rows(unit, switch.name)}
     _check_ports_managed(switch, set(release.ports) - rows.keys())
@@ -122,9 +128,10 @@ def release_ports(unit: Unit, switch: Switch, wanted: SwitchWanted, release: Por
 
 
 def update_described_ports(unit: Unit, switch: Switch, former: Element | None, *, is_other: bool) -> None:
-    """Release the ports that a switch's new description lacks. Cancel the release of ports that are described again.
+    """Release the ports that a switch's new description lacks. Cancel the release of ports that are in it again.
 
-    If the name may denote another device (``is_other``), delete all records, because they describe the former device.
+    If ``is_other`` is true, the name may now denote another device. Then delete all records, because they describe the
+    old device.
     """
     if former == switch:
         return
@@ -139,9 +146,9 @@ def update_described_ports(unit: Unit, switch: Switch, former: Element | None, *
 
 
 def release_removed_switch(unit: Unit, row: ElementRow, switch: Switch) -> None:
-    """Release the ports of a switch that left the topology.
+    """Release the ports of a switch that was removed from the topology.
 
-    Store the switch's description until the ports are restored.
+    Store the switch's description until the original uses of its ports are restored.
     """
     for port in read_port_rows(unit, switch.name):
         _release_port(unit, port)
@@ -153,7 +160,7 @@ def release_removed_switch(unit: Unit, row: ElementRow, switch: Switch) -> None:
 
 
 def _clear_removed_switch(unit: Unit, name: str) -> None:
-    """Delete the description of a switch that left the topology, once all its ports are restored."""
+    """Delete the stored description of a switch that was removed from the topology, if all its ports are restored."""
     unit.session.flush()
     if unit.connection.execute(_READ_LEAVING, {"element": name}).scalar_one() is None:
         return
@@ -162,14 +169,17 @@ def _clear_removed_switch(unit: Unit, name: str) -> None:
 
 
 def parse_removed_switch(row: ElementRow) -> Switch | None:
-    """Return the description of a switch that left the topology and has ports to restore; None for other elements."""
+    """Return the description of a switch that was removed from the topology and still has ports to restore.
+
+    Return None for all other elements.
+    """
     return None if row.leaving is None else Switch.model_validate_json(row.leaving)
 
 
 def _release_port(unit: Unit, row: PortRow, *, forget: bool = False) -> None:
-    """Mark a port as leaving, so that a worker restores the port's former use.
+    """Mark a port as leaving, so that a worker restores the port's original use.
 
-    If no former use is recorded, or if ``forget`` is true, delete the port's row.
+    If SBF never configured the port, if no original use is recorded, or if ``forget`` is true, delete the port's row.
     """
     before = _make_record(row).before
     if forget or not row.taken or before is None:

@@ -1,6 +1,6 @@
-"""Moves of publications: if a gateway does not answer, another gateway of the cluster's sites takes its publications.
+"""Moves of publications: if a gateway's agent is stale, another gateway of the cluster's sites publishes the guests.
 
-The address of a publication changes, because each gateway has its own. The port stays the same if it is free there.
+The address of a publication changes with the gateway. The port stays the same if it is free at the new gateway.
 """
 
 from collections.abc import Iterator
@@ -46,10 +46,9 @@ log = get_log(__name__)
 
 
 def move_publications(unit: Unit, gateway: Name) -> None:
-    """Move the publications of a gateway that does not answer, if another gateway can publish the guests.
+    """Move the publications of a gateway whose agent is stale, if another gateway can publish the guests.
 
-    A suspended publication moves within its site only. A publication that cannot move stays, and its gateway publishes
-    the guest when it answers again.
+    A suspended publication moves within its site only. A publication that cannot move stays at its gateway.
     """
     for publication, row in unit.session.execute(_READ, {"gateway": gateway}).all():
         guest = next((one for one in parse_current_spec(row).guests if one.name == publication.guest), None)
@@ -58,14 +57,14 @@ def move_publications(unit: Unit, gateway: Name) -> None:
 
 
 def take_over_publications(unit: Unit, gateway: Name) -> None:
-    """Move publications of gateways that do not answer, because ``gateway`` answers again."""
+    """Move publications from gateways whose agents are stale, because the agent of ``gateway`` is no longer stale."""
     for dead in unit.connection.execute(_READ_DEAD).scalars().all():
         if dead != gateway:
             move_publications(unit, Name(dead))
 
 
 def _move(unit: Unit, row: ClusterRow, publication: PublicationRow, guest: Guest) -> None:
-    """Try the sites in turn. An attempt that fails changes nothing."""
+    """Move a publication to the first site where this is possible. Log the reason for each site where it is not."""
     for site in _list_sites(unit, row, publication):
         try:
             with unit.session.begin_nested():
@@ -76,7 +75,7 @@ def _move(unit: Unit, row: ClusterRow, publication: PublicationRow, guest: Guest
 
 
 def _list_sites(unit: Unit, row: ClusterRow, publication: PublicationRow) -> Iterator[Name]:
-    """Yield the sites whose gateways may publish the guest, the present site first."""
+    """Yield the sites whose gateways may publish the guest. The site of the current gateway comes first."""
     topology = read_topology(unit)
     (cluster,) = make_live_clusters(unit, [row])
     present = topology.site_of.get(Name(publication.gateway))
@@ -90,7 +89,9 @@ def _list_sites(unit: Unit, row: ClusterRow, publication: PublicationRow) -> Ite
 
 
 def _move_to_site(unit: Unit, row: ClusterRow, publication: PublicationRow, guest: Guest, site: Name) -> bool:
-    """Move a publication to the first gateway of a site that answers and has a free port. Return whether it moved.
+    """Move a publication to the first gateway of a site that has a free port and whose agent is not stale.
+
+    Return False if there is no such gateway.
 
     Raise NoGateway, NoAddressFree, Conflict or BadInput if the gateways of the site cannot publish the guest.
     """
@@ -112,7 +113,7 @@ def _move_to_site(unit: Unit, row: ClusterRow, publication: PublicationRow, gues
 
 
 def _has_same(unit: Unit, publication: PublicationRow, gateway: Name) -> bool:
-    """Return whether a gateway publishes the same port of the same guest already."""
+    """Return whether ``gateway`` already publishes the same port of the same guest with the same protocol."""
     one = PublicationRow
     same = select(one.port).where(
         one.gateway == gateway,

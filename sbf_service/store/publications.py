@@ -62,7 +62,7 @@ _READ_ACTIVE = (
 def publish(
     unit: Unit, key: str, request: PublicationRequest, limits: RequestLimits, cluster_id: str | None = None
 ) -> PublicationView:
-    """Publish a port of a guest; idempotent. A suspended publication of this port leads to the guest again.
+    """Publish a port of a guest. Idempotent. If the publication exists and is suspended, end the suspension.
 
     Raise NotFound for an unknown cluster or guest. Raise Conflict if the cluster ends. Raise NotAdmitted if the site
     has not certified the image of a guest of the network. Raise NoGateway if the site publishes no ports. Raise
@@ -89,7 +89,10 @@ def publish(
 def unpublish(
     unit: Unit, key: str, request: PublicationRequest, cluster_id: str | None = None
 ) -> list[PublicationView]:
-    """End the publications of a port of a guest, at one site or at all; idempotent. Return these publications."""
+    """End the publications of a port of a guest at ``request.site``, or at all sites. Idempotent.
+
+    Return the ended publications.
+    """
     row = require_cluster(unit, key, cluster_id)
     found = [one for one in _read(unit, row, request) if request.site in {None, _site_of(unit, one)}]
     views = [_make_view(unit, row, one) for one in found]
@@ -106,7 +109,7 @@ def list_publications(unit: Unit, key: str, cluster_id: str | None = None) -> li
 
 
 def add_published_ports(unit: Unit, name: str, wanted: HostWanted) -> HostWanted:
-    """Return the wanted state of a gateway with the guests that it publishes. Other elements are not changed."""
+    """Add the guests that a gateway publishes to its wanted state. Return other elements' wanted states unchanged."""
     gateway = read_topology(unit).gateways.get(Name(name))
     if gateway is None or gateway.outside is None or not wanted.segments:
         return wanted
@@ -129,26 +132,27 @@ def add_published_ports(unit: Unit, name: str, wanted: HostWanted) -> HostWanted
 
 
 def read_taken_ports(unit: Unit, gateway: Name, protocol: str) -> frozenset[int]:
-    """Return the ports of a gateway at which guests are published with a protocol."""
+    """Return the ports of a gateway that publications with this protocol use."""
     return frozenset(unit.connection.execute(_TAKEN, {"gateway": gateway, "protocol": protocol}).scalars())
 
 
 def describe_target(publication: PublicationRow) -> str:
-    """Return the guest and its port, as users write them."""
+    """Return the published guest and port as a text, such as ``"node1:80"``."""
     protocol = "" if publication.protocol == PublishedProtocol.TCP else f"/{publication.protocol}"
     return f"{publication.guest}:{publication.guest_port}{protocol}"
 
 
 def prefer_router(unit: Unit, network: str, gateways: Iterable[Name]) -> list[Name]:
-    """Return gateways of a network, its router first: guests then see the addresses of clients."""
+    """Return the gateways with the network's router first: a guest sees clients' addresses only through the router."""
     router = unit.connection.execute(_ROUTER, {"network": network}).scalar_one_or_none()
     return sorted(gateways, key=lambda one: one != router)
 
 
 def _choose_site(unit: Unit, row: ClusterRow, requested: Name | None) -> Name:
-    """Return the requested site, or the first of the cluster's sites that publishes ports and certified all images.
+    """Return the requested site. Without a request, return the cluster's first site that can publish guests.
 
-    Raise NotAdmitted if no such site certified the images of all guests of the network.
+    Such a site publishes ports, and has certified the images of all guests of the network. Raise NotAdmitted if no
+    site that publishes ports has certified all these images.
     """
     (cluster,) = make_live_clusters(unit, [row])
     publishing = list_publishing_sites(read_topology(unit))
@@ -164,7 +168,7 @@ def _choose_site(unit: Unit, row: ClusterRow, requested: Name | None) -> Name:
 
 
 def _check_count(unit: Unit, row: ClusterRow, limits: RequestLimits) -> None:
-    """Raise BeyondLimit if the cluster has as many publications as it may have."""
+    """Raise BeyondLimit if the cluster already has the maximum number of publications."""
     count = len(unit.session.scalars(_OF_CLUSTER, {"cluster": row.id}).all())
     if count >= limits.publications:
         raise BeyondLimit(
@@ -176,7 +180,7 @@ def _check_count(unit: Unit, row: ClusterRow, limits: RequestLimits) -> None:
 def _add(unit: Unit, row: ClusterRow, guest: Guest, request: PublicationRequest) -> PublicationRow:
     """Add a publication at the first gateway of the site with a free port.
 
-    Gateways that answer are preferred, then the network's router.
+    Prefer gateways whose agents are not stale. Among these, prefer the network's router.
     """
     topology, network = read_topology(unit), read_networks(unit, [row])[row.network or row.id]
     names = connect_gateways(unit, row, make_publisher(topology, request.site))

@@ -33,10 +33,10 @@ def read_quarantine(unit: Unit, site: str) -> tuple[QuarantinedVlan, ...]:
 def declare_clean(unit: Unit, site: str, vlan: VlanId, reason: str, drain_deadline: timedelta) -> None:
     """Accept an administrator's declaration that a VLAN ID is clean on all elements of ``site``; idempotent.
 
-    The cluster that had the VLAN ID may also have elements at other sites. SBF releases the cluster's claims when each
-    element of the cluster has confirmed the removal or is at a site with such a declaration. If configuration remains
-    on an unreachable element, it is removed as soon as the element is reachable. Raise Conflict when the VLAN ID is not
-    in quarantine.
+    The cluster that had the VLAN ID can also have elements at other sites. SBF releases the cluster's claims when each
+    element of the cluster has confirmed the removal, or is at a site with such a declaration. If an unreachable element
+    still has configuration of the cluster, the element's worker or agent removes it as soon as the element is
+    reachable. Raise Conflict if the VLAN ID is claimed, but not in quarantine.
     """
     row = _find_holder(unit, site, vlan)
     if row is None:
@@ -63,7 +63,7 @@ def _find_holder(unit: Unit, site: str, vlan: VlanId) -> ClusterRow | None:
 
 
 def _list_unconfirmed(unit: Unit, row: ClusterRow) -> list[tuple[str, PlacementStatus]]:
-    """Return the cluster ID and the placement of each unconfirmed removal, for a network and its members."""
+    """Return a pair of cluster ID and placement for each unconfirmed removal of a network or of its members."""
     ids = [row.id, *(member.id for member in find_members(unit, row.id))]
     return [
         (cluster_id, placement)

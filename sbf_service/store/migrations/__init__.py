@@ -1,1 +1,1 @@
-"""The history of the tables; each step is one file in ``versions``."""
+"""The migrations of the database's tables. Each migration is one file in ``versions``."""

@@ -1,4 +1,4 @@
-"""Run by Alembic: the connection, within its transaction, is given by ``store.migrate``."""
+"""The environment script that Alembic runs. ``sbf_service.store.database`` passes a connection in a transaction."""
 
 from alembic import context
 

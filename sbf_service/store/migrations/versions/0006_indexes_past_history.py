@@ -1,4 +1,4 @@
-"""Add indexes with which queries skip clusters that have ended. After years of use, most clusters have ended."""
+"""Add indexes that contain only clusters that have not ended. After years of use, most clusters have ended."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Allow that a key belongs to one owner and later to another owner."""
+"""Allow an owner to use the key of another owner's cluster after this cluster has ended."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Allow keys of clusters that are as long as a job ID may be."""
+"""Extend the column of cluster keys to the maximum length of a job ID."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,7 @@
-"""Add the ports that SBF configures, each with its former use. Ports in the observed states count as adopted."""
+"""Add a table of the ports that SBF configures, each with its use before SBF configured the port.
+
+The migration inserts the ports in the observed states of switches, because SBF has already configured these ports.
+"""
 
 import json
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Add the column ``shares``: the owners with whom a network is shared, if its owner changed them after the creation."""
+"""Add the column ``shares``: the owners who may join a network, if the list changed after the network's creation."""
 
 from collections.abc import Sequence
 

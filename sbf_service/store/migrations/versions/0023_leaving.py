@@ -1,6 +1,6 @@
-"""Add the column ``leaving``, which marks switches that left the topology before SBF restored their ports.
+"""Add the column ``leaving``: the description of a switch that was removed from the topology.
 
-To restore a port means to restore the configuration that the port had before SBF first configured it.
+It is set until SBF has restored the configurations that the switch's ports had before SBF configured the ports.
 """
 
 from collections.abc import Sequence

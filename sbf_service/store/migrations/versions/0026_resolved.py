@@ -1,6 +1,6 @@
 """Add the column ``resolved``: a cluster's spec with the choices of SBF, such as the addresses of its guests.
 
-Clusters that exist already have no such choices (NULL). Their guests do not change.
+The column is NULL for clusters that exist already. Their guests do not change.
 """
 
 from collections.abc import Sequence

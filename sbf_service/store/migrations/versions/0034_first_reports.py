@@ -1,4 +1,4 @@
-"""Add the time when a gateway first reported a connection, by which SBF finds the latest connection of a profile."""
+"""Add the time of a gateway's first report of a connection. SBF finds a profile's latest connection by this time."""
 
 from collections.abc import Sequence
 
@@ -14,5 +14,5 @@ depends_on: str | Sequence[str] | None = None
 
 
 def upgrade() -> None:
-    """Apply this step. The present connections have no such time until their gateways report again."""
+    """Apply this step. For existing connections, the column is NULL until their gateways report again."""
     op.add_column("vpn_connections", sa.Column("first_reported_at", UtcDateTime(), nullable=True))

@@ -1,4 +1,7 @@
-"""Add the mark of VPN profiles whose device is the router of its network: at most one valid profile in each network."""
+"""Add the column ``router`` to VPN profiles: true for a device that is the router of its network.
+
+An index permits at most one valid profile of a router in each network.
+"""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Add the table of networks' uses of destinations outside."""
+"""Add the table of counters: how much each network uses destinations outside virtcloud's networks."""
 
 from collections.abc import Sequence
 

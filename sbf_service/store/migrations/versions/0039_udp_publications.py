@@ -1,4 +1,4 @@
-"""Add the protocol to publications, and the gateway from which a publication moved."""
+"""Add two columns to publications: the protocol, and the gateway that published the port before a move."""
 
 from collections.abc import Sequence
 from typing import Any

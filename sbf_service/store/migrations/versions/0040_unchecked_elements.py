@@ -1,4 +1,7 @@
-"""Add the first revision of each element after a restore, and the mark of elements not read since the restore."""
+"""Add two columns to elements, for databases that were restored from a backup.
+
+``first_revision`` is the first revision after the restore. ``unchecked`` is true until SBF has read the element again.
+"""
 
 from collections.abc import Sequence
 

@@ -1,7 +1,7 @@
-"""Extend the numbers of audit rows to 64 bits. On SQLite they always had 64 bits.
+"""Extend the IDs of audit rows to 64 bits. On SQLite, the IDs already have 64 bits.
 
-PostgreSQL writes the table and its indexes again, for which it needs their space a second time until the commit. The
-sequence follows in the same transaction.
+PostgreSQL writes a second copy of the table and its indexes, and deletes the first copy at the commit. The same
+transaction also extends the sequence of IDs.
 """
 
 from collections.abc import Sequence

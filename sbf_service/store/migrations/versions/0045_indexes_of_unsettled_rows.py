@@ -1,7 +1,8 @@
-"""Add the mark of settled placements, and indexes with which the cost of a call does not depend on other clusters.
+"""Add the column ``settled`` to placements, and indexes that make a call's duration independent of other clusters.
 
-On SQLite, an index with the condition ``unchecked`` does not serve queries with ``unchecked = 1``, as SQLAlchemy writes
-the condition. The indexes of unchecked elements and of blocked placements are therefore created again.
+On SQLite, SQLAlchemy writes the condition ``unchecked`` as ``unchecked = 1``. SQLite does not use an index with the
+condition ``unchecked`` for such a query. The migration therefore creates the indexes of unchecked elements and of
+blocked placements again.
 """
 
 from collections.abc import Sequence

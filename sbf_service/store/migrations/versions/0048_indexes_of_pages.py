@@ -1,7 +1,8 @@
-"""Add the indexes of lists in pages, and the marks of unused service IDs.
+"""Add indexes for lists that are returned in pages, and a table of the service IDs that were never used.
 
-The lists are those of clusters by creation, and of audit rows by time, actor and element. The
-time of the last release of a claimed service ID is deleted, so that an index finds the ID with the earliest release.
+The indexes order clusters by creation, and audit rows by time, actor and element. The migration deletes the time of the
+last release of each claimed service ID. The index of release times then contains free IDs only, so that SBF quickly
+finds the ID with the earliest release.
 """
 
 from collections.abc import Sequence

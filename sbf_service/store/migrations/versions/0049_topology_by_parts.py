@@ -1,4 +1,4 @@
-"""Store the topology by parts: a row for the part of each site, and one row for what all sites share."""
+"""Divide the stored topology: one row for the part of each site, and one row for the part that all sites share."""
 
 import json
 from collections import defaultdict
@@ -21,7 +21,11 @@ ELEMENTS = ("switches", "edges", "hosts", "gateways")
 
 
 def upgrade() -> None:
-    """Apply this step. The former version fails at the column's new name, because it cannot read the parts."""
+    """Apply this step.
+
+    The column ``document`` gets a new name, so that replicas of the previous version fail instead of reading only the
+    common part.
+    """
     op.execute("ALTER TABLE topology RENAME COLUMN document TO common")
     op.add_column("topology", sa.Column("common_version", sa.Integer(), nullable=False, server_default="0"))
     parts = op.create_table(
@@ -39,7 +43,7 @@ def upgrade() -> None:
 
 
 def _divide(parts: sa.Table, version: int, topology: dict[str, Any]) -> None:
-    """Insert the part of each site, and leave the rest in the row of the topology."""
+    """Insert a row for the part of each site, and leave only the common part in the row of the topology."""
     links = _group_links(topology)
     rows = (
         {"site": site["name"], "version": version, "document": _dump({"site": site, "links": links[site["name"]]})}

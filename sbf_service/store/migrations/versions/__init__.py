@@ -1,1 +1,1 @@
-"""Steps, oldest first by their ``down_revision``."""
+"""One module for each migration. ``down_revision`` of a module is the migration before it."""
