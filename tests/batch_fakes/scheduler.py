@@ -160,7 +160,7 @@ class FakeCommands:
     """Runs no commands. Records each command, and returns the result for the longest matching prefix."""
 
     def __init__(self, answers: Mapping[str, tuple[int, str, str]]) -> None:
-        """Store exit code, stdout and stderr by the prefix of the command line."""
+        """Store ``answers``: a prefix of a command line -> (exit code, stdout, stderr)."""
         self.answers = dict(answers)
         self.lines: list[str] = []
 

@@ -35,7 +35,7 @@ class ServerHook:
     program: str | None = None
     """The program of the hook; None for the program of the current version."""
     patient: bool = False
-    """Whether an event is repeated if SBF does not answer. SBF may be slow when other tests run."""
+    """Whether to repeat an event if SBF does not answer. SBF can be slow while other tests run."""
 
     def run(self, event: str, job: HookJob, former: HookJob | None = None, **more: Any) -> HookOutcome:  # noqa: ANN401 - fields of HookEvent
         config = json.dumps({"sbf": self.sbf, "token_file": None, **self.settings})
@@ -51,7 +51,10 @@ class ServerHook:
     def submit(
         self, line: str, user: str = "alice", attributes: Mapping[str, str] | None = None, **shape: str
     ) -> HookOutcome:
-        """Run the event that ``qsub -l vcluster=LINE`` causes. Keys of ``shape`` with an empty value are omitted."""
+        """Run the event that ``qsub -l vcluster=LINE`` causes.
+
+        ``shape`` adds or replaces resources of the job, such as ``place``. An empty value removes the resource.
+        """
         resources = {key: value for key, value in {**SHAPE, "vcluster": line, **shape}.items() if value}
         return self.run("queuejob", HookJob("", attributes or {}, resources), requestor=user)
 
@@ -72,7 +75,10 @@ class ServerHook:
         return self.run("runjob", HookJob(key, attributes, {**RAN, "vcluster": line, **resources}, variables or {}))
 
     def alter(self, line: str, state: str = "Q", former: Mapping[str, str] | None = None, **change: str) -> HookOutcome:
-        """Run the event that ``qalter`` causes for a job whose request for a cluster is ``line``."""
+        """Run the event that ``qalter`` causes. The job has requested the cluster ``line`` and is in ``state``.
+
+        ``former`` contains other resources of the job before the change. ``change`` contains the changed resources.
+        """
         before = HookJob(
             "12.pbssrv", {"euser": "alice", "job_state": state}, {**RAN, "vcluster": line, **(former or {})}
         )

@@ -1,9 +1,10 @@
 """Runs Torque's scripts in a lab as Torque's MoMs do: in the same order, with the same arguments, environment and user.
 
 Torque itself is not installed. The behaviour is taken from Torque's source (``prolog.c``, ``mom_comm.c``,
-``mom_main.c``): ``prologue.parallel`` runs on the sisters, which are all hosts of the job except the first, and ends
-before ``prologue`` on the first host starts; the environment is almost empty; ``epilogue.precancel`` runs as the job's
-user. A fake server prints the output of ``qstat``. The real code of virtcloud confirms the jobs to SBF.
+``mom_main.c``). The sisters are all hosts of a job except the first host. ``prologue.parallel`` runs on the sisters.
+When all of these scripts have ended, ``prologue`` starts on the first host. ``epilogue.precancel`` runs as the job's
+user. The environment of the scripts is almost empty. A fake server prints the output of ``qstat``. The real code of
+virtcloud confirms the jobs to SBF.
 """
 
 import json
@@ -179,7 +180,7 @@ def moms(lab: Lab, client: SbfClient, *hosts: str) -> Iterator[TorqueMoms]:
 
 
 def await_that(reached: Callable[[], bool], what: str, pause: Callable[[], object]) -> None:
-    """Call ``pause`` until the condition holds, at most 600 times."""
+    """Call ``pause`` until ``reached()`` returns True, at most 600 times. Then raise AssertionError with ``what``."""
     for _ in range(600):
         if reached():
             return

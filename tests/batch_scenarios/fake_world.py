@@ -120,7 +120,7 @@ class FakeWorld:
     """The owner of the jobs: a user that exists on this computer."""
     batch: FakeBatch | None = None
     begins: dict[str, AbstractContextManager[None]] = field(default_factory=dict)
-    """The fault that will occur at the next ``execjob_begin`` of a host, by host."""
+    """A context manager for each host whose next ``execjob_begin`` fails. The context manager causes the fault."""
     _agents: dict[str, ExitStack] = field(default_factory=dict)
 
     def left(self) -> str:
@@ -133,7 +133,7 @@ class FakeWorld:
 
     @contextmanager
     def unreachable(self, switch: str) -> Iterator[None]:
-        """Make a switch unreachable. The time limit of a cluster's start is always short."""
+        """Make a switch unreachable for SBF. In a fake world, the time limit of a cluster's start is always short."""
         self.world.switches[switch].cut_off = True
         try:
             yield

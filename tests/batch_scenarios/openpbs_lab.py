@@ -27,11 +27,14 @@ TIMING = {"connect_timeout": 2, "read_timeout": 4, "retry_first": 0.2, "retry_mo
 SETTINGS = {"server": {"retry_after": 3, "breaker": 2, "setup": 600}}
 NODE_FAIL_REQUEUE_S = 5
 SCHEDULER_ITERATION_S = 5
-"""The scheduler's longest pause. A cycle while nodes are lost is followed by another cycle soon."""
+"""The longest time in seconds between two cycles of the scheduler. PBS's default is 600 s.
+
+If nodes are down during a cycle, the next cycle follows soon.
+"""
 RECONCILIATION = {"interval": 1, "grace": 4, "grace_empty": 8}
-"""Short intervals, so that tests of faults take seconds. No start and no answer has to be as fast."""
+"""Times in seconds. They are short to shorten the tests of faults. They do not limit the time of a job's start."""
 SHORT_SETUP_S = 30
-"""The time limit of a start that cannot succeed. All other starts may take as long as on a site, also under load."""
+"""The time limit in seconds of a start that cannot succeed. Other starts have the time limit of a real site."""
 
 
 SPOOL = scripts.HOME

@@ -194,7 +194,10 @@ def mom_of_another_host_dies_in_begin(stage: ScenarioStage) -> None:
 
 
 def _mom_dies_in_begin(stage: ScenarioStage, host: str) -> None:
-    """The script of the job runs once, on other hosts, with a cluster. The cluster of the lost run is removed."""
+    """The first run of the job is lost. The job runs again on other hosts, and its script starts only once.
+
+    The cluster of the lost run is removed.
+    """
     with stage.world.in_begin(host, HostFault.MOM_DIES) as await_fault:
         job = stage.submit(hosts=2)
         await_fault()
@@ -217,7 +220,10 @@ def agent_hangs_in_begin(stage: ScenarioStage) -> None:
 
 
 def _agent_fails_in_begin(stage: ScenarioStage, fault: HostFault) -> None:
-    """The comment names the hosts, and no script starts on these hosts. The job runs when the agent answers again."""
+    """The job is queued again without a start of its script, and its comment names the hosts of the failed run.
+
+    The job runs when the agent answers again.
+    """
     hosts = stage.world.hosts[:2]
     with stage.world.in_begin(hosts[1], fault) as await_fault:
         job = stage.submit(hosts=2)

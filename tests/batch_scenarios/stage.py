@@ -33,7 +33,7 @@ class BatchWorld(Protocol):
     patience: float
     """The time limit of every wait, in seconds."""
     outage: float
-    """The seconds that a job runs, long enough to outlast a restart of the batch system's server."""
+    """The duration in seconds of a job that must outlast a restart of the batch system's server."""
 
     def left(self) -> str:
         """Describe the differences of all switches and hosts from their initial state. Return "" if there are none."""
