@@ -31,7 +31,7 @@ def chromium() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """The installation of a small university, with troubles."""
+    """The installation of a small university: three sites, five clusters, a dead host, a quarantined VLAN ID."""
     installation = make_world(tmp_path_factory.mktemp("browser"))
     installation.clock.now = datetime.now(UTC).replace(microsecond=0)
     furnish_university(installation)

@@ -1,4 +1,4 @@
-"""Tests of the console in Chromium: accessibility in both themes, the keyboard, live changes, and no scripts."""
+"""Tests of the console in Chromium: accessibility in both themes, the keyboard, live changes, and no scripts needed."""
 
 import os
 from pathlib import Path
@@ -31,7 +31,7 @@ PAGES = (
 RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}
 MAX_SCREENSHOT = 150_000
 SCREENSHOTS = "VIRTCLOUD_SCREENSHOTS"
-"""The variable that names a folder for screenshots. Without it, they are in a temporary folder."""
+"""The environment variable with the folder for screenshots. The default is a temporary folder."""
 
 
 def list_violations(visit_page: object) -> list[str]:
@@ -71,7 +71,7 @@ def test_the_chosen_theme_replaces_the_browsers(visit: Visitor) -> None:
 
 
 def test_the_keyboard_reaches_everything(visit: Visitor) -> None:
-    """The path: skip the menu, skip the drawing, open a site from the table, and return to the overview."""
+    """Without a mouse: skip the menu, skip the drawing, open a site from the table, and return to the overview."""
     page = visit().open("")
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
@@ -104,7 +104,7 @@ def test_a_change_appears_without_a_reload_and_keeps_the_focus(visit: Visitor, w
 
 
 def test_new_rates_appear_without_a_reload(visit: Visitor, world: World) -> None:
-    """The picture of the rates has a text for readers who do not see it."""
+    """The table and the text alternative of the drawing show the new rates."""
     page = visit(Role.USER, "alice").open("clusters/climate-model")
     page.locator("#live-state:not([hidden])").wait_for()
     page.evaluate("window.notReloaded = true")
@@ -156,7 +156,7 @@ def test_the_console_works_without_scripts(visit: Visitor, world: World) -> None
 
 @pytest.mark.parametrize("path", ["", "clusters/climate-model", "sites/praha", "troubles"])
 def test_a_narrow_window_scrolls_in_one_direction_only(visit: Visitor, path: str) -> None:
-    """WCAG 2.2, 1.4.10: a window of 320 pixels. Tables and drawings scroll within their frames."""
+    """WCAG 2.2, 1.4.10: the window is 320 pixels wide. Only tables and drawings scroll sideways, in their frames."""
     page = visit(viewport={"width": 320, "height": 700}).open(path)
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 

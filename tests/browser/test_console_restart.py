@@ -1,4 +1,7 @@
-"""Tests of an open page while SBF is killed and started again: the page says so, continues by itself, and is right."""
+"""Tests of an open page while SBF is killed and started again.
+
+The page reports the lost connection, reconnects by itself, and then shows the current state.
+"""
 
 import re
 import socket
@@ -23,7 +26,7 @@ TIMEOUT_MS = 60_000
 
 
 class KilledSbf:
-    """A real SBF on one port of the loopback, which a test kills and starts again."""
+    """A real SBF on a port of the loopback interface. A test kills SBF and starts SBF again."""
 
     def __init__(self, folder: Path) -> None:
         """Create the database and the token of an operator."""
@@ -40,7 +43,7 @@ class KilledSbf:
         self.process: SbfProcess | None = None
 
     def start(self, name: str = "sbf") -> None:
-        """Start SBF, and wait until it answers. SBF with the name ``other`` is at another address."""
+        """Start SBF, and wait until SBF answers. The SBF ``other`` has the same database and another port."""
         with (self.folder / "log").open("a") as log:
             self.process = SbfProcess("serve", "--config", str(self.folder / f"{name}.toml"), stderr=log)
         with SbfClient(f"unix://{self.folder}/{name}.sock") as client:
@@ -56,7 +59,7 @@ class KilledSbf:
             path.unlink()
 
     def put_site(self, site: str) -> None:
-        """Put a topology with one site, with an SBF at another address, while the first one is dead."""
+        """Store a topology with one site while SBF is dead. A second SBF on the same database stores the topology."""
         self.start("other")
         with SbfClient(f"unix://{self.folder}/other.sock") as client:
             client.put_topology(Topology.model_validate({"name": "small", "sites": [{"name": site}]}))
@@ -111,7 +114,7 @@ def sbf(tmp_path: Path) -> Iterator[KilledSbf]:
 
 @pytest.fixture
 def page(chromium: Browser, sbf: KilledSbf) -> Iterator[Page]:
-    """The overview, live."""
+    """The overview page, connected to SBF's stream of events."""
     context = chromium.new_context()
     visit = Visit(context.new_page(), f"http://127.0.0.1:{sbf.port}")
     visit.page.set_default_timeout(TIMEOUT_MS)
@@ -123,7 +126,7 @@ def page(chromium: Browser, sbf: KilledSbf) -> Iterator[Page]:
 
 
 def test_a_page_continues_after_a_restart_of_sbf(page: Page, sbf: KilledSbf) -> None:
-    """The change was made while nobody could send an event about it."""
+    """The topology changes while SBF is dead, so the page receives no event about this change."""
     sbf.kill()
     page.locator(LOST).wait_for()
     assert re.search(
@@ -137,7 +140,7 @@ def test_a_page_continues_after_a_restart_of_sbf(page: Page, sbf: KilledSbf) -> 
 
 
 def test_a_page_continues_after_errors_of_a_proxy(page: Page, sbf: KilledSbf) -> None:
-    """A browser does not open a stream again after an answer with an error."""
+    """A browser does not reopen a stream of events after an answer with an error, so the page must do so."""
     sbf.kill()
     with proxy_without_sbf(sbf.port) as answered:
         page.locator(LOST).wait_for()
@@ -151,7 +154,7 @@ def test_a_page_continues_after_errors_of_a_proxy(page: Page, sbf: KilledSbf) ->
 
 
 def test_a_silent_connection_is_opened_again(chromium: Browser, sbf: KilledSbf) -> None:
-    """The clock of the browser runs on, as after the sleep of a laptop, and no event arrived meanwhile."""
+    """The browser's clock advances by 160 s without an event, as when a laptop sleeps."""
     context = chromium.new_context()
     visit = Visit(context.new_page(), f"http://127.0.0.1:{sbf.port}")
     visit.page.clock.install()

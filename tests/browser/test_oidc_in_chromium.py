@@ -1,4 +1,4 @@
-"""Tests of the login with OpenID Connect in Chromium, with a real provider on the loopback."""
+"""Tests of the login with OpenID Connect in Chromium, with a real provider on the loopback interface."""
 
 import warnings
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", AuthlibDeprecationWarning)
     import oidc_provider_mock
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the provider uses former names of authlib
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the provider uses deprecated names of authlib
 
 USERS = {
     "1": {"uid": "alice", "groups": ["physics"]},
@@ -62,7 +62,7 @@ def address(world: World) -> Iterator[str]:
 
 @pytest.fixture
 def page(chromium: Browser) -> Iterator[Page]:
-    """A new browser. The provider's style sheet on another host is not fetched."""
+    """A page of a new browser. Requests to other hosts fail, such as the request for the provider's style sheet."""
     context = chromium.new_context()
 
     def admit(route: Route) -> None:
@@ -75,7 +75,7 @@ def page(chromium: Browser) -> Iterator[Page]:
 
 @pytest.fixture
 def log_in(page: Page, address: str) -> Callable[..., None]:
-    """Return a function that opens a page of the console, and logs in with the provider as the user ``sub``."""
+    """Return a function that opens a page of the console and logs in with the provider. ``sub`` is the user's ID."""
 
     def click_through(sub: str, path: str = "") -> None:
         page.goto(f"{address}/console/{path}")
@@ -92,7 +92,7 @@ def move_provider(world: World, issuer: str) -> None:
 
 
 def test_a_login_leads_to_the_requested_page(page: Page, log_in: Callable[..., None]) -> None:
-    """The session's strict cookie is sent, although the browser comes from the provider."""
+    """The session cookie is SameSite=Strict. The browser sends the cookie although the provider redirected it."""
     log_in("1", "clusters/climate-model")
     page.wait_for_url("**/console/clusters/climate-model")
     assert page.inner_text(".who") == "alice user"
@@ -120,7 +120,7 @@ def test_an_answer_with_a_wrong_state_logs_nobody_in(page: Page, address: str) -
 
 
 def test_a_provider_that_is_down_leaves_the_login_page(page: Page, world: World, issuer: str, address: str) -> None:
-    """The second click succeeds, because the provider answers again."""
+    """The user stays on the login page. When the provider answers again, a second login succeeds."""
     move_provider(world, "http://localhost:1")
     page.goto(f"{address}/console/clusters")
     page.click(LOGIN)
@@ -154,7 +154,7 @@ def test_an_expired_session_returns_to_its_page(page: Page, world: World, log_in
 
 
 def test_after_a_logout_no_page_is_shown_again(page: Page, log_in: Callable[..., None]) -> None:
-    """The button "back" shows the login page, because no page is stored."""
+    """The browser stores no page of the console, so its button "back" shows the login page."""
     log_in("1", "clusters/climate-model")
     page.click("text=Log out")
     page.get_by_text("You have logged out.").wait_for()
@@ -164,7 +164,7 @@ def test_after_a_logout_no_page_is_shown_again(page: Page, log_in: Callable[...,
 
 
 def test_the_end_of_the_session_does_not_replace_the_logout(page: Page, log_in: Callable[..., None]) -> None:
-    """The answer to the logout arrives after the live page has learnt that its session has ended."""
+    """The stream of events reports the end of the session before the answer to the logout arrives."""
     log_in("1", "clusters/climate-model")
     page.wait_for_url("**/console/clusters/climate-model")
     other = page.context.new_page()
