@@ -36,7 +36,7 @@ class CommandLine:
             )
 
     def run(self, words: tuple[str, ...], **environment: str) -> subprocess.CompletedProcess[str]:
-        """Run a command. Raise AssertionError if it does not end, or if the imports wrote an error or a warning."""
+        """Run a command. Raise AssertionError if the command does not end, or if the imports wrote to stderr."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._output.write_text("")

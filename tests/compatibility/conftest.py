@@ -1,3 +1,5 @@
+"""Fixtures of the tests in which parts of virtcloud have different versions."""
+
 from collections.abc import Iterator
 
 import pytest
@@ -14,7 +16,7 @@ from compatibility.previous import (
 
 @pytest.fixture(scope="module", autouse=True)
 def command_lines() -> Iterator[None]:
-    """The processes that run the commands of each version. They end with the tests of a module."""
+    """End the processes that run the commands of each version, after the tests of a module."""
     yield
     end_command_lines()
 

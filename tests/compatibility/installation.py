@@ -121,7 +121,7 @@ def agent_socket(version: Version, url: str, host: str, folder: Path) -> Iterato
 
 
 def await_(reached: Callable[[], bool]) -> None:
-    """Wait until ``reached`` returns true."""
+    """Wait until ``reached()`` returns True."""
     ends = time.monotonic() + WAIT_S
     while not reached():
         assert time.monotonic() < ends

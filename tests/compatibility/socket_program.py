@@ -1,7 +1,7 @@
 """The job socket of an agent of the installed version of virtcloud. Only the host is simulated.
 
-Arguments: the address of SBF, the name of the element, a folder. The program prints a line when it listens. The program
-ends when its input is closed.
+Arguments: the address of SBF, the name of the element, a folder for the socket and the agent's files. The program
+prints a line when the socket listens. The program ends when its standard input is closed.
 """
 
 import shutil
@@ -23,8 +23,8 @@ except ImportError:  # version 0.1
     from virtcloud.agent.local.opened import opened as serve_job_socket
 
 
-class Way:
-    """The relays of a job. Each relay consists only of a path."""
+class FakeRelays:
+    """Replaces the relays of jobs. A relay is only a path, on which no program listens."""
 
     def ensure(self, opening: Any, uid: int) -> Path:  # noqa: ANN401 - the type differs between versions
         return Path(f"/way-of/{opening.key}/{uid}")
@@ -33,7 +33,7 @@ class Way:
         pass
 
 
-class Ear:
+class AnsweringGuests:
     """A prober that reports every guest as reachable."""
 
     def probe(self, addresses: Iterable[Any], _seconds: float) -> frozenset[Any]:
@@ -43,27 +43,27 @@ class Ear:
 
 
 @contextmanager
-def listen(_bridge: str) -> Iterator[Ear]:
-    """Yield a prober for a bridge."""
-    yield Ear()
+def listen(_bridge: str) -> Iterator[AnsweringGuests]:
+    """Yield the prober that reports every guest as reachable."""
+    yield AnsweringGuests()
 
 
 @dataclass
-class Volumes:
-    """Folders that are treated as mounted file systems."""
+class FakeMounts:
+    """Replaces mounts. A folder counts as mounted while its path is in ``mounted_paths``."""
 
-    places: set[Path] = field(default_factory=set)
+    mounted_paths: set[Path] = field(default_factory=set)
 
-    def mounted(self, place: Path) -> bool:
-        return place in self.places
+    def mounted(self, path: Path) -> bool:
+        return path in self.mounted_paths
 
-    def mount(self, place: Path, _size: int, _files: int) -> None:
-        self.places.add(place)
+    def mount(self, path: Path, _size: int, _files: int) -> None:
+        self.mounted_paths.add(path)
 
-    def unmount(self, place: Path) -> None:
-        self.places.remove(place)
-        shutil.rmtree(place)
-        place.mkdir()
+    def unmount(self, path: Path) -> None:
+        self.mounted_paths.remove(path)
+        shutil.rmtree(path)
+        path.mkdir()
 
 
 url, element, folder = sys.argv[1], sys.argv[2], Path(sys.argv[3])
@@ -75,8 +75,8 @@ given = {
     "socket": folder / "a.sock",
 }
 known = {one.name for one in fields(JobSocketAdapters)}
-parts: dict[str, Any] = {"relays": Way(), "open_prober": listen, "mounts": Volumes()}
-parts |= {"way": Way(), "ear": listen, "volumes": Volumes()}  # names in version 0.1
+parts: dict[str, Any] = {"relays": FakeRelays(), "open_prober": listen, "mounts": FakeMounts()}
+parts |= {"way": FakeRelays(), "ear": listen, "volumes": FakeMounts()}  # names in version 0.1
 reach = JobSocketAdapters(**{key: value for key, value in parts.items() if key in known})
 with serve_job_socket(Name(element), AgentSettings.model_validate(given), SbfClient(url), lambda: None, reach):
     sys.stdout.write("listening\n")

@@ -25,7 +25,10 @@ SBF = ("-c", "from sbf_command import main; main()")
 
 @dataclass
 class TwoMachines:
-    """A switch and two hosts whose agents call one address, at which the former or the restored SBF answers."""
+    """A switch, two hosts with agents, and the settings of an SBF. All agents call the same address.
+
+    Before the restore, the former SBF answers at this address. After the restore, the restored SBF answers.
+    """
 
     folder: Path
     switch: EmulatedSwitch
@@ -38,7 +41,7 @@ class TwoMachines:
         return done
 
     def count_refusals(self) -> int:
-        """Return how many calls of the agents SBF refused."""
+        """Return the number of the agents' calls that SBF refused."""
         return sum((self.folder / f"{host}.log").read_text().count("sbf_refused") for host in HOSTS)
 
     def carried(self) -> dict[str, set[int]]:
@@ -49,22 +52,22 @@ class TwoMachines:
 def machines() -> Iterator[TwoMachines]:
     with ExitStack() as stack:
         folder, switch = stack.enter_context(site())
-        for name in ("sbf", "restored"):  # with tables, because the migrations would take seconds
+        for name in ("sbf", "restored"):  # creates the tables directly, because migrations take seconds
             create_sqlite(f"sqlite:///{folder}/{name}.db")
         yield TwoMachines(folder, switch, stack)
 
 
 def use_other_database(folder: Path) -> None:
-    """Change the settings as on a new machine: they name a database that does not exist."""
+    """Change the database in the settings, as on a new machine. The other database has no rows."""
     path = folder / "sbf.toml"
     path.write_text(path.read_text().replace("sbf.db", "restored.db"))
 
 
 def test_agents_and_switches_of_a_restored_sbf_drop_unknown_clusters(machines: TwoMachines) -> None:
-    """``kept`` runs before and after the restore, ``ended`` returns, and ``unknown`` was created after the backup.
+    """Cluster ``ended`` ended after the backup, so the restored SBF sets it up again. Cluster ``kept`` never ended.
 
-    The agents run all the time, as on hosts that were not restarted. The port of ``brno-h2`` was first used after the
-    backup, so the restored SBF does not know that SBF configured it.
+    Cluster ``unknown`` was created after the backup, so the restored SBF removes it. SBF had configured the switch port
+    of ``brno-h2`` for this cluster, but the backup does not show this. The agents run during the whole test.
     """
     folder, backup = machines.folder, str(machines.folder / "a.backup")
     url = f"unix://{folder}/sbf.sock"
@@ -93,7 +96,7 @@ def test_agents_and_switches_of_a_restored_sbf_drop_unknown_clusters(machines: T
 
 
 def create(sbf: SbfClient, key: str, host: str) -> ClusterView:
-    """Create a cluster with one guest, and wait until it is active."""
+    """Create a cluster with one guest, and wait until the cluster is active."""
     guests = (Guest(name=Name("g1"), host=Name(host), image=Name("busybox")),)
     sbf.put_cluster(key, ClusterRequest(spec=ClusterSpec(owner="eva", guests=guests)))
     await_(lambda: sbf.cluster(key).state == "active")

@@ -30,7 +30,7 @@ RENAMED = {
     "State": "ClusterState",
     "Trouble": "ElementErrorReport",
 }
-"""Renamed schemas: the name in the previous version, and the present name."""
+"""Renamed schemas: the name in the previous version -> the present name."""
 Schema = dict[str, Any]
 
 
@@ -60,7 +60,7 @@ def refs(schema: Schema | None) -> Iterator[str]:
 
 
 def documents(api: Schema, schema: Schema | None) -> tuple[str, ...]:
-    """Return the references to schemas that are not enumerations."""
+    """Return the names of the schemas that ``schema`` refers to, without enumerations."""
     return tuple(one for one in refs(schema) if "properties" in api["components"]["schemas"][one])
 
 
@@ -73,7 +73,7 @@ def content(part: Schema) -> Schema | None:
     return schema
 
 
-def test_the_answers_of_operations(api: Schema) -> None:
+def test_answers_lists_the_documents_of_each_operation(api: Schema) -> None:
     found = {}
     for name, call in calls(api).items():
         for status, answer in call["responses"].items():
@@ -82,12 +82,12 @@ def test_the_answers_of_operations(api: Schema) -> None:
     assert found == ANSWERS
 
 
-def test_the_keys_of_documents(api: Schema) -> None:
+def test_keys_lists_the_keys_of_each_document(api: Schema) -> None:
     schemas = api["components"]["schemas"]
     assert {name: frozenset(schemas[name]["properties"]) for name in KEYS} == KEYS
 
 
-def test_the_documents_within_documents(api: Schema) -> None:
+def test_inner_lists_the_documents_within_documents(api: Schema) -> None:
     schemas = api["components"]["schemas"]
     found = {
         (name, key): named
@@ -99,14 +99,14 @@ def test_the_documents_within_documents(api: Schema) -> None:
     assert {one for named in (*INNER.values(), *ANSWERS.values()) for one in named} == KEYS.keys()
 
 
-def test_the_types_of_problems(previous: Version) -> None:
+def test_problems_lists_all_types_of_problems(previous: Version) -> None:
     assert frozenset(json.loads(previous.run("-c", SLUGS).stdout)) == PROBLEMS
 
 
 def test_no_enumeration_of_answers_has_a_new_value(api: Schema, this_api: Schema) -> None:
     """The previous version rejects an answer with an unknown value of an enumeration.
 
-    The present version omits keys that the previous version does not know. It does not replace unknown values.
+    The present version omits keys that the previous version does not know, but it does not replace unknown values.
     """
     then, now = (one["components"]["schemas"] for one in (api, this_api))
     values = {name: schema["enum"] for name, schema in then.items() if "enum" in schema}
@@ -130,7 +130,7 @@ def test_every_body_of_the_previous_version_is_accepted(api: Schema, this_api: S
         assert set(later.get("required", ())) <= set(former.get("required", ()))
 
 
-def test_the_removed_operations(api: Schema, this_api: Schema) -> None:
+def test_only_check_element_was_removed(api: Schema, this_api: Schema) -> None:
     assert calls(api).keys() - calls(this_api).keys() == {"check_element"}
 
 
