@@ -203,7 +203,7 @@ class FakeHypervisor:
 
 
 class FakeMounts:
-    """Folders that stand for mounted file systems. Their sizes are not limited."""
+    """Replaces mounts: records which folders are mounted. The size of these folders is not limited."""
 
     def __init__(self) -> None:
         """Start without mounts."""
@@ -246,22 +246,22 @@ class FakeGroups:
 
 
 class FakeRoots:
-    """Roots that are folders, not mounts. ``folder`` has the guests' folders."""
+    """Root file systems of guests as plain folders without mounts. ``folder`` contains a folder for each guest."""
 
     def __init__(self, folder: Path) -> None:
-        """Start without roots."""
+        """Store the folder. Create no root file system."""
         self._folder = folder
 
     def find(self, domain: str) -> GuestRoot | None:
-        """Return the guest's root, or None."""
+        """Return the guest's root file system, or None."""
         path = self._folder / domain / "root"
         return GuestRoot(path, 1 << 28) if path.exists() else None
 
     def ensure(self, domain: str, image: Path, size_mb: int | None = None) -> GuestRoot:
-        """Create the root's folder."""
+        """Create the folder of the guest's root file system."""
         path = self._folder / domain / "root"
         path.mkdir(exist_ok=True)
         return GuestRoot(path, 1 << 28)
 
     def ensure_none(self, domain: str) -> None:
-        """Do nothing: the root is in the guest's folder, which ``GuestFiles`` removes."""
+        """Do nothing, because ``GuestFiles`` removes the guest's folder, which contains the root file system."""

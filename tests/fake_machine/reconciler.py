@@ -17,7 +17,10 @@ from virtcloud.model.wanted import HostWanted, Segment, WantedDocument
 
 
 class FakeElementApi:
-    """An SBF in memory that returns a wanted document and records reports. If ``error`` is set, each call raises it."""
+    """An SBF in memory that returns a wanted document and records reports.
+
+    If ``error`` is set, each call raises this error. With ``is_former_version``, SBF does not know failed removals.
+    """
 
     def __init__(self) -> None:
         """Start with an empty wanted state."""
@@ -52,7 +55,7 @@ class FakeElementApi:
         incomplete: Mapping[str, str] | None = None,
         remaining: Mapping[str, str] | None = None,
     ) -> None:
-        """Record the confirmation. A former SBF refuses failed removals."""
+        """Record the confirmation. An SBF of a former version refuses a confirmation with ``remaining``."""
         if remaining and self.is_former_version:
             raise BadInput("remaining: unknown key")
         self._record_report("confirmed", element, revision)
@@ -94,9 +97,9 @@ def _open_no_kernel() -> AbstractContextManager[RouteKernel]:
 class FakeManagedHost:
     """A host whose state changes when a step is applied.
 
-    Steps of clusters in ``refuses`` raise Refused. Guests of clusters in ``waits`` wait for the thing named there. If
-    ``refuses_filters`` is true, steps that set filters raise Refused. If ``ignores_steps`` is true, steps have no
-    effect. ``fqdns`` are no names, because this host is no router.
+    Steps of clusters in ``refuses`` raise Refused. ``waits`` maps a cluster to a text. Steps that start guests of this
+    cluster raise StepPending with this text. If ``refuses_filters`` is true, steps that set filters raise Refused. If
+    ``ignores_steps`` is true, steps have no effect. ``fqdns`` resolves no names, because this host is no router.
     """
 
     def __init__(self) -> None:

@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from playwright.sync_api import Page
 
 HARMLESS = ("Password forms should have", "the server responded with a status of")
-"""Messages of Chromium that are no faults: the form has no user name, because a token names its holder; a page of an
-error has the status of the error. Missing static files are found by their answers.
+"""Beginnings of Chromium messages that report no fault.
+
+The login form has no field for a user name, because SBF knows the holder of the token. A page that shows an error has
+the status of this error. The test finds missing static files in ``Visit.missing``.
 """
 
 
@@ -20,7 +22,7 @@ class Visit:
     requests: list[str] = field(default_factory=list)
     messages: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
-    """Static files that SBF does not have."""
+    """The URLs of static files for which SBF answered with an error."""
 
     def open(self, path: str) -> Page:
         """Open a page of the console."""

@@ -18,7 +18,7 @@ from virtcloud.model.transport import TransportKind
 class FakeEdge:
     """An edge: its circuits, the parts of incomplete circuits, its planned faults, and the calls it received.
 
-    ``backbones`` contains the backbone of each session.
+    ``backbones`` contains the backbone with which each session was opened, in order.
     """
 
     name: str

@@ -50,14 +50,17 @@ def restored_world(world: World, backup: BackupFile, folder: Path) -> World:
 
 @dataclass
 class CarryingHosts:
-    """Hosts that carry segments, as agents would: they remove what is not wanted, and set up what is not held."""
+    """Hosts that carry segments. They set up wanted segments and remove other segments, as agents do.
+
+    If a new segment requires ``UNCHECKED_NETWORK``, the hosts do not set up this segment.
+    """
 
     carried: dict[str, set[tuple[str, int]]] = field(default_factory=dict)
     stuck: dict[str, set[str]] = field(default_factory=dict)
-    """The clusters that a host cannot remove, by host."""
+    """The IDs of the clusters that a host cannot remove, by host."""
 
     def reconcile(self, world: World, host: str) -> None:
-        """Fetch the wanted document of a host, apply it, and confirm it with its exceptions."""
+        """Apply a host's wanted document, and confirm it except for clusters that were not set up or not removed."""
         with world.store.read() as unit:
             document = elements.make_wanted_document(unit, host)
         wanted = {(segment.id, int(segment.vlan)): segment for segment in document.wanted.segments}
@@ -74,7 +77,7 @@ class CarryingHosts:
             confirmations.confirm_revision(unit, host, document.revision, drain, errors=errors)
 
     def settle(self, world: World, *absent: str) -> None:
-        """Reconcile devices and hosts until nothing changes, except the ``absent`` hosts."""
+        """Reconcile all devices, and all hosts except ``absent``, until nothing changes."""
         hosts = [host.name for site in world.topology().sites for host in site.hosts if host.name not in absent]
         for _ in range(4):
             due = [host for host in hosts if self._is_due(world, host)]

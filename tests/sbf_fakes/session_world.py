@@ -125,7 +125,7 @@ def no_bridge(_segment: Segment) -> BridgeSocket:
 
 @contextmanager
 def serve_worlds(folder: Path) -> Iterator[Start]:
-    """Yield a function that serves a world. ``relay`` are settings of the relay."""
+    """Yield a function that serves a world. The function's argument ``relay`` contains settings of the relay."""
     with ExitStack() as stack:
 
         def make(*, agent: bool = True, **relay: float) -> Installation:

@@ -121,7 +121,7 @@ def spec(*hosts: str, owner: str = "alice", **changes: object) -> ClusterSpec:
 
 @dataclass
 class FakeClock:
-    """A clock that a test advances. If ``stands`` is False, the database's clock is used instead."""
+    """A clock that a test advances. If ``stands`` is False, the clock returns the time of the database."""
 
     now: datetime = STARTED
     stands: bool = True
@@ -135,7 +135,10 @@ class FakeClock:
 
 @dataclass
 class MeetingClock:
-    """The database's clock. The changes of two replicas wait for each other, unless a lock keeps one of them out."""
+    """The database's clock for two replicas. A replica that reads the clock waits until the other replica reads it.
+
+    So two transactions are open at the same time. If a lock delays one transaction, the other waits only 0.3 s.
+    """
 
     meeting: threading.Barrier = field(default_factory=lambda: threading.Barrier(2, timeout=0.3))
 

@@ -21,7 +21,7 @@ SETTINGS = ServiceSettings()
 
 @dataclass
 class Replica:
-    """One replica of the service. After a kill, a new scheduler starts. It knows only the content of the database."""
+    """One replica of the service. After a kill, a new scheduler starts. The new scheduler knows only the database."""
 
     holder: str
     database: Database

@@ -1,7 +1,7 @@
-"""Actors: real code that waits for its next turn before every call to the store or to a device.
+"""Actors: real code that pauses before every call to the store or to a device, until a schedule resumes the actor.
 
-Each actor is a coroutine (a greenlet). A schedule gives an actor a turn, and waits until the actor has ended its turn.
-No other code switches between coroutines. So a seed always leads to the same steps.
+Each actor is a coroutine (a greenlet). A schedule resumes one actor and waits until this actor pauses again or ends. No
+other code switches between coroutines. So a seed always leads to the same steps.
 """
 
 from collections.abc import Callable
@@ -78,7 +78,7 @@ _IDLE: list[_Puppet] = []
 
 @dataclass
 class Actor:
-    """Work in progress on an element. The schedule gives no turn to an actor that is ``paused``."""
+    """Work in progress on an element. The schedule does not resume an actor while ``paused`` is true."""
 
     stage: "Stage"
     work: Callable[[], None]
@@ -105,7 +105,7 @@ class Actor:
             raise self._error
 
     def kill(self) -> None:
-        """End the work, which is waiting for its next turn."""
+        """End the work, which has paused or not started yet."""
         self._killed = True
         if self._puppet is None:
             self.ended = True
@@ -113,7 +113,10 @@ class Actor:
             self.go()
 
     def stop(self, at: str) -> None:
-        """Wait for the actor's next turn. The work calls this method before it calls the store or a device."""
+        """Pause until the schedule resumes the actor. The work calls this method before it calls the store or a device.
+
+        Raise KilledError if the actor was killed.
+        """
         if not self._killed and self._puppet is not None:
             self.at = at
             self._puppet.stop()
@@ -134,7 +137,7 @@ class Actor:
 class Stage:
     """All actors in progress, and the messages about errors that the actors made (``broken``).
 
-    Code that runs outside an actor does not wait for turns. For this code, :meth:`gate` calls ``each_time`` instead.
+    Code that runs outside an actor does not pause. For this code, :meth:`gate` calls ``each_time`` instead.
     """
 
     actors: list[Actor] = field(default_factory=list)
@@ -143,7 +146,7 @@ class Stage:
     each_time: Callable[[str], None] = lambda _at: None
 
     def gate(self, at: str) -> None:
-        """Wait for the next turn of the present actor. Outside an actor, call ``each_time`` instead."""
+        """Pause the actor that calls this method. Outside an actor, call ``each_time`` instead."""
         if self.acting is None:
             self.each_time(at)
         else:

@@ -1,4 +1,4 @@
-"""The exponent of a cost over the sizes of installations."""
+"""Tests of ``compute_exponent``: the exponent ``e`` if costs grow as ``size ** e``."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The simulation of ``benchmarks/scale`` runs a short trace on the real service and finds no fault."""
+"""Tests of the simulation in ``benchmarks/scale``, which runs a trace of users' calls on the real service."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from benchmarks.scale.simulation import run
 
 @pytest.fixture(autouse=True)
 def smaller(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shorten the smallest trace."""
+    """Reduce the smallest trace of the benchmark, so that the tests take seconds."""
     monkeypatch.setitem(TRACES, "tiny", replace(TRACES["tiny"], seconds=3, burst=6, dark_s=1, lifetime_s=0.3))
 
 

@@ -3,9 +3,9 @@
 A replica of SBF has three parts that use these transactions. The workers reconcile devices. The scheduler decides which
 device is reconciled next. The deadline sweep applies the transitions of clusters whose deadline has passed.
 
-A simulated replica or agent waits for its next turn before each transaction. If the database is unreachable, a
-transaction changes nothing. If answers are lost, a transaction is committed, but the caller does not receive the
-result.
+A simulated replica or agent pauses before each transaction, until the schedule resumes it. If the database is
+unreachable, a transaction changes nothing. If answers are lost, a transaction is committed, but the caller does not
+receive the result.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -43,7 +43,7 @@ class Database:
     fault: str | None = None
 
     def do(self, what: str, work: Callable[[], T]) -> T:
-        """Wait for the actor's turn, then run one transaction.
+        """Pause until the schedule resumes the actor, then run one transaction.
 
         Raise DatabaseUnavailable if the database is unreachable or the answer is lost.
         """
