@@ -1,4 +1,7 @@
-"""The labs on which tests run. A process runs one shared lab at a time, and starts it once for all its files."""
+"""The labs on which tests run. Each pytest process runs at most one shared lab at a time.
+
+A shared lab starts once and serves successive test files.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,14 +31,14 @@ def start_lab(file: LabFile, state: LabState | None = None, options: LabOptions 
 
 
 class SharedLab:
-    """The lab that the test files of this process share in turn.
+    """The shared lab of this process, which successive test files use.
 
-    At most one such lab runs, because an idle lab uses memory and processor time. The lab runs until a file needs
-    another lab or none. ``next_lab`` is the lab that the next test uses, or "".
+    At most one shared lab runs, because an idle lab uses memory and processor time. The lab runs until a file needs
+    another lab or no lab. ``next_lab`` is the name of the lab that the next test uses, or "".
     """
 
     def __init__(self, temporary: pytest.TempPathFactory) -> None:
-        """Create the state folders of labs below ``temporary``, except that of the default lab."""
+        """Store the folder for the state of labs. The default lab has its own state folder."""
         self._temporary = temporary
         self._running: tuple[str, Lab] | None = None
         self.next_lab = ""
@@ -44,7 +47,7 @@ class SharedLab:
     def use(self, name: str, options: LabOptions | None = None, topology: str = "") -> Iterator[Lab]:
         """Yield the lab ``name`` of ``topologies/TOPOLOGY.yaml``, or of the default topology, for one file.
 
-        Afterwards, stop the lab unless the next file uses it too. A lab with remaining clusters is also stopped,
+        Afterwards, stop the lab unless the next file uses the same lab. If clusters remain, always stop the lab,
         because these clusters could change the results of the next file.
         """
         running = (
@@ -81,7 +84,7 @@ def has_clusters(lab: Lab) -> bool:
 
 @pytest.fixture(scope="session")
 def shared_lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedLab]:
-    """The lab that the test files of this process share in turn."""
+    """The shared lab of this process, which successive test files use."""
     shared = request.config.stash[SHARED_LAB] = SharedLab(tmp_path_factory)
     yield shared
     shared.stop()

@@ -16,7 +16,10 @@ FILES = (
     "tests/unit/agent/gateway/kernel_with_vpn.py",
 )
 OPTIONS = "-q -p pytest_timeout -p no:cacheprovider --strict-markers -k 'not packet_filter_of_bridges'"
-"""The lab's kernel lacks the packet filter of bridges."""
+"""Options of pytest. The option ``-k`` deselects the test that needs the packet filter of bridges.
+
+The lab's kernel lacks this packet filter.
+"""
 ENVIRONMENT = ("PYTHONDONTWRITEBYTECODE=1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD=1")  # imports take long in the lab
 PYTEST = f"cd {ROOT} && exec {sys.executable} -m pytest {OPTIONS} {' '.join(FILES)}"
 

@@ -52,7 +52,7 @@ def client(cabled: Lab) -> Iterator[SbfClient]:
 
 
 def check_cables_until(lab: Lab, client: SbfClient, until: Callable[[SiteCables], bool]) -> SiteCables:
-    """Repeat the cable check until the result fulfils the condition. LLDP daemons send at unpredictable times."""
+    """Repeat the cable check until ``until(result)`` returns True. LLDP daemons send frames at unpredictable times."""
     deadline = time.monotonic() + LIMIT_S
     while True:
         for node in NODES:
@@ -79,7 +79,7 @@ def test_every_cable_matches_the_topology(cabled: Lab, client: SbfClient) -> Non
 
 @pytest.fixture
 def foreign_vlan(cabled: Lab) -> Iterator[int]:
-    """A VLAN of others on the unused port p3 of brno-sw1."""
+    """A foreign VLAN on the unused port p3 of brno-sw1."""
     cabled.run("brno-sw1", ["bridge", "vlan", "add", "dev", "p3", "vid", "77"], check=True)
     yield 77
     cabled.run("brno-sw1", ["bridge", "vlan", "del", "dev", "p3", "vid", "77"], check=True)
@@ -114,7 +114,7 @@ def test_a_running_site_is_read_without_its_topology(cabled: Lab, client: SbfCli
 
 @contextmanager
 def swapped_cables(lab: Lab, switch: str, port: str, to: str) -> Iterator[None]:
-    """Swap the cables of two ports of a switch while the context lasts."""
+    """Swap the cables of the ports ``port`` and ``to`` of a switch while the context lasts."""
     names = ((port, "pulled"), (to, port), ("pulled", to))
     swap = " && ".join(
         [*(f"ip link set {one} down" for one in (port, to)), *(f"ip link set {a} name {b}" for a, b in names)]

@@ -84,7 +84,7 @@ rm -f /large
 
 @pytest.fixture(scope="module")
 def domains(lab: Lab) -> Iterator[dict[str, str]]:
-    """The domains of the attacker and of its victim, by guest."""
+    """The names of the libvirt domains of the guests ``attacker`` and ``victim``, by guest."""
     with SbfClient(f"unix://{lab.sbf_socket}", timeout=60) as client:
         view = create(client, "containment", ClusterSpec.model_validate(SPEC))
         domains = [domain for domain in read_guests(lab, HOST) if view.id in domain]
@@ -97,7 +97,7 @@ def domains(lab: Lab) -> Iterator[dict[str, str]]:
 
 @pytest.fixture(scope="module")
 def results(lab: Lab, domains: dict[str, str]) -> dict[str, str]:
-    """The result of each attack."""
+    """The result of each attack: ``succeeded`` or ``failed``, by the name of the attack."""
     output = run_inside(lab, domains["attacker"], ATTACKS)
     return dict(line.rsplit(" ", 1) for line in output.splitlines() if line.endswith((" succeeded", " failed")))
 
@@ -108,12 +108,15 @@ def run_inside(lab: Lab, domain: str, script: str) -> str:
 
 
 def run_escaped(lab: Lab, domain: str, *argv: str) -> int:
-    """Run a program with a container's users on the host's file tree, as if the guest had left all other namespaces."""
+    """Run a program in a container's user namespace and in the host's other namespaces.
+
+    This is the state of an attacker who has left the container's mount, PID and network namespaces.
+    """
     return lab.run(HOST, ("sh", "-c", ENTER.replace(" -a ", " -U "), domain, *argv)).returncode
 
 
 def select(results: dict[str, str], *attacks: str) -> set[str]:
-    """Return the different results of attacks whose names begin with one of ``attacks``."""
+    """Return the set of results of all attacks whose names begin with one of ``attacks``."""
     found = {result for attack, result in results.items() if attack.startswith(attacks)}
     assert found, attacks
     return found
@@ -227,14 +230,17 @@ def test_a_guests_port_has_its_bandwidth(lab: Lab, domains: dict[str, str]) -> N
     ],
 )
 def test_an_escaped_guest_is_nobody_on_the_host(lab: Lab, domains: dict[str, str], argv: tuple[str, ...]) -> None:
-    """Without mount, PID and network namespace, only the user namespace protects the host."""
+    """The attacker has left all namespaces except the user namespace, so only the user namespace protects the host."""
     assert run_escaped(lab, domains["attacker"], "true") == 0
     folder, token = f"{GUESTS}/{domains['victim']}", f"{token_folder(str(lab.state.folder), HOST)}/token"
     assert run_escaped(lab, domains["attacker"], *(word.format(victim=folder, token=token) for word in argv)) != 0
 
 
 def test_a_guest_without_memory_degrades_its_cluster(lab: Lab, domains: dict[str, str]) -> None:
-    """The kernel ends the whole guest, and its log has the cause. This test is the last, because the victim ends."""
+    """The kernel kills all processes of guest ``victim``. SBF shows the cause, and the agent restarts the guest.
+
+    This test is the last of the module, because the other tests need the running victim.
+    """
     group = f"/sys/fs/cgroup/virtcloud.partition/{domains['victim']}.partition"
     run_checked(lab, HOST, "sh", "-c", f"echo 1 >{group}/memory.oom.group")
     run_inside(lab, domains["victim"], "tail /dev/zero")

@@ -13,7 +13,7 @@ from virtcloud.lab.state import LabState, find_remains
 pytestmark = pytest.mark.lab
 
 CHAPTERS = 11
-LIMIT_S = 360  # 206 s were measured on a machine with five runnable processes per processor
+LIMIT_S = 360  # the demonstration took 206 s on a machine with five runnable processes per processor
 
 
 def test_the_demonstration_succeeds_and_ends_with_a_table(own_state: LabState) -> None:

@@ -38,7 +38,7 @@ ABSENT_ADDRESS = "10.0.0.77"
 PERMANENT = "permanent"
 KILLS = 2
 POLL_S = 0.5
-"""Each check of a condition runs programs in the lab, which use the processor that the lab needs to fulfil it."""
+"""The pause in seconds between two checks of a condition. Each check takes processor time from the lab."""
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def before(client: SbfClient, new: Snapshot) -> Iterator[Snapshot]:
 
 @pytest.fixture(scope="module")
 def permanent(client: SbfClient, new: Snapshot) -> Iterator[ClusterView]:
-    """A cluster at two sites of the EVPN fabric. The cluster exists from its first use to the end of this module."""
+    """A cluster at two sites of the EVPN fabric. The cluster lives until the last test of this module has ended."""
     yield create(client, PERMANENT, spec("praha", "plzen"))
     remove(client, PERMANENT)
 
@@ -156,9 +156,9 @@ def test_three_sites_with_disjoint_pools_form_one_segment(edges: Lab, client: Sb
 
 
 def test_identical_clusters_work_side_by_side(edges: Lab, client: SbfClient, before: Snapshot) -> None:
-    """The guests of both clusters have the same MAC addresses. The core has a MAC table for each service VLAN.
+    """The guests of both clusters have the same MAC addresses. The core has a separate MAC table for each service VLAN.
 
-    See decision 6.
+    See docs/decisions/0006.
     """
     one, two = (create(client, key, spec("brno", "praha", macs=True)) for key in ("one", "two"))
     assert {service_id(one), service_id(two)} == {2000, 2001}

@@ -23,7 +23,7 @@ HOSTS = ("brno-h1", "praha-h1", "plzen-h1")
 LIMIT_S = 60.0
 KILLS = 20
 KILLS_EACH = 4
-"""The number of kills in one test. It is even, because kills during creation and deletion alternate."""
+"""The number of kills in one test. The number is even, because kills during creation and deletion alternate."""
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.lab
 
 HOST, SWITCH, PORT = "brno-h1", "brno-sw1", "p1"
 LIMIT_S = 90.0
-"""The agent reads its host every 30 s."""
+"""The time limit of repairs in seconds. The agent reads its host every 30 s."""
 ENTER_NETWORK = ENTER_CONTAINER.replace(" -n -m -u ", " -n ")
 SEND = """
 import socket, sys
@@ -76,7 +76,8 @@ def attack(lab: Lab, cluster: ClusterView) -> set[str]:
     """Send all frames from the guest on brno-h1. Return the names of the frames that the switch receives."""
     (domain,) = (name for name in read_guests(lab, HOST) if cluster.id in name)
     frames = [frame.hex() for frame in FRAMES.values()]
-    with capturing(lab, SWITCH, PORT, "-xx -s 512") as capture:  # shorter slots: the ring holds all frames
+    # A short snapshot length, so that the capture buffer holds all frames.
+    with capturing(lab, SWITCH, PORT, "-xx -s 512") as capture:
         lab.run(HOST, ("sh", "-c", ENTER_NETWORK, domain, sys.executable, "-c", SEND, *frames), check=True)
     lines = (line.partition(":")[2] for line in capture.text.splitlines() if line.startswith("\t0x"))
     octets = bytes.fromhex("".join(lines))
@@ -100,7 +101,10 @@ def test_ordinary_frames_of_a_guest_reach_the_switch(received: set[str], lab: La
 
 
 def test_an_agent_that_was_killed_sets_flushed_filters_again(lab: Lab, cluster: ClusterView) -> None:
-    """Without filters, the switch receives every forbidden frame. So the frames of the attack are the right ones."""
+    """While the filters are flushed, the switch receives the forbidden frames. So only the filters stop these frames.
+
+    Bridges drop ``DROPPED_BY_BRIDGES`` even without filters.
+    """
     agent = lab.service(HOST, "agent")
     agent.kill()
     try:
@@ -116,7 +120,7 @@ def test_an_agent_that_was_killed_sets_flushed_filters_again(lab: Lab, cluster: 
     assert attack(lab, cluster) == ORDINARY
 
 
-def test_filters_that_somebody_flushes_are_set_again(lab: Lab, client: SbfClient, cluster: ClusterView) -> None:
+def test_flushed_filters_are_set_again(lab: Lab, client: SbfClient, cluster: ClusterView) -> None:
     lab.run(HOST, ["nft", "flush", "ruleset"], check=True)
     deadline = time.monotonic() + LIMIT_S
     port = names.guest_port_name(cluster.id, "n1", cluster.vlans["brno"])
@@ -131,7 +135,7 @@ def test_filters_that_somebody_flushes_are_set_again(lab: Lab, client: SbfClient
 
 
 def test_a_guest_with_any_ip_address_sends_no_forbidden_frame(lab: Lab, client: SbfClient) -> None:
-    """The filters accept most frames of such a guest by other rules than those of the attacker's cluster."""
+    """The cluster does not use ``filters="addresses"``, so its rules differ from those of the attacker's cluster."""
     view = create(client, "free", ClusterSpec(owner="eva", guests=(make_guest(1, HOST),)))
     assert attack(lab, view) == ORDINARY | build_address_attacks(GUEST_MAC).keys()
     remove(client, "free")

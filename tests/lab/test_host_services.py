@@ -28,7 +28,7 @@ HOSTS = ("brno-h1", "praha-h1")
 SWITCH, PORT = "brno-sw1", "p1"
 GUEST_MAC = "02:00:00:00:00:d1"
 REPAIR_S = 90.0
-"""The agent reads its host every 30 s."""
+"""The time limit of repairs in seconds. The agent reads its host every 30 s."""
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def read_record(lab: Lab, cluster: ClusterView, name: str = "record") -> dict[st
 
 @pytest.fixture(scope="module")
 def leases(lab: Lab, twins: tuple[ClusterView, ClusterView]) -> tuple[list[str], str]:
-    """The answers of DHCP in both clusters, and the frames at the uplink of their host meanwhile."""
+    """The DHCP answers in both clusters, and a capture of the host's uplink during the DHCP requests."""
     with capturing(lab, SWITCH, PORT, f"port 67 or port 68 or ether src {MAC}") as capture:
         answers = [in_guest(lab, cluster, GET_LEASE) for cluster in twins]
     return answers, capture.text
@@ -89,7 +89,7 @@ def test_no_frame_of_a_server_reaches_the_switch(leases: tuple[list[str], str]) 
 
 @pytest.mark.usefixtures("leases")
 def test_another_cluster_does_not_reach_the_server(lab: Lab, twins: tuple[ClusterView, ClusterView]) -> None:
-    """Each server knows the names of its own network, also of guests on other hosts."""
+    """Each server resolves the names of its own network, also of guests on other hosts, but no other names."""
     found = [[find_addresses(lab, twin, f"n2.{key}.internal") for key in ("first", "second")] for twin in twins]
     both = ["10.0.0.2", "fd00::2"]
     assert found == [[both, []], [[], both]]
@@ -97,7 +97,7 @@ def test_another_cluster_does_not_reach_the_server(lab: Lab, twins: tuple[Cluste
 
 @pytest.mark.usefixtures("leases")
 def test_guests_of_identical_clusters_read_their_own_seeds(lab: Lab, twins: tuple[ClusterView, ClusterView]) -> None:
-    """Both guests have the same name and addresses. The ID of the instance contains the ID of its cluster."""
+    """Both guests have the same name and addresses. The guest's instance ID contains the ID of its cluster."""
     url = f"http://{ADDRESS}/latest"
     script = f"busybox wget -q -O - {url}/meta-data/instance-id; busybox wget -q -O - {url}/user-data"
     found = [in_guest(lab, cluster, script) for cluster in twins]

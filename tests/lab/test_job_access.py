@@ -85,9 +85,9 @@ def test_an_ssh_session_survives_a_restart_of_the_agent(lab: Lab, jobs: Jobs) ->
 
 
 def test_a_removed_job_leaves_no_relay(lab: Lab, client: SbfClient, jobs: Jobs) -> None:
-    """The agent removes the relay on request.
+    """The agent removes the relay of the first job because a hook requests the removal.
 
-    If no request arrives, the reconciler removes the relay together with the segment.
+    No hook requests the removal for the second job. The reconciler removes this relay together with the segment.
     """
     before = read_interfaces(lab, HEAD)
     for key in ("21.pbs", "22.pbs"):

@@ -25,7 +25,7 @@ GATEWAY, HOST = "brno-gw1", "brno-h1"
 SERVER = "10.0.0.246"
 OWNERS = {"alice-nfs": "alice", "bob-nfs": "bob"}
 IN_GUEST = 'exec nsenter -t "$(pgrep -P "$(pgrep -f "libvirt_lxc --name $0 ")")" -n -- unshare -m sh -c "$1"'
-"""A shell command that runs a script of the host in the network of a container, with mounts of its own."""
+"""A shell command that runs a host's script in a container's network namespace and in a new mount namespace."""
 MOUNT = f"mount -i -t nfs4 -o vers=4.2,addr={SERVER},clientaddr=10.0.0.1,soft,timeo=50 {SERVER}:/ /mnt"
 PROBE = "import socket,sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 2)"
 FIND_SERVERS = "for p in /proc/[0-9]*; do grep -q ganesha $p/comm 2>/dev/null && echo ${p#/proc/}; done; true"
@@ -33,7 +33,7 @@ FIND_SERVERS = "for p in /proc/[0-9]*; do grep -q ganesha $p/comm 2>/dev/null &&
 
 @pytest.fixture(scope="module")
 def clusters(client: SbfClient) -> Iterator[Mapping[str, ClusterView]]:
-    """Two clusters of different owners, with the same addresses everywhere."""
+    """Two clusters of different owners. All guests and servers have the same addresses in both clusters."""
     yield {key: create(client, key, make_spec(owner)) for key, owner in OWNERS.items()}
     remove(client, *OWNERS)  # idempotent
 
@@ -44,7 +44,7 @@ def make_spec(owner: str) -> ClusterSpec:
 
 
 def run_in_guest(lab: Lab, view: ClusterView, script: str) -> tuple[int, str]:
-    """Run a script of the host in the network of a cluster's guest. Return its exit code and output."""
+    """Run a script of the host in the network namespace of a cluster's guest. Return its exit code and output."""
     domain = next(name for name in read_guests(lab, HOST) if view.id in name)
     done = lab.run(HOST, ("sh", "-c", IN_GUEST, domain, script))
     return done.returncode, (done.stdout + done.stderr).strip()
@@ -60,7 +60,7 @@ def run_on_gateway(lab: Lab, script: str) -> str:
 
 
 def run_on_exports(lab: Lab, script: str) -> set[str]:
-    """Run a script in the exported folder of each server, as the gateway has it. Return the lines of the outputs."""
+    """Run a script on the gateway in the exported folder of each server. Return the words of all outputs."""
     folders = " ".join(f"/proc/{pid}/root/exports/home" for pid in find_servers(lab))
     return set(run_on_gateway(lab, f"for one in {folders}; do cd $one; {script}; done; true").split())
 
@@ -107,7 +107,7 @@ def test_root_of_a_guest_is_the_owner_on_the_server(lab: Lab, clusters: Mapping[
     assert run_on_exports(lab, "stat -c %u new 2>/dev/null") == {"1002"}
 
 
-def test_a_link_leads_to_no_file_of_the_gateway(lab: Lab, clusters: Mapping[str, ClusterView]) -> None:
+def test_no_symbolic_link_leads_to_a_file_of_the_gateway(lab: Lab, clusters: Mapping[str, ClusterView]) -> None:
     run_on_gateway(lab, "echo secret >/srv/secret")
     script = "ln -sf /srv/secret a; ln -sf ../../secret b; cat a b; rm a b"
     _, output = on_mount(lab, clusters["alice-nfs"], script)
@@ -143,7 +143,7 @@ def test_servers_are_back_after_a_reboot(lab: Lab, clusters: Mapping[str, Cluste
 
 
 def test_nothing_remains_of_ended_clusters(lab: Lab, client: SbfClient, clusters: Mapping[str, ClusterView]) -> None:
-    """The last test, because it ends the clusters."""
+    """End the clusters. Therefore this test is the last of the module."""
     assert len(find_servers(lab)) == len(clusters)
     remove(client, *clusters)
     assert find_servers(lab) == []

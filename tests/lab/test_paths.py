@@ -120,7 +120,10 @@ def disconnected(lab: Lab, node: str, port: str) -> Iterator[None]:
 
 
 def of_network(first: int, *hosts: str, **changes: object) -> ClusterSpec:
-    """Return a spec of a network or a member. The names and addresses of the guests are numbered from ``first``."""
+    """Return the spec of a network or of a member, with a guest on each host.
+
+    The numbers in the guests' names and addresses begin with ``first``.
+    """
     guests = [
         {"name": f"m{i}", "host": host, "image": "busybox", "memory_mb": 32, "addresses": [f"10.0.0.{i}/24"]}
         for i, host in enumerate(hosts, start=first)
@@ -185,7 +188,7 @@ def test_the_check_of_paths_passes_aggregates_and_access_links(client: SbfClient
 
 
 def test_another_cluster_does_not_change_the_path(paths: Lab, client: SbfClient, cluster: ClusterView) -> None:
-    """The second cluster is within one site, but uses the same tree of links. The root is sw1, next to the core."""
+    """The second cluster is within one site, but uses the same tree of links. The root of the tree is sw1."""
     create(client, "other", "h1", "h2")
     assert read_vlans(paths) == {
         "sw1": ALL_HOSTS_VLANS["sw1"] | {"to2": "100-101", "to3": "100-101"},
@@ -213,7 +216,7 @@ def test_frames_pass_without_one_cable_of_a_hosts_aggregate(paths: Lab, cluster:
 
 
 def test_traffic_avoids_a_removed_link_of_the_ring(paths: Lab, client: SbfClient, cluster: ClusterView) -> None:
-    """The cluster moves to the aggregate between sw2 and sw3, works with one cable of the aggregate, and moves back."""
+    """The cluster moves to the aggregate between sw2 and sw3, which works even with one cable. Then it moves back."""
     with topology_without(paths, client, "sw1:to3"):
         moved = {
             "sw1": {"edge": "100", "to2": "100", "h3": "100"},
@@ -247,7 +250,10 @@ def test_the_second_uplink_replaces_a_removed_uplink(paths: Lab, client: SbfClie
 
 
 def test_joining_and_leaving_members_keep_the_path(paths: Lab, client: SbfClient, cluster: ClusterView) -> None:
-    """Guests on h1 and h2 lose no frame: their path passes sw1, the switch at the core, even before members join."""
+    """Guests on h1 and h2 lose no frame.
+
+    Even before members join, the path of these guests passes the switch sw1, which is connected to the core.
+    """
     assert cluster.state is ClusterState.ACTIVE
     client.put_cluster("own", ClusterRequest(spec=of_network(1, "h1", "h2", name="own", vlan=105)))
     own = until(client, "own", lambda view: view.state is ClusterState.ACTIVE)

@@ -38,7 +38,7 @@ def run_lines(lab: Lab, node: str, *lines: str) -> None:
 
 
 def set_up(lab: Lab, site: str, address: str) -> None:
-    """Run the printed commands, then configure VLAN 100 as SBF and the agent do."""
+    """Run the printed commands. Then configure VLAN 100 on the switch and the host, as SBF and the agent do."""
     device, platform = BACKBONE[site]
     wanted = BackboneDevice(platform=platform, port="cust", core_port="core")
     switch_sheet, backbone_sheet = make_sheets(TOPOLOGY, TOPOLOGY.site(site), VlanSet.parse("100-109"), wanted).sheets
@@ -70,13 +70,13 @@ def test_the_printed_uplink_carries_allowed_vlans_only(prepared: Lab) -> None:
 
 
 def sessions(lab: Lab, edge: str) -> dict[str, str]:
-    """Return the states of the BGP sessions of an edge."""
+    """Return the states of an edge's BGP sessions, by the address of the neighbour."""
     done = lab.run(edge, ["vtysh", "-c", "show bgp l2vpn evpn summary json"], check=True)
     return {peer: one["state"] for peer, one in json.loads(done.stdout).get("peers", {}).items()}
 
 
 def test_the_printed_lines_connect_all_provider_edges_by_bgp_evpn(prepared: Lab) -> None:
-    """The printed commands replace the lab's own FRR configuration, including the loopback address."""
+    """First, remove the lab's own BGP configuration and loopback addresses. The printed commands restore both."""
     topology = prepared.topology
     sites = [site for site in topology.sites if site.edges]
     for site in sites:

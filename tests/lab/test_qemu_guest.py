@@ -1,6 +1,7 @@
-"""QEMU guests: an ordinary disk of the catalogue with cloud-init, a disk of its own, and a container for company.
+"""Tests of QEMU guests. The first cluster has a QEMU guest ``machine`` and a container ``container``.
 
-The first cluster's machine boots once for all tests that only look at it.
+The machine has a disk of the catalogue with cloud-init. It boots once for all tests that only read its state. Later
+tests use a QEMU guest whose data must survive a power loss of its host.
 """
 
 import hashlib
@@ -29,7 +30,7 @@ pytestmark = pytest.mark.lab
 
 BOOT_S = 90
 FULL_LINE = 70
-"""The length of all lines of a private key except its first and last ones."""
+"""The length of a private key's lines, except the first and the last line."""
 LOGIN_S = 120.0
 FOLDER = "/run/qemu-test"
 """A folder of the container's host, with the user's private key and the known hosts."""
@@ -67,7 +68,7 @@ def make_spec(authorized_key: str) -> ClusterSpec:
 
 @dataclass(frozen=True)
 class BootedMachine:
-    """The machine's domain, the messages of the wait for it, and the outputs of `COMMANDS`."""
+    """The machine's libvirt domain, the messages while a job waited for the machine, and the outputs of `COMMANDS`."""
 
     domain: str
     messages: list[str]
@@ -90,7 +91,7 @@ def client(mixed: Lab) -> Iterator[SbfClient]:
 
 @pytest.fixture(scope="module")
 def booted(mixed: Lab, client: SbfClient, user_key: Path) -> BootedMachine:
-    """Boot a disk of the catalogue, wait for the machine as a job does, and log in once."""
+    """Create the cluster, wait as a job does until the machine has booted, and run `COMMANDS` in one login."""
     before = take_snapshot(mixed, mixed.topology)
     add_disk(mixed, client)
     job = {"cluster": "seeded", "attempt": 1}
@@ -110,7 +111,7 @@ def booted(mixed: Lab, client: SbfClient, user_key: Path) -> BootedMachine:
 
 
 def add_disk(lab: Lab, client: SbfClient) -> None:
-    """Add the small disk to the catalogue, under the name ``small``, for all users. Hosts have the file already."""
+    """Add the small disk to the catalogue as image ``small`` for all users. The hosts already have the file."""
     try:
         disk = ensure_small_disk(lambda _: None)
     except LabImpossible as error:
@@ -152,7 +153,7 @@ def wait_for_state(client: SbfClient, view: ClusterView, state: ClusterState) ->
 
 
 def wait_for_barrier(lab: Lab, job: dict[str, object]) -> list[str]:
-    """Wait on the container's host, as a job does, until the cluster is up. Return the messages of the wait."""
+    """Wait on the container's host, as a job does, until the cluster is up. Return the messages during the wait."""
     deadline, missing = time.monotonic() + 150, []
     while time.monotonic() < deadline:
         (output,) = ask(lab, "praha-h1", {"do": "state", "wait": 20, **job})
@@ -268,7 +269,7 @@ def wait_for_guests(lab: Lab, count: int) -> None:
 
 
 def test_a_guest_with_a_disk_recovers_from_a_power_loss(mixed: Lab) -> None:
-    """A guest writes to its disk overlay. The host loses its power, and boots again. The guest has its disk."""
+    """A guest writes to its disk overlay. The host loses power and boots again. The guest reads the written data."""
     before = take_snapshot(mixed, mixed.topology)
     image = mixed.state.folder / "images/busybox-disk/disk.img"
     content = image.read_bytes()
@@ -295,7 +296,10 @@ def test_a_guest_with_a_disk_recovers_from_a_power_loss(mixed: Lab) -> None:
 
 
 def test_a_hung_libvirtd_does_not_delay_the_removal_of_vlans(mixed: Lab) -> None:
-    """The guest may still run, but without a network. The agent confirms the removal when libvirtd answers again."""
+    """While libvirtd hangs, the guest can still run, but without a network.
+
+    The agent confirms the removal when libvirtd answers again.
+    """
     before = take_snapshot(mixed, mixed.topology)
     with SbfClient(f"unix://{mixed.sbf_socket}") as client:
         alone = {"owner": "alice", "deadline_s": 60, "guests": DISK_SPEC["guests"][2:]}  # type: ignore[index]

@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 HOSTS = "brno-h1", "praha-h1"
 USER_FILES = "mkdir -p results; echo 1 | tee result.csv >results/one.csv"
 LOG_FILE = "mkdir -p /var/log/app; echo 1 >/var/log/app/app.log"
-"""Create the files that the page on all guests copies."""
+"""Shell commands that create the files for ``docs/how-to/use-all-guests.md``, which copies these files."""
 
 
 def read_blocks(page: str) -> list[str]:
@@ -43,7 +43,7 @@ async def execute(code: str, names: dict[str, object]) -> None:
 
 @pytest.fixture(autouse=True)
 def address(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The address of the lab's SBF, where the examples find it."""
+    """Set VIRTCLOUD_URL to the address of the lab's SBF, because the examples read this variable."""
     monkeypatch.setenv("VIRTCLOUD_URL", f"unix://{lab.sbf_socket}")
 
 
@@ -97,7 +97,10 @@ def ssh_agent(socket: Path, key: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 def test_the_code_of_the_page_on_all_guests_works(
     lab: Lab, client: SbfClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The commands and the Python code of the page run in a folder with the page's files, with the key in an agent."""
+    """The commands and the Python code of the page run in a folder with the files that the page copies.
+
+    An ssh-agent has the user's private key.
+    """
     page = "docs/how-to/use-all-guests.md"
     commands = re.findall(r"^    virtcloud (.*)$", (ROOT / page).read_text(), re.MULTILINE)
     (tmp_path / "data").mkdir()

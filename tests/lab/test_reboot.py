@@ -1,4 +1,4 @@
-"""A host loses its power while it has guests and jobs, and boots again. Meanwhile, one of the jobs ends."""
+"""A host with guests of two jobs loses power and boots again. One of the jobs ends while the host has no power."""
 
 import re
 import time
@@ -58,8 +58,8 @@ class HostState:
 class Outage:
     """The host before and after the power failure. ``kept`` and ``ended`` are the clusters of the two jobs.
 
-    ``ended_meanwhile`` is the state of the second cluster while the host had no power. ``agent_log`` is what the agent
-    logged since it started again.
+    ``ended_meanwhile`` is the state of the second cluster while the host had no power. ``agent_log`` is the agent's log
+    after the host was powered on.
     """
 
     before: HostState
@@ -75,7 +75,7 @@ class Outage:
 
 @pytest.fixture(scope="module")
 def outage(lab: Lab, client: SbfClient) -> Iterator[Outage]:
-    """The only power failure of this module. Before, a user stops a guest. In between, a job ends."""
+    """The only power failure of this module. A user stops a guest before the failure. A job ends during the failure."""
     kept, leaving = (open_job(lab, client, key, guests) for key, guests in ((KEPT, GUESTS), (ENDED, GUESTS[:1])))
     client.set_guest_power(KEPT, "stopped", GuestPower.OFF)
     stopped = client.guest(KEPT, "stopped")
@@ -103,7 +103,7 @@ def outage(lab: Lab, client: SbfClient) -> Iterator[Outage]:
 
 
 def open_job(lab: Lab, client: SbfClient, key: str, guests: tuple[dict[str, object], ...]) -> ClusterView:
-    """Announce a job as its hook does, create its cluster, and wait until its script may start."""
+    """Announce a job as the job's hook does, create the job's cluster, and wait until the job's script can start."""
     ask(lab, HOST, {"do": "up", "cluster": key, "attempt": 0, "head": True, "user": USER})
     view = create(client, key, ClusterSpec.model_validate({"owner": USER, "guests": guests}))
     (state,) = ask(lab, HOST, {"do": "state", "wait": 30, "cluster": key, "attempt": 0})
@@ -132,7 +132,7 @@ def read_state(lab: Lab, cluster: ClusterView) -> HostState:
 
 
 def wait_for_job_files(lab: Lab, key: str) -> tuple[str, ...]:
-    """Return the names of jobs' folders and sockets. The agent opens a job's access after it has built the network."""
+    """Wait until the job ``key`` has its files, which the agent creates after the network. Return all names."""
     deadline = time.monotonic() + LIMIT_S
     while True:
         names = run_checked(lab, HOST, "sh", "-c", "ls -A /run/virtcloud/jobs 2>/dev/null || :").split()

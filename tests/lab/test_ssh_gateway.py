@@ -1,7 +1,7 @@
 """A laptop reaches guests of a real lab through the gateway with plain ssh, without joining the networks.
 
-Two clusters have identical addresses. The laptop does not reach SBF: the files of the logins are made where SBF is
-reached, and copied to the laptop.
+Two clusters have identical addresses. The laptop does not reach SBF. Therefore a fixture requests the login files (ssh
+configuration, key and certificate) outside the laptop and copies them to the laptop.
 """
 
 import subprocess
@@ -41,7 +41,7 @@ def client(lab: Lab) -> Iterator[SbfClient]:
 
 @pytest.fixture(scope="module")
 def logins(lab: Lab, client: SbfClient, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
-    """The folders with the files of logins, which are at the same paths on the laptop, by cluster."""
+    """The folders with the login files, by cluster. The laptop has copies at the same paths."""
     keys = ("ssh-a", "ssh-b")
     guest = Guest(name="g1", host=HOST, image="busybox-ssh", memory_mb=64, addresses=(f"{GUEST}/24",))
     for key in keys:
@@ -59,7 +59,7 @@ def logins(lab: Lab, client: SbfClient, tmp_path_factory: pytest.TempPathFactory
 
 
 def ssh(lab: Lab, login: Path, *command: str, program: str = "ssh") -> subprocess.CompletedProcess[str]:
-    """Run ssh on the laptop, repeatedly until the guest's sshd has started."""
+    """Run ssh on the laptop. Repeat ssh until the guest's sshd has started."""
     deadline = time.monotonic() + 60
     while True:
         argv = (program, "-F", f"{login}/config", "-i", f"{login}/own", *OPTIONS, *command)
@@ -69,7 +69,7 @@ def ssh(lab: Lab, login: Path, *command: str, program: str = "ssh") -> subproces
         time.sleep(1)
 
 
-def test_identical_clusters_are_reached_apart(lab: Lab, logins: dict[str, Path]) -> None:
+def test_ssh_reaches_the_right_one_of_identical_clusters(lab: Lab, logins: dict[str, Path]) -> None:
     for key, login in logins.items():
         assert ssh(lab, login, "g1", f"echo {key} >name").returncode == 0
     found = {key: ssh(lab, login, "g1", "cat name").stdout.strip() for key, login in logins.items()}
@@ -82,7 +82,7 @@ def test_a_certificate_of_one_cluster_does_not_open_the_other(lab: Lab, logins: 
     lab.run(LAPTOP, ("sh", "-c", script, str(logins["ssh-a"]), str(logins["ssh-b"]), str(mixed)), check=True)
     done = ssh(lab, mixed, "g1", "cat name")
     assert (done.returncode, done.stdout) == (255, "")
-    assert "Host key verification failed" in done.stderr  # the gateway connected ssh with the guest of ssh-b
+    assert "Host key verification failed" in done.stderr  # the gateway forwarded the connection to the guest of ssh-b
 
 
 def test_files_are_copied_with_scp(lab: Lab, logins: dict[str, Path]) -> None:

@@ -48,7 +48,7 @@ def has_ended(client: SbfClient, wanted: TorqueJob) -> bool:
     return ended(until(client, wanted.key, ended))
 
 
-def test_a_cluster_lasts_from_prologue_to_epilogue(torque: TorqueMoms, lab: Lab, client: SbfClient) -> None:
+def test_a_cluster_lives_from_prologue_to_epilogue(torque: TorqueMoms, lab: Lab, client: SbfClient) -> None:
     """A job at two sites leaves no remains, and the epilogues can be run again."""
     own_job, before = job(1, "brno-h1", "praha-h1"), take_snapshot(lab, lab.topology)
     started = torque.start(own_job)

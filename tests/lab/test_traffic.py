@@ -18,11 +18,11 @@ pytestmark = pytest.mark.lab
 
 KEY, HOSTS = "traffic", ("brno-h1", "praha-h1")
 LIMIT_S = 120.0
-"""Agents report when they read their hosts: after a change, and every 30 s."""
+"""The time limit in seconds for a report. An agent reports after a change and every 30 s."""
 PINGS, SIZE = 20, 1000
 SENT = PINGS * SIZE
 MOST = 1_000_000
-"""No rate is near this number of bytes per second."""
+"""A limit in bytes per second that is far above all correct rates of this module."""
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def read_rates(client: SbfClient) -> dict[str, list[TrafficRate]]:
 
 
 def total(rates: list[TrafficRate]) -> tuple[float, float]:
-    """Return how many bytes a host received and sent."""
+    """Return the numbers of bytes that a host received and sent."""
     received = sum(rate.received_bytes * rate.seconds for rate in rates)
     return received, sum(rate.sent_bytes * rate.seconds for rate in rates)
 
@@ -66,7 +66,7 @@ def wait_for_first_reports(client: SbfClient) -> None:
 
 
 def test_pings_of_guests_raise_the_rates_of_their_hosts(lab: Lab, client: SbfClient, cluster: ClusterView) -> None:
-    """A request and its answer have the same size, so each host receives and sends the bytes of all pings."""
+    """A ping request and its reply have the same size, so each host receives and sends the same number of bytes."""
     wait_for_first_reports(client)
     for _ in range(PINGS):
         assert pings(lab, cluster, 0, "-c1", f"-s{SIZE}", "10.0.0.2")

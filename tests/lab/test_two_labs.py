@@ -29,7 +29,7 @@ for state, *argv in json.load(sys.stdin):
 
 
 def virtcloud(lab: Lab, *commands: tuple[str, ...]) -> list[str]:
-    """Run commands of virtcloud, each with the state folder of a lab before it. Return their outputs.
+    """Run commands of virtcloud. Return their outputs. The first item of each command is the state folder of its lab.
 
     All commands run in one process, because each process would import the modules again, which takes seconds.
     """

@@ -1,6 +1,6 @@
 """A laptop joins clusters through the gateway of a real lab, with the profiles of its user and a stock OpenVPN client.
 
-Two clusters have identical addresses. The gateway connects each device with exactly one of them.
+Two clusters have identical addresses. The gateway connects each device with exactly one cluster.
 """
 
 import re
@@ -26,8 +26,8 @@ from virtcloud.model.views import ClusterView
 pytestmark = pytest.mark.lab
 
 OFF_S = 5.0
-"""The longest time in seconds until a revoked device is cut off. On a quiet machine, 1 s passes. If the gateway did not
-end the connection, the device would notice the revocation after 60 s (``keepalive``).
+"""The longest time in seconds until a revoked device is cut off. On an idle machine, this takes 1 s. If the gateway did
+not end the connection, the device would notice the revocation after 60 s (``keepalive``).
 """
 LAST_REPLY = re.compile(r"^\[([0-9.]+)\] .*icmp_seq", re.MULTILINE)
 
@@ -69,7 +69,7 @@ def test_a_stock_client_reaches_the_guest(laptop: LaptopVpn, address: str) -> No
 
 
 def test_a_file_is_copied_from_a_guest(lab: Lab, laptop: LaptopVpn, client: SbfClient) -> None:
-    """The guest's host key is the key that SBF knows. The guest of the other cluster has another key."""
+    """The client accepts only the guest's host key from SBF. The guest of the other cluster has another host key."""
     known = render_known_hosts(client.peers("vpn-a").peers)
     for name, text in (("known", known), ("id", (lab.state.folder / "keys/user").read_text())):
         lab.run(LAPTOP, ("sh", "-c", f"umask 077; cat >/run/vpn/{name}"), stdin=text, check=True)
@@ -93,7 +93,7 @@ def test_two_devices_of_a_cluster_reach_each_other(lab: Lab, laptop: LaptopVpn, 
 def test_the_other_cluster_receives_no_frame(
     lab: Lab, laptop: LaptopVpn, other: LaptopVpn, clusters: dict[str, ClusterView]
 ) -> None:
-    """The laptop asks for an absent address. Its own network receives the broadcasts, and the other does not."""
+    """The laptop sends ARP requests for an absent address. Only its own cluster receives these broadcasts."""
     bridges = {key: f"br{view.vlans[Name('brno')]}" for key, view in clusters.items()}
     asked = f"arp and host {ABSENT_ADDRESS}"
     with (
@@ -108,7 +108,10 @@ def test_the_other_cluster_receives_no_frame(
 def test_a_guest_reaches_no_service_of_the_gateway(
     lab: Lab, laptop: LaptopVpn, clusters: dict[str, ClusterView]
 ) -> None:
-    """The gateway answers no ARP request on the cluster's network for its own addresses; guest and laptop do."""
+    """On the cluster's network, the gateway answers no ARP request for its own addresses.
+
+    The guest and the laptop answer ARP requests for their addresses.
+    """
     for address, answers in ((GUEST, True), ("198.18.1.4", False), ("198.19.1.4", False)):
         request = ("busybox", "arping", "-c", "1", "-w", "1", "-I", laptop.interface, address)
         assert (laptop.run(*request)[0] == 0) is answers, address

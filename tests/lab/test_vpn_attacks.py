@@ -22,9 +22,12 @@ pytestmark = pytest.mark.lab
 SWITCH, PORT = "brno-sw1", "p3"
 OWN_MAC, SERVER_MAC = "02:00:00:00:00:d1", "02:00:00:00:ba:d2"
 BRIDGED = "a foreign source address"
-"""A device may bridge a few other machines of its user into the network."""
+"""An attack on switches that is no attack here: a device is allowed to send from a few other MAC addresses.
+
+For example, the user's device bridges other machines of the user into the network.
+"""
 FLOOD = 3000
-"""Frames with different source addresses."""
+"""The number of frames, each with a different source MAC address."""
 SEND = """
 import socket, sys
 device = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
@@ -33,7 +36,10 @@ for frame in sys.stdin.read().split():
     device.send(bytes.fromhex(frame).ljust(60, b"\\0"))
 """
 REFLECTED = "duplicate address detection"
-"""The gateway would send this frame back to the device, which would take it for another owner of the address."""
+"""An ordinary frame that the gateway drops.
+
+Otherwise, the device would receive its own frame again and would find that its address is used twice.
+"""
 ATTACKS = {
     **{name: frame for name, frame in build_switch_attacks(OWN_MAC).items() if name != BRIDGED},
     **build_service_attacks(OWN_MAC),
@@ -101,7 +107,7 @@ def test_frames_of_a_device_have_the_tag_of_its_cluster(
 
 
 def test_a_flood_of_addresses_fills_no_table(lab: Lab, device: LaptopVpn) -> None:
-    """The switch learns few addresses, and the guest is reached afterwards."""
+    """The switch learns at most ``MAX_MACS`` addresses. After the flood, the device still reaches the guest."""
     flood = [bytes.fromhex(f"{SERVER_MAC}02ff0000{number:04x}88b5".replace(":", "")) for number in range(FLOOD)]
     send(device, *flood)
     learned = lab.run(SWITCH, ["bridge", "fdb", "show", "br", "br0"], check=True).stdout.count("02:ff:00:00:")

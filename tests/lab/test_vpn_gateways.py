@@ -1,4 +1,7 @@
-"""A site with two gateways: a profile names both, devices move to the other one, and a copied profile works at one."""
+"""A site with two gateways. A profile names both gateways, and a device moves to the other gateway after a failure.
+
+If a profile is copied, only one copy can be connected at a time, even at different gateways.
+"""
 
 import re
 import time
@@ -18,7 +21,7 @@ pytestmark = pytest.mark.lab
 
 FIRST, SECOND = "brno-gw1", "brno-gw2"
 SOON = ("--pull-filter", "ignore", "ping-restart", "--ping-restart", "15")
-"""Options of a client that gives up a silent gateway after 15 s. Without them, it waits 60 s."""
+"""Options of a client that leaves a silent gateway after 15 s. Without these options, the client waits for 60 s."""
 ENDED = "process exiting"
 REPLACED_S = 10.0
 MOVED_S = 50.0
@@ -45,7 +48,7 @@ def moving(mixed: Lab, profile: str) -> Iterator[LaptopVpn]:
 
 
 def list_connections(lab: Lab) -> list[str]:
-    """Return the gateways to which SBF sees devices connected."""
+    """Return the gateway of each device connection that SBF lists."""
     with SbfClient(f"unix://{lab.sbf_socket}") as client:
         return [view.gateway for view in client.vpn_connections("doubled")]
 
@@ -58,7 +61,7 @@ def wait_for_connections(lab: Lab, *gateways: str) -> None:
 
 
 def only(profile: str, gateway: str) -> str:
-    """Return a profile that names one gateway."""
+    """Return the profile without the connections to other gateways than ``gateway``."""
     blocks = re.findall(r"<connection>.*?</connection>\n", profile, re.DOTALL)
     for block in blocks:
         if f"remote {gateway} " not in block:
@@ -67,7 +70,10 @@ def only(profile: str, gateway: str) -> str:
 
 
 def reaches_guest(device: LaptopVpn) -> bool:
-    """Return whether the guest answers within 20 s: an address of the device is known at the former gateway's port."""
+    """Return whether the guest answers within 20 s.
+
+    Switches first send the answers to the former gateway, because they learned the device's MAC address there.
+    """
     return device.run("ping", "-q", "-c", "1", "-w", "20", GUEST)[0] == 0
 
 

@@ -22,7 +22,7 @@ from virtcloud.model.views import ClusterView
 pytestmark = pytest.mark.lab
 
 IMPATIENT = ("--hand-window", "6", "--connect-timeout", "6", "--connect-retry-max", "1")
-"""Options of a client that tries each server once."""
+"""Options of a client that tries each server of its profile only once, for at most 6 s."""
 ENDED = "process exiting|Exiting due to"
 
 
@@ -53,7 +53,7 @@ def read_block(profile: str, name: str) -> str:
 
 
 def forge(profile: str) -> str:
-    """Sign a certificate with the same names and extensions with another key."""
+    """Replace the certificate by a copy with the same names and extensions that another key has signed."""
     genuine = x509.load_pem_x509_certificate(read_block(profile, "cert").encode())
     now = datetime.now(UTC)
     builder = (
@@ -97,10 +97,10 @@ def genuine(lab: Lab, clusters: dict[str, ClusterView]) -> str:
 
 @pytest.fixture(scope="module")
 def joined(lab: Lab, client: SbfClient, genuine: str) -> Iterator[dict[str, bool]]:
-    """The profiles of the following tests, and whether clients join a network with them.
+    """Whether a client joins the network with each profile of the following tests, by the name of the profile.
 
-    The lease of cluster ``brief`` was extended after the first profile was made. So its grant is valid, and its
-    certificate is not.
+    The lease of cluster ``brief`` is extended after the creation of the profile ``expired``. So the grant of this
+    profile is valid, but its certificate is expired.
     """
     create(client, "brief", spec := ClusterSpec(owner="alice", hosts=("brno-h1",), vpn=True, lease_s=15))
     profiles = {
@@ -128,7 +128,7 @@ def test_an_invalid_profile_is_refused(joined: dict[str, bool], name: str) -> No
 
 
 def test_the_second_use_of_a_profile_ends_the_first(lab: Lab, genuine: str) -> None:
-    """The first device does not connect again, so the two devices do not displace each other."""
+    """The first device does not connect again. Otherwise, the devices would disconnect each other without end."""
     first, second = (LaptopVpn(lab, name, namespace=True) for name in ("original", "copy"))
     first.connect(genuine)
     assert first.logs(CONNECTED), first.log
@@ -142,7 +142,7 @@ def test_the_second_use_of_a_profile_ends_the_first(lab: Lab, genuine: str) -> N
 
 
 def test_a_draining_cluster_admits_no_device(lab: Lab, client: SbfClient, genuine: str) -> None:
-    """The cluster cannot be removed completely, because a switch is disconnected. A connected device is cut off."""
+    """The cluster stays in state draining, because a switch is disconnected. A connected device is cut off."""
     with connected(lab, "guarded", "present") as device:
         lab.run("brno-sw1", ["ip", "link", "set", "mgmt0", "down"], check=True)
         try:

@@ -1,7 +1,7 @@
 """A user's computer is the router of a cluster in a real lab, so that a guest and the outside reach each other.
 
-The computer is the lab's station, which reaches the gateway and runs on this machine's kernel: User-mode Linux
-translates no addresses.
+The computer is the lab's station, which reaches the gateway. The station runs on this machine's kernel, because the
+lab's kernel (User-mode Linux) cannot translate addresses.
 """
 
 import os
@@ -32,7 +32,7 @@ COMPUTER, OUTSIDE, OUTSIDE6 = "203.0.113.1", "203.0.113.9", "2001:db8::9"
 
 
 class RouterComputer:
-    """A computer with the files of ``virtcloud access router``, and a host outside that only the computer reaches."""
+    """A computer with the files of ``virtcloud access router``. Only this computer reaches the host ``outside``."""
 
     def __init__(self, lab: Lab, outside: NetworkNamespace, folder: Path) -> None:
         pid = lab.state.pid()
@@ -44,7 +44,7 @@ class RouterComputer:
         outside.check(f"ip addr add {OUTSIDE}/24 dev eth0; ip addr add {OUTSIDE6}/64 dev eth0 nodad")
 
     def router(self, command: str) -> str:
-        """Run the script on the computer and return its output."""
+        """Run the script ``router`` with a command, such as ``up``, on the computer. Return the output."""
         done = self.namespace.run(str(self.folder / "router"), command, env={"VIRTCLOUD_ROUTER_STATE": str(self.state)})
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -52,7 +52,7 @@ class RouterComputer:
 
 @pytest.fixture(scope="module")
 def cluster(client: SbfClient) -> Iterator[ClusterView]:
-    """A cluster whose devices' IP addresses are checked, because its router must pass nevertheless."""
+    """A cluster with ``filters="addresses"``. The filters must accept the router's packets from other addresses."""
     guest = Guest(name="g1", host=HOST, image="busybox-ssh", memory_mb=64)
     spec = ClusterSpec(owner="alice", guests=(guest,), vpn=True, router="device", filters="addresses")
     yield create(client, KEY, spec)
@@ -96,7 +96,7 @@ def test_the_outside_reaches_a_guest_through_the_forwarded_port(computer: Router
         assert connection.recv(64).startswith(b"SSH-2.0-")
 
 
-def test_the_script_names_the_end_of_a_revoked_router(lab: Lab, computer: RouterComputer) -> None:
+def test_the_script_reports_that_its_router_was_revoked(lab: Lab, computer: RouterComputer) -> None:
     access(lab, "revoke", KEY, "router")
     deadline = time.monotonic() + LIMIT_S
     while "not connected: OpenVPN ended" not in (status := computer.router("status")):

@@ -1,4 +1,4 @@
-"""What a device and a guest reach beside the guests: a host's servers, the gateway, SBF and the management network."""
+"""Tests of what a device and a guest must not reach: hosts' servers, the gateway, SBF and the management network."""
 
 import re
 import shutil
@@ -36,7 +36,7 @@ MANAGEMENT, OUTSIDE = "198.18.1.4", "198.19.1.4"
 """The addresses of the gateway on the lab's management network and on its external network."""
 PORT, LAST = 5005, "from outside"
 ANY_DESTINATION = "--allow-recursive-routing"
-"""Without this option, the client itself drops packets to the outer address of its gateway."""
+"""An option of OpenVPN. Without this option, the client drops packets for the external address of its gateway."""
 REQUESTS, REPETITIONS = 300, 5
 PYTHON = (sys.executable, "-I", "-S", "-c")
 SEND = """
@@ -96,7 +96,7 @@ def send_from_guest(lab: Lab, cluster: ClusterView, *frames: Packet) -> None:
 
 
 def request_leases() -> Iterator[Packet]:
-    """Yield requests for leases in the names of many computers, and of the guest."""
+    """Yield DHCP requests with the MAC addresses of many computers, and with the MAC address of the guest."""
     for number in range(REQUESTS):
         mac = bytes.fromhex(GUEST_MAC.replace(":", "")) if number % 3 == 0 else b"\x02\xdd\x00" + number.to_bytes(3)
         kind = "discover" if number % 2 else "request"
@@ -106,7 +106,7 @@ def request_leases() -> Iterator[Packet]:
 
 
 def test_a_devices_requests_take_no_lease(lab: Lab, device: LaptopVpn, clusters: dict[str, ClusterView]) -> None:
-    """No server answers a device, whatever name its requests have. The guest gets its address nevertheless."""
+    """No server answers the DHCP requests of a device. The guest still gets its own address."""
     with capturing(lab, LAPTOP, device.interface, "udp src port 67", namespace=device.name) as capture:
         send(device, *request_leases())
     assert capture.text.strip() == ""
@@ -114,7 +114,7 @@ def test_a_devices_requests_take_no_lease(lab: Lab, device: LaptopVpn, clusters:
 
 
 def test_a_device_reaches_no_server_of_a_host(lab: Lab, device: LaptopVpn, clusters: dict[str, ClusterView]) -> None:
-    """The device knows the address of the server, which does not answer ARP, DNS or metadata requests."""
+    """The device sends ARP, DNS and metadata requests to the address of the server. The server does not answer."""
     own = find_addresses(lab, "served", "curious")[0].partition("/")[0]
     datagram = (
         IP(src=own, dst=ADDRESS) / UDP(sport=1000, dport=53) / Raw(b"\0\1\1\0\0\1" + bytes(6) + b"\2n1\0\0\1\0\1")
@@ -129,7 +129,10 @@ def test_a_device_reaches_no_server_of_a_host(lab: Lab, device: LaptopVpn, clust
 
 
 def test_packets_to_the_gateway_reach_no_socket(lab: Lab, device: LaptopVpn, clusters: dict[str, ClusterView]) -> None:
-    """A device and a guest know the MAC address of the gateway's bridge. A laptop outside reaches the socket."""
+    """A device and a guest send packets to the MAC address of the gateway's bridge. The gateway drops the packets.
+
+    A laptop outside the cluster's network reaches the socket.
+    """
     view = clusters["served"]
     own = find_addresses(lab, "served", "curious")[0].partition("/")[0]
     bridge = f"br{view.vlans[Name('brno')]}"
