@@ -13,7 +13,7 @@ from sbf_fakes.world import World
 def world(database: str) -> Iterator[World]:
     """An installation with three sites, the example of the VirtCloud paper.
 
-    Each site has a pool of 40 VLAN IDs, and there are no clusters. Tests run on SQLite and on PostgreSQL.
+    Each site has a pool of 40 VLAN IDs. There are no clusters. Each test runs on SQLite and on PostgreSQL.
     """
     made = World(database)
     made.furnish()

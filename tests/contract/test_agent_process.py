@@ -76,7 +76,7 @@ def test_sigterm_ends_the_agent_and_answers_waiting_callers(path: Path, start: S
     ask(path, {**STATE, "wait": 0})
     with ThreadPoolExecutor(1) as thread:
         waiting = thread.submit(ask, path, STATE)
-        time.sleep(0.3)  # the agent has received the request by then
+        time.sleep(0.3)  # after this time, the agent has received the request
         process.send_signal(signal.SIGTERM)
         assert process.wait(15) == 0
         assert waiting.result()["state"] == "waiting"
@@ -117,7 +117,7 @@ def test_a_failed_thread_ends_the_agent_with_an_error(tmp_path: Path, config: Pa
 def test_systemd_gets_readiness_and_watchdog_notifications(
     tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """SBF is unreachable. For the watchdog, each attempt to connect counts as progress."""
+    """SBF is unreachable. The agent nevertheless notifies the watchdog, after each attempt to connect to SBF."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))
         manager.settimeout(60)

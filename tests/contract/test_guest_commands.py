@@ -1,4 +1,4 @@
-"""Commands on guests over real ssh connections. The guests are reached as in the script of a job, without SBF."""
+"""Tests of commands on guests over real ssh connections. As in a job's script, the connections do not use SBF."""
 
 import json
 import os
@@ -75,7 +75,7 @@ def test_every_byte_of_the_output_arrives(sshd: RealSshd, monkeypatch: pytest.Mo
 
 
 def test_a_guest_that_boots_is_tried_again(sshd: RealSshd, tmp_path: Path) -> None:
-    """The first login fails. The command runs once, in the second login."""
+    """The first login fails. The second login succeeds and runs the command once."""
     job = sshd.job("g1")
     config = Path(job["VCLUSTER_SSH_CONFIG"])
     login = next(line.split(None, 1)[1] for line in config.read_text().splitlines() if "ProxyCommand" in line)
@@ -108,7 +108,7 @@ def test_another_host_key_is_refused_and_explained(sshd: RealSshd) -> None:
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
 def test_commands_end_with_the_program(sshd: RealSshd, tmp_path: Path, number: int, code: int) -> None:
-    """Sshd sends no signal to a command without a terminal. The command's own children end too."""
+    """The command and its child processes end, although sshd sends no signal to a command without a terminal."""
     pids = tmp_path / "pids"
     command = f"sleep 60 & echo $! >>{pids}; echo started; wait"
     with start_program(sshd.job("g1", "g2"), command) as program:

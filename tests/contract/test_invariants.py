@@ -1,6 +1,6 @@
 """Tests of the invariants (DESIGN.md §7). A test's name contains the number of the invariant.
 
-Another test, which executes random steps, checks the same invariants after each step.
+The simulation (``tests/simulation``) checks these invariants after each step of random schedules.
 """
 
 from concurrent.futures import ThreadPoolExecutor

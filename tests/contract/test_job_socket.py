@@ -70,7 +70,7 @@ def settings(tmp_path: Path) -> AgentSettings:
 
 @pytest.fixture
 def live(world: World, settings: AgentSettings) -> Iterator[Callable[..., Agent]]:
-    """Return a function that starts an agent of brno-h1. The new agent replaces a former agent."""
+    """Return a function that starts an agent of brno-h1. First, the function stops the former agent."""
     with ExitStack() as all_lives:
         url = all_lives.enter_context(serving(world))
         token = world.token(Role.AGENT, "brno-h1")
@@ -144,14 +144,14 @@ def test_the_barrier_names_what_is_missing_until_every_guest_answers(world: Worl
 
 
 def active(world: World, host: Agent, attempt: int = 1, *, head: bool = True) -> None:
-    """Create the cluster of a job's attempt, with guests that answer."""
+    """Create the cluster of a job's attempt, announce the run to the agent, and let the guests answer."""
     world.put(JOB, SPEC, attempt=attempt)
     host.bridges.answering["br100"] = {"10.0.0.1", "10.0.0.2"}
     world.settle()
     host.up(JOB, attempt, head=head)
 
 
-def rid(world: World, host: Agent, attempt: int = 1) -> dict[str, object]:
+def end_run(world: World, host: Agent, attempt: int = 1) -> dict[str, object]:
     """Remove the cluster of an attempt, and let all elements confirm the removal. Return the last answer."""
     first = host.ask("remove", JOB, attempt)
     until(lambda: world.view(JOB).state not in {ClusterState.CONFIGURING, ClusterState.ACTIVE})
@@ -186,9 +186,9 @@ def test_a_waiting_caller_is_answered_after_each_change(world: World, host: Agen
 
 
 def test_a_waiting_caller_is_answered_when_fewer_parts_are_missing(world: World, host: Agent) -> None:
-    """The agent answers the waiting caller when the first guest answers, although the second guest does not answer yet.
+    """The agent answers the waiting caller as soon as the first guest answers, before the second guest answers.
 
-    If the agent waited for both guests, a user would read for 30 s that no guest answers.
+    If the agent waited for both guests, the job's messages would claim for 30 s that both guests are unreachable.
     """
     active(world, host)
     answering = host.bridges.answering["br100"] = set()
@@ -257,10 +257,10 @@ def test_a_cluster_ended_by_its_user_is_reported_as_ended(world: World, host: Ag
 def test_the_removal_of_a_run_deletes_its_cluster_and_files(world: World, host: Agent) -> None:
     active(world, host)
     assert state(host) == ("up", [])
-    assert rid(world, host) == {"ok": True, "gone": True, "missing": []}
+    assert end_run(world, host) == {"ok": True, "gone": True, "missing": []}
     assert (world.view(JOB).state, world.view(JOB).reason) == ("released", "ended by agent@brno-h1")
     assert list(host.settings.jobs.iterdir()) == []
-    assert rid(world, host) == {"ok": True, "gone": True, "missing": []}
+    assert end_run(world, host) == {"ok": True, "gone": True, "missing": []}
 
 
 def test_a_removal_waits_for_this_host_only_and_names_it(world: World, host: Agent) -> None:
@@ -352,7 +352,7 @@ def test_a_run_waits_for_the_request_of_its_cluster(world: World, host: Agent) -
 
 def test_a_removed_run_cannot_be_announced_again(world: World, host: Agent) -> None:
     active(world, host)
-    rid(world, host)
+    end_run(world, host)
     assert host.up(JOB)["error"] == "gone"
     assert host.ask("state", JOB)["state"] == "ended"
 
@@ -410,7 +410,7 @@ def test_a_job_missing_twice_is_removed(world: World, host: Agent) -> None:
     until(lambda: world.view(JOB).state is ClusterState.DRAINING)
 
 
-def test_a_lost_run_whose_script_is_elsewhere_is_forgotten(world: World, host: Agent) -> None:
+def test_an_agent_without_the_script_forgets_a_lost_run(world: World, host: Agent) -> None:
     """For a lost run, the agent of the script's host ends the cluster. The other agents only forget the run.
 
     If an agent without the script receives a removal request, it nevertheless ends the cluster.
@@ -436,13 +436,13 @@ def test_a_member_has_the_networks_vlan_and_awaits_guests(world: World, host: Ag
     host.bridges.answering["br100"] = {"10.0.0.1"}
     facts = host.ask("state", JOB)["facts"]
     assert (facts["VCLUSTER_VLAN"], facts["VCLUSTER_GUESTS"]) == ("100", "g1")
-    assert rid(world, host)["gone"]
+    assert end_run(world, host)["gone"]
     assert world.view("net").state is ClusterState.ACTIVE
 
 
 @pytest.mark.parametrize("do", ["up", "state"])
 def test_a_job_with_a_waiting_caller_is_not_missing(world: World, host: Agent, do: str) -> None:
-    """Some batch systems do not list a job until its script runs."""
+    """The list of running jobs lacks the job, because some batch systems do not list a job before its script runs."""
     active(world, host)
     host.ask("running", clusters=[])
     host.ask(do, JOB)
@@ -475,7 +475,7 @@ def test_a_restarted_agent_has_all_job_records(world: World, live: Callable[...,
     if phase == "leaving":
         host.ask("remove", JOB)
     if phase == "gone":
-        rid(world, host)
+        end_run(world, host)
     before = host.ask("list")
     host = live()
     assert host.ask("list") == before

@@ -1,7 +1,7 @@
-"""A real agent on a gateway routes guests to the outside: real packets, and faults of the agent, of SBF and of filters.
+"""Tests of a gateway with a real agent that routes guests to external destinations, with real packets and faults.
 
-The gateway has an access port for each of two clusters, so each guest is a computer at the other end of a cable. The
-clusters have identical addresses. The document with the gateway's wanted state arrives by HTTP.
+All computers are network namespaces. The gateway has an access port for each of two clusters with identical addresses.
+Each guest is a computer that is connected to an access port. A fake SBF sends the gateway's wanted document.
 """
 
 import json
@@ -80,7 +80,7 @@ assert libc.mount(source, target, None, ctypes.c_ulong(0x1000), None) == 0
 print("ready", flush=True)
 time.sleep(3600)
 """
-"""A mount namespace with its own /etc/resolv.conf, in which all agents of the gateway run."""
+"""A program that keeps a mount namespace with its own /etc/resolv.conf. All agents of the gateway run in it."""
 
 
 def make_wanted(*vlans: int) -> HostWanted:
@@ -105,7 +105,7 @@ def make_wanted(*vlans: int) -> HostWanted:
 
 
 def make_named() -> HostWanted:
-    """Return the wanted state of `make_wanted`, with names in the place of networks."""
+    """Return the wanted state of `make_wanted`, but with a destination that has a DNS name instead of networks."""
     segments = make_wanted(100, 200).model_dump(mode="json")["segments"]
     for segment in segments:
         (destination,) = segment["router"].pop("destinations")
@@ -115,7 +115,7 @@ def make_named() -> HostWanted:
 
 
 def make_published() -> HostWanted:
-    """Return the wanted state of `make_wanted` with ports of the gateway that lead to a guest."""
+    """Return the wanted state of `make_wanted` with two published ports, which the gateway forwards to a guest."""
     common = {
         "interface": "outside0",
         "guest": "g1",
@@ -132,7 +132,7 @@ def make_published() -> HostWanted:
 
 
 class OutsideWorld:
-    """A gateway with a real agent, a guest of each of two clusters, a server outside, and an administrator."""
+    """A gateway with a real agent, a guest of each of two clusters, an external server, an administrator's computer."""
 
     def __init__(self, stack: ExitStack, folder: Path) -> None:
         self.gateway, self.guest, self.other_guest, self.server, self.admin = stack.enter_context(network_namespaces(5))
@@ -166,7 +166,7 @@ class OutsideWorld:
         computer.check(f"ip route add default via {addresses[0]}; ip route add default via {addresses6[0]}")
 
     def _start(self, computer: NetworkNamespace, program: str, *arguments: str) -> subprocess.Popen[bytes]:
-        """Start a program that prints a line when it is ready, and kill it at the end of the test."""
+        """Start a program, and wait until it prints ``ready``. Kill the program after the tests of this module."""
         argv = ["nsenter", f"--net=/proc/{computer.pid}/ns/net", sys.executable, "-I", "-S", "-c", program, *arguments]
         process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603 - a program above
         self.stack.callback(process.communicate)
@@ -176,7 +176,10 @@ class OutsideWorld:
         return process
 
     def open_connection(self) -> subprocess.Popen[bytes]:
-        """Open a connection from the guest to the server. A line on the program's standard input uses it."""
+        """Start a program that opens a connection from the guest to the server.
+
+        When the program reads a line from its standard input, it sends data through this connection.
+        """
         self._start(self.server, HOLD)
         return self._start(self.guest, TALK, SERVER)
 
@@ -218,12 +221,12 @@ class OutsideWorld:
     def fetch(
         self, address: str, port: int = PORT, computer: NetworkNamespace | None = None, limit_s: float = 0.4
     ) -> str:
-        """Return the client's address that a server saw, or ``none`` without a connection."""
+        """Connect to a server. Return the client's address that the server saw, or ``none`` without a connection."""
         done = (computer or self.guest).run(sys.executable, "-I", "-S", "-c", FETCH, address, str(port), str(limit_s))
         return done.stdout.strip()
 
     def list_remains(self) -> list[str]:
-        """Return the gateway's tables, interfaces and namespaces, without the interfaces of the world."""
+        """Return the gateway's nftables tables, namespaces and interfaces, except the interfaces that always exist."""
         listed = self.gateway.check(f"nft list tables; ls {self.folder}/namespaces; ls /proc/sys/net/ipv4/conf").split()
         return [
             line for line in listed if line not in {"all", "default", "lo", "eth100", "eth200", "outside0", "mgmt0"}
@@ -252,7 +255,7 @@ def world() -> Iterator[OutsideWorld]:
 
 @pytest.mark.parametrize(("address", "seen"), [(SERVER, GATEWAY), (SERVER6, GATEWAY6)])
 def test_guests_of_identical_clusters_reach_the_destination(world: OutsideWorld, address: str, seen: str) -> None:
-    """The server sees the gateway's address."""
+    """The gateway translates addresses, so the server sees the gateway's address."""
     guests = world.guest, world.other_guest
     assert [world.fetch(address, computer=guest, limit_s=5) for guest in guests] == [seen, seen]
 
@@ -265,14 +268,17 @@ def test_guests_of_identical_clusters_reach_the_destination(world: OutsideWorld,
         *((address, PORT) for address in (ADMINISTRATOR, ADMINISTRATOR6)),
     ],
 )
-def test_a_guest_reaches_nothing_else(world: OutsideWorld, address: str, port: int) -> None:
-    """Other ports; services of the gateway at an allowed port; the management network, which is in the destination."""
+def test_a_guest_reaches_no_other_port_or_address(world: OutsideWorld, address: str, port: int) -> None:
+    """The gateway's services and the management network are not reached, even at the port of the destination.
+
+    The networks of the destination include the management network.
+    """
     assert world.fetch(address, port) == "none"
 
 
 @pytest.mark.parametrize("address", ["100.64.0.201", "fd76:6372:7463:6c64::c9", "10.0.0.5", "fd00:1::5"])
 def test_nobody_outside_reaches_a_guest_or_its_router(world: OutsideWorld, address: str) -> None:
-    """The guest's server listens on all its addresses. The gateway knows the way to its end of the link."""
+    """The test tries the addresses of the guest and of the link between the gateway and the router's namespace."""
     assert world.fetch(address, computer=world.server) == "none"
 
 
@@ -290,7 +296,7 @@ def test_a_connection_survives_a_killed_and_restarted_agent(world: OutsideWorld)
     assert world.fetch(SERVER) == GATEWAY
     former, polls = len(world.log), world.sbf.polls
     world.start_agent()
-    wait_until(lambda: world.sbf.polls > polls + 1, world)  # the second poll follows the first reading
+    wait_until(lambda: world.sbf.polls > polls + 1, world)  # the agent has read the gateway
     connection.stdin.write(b"\n")
     connection.stdin.flush()
     assert connection.stdout.readline() == b"still open\n"
@@ -298,14 +304,14 @@ def test_a_connection_survives_a_killed_and_restarted_agent(world: OutsideWorld)
 
 
 def test_the_agent_reports_the_use_of_destinations(world: OutsideWorld) -> None:
-    """It reports at its start, and then once a minute. The counters survived the former agent."""
+    """The agent reports at its start and then once a minute. The counters survive a restart of the agent."""
     reports = [report for name, report in world.sbf.reports if name == "outside"]
     (use,) = (use for use in reports[-1]["uses"] if use["network"] == "c100")
     assert (use["destination"], use["connections"] > 1, use["sent_bytes"] > 0) == ("web", True, True)
 
 
 def test_a_flushed_table_is_restored_while_sbf_is_away(world: OutsideWorld) -> None:
-    """The restarted agent received the wanted state once. Only the kernel's notice causes the restoration."""
+    """The agent restores the table when the kernel reports the change, from the last wanted state that it received."""
     former = len(world.log)
     with world.sbf_away():
         wait_until(lambda: "sbf_unreachable" in world.log[former:], world)
@@ -315,7 +321,7 @@ def test_a_flushed_table_is_restored_while_sbf_is_away(world: OutsideWorld) -> N
 
 
 def test_guests_reach_the_destination_while_sbf_is_away(world: OutsideWorld) -> None:
-    """Also after a restart of the agent, which then knows no wanted state."""
+    """The rules stay in the kernel after a restart of the agent, although the restarted agent has no wanted state."""
     former = len(world.log)
     with world.sbf_away():
         world.kill_agent()
@@ -325,7 +331,7 @@ def test_guests_reach_the_destination_while_sbf_is_away(world: OutsideWorld) -> 
 
 
 def test_guests_are_published_while_the_agent_is_dead(world: OutsideWorld) -> None:
-    """The guest, whose router the gateway is, sees the addresses of clients. The publication ends with its document."""
+    """The guest sees the addresses of clients. A wanted document without the publication ends the publication."""
 
     def fetch() -> list[str]:
         return [world.fetch(*address, computer=world.server) for address in ((GATEWAY, 40000), (GATEWAY6, 40001))]
@@ -342,7 +348,10 @@ def test_guests_are_published_while_the_agent_is_dead(world: OutsideWorld) -> No
 
 
 def test_guests_reach_a_name_with_ipv4_and_ipv6(world: OutsideWorld) -> None:
-    """The document is confirmed although the resolver does not answer at first. Then both addresses are admitted."""
+    """At first, the resolver does not answer, and the agent nevertheless confirms the document.
+
+    When the resolver answers, the gateway admits the IPv4 and IPv6 addresses of the name, but not its own addresses.
+    """
     world.server.check("ip address add 192.0.2.11/24 dev eth0")
     with world.dns.hanging():
         world.sbf.change(make_named())
@@ -366,7 +375,7 @@ def test_a_connection_survives_a_new_answer(world: OutsideWorld) -> None:
 
 
 def test_a_restarted_agent_without_resolver_admits_the_last_answers(world: OutsideWorld) -> None:
-    """The agent changes nothing. Without an agent, nothing changes either."""
+    """The addresses stay admitted while no agent runs. The restarted agent leaves them unchanged."""
     with world.dns.hanging():
         world.kill_agent()
         dead = world.fetch(SERVER)
@@ -384,7 +393,7 @@ def test_a_flushed_set_is_restored_without_a_question(world: OutsideWorld) -> No
 
 
 def test_the_agent_reports_the_names_of_destinations(world: OutsideWorld) -> None:
-    """The agent, which was started anew, reports them for both networks without a wait for the next minute."""
+    """The restarted agent reports the names for both networks at once, not only after a minute."""
 
     def read_names() -> list[dict[str, Any]]:
         (*_, report) = [report for name, report in world.sbf.reports if name == "outside"]
@@ -395,7 +404,7 @@ def test_the_agent_reports_the_names_of_destinations(world: OutsideWorld) -> Non
 
 
 def test_ended_clusters_leave_nothing(world: OutsideWorld) -> None:
-    """The last test, because it changes the gateway."""
+    """Remove all clusters. Therefore this test is the last of the module."""
     world.sbf.change(HostWanted())
     world.sbf.wait_until_confirmed()
     assert world.list_remains() == []

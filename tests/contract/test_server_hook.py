@@ -83,9 +83,9 @@ def test_jobs_join_a_network_by_its_name(site: SingleSite) -> None:
 
 
 def test_jobs_that_join_at_once_choose_other_addresses(site: SingleSite) -> None:
-    """Of two simultaneous requests, the second contains addresses that the first already uses.
+    """Two simultaneous requests contain the same addresses. SBF accepts one request.
 
-    SBF reports this with GuestTaken, so that the hook can choose other addresses.
+    SBF refuses the other request with GuestTaken, and the hook then chooses other addresses.
     """
     assert site.hook.start("image=debian12:name=both", key="8.pbssrv").accepted
     spec = site.cluster("8.pbssrv").spec.model_copy(update={"name": None, "joins": "both"})

@@ -23,7 +23,7 @@ ElementTry = Callable[..., Completed]
 
 @pytest.fixture
 def element_try(capfd: pytest.CaptureFixture[str]) -> ElementTry:
-    """Return a function that runs ``virtcloud element try`` in this process. Only the driver has its own process."""
+    """Return a function that runs ``virtcloud element try`` in this process. The driver runs in a subprocess."""
 
     def run(*arguments: object) -> Completed:
         with pytest.raises(SystemExit) as end:

@@ -156,7 +156,7 @@ def test_an_unusable_name_is_reported_and_skipped(
     assert len(merged.topology.elements) == 3
 
 
-def test_what_netbox_does_not_know_stays(netbox: EmulatedNetBox, token_file: Path) -> None:
+def test_parts_of_the_topology_unknown_to_netbox_stay(netbox: EmulatedNetBox, token_file: Path) -> None:
     former = imported(netbox, token_file).topology
     document = former.model_dump(mode="json")
     document["transports"] = [{"name": "core", "kind": "qinq", "s_tag": 2000}]

@@ -1,4 +1,4 @@
-"""Tests of the import with recorded answers of a real NetBox, and of the emulator's likeness to it."""
+"""Tests of the import with recorded answers of a real NetBox, and of the NetBox emulator against these answers."""
 
 import json
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ ROLES = {"switch_roles": ["access-switch", "core-switch"], "host_roles": ["serve
 
 
 def request_key(path: str) -> tuple[str, str]:
-    """Return a request without the order of its parameters and without the size of the page."""
+    """Return a request in a normal form: its path, and its sorted parameters without the size of the page."""
     parameters = parse_qs(urlsplit(path).query)
     return urlsplit(path).path, str(sorted((key, sorted(parameters[key])) for key in parameters if key != "limit"))
 
@@ -36,7 +36,7 @@ def play(request: HttpRequest) -> HttpAnswer:
 
 @pytest.fixture(scope="module")
 def merged() -> Iterator[NetBoxMerge]:
-    """The topology of the recorded NetBox."""
+    """The result of the import from the recorded NetBox, merged without a former topology."""
     with serve_answers(play) as url:
         file = NetBoxFile.model_validate({"url": url, "sites": ["ostrava", "praha"], **ROLES})
         yield merge(translate(file, read_netbox(file)), None)
@@ -44,12 +44,12 @@ def merged() -> Iterator[NetBoxMerge]:
 
 def test_cables_panels_aggregates_modules_and_stacks_become_links(merged: NetBoxMerge) -> None:
     assert {(link.a, link.b) for link in merged.topology.links} == {
-        ("ostrava-h1:eth0", "ostrava-sw1:Gi1/0/1"),  # through two patch panels
+        ("ostrava-h1:eth0", "ostrava-sw1:Gi1/0/1"),  # the cable passes two patch panels
         ("ostrava-h2:eth0", "ostrava-sw2:Gi1/0/5"),
         ("ostrava-sw1:Po1", "ostrava-sw2:Po1"),
-        ("ostrava-sw1:Te1/1/1", "ostrava-sw2:Te1/1/1"),  # an interface of a module
+        ("ostrava-sw1:Te1/1/1", "ostrava-sw2:Te1/1/1"),  # the interface belongs to a module
         ("ostrava-sw2:Gi1/0/20", "ostrava-sw9:Gi1/0/1"),
-        ("praha-h1:eth0", "praha-sw1:Gi2/0/1"),  # at the second member of the stack praha-sw1
+        ("praha-h1:eth0", "praha-sw1:Gi2/0/1"),  # the port is on the second member of the stack praha-sw1
     }
 
 
@@ -60,7 +60,7 @@ def test_pools_exclude_vlans_in_use(merged: NetBoxMerge) -> None:
     }
 
 
-def test_what_sbf_cannot_use_is_a_note(merged: NetBoxMerge) -> None:
+def test_each_unusable_object_is_named_in_a_note(merged: NetBoxMerge) -> None:
     assert [note.partition(": ")[0] for note in merged.notes] == [
         "device '9th floor' (NetBox id 5)",
         "device '' (NetBox id 6)",
@@ -72,7 +72,7 @@ def test_what_sbf_cannot_use_is_a_note(merged: NetBoxMerge) -> None:
 
 
 def list_fields(value: Any, path: str = "") -> set[str]:  # noqa: ANN401 - JSON
-    """Return the paths of all fields that have a value."""
+    """Return the path and the type of each field with a value, such as ``.device.id=int``."""
     if isinstance(value, dict):
         return {field for key, part in value.items() for field in list_fields(part, f"{path}.{key}")}
     if isinstance(value, list) and value and isinstance(value[0], dict):

@@ -32,7 +32,7 @@ def write_secrets(folder: Path, switch: EmulatedSwitch) -> dict[str, object]:
 
 
 def describe(folder: Path, switches: Mapping[str, EmulatedSwitch], **more: object) -> str:
-    """Return the text of a file with these switches."""
+    """Return a site file in YAML with these switches."""
     credentials = {"viewer": write_secrets(folder, next(iter(switches.values())))}
     entries = [
         {"name": name, "address": switch.address, "platform": switch.platform, "credential": "viewer"}
@@ -42,13 +42,13 @@ def describe(folder: Path, switches: Mapping[str, EmulatedSwitch], **more: objec
 
 
 def survey(text: str, **options: object) -> SiteSurvey:
-    """Survey in this process."""
+    """Read the switches of a site file in this process. Return the survey."""
     return survey_site(SurveyRequest(text=text, source="site.yaml", timeout_s=ANSWER_S, **options))
 
 
 @pytest.fixture
 def site_import(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Callable[..., Completed]:
-    """Return a function that runs the command on a file with this text. Only the drivers have their own process."""
+    """Return a function that writes a site file and runs the command in this process. The drivers run elsewhere."""
 
     def run(text: str, *arguments: object) -> Completed:
         file = tmp_path / "site.yaml"
@@ -75,7 +75,7 @@ def test_a_survey_sends_no_configuration_command(platform: str, tmp_path: Path) 
 
 
 def two_switches(stack: ExitStack) -> tuple[EmulatedSwitch, EmulatedSwitch]:
-    """Return two linked switches of different vendors, with a host at the first one."""
+    """Return two linked switches of different vendors. A host is connected to the first switch."""
     first, second = (stack.enter_context(emulate(platform)) for platform in ("cisco_ios", "arista_eos"))
     a, b, c = first.port_names[:3]
     x = second.port_names[0]
@@ -161,7 +161,7 @@ def test_odd_characters_of_a_vlan_name_are_replaced(tmp_path: Path) -> None:
     assert name.isprintable()
 
 
-def test_a_port_in_other_use_is_named_before_sbf_takes_it(tmp_path: Path) -> None:
+def test_a_port_in_other_use_is_named_with_its_use(tmp_path: Path) -> None:
     with ExitStack() as stack:
         first, second = two_switches(stack)
         found = survey(describe(tmp_path, {"sw1": first, "sw2": second}))

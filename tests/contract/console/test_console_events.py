@@ -17,7 +17,7 @@ from virtcloud.model.errors import TooManyRequests
 
 
 def open_browser(world: World, role: Role = Role.USER, name: str = "alice") -> Browser:
-    """Return the browser of a user with a session, as a page receives it."""
+    """Return the session of a user in the form in which a page of the console receives the session."""
     from starlette.requests import Request  # noqa: PLC0415
 
     cookie = "; ".join(f"{key}={value}" for key, value in logged_in(world, role, name).cookies.items())
@@ -51,7 +51,7 @@ async def next_event(stream: AsyncIterator[str]) -> str:
 
 
 def first_events(world: World, act: Callable[[], object]) -> list[str]:
-    """Return the first event, and the event after ``act``."""
+    """Return the names of the first event of the stream and of the next event, which ``act`` causes."""
     world.put("hers", spec("brno-h1", owner="alice"))
     browser = open_browser(world)
 

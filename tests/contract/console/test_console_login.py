@@ -61,7 +61,7 @@ def test_a_programs_token_opens_no_session(world: World, role: Role) -> None:
     assert "ask an operator for a token of your own" in text_of(answer)
 
 
-def test_many_wrong_tokens_are_refused_for_a_while(world: World) -> None:
+def test_many_wrong_tokens_block_logins_for_a_while(world: World) -> None:
     browser = ConsoleBrowser(world)
     for _ in range(20):
         browser.log_in("vc_aaaaaaaa_" + "A" * 43)
@@ -145,7 +145,10 @@ def test_a_form_of_another_site_is_refused(world: World, headers: dict[str, str]
 
 
 def test_a_link_from_another_site_reloads_the_page(world: World) -> None:
-    """The browser sends no strict cookie with the first request, but with the second."""
+    """The cookie is SameSite=Strict, so the browser omits the cookie after a click on another site's link.
+
+    At the reload, the browser sends the cookie.
+    """
     answer = ConsoleBrowser(world).get("/console/clusters", sec_fetch_site="cross-site")
     assert (answer.status_code, 'http-equiv="refresh"' in answer.text) == (200, True)
 
@@ -176,7 +179,7 @@ def test_the_theme_is_remembered(world: World) -> None:
 @pytest.mark.parametrize(
     "path", ["/console/../v1/whoami", "/console/static/../../../settings.py", "/console/%2e%2e/v1/tokens"]
 )
-def test_paths_of_the_console_open_nothing_else(world: World, path: str) -> None:
+def test_console_paths_with_dots_lead_to_no_other_resource(world: World, path: str) -> None:
     assert ConsoleBrowser(world).get(path).status_code in {303, 401, 404}
 
 
@@ -187,5 +190,5 @@ def test_the_root_leads_browsers_to_the_console(world: World) -> None:
 
 
 def test_a_session_opens_no_call_of_the_api(world: World) -> None:
-    """A page of another site could otherwise send calls with the cookie."""
+    """Otherwise, a page of another web site could cause API calls with the session's cookie."""
     assert logged_in(world).get("/v1/whoami").status_code == 401

@@ -1,4 +1,4 @@
-"""Tests of logging in with an OpenID Connect provider: a real provider on the loopback, which is built with authlib."""
+"""Tests of logging in with an OpenID Connect provider: a real provider on the loopback interface."""
 
 import warnings
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", AuthlibDeprecationWarning)
     import oidc_provider_mock
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the provider uses former names of authlib
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the provider uses deprecated names of authlib
 
 ROLES = {
     "user_claim": "uid",
@@ -96,7 +96,10 @@ def test_a_user_of_the_provider_sees_own_clusters_only(connected: World) -> None
 
 
 def test_the_login_leads_to_the_requested_page(connected: World) -> None:
-    """The answer is a page, because a redirection would not send the strict cookie."""
+    """SBF answers with a page that leads to the requested page.
+
+    After a redirection from the provider, the browser would omit the cookie, which is SameSite=Strict.
+    """
     _, answer = log_in(connected, "1", next="/console/clusters")
     assert (answer.status_code, 'content="0;url=/console/clusters"' in answer.text) == (200, True)
 
@@ -112,7 +115,7 @@ def test_a_user_without_a_name_is_refused_with_the_claims(connected: World) -> N
 
 
 def test_the_answer_to_another_browser_is_refused(connected: World) -> None:
-    """Otherwise an attacker could log a victim in as the attacker."""
+    """Otherwise, an attacker could log in the browser of a victim under the attacker's name."""
     address = authorize(begin(ConsoleBrowser(connected)), "1")
     victim = ConsoleBrowser(connected)
     begin(victim)

@@ -84,14 +84,14 @@ def test_no_page_shows_a_user_the_clusters_of_others(installed: World, path: str
 @pytest.mark.parametrize(
     "path", ["sites/nowhere", "elements/nothing", "clusters/nothing", "clusters/%00", "pages", "sites/-"]
 )
-def test_an_unknown_thing_is_answered_with_a_page(installed: World, path: str) -> None:
+def test_an_unknown_path_or_object_gets_an_error_page(installed: World, path: str) -> None:
     answer = visit(installed, Role.OPERATOR, "eva").get(f"/console/{path}")
     assert (answer.status_code in {404, 422}, answer.headers["content-type"]) == (True, "text/html; charset=utf-8")
     assert "Go to the overview" in answer.text
 
 
-def test_pages_of_a_user_contain_every_own_cluster_and_no_other(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The clusters of another user take no place in a page, and the address of the next page contains none of them."""
+def test_pages_of_a_user_contain_exactly_the_own_clusters(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each page is full of own clusters. The address of the next page contains no key of another user's cluster."""
     monkeypatch.setattr(reading, "PAGE_SIZE", 2)
     for number in range(5):
         world.put(f"hers{number}", spec("brno-h1", owner="alice"))

@@ -126,7 +126,7 @@ def test_a_session_cut_before_the_commit_changes_nothing(bench: SwitchBench) -> 
 def test_an_ineffective_confirmation_is_detected(platform: str, make_bench: MakeBench) -> None:
     """The reading after the change fails because the commit is unconfirmed.
 
-    The test excludes IOS-XR: the session that committed does not show that its commit is unconfirmed.
+    The test excludes IOS-XR, where the session of a commit does not show that this commit is unconfirmed.
     """
     bench = make_bench(platform)
     timer_switch(bench).fail("ignore", CONFIRM[bench.switch.platform])

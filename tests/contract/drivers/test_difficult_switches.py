@@ -120,9 +120,9 @@ def test_an_unanswered_command_is_named_with_the_last_output(make_bench: MakeBen
 def test_a_wait_cut_short_by_an_extended_deadline_continues(
     make_bench: MakeBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A session waits until the conversation's deadline at most. Renewals of the lease extend the deadline meanwhile.
+    """A session waits for an answer until the conversation's deadline. A renewal of the lease extends this deadline.
 
-    The switch has then been silent for a shorter time than the timeout of an answer.
+    At the former deadline, the switch has been silent for less than the timeout. So the session continues to wait.
     """
     bench = make_bench("cisco_ios")
     bench.read()

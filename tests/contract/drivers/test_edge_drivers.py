@@ -274,7 +274,7 @@ def test_a_reboot_restores_the_saved_configuration_visibly(first_bench: EdgeBenc
     first_bench.device.save = lambda: None  # type: ignore[method-assign]
     first_bench.converge(120)
     first_bench.device.reboot()
-    with suppress(Unreachable):  # the device may detect the end of the session before or after the next command
+    with suppress(Unreachable):  # the driver may detect the end of the session before or after the next command
         first_bench.read()
     assert [circuit.vlan for circuit in first_bench.read().circuits] == ([112] if saves else [120])
     assert not first_bench.converge(120)
@@ -472,9 +472,7 @@ def test_deactivated_configuration_on_junos_is_unsafe() -> None:
 
 
 @pytest.mark.parametrize("kind", ["vpls", "shared"])
-def test_only_subinterfaces_of_shared_services_filter_and_keep_tags(
-    kind: str,
-) -> None:
+def test_only_subinterfaces_of_shared_services_filter_and_keep_tags(kind: str) -> None:
     """Without the filter, a frame of one VLAN would leave through the subinterfaces of all VLANs."""
     bench = open_direct_bench("cisco_iosxr", kind)
     bench.converge(112, 120)

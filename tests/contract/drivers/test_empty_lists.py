@@ -70,7 +70,7 @@ def test_no_trunk_carries_a_vlan_that_was_not_allowed(platform: str, fault: Faul
     bench = make_bench(platform)
     bench.switch.running.vlans[20] = "other"
     bench.switch.fail(fault, EMPTY_LIST)
-    # By default, a trunk of Comware carries only VLAN 1. The driver nevertheless removes all VLANs from its list.
+    # By default, a trunk of Comware carries only VLAN 1. The driver nevertheless empties the list of the trunk.
     with suppress(Refused):
         bench.converge("112", "120")
     assert not bench.converge("112", "120")

@@ -1,4 +1,4 @@
-"""Tests of the emulated switches: foreign VLANs and ports, the record of changes, and injected session failures."""
+"""Tests of the emulated switches: foreign VLANs and ports, the recording of changes, and simulated session failures."""
 
 import threading
 import time

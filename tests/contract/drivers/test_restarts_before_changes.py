@@ -1,7 +1,7 @@
 """Tests of devices that restart between a reading and a change. The restarted device receives no line of the change.
 
-After the restart, the configuration may differ from the reading. For example, a port may carry all VLANs, or may serve
-something other than SBF's clusters.
+After the restart, the configuration may differ from the reading. For example, a port may carry all VLANs or may be in
+other use.
 """
 
 import time
@@ -34,7 +34,7 @@ def stack() -> Iterator[ExitStack]:
 
 
 def wait_until_lost(driver: object) -> None:
-    """Wait until the driver's side has received the end of the session."""
+    """Wait until the driver has received the end of its session with the device."""
     assert isinstance(driver, DetectsSessionLoss)
     deadline = time.monotonic() + 10
     while not driver.is_lost():
@@ -116,7 +116,7 @@ def test_an_edge_restarted_after_the_reading_is_not_changed(platform: str, stack
 
 
 def test_an_edge_in_an_unknown_mode_receives_no_line(stack: ExitStack) -> None:
-    """SBF closes a session that does not leave the configuration mode, and opens no other session for the change."""
+    """The device refuses to leave the configuration mode. SBF closes the session and does not repeat the change."""
     bench = make_edge_bench(stack, "cisco_nxos")
     bench.read()
     bench.device.fail("refuse", ATTACH["cisco_nxos"])

@@ -279,7 +279,7 @@ def test_a_reboot_restores_the_saved_configuration_visibly(bench: SwitchBench) -
     bench.switch.running.vlans[140] = "unsaved"
     bench.converge("150")
     bench.switch.reboot()
-    with suppress(Unreachable):  # the device may detect the end of the session before or after the next command
+    with suppress(Unreachable):  # the driver may detect the end of the session before or after the next command
         bench.read()
     assert bench.read().ports[bench.a] == VlanSet([150])
     assert not bench.converge("112")

@@ -143,7 +143,7 @@ def test_a_token_is_shown_once_and_stored_as_hash(world: World) -> None:
 
 def test_the_use_of_a_token_is_recorded_hourly(world: World) -> None:
     token = world.token(Role.USER, "alice")
-    world.service.token_cache.clock = iter(range(0, 10**6, 100)).__next__  # nothing is cached
+    world.service.token_cache.clock = iter(range(0, 10**6, 100)).__next__  # the cache is empty
     last_uses = []
     for minutes in (0, 59, 1):
         world.clock.advance(60 * minutes)
@@ -358,9 +358,9 @@ IMAGE_CONTENT = {"sha256": "0" * 64, "size": 1000, "format": "qcow2", "architect
 ABOUT_CLUSTERS = {"list_clusters": (200, []), "get_cluster": UNKNOWN, "delete_cluster": UNKNOWN} | dict.fromkeys(
     ("get_peers", "list_destination_uses", "list_traffic", "list_guests", "get_guest"), UNKNOWN
 )
-"""The answers to calls about a cluster that has no placement on the agent's element."""
+"""The answers to an agent's calls about a cluster that has no placement on the agent's element, by operation."""
 ABOUT_IMAGES = {"list_images"} | {"get_image", "get_image_content", "verify_image", "share_image", "remove_image"}
-"""Calls about images. The agent sees no image, because none of its clusters uses one."""
+"""Operations on images. The agent sees no image, because no cluster on its element uses an image."""
 PUBLIC_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAICV4Rg1MXTHEvoTqFY3ldwZh9dYVIQFVY1pW0Sx6tWc3"
 BODIES: dict[str, object] = {
     "put_cluster": body("brno-h1"),
@@ -412,9 +412,9 @@ PATH_VALUES = {"key": "demo", "name": "brno-h1", "vlan": "100", "id": "aaaaaaaa"
 
 
 def test_every_call_is_denied_to_an_unrelated_caller(world: World) -> None:
-    """The caller is an agent of another host.
+    """The caller is the agent of a host without clusters.
 
-    A new operation needs a right in ``sbf_service/domain/rights.py`` and an entry in the tables above.
+    If you add an operation, also add a right in ``sbf_service/domain/rights.py`` and an entry in the tables above.
     """
     token = world.token(Role.AGENT, "plzen-h2")
     world.put("demo", spec("brno-h1"))

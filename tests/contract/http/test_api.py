@@ -1,4 +1,4 @@
-"""Tests of the HTTP API through the application's public interface."""
+"""Tests of the main calls of the HTTP API: clusters, elements, topology, pools and errors."""
 
 import asyncio
 import time
@@ -177,7 +177,7 @@ def test_lists_filter_by_owner_and_ended(world: World) -> None:
 def test_ended_clusters_are_listed_in_pages(world: World) -> None:
     for number in range(1, 6):
         world.put(f"c{number}", spec("brno-h1"))
-        world.clock.advance(number % 2)  # some of these rows have the same time
+        world.clock.advance(number % 2)  # some of these clusters were created at the same time
     world.delete("c1")
     world.settle()
 
@@ -290,7 +290,7 @@ def test_an_agent_gets_a_new_revision_immediately(world: World) -> None:
     run_with_client(world, wait_and_act)
 
 
-def test_an_agent_cannot_confirm_the_future(world: World) -> None:
+def test_an_agent_cannot_confirm_a_later_revision(world: World) -> None:
     assert problem(ask(world, "POST", "/v1/elements/brno-h1/confirmed", {"revision": 9})) == (
         409,
         "conflict",

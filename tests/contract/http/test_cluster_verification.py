@@ -49,7 +49,7 @@ Loses = Callable[[str, str, FrameKind], bool]
 
 @dataclass
 class FakeNetwork:
-    """The bridges of all hosts. ``loses`` decides which frames are lost from a host to another host."""
+    """The bridges of all hosts. ``loses`` returns whether a frame from one host to another host is lost."""
 
     loses: Loses = lambda _source, _target, _kind: False
     bridges: list["FakeBridge"] = field(default_factory=list)
@@ -60,7 +60,7 @@ class FakeNetwork:
     changed: threading.Condition = field(default_factory=threading.Condition)
 
     def wait_for_senders(self, exchange: FrameExchange) -> None:
-        """Wait until all hosts of a check have sent their frames."""
+        """Wait until all hosts of a check have sent their frames. Each host calls this method after its frames."""
         with self.changed:
             self.senders[exchange.check] += 1
             self.changed.notify_all()
@@ -102,7 +102,7 @@ class FakeBridge:
 
 @dataclass
 class Served:
-    """A world that is served on the loopback, with agents."""
+    """A world whose SBF serves HTTP on the loopback interface, and agents."""
 
     world: World
     url: str
@@ -119,7 +119,7 @@ class Served:
         return self.client().get(key).verify()
 
     def start_agent(self, host: str, number: int, mtu: int = 1500, *, earlier: bool = False) -> None:
-        """Start the listener of an agent. An ``earlier`` agent does not know the check."""
+        """Start the part of an agent that polls for sessions. An ``earlier`` agent does not know this kind of check."""
         sbf: SbfClient = self.client(Role.AGENT, host).sbf
         if earlier:
             sbf.waiting_sessions = _drop_kinds(sbf)  # type: ignore[method-assign]
@@ -156,7 +156,7 @@ def _drop_kinds(sbf: SbfClient) -> Callable[..., list[GuestSession]]:
 
 @contextmanager
 def serving(folder: Path, *agents: str, mtu: int | None = None) -> Iterator[Served]:
-    """Serve a world with the clusters demo (three hosts) and solo (one host), and start the agents of ``agents``."""
+    """Serve a world with the clusters demo (three hosts) and solo (one host). Start agents on the hosts ``agents``."""
     with ExitStack() as stack:
         world = make_world(folder)
         world.clock.stands = False
@@ -215,7 +215,7 @@ def upgrading(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 @contextmanager
 def agent_wait(made: Served, seconds: float) -> Iterator[None]:
-    """Set the time in which agents must take up a check."""
+    """Set the time limit in seconds for an agent's first answer to a check, while the context lasts."""
     settings = made.world.service.settings
     with patch.dict(settings.__dict__, relay=settings.relay.model_copy(update={"agent_wait": seconds})):
         yield
@@ -276,7 +276,10 @@ def test_an_agent_of_an_earlier_version_is_named(upgrading: Served) -> None:
 
 
 def test_an_agent_of_an_earlier_version_is_sent_no_check(upgrading: Served) -> None:
-    """The replica that checks may not have received the agent's polls. The agent could not parse the answer."""
+    """Another replica may have received the agent's polls, so this replica does not know the agent's version.
+
+    An agent of an earlier version could not parse the check.
+    """
     with patch.dict(upgrading.relay._known_kinds, clear=True), agent_wait(upgrading, 1):
         (missing,) = upgrading.verify().unverified
     assert missing.reason.startswith("its agent did not take up the check within 1 s")

@@ -158,7 +158,7 @@ def test_the_cost_of_a_dry_run_grows_with_its_sites(tmp_path: Path) -> None:
 
 
 def database_steps_of_a_dry_run(folder: Path, sites: int) -> int:
-    """Return the number of SQLite steps, in hundreds, of one dry run across all sites with ten clusters."""
+    """Return the number of SQLite steps of one dry run, in hundreds. The dry run and ten clusters span all sites."""
     folder.mkdir()
     names, steps = [f"s{number}" for number in range(sites)], []
     topology = {

@@ -14,7 +14,7 @@ FAILED = "could not remove VLAN 100: tap7 is a port of br100"
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """Return a world with an active cluster `old`. Its host's agent confirms nothing by itself.
+    """Return a world with an active cluster `old`. The agent of the cluster's host confirms only when a test does so.
 
     SQLite suffices, because these tests do not depend on the kind of database.
     """

@@ -53,7 +53,7 @@ CONTENT = ImageContent.model_validate({"sha256": "0" * 64, "size": 1, "format": 
 
 @dataclass
 class OneRoot:
-    """The roots of a host on which one container has a root."""
+    """The root file systems of a host on which only one container has a root file system."""
 
     root: GuestRoot
 
@@ -69,7 +69,7 @@ class OneRoot:
 
 @dataclass
 class Cloning:
-    """A served world with an agent that clones the guest g1 of the cluster demo."""
+    """A world with a served SBF and an agent, which clones the guest g1 of the cluster demo."""
 
     made: Installation
     root: Path
@@ -100,7 +100,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 @pytest.fixture
 def cloning(start: Start, tmp_path: Path) -> Cloning:
-    """The guest is stopped. Its root has a host key and a file of the user."""
+    """The guest is stopped. The guest's root file system has a host key and a file of the user."""
     if os.geteuid() != 0:
         pytest.skip("NOT TESTED: user namespaces of guests need root")
     made, root = start(agent=False, agent_wait=5), tmp_path / "root"
@@ -125,7 +125,7 @@ def stop(made: Installation) -> None:
 
 
 def test_a_stopped_guest_becomes_an_image_of_its_user(cloning: Cloning) -> None:
-    (cloning.root / "srv/large").write_bytes(os.urandom(5 << 20))  # more than the body of other calls
+    (cloning.root / "srv/large").write_bytes(os.urandom(5 << 20))  # larger than the limit for the body of other calls
     os.chown(cloning.root / "srv/large", SHIFT, SHIFT)
     reports: list[CloneProgress] = []
     files = cloning.clone(progress=reports.append)
@@ -159,7 +159,7 @@ def test_a_stopped_virtual_machine_becomes_a_disk_without_its_keys(
     subprocess.run(convert, cwd=tmp_path, check=True)  # noqa: S603
     copy = (tmp_path / "mine.raw").read_bytes()
     assert (sbf.image("mine").kind, copy[:7], len(copy)) == ("qemu", b"result ", 1 << 20)
-    private = key.splitlines()[2:-2]  # the last line has only the end of the public key
+    private = key.splitlines()[2:-2]  # the last line contains only the end of the public key
     assert [len(line) for line in private] == [70, 70, 70]
     assert not [line for line in private if line in copy]
 
@@ -172,7 +172,7 @@ def test_a_running_guest_is_not_cloned(cloning: Cloning) -> None:
 
 
 def test_a_guest_that_starts_meanwhile_is_not_cloned(cloning: Cloning) -> None:
-    """The host started to start the guest before the clone reserved the root."""
+    """The host began to start the guest before the clone reserved the guest's root file system."""
     domain = names.domain_name(cloning.made.world.view("demo").id, "g1")
     with (
         cloning.reservations.for_start(domain, "g1"),
@@ -182,7 +182,7 @@ def test_a_guest_that_starts_meanwhile_is_not_cloned(cloning: Cloning) -> None:
 
 
 def test_a_guest_started_before_it_is_read_is_not_cloned(cloning: Cloning, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SBF knew the guest as stopped when the clone began."""
+    """The guest was stopped when the clone began, but a user starts the guest before the agent reads its files."""
 
     def find_after_start(_roots: OneRoot, _domain: str) -> GuestRoot:
         cloning.guest().start(wait=False)
@@ -217,7 +217,7 @@ def test_a_full_quota_is_refused(cloning: Cloning) -> None:
     assert cloning.stored == []
 
 
-def test_a_full_disk_of_sbf_leaves_nothing(cloning: Cloning, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_of_sbf_leaves_no_image_or_file(cloning: Cloning, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise StorageFull("the disk of SBF's folder of images is full")
 
@@ -227,8 +227,8 @@ def test_a_full_disk_of_sbf_leaves_nothing(cloning: Cloning, monkeypatch: pytest
     assert (cloning.stored, cloning.made.client(Role.USER, "alice").sbf.images()) == ([], [])
 
 
-def test_an_agent_that_dies_leaves_nothing(cloning: Cloning, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The connections of a killed agent are closed in the middle of the upload."""
+def test_a_dying_agent_leaves_no_image_or_file(cloning: Cloning, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent is killed in the middle of the upload, so its connections are closed."""
 
     def die(archive: RootArchive) -> Iterator[bytes]:
         yield b"x"
@@ -242,7 +242,7 @@ def test_an_agent_that_dies_leaves_nothing(cloning: Cloning, monkeypatch: pytest
 
 
 def test_a_user_who_leaves_gets_no_image(cloning: Cloning, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The user leaves while the host packs. The guest may start again."""
+    """The user closes the connection while the host packs the files. The agent then permits a start of the guest."""
     left, reached = threading.Event(), threading.Event()
     pack = RootArchive.pack
 
@@ -262,7 +262,7 @@ def test_a_user_who_leaves_gets_no_image(cloning: Cloning, monkeypatch: pytest.M
 
 
 def test_an_upload_without_a_waiting_user_is_discarded(start: Start) -> None:
-    """The user leaves while the agent sends, and the agent sends the rest nevertheless."""
+    """The user closes the connection during the agent's upload. The agent nevertheless completes the upload."""
     made, data = start(agent=False), b"\x1f\x8b" + bytes(1000)
     content = CONTENT.model_copy(update={"sha256": Sha256(sha256(data).hexdigest()), "size": len(data)})
     stop(made)
@@ -299,7 +299,7 @@ def list_without_clones(sbf: SbfClient, element: str, after: int = 0, wait: floa
 
 
 def test_agents_of_earlier_versions_are_not_asked(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An earlier agent does not request sessions of kind clone, whose kind it cannot read."""
+    """An agent of an earlier version does not list ``clone`` among the kinds of sessions that it can parse."""
     monkeypatch.setattr(GuestCalls, "waiting_sessions", list_without_clones)
     made = start(agent_wait=1)
     stop(made)

@@ -1,4 +1,4 @@
-"""Tests of sessions with guests: a real SBF on the loopback, the agent's listener, and guests that are socket pairs."""
+"""Tests of sessions with guests: a real SBF on the loopback, the agent's listener, and socket pairs as guests."""
 
 import socket
 import threading
@@ -26,7 +26,7 @@ pytest.importorskip("websockets", reason="NOT TESTED: websockets is not installe
 
 
 def start_user(made: Installation) -> threading.Thread:
-    """Request a session in a thread. No agent answers the session."""
+    """Request a session in a thread. No agent takes the session, so the request fails with Unreachable."""
 
     def use() -> None:
         with pytest.raises(Unreachable):
@@ -100,7 +100,7 @@ def test_a_session_without_agent_is_refused_in_time(start: Start) -> None:
 
 
 def is_pooled(thread: threading.Thread) -> bool:
-    """Whether the thread belongs to the service's pool, which grows with the requests of the agent."""
+    """Return whether the thread is in the service's thread pool, to which the agent's requests also add threads."""
     return thread.name == "AnyIO worker thread"
 
 

@@ -1,4 +1,4 @@
-"""Tests of what an attacker can do who is root on a host and has the tokens of the host's agent and job starter."""
+"""Tests of an attacker who is root on a host and has the tokens of the host's agent and job starter."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -25,7 +25,7 @@ URL = {"url": "https://example.org/a.qcow2"}
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """SQLite suffices, because these tests do not depend on the kind of database."""
+    """An installation with three sites. SQLite suffices: these tests do not depend on the kind of database."""
     installation = make_world(tmp_path)
     installation.furnish()
     yield installation
@@ -34,7 +34,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 @pytest.fixture
 def folder(world: World, tmp_path: Path) -> Path:
-    """Return the folder of uploads of the world's service."""
+    """Return the folder in which the world's service stores uploaded images."""
     limits = ImageLimits(folder=str(tmp_path / "catalogue"), size=1 << 20)
     settings = world.service.settings.model_copy(update={"images": limits})
     world.service = SbfService(**(vars(world.service) | {"settings": settings}))
@@ -59,7 +59,7 @@ def content(data: bytes, **changes: object) -> dict[str, Any]:
 def upload(
     world: World, token: str, data: bytes = QCOW2, *, name: str = "disk", sent: bytes | None = None, **changes: object
 ) -> httpx.Response:
-    """Upload a file in three parts. ``sent`` is the body if it differs from the announced file."""
+    """Announce the file ``data`` and upload it in three parts. If ``sent`` is given, upload ``sent`` instead."""
     body = data if sent is None else sent
 
     async def parts() -> AsyncIterator[bytes]:
@@ -293,7 +293,7 @@ def test_a_user_cannot_take_a_name_that_a_site_lists(world: World, alice: str) -
 
 
 def test_a_user_cannot_take_the_name_of_a_hosts_image(world: World, alice: str) -> None:
-    """Nobody uses the image yet, and no site lists it."""
+    """No cluster uses the host's image yet, and no site lists the image in its topology."""
     capacity = {"cpus": 2, "memory_mb": 1024, "images": ["busybox", "debian12"]}
     assert ask(world, "PUT", "/v1/elements/brno-h1/capacity", capacity).status_code == 204
     refused = add_url(world, alice, "debian12")

@@ -15,7 +15,7 @@ CLUSTER = f"/v1/clusters/{KEY}"
 def request_cluster(
     world: World, *hosts: str, host: str = "brno-h1", attempt: int = 1, **changes: object
 ) -> httpx.Response:
-    """Request the cluster of a job with the token of a host's job starter."""
+    """Request the cluster of job 7.torque on ``hosts`` with the token of the job starter on ``host``."""
     token = world.token(Role.JOB_STARTER, host)
     wanted = {"spec": spec(*hosts, **changes).model_dump(mode="json"), "attempt": attempt}
     return ask(world, "PUT", CLUSTER, wanted, token=token)
@@ -131,7 +131,7 @@ def test_a_network_the_owner_may_not_join_is_refused(world: World) -> None:
 
 
 def test_a_confirmation_covers_one_request_only(world: World) -> None:
-    """A requeued job runs on other hosts. The first confirmation has no effect on these hosts."""
+    """The batch server confirmed the job for two hosts. A rerun on other hosts needs another confirmation."""
     request_cluster(world, "brno-h1", "praha-h1")
     confirm(world, "brno-h1", "praha-h1")
     assert request_cluster(world, "brno-h1", "brno-h2").status_code == 503

@@ -64,7 +64,7 @@ async def start_polls(world: World, http: Caller, *paths: str) -> list["asyncio.
 
 
 def busy_threads(http: Caller) -> int:
-    """Return the number of threads that work for calls of the application."""
+    """Return the number of threads that currently run calls of the application."""
     agents = http.polls._find_threads().borrowed_tokens + http.polls._elements.is_reading
     return int(agents + current_default_thread_limiter().borrowed_tokens)
 
@@ -212,7 +212,7 @@ def test_the_slow_poll_of_many_polls_is_one_query(world: World) -> None:
     async def act(http: Caller) -> None:
         paths = [wanted(host, 9) for host in ("brno-h1", "brno-h2", "praha-h1", "praha-h2")] * 10
         polls = await start_polls(world, http, *paths, *["/v1/clusters/demo?after=99&wait=30"] * 10)
-        await asyncio.to_thread(world.service.change_reader.poll_once)  # reads the number of revoked tokens
+        await asyncio.to_thread(world.service.change_reader.poll_once)  # this call reads the number of revoked tokens
         with counted_statements(world.service) as statements:
             await asyncio.to_thread(world.service.change_reader.poll_once)
         assert len([one for one in statements if "known_" in one or "json_each" in one]) == 1
@@ -237,7 +237,7 @@ def test_a_poll_whose_token_is_revoked_ends_without_the_document(world: World) -
 
 
 def test_a_revocation_by_another_replica_holds_for_a_waiting_poll(world: World) -> None:
-    """The notice of the revocation was lost. A later change wakes the poll."""
+    """The notice of the revocation was lost. When a later change wakes the poll, SBF checks the token again."""
     token = agent(world)
     own, other = world.service, world.restarted()
 
@@ -344,7 +344,7 @@ def test_the_heartbeats_of_polls_are_recorded_together(world: World) -> None:
 
 
 def test_heartbeats_do_not_wait_for_a_locked_element(world: World) -> None:
-    """A change that locks two elements in another order would otherwise cause a deadlock."""
+    """Heartbeats lock several elements. A change that locks these elements in another order could cause a deadlock."""
     if world.store.engine.dialect.name != "postgresql":
         pytest.skip("SQLite has no locks of rows")
     for host in ("brno-h1", "brno-h2"):
@@ -394,7 +394,7 @@ def parse_token(text: str) -> Token:
 def test_a_notice_of_another_replica_wakes_the_poll(
     world: World, monkeypatch: pytest.MonkeyPatch, *, is_interrupted: bool
 ) -> None:
-    """If the connection for notices was lost, the slow poll runs after the next connection."""
+    """If the connection for notices was lost, a reading after the reconnection replaces the lost notice (slow poll)."""
     if world.store.engine.dialect.name != "postgresql":
         pytest.skip("SQLite has no second replica")
     monkeypatch.setattr(change_reader, "RECONNECT_S", 0.05)

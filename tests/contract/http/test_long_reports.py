@@ -7,7 +7,7 @@ from sbf_fakes.world import World, spec
 from virtcloud.model.cluster import ClusterState
 
 MANY = 70_000
-"""SQLite takes 32,766 parameters in a statement, PostgreSQL 65,535."""
+"""More clusters than a statement may have parameters: 32,766 in SQLite, 65,535 in PostgreSQL."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Tests of the use of destinations outside: the reports of gateways, their sums, and who sees and reports them."""
+"""Tests of the use of external destinations: the reports of gateways, their sums, and the rights to see and report."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -58,14 +58,14 @@ def test_counters_that_begin_again_are_added(world: World) -> None:
     assert read_uses(world) == [("web", "brno-gw", 4, 3000)]
 
 
-def test_each_gateway_has_sums_of_its_own(world: World) -> None:
+def test_each_gateway_has_separate_sums(world: World) -> None:
     report(world, 3)
     report(world, 2, gateway="brno-gw2")
     assert read_uses(world) == [("web", "brno-gw", 3, 0), ("web", "brno-gw2", 2, 0)]
 
 
-def test_reports_of_what_the_network_did_not_request_are_ignored(world: World) -> None:
-    """A gateway that was taken over fills no table."""
+def test_reports_about_destinations_that_nobody_requested_are_ignored(world: World) -> None:
+    """Otherwise, an attacker with the token of a gateway could fill the table of uses."""
     report(world, 3, destination="archive")
     report(world, 3, network="unknown")
     assert read_uses(world) == []
@@ -108,7 +108,10 @@ def test_the_owner_sees_how_names_were_resolved(world: World) -> None:
 
 
 def test_a_name_without_answer_is_a_notice_of_the_gateway(world: World) -> None:
-    """The gateway has its wanted state, and the cluster is active. The next report removes the notice."""
+    """A notice is no error: the gateway has its wanted state, and the cluster is active.
+
+    When the gateway reports that the name was resolved, SBF removes the notice.
+    """
     report_name(world, "no answer")
     view = read_gateway(world)
     metrics = ask(world, "GET", "/metrics").text

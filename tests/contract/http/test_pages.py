@@ -1,4 +1,4 @@
-"""Tests of lists in pages: each row appears exactly once, pages show nothing of others, and faults are explained."""
+"""Tests of lists in pages. Each visible row is in exactly one page, and invalid parameters cause clear errors."""
 
 import base64
 import json
@@ -32,7 +32,7 @@ def filled(world: World) -> World:
 
 @pytest.fixture(scope="module")
 def example(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """The same installation on SQLite, for tests that only read."""
+    """The installation of the fixture ``filled`` on SQLite, for tests that only read."""
     made = make_world(tmp_path_factory.mktemp("pages"))
     made.furnish()
     yield fill(made)
@@ -40,7 +40,7 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 def fill(world: World) -> World:
-    """Create five clusters of alice, two of bob and one of carol that has ended; two images, and three quotas."""
+    """Create five clusters of alice, two clusters of bob, an ended cluster of carol, two images and three quotas."""
     for key in KEYS:
         world.put(key, spec("brno-h1", owner="alice"))
     for key in ("his1", "his2"):
@@ -59,7 +59,7 @@ def fill(world: World) -> World:
 
 
 def follow(world: World, path: str, token: str | None = None) -> Iterator[httpx.Response]:
-    """Yield the pages from an address on, each from the Link header of the page before."""
+    """Yield the page at ``path`` and all next pages. The Link header of a page has the address of the next page."""
     address: str | None = f"/v1/{path}"
     seen: set[str] = set()
     while address is not None:

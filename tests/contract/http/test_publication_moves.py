@@ -1,4 +1,4 @@
-"""Tests of publications whose gateway fails: where they move, and what stays."""
+"""Tests of publications whose gateway fails: SBF moves them to other gateways, if possible with the same port."""
 
 from collections.abc import Iterator
 from itertools import count
@@ -24,7 +24,7 @@ def outside(number: int, ports: str = "40000-40002") -> dict[str, object]:
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """Brno has two gateways that publish ports, and Praha one. The image ``good`` is certified for Brno."""
+    """Two gateways of Brno and a gateway of Praha can publish ports. The image ``good`` is certified for Brno."""
     topology = topology_with_gateways(
         brno=(gateway("brno-gw", outside=outside(1)), gateway("brno-gw2", outside=outside(2))),
         praha=(gateway("praha-gw", outside=outside(3)),),
@@ -67,7 +67,7 @@ def publish(world: World, key: str = "demo", **changes: object) -> dict[str, Any
 
 
 def stop_agents(world: World, *gateways: str) -> None:
-    """Stop agents, and wait until SBF considers them stale."""
+    """Stop the agents of gateways. Advance the clock until SBF considers the agents stale."""
     world.dead_hosts.update(gateways)
     world.service.scheduler.sweep.clock = lambda: 1e12
     world.service.scheduler.sweep._started = 0
@@ -86,7 +86,7 @@ def places(world: World) -> list[tuple[str, str, int]]:
 
 
 def ports_of(world: World, name: str) -> list[int]:
-    """Return the ports in the wanted document of a gateway."""
+    """Return the published ports in the wanted document of a gateway."""
     return [one.port for segment in world.wanted_of_host(name).segments for one in segment.publications]
 
 
@@ -99,7 +99,10 @@ def test_another_gateway_of_the_site_publishes_the_same_port(world: World) -> No
 
 
 def test_sbf_killed_during_a_move_completes_it_after_the_restart(world: World) -> None:
-    """SBF is killed at each statement of the sweep in turn. Each time the move has no effect, and then happens once."""
+    """SBF is killed at each statement of the deadline sweep in turn. After each kill, the publication is not moved.
+
+    A sweep without a kill then moves the publication once.
+    """
     publish(world)
     world.dead_hosts.add("brno-gw")
     world.clock.advance(world.service.settings.timing.agent_silence + 1)
@@ -121,7 +124,7 @@ def test_sbf_killed_during_a_move_completes_it_after_the_restart(world: World) -
 
 
 def restart(world: World) -> None:
-    """Start the service again, as if it had run for longer than agents may be silent."""
+    """Start the service again, and pretend that it has run for longer than the time after which agents are stale."""
     world.service = world.restarted()
     world.service.scheduler.sweep._started = -1e12
 

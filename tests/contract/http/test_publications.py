@@ -1,4 +1,4 @@
-"""Tests of publications over HTTP: who publishes what, and when SBF suspends or ends a publication."""
+"""Tests of publications (public ports of guests) over HTTP: rights, conditions, suspension and end."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +20,10 @@ URL_IMAGE = {"size": 1, "format": "tar", "architecture": "x86_64", "url": "https
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """Brno's gateway publishes two ports, Praha's none. The image ``good`` is certified for Brno, ``own`` is not."""
+    """Brno's gateway can publish two ports, and Praha's gateway no port.
+
+    The image ``good`` is certified for Brno. The image ``own`` is not certified.
+    """
     topology = topology_with_gateways(brno=(gateway("brno-gw", outside=OUTSIDE),), praha=(gateway("praha-gw"),))
     installation = furnish(make_world(tmp_path), topology)
     for number, image in enumerate(("good", "own")):
@@ -160,7 +163,10 @@ def test_a_certified_member_suspends_nothing(world: World) -> None:
 
 
 def test_the_member_suspends_in_its_own_transaction(world: World) -> None:
-    """The gateway's next document is without the publication before any element confirmed the member."""
+    """The gateway's wanted document lacks the publication as soon as the member is created.
+
+    No element has confirmed the member at this time.
+    """
     put(world)
     publish(world)
     world.settle()
@@ -266,8 +272,8 @@ def test_an_uncertified_guest_is_not_published_by_udp(world: World) -> None:
     assert problem(publish(world, port=53, protocol="udp"))[:2] == (403, "not-admitted")
 
 
-def test_documents_with_tcp_only_have_no_protocol(world: World) -> None:
-    """An agent of an earlier version knows no protocol."""
+def test_documents_without_udp_publications_have_no_key_protocol(world: World) -> None:
+    """An agent of an earlier version does not know the key ``protocol`` of a publication."""
     put(world)
     publish(world)
     (segment,) = world.wanted_of_host("brno-gw").segments

@@ -79,7 +79,7 @@ def test_changes_in_one_transaction_keep_their_own_request_ids(world: World) -> 
         assert (row["what"], row["cluster"]) == ("cluster_created", f"c{number}")
 
 
-def test_log_lines_of_the_call_and_of_the_worker_have_the_id(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_log_lines_of_call_and_worker_have_the_id(world: World, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "sbf_service")
     put(world, "demo", "job-7.pbs-1", "brno-h1")
     world.converge("brno-sw1")
@@ -96,7 +96,7 @@ def test_a_worker_forgets_the_request_after_the_device(world: World, caplog: pyt
     assert [line for line in caplog.messages if "switch_trouble" in line and "request=" in line] == []
 
 
-def test_the_end_of_a_cluster_has_the_id_of_its_call(world: World) -> None:
+def test_a_clusters_end_has_the_id_of_its_call(world: World) -> None:
     put(world, "demo", "first", "brno-h1")
     world.settle()
     ask(world, "DELETE", "/v1/clusters/demo", headers={HEADER: "second"})

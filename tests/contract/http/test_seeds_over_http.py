@@ -31,7 +31,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 def test_an_agent_receives_only_secrets_of_its_own_guests(world: World) -> None:
     answer = ask(world, "GET", WANTED, token=world.token(Role.AGENT, "brno-h1"))
     (segment,) = WantedDocument.model_validate_json(answer.text).wanted.segments
-    assert answer.text.count(SECRET) == 4  # the begin and the end of the host key and of the cluster key
+    assert answer.text.count(SECRET) == 4  # the first and the last line of the host key and of the cluster key
     assert [peer.name for peer in segment.peers] == ["g1", "g2"]
     other = ask(world, "GET", "/v1/elements/praha-h1/wanted", token=world.token(Role.AGENT, "praha-h1"))
     assert (SECRET in other.text, "ssh-ed25519" in other.text) == (False, True)

@@ -15,7 +15,7 @@ TOPOLOGY = "/v1/topology/dry-run"
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """An installation with three sites, the example of the VirtCloud paper, on SQLite. All devices were read once."""
+    """An installation with three sites, on SQLite. SBF has read each device once."""
     installation = make_world(tmp_path)
     installation.furnish()
     installation.settle()

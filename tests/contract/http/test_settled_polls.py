@@ -28,7 +28,7 @@ Act = Callable[[Caller], Awaitable[None]]
 
 @pytest.fixture
 def settled(world: World) -> World:
-    """Return a world whose host is settled."""
+    """Return a world in which the agent of the host `HOST` is settled."""
     world.confirm(HOST, 1)
     world.service.change_reader.listens = True
     world.service.settled_agents.load()
@@ -41,7 +41,7 @@ async def poll(http: Caller, wait: float = 0.01, revision: int = 1, element: str
 
 
 def run_as_agent(world: World, act: Act) -> None:
-    """Run a coroutine as the host's agent, whose token SBF has checked before."""
+    """Run a coroutine as the agent of the host `HOST`. SBF has already checked and cached the agent's token."""
     token = agent(world)
     assert ask(world, "GET", "/v1/whoami", token=token).is_success
     run(world, act, token)
@@ -113,7 +113,7 @@ def test_the_slow_poll_finds_a_lost_reset(settled: World) -> None:
 
 
 def test_two_readings_do_not_overlap(settled: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second reading would begin with an empty list of changes, and the first would use this list."""
+    """Each reading begins by emptying the list of changes, so an overlapping reading would lose changes."""
     agents, reading = settled.service.settled_agents, [0]
     second = Thread(target=agents.load)
 
@@ -121,7 +121,7 @@ def test_two_readings_do_not_overlap(settled: World, monkeypatch: pytest.MonkeyP
         reading.append(reading[-1] + 1)
         if not second.ident:
             second.start()
-            second.join(0.1)  # ends earlier if it overlaps
+            second.join(0.1)  # an overlapping reading would end within this time
             reading.append(0)
         return 0.0
 
@@ -222,7 +222,7 @@ def test_a_settled_agents_poll_is_a_heartbeat(settled: World) -> None:
 
 
 def test_a_heartbeat_of_a_locked_element_is_recorded_later(settled: World) -> None:
-    """With SQLite, which has no row locks, the heartbeat is recorded at once."""
+    """The lock delays the record only on PostgreSQL. SQLite has no row locks, so it records the heartbeat at once."""
     heartbeats, at = settled.service.heartbeats, settled.clock.now + timedelta(seconds=30)
     heartbeats.receive_settled(HOST, at)
     with settled.store.engine.connect() as other:
@@ -235,7 +235,7 @@ def test_a_heartbeat_of_a_locked_element_is_recorded_later(settled: World) -> No
 
 @pytest.mark.parametrize("revision", [1, 5])
 def test_an_agent_calls_twice_before_it_counts_as_silent(settled: World, revision: int) -> None:
-    """A poll for a later revision than the present revision is not answered from memory."""
+    """SBF answers the poll for revision 1 from memory. The other poll waits for a revision that does not exist."""
     settled.service.heartbeats.max_age = timedelta(milliseconds=50)
 
     async def act(http: Caller) -> None:

@@ -118,7 +118,7 @@ OPEN = frozenset({"get_metrics", "get_health", "get_readiness"})
 FOR_EVERYBODY = OPEN | {"who_am_i"}
 LISTS = frozenset({"list_clusters"})
 ADD_IMAGES = frozenset({"list_images", "add_image", "upload_image"})
-"""Operations on images that belong to the caller, whoever owns the other images."""
+"""Operations that every user is permitted: they list visible images or add an image of the caller."""
 READ_IMAGES = frozenset({"list_images", "get_image", "get_image_content", "verify_image"})
 """Operations that return only visible entries. test_access.py checks which entries are visible."""
 READ_VPN = frozenset(
@@ -126,7 +126,7 @@ READ_VPN = frozenset(
     | {"list_ssh_certificates", "revoke_ssh_certificate", "list_ssh_connections"}
 )
 PERSONAL = frozenset({"create_ssh_certificate"})
-"""Operations for a cluster's owner and the users who are invited, not for operators."""
+"""Operations for a cluster's owner and for users whom the owner invited, but not for operators."""
 READ_SITES = frozenset({"list_sites", "get_site", "get_pool"})
 READ_TOPOLOGY = frozenset({"get_topology", "get_site_topology", "get_preparation", "list_elements", "get_element"})
 
@@ -283,7 +283,10 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def target(call: str, path: str, *, own: bool, agent: str = "h1") -> tuple[str, object]:
-    """Return the path and the body of a call, on the resources of alice and brno, or of bob and praha."""
+    """Return the path and the body of a call.
+
+    With ``own``, the call concerns alice's cluster and site brno. Otherwise, it concerns bob's cluster and site praha.
+    """
     site, owner, key = ("brno", "alice", "hers") if own else ("praha", "bob", "his")
     element = f"{site}-sw1" if call in OF_DEVICES else f"{site}-{agent}"
     part = {"site": three_sites().site(Name(site)).model_dump(mode="json")}
@@ -413,7 +416,7 @@ def test_a_stolen_token_cannot_act_on_others_resources(world: World, role: Role)
 @pytest.mark.parametrize("role", [Role.USER, Role.SITE_ADMINISTRATOR, Role.AGENT, Role.JOB_STARTER])
 def test_denied_calls_on_others_resources_change_nothing(world: World, role: Role) -> None:
     token = world.token(role, *HOLDERS[role])
-    ask(world, "GET", "/v1/whoami", token=token)  # SBF records this use of the token, and no further use for an hour
+    ask(world, "GET", "/v1/whoami", token=token)  # SBF records the use of a token only once per hour
     before = read_resources(world)
     permitted_calls(world, token, own=False)
     assert read_resources(world) == before
@@ -426,7 +429,7 @@ def test_without_a_token_only_open_operations_are_answered(world: World) -> None
 @pytest.mark.parametrize(
     "path", ["/static-docs/../v1/whoami", "/static-docs/%2e%2e/%2e%2e/settings.py", "/docs/../v1/whoami"]
 )
-def test_open_paths_give_no_access_to_others(world: World, path: str) -> None:
+def test_open_paths_with_dots_lead_to_no_other_path(world: World, path: str) -> None:
     assert ask(world, "GET", path, token="").status_code in {401, 404}
 
 

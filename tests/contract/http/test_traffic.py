@@ -1,4 +1,4 @@
-"""Tests of the traffic of clusters: the reports of agents, the rates that users see, and what remains."""
+"""Tests of the traffic of clusters: the reports of agents, the rates that users see, and the removal of samples."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -60,7 +60,7 @@ def test_the_owner_sees_the_rates_of_each_host(world: World) -> None:
 
 
 def test_any_replica_shows_what_any_replica_received(world: World, database: str) -> None:
-    """The agent's calls go to one replica and then to the other, and the user asks either."""
+    """The agent sends its reports to two replicas alternately. Both replicas show the rates of all reports."""
     other = World(database)
     for received, replica in ((1000, world), (4000, other), (4600, world)):
         assert report(replica, received) == 204
@@ -116,7 +116,7 @@ def test_a_cluster_has_a_bounded_number_of_samples(world: World) -> None:
 
 
 def test_members_of_a_network_see_the_traffic_of_the_network(world: World) -> None:
-    """The uplink port of a host carries the frames of all members, which nobody can tell apart."""
+    """A host counts the frames of a whole network, because the counters do not distinguish the network's members."""
     world.put("net", spec("plzen-h1", owner="alice", name="lab"))
     world.put("member", spec(guests=[{"name": "m1", "host": "plzen-h2", "image": "debian"}], joins="lab"))
     world.settle()

@@ -18,7 +18,7 @@ OLD = {"user-agent": "python-httpx/0.28.1"}
 OMITTED = {"grants", "guest_macs", "router_addresses", "gateway_addresses", "router", "services", "nfs", "ssh"} | {
     "publications"
 }
-"""Keys that a segment has only while they are not empty."""
+"""Keys that a segment omits if their values are empty."""
 SEGMENT = {"id", "key", "vlan", "port", "untagged", "guests", "members"}
 
 

@@ -30,7 +30,7 @@ needs_openvpn = pytest.mark.skipif(OPENVPN is None, reason="NOT TESTED: openvpn 
 
 @dataclass
 class Served:
-    """A world that is served on the loopback, and whose agents confirm everything at once."""
+    """A world whose SBF serves HTTP on the loopback interface. Its agents confirm every revision within a second."""
 
     world: World
     url: str
@@ -94,7 +94,7 @@ def test_a_profile_is_written_for_its_owner_only(served: Served) -> None:
 
 
 def test_a_call_waits_until_elements_confirm_a_profile(served: Served) -> None:
-    """The gateway stays silent, so its profile stays pending until its agent answers again."""
+    """The agents of the gateways stay silent, so the profile stays pending. It changes when the agents answer again."""
     served.world.dead_hosts |= {"brno-gw", "brno-gw2"}
     served.run("profile", "demo", "--device", "laptop", "--no-wait")
     with served.connect() as client:
@@ -102,7 +102,7 @@ def test_a_call_waits_until_elements_confirm_a_profile(served: Served) -> None:
         while True:
             before, begin = client.profile("demo", created.id), time.monotonic()
             after = client.profile("demo", created.id, wait=0.5)
-            if after == before:  # a confirmation that was on its way may end the first call
+            if after == before:  # a confirmation that began earlier may end the first call
                 break
         assert after.pending
         assert time.monotonic() - begin >= 0.5
@@ -116,7 +116,7 @@ def test_a_profile_is_ready_when_one_gateway_confirmed(served: Served) -> None:
     assert (result.exit_code, "through brno-gw2\n" in result.stderr) == (0, True), result.output
 
 
-def test_stdout_is_nothing_but_the_profile(served: Served) -> None:
+def test_stdout_contains_only_the_profile(served: Served) -> None:
     result = served.run("profile", "demo", "--device", "laptop", "--no-wait")
     assert (result.stdout[:11], result.stdout[-7:]) == ("# virtcloud", "</key>\n")
 

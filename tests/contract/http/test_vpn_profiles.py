@@ -59,7 +59,7 @@ def invite(world: World, token: str, user: str) -> httpx.Response:
 
 
 def stop_agent(world: World, gateway: str) -> None:
-    """Stop an agent, and wait until SBF considers the agent stale."""
+    """Stop the agent of a gateway. Advance the clock until SBF considers the agent stale."""
     world.dead_hosts.add(gateway)
     world.service.scheduler.sweep.clock = lambda: 1e12
     world.service.scheduler.sweep._started = 0
@@ -209,7 +209,7 @@ def test_a_device_keeps_its_addresses_in_a_new_profile(world: World, alice: str)
 
 
 def test_devices_get_addresses_below_those_of_hosts(world: World, alice: str) -> None:
-    """Hosts take the last 8 addresses for the access of jobs (virtcloud/agent/job_access)."""
+    """Hosts use the last 8 addresses of a subnet for job access (virtcloud/agent/job_access)."""
     put(world)
     assert make_profile(world, alice).json()["addresses"][0] == "10.0.0.246/24"
     assert make_profile(world, alice, device="phone").json()["addresses"][0] == "10.0.0.245/24"
@@ -249,7 +249,7 @@ def test_a_network_without_subnets_gives_no_addresses(world: World, alice: str) 
 
 
 def test_two_profiles_at_once_have_different_addresses(world: World) -> None:
-    """The changes of two replicas meet, unless a lock keeps one of them out (MeetingClock)."""
+    """Two replicas create profiles at the same time, as far as locks allow (MeetingClock)."""
     world.clock.stands = False
     put(world, vpn=True)
     results: list[object] = []
@@ -274,7 +274,7 @@ def test_two_profiles_at_once_have_different_addresses(world: World) -> None:
 
 
 def test_the_database_refuses_an_address_twice(world: World, alice: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The constraint protects addresses even if the choice is wrong."""
+    """The database constraint prevents duplicate addresses even if the choice of addresses has a bug."""
     put(world)
     first = make_profile(world, alice).json()["addresses"]
     monkeypatch.setattr(vpn_profiles, "choose_device_addresses", lambda _network: tuple(first))
@@ -324,7 +324,7 @@ def test_the_end_of_a_lease_removes_grants(world: World, alice: str) -> None:
     assert devices(world) == []
 
 
-def test_a_member_that_ends_takes_its_grants_along(world: World, alice: str) -> None:
+def test_the_end_of_a_member_removes_its_grants(world: World, alice: str) -> None:
     put(world)
     put(world, "more", joins="demo", guests=[], hosts=["brno-h2"])
     make_profile(world, alice)
@@ -338,7 +338,7 @@ def test_a_member_that_ends_takes_its_grants_along(world: World, alice: str) -> 
 
 
 def test_a_members_gateway_is_connected_to_the_network(world: World, alice: str) -> None:
-    """The member has no host in Praha. The member's profile reaches all hosts through Praha's gateway."""
+    """Only Praha has a gateway, and the member has no host there. The member's profile still uses this gateway."""
     world.put_topology(topology_with_gateways(praha=(gateway("praha-gw"),)))
     world.settle()
     put(world, "demo", "brno-h1", "praha-h1")

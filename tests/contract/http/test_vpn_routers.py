@@ -105,7 +105,7 @@ def test_the_owner_of_a_member_cannot_become_the_router(world: World) -> None:
 
 
 def test_the_database_refuses_a_second_router(world: World, alice: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The constraint protects the network even if the check is wrong and the addresses are free."""
+    """The database constraint prevents a second router even if the check has a bug and the addresses are free."""
 
     def insert(unit: Unit, created: VpnProfileRow, gateways: Sequence[Name], _: object) -> None:
         original(unit, created, gateways, ())

@@ -1,4 +1,4 @@
-"""Tests of sites that dedicated circuits connect (``direct``). SBF then configures only switches."""
+"""Tests of sites that dedicated circuits connect (transport ``direct``). SBF configures only the switches."""
 
 from collections.abc import Iterator
 

@@ -21,7 +21,7 @@ TWO_SITES = spec("brno-h1", "praha-h1")
 
 @pytest.fixture
 def world(database: str) -> Iterator[World]:
-    """Three sites connected by EVPN with eight service IDs, on SQLite and on PostgreSQL."""
+    """Three sites with an EVPN transport that has eight service IDs. Tests run on SQLite and on PostgreSQL."""
     world = World(database)
     world.furnish(topology=three_edges({"name": "evpn", "kind": "evpn", "vnis": "10100-10107", "asn": 65000}))
     yield world

@@ -34,7 +34,7 @@ def circuit(vlan: int, service: int, transport: str = "evpn") -> Circuit:
     return Circuit(transport=Name(transport), port=PortName("ac"), vlan=VlanId(vlan), service=service)
 
 
-# From the request to the removal.
+# Normal operation, from the request to the removal.
 
 
 def test_a_cluster_gets_one_service_and_a_circuit_per_site(world: World) -> None:
@@ -286,7 +286,7 @@ def test_a_hundred_new_clusters_are_one_change(world: World) -> None:
 
 
 def two_edges_at_brno(at: str) -> Topology:
-    """Return a topology with a second edge on another port of Brno's switch. The site is attached at edge ``at``."""
+    """Return a topology with two edges at Brno. The attachment of the site is a port of the edge ``at``."""
     document = three_edges().model_dump(mode="json")
     brno = document["sites"][0]
     brno["switches"][0]["ports"].append("uplink2")
@@ -334,7 +334,10 @@ def test_a_transport_in_use_keeps_its_ids(world: World, when: str, vnis: str | N
 
 
 def test_a_transport_with_observed_circuits_cannot_vanish(world: World) -> None:
-    """An administrator declared the VLAN ID clean, but SBF has not read the edge after that declaration."""
+    """The last reading of an edge shows a circuit of the transport.
+
+    An administrator then declared the circuit's VLAN ID clean, but SBF has not read the edge since this declaration.
+    """
     world.put("demo", TWO_SITES)
     world.settle()
     world.edges["praha-pe1"].cut_off = True

@@ -60,7 +60,7 @@ def test_a_conversation_may_use_two_thirds_of_its_lease() -> None:
 
 
 def test_a_lease_is_renewed_while_a_conversation_lasts(world: World) -> None:
-    """The lease lasts 1 s, and the device answers after 2 s. Meanwhile another replica cannot acquire the lease."""
+    """The lease lasts 1 s, and the device answers after 2 s. Until then, no other replica can acquire the lease."""
     slow = start_again(world, worker_lease=1)
     release = world.switches[SW1].hangs = Event()
     outcomes: list[ReconcileOutcome] = []
@@ -95,7 +95,7 @@ def test_the_threads_end_with_the_last_conversation(world: World) -> None:
 
 @dataclass
 class ScriptedRenewals:
-    """The database's answers to renewals of a lease (None: no answer), and a clock."""
+    """Prepared answers of the database to renewals of a lease, and a clock. None raises DatabaseUnavailable."""
 
     answers: list[bool | None] = field(default_factory=list)
     now: float = 100.0
@@ -321,7 +321,10 @@ def test_a_long_conversation_excludes_other_replicas(tmp_path: Path) -> None:
 
 
 def reconcile_beside(first: Worker, second: Worker) -> tuple[ReconcileOutcome, set[ReconcileOutcome], float]:
-    """Reconcile with one replica, and try with another meanwhile. Return both outcomes, and the first's duration."""
+    """Reconcile a switch with ``first``. Until it ends, try repeatedly to reconcile the switch with ``second``.
+
+    Return the outcome of ``first``, the outcomes of ``second``, and the duration of the reconciliation by ``first``.
+    """
     started, outcomes, other_outcomes = time.monotonic(), [], set()
     thread = Thread(target=lambda: outcomes.append(first.reconcile(SW1)))
     thread.start()

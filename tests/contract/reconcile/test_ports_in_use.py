@@ -196,7 +196,7 @@ def adopt_access_port(switch: EmulatedSwitch, small: World) -> str:
 
 
 def run_cluster(small: World) -> None:
-    """Create a cluster on both hosts of Brno, and delete it."""
+    """Create a cluster on both hosts of Brno, and delete the cluster."""
     small.put("c1", spec("brno-h1", "brno-h2"))
     small.settle()
     assert small.view("c1").state is ClusterState.ACTIVE

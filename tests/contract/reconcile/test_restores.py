@@ -1,4 +1,4 @@
-"""Tests of what SBF does after a restore about clusters that were created or ended after the backup (decision 73)."""
+"""Tests of a restored SBF: clusters that were created or had ended after the backup (docs/decisions/0073)."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +21,7 @@ POOL_OF_TWO = "100-101"
 
 
 class Machines:
-    """A world, its hosts, and the world on another machine after a restore."""
+    """A world, its hosts, and ``restored``: the world on another machine after a restore, or None before."""
 
     def __init__(self, world: World, folder: Path) -> None:
         self.world, self.folder, self.hosts = world, folder, CarryingHosts()
@@ -53,7 +53,7 @@ def machines(tmp_path: Path) -> Iterator[Machines]:
 
 @pytest.fixture
 def reused(machines: Machines) -> Machines:
-    """Cluster ``old`` had VLAN 100 at the time of the backup. Then it ended, and ``new`` got VLAN 100."""
+    """Cluster ``old`` had VLAN 100 during the backup. Then ``old`` ended, and cluster ``new`` got VLAN 100."""
     machines.world.put_pool("brno", POOL_OF_TWO)
     machines.world.put("old", spec("brno-h1", vlan=100))
     machines.back_up()
@@ -87,7 +87,10 @@ def test_a_cluster_after_the_backup_is_removed_everywhere(machines: Machines) ->
 
 
 def test_no_cluster_starts_before_its_sites_elements_are_read(machines: Machines) -> None:
-    """Without this rule, the first cluster after the restore would get the VLAN ID of the unknown cluster."""
+    """Hosts and switch still carry cluster ``new``, which the backup does not contain.
+
+    Without this rule, the next cluster would get the VLAN ID of ``new``.
+    """
     machines.back_up()
     machines.world.put("new", spec("brno-h1"))
     machines.settle()
@@ -150,7 +153,7 @@ def test_an_ended_cluster_returns_until_its_lease_ends(machines: Machines) -> No
 
 
 def test_a_returned_cluster_never_meets_its_vlans_next_user(reused: Machines) -> None:
-    """Host 2 still carries VLAN 100 of the cluster ``new``. So host 1 and the switch do not set up ``old`` yet."""
+    """Host brno-h2 still carries VLAN 100 for cluster ``new``. So brno-h1 and the switch do not set up ``old`` yet."""
     restored, switch = reused.restore(), reused.world.switches[SWITCH]
     reused.settle("brno-h2")
     assert (reused.carries("brno-h1"), reused.carries("brno-h2")) == ([], [100])
@@ -207,7 +210,7 @@ def test_an_unknown_remaining_cluster_blocks_its_site(machines: Machines) -> Non
 
 
 def test_late_confirmations_of_former_revisions_are_refused(machines: Machines) -> None:
-    """After the backup, the host confirmed revisions that the database does not know, with other clusters."""
+    """After the backup, the host confirmed revisions that the restored database does not contain."""
     machines.world.put("old", spec("brno-h1"))
     machines.back_up()
     machines.world.delete("old")
@@ -220,7 +223,7 @@ def test_late_confirmations_of_former_revisions_are_refused(machines: Machines) 
 
 
 def test_revisions_exceed_all_revisions_before_the_restore(machines: Machines) -> None:
-    """An agent waits for a revision later than its last one, which the backup may not contain."""
+    """An agent waits for a revision that is later than its last revision, which the backup may not contain."""
     machines.back_up()
     with machines.world.store.change() as unit:
         for _ in range(100):
@@ -249,7 +252,10 @@ def test_a_lost_lease_extension_ends_no_cluster_immediately(machines: Machines) 
 
 
 def test_every_device_is_saved_again_after_a_restore(machines: Machines) -> None:
-    """The startup configuration may have changed twice since the backup, although the running one is the same."""
+    """SBF cannot know whether the startup configuration is still the same as during the backup.
+
+    Changes after the backup may have changed it, even if the running configuration is the wanted configuration.
+    """
     machines.world.put("demo", spec("brno-h1"))
     machines.back_up()
     switch = machines.world.switches[SWITCH]

@@ -245,7 +245,7 @@ def test_an_edge_is_saved_before_its_cluster_is_active(tmp_path: Path) -> None:
 
 
 def test_a_switch_with_a_new_description_is_saved_again(world: World) -> None:
-    """The new description may be the description of another device."""
+    """The new description has another address, so it may describe another device with another startup configuration."""
     create_active(world)
     document = world.topology().model_dump(mode="json")
     document["sites"][0]["switches"][0]["address"] = "192.0.2.9"
@@ -256,7 +256,7 @@ def test_a_switch_with_a_new_description_is_saved_again(world: World) -> None:
 
 
 def test_a_driver_without_save_is_read_once_after_a_change(world: World) -> None:
-    """A commit of this driver is persistent. SBF therefore saves nothing and needs no second reading."""
+    """The driver's commits are persistent, so its ``save`` returns False. SBF then reads only once after a change."""
     world.settle()
     world.put("alice", ALICE)
     switch = world.switches["brno-sw1"]

@@ -16,10 +16,7 @@ ONE_HOST = spec("brno-h1")
 
 @pytest.fixture
 def active(world: World) -> World:
-    """Cluster demo is active.
-
-    The scheduler runs its workers in the test's own thread, on a clock that the test advances.
-    """
+    """Cluster demo is active. The test advances the scheduler's clock. Workers run in the test's own thread."""
     world.put("demo", ONE_HOST)
     world.settle()
     control_scheduler(world)
@@ -190,7 +187,10 @@ def stale(active: World) -> World:
 
 
 def test_a_stale_agent_has_to_confirm_again(stale: World) -> None:
-    """The host may have restarted. Fetching the wanted state does not confirm the wanted state."""
+    """The host may have restarted, so SBF resets the agent's confirmed revision.
+
+    The agent's poll for the wanted document does not confirm a revision.
+    """
     wanted = ask(stale, "GET", "/v1/elements/brno-h1/wanted").json()
     assert (wanted["revision"], wanted["confirmed_revision"]) == (2, 0)
     assert (stale.view("demo").state, stale.element("brno-h1").reachable) == (ClusterState.DEGRADED, False)

@@ -247,7 +247,7 @@ def test_a_hanging_switch_does_not_delay_others(world: World) -> None:
 
 
 def test_a_switch_that_returns_is_reconciled(world: World) -> None:
-    """The scheduler reads the switch again without a request. The pauses between attempts grow."""
+    """The scheduler repeats the reading of an unreachable switch by itself, with growing pauses."""
     world.clock.stands = False
     world.switches["brno-sw1"].cut_off = True
     changes: list[frozenset[str]] = []
@@ -299,7 +299,7 @@ def test_a_failure_is_recorded_before_the_switch_is_free(world: World) -> None:
 
 
 def test_a_device_without_a_thread_is_retried_later(world: World) -> None:
-    """If no thread can be started, the device must not stay busy."""
+    """If the scheduler cannot start a thread for a device, it must not leave the device marked as busy."""
     scheduler, now = world.service.scheduler, [100.0]
     scheduler.clock = scheduler._queue.clock = lambda: now[0]
     scheduler.spawn = fail_to_start

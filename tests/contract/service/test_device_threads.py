@@ -1,4 +1,4 @@
-"""Tests that device reads on demand use no thread of other calls, even if all reads hang."""
+"""Tests that on-demand reads of devices use their own threads, so that hanging reads delay no other call."""
 
 import asyncio
 from collections.abc import Iterator

@@ -15,12 +15,12 @@ from sbf_service.local_files import ensure_database_file
 from virtcloud.client.credentials import read_token
 
 SERVICE_UID = 65534
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="gives a folder to another user: needs root")
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: only root can change the owner of a folder")
 
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder that every user can enter. The temporary folders of pytest are private."""
+    """A folder that every user can enter, because pytest's own temporary folders are private."""
     with tempfile.TemporaryDirectory(prefix="virtcloud-token-") as path:
         Path(path).chmod(0o755)
         yield Path(path)

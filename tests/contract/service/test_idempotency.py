@@ -177,7 +177,7 @@ def test_an_ended_cluster_can_be_read_by_id(world: World) -> None:
     assert problem(ask(world, "GET", f"/v1/clusters/other?id={former}", token=token))[:2] == (404, "not-found")
 
 
-def test_an_extension_after_a_change_of_owner_is_gone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_extension_during_a_change_of_owner_is_not_found(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """SBF reads that alice owns the key. Before SBF writes the extension, bob becomes the owner of the key."""
     check_call_during_owner_change(
         world,
@@ -186,7 +186,7 @@ def test_an_extension_after_a_change_of_owner_is_gone(world: World, monkeypatch:
     )
 
 
-def test_a_delete_after_a_change_of_owner_is_gone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_delete_during_a_change_of_owner_is_not_found(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     check_call_during_owner_change(
         world, monkeypatch, lambda token: ask(world, "DELETE", CLUSTER, token=token).status_code
     )

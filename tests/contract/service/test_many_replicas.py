@@ -64,7 +64,7 @@ def test_twenty_replicas_start_at_once_on_an_empty_database(empty_postgresql: st
 def test_a_database_restart_under_load_loses_and_doubles_nothing(
     postgresql: str, postgres_server: PostgresServer
 ) -> None:
-    """Callers of two replicas repeat each call that fails with DatabaseUnavailable, which is the only error."""
+    """Four threads call two replicas. DatabaseUnavailable is the only error, and the threads repeat calls after it."""
     world = World(postgresql)
     world.furnish(pool="100-399")
     stores = [world.store, world.restarted().store]
@@ -108,7 +108,7 @@ def test_a_database_restart_under_load_loses_and_doubles_nothing(
 def test_a_wrong_clock_of_a_replica_ends_nothing_early(
     postgresql: str, monkeypatch: pytest.MonkeyPatch, offset_s: int
 ) -> None:
-    """A replica whose clock is a day fast must not expire what lasts an hour."""
+    """The clock of one replica is a day slow or fast. Leases and agents with a limit of one hour must not expire."""
     world = World(postgresql)
     world.furnish()
     world.clock.stands = False

@@ -1,7 +1,7 @@
-"""A real Prometheus scrapes SBF with the rules of monitoring/ while an installation has every fault at once.
+"""Test of the rules and dashboards in ``monitoring/`` with a real Prometheus, while all faults are present at once.
 
-The rules fire without their delay (`for`). Metrics of machines, and of a gateway and a replica that this test does not
-run, come from a page of this test.
+The alerts fire without their delay (``for``). The test runs no gateway and no second machine. A page of the test serves
+their metrics.
 """
 
 import json
@@ -69,7 +69,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 
 
 class Usage:
-    """A file system that is almost full."""
+    """The usage of a file system that is almost full."""
 
     total, free = 100, 5
 
@@ -86,14 +86,14 @@ def cause_faults(world: World) -> None:
     world.settle()
     world.switches["brno-sw1"].cut_off = True
     world.dead_hosts.add("brno-h1")
-    world.service.scheduler.sweep._started = -1e9  # the service has run longer than agents may be silent
+    world.service.scheduler.sweep._started = -1e9  # as if the service had started long ago
     for _ in range(3):
         world.clock.advance(500)
         world.settle()
 
 
 def load(world: World) -> None:
-    """Cause calls, transactions and reconciliations, slow and failed ones among them."""
+    """Record calls, transactions and reconciliations in the metrics. Some of them are slow or failed."""
     metrics = world.service.metrics
     with world.store.change():
         time.sleep(1.1)
@@ -148,7 +148,7 @@ def page() -> Iterator[str]:
 
 @contextmanager
 def prometheus(folder: Path, token: str, targets: list[str], exporter: str) -> Iterator[httpx.Client]:
-    """Run Prometheus with the rules of monitoring/, without their delays. Yield a client of its API."""
+    """Run Prometheus with the rules of ``monitoring/``, without the delays of alerts. Yield a client of its API."""
     for path in RULES:
         (folder / path.name).write_text(re.sub(r"for: \w+", "for: 0s", path.read_text()))
     (folder / "token").write_text(token)
@@ -179,7 +179,7 @@ def prometheus(folder: Path, token: str, targets: list[str], exporter: str) -> I
 
 
 def wait_for(reached: Callable[[], set[str]], lacking: str) -> None:
-    """Wait until ``reached`` returns an empty set."""
+    """Wait until ``reached()`` returns an empty set. After a minute, fail with ``lacking`` and the set."""
     deadline = time.monotonic() + 60
     while missing := reached():
         assert time.monotonic() < deadline, f"{lacking}: {sorted(missing)}"

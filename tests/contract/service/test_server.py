@@ -64,7 +64,7 @@ def running_service(path: Path) -> Iterator[SbfProcess]:
 
 
 def start_interpreter(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a command as a process that imports SBF itself."""
+    """Run a command of SBF in a new Python interpreter."""
     return subprocess.run(  # noqa: S603 - our own
         [*SBF, *arguments], capture_output=True, text=True, timeout=30, check=False
     )
@@ -76,7 +76,7 @@ def connect_to_socket(path: Path) -> httpx.Client:
 
 def test_sbf_answers_on_tcp_and_on_its_group_socket(tmp_path: Path) -> None:
     path = write_settings(tmp_path, socket=str(tmp_path / "run" / "sbf.sock"))
-    (tmp_path / "sbf.db").unlink()  # the first start creates and migrates the database
+    (tmp_path / "sbf.db").unlink()  # the first call creates and migrates the database
     with running_service(path), connect_to_socket(tmp_path / "run" / "sbf.sock") as client:
         assert client.get("/healthz").json() == {"status": "ok"}
         listen = path.read_text().split('listen = "')[1].split('"')[0]
@@ -112,7 +112,7 @@ def test_sigterm_stops_a_busy_service_within_two_seconds(tmp_path: Path) -> None
         url = f"/v1/clusters/demo?after={cluster['version'] + 9}&wait=60"
         poll = threads.submit(client.get, url, timeout=60, extensions={"trace": trace})
         assert is_sent.wait(30)
-        client.get("/healthz").raise_for_status()  # SBF processes requests in the order of their arrival
+        client.get("/healthz").raise_for_status()  # after this answer, the earlier poll has arrived
         process.send_signal(signal.SIGTERM)
         assert seconds_to_end(process) < 2
         assert process.returncode == 0
@@ -206,7 +206,7 @@ def test_a_stale_socket_is_replaced_and_a_live_one_kept(tmp_path: Path) -> None:
 
 
 def test_the_unix_socket_opens_before_tcp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client may wait for the TCP port and then use the AF_UNIX socket."""
+    """A client that waits until the TCP port is open may then use the AF_UNIX socket."""
     settings = ServiceSettings.model_validate({"database": "sqlite://", "socket": str(tmp_path / "sbf.sock")})
     addresses: list[str] = []
 
@@ -246,7 +246,7 @@ def test_only_trusted_proxies_may_name_the_caller(tmp_path: Path, trusted: str, 
         headers = {"x-forwarded-for": "192.0.2.9", "authorization": "Bearer wrong"}
         assert httpx.get(f"http://{listen}/v1/whoami", headers=headers).status_code == 401
         assert process.stderr is not None
-        assert process.stderr.readline().split()[-2] == f"address={logged}"  # the request ID follows
+        assert process.stderr.readline().split()[-2] == f"address={logged}"  # the last word is the request ID
 
 
 def test_a_forwarded_call_does_not_count_as_local(tmp_path: Path) -> None:
@@ -273,7 +273,7 @@ def test_sighup_applies_settings_and_names_those_that_need_a_restart(tmp_path: P
 
 
 def test_sigterm_answers_the_waiting_polls(tmp_path: Path) -> None:
-    """All polls wait when the service receives SIGTERM. Each poll is answered with 503 and a time to return."""
+    """All polls wait when the service receives SIGTERM. SBF answers each poll with status 503 and Retry-After."""
     path = write_settings(tmp_path, socket=str(tmp_path / "run" / "sbf.sock"))
     polls = 30
     with running_service(path) as process, connect_to_socket(tmp_path / "run" / "sbf.sock") as client:

@@ -68,7 +68,7 @@ for module, names in (
 
 @contextmanager
 def up(*options: str, home: Path, **environment_more: str) -> Iterator[RunningUp]:
-    """Start the command on a free port, and yield when it has printed everything."""
+    """Start the command on a free port. Yield after the command has printed its last line (``Stop:``)."""
     argv = [sys.executable, "-m", "virtcloud.cli", "up", "--port", "0", "--delay", "0", *options]
     environment = {**os.environ, "HOME": str(home), "TMPDIR": str(home), "PYTHONUNBUFFERED": "1"} | environment_more
     with subprocess.Popen(  # noqa: S603 - our own command
@@ -168,7 +168,8 @@ def test_an_import_from_netbox_changes_topology_and_pools(running: RunningUp, tm
         file.write_text(yaml.safe_dump({"url": netbox.url, "token_file": str(tmp_path / "token"), **lists}))
         before = running.run("netbox", "diff", str(file))
         assert (before.exit_code, "pool of ostrava: + 100-119" in before.output) == (1, True)
-        assert running.run("netbox", "import", str(file)).exit_code == 2  # there is no terminal for a confirmation
+        # Without a terminal, the command cannot ask for a confirmation.
+        assert running.run("netbox", "import", str(file)).exit_code == 2
         assert running.run("netbox", "import", str(file), "--yes").exit_code == 0
         assert running.run("netbox", "diff", str(file)).output == "NetBox and SBF agree\n"
     assert running.run("cluster", "create", "n", "--host", "ostrava-h1", "--image", "busybox").exit_code == 0
@@ -217,7 +218,7 @@ def test_a_host_that_is_off_confirms_nothing(running: RunningUp) -> None:
 
 
 def test_no_function_of_linux_is_needed(tmp_path: Path) -> None:
-    """A substitute for a trial on macOS."""
+    """Replace a test on macOS, which lacks functions of Linux."""
     (tmp_path / "sitecustomize.py").write_text(WITHOUT_LINUX)
     with up("--sites", "1", home=tmp_path, PYTHONPATH=str(tmp_path)) as running:
         result = running.run("cluster", "create", "demo", "--host", "brno-h1", "--image", "busybox")
@@ -275,7 +276,7 @@ def _find_child(parent: int) -> int:
 
 
 def _wait_for_end(process: int) -> None:
-    """Wait until a process that is no child of this process has ended; at most until the test's time limit."""
+    """Wait for at most 60 s until a process ends that is no child of this process."""
     descriptor = os.pidfd_open(process)
     try:
         assert select.select([descriptor], [], [], 60)[0]

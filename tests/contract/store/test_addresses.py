@@ -80,7 +80,7 @@ def test_simultaneous_members_get_different_addresses(world: World) -> None:
 
 
 def test_the_last_address_goes_to_one_of_two_members(world: World) -> None:
-    """Two replicas share the database."""
+    """Two replicas handle the joins of the two members at the same time. The subnet has one free address."""
     world.put("demo", spec("brno-h1", subnets=["10.1.0.0/30"]))
     stores = world.meeting_stores()
 
@@ -97,7 +97,7 @@ def test_the_last_address_goes_to_one_of_two_members(world: World) -> None:
 
 
 def test_an_upgrade_assigns_no_addresses_to_existing_guests(world: World) -> None:
-    """SBF did not assign addresses before the column ``resolved`` existed."""
+    """A cluster from before the upgrade has no value in the column ``resolved``. Its guests get no addresses."""
     world.put("demo", DEMO)
     with world.store.change() as unit:
         unit.session.query(ClusterRow).update({"resolved": None})

@@ -80,9 +80,10 @@ def assert_query_equals_rule(world: World, reserved: ReservedVlans) -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_a_vlan_id_far_down_the_index_is_found(world: World, seed: int) -> None:
-    """A VLAN ID that one site released long ago was often released recently at another site.
+    """The query must not choose a VLAN ID that was released recently at any of the sites.
 
-    The VLAN IDs to choose are therefore not among the first rows that the query reads.
+    In this test, most VLAN IDs that one site released long ago were released recently at another site. So the right
+    VLAN ID is not among the first rows that the query reads.
     """
     random = Random(seed)
     for site in SITES:
@@ -109,7 +110,7 @@ def random_release_times(unit: Unit, random: Random) -> Iterator[dict[str, objec
 
 
 def test_each_pool_vlan_id_is_free_or_claimed(world: World) -> None:
-    """After clusters and the pool have changed, each VLAN ID of the pool is either free or claimed."""
+    """The rule also holds after changes of clusters and of the pool."""
     world.put("a", spec("brno-h1", "praha-h1"))
     world.put("b", spec("brno-h1"))
     world.settle()

@@ -29,7 +29,7 @@ from virtcloud.model.errors import BadInput
 
 @dataclass
 class Small:
-    """A world on SQLite, its backup, and the address of a database that does not exist yet."""
+    """A world on SQLite, its backup, and ``other``: the address of a database that does not exist yet."""
 
     world: World
     folder: Path
@@ -47,7 +47,7 @@ def read_rows(engine: Engine, name: str) -> list[tuple[object, ...]]:
 
 
 def fill_every_column(engine: Engine) -> None:
-    """Insert a row with a value in every column of the tables without foreign keys or conditions."""
+    """Insert a row into each table without foreign keys or check constraints. The row has a value in every column."""
     with engine.execution_options(virtcloud_write=True).begin() as connection:
         for name, columns in list_columns().items():
             table = Base.metadata.tables[name]
@@ -81,7 +81,7 @@ def other_database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def test_every_table_moves_to_another_database(world: World, folder: Path, other_database: str) -> None:
-    """From SQLite to PostgreSQL, from PostgreSQL to SQLite, and to another database of the same kind."""
+    """The test runs for all four combinations of SQLite and PostgreSQL as the former and the other database."""
     world.put("demo", spec("brno-h1", "praha-h1"))
     world.put("member", spec("brno-h2", joins="demo", guests=[{"name": "g9", "host": "brno-h2", "image": "debian"}]))
     world.settle()
@@ -107,7 +107,7 @@ def test_every_table_is_in_a_backup_or_known_as_omitted(small: Small) -> None:
 
 
 def test_a_backup_shows_one_moment_while_sbf_writes(world: World, folder: Path) -> None:
-    """Each transaction changes two tables. No backup contains only one of the two rows."""
+    """Each transaction during the backups inserts a row into two tables. No backup contains only one of these rows."""
     stop, differences = threading.Event(), []
 
     def write() -> None:
@@ -157,7 +157,7 @@ def test_a_backup_of_a_newer_version_is_refused(small: Small) -> None:
 
 
 def test_a_backup_of_an_older_version_is_migrated(small: Small) -> None:
-    """Migrations after 0039 added these columns and tables, and divided the topology into parts."""
+    """The backup has the tables of migration 0039, before the columns ``removed`` and further tables were added."""
     path = small.folder / "older.backup"
     removed = {
         "elements": {"first_revision", "unchecked", "local_images"},
@@ -224,7 +224,10 @@ def test_a_backup_replaces_no_file(small: Small) -> None:
 
 
 def test_an_error_leaves_the_database_unchanged(small: Small) -> None:
-    """The file is correct, but a row refers to a missing row. The error appears after most rows were inserted."""
+    """The format of the file is correct, but a row refers to a missing row.
+
+    SBF detects the error after it has inserted most rows.
+    """
     path = small.folder / "bad.backup"
     with gzip.open(path, "wb") as file:
         writer = BackupWriter(file)

@@ -8,10 +8,10 @@ from sbf_service.store.confirmations import ElementClusterErrors, confirm_revisi
 from sbf_service.store.revisions import require_element
 
 UNKNOWN = frozenset(f"unknown-{number}" for number in range(40_000))
-"""Together with the same IDs as remaining: more than a statement of PostgreSQL may have parameters (65,535)."""
+"""IDs of unknown clusters. The test uses them twice, so they exceed PostgreSQL's limit of 65,535 parameters."""
 
 
-def test_a_report_may_name_more_clusters_than_parameters(world: World) -> None:
+def test_a_report_may_exceed_the_number_of_statement_parameters(world: World) -> None:
     world.put("demo", spec("brno-h1"))
     demo = world.view("demo").id
     with world.store.change() as unit:

@@ -1,4 +1,4 @@
-"""The connections of a replica to its database."""
+"""Tests of the pool of a replica's connections to its database."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +14,7 @@ SIMULTANEOUS = 20
 
 
 def count_connections(engine: Engine, rounds: int) -> int:
-    """Return the number of connections that a replica opened for rounds of simultaneous reads."""
+    """Read with ``SIMULTANEOUS`` threads at once, ``rounds`` times. Return the number of opened connections."""
     opened = []
     event.listen(engine, "connect", lambda *_: opened.append(1))
     for _ in range(rounds):

@@ -14,7 +14,7 @@ from virtcloud.model.topology import Topology
 from virtcloud.model.values import VlanId
 from virtcloud.model.views import ClusterView
 
-# Leaving.
+# Members that leave.
 
 
 def test_a_leaving_member_removes_only_its_own_configuration(ring: World) -> None:
@@ -306,7 +306,7 @@ def test_ports_of_a_member_cannot_be_removed(ring: World) -> None:
 
 @pytest.fixture
 def edges(world: World) -> World:
-    """A network at brno. Brno's pool shares four VLAN IDs with praha's pool, and no VLAN ID with plzen's pool."""
+    """A network at Brno. The pools of Brno and Praha have four common VLAN IDs; those of Brno and Plzeň have none."""
     world.furnish(topology=three_edges(EVPN))
     for name, pool in (("brno", "100-103"), ("praha", "100-109"), ("plzen", "200-209")):
         world.put_pool(name, pool)

@@ -1,4 +1,4 @@
-"""Tests of gateways' own addresses in networks: their choice, the documents that contain them, and their release."""
+"""Tests of the addresses of gateways in networks: choice, wanted documents, and release."""
 
 from collections.abc import Iterator
 from pathlib import Path

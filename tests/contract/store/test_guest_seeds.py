@@ -165,7 +165,7 @@ def test_a_member_waits_for_no_other_host(world: World) -> None:
 
 
 def test_a_member_without_guests_changes_no_peers(world: World) -> None:
-    """The first member gives the network a transport, which may change the MTU at the other hosts."""
+    """Member ``first`` already extended the network to Praha, because a new transport could change the MTU."""
     at_praha = ClusterSpec.model_validate({"owner": "alice", "joins": "ring", "hosts": ["praha-h1"]})
     world.put("root", RING)
     world.put("first", at_praha)

@@ -1,4 +1,4 @@
-"""Tests of restores and migrations that are killed, or whose disk is full: the database stays as it was."""
+"""Tests of restores and migrations that are killed or that fill the disk. They must leave the database unchanged."""
 
 import signal
 import subprocess
@@ -60,7 +60,7 @@ def test_a_restore_that_is_killed_changes_nothing(world: World, tmp_path: Path) 
 
 
 def limit_size(engine: Engine, pages: int) -> None:
-    """Limit a SQLite file to this number of pages. Beyond it, SQLite reports a full disk."""
+    """Limit a SQLite file to this number of pages. If a statement needs more pages, SQLite reports a full disk."""
     event.listen(engine, "connect", lambda connection, _entry: connection.execute(f"PRAGMA max_page_count={pages}"))
 
 

@@ -1,4 +1,4 @@
-"""Tests of the locks by site on PostgreSQL: replicas change disjoint sites side by side, and common sites in turn."""
+"""Tests of PostgreSQL locks for sites. Replicas change different sites at once, but the same site in sequence."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -47,7 +47,7 @@ def put(world: World, store: Store, key: str, wanted: ClusterSpec) -> PutResult:
 
 @contextmanager
 def locked(store: Store, *sites: str, names: frozenset[str] = frozenset()) -> Iterator[None]:
-    """Lock these sites and names in a transaction of another replica."""
+    """Lock these sites and names in a transaction of ``store``, the store of another replica."""
     with store.change_scopes([lambda _unit: LockScope(frozenset(sites), names)], wait=True):
         yield
 
@@ -71,7 +71,7 @@ def waiting_call(world: World, call: Callable[[], PutResult]) -> Iterator[Future
 
 
 def test_a_creation_passes_a_lock_of_another_site(world: World) -> None:
-    """A replica creates clusters at two sites, while one of its creations waits for a third site."""
+    """Another replica has locked Plzeň. A creation at Plzeň waits, but creations at the other sites do not wait."""
     third = world.restarted()
     with ThreadPoolExecutor(1) as threads:
         with locked(third.store, "plzen"):
@@ -143,7 +143,7 @@ def test_a_change_of_everything_waits_for_each_site(world: World) -> None:
 
 
 def test_a_creation_waits_for_a_replica_of_an_earlier_version(world: World) -> None:
-    """An earlier version locks only the topology row."""
+    """A replica of an earlier version locks only the row of the topology."""
     with world.store.engine.begin() as former:
         former.execute(text("SELECT version FROM topology FOR UPDATE"))
         with waiting_call(world, lambda: world.put("demo", spec("brno-h1"))) as future:
@@ -153,7 +153,7 @@ def test_a_creation_waits_for_a_replica_of_an_earlier_version(world: World) -> N
 
 
 def test_overlapping_claims_of_four_replicas_never_share_a_vlan(world: World) -> None:
-    """Each creation succeeds, because no creation sees a VLAN ID as free that another replica is claiming."""
+    """All creations succeed. While a replica claims a VLAN ID, no other replica reads this VLAN ID as free."""
     stores = [world.restarted().store for _ in range(4)]
     pairs = [("brno", "praha"), ("praha", "plzen"), ("plzen", "brno"), ("brno",), ("praha",), ("plzen",)]
     start = Barrier(8)
@@ -174,7 +174,10 @@ def test_overlapping_claims_of_four_replicas_never_share_a_vlan(world: World) ->
 
 
 def test_a_lost_connection_frees_the_locks_of_a_claim(world: World) -> None:
-    """PostgreSQL ends the session of a replica that has locked a site. The repeated call creates the cluster."""
+    """PostgreSQL ends the session of a replica that has locked a site. A waiting replica then continues.
+
+    The call of the first replica fails. A repeated call creates the cluster.
+    """
     holds, ended = Event(), Event()
 
     def stop(session: Session) -> object:
@@ -197,8 +200,8 @@ def test_a_lost_connection_frees_the_locks_of_a_claim(world: World) -> None:
         assert put(world, killed.store, "demo", spec("brno-h1")).view.vlans == {"brno": 101}
 
 
-def test_locks_of_the_same_sites_in_any_order_never_deadlock(world: World) -> None:
-    """The second call locks the sites of the first call in the opposite order of names and of hashes."""
+def test_locks_of_random_overlapping_sites_never_deadlock(world: World) -> None:
+    """Four replicas lock random sets of four out of six sites, 40 times each."""
     stores = [world.restarted().store for _ in range(4)]
     start = Barrier(4)
 
@@ -214,7 +217,7 @@ def test_locks_of_the_same_sites_in_any_order_never_deadlock(world: World) -> No
         assert list(threads.map(lock, range(4))) == [0, 1, 2, 3]
 
 
-def test_creations_that_cross_over_all_complete(world: World) -> None:
+def test_creations_with_sites_in_opposite_order_complete(world: World) -> None:
     stores = [world.restarted().store for _ in range(2)]
     hosts = [("brno-h1", "praha-h1"), ("praha-h2", "brno-h2")]
 
@@ -226,7 +229,10 @@ def test_creations_that_cross_over_all_complete(world: World) -> None:
 
 
 def create_together(world: World, *calls: tuple[str, ClusterSpec]) -> list[str]:
-    """Create clusters through two replicas at the same time, as far as locks allow. Return the sorted outcomes."""
+    """Create clusters through two replicas at the same time, as far as locks allow.
+
+    Return the sorted outcomes, such as ``created True`` or the error.
+    """
     stores = world.meeting_stores()
 
     def create(number: int) -> str:
@@ -265,7 +271,7 @@ def test_clusters_at_disjoint_sites_share_a_quota(world: World) -> None:
     assert [outcome.partition(":")[0] for outcome in outcomes] == ["QuotaExceeded", "created True"]
 
 
-def test_service_ids_of_a_transport_are_chosen_in_turn(world: World) -> None:
+def test_only_creations_over_a_transport_wait_for_its_lock(world: World) -> None:
     world.put_topology(three_edges(hosts=2))
     third = world.restarted()
     with ThreadPoolExecutor(1) as threads:
@@ -277,7 +283,7 @@ def test_service_ids_of_a_transport_are_chosen_in_turn(world: World) -> None:
 
 
 def test_a_cluster_at_very_many_sites_locks_everything(world: World) -> None:
-    """PostgreSQL has a limited number of locks."""
+    """PostgreSQL has a limited number of locks, so one lock replaces the locks of more than 64 sites."""
     sites = frozenset(f"s{number}" for number in range(65))
 
     def read_scope(unit: Unit) -> LockScope | None:
@@ -302,7 +308,10 @@ def test_a_unit_outside_its_scope_is_repeated_with_every_lock(world: World) -> N
 
 
 def test_a_reader_of_the_audit_log_misses_no_row(world: World) -> None:
-    """A change in Praha inserts its row later than an open change in Brno, but is committed earlier."""
+    """A change in Praha inserts an audit row later than a change in Brno, but is committed earlier.
+
+    A reader must not skip the row of Brno, which has the lower number.
+    """
     brno = world.restarted().store.change_scopes([lambda _unit: LockScope(frozenset({"brno"}))], wait=True)
     (unit,) = brno.__enter__()
     record_audit(unit, "first")

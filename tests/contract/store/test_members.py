@@ -10,7 +10,7 @@ from virtcloud.model.cluster import ClusterState
 from virtcloud.model.errors import Conflict, Forbidden, NoVlanFree
 from virtcloud.model.topology import Topology
 
-# Joining.
+# Members that join.
 
 
 def test_a_member_has_the_networks_vlan_id(ring: World) -> None:
@@ -21,7 +21,7 @@ def test_a_member_has_the_networks_vlan_id(ring: World) -> None:
 
 
 def test_a_member_is_placed_only_on_its_path(ring: World) -> None:
-    """The guests of brno-h1 have a new peer, so the wanted document of brno-h1 changes, too."""
+    """The member has no placement on brno-h1. But the guests there have a new peer, so the host's revision changes."""
     before = revisions(ring)
     join_network(ring, "m1", "brno-h2")
     assert changed_elements(ring, before) == ["brno-h1", "brno-h2", "brno-sw1"]
@@ -41,9 +41,9 @@ def test_a_member_extends_its_network_to_a_site(ring: World) -> None:
 
 
 def test_a_members_new_transport_reaches_the_networks_hosts(world: World) -> None:
-    """The transport has an MTU, so the segments of the network's other hosts change although the member has no guests.
+    """The member has no guests, but gives the network a transport with an MTU. So the segments of all hosts change.
 
-    The hosts' agents read a document again only if its revision changes.
+    SBF must increment the revisions of these hosts, because agents fetch a document again only if its revision changes.
     """
     plain = three_sites().model_dump(mode="json")
     transports = [transport | {"mtu": 1400} for transport in plain["transports"]]
@@ -76,9 +76,9 @@ def test_members_do_not_change_the_networks_own_guests(ring: World) -> None:
 
 
 def test_a_member_without_guests_waits_for_its_path(ring: World) -> None:
-    """Another member has a guest on the same host, so the member without guests changes nothing on the host.
+    """Member m1 has a guest on the host of member m2, which has no guests. So m2 changes nothing on the host.
 
-    Both members wait for the switch.
+    But m2 is not active until the switch on its path answers.
     """
     ring.switches["brno-sw1"].cut_off = True
     ring.put("m1", member("brno-h2"))

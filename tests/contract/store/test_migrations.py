@@ -23,16 +23,16 @@ from virtcloud.model.topology import Topology
 from virtcloud.model.topology_parts import arrange_links
 
 BEFORE_LONG_NUMBERS = "0040"
-"""The last migration before the numbers of audit rows had 64 bits on PostgreSQL."""
+"""After this migration, the numbers of audit rows on PostgreSQL have 32 bits. A later migration extends them to 64."""
 BEFORE_PARTS = "0048"
-"""The last migration before the topology was stored by parts."""
+"""After this migration, the topology is one document. A later migration divides it into one document per site."""
 BEFORE_UDP = "0038"
-"""The last migration before publications had a protocol."""
+"""After this migration, publications have no protocol. A later migration adds the protocol."""
 BEFORE_RECORDS = "0015"
-"""The last migration before SBF recorded the VLANs that it created. Until then, SBF owned every VLAN of a pool."""
+"""After this migration, SBF owns every VLAN of a pool. A later migration adds the record of created VLANs."""
 
 
-def test_the_newest_file_is_the_newest_revision() -> None:
+def test_the_last_migration_file_has_the_newest_revision() -> None:
     heads = ScriptDirectory.from_config(make_alembic_config()).get_heads()
     assert heads == [newest_migration()]
 
@@ -107,7 +107,7 @@ def test_a_version_1_database_keeps_rows_and_references(empty_database: str) -> 
 
 
 def test_ports_confirmed_before_an_upgrade_count_as_adopted(empty_database: str) -> None:
-    """A port that was confirmed without VLANs may be an access port that SBF shut down itself."""
+    """A confirmed port without VLANs may be an access port that SBF shut down. The migration records it as shut."""
     engine = make_engine(empty_database)
     written = (
         "INSERT INTO sites VALUES ('brno', true, '100-139')",
@@ -210,7 +210,7 @@ def test_vlans_on_switches_are_recorded_as_created(empty_database: str) -> None:
 
 
 def test_numbers_of_audit_rows_exceed_32_bits(empty_database: str) -> None:
-    """The database of a former version has rows, and has given the highest number of 32 bits."""
+    """Before the migration, the last audit row has the highest number of 32 bits."""
     engine = make_engine(empty_database)
     many = "INSERT INTO audit (at, who, what) SELECT :at, 'eva', 'x' FROM (WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2000) SELECT i FROM n) AS rows"  # noqa: E501 - one statement
     with engine.execution_options(virtcloud_write=True).begin() as connection:
@@ -250,7 +250,7 @@ def test_publications_of_a_former_version_stay_tcp(empty_database: str) -> None:
 
 
 def test_a_topology_is_divided_into_parts(empty_database: str) -> None:
-    """The links are stored in another order: by site, then those between sites."""
+    """The migration reorders the links: first the links within each site, then the links between sites."""
     engine = make_engine(empty_database)
     former = linked_sites().model_copy(update={"links": linked_sites().links[::-1]})
     with engine.execution_options(virtcloud_write=True).begin() as connection:

@@ -45,7 +45,7 @@ def segment(world: World, element: str = "brno-gw") -> Segment:
 
 
 def stop_agents(world: World, *gateways: str) -> None:
-    """Stop agents, and wait until SBF considers them stale."""
+    """Stop the agents of gateways. Advance the clock until SBF considers the agents stale."""
     world.dead_hosts.update(gateways)
     world.service.scheduler.sweep.clock = lambda: 1e12
     world.service.scheduler.sweep._started = 0
@@ -122,7 +122,10 @@ def test_an_agent_that_ignores_routers_is_warned(world: World) -> None:
 
 
 def test_destinations_with_names_need_an_agent_that_resolves_them(world: World) -> None:
-    """An older agent ignores the key of these destinations, and refuses only this segment."""
+    """The segment requires ``GATEWAY_FQDNS``, so an older agent refuses only this segment.
+
+    The destinations with names have a separate key, which an older agent ignores.
+    """
     world.put_topology(make_topology(WEB, NAMED))
     put(world, outside=["web", "data"])
     router = segment(world).router
@@ -145,7 +148,7 @@ def test_another_gateway_replaces_a_dead_router(world: World) -> None:
 
 
 def test_the_first_gateway_that_answers_again_is_the_router(world: World) -> None:
-    """The second gateway became the router, and then also stopped to answer."""
+    """The first gateway stops answering, and the second gateway becomes the router. Then it stops answering, too."""
     put(world, outside=["web"])
     stop_agents(world, "brno-gw")
     stop_agents(world, "brno-gw2")

@@ -21,7 +21,7 @@ from virtcloud.model.views import HostCapacity
 
 @pytest.fixture
 def hosts(world: World) -> World:
-    """Every host has 2 processors and 2560 MiB, and its agent runs. With overcommit: 8 CPUs and 2048 MiB for guests."""
+    """Every host has 2 processors, 2560 MiB and an agent. Its guests may use 8 CPUs (overcommit) and 2048 MiB."""
     world.settle()
     for name in ("brno-h1", "brno-h2", "praha-h1", "plzen-h1"):
         report(world, name)
@@ -136,7 +136,7 @@ def test_guests_with_open_filters_are_placed_where_they_are_allowed(hosts: World
 
 
 def test_a_host_without_the_images_hypervisor_gets_no_guests(hosts: World) -> None:
-    """Hosts of the example run LXC guests only."""
+    """All hosts of the topology run only LXC guests, and the image is for QEMU."""
     disk = {"sha256": "0" * 64, "size": 1, "format": "qcow2", "architecture": "x86_64", "url": "https://example.org/a"}
     assert ask(hosts, "PUT", "/v1/images/debian", disk).status_code == 201
     with pytest.raises(NoCapacity, match="host praha-h1: it runs lxc guests, and image debian is for qemu"):
@@ -156,7 +156,7 @@ def change_host(world: World, name: str, **changes: object) -> None:
 
 
 def test_the_last_place_goes_to_one_of_two_requests(hosts: World) -> None:
-    """Two replicas share the database."""
+    """Two replicas handle the two requests at the same time. Only one more guest has room at Praha."""
     stores = hosts.meeting_stores()
 
     def create(number: int) -> str:

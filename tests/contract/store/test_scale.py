@@ -29,9 +29,9 @@ LARGE = InstallationSize(32, 8, 128, 1024, 2000)
 FEW_SITES = InstallationSize(4, 8, 16)
 EVPN = Transport(name="evpn", kind="evpn", vnis="10100-19999", asn=64512)
 CLAIMS = 32
-"""After this number of claims, the service knows the paths of all further claims."""
+"""The number of claims before the measurement. They fill the service's cache of paths."""
 GRANULARITY = 60
-"""The inaccuracy of SQLite's counter: it counts in steps of 20 for each statement that runs."""
+"""The tolerance for SQLite's counter, which counts the steps of each running statement only in multiples of 20."""
 
 
 def disable_synchronous_writes(connection: object, _entry: object) -> None:
@@ -39,7 +39,7 @@ def disable_synchronous_writes(connection: object, _entry: object) -> None:
 
 
 def measure(folder: Path, size: InstallationSize) -> Mapping[str, Costs]:
-    """Return the costs of each operation, the second time that the operation runs."""
+    """Return the costs of each operation by its name. Each operation runs twice, and only the second run counts."""
     database = f"sqlite:///{folder}/{size.sites}.db"
     create_sqlite(database)
     measured = MeasuredService(database, size, counts_steps=True)
@@ -68,9 +68,10 @@ def _measure_operations(measured: MeasuredService) -> Iterator[tuple[str, Costs]
 
 
 def _measure_service_claims(measured: MeasuredService) -> dict[str, Costs]:
-    """Return the costs of a claim on a transport whose first service IDs are in use, and of a claim of a released ID.
+    """Return the costs of two claims: of a service ID that was never used, and of a released service ID.
 
-    Every live cluster has a service ID, and each ended cluster had one. The costs of the preparation are discarded.
+    The preparation, whose costs do not count, claims a service ID for every live cluster except two, and releases a
+    service ID for every ended cluster.
     """
     with measured.counter.measure(), measured.store.change() as unit:
         ids = unit.session.scalars(select(ClusterRow.id).where(NOT_ENDED).order_by(ClusterRow.id)).all()
@@ -125,7 +126,7 @@ def costs(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, tuple[Costs,
 )
 def test_a_larger_installation_costs_no_more(costs: Mapping[str, tuple[Costs, Costs]], operation: str) -> None:
     small, large = costs[operation]
-    assert large.statements <= small.statements + 4  # a confirmation may complete a cluster
+    assert large.statements <= small.statements + 4  # some confirmations also make a cluster active
     assert large.rows <= small.rows + 2
     assert large.steps <= 1.2 * small.steps + GRANULARITY
     assert large.instructions <= 1.1 * small.instructions
@@ -133,7 +134,7 @@ def test_a_larger_installation_costs_no_more(costs: Mapping[str, tuple[Costs, Co
 
 @pytest.fixture(scope="module")
 def site_changes(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Costs], list[Costs]]:
-    """The costs of a change of one site, and of another replica's reading of it, in two numbers of equal sites."""
+    """The costs with few and with many sites: [change of one site, another replica's reading of this change]."""
     folder = tmp_path_factory.mktemp("sites")
     few, many = measure_site_change(folder, FEW_SITES), measure_site_change(folder, LARGE)
     return few, many
@@ -159,13 +160,13 @@ def measure_site_change(folder: Path, size: InstallationSize) -> list[Costs]:
 
 
 @pytest.mark.parametrize("cost", ["statements", "rows", "sent"])
-def test_a_change_of_one_site_reads_and_writes_only_this_site(
+def test_the_cost_of_changing_a_site_ignores_other_sites(
     site_changes: tuple[list[Costs], list[Costs]], cost: str
 ) -> None:
     for few, many in zip(*site_changes, strict=True):
-        assert getattr(many, cost) <= 1.05 * getattr(few, cost)  # digits of revisions
+        assert getattr(many, cost) <= 1.05 * getattr(few, cost)  # larger revisions have more digits
 
 
 def test_another_replica_reads_one_row_of_a_changed_site(site_changes: tuple[list[Costs], list[Costs]]) -> None:
     _, (_, reading) = site_changes
-    assert reading.rows == 2  # the version, the site
+    assert reading.rows == 2  # the row of the topology's version and the row of the site

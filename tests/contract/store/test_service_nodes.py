@@ -21,7 +21,7 @@ FILES = {"exports": [HOME, DATA]}
 
 @pytest.fixture(scope="module")
 def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """Brno has a gateway without files and one with files; Praha has none."""
+    """Brno has a gateway without a file server and a gateway with a file server. Praha has no gateway."""
     gateways = {"brno": (gateway("brno-gw"), gateway("brno-files", nfs=FILES))}
     furnished = furnish(make_world(tmp_path_factory.mktemp("world")), topology_with_gateways(**gateways))
     yield furnished
@@ -30,7 +30,7 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 @pytest.fixture
 def world(installation: World) -> Iterator[World]:
-    """The installation of all tests. Each test must leave no cluster."""
+    """The shared installation of all tests. After each test, all clusters are deleted."""
     yield installation
     for key in KEYS:
         with suppress(NotFound):
@@ -140,7 +140,7 @@ def test_a_cluster_without_files_shows_no_mounts(world: World) -> None:
 
 
 def test_hosts_get_a_revision_if_their_file_server_ends(world: World) -> None:
-    """The agents of hosts read a document again only if its revision changes."""
+    """The agents of hosts fetch a wanted document again only if its revision changes."""
     put(world, subnets=["10.0.0.0/24"])
     before, revision = segment(world, "brno-h1").services, world.element("brno-h1").wanted_revision
     former = world.topology()

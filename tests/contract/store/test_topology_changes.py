@@ -1,4 +1,4 @@
-"""Changes of the topology that meet other calls and other replicas."""
+"""Tests of topology changes that run at the same time as other calls, also of other replicas."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -98,7 +98,7 @@ def test_another_replica_reads_added_and_removed_sites(world: World) -> None:
 
 
 def links_of(topology: Topology, sites: int) -> list[dict[str, object]]:
-    """Return the links of the first sites."""
+    """Return the links within the first ``sites`` sites."""
     parts = (site_part_of(topology, site.name) for site in topology.sites[:sites])
     return [link.model_dump() for part in parts for link in part.links]
 
@@ -111,7 +111,7 @@ def test_another_order_of_the_sites_links_is_no_change(world: World) -> None:
 
 
 class FleetingVlans(dict[tuple[int | None, Name], VlanSet]):
-    """Loses each value at once, as if another thread had removed the version from the cache."""
+    """A cache that loses each value at once, as if another thread had removed the value."""
 
     def __setitem__(self, key: tuple[int | None, Name], vlans: VlanSet) -> None:
         """Store nothing."""
