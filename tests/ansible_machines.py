@@ -1,7 +1,7 @@
 """Machines for Ansible's playbooks: containers of Debian with systemd as process 1, on a network of their own.
 
 Each machine is a systemd-nspawn container on an overlay of one image. The image contains the Debian packages that the
-roles install, because the machines have no way to the Internet.
+roles install, because the machines have no connection to the Internet.
 """
 
 import fcntl
@@ -30,7 +30,7 @@ PACKAGES = (
     *("postgresql", "haproxy", "socat", "prometheus", "curl"),
 )
 DISABLED = ("haproxy", "prometheus", "libvirtd", "libvirtd.socket", "libvirtd-ro.socket", "libvirtd-admin.socket")
-"""Services that the roles start. Without this, each machine would start all of them at each boot."""
+"""Services that the image disables, because only some machines need them. The roles start the needed services."""
 SHORT = 12
 IMAGE = Path(
     "/var/cache/virtcloud/lab",
@@ -39,7 +39,7 @@ IMAGE = Path(
 SSH_OPTIONS = "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR"
 START_S = 180.0
 NO_CONNECTION = 255
-"""The exit code of ssh without a connection."""
+"""The exit code of ssh if it cannot connect."""
 NETWORK = """[Match]
 Name=host0
 [Network]
@@ -49,7 +49,7 @@ LinkLocalAddressing=no
 
 
 class NoMachinesError(Exception):
-    """Raised where no machine can start. The message contains the reason."""
+    """No machine can start here. The message contains the reason."""
 
 
 @dataclass
@@ -88,11 +88,11 @@ class Site:
         }
 
     def play(self, playbook: str, *options: str) -> subprocess.CompletedProcess[str]:
-        """Run a playbook with the present inventory."""
+        """Run a playbook with the inventory in ``inventory``."""
         return self._enter((*self._playbook(playbook), *options))
 
     def kill_at(self, playbook: str, task: str) -> None:
-        """Run a playbook, and kill it when it begins a task. Raise AssertionError if no such task begins."""
+        """Run a playbook, and kill Ansible when ``task`` begins. Raise AssertionError if this task never begins."""
         with subprocess.Popen(  # noqa: S603
             (*self._enter_network, *self._playbook(playbook)),
             stdout=subprocess.PIPE,
@@ -124,7 +124,10 @@ class Site:
 
     @property
     def _environment(self) -> dict[str, str]:
-        """Ansible's connections have files of their own, because other sites use the same addresses."""
+        """Return Ansible's environment, with a separate folder for the sockets of ssh connections.
+
+        Other sites use the same addresses, so a shared folder would mix their connections.
+        """
         return {**ansible_environment(), "ANSIBLE_SSH_CONTROL_PATH_DIR": str(self.folder / "ssh")}
 
 
@@ -139,7 +142,7 @@ def ansible_environment() -> dict[str, str]:
 
 
 def count_changes(play: subprocess.CompletedProcess[str]) -> dict[str, int]:
-    """Return how many tasks changed each machine."""
+    """Return the number of tasks that changed each machine, by machine. Raise AssertionError if the playbook failed."""
     assert play.returncode == 0, play.stdout[-4000:] + play.stderr
     recap = play.stdout.partition("PLAY RECAP")[2].splitlines()[1:]
     rows = [line.split() for line in recap if "changed=" in line]
@@ -147,7 +150,10 @@ def count_changes(play: subprocess.CompletedProcess[str]) -> dict[str, int]:
 
 
 def make_newer_archive(archive: Path, folder: Path) -> Path:
-    """Return a copy of an archive of Python packages, in ``folder``, that Ansible takes for another version."""
+    """Write a copy of an archive of Python packages to ``folder``, with other bytes. Return the path of the copy.
+
+    The playbooks treat an archive with other bytes as another version.
+    """
     newer = folder / f"newer-{archive.name}"
     newer.write_bytes(archive.read_bytes())
     note = folder / "note"
@@ -216,7 +222,7 @@ def _running_machine(site: Site, machine: str) -> Iterator[subprocess.Popen[byte
         try:
             yield container
         finally:
-            container.send_signal(signal.SIGTERM)  # a request to shut down
+            container.send_signal(signal.SIGTERM)  # systemd-nspawn then shuts the machine down
             try:
                 container.wait(30)
             except subprocess.TimeoutExpired:
@@ -253,9 +259,9 @@ def _await_ssh(site: Site, machine: str, container: subprocess.Popen[bytes]) -> 
 
 
 def _build_image() -> None:
-    """Build the image, unless it is in the cache. Another list of packages is another image.
+    """Build the image, unless the cache contains an image with the same packages.
 
-    Only one process builds; the others wait for its image.
+    If several processes call this function, one process builds the image, and the other processes wait.
     """
     if IMAGE.exists():
         return

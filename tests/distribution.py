@@ -23,7 +23,7 @@ TABLE = Path(__file__).with_name("durations.json")
 PIECE_S = 20.0
 UNKNOWN_S = 0.2
 UNKNOWN_IN_LAB_S = 5.0
-"""The assumed duration of each test in a file that is not in the table, without and with a lab."""
+"""The assumed duration, in seconds, of each test in a file that the table lacks: ``UNKNOWN_IN_LAB_S`` in tests/lab."""
 LAB = "tests/lab/"
 WHOLE = (
     *(LAB, "tests/compatibility/", "tests/pbs/", "tests/packages/"),

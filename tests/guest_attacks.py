@@ -86,8 +86,8 @@ def build_service_attacks(own: str) -> dict[str, Packet]:
     advertisement = ICMPv6ND_RA() / ICMPv6NDOptPrefixInfo(prefix="fd00:bad::")
     offer = BOOTP(op=2, yiaddr="10.0.0.66") / DHCP(options=[("message-type", "offer"), "end"])
     options = IPv6ExtHdrDestOpt(nh=ICMPV6, options=[PadN(optdata=b"\0\0\0\0")])
-    # The fragment contains the first half of the destination options. Filters take the second half, and the type of an
-    # echo request, from the octets behind the packet.
+    # The fragment ends in the middle of the destination options. A filter that reads on finds ``padding``, which looks
+    # like the second half of the options and the type of an echo request (0x80).
     half = bytes(IPv6ExtHdrDestOpt(nh=ICMPV6, len=1, options=[PadN(optdata=b"\0\0\0\0")]))[:8]
     padding = bytes(8) + b"\x80\0\0\0"
     return {

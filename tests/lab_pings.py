@@ -54,7 +54,10 @@ def pinging(lab: Lab, view: ClusterView, guest: int, address: str) -> Iterator[P
 
 
 def find_lost(answered: set[int], sent: int) -> list[int]:
-    """Return the pings without an answer, except the last pings if at most `IN_FLIGHT` answers are missing there."""
+    """Return the numbers of the pings without an answer.
+
+    Ignore missing answers at the end if they are at most `IN_FLIGHT`.
+    """
     last = max(answered, default=0)
     complete = last if sent - last <= IN_FLIGHT else sent
     return [number for number in range(1, complete + 1) if number not in answered]

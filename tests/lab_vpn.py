@@ -1,4 +1,4 @@
-"""Devices that join clusters of a lab through its gateway: profiles of the command line, and clients on the laptop."""
+"""Functions for VPN devices in a lab: create profiles with the command line, and connect clients on the laptop."""
 
 import json
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ def access(lab: Lab, *argv: str) -> str:
 
 
 def make_profile(lab: Lab, key: str, device: str) -> str:
-    """Make a profile for a device. The command returns when the gateway has confirmed the profile."""
+    """Create a VPN profile for a device, and wait until the gateway has confirmed the profile. Return the profile."""
     return access(lab, "profile", key, "--device", device)
 
 
@@ -49,7 +49,7 @@ def two_clusters(client: SbfClient, *keys: str, **changes: object) -> Iterator[d
 
 @contextmanager
 def connected(lab: Lab, key: str, name: str, *options: str) -> Iterator[LaptopVpn]:
-    """Connect a device with a cluster. The interface of each device is in a namespace of its own."""
+    """Connect a device to a cluster during the context. Each device has a separate network namespace on the laptop."""
     device = LaptopVpn(lab, name, namespace=True)
     device.connect(make_profile(lab, key, name), *options)
     assert device.logs(CONNECTED), device.log

@@ -1,4 +1,4 @@
-"""A DNS server (dnsmasq) for tests, and a mount namespace in which it is the system's only resolver."""
+"""A DNS server (dnsmasq) for tests, and a /etc/resolv.conf that names this server as the only DNS server."""
 
 import ctypes
 import os
@@ -16,10 +16,10 @@ LIMIT_S: Final = 10.0
 
 
 class NameServer:
-    """dnsmasq in the namespace of the process that created it. It knows the zone ``example.org``."""
+    """dnsmasq in the namespace of the process that created it. The server is authoritative for ``example.org``."""
 
     def __init__(self, folder: Path, enter: tuple[str, ...] = ()) -> None:
-        """Start the server. ``enter`` is a command before dnsmasq's own, such as nsenter."""
+        """Start the server. ``enter`` is a command that starts dnsmasq in another namespace, such as nsenter."""
         self._hosts, self._log = folder / "names", folder / "dns.log"
         self._hosts.touch()
         options = "--keep-in-foreground --conf-file=/dev/null --no-resolv --no-hosts --bind-interfaces --user=root"
@@ -29,7 +29,7 @@ class NameServer:
         self._wait_for("read ")
 
     def answer(self, names: Mapping[str, Iterable[str]]) -> None:
-        """Answer these addresses of these names from now on, and NXDOMAIN for all others."""
+        """Set the answers: ``names`` maps each name to its addresses. The answer for any other name is NXDOMAIN."""
         lines = [f"{address} {name}\n" for name, addresses in names.items() for address in addresses]
         self._hosts.write_text("".join(lines))
         former = self.log.count("read ")
@@ -38,12 +38,12 @@ class NameServer:
 
     @property
     def log(self) -> str:
-        """What the server has written, with a line for each question."""
+        """Return the log of the server, which has a line for each query."""
         return self._log.read_text() if self._log.exists() else ""
 
     @contextmanager
     def hanging(self) -> Iterator[None]:
-        """Answer no question within the block."""
+        """Answer no query within the block."""
         self.process.send_signal(signal.SIGSTOP)
         yield
         self.process.send_signal(signal.SIGCONT)
@@ -61,7 +61,7 @@ class NameServer:
 
 
 def write_resolver_file(folder: Path) -> Path:
-    """Write a file /etc/resolv.conf that names the server, and a search domain that must have no effect."""
+    """Write a resolv.conf with the server's address and a search domain, which must have no effect. Return its path."""
     path = folder / "resolv.conf"
     path.write_text(f"nameserver {ADDRESS}\nsearch example.org\n")
     return path

@@ -1,9 +1,9 @@
 """An emulated NetBox: the parts of its REST API that list sites, devices, interfaces, VLAN groups and VLANs.
 
-It has: lists in pages with ``count``, ``next`` and ``previous``; brief nested objects; choices as objects with value
-and label; tokens of both versions; filters by repeated parameters; status 403 with ``detail`` for a missing or invalid
-token and for a missing permission; status 400 for a filter by an unknown slug. ``test_netbox_recording.py`` compares
-these answers with those of NetBox 4.6.8.
+The emulator provides: lists in pages with ``count``, ``next`` and ``previous``; brief nested objects; choices as
+objects with value and label; tokens of both versions; filters by repeated parameters; status 403 with ``detail`` for a
+missing or invalid token and for a missing permission; status 400 for a filter by an unknown slug.
+``test_netbox_recording.py`` compares these answers with the answers of NetBox 4.6.8.
 """
 
 import json

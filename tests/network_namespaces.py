@@ -31,7 +31,7 @@ class NetworkNamespace:
         return done.stdout
 
     def call(self, work: Callable[[], T]) -> T:
-        """Call ``work`` in a thread in the namespace. Sockets that it creates remain in the namespace."""
+        """Call ``work`` in a thread in the namespace. Sockets that ``work`` creates remain in the namespace."""
         with ThreadPoolExecutor(1) as pool:
             return pool.submit(self._enter_and_call, work).result()
 

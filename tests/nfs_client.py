@@ -23,7 +23,7 @@ def opaque(data: bytes) -> bytes:
 
 
 class Answer(NamedTuple):
-    """The status of a request, and the rest of the answer from the last operation's result on."""
+    """The status of a request (0: success), and the encoded results of operations, as the method describes."""
 
     status: int
     results: bytes
@@ -66,7 +66,10 @@ class NfsClient(AbstractContextManager["NfsClient"]):
         return Answer(status, answer[36:] if count else b"")
 
     def ask(self, path: Sequence[str], *operations: bytes, handle: bytes | None = None) -> Answer:
-        """Send a request about the file at a path from the root, or from a handle. Return the last result."""
+        """Send operations on a file. ``path`` begins at the root or, with ``handle``, at the file of this handle.
+
+        Return the status, and the results of ``operations``.
+        """
         self._sequence += 1
         sequence = struct.pack(">I", OP_SEQUENCE) + self._session + struct.pack(">4I", self._sequence, 0, 0, 0)
         start = struct.pack(">I", OP_PUTROOTFH) if handle is None else struct.pack(">I", OP_PUTFH) + opaque(handle)
@@ -75,7 +78,7 @@ class NfsClient(AbstractContextManager["NfsClient"]):
         return Answer(answer.status, answer.results[44 + 8 * (1 + len(path)) :])
 
     def read(self, *path: str, handle: bytes | None = None) -> bytes | int:
-        """Return the first 4 KiB of a file, or the error."""
+        """Return the first 4 KiB of a file, or the status of the error."""
         request = struct.pack(">I", OP_READ) + ANONYMOUS_STATE + struct.pack(">QI", 0, 4096)
         answer = self.ask(path, request, handle=handle)
         if answer.status:

@@ -59,7 +59,7 @@ class StockClient:
 
 
 class GatewayWorld:
-    """A gateway in a new network namespace, with an authority."""
+    """A gateway in a new network namespace, and the authority that signs its certificates."""
 
     def __init__(self, kernel: NetlinkKernel, folder: Path, authority: VpnAuthority) -> None:
         self.kernel, self.folder, self.authority = kernel, folder, authority
@@ -73,7 +73,7 @@ class GatewayWorld:
         return VpnGateway(self.kernel, self.folder / "vpn", shared=shared)
 
     def grant(self, *grants: VpnGrant, vlan: int = 100, mtu: int | None = None) -> None:
-        """Replace all grants."""
+        """Set the gateway's wanted state: one network with exactly these grants."""
         segment = Segment.model_validate(
             {"id": f"c{vlan}", "key": "demo", "vlan": vlan, "port": "eth0", "grants": grants, "mtu": mtu}
         )

@@ -20,7 +20,7 @@ def waited_for_processor(pid: int) -> float:
 def seconds_to_end(process: subprocess.Popen[str], limit_s: float = 60) -> float:
     """Wait until a process ends. Return the duration in seconds.
 
-    The time for which that process and the calling process waited for a processor is subtracted.
+    The time for which ``process`` or the calling process waited for a processor is subtracted.
     """
     start, waited_before, own_waited_before = (
         time.monotonic(),

@@ -43,13 +43,16 @@ class RealSshd:
 
     @property
     def home(self) -> Path:
-        """The home folder of every guest. For root, each login has an empty file system of 64 KiB in ``small``."""
+        """Return the home folder of every guest.
+
+        If the tests run as root, each login finds an empty file system of 64 KiB in the subfolder ``small``.
+        """
         return self.folder / "home"
 
     def job(self, *guests: str, **proxies: str) -> dict[str, str]:
         """Return the environment of a job's script with these guests.
 
-        ``proxies`` are guests whose connection is another command.
+        ``proxies`` maps further guests to the commands (ProxyCommand) that connect them.
         """
         commands = {**dict.fromkeys(guests, self._start_sshd()), **proxies}
         hosts = "".join(f"Host {name}\n  ProxyCommand {command}\n" for name, command in commands.items())
@@ -59,7 +62,7 @@ class RealSshd:
 
     def _start_sshd(self) -> str:
         start = f"{SSHD} -i -e -f {self.folder}/sshd_config 2>>{self.folder}/sshd.log"
-        if os.geteuid() == 0:  # root's sshd needs a folder that this machine need not have
+        if os.geteuid() == 0:  # an sshd of root needs /run/sshd, which may be missing
             small = f"mount -t tmpfs -o size=64k small {self.home}/small"
             start = f"unshare --mount sh -c 'mount -t tmpfs run /run && mkdir /run/sshd && {small} && exec {start}'"
         return f"setsid {start}"
@@ -73,7 +76,8 @@ def make_real_sshd(folder: Path) -> RealSshd:
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True)  # noqa: S603, S607
     (folder / "home/small").mkdir(parents=True)
     key = (folder / "key.pub").read_text()
-    (folder / "authorized_keys").write_text(f'environment="HOME={folder}/home" {key}')  # without the user's .bashrc
+    # With another HOME, the shell does not read the .bashrc of the user who runs the tests.
+    (folder / "authorized_keys").write_text(f'environment="HOME={folder}/home" {key}')
     (folder / "sshd_config").write_text(SSHD_CONFIG.format(folder=folder))
     (folder / "known_hosts").write_text(f"guest {(folder / 'host_key.pub').read_text()}")
     return RealSshd(folder)

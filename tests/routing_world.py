@@ -68,14 +68,14 @@ def make_segment(
 
 
 class Surroundings:
-    """A gateway in the namespace of the calling thread, and computers in namespaces of their own."""
+    """A gateway in the network namespace of the calling thread, and computers in separate network namespaces."""
 
     def __init__(self, kernel: NetlinkKernel, folder: Path) -> None:
         self.kernel, self.folder = kernel, folder
         self.start_agent()
         self.applied = 0
         self.segments: tuple[Segment, ...] = (make_segment(100), make_segment(200))
-        self.run("", "sysctl", "-w", "net.ipv4.ip_forward=1")  # as on a gateway that forwards other packets too
+        self.run("", "sysctl", "-w", "net.ipv4.ip_forward=1")  # the gateway also forwards packets of other networks
         self.ip("link set lo up")
         for vlan in (100, 200):
             bridge = kernel.add_bridge(f"br{vlan}")
@@ -88,7 +88,7 @@ class Surroundings:
         self.ip("address add 198.51.100.1/24 dev to-admin")
 
     def start_agent(self) -> None:
-        """Replace the agent's objects, as after its restart."""
+        """Replace the agent's objects by new objects, as a restart of the agent does."""
         self.fqdns = FqdnAddresses(self.folder / "state" / "fqdns.json", lambda: closing(NetlinkKernel()))
         self.namespaces = ClusterNamespaces(
             self.kernel, self.folder / "namespaces", self.fqdns.list_admitted, self.kernel.list_addresses
@@ -96,7 +96,7 @@ class Surroundings:
         self.outside = OutsideRouting(self.kernel, self.fqdns)
 
     def correct_sets(self) -> None:
-        """Change the addresses of FQDNs in the packet filters where they differ."""
+        """Correct the addresses of FQDNs in the packet filters that differ from the last DNS answers."""
         self.namespaces.correct_sets(self.outside.correct_sets())
 
     def ip(self, *commands: str, computer: str = "") -> None:
@@ -122,7 +122,10 @@ class Surroundings:
         return [step for step in steps if isinstance(step, BuildNamespace | RemoveNamespace | RouteOutside)]
 
     def reconcile(self) -> list[str]:
-        """Apply the steps, and count them in ``applied``. Return the steps that remain."""
+        """Apply the steps that lead to the wanted state, and set ``applied`` to their number.
+
+        Return the steps that a new reading finds.
+        """
         steps = self.find_steps()
         self.applied = len(steps)
         for step in steps:
@@ -137,12 +140,15 @@ class Surroundings:
         return subprocess.run([*enter, *command], check=True, capture_output=True, text=True).stdout  # noqa: S603
 
     def fetch(self, address: str, port: int = 8080, computer: str = "guest100", limit_s: float = 0.4) -> str:
-        """Return the client's address that a server saw, or ``none`` without a connection."""
+        """Connect from a computer to a server. Return the client's address that the server saw.
+
+        Return ``none`` if the connection is not accepted within ``limit_s`` seconds.
+        """
         return self.run(computer, sys.executable, "-I", "-S", "-c", FETCH, address, str(port), str(limit_s)).strip()
 
     @contextmanager
     def serving(self, computer: str, port: int = 8080) -> Iterator[None]:
-        """Run a server on a computer, or on the gateway itself."""
+        """Run a server on a computer, or on the gateway (""), until the context ends."""
         enter = (NSENTER, f"--net={self.folder / computer}") if computer else ()
         command = [*enter, sys.executable, "-I", "-S", "-c", SERVE, str(port)]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as server:  # noqa: S603 - the program above
@@ -166,7 +172,7 @@ Run = Callable[[Callable[[Surroundings], Any]], Any]
 
 @contextmanager
 def run_gateway(unshare: Callable[[], None], prepare: Callable[[Surroundings, ExitStack], None]) -> Iterator[Run]:
-    """Yield a function that runs code in the namespace of the gateway, after ``prepare`` and the reconciliation."""
+    """Create a gateway, call ``prepare``, and reconcile. Yield a function that runs code in the gateway's namespace."""
     stack = ExitStack()
 
     def start() -> Surroundings:

@@ -1,6 +1,6 @@
 """Processes of the ``sbf`` command, as forks of one process that has imported SBF.
 
-The imports take a second of processor time for each start of SBF, and a fork takes a fiftieth of it. Tests of the start
+The imports take a second of processor time for each start of SBF, and a fork takes 0.02 s. Tests of the start
 itself, such as of its imports, run ``python -m sbf_service`` instead.
 """
 
@@ -99,7 +99,10 @@ def _read_umask() -> int:
 
 @cache
 def _channel() -> socket.socket:
-    """Start the process that imports SBF and forks itself for each command. The process ends with this process."""
+    """Start the process that imports SBF and forks itself for each command. It ends when the tests' process ends.
+
+    Return the socket for requests.
+    """
     own, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     process = subprocess.Popen([sys.executable, PROGRAM, str(its.fileno())], pass_fds=[its.fileno()])  # noqa: S603 - our own
     its.close()

@@ -1,8 +1,8 @@
 """A process that has imported SBF, and runs each command of ``sbf`` in a fork. See ``sbf_process.py``.
 
-A packet of the socket is a request: the ``arguments``, the ``umask`` and the working ``folder`` of a command, and three
-descriptors for the standard output, the errors and the report. The report consists of the process ID, in ten digits,
-and the exit code.
+The process receives requests as packets on a socket. A request is a JSON object with the ``arguments``, the ``umask``
+and the working ``folder`` of a command. With the packet come three file descriptors: the command's standard output and
+standard error, and a pipe for the report. The report is the process ID in ten digits, later followed by the exit code.
 """
 
 import gc

@@ -1,6 +1,7 @@
 """A gateway with a real sshd and stock ssh clients, in a network namespace of the real kernel.
 
-The guests are ends of socket pairs: each sends the network and the address at which it was reached, and then echoes.
+A guest is one end of a socket pair. It first sends a line with the network, address and port of the connection, such as
+``c1 10.0.0.1/24 22``, and then echoes all input.
 """
 
 import os
@@ -50,7 +51,7 @@ GATEWAY = Name("gw")
 def make_segment(
     *users: str, cluster: str = "c1", ends: datetime | None = None, guest: str = "g1", revoked: Sequence[int] = ()
 ) -> Segment:
-    """Return a segment with one guest, whose address is the same in all networks."""
+    """Return a segment with a grant for each user and one guest. The guest has the same address in all networks."""
     expires = ends or datetime.now(UTC) + timedelta(hours=1)
     grants = [{"cluster": cluster, "user": user, "expires_at": expires, "revoked": revoked} for user in users]
     guests = [{"cluster": cluster, "name": guest, "addresses": ["10.0.0.1/24"]}]
@@ -59,7 +60,7 @@ def make_segment(
 
 
 def permit(certificate: str, extensions: Sequence[str]) -> str:
-    """Return a certificate of the same authority with extensions, and without a forced command."""
+    """Return a copy of a certificate, signed by the same authority, with extensions and without a forced command."""
     former = load_ssh_public_identity(certificate.encode())
     authority = load_ssh_private_key(derive_authority_key(SECRET).private.get_secret_value().encode(), None)
     assert isinstance(former, SSHCertificate)
@@ -151,7 +152,7 @@ class OpenSsh:
         self.greeting = self.process.stdout.readline().decode()
 
     def echo(self, text: str) -> str:
-        """Return what the guest answers to a line."""
+        """Send a line to the guest. Return the guest's answer."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(f"{text}\n".encode())
@@ -180,17 +181,17 @@ class SshWorld:
         self.gateway = self.make_gateway()
 
     def make_gateway(self) -> SshGateway:
-        """Return a new agent's object for the same gateway."""
+        """Return a new object for the gateway, as a newly started agent creates."""
         clock = lambda: self.now or datetime.now(UTC)  # noqa: E731
         self.gateways.append(SshGateway(self.folder / "ssh", connect_guest, clock))
         return self.gateways[-1]
 
     def grant(self, *segments: Segment) -> None:
-        """Replace all grants."""
+        """Set the gateway's wanted state: exactly these segments."""
         self.gateway.receive(HostWanted(segments=segments, ssh=self.server), segments)
 
     def restart_agent(self, *segments: Segment) -> None:
-        """Replace the agent's object by a new one, as after a kill of the agent."""
+        """Replace the gateway's object by a new object, as after a kill and a restart of the agent."""
         self.gateway.close()
         self.gateway = self.make_gateway()
         self.grant(*segments)
@@ -198,7 +199,7 @@ class SshWorld:
 
     @property
     def enter(self) -> tuple[str, ...]:
-        """A program, with its arguments, that runs another program in the gateway's network namespace."""
+        """Return the beginning of a command that runs in the gateway's network namespace."""
         return ("nsenter", f"--net=/proc/self/fd/{self.namespace}")
 
     def pid(self) -> int:

@@ -20,7 +20,7 @@ PORTS = {VpnProtocol.UDP: 1194, VpnProtocol.TCP: 443}
 
 
 def make_server(**changes: object) -> VpnServer:
-    """Return the servers of a gateway, with texts that are no keys."""
+    """Return the OpenVPN servers of a gateway, with arbitrary texts in place of keys."""
     keys = {"ports": PORTS, "authority": "a", "certificate": "c", "private_key": "k", "tls_crypt_key": "t"}
     return VpnServer.model_validate(keys | changes)
 

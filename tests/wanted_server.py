@@ -73,13 +73,13 @@ class _SocketServer(ThreadingHTTPServer):
 
 @contextmanager
 def serving_wanted(server: WantedServer, path: Path) -> Iterator[None]:
-    """Serve the document at a socket within the block. Afterwards, the agent reaches nobody there."""
+    """Serve the document at a socket within the block. Afterwards, the agent cannot connect to the socket."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             answer = server.get(self.path)
             if answer is None:
-                time.sleep(1)  # as a long poll that nobody answers
+                time.sleep(1)  # do not answer at once, so that the agent does not poll in a busy loop
             self._send(200 if answer else 404, answer or b"{}")
 
         def do_POST(self) -> None:
@@ -93,7 +93,7 @@ def serving_wanted(server: WantedServer, path: Path) -> Iterator[None]:
             self.send_response(status)
             self.send_header("content-type", "application/json")
             self.send_header("content-length", str(len(answer)))
-            with suppress(BrokenPipeError):  # the agent was killed
+            with suppress(BrokenPipeError):  # the test has killed the agent
                 self.end_headers()
                 self.wfile.write(answer)
 

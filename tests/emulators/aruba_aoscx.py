@@ -4,8 +4,8 @@ Sources of the output:
 
 - "Success" after ``write memory`` and ``copy running-config startup-config``: the AOS-CX 10.01 and 10.03 command
   references
-- "Copying configuration: [Success]" with its turning dash: recorded sessions of 10.06 to 10.08 (Shasta's network
-  guides)
+- "Copying configuration: [Success]" after a rotating progress character: recorded sessions of 10.06 to 10.08
+  (Shasta's network guides)
 - "[Failure]" and the text below it: a simulator; the reasons are invented
 - the message for a missing right: written from memory, not checked on a device
 

@@ -43,7 +43,10 @@ TRANSPORTS = {
     "evpn": {"kind": "evpn", "vnis": "10100-10299", "asn": 65000},
 }
 FIRST = {"vpls": 10000, "qinq": 900, "evpn": 10000}
-"""The difference between the service ID and the VLAN ID of a cluster. All clusters of ``shared`` have one service."""
+"""By transport, the difference between a cluster's service ID and its VLAN ID.
+
+The transport ``shared`` has one service for all clusters, and therefore no entry.
+"""
 PAIRS = [
     ("cisco_iosxe", "vpls"),
     ("cisco_iosxe", "shared"),
@@ -176,7 +179,7 @@ NESTED = {
     "arista_eos": "^redistribute",
     "cisco_nxos": "^route-target export",
 }
-"""A pattern of a line inside a block of the configuration."""
+"""By platform, a pattern of a line inside a block of the configuration."""
 DETACH = {"cisco_iosxe": "^no service instance", "arista_eos": "vlan remove", "cisco_nxos": "vlan remove"}
 READY = {
     "arista_eos": ("switchport mode trunk", "switchport trunk allowed vlan none"),
@@ -190,7 +193,7 @@ ATTACH = {
     "arista_eos": "allowed vlan add 112",
     "cisco_nxos": "allowed vlan add 112",
 }
-"""The line that configures VLAN 112 on a port."""
+"""By platform, a pattern of the line that configures VLAN 112 on a port."""
 PARTS = ("interfaces", "routing-instances")
 REFUSAL_PATTERN = r"edge pe1: .*sent '.*', the device answered .*(?i:invalid|error|rejected)"
 IGNORED = {
@@ -200,7 +203,7 @@ IGNORED = {
     "arista_eos": "^vxlan vlan",
     "cisco_nxos": "^vn-segment",
 }
-"""A line without which no VLAN is joined to a service."""
+"""By platform, a pattern of a line. If the device ignores this line, no VLAN is joined to a service."""
 OTHER_FORMS = {
     "cisco_iosxe": ("Gi0/0/1", "gigabitethernet0/0/2"),
     "cisco_iosxr": ("Gi0/0/0/1", "gigabitethernet0/0/0/2"),

@@ -116,7 +116,7 @@ class CandidateEdge(EmulatedEdge):
 
 
 def put(lines: list[str], line: str, sort: str | None = None) -> None:
-    """Add a line to a block. The line replaces any line that begins with ``sort``."""
+    """Remove all lines that begin with ``sort`` from a block, then add ``line``."""
     lines[:] = [other for other in lines if other != line and not (sort and other.startswith(sort))] + [line]
 
 

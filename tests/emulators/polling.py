@@ -6,13 +6,13 @@ Emulated devices answer within milliseconds, so tests would mostly wait for thes
 import time
 from types import ModuleType, SimpleNamespace
 
-NETMIKO_SHARE = 0.1
-"""The share of each of Netmiko's pauses that remains."""
+NETMIKO_FACTOR = 0.1
+"""The factor by which each of Netmiko's pauses is multiplied."""
 NCCLIENT_POLL_S = 0.01
 
 
 def shorten_pauses() -> None:
-    """Shorten the pauses in this process. Idempotent. Imports both libraries, which the sessions need anyway."""
+    """Shorten the pauses in this process. Idempotent. This imports both libraries, which sessions need anyway."""
     import ncclient.transport.session  # noqa: PLC0415 - slow to load
     import netmiko.base_connection  # noqa: PLC0415
     import netmiko.cisco_base_connection  # noqa: PLC0415
@@ -23,5 +23,5 @@ def shorten_pauses() -> None:
 
 
 def _replace_sleep(module: ModuleType) -> None:
-    functions = vars(time) | {"sleep": lambda seconds: time.sleep(seconds * NETMIKO_SHARE)}
+    functions = vars(time) | {"sleep": lambda seconds: time.sleep(seconds * NETMIKO_FACTOR)}
     module.__dict__["time"] = SimpleNamespace(**functions)

@@ -90,7 +90,7 @@ class EmulatedSession:
             self.switch.open_sessions.remove(self)
 
     def answer(self, line: str) -> None:
-        """Execute a line. If a refusal or a fault is planned for the line, apply it instead."""
+        """Execute a line. If a test has planned a refusal or fault of the line, refuse it or cause the fault."""
         switch = self.switch
         if switch.slowness:
             switch.closing.wait(switch.slowness)

@@ -1,4 +1,4 @@
-"""Claims on the Debian packages. The tests of the machine run in the order of a machine's life, from start to purge."""
+"""Tests of the Debian packages. The tests with a machine run in order, from the first start to the purge."""
 
 import shutil
 import subprocess

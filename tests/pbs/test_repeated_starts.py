@@ -57,7 +57,7 @@ def other_keys(batch: LabPbs) -> Iterator[None]:
 
 
 def test_changed_keys_do_not_cost_a_start(stage: ScenarioStage, site_hook: LabPbs) -> None:
-    """Another hook rejects the first start, so PBS repeats the start with the same number."""
+    """Another hook rejects the first start, so PBS repeats the start with the same run number."""
     shell(site_hook, f"touch {REJECT}")
     job = stage.submit()
     first = stage.await_requested(job)
@@ -91,7 +91,7 @@ def test_a_rerun_survives_the_death_of_the_server(stage: ScenarioStage, site_hoo
 
 
 def test_each_start_around_a_moms_death_has_a_network(stage: ScenarioStage, world: RealWorld) -> None:
-    """The MoM's child process starts the script nevertheless. Then PBS runs the job again, with the next number."""
+    """A dead MoM's child process may still start the script. PBS runs the job again, with the next run number."""
     host = world.hosts[0]
     script = f"until {IN_LAUNCH}; do sleep 0.02; done; kill -9 $(cat {scripts.HOME}/mom_priv/mom.lock)"
     with ThreadPoolExecutor(1) as pool:

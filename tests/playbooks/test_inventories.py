@@ -1,4 +1,4 @@
-"""What the playbooks say about wrong inventories and machines. These tests need no machine and change nothing."""
+"""Tests of the playbooks' messages about wrong inventories and machines. They need no machine and change nothing."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ EXAMPLES = sorted((ROOT / "ansible/inventories").glob("*.yml"))
 
 
 def check(inventory: dict[str, object], folder: Path, *options: str) -> tuple[int, str]:
-    """Run ``site.yml`` in check mode with programs of ``folder`` first, and return its exit code and output."""
+    """Run ``site.yml`` in check mode with ``folder`` first on PATH. Return Ansible's exit code and output."""
     file = folder / "inventory.yml"
     environment = {
         **ansible_environment(),
@@ -30,7 +30,7 @@ def check(inventory: dict[str, object], folder: Path, *options: str) -> tuple[in
 
 
 def machines(*names: str, **variables: object) -> dict[str, object]:
-    """Return a group of machines that are this machine."""
+    """Return an inventory group. Each name denotes the machine that runs the tests."""
     return {"hosts": {name: {**LOCAL, **variables} for name in names}}
 
 

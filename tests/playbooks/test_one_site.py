@@ -1,4 +1,4 @@
-"""Ansible's playbooks on machines with systemd. The tests run in the order of an installation's life."""
+"""Ansible's playbooks on machines with systemd. The tests run in order, from installation to removal."""
 
 import copy
 import json
@@ -64,7 +64,7 @@ def described(site: Site) -> Site:
 
 @pytest.fixture(scope="module")
 def installed(described: Site) -> Site:
-    """The site after ``site.yml``, which was killed in the middle at first."""
+    """Run ``site.yml`` and kill it at three tasks, then run it to the end. Return the installed site."""
     for task in (
         "certificate : Write the request",
         "program : Install the Python packages",
@@ -81,7 +81,8 @@ class Change:
     """Three changes that one run of ``site.yml`` applies.
 
     The machine brno-h1 has a new setting, the token of brno-gw is deleted, and the certificate of SBF ends soon.
-    ``before`` and ``after`` contain the services' processes and the tokens of both agents, by machine.
+    ``processes`` contains the process IDs of the services by machine, before and after the run. ``tokens`` contains the
+    token of the gateway's agent, before and after the run.
     """
 
     site: Site
@@ -94,7 +95,7 @@ class Change:
 
 @pytest.fixture(scope="module")
 def change(installed: Site) -> Change:
-    """The three changes, at first in check mode."""
+    """Run ``site.yml`` with the three changes, first in check mode, then without. Return the observations."""
     token = installed.read("brno-gw", SHOW_CREDENTIAL).strip()
     installed.read("brno-gw", "rm /etc/virtcloud/agent.token")
     installed.read("sbf1", END_THE_CERTIFICATE)
@@ -179,7 +180,7 @@ def test_an_upgrade_keeps_the_tokens_and_runs_the_new_version(installed: Site) -
     variables = installed.inventory["all"]["vars"]
     variables["program_archive"] = str(make_newer_archive(Path(variables["program_archive"]), installed.folder))
     before = installed.read("brno-h1", "readlink /opt/virtcloud")
-    installed.kill_at("site.yml", "sbf : Install the service")  # after the switch, before the restart
+    installed.kill_at("site.yml", "sbf : Install the service")  # installed, not yet restarted
     changes = count_changes(installed.play("site.yml"))
     assert [name for name in ADDRESSES if not changes[name]] == []
     assert installed.read("brno-h1", "readlink /opt/virtcloud") != before

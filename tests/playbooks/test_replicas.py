@@ -1,6 +1,6 @@
 """Two replicas of SBF behind HAProxy, with PostgreSQL and Prometheus, on three machines.
 
-The machine "services" runs HAProxy, PostgreSQL and Prometheus. The tests run in the order of an installation's life.
+The machine "services" runs HAProxy, PostgreSQL and Prometheus. The tests run in order, from installation to removal.
 """
 
 import json
@@ -97,7 +97,7 @@ def test_an_unreachable_database_is_explained(installed: Site) -> None:
 
 
 def test_callers_do_not_notice_an_upgrade(installed: Site) -> None:
-    """The first playbook run is killed and leaves a replica drained. The second run completes the upgrade of both."""
+    """The first run of the playbook is killed while one replica is drained. The second run upgrades both replicas."""
     variables = installed.inventory["all"]["vars"]
     variables["program_archive"] = str(make_newer_archive(Path(variables["program_archive"]), installed.folder))
     before = {name: installed.read(name, "readlink /opt/virtcloud") for name in REPLICAS}

@@ -1,4 +1,8 @@
-"""Tests of ten thousand fault schedules on a virtual clock. Other tests plant bugs, which the schedules must find."""
+"""Tests of SBF in ten thousand fault schedules on a virtual clock.
+
+A schedule is a random sequence of calls and faults. Other tests change the code of SBF, and check that some schedule
+finds the bug.
+"""
 
 import logging
 from collections.abc import Iterator
@@ -36,9 +40,9 @@ def run_schedule(seed: int) -> str | None:
 
 @pytest.mark.parametrize("first", range(0, SCHEDULES, PER_TEST))
 def test_ten_thousand_fault_schedules_break_nothing(first: int) -> None:
-    """§7.1, §7.2, §7.4, §7.5, §7.7 and §7.8 hold after every step.
+    """The invariants of ``simulation/invariants.py`` hold after every step.
 
-    At the end, without faults, §7.3 holds: all elements carry the wanted state.
+    At the end of a schedule, all faults are removed. Then all elements reach the wanted state.
     """
     found = [fault for seed in range(first, first + PER_TEST) if (fault := run_schedule(seed)) is not None]
     assert found == []
@@ -102,7 +106,7 @@ BUGS = {
     "never retries after a failure": ("7.3", (due_elements, " and clock < retry.not_before", "")),
     "ignores deadlines": ("7.3", (deadlines, "self.transactions.apply_transitions()", "pass")),
 }
-"""Bugs by description. Each value contains the invariant that the bug breaks, and the changes to the code."""
+"""Bugs by description: the beginning of the expected error, and changes (a module, its present text, the new text)."""
 
 
 @pytest.mark.parametrize("bug", BUGS)
@@ -115,7 +119,7 @@ def test_a_bug_planted_in_the_code_is_found(monkeypatch: pytest.MonkeyPatch, bug
 
 
 def test_the_invariants_read_no_uncounted_field(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The invariants are not checked again if only uncounted fields have changed."""
+    """The simulation checks the invariants only after a change of a counted field. So they must read no other field."""
     read, check_all = set[str](), Invariants.check_all
 
     def record_read(row: Element, name: str) -> object:

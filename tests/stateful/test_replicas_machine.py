@@ -1,6 +1,6 @@
-"""Tests of several replicas on PostgreSQL under any sequence of calls that run at the same time (DESIGN.md §7).
+"""Tests of several replicas on PostgreSQL under any random sequence of calls that run at the same time.
 
-The machine of ``test_sbf_machine.py`` also runs here: its single calls, faults and invariants.
+The state machine also has the rules and invariants of the machine in ``test_sbf_machine.py``.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ REPEATED = "another call changed the same rows"
 
 
 class ReplicasMachine(Machine):
-    """Callers, workers and agents of three replicas, in any order and at the same time."""
+    """A state machine whose users, workers and agents call three replicas, in any order and at the same time."""
 
     @initialize()
     def begin(self) -> None:
@@ -58,12 +58,12 @@ class ReplicasMachine(Machine):
         self.run_together(actions)
 
     def read_clock_slowly(self, session: Session) -> datetime:
-        """Return the time after a pause, so that units that do not exclude each other overlap."""
+        """Return the time after a pause, so that transactions overlap unless a lock prevents this."""
         sleep(0.005)
         return self.world.clock(session)
 
     def run_together(self, actions: list[Callable[[Store], object]]) -> None:
-        """Run actions at the same time, each at one of the replicas. No action may be told to try again."""
+        """Run actions at the same time, each at one of the replicas. Fail if two actions changed the same rows."""
         with ThreadPoolExecutor(len(actions)) as threads:
             futures = [threads.submit(action, self.stores[n % REPLICAS]) for n, action in enumerate(actions)]
         refusals = [str(error) for future in futures if (error := future.exception()) is not None]
@@ -94,7 +94,7 @@ class ReplicasMachine(Machine):
 
 
 @pytest.mark.postgresql
-def test_replicas_machine_on_postgresql(postgres_server: PostgresServer, postgres_template: str) -> None:
+def test_the_invariants_hold_with_three_replicas(postgres_server: PostgresServer, postgres_template: str) -> None:
     def machine() -> ReplicasMachine:
         return ReplicasMachine(lambda _folder: postgres_server.url(postgres_server.new_database(postgres_template)))
 

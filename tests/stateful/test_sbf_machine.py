@@ -1,4 +1,4 @@
-"""Tests of the store and its workers under any sequence of calls, faults, restarts and pauses (DESIGN.md §7).
+"""Tests of the store and its workers under any random sequence of calls, faults, restarts and pauses.
 
 Switches, edges and hosts are fakes. The test compares the state of the fakes with the service's records.
 """
@@ -49,7 +49,7 @@ EVPN = {"name": "evpn", "kind": "evpn", "vnis": "10100-10103", "asn": 65000}
 
 
 class Machine(RuleBasedStateMachine):
-    """Callers, workers, agents and faults, in any order."""
+    """A state machine whose rules are calls of users, workers and agents, and faults. They occur in any order."""
 
     def __init__(self, database: Callable[[Path], str] = lambda folder: f"sqlite:///{folder / 'sbf.db'}") -> None:
         super().__init__()
@@ -71,27 +71,27 @@ class Machine(RuleBasedStateMachine):
     def teardown(self) -> None:
         try:
             if hasattr(self, "world"):
-                self.everybody_is_well_and_left_alone()
+                self.without_faults_the_wanted_state_is_reached()
         finally:
             if hasattr(self, "world"):
                 self.world.close()
             shutil.rmtree(self.folder)
 
-    # Calls.
+    # Calls of users.
 
     @rule(key=KEYS, wanted=SPECS, attempt=st.none() | st.integers(0, 3))
-    def ask(self, key: str, wanted: ClusterSpec, attempt: int | None) -> None:
+    def request(self, key: str, wanted: ClusterSpec, attempt: int | None) -> None:
         try:
             put = self.world.put(key, wanted, attempt)
         except (Conflict, NoVlanFree, Gone):
             return
         if put.created:
-            self.number_is_carried_by_nobody(put.view)
-        self.asking_again_changes_nothing(key, put.view)
+            self.no_element_carries_the_allocated_ids(put.view)
+        self.a_repeated_request_changes_nothing(key, put.view)
 
     @rule(key=KEYS, joins=KEYS, wanted=SPECS)
     def join(self, key: str, joins: str, wanted: ClusterSpec) -> None:
-        """Request a member of the network ``joins``. The names of its guests contain ``key``, so they are unique."""
+        """Request a member of the network ``joins``. The guests' names contain ``key``, so the names are unique."""
         guests = tuple(one.model_copy(update={"name": f"{key}-{one.name}"}) for one in wanted.guests)
         before = self.views()
         held = {(site, vlan) for view in before for site, vlan in view.vlans.items()}
@@ -103,7 +103,7 @@ class Machine(RuleBasedStateMachine):
             assert (site, vlan) in held or vlan not in self.carried_at(site)
         after = {view.id: view for view in self.views()}
         assert [after[view.id].placements for view in before] == [view.placements for view in before]
-        self.asking_again_changes_nothing(key, put.view)
+        self.a_repeated_request_changes_nothing(key, put.view)
 
     @rule(key=KEYS)
     def end(self, key: str) -> None:
@@ -111,10 +111,10 @@ class Machine(RuleBasedStateMachine):
             self.world.delete(key)
 
     @rule(key=KEYS, attempt=st.integers(0, 3), owner=OWNERS)
-    def an_end_that_may_be_late_arrives(self, key: str, attempt: int, owner: str) -> None:
+    def a_deletion_that_may_be_late_arrives(self, key: str, attempt: int, owner: str) -> None:
         """A call about an earlier attempt, or about another owner's cluster, changes nothing.
 
-        It does not matter who uses the key now.
+        This also holds if another owner uses the key now.
         """
         before = self.views()
         try:
@@ -137,21 +137,21 @@ class Machine(RuleBasedStateMachine):
             self.forgot.discard(name)
         assert before is None or after.last_seen >= before
 
-    @rule(host=st.sampled_from(HOSTS), tells=st.booleans())
-    def agent_acts(self, host: str, tells: bool) -> None:
+    @rule(host=st.sampled_from(HOSTS), confirms=st.booleans())
+    def agent_reconciles(self, host: str, confirms: bool) -> None:
         with self.world.store.read() as unit:
             target = read_wanted_revision(unit, host)
         self.hosts[host] = {one.id: int(one.vlan) for one in target.wanted.segments}
-        if tells:
+        if confirms:
             self.world.confirm(host, target.revision)
             self.forgot.discard(host)
 
     @rule()
-    def everybody_acts(self) -> None:
+    def all_elements_reconcile(self) -> None:
         for name in DEVICES:
             self.converge(name)
         for host in HOSTS:
-            self.agent_acts(host, tells=True)
+            self.agent_reconciles(host, confirms=True)
 
     @rule(host=st.sampled_from(HOSTS), back=st.integers(1, 3))
     def a_late_confirmation_arrives(self, host: str, back: int) -> None:
@@ -162,7 +162,7 @@ class Machine(RuleBasedStateMachine):
     # Faults.
 
     @rule(name=st.sampled_from(DEVICES), fault=st.sampled_from(["cut_off", "refuses", "lies", "unsafe"]))
-    def a_device_falls_ill_or_recovers(self, name: str, fault: str) -> None:
+    def a_fault_of_a_device_begins_or_ends(self, name: str, fault: str) -> None:
         device = self.device(name)
         setattr(device, fault, not getattr(device, fault))
 
@@ -181,7 +181,7 @@ class Machine(RuleBasedStateMachine):
         self.forgot.add(name)
 
     @rule(name=st.sampled_from(SWITCHES), vlan=st.integers(100, 105))
-    def somebody_creates_a_vlan(self, name: str, vlan: int) -> None:
+    def an_administrator_creates_a_vlan(self, name: str, vlan: int) -> None:
         """Create a VLAN by hand. Its VLAN ID is in a pool, and the switch has no VLAN with this ID yet."""
         table = self.world.switches[name].table
         if vlan not in table and not any(vlan in vlans for vlans in self.world.switches[name].ports.values()):
@@ -189,13 +189,13 @@ class Machine(RuleBasedStateMachine):
             self.offices[name].add(vlan)
 
     @rule(name=st.sampled_from(SWITCHES))
-    def somebody_deletes_their_vlans(self, name: str) -> None:
+    def an_administrator_deletes_these_vlans(self, name: str) -> None:
         for vlan in self.offices[name]:
             del self.world.switches[name].table[vlan]
         self.offices[name].clear()
 
     @rule(name=st.sampled_from(SWITCHES), vlans=st.sets(st.integers(100, 105), max_size=2))
-    def somebody_configures_an_unmanaged_port(self, name: str, vlans: set[int]) -> None:
+    def an_administrator_configures_an_unmanaged_port(self, name: str, vlans: set[int]) -> None:
         self.world.switches[name].ports[OTHERS] = vlans
 
     @rule(host=st.sampled_from(HOSTS), notices=st.booleans())
@@ -224,53 +224,51 @@ class Machine(RuleBasedStateMachine):
     def all_invariants_hold(self) -> None:
         """All invariants are checked with the same views of the clusters, because a query takes longer than a check."""
         views = self.views()
-        self.nothing_of_others_is_touched()
-        self.no_number_is_held_twice_at_a_site(views)
-        self.of_the_clusters_under_a_key_one_has_not_ended_and_no_attempt_of_an_owner_comes_twice(views)
-        self.no_service_is_held_twice(views)
-        self.a_cluster_of_several_sites_that_holds_numbers_holds_a_service(views)
-        self.what_is_carried_belongs_to_somebody(views)
-        self.active_is_true(views)
-        self.who_has_ended_holds_nothing_but_what_is_kept_back(views)
-        self.a_member_has_the_numbers_of_its_network(views)
+        self.foreign_vlans_are_unchanged()
+        self.no_vlan_id_is_claimed_twice_at_a_site(views)
+        self.a_key_has_at_most_one_running_cluster_and_each_attempt_once(views)
+        self.no_service_id_is_claimed_twice(views)
+        self.vlan_ids_and_service_id_are_claimed_together(views)
+        self.carried_ids_are_claimed(views)
+        self.active_clusters_are_present(views)
+        self.ended_clusters_keep_only_quarantined_ids(views)
+        self.a_member_has_the_vlan_ids_of_its_network(views)
 
-    def nothing_of_others_is_touched(self) -> None:
-        """§7.4: the VLANs in other use keep their names, and no managed port carries these VLANs."""
+    def foreign_vlans_are_unchanged(self) -> None:
+        """The VLANs in other use keep their names, and no managed port carries these VLANs."""
         for name, vlans in self.offices.items():
             switch = self.world.switches[name]
             assert {number for number, title in switch.table.items() if title == "offices"} == vlans
             assert not any(vlans & carried for port, carried in switch.ports.items() if port != OTHERS)
 
-    def no_number_is_held_twice_at_a_site(self, views: list[ClusterView]) -> None:
-        """§7.1: no two networks have claimed the same VLAN ID at a site."""
+    def no_vlan_id_is_claimed_twice_at_a_site(self, views: list[ClusterView]) -> None:
+        """No two networks have claimed the same VLAN ID at a site."""
         held = [(site, vlan) for view in views if view.network is None for site, vlan in view.vlans.items()]
         assert len(held) == len(set(held))
         assert all(vlan in VlanSet.parse(POOLS[site]) for site, vlan in held)
 
-    def of_the_clusters_under_a_key_one_has_not_ended_and_no_attempt_of_an_owner_comes_twice(
-        self, views: list[ClusterView]
-    ) -> None:
+    def a_key_has_at_most_one_running_cluster_and_each_attempt_once(self, views: list[ClusterView]) -> None:
         live = [view.key for view in views if view.state not in ENDED_STATES]
         assert len(live) == len(set(live))
         attempts = [(view.key, view.spec.owner, view.attempt) for view in views]
         assert len(attempts) == len(set(attempts))
 
-    def no_service_is_held_twice(self, views: list[ClusterView]) -> None:
-        """§7.1: no two networks have claimed the same service ID."""
+    def no_service_id_is_claimed_twice(self, views: list[ClusterView]) -> None:
+        """No two networks have claimed the same service ID."""
         own = [view for view in views if view.network is None]
         held = [view.joined.service for view in own if view.joined is not None and view.joined.service]
         assert len(held) == len(set(held))
         assert all(10100 <= number <= 10103 for number in held)
 
-    def a_cluster_of_several_sites_that_holds_numbers_holds_a_service(self, views: list[ClusterView]) -> None:
-        """VLAN IDs and the service ID are claimed and released together."""
+    def vlan_ids_and_service_id_are_claimed_together(self, views: list[ClusterView]) -> None:
+        """A cluster of several sites has claimed either VLAN IDs and a service ID, or neither."""
         for view in views:
             assert bool(view.joined and view.joined.service) == (len(view.vlans) > 1)
 
-    def what_is_carried_belongs_to_somebody(self, views: list[ClusterView]) -> None:
-        """§7.2: if an element carries a VLAN ID, a cluster has claimed the VLAN ID at the element's site.
+    def carried_ids_are_claimed(self, views: list[ClusterView]) -> None:
+        """If an element carries a VLAN ID, a cluster has claimed the VLAN ID at the element's site.
 
-        The cluster may have ended.
+        The cluster may have ended: its VLAN IDs are then in quarantine.
         """
         for site in SITES:
             held = {vlan for view in views for at, vlan in view.vlans.items() if at == site}
@@ -278,19 +276,19 @@ class Machine(RuleBasedStateMachine):
         services = {view.joined.service for view in views if view.joined is not None}
         assert self.services_carried() <= services
 
-    def active_is_true(self, views: list[ClusterView]) -> None:
-        """§7.5: an active cluster is present on all its elements, except elements whose restart SBF has not noticed."""
+    def active_clusters_are_present(self, views: list[ClusterView]) -> None:
+        """An active cluster is present on all its elements, except elements whose restart SBF has not noticed."""
         for view in views:
             if view.state is ClusterState.ACTIVE:
                 for part in view.placements:
                     assert part.element in self.forgot or self.carries(view, part.element)
 
-    def who_has_ended_holds_nothing_but_what_is_kept_back(self, views: list[ClusterView]) -> None:
+    def ended_clusters_keep_only_quarantined_ids(self, views: list[ClusterView]) -> None:
         for view in views:
             assert bool(view.vlans) == (view.state not in ENDED_STATES or view.quarantined)
 
-    def a_member_has_the_numbers_of_its_network(self, views: list[ClusterView]) -> None:
-        """A member has its network's VLAN IDs until the member ends. The network releases these VLAN IDs later."""
+    def a_member_has_the_vlan_ids_of_its_network(self, views: list[ClusterView]) -> None:
+        """A member has its network's VLAN IDs until the member ends. Only then may the network release the VLAN IDs."""
         own = {view.id: view for view in views}
         for view in views:
             if view.network is not None and view.vlans:
@@ -303,9 +301,9 @@ class Machine(RuleBasedStateMachine):
             return list_newest(unit, ClusterFilter(ended=True), 1000)
 
     def find_network(self, view: ClusterView) -> str:
-        """Return the ID of the cluster that created the cluster's network.
+        """Return the ID of the cluster that created the network of ``view``.
 
-        The key does not identify this cluster: an ended cluster with the same key may also hold VLAN IDs.
+        The key does not identify that cluster, because an ended cluster with the same key may also have VLAN IDs.
         """
         with self.world.store.read() as unit:
             (network,) = read_networks(unit, find_clusters(unit, ClusterRow.id == view.id)).values()
@@ -334,22 +332,22 @@ class Machine(RuleBasedStateMachine):
         ports = self.world.switches[element].ports.items()
         return any(vlan in vlans for port, vlans in ports if port != OTHERS)
 
-    def number_is_carried_by_nobody(self, view: ClusterView) -> None:
-        """§7.2: when VLAN IDs are allocated to a cluster, no element of the cluster's sites carries these VLAN IDs."""
+    def no_element_carries_the_allocated_ids(self, view: ClusterView) -> None:
+        """When VLAN IDs are allocated to a cluster, no element of the cluster's sites carries these VLAN IDs."""
         for site, vlan in view.vlans.items():
             assert vlan not in self.carried_at(site)
         if view.joined is not None:
             assert view.joined.service not in self.services_carried()
 
-    def asking_again_changes_nothing(self, key: str, view: ClusterView) -> None:
-        """§7.7: a repeated request returns the same view and changes nothing."""
+    def a_repeated_request_changes_nothing(self, key: str, view: ClusterView) -> None:
+        """A repeated request returns the same view and changes nothing."""
         rows = len(self.world.audit())
         again = self.world.put(key, view.spec, view.attempt)
         assert (again.created, again.view) == (False, view)
         assert len(self.world.audit()) == rows
 
-    def everybody_is_well_and_left_alone(self) -> None:
-        """§7.3: without faults, every element carries the wanted state in the end. No cluster stays in a transition."""
+    def without_faults_the_wanted_state_is_reached(self) -> None:
+        """After all faults were removed, every element reaches the wanted state. No cluster stays in a transition."""
         for name in DEVICES:
             device = self.device(name)
             device.cut_off = device.refuses = device.lies = device.unsafe = False
@@ -357,13 +355,13 @@ class Machine(RuleBasedStateMachine):
         for name in EDGES:
             self.world.edges[name].breaks = False
         for name in SWITCHES:
-            self.somebody_deletes_their_vlans(name)
-            self.somebody_configures_an_unmanaged_port(name, set())
+            self.an_administrator_deletes_these_vlans(name)
+            self.an_administrator_configures_an_unmanaged_port(name, set())
         self.world.clock.advance(301)
         for _ in range(3):
             self.world.settle()
             for host in HOSTS:
-                self.agent_acts(host, tells=True)
+                self.agent_reconciles(host, confirms=True)
         for name in SWITCHES:
             with self.world.store.read() as unit:
                 wanted = read_wanted_revision(unit, name).wanted
@@ -386,11 +384,11 @@ class Machine(RuleBasedStateMachine):
 Machine.TestCase.settings = settings(
     max_examples=10, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
-test_machine = Machine.TestCase
+test_the_invariants_hold_on_sqlite = Machine.TestCase
 
 
 @pytest.mark.postgresql
-def test_machine_on_postgresql(postgres_server: PostgresServer, postgres_template: str) -> None:
+def test_the_invariants_hold_on_postgresql(postgres_server: PostgresServer, postgres_template: str) -> None:
     def machine() -> Machine:
         return Machine(lambda _folder: postgres_server.url(postgres_server.new_database(postgres_template)))
 

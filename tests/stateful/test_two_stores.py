@@ -193,7 +193,10 @@ class StorePair:
         )
 
     def call_worker(self, call: Callable[[WorkerTransactions, ReconcileTask], Outcome]) -> tuple[Outcome, Outcome]:
-        """Make one call of a worker in both stores, for a random device, with one of its last two fencing tokens."""
+        """Make one call of a worker in both stores, for a random device, with its last or last but one fencing token.
+
+        Return the outcome in the store in memory and the outcome in the real store.
+        """
         name = Name(self.random.choice(self.devices))
         fence = self.random.choice(self.fences.get(name, [0])[-2:])
         memory, real = self.transactions[self.random.choice(REPLICAS)]
@@ -300,7 +303,10 @@ class StorePair:
 
 
 def _name(row: Cluster | ClusterRow) -> tuple[str, int, int]:
-    """Return the key, turn and attempt of a cluster. Together, they identify the cluster."""
+    """Return a cluster's key, turn and attempt, which identify the cluster in both stores.
+
+    The turn counts the owners that the key has had.
+    """
     return row.key, row.turn, row.attempt
 
 

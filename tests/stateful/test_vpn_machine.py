@@ -1,6 +1,7 @@
 """Tests of VPN profiles under any sequence of calls, confirmations, changes of the topology, and ends of leases.
 
-Grants are compared with the clusters and the profiles. Switches and agents are fakes.
+After each step, the grants in the gateways' wanted state are compared with the clusters and the profiles. Switches and
+agents are fakes.
 """
 
 import shutil
@@ -39,12 +40,12 @@ SPECS = st.builds(
     st.sets(st.sampled_from(HOSTS), min_size=1, max_size=2),
     vpn=st.booleans(),
 )
-"""Six addresses suffice for a few guests and devices only, so that some calls find the subnet full."""
+"""The subnet has only six addresses, so that some calls find no free address."""
 KEY = parse_device_key(CSR)
 
 
 class VpnMachine(RuleBasedStateMachine):
-    """Callers, agents and administrators, in any order."""
+    """A state machine whose rules are actions of users, agents and administrators. They occur in any order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -108,7 +109,7 @@ class VpnMachine(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(GATEWAYS))
     def report(self, name: str) -> None:
-        """A gateway reports a connection of each profile that was ever created."""
+        """Report a connection of each profile that was ever created, as a gateway does."""
         connections = [
             {"profile": f"{n:08x}", "protocol": "udp", "remote": "192.0.2.1:1", "connected_at": self.world.clock.now}
             for n in range(1, self.count + 1)
@@ -119,7 +120,7 @@ class VpnMachine(RuleBasedStateMachine):
     # Agents, administrators and time.
 
     @rule()
-    def everybody_acts(self) -> None:
+    def all_elements_reconcile(self) -> None:
         self.world.settle()
 
     @rule(name=st.sampled_from(GATEWAYS))
