@@ -12,7 +12,7 @@ from virtcloud.model.views import ClusterView
 
 END_FILE, OUTPUT = "/run/pings-over", "/run/pings"
 IN_FLIGHT = 3
-"""Number of last pings whose answers may be missing, because ping does not wait for them when it is interrupted."""
+"""Number of last pings whose answers may be missing, because an interrupted ping does not wait for answers."""
 SERIES = (
     f'ping -n -i 0.02 "$1" >{OUTPUT} & until [ -e {END_FILE} ]; do sleep 0.1; done; kill -INT $!; wait $!;'
     f" sed -n 's/.*icmp_seq=\\([0-9]*\\) .*/\\1/p; s/\\([0-9]*\\) packets transmitted.*/sent \\1/p' {OUTPUT}"

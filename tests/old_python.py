@@ -1,4 +1,4 @@
-"""The oldest Python that runs hooks and the programs of jobs: its syntax."""
+"""A check of source code for the oldest Python that runs hooks and the programs of jobs: Python 3.6."""
 
 import ast
 

@@ -36,7 +36,7 @@ class Built:
 def ensure_wheels() -> Path:
     """Return the archive that ``make wheels`` writes, from the cache if the sources are unchanged.
 
-    Only one process builds; the others wait for its archive.
+    If several processes call this function, one process builds the archive, and the other processes wait.
     """
     archive = CACHE / f"wheels-{_hash_sources()}.tar"
     CACHE.mkdir(parents=True, exist_ok=True)

@@ -13,7 +13,7 @@ from emulators.switch_device import CommandRejected, EmulatedPort, EmulatedSessi
 
 @dataclass
 class EdgeState(SwitchState):
-    """The configuration of an edge. ``services`` are VFIs, bridge domains or instances by name, with their lines."""
+    """The configuration of an edge. ``services`` maps names of VFIs, bridge domains or instances to their lines."""
 
     services: dict[str, list[str]] = field(default_factory=dict)
 

@@ -46,9 +46,9 @@ class SwitchBench:
         return self.driver.read(self.managed)
 
     def converge(self, a: str = "", b: str = "") -> SwitchDifference:
-        """Configure the VLANs ``a`` on the managed port ``a`` and the VLANs ``b`` on the managed port ``b``, and save.
+        """Configure VLANs on both managed ports, and save. Return the difference that remains.
 
-        ``a`` and ``b`` are lists of VLAN IDs such as ``100-103``. Return the difference that remains.
+        ``a`` is the list of VLAN IDs on port ``a``, such as ``100-103``, and ``b`` the list on port ``b``.
         """
         wanted = SwitchWanted(ports={self.a: VlanSet.parse(a), self.b: VlanSet.parse(b)})
         difference = compare_switch(wanted, self.read())

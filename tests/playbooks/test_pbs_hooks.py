@@ -1,6 +1,6 @@
-"""The hooks of a real OpenPBS, installed by Ansible: a machine with its server, and a host with a MoM.
+"""Tests of hooks that Ansible installs on a machine with a real OpenPBS server and on a host with a MoM.
 
-Debian contains no OpenPBS: the machines get a copy of this machine's /opt/pbs, with the libraries that it needs.
+Debian contains no OpenPBS: the machines get a copy of this machine's /opt/pbs, with the libraries that OpenPBS needs.
 """
 
 import json
@@ -97,7 +97,7 @@ def described(site: Site) -> Site:
 
 @pytest.fixture(scope="module")
 def installed(described: Site) -> Site:
-    """The machines after ``site.yml``, which was killed at first when it began to install the hooks."""
+    """Run ``site.yml`` and kill it when it installs the hooks, then run it to the end. Return the machines."""
     described.kill_at("site.yml", "pbs_hooks : Install the hooks")
     play = described.play("site.yml")
     assert play.returncode == 0, play.stdout[-6000:] + play.stderr

@@ -1,4 +1,4 @@
-"""Tests of ``virtcloud cluster publish``, ``unpublish`` and ``publications``: their output and their bad input."""
+"""Tests of ``virtcloud cluster publish``, ``unpublish`` and ``publications``: the output, and refused input."""
 
 from typing import Any
 

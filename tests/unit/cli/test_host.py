@@ -14,7 +14,10 @@ from virtcloud.cli import host, main
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder with three images: one that all users may read, one with a missing file, one for its owner only."""
+    """Yield a folder with three images. All users may use the first, a file of the second is missing.
+
+    Only the owner may read the third.
+    """
     folder = Path(tempfile.mkdtemp())  # other users cannot read pytest's tmp_path
     yield _create_images(folder)
     shutil.rmtree(folder)

@@ -16,7 +16,7 @@ from virtcloud.model.topology import Topology
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with the topology of the paper, whose first two sites have a link between their switches."""
+    """Return a folder with a topology of three sites. A link connects the switches of the first two sites."""
     write_folder(tmp_path / "sites", linked_sites(), "7")
     return tmp_path / "sites"
 

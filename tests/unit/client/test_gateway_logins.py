@@ -71,7 +71,7 @@ def configured(folder: Path, host: str) -> set[str]:
 
 
 def run_proxy(folder: Path, *codes: int) -> list[str]:
-    """Run the proxy command with a fake ssh. Its first call ends with the first code, its second with the second.
+    """Run the proxy command with a fake ssh. The first call of ssh ends with the first of ``codes``, and so on.
 
     Return the gateways that the proxy command tried.
     """

@@ -47,10 +47,10 @@ def test_a_notebook_shows_the_bar_as_html(monkeypatch: pytest.MonkeyPatch) -> No
             assert wait
 
         def __enter__(self) -> None:
-            """Display in this area."""
+            """Display all output in this area from now on."""
 
         def __exit__(self, *_error: object) -> None:
-            """Display elsewhere again."""
+            """Display later output outside this area."""
 
     widgets.Output = Output  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "IPython", ModuleType("IPython"))

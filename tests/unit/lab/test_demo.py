@@ -1,4 +1,4 @@
-"""Tests of the lab's demonstration. It succeeds only if it checked at least one claim and no claim was false."""
+"""Tests of the lab's demonstration, which succeeds only if it checked at least one claim and no claim was false."""
 
 import io
 from collections.abc import Callable

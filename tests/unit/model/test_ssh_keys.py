@@ -1,4 +1,4 @@
-"""SSH keys of users: what is accepted, fingerprints, and errors that never show the rejected text."""
+"""Tests of users' SSH keys: the accepted keys, fingerprints, and errors, which never show the rejected text."""
 
 import subprocess
 from pathlib import Path

@@ -20,7 +20,7 @@ LAB = ("virtcloud/lab/", "virtcloud/testing/")
 
 
 def build(source: Path, folder: Path) -> Path:
-    """Build the sdist and the wheels of the source. Return their folder."""
+    """Build the sdist and the wheels of the source. Return the folder of the built files."""
     command = [sys.executable, "-m", "hatchling", "build", "--directory", str(folder), "--target"]
     subprocess.run([*command, "sdist", "--target", "wheel"], cwd=source, check=True, capture_output=True)  # noqa: S603 - our own
     lab = source / "setup/lab_package"

@@ -193,7 +193,7 @@ FORBIDDEN = {
 
 
 def test_dns_rebinding_opens_nothing(gateway: Named) -> None:
-    """The owner of the name answers addresses of the gateway and of its neighbours, besides the right address."""
+    """The DNS answer contains the server's address, and addresses of the gateway and of its neighbours."""
 
     def work(world: NamedWorld) -> object:
         world.world.ip(f"route replace 203.0.113.0/24 via {ADMINISTRATOR}")

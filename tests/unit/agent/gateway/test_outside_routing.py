@@ -1,7 +1,7 @@
-"""Tests of routers on the real kernel: what guests reach outside, what they do not reach, and faults.
+"""Tests of routers on the real kernel: which addresses guests reach, which they must not reach, and faults.
 
-All tests use one gateway with two identical clusters, an outside network, and a management network. The destination of
-the clusters is any address at port 8080, so that only the gateway's own rules protect what guests must not reach.
+All tests use one gateway with two identical clusters, an outside network, and a management network. The clusters
+may reach port 8080 of any address. Therefore only the gateway's own rules keep guests away from forbidden addresses.
 """
 
 from collections.abc import Callable, Iterator

@@ -281,8 +281,8 @@ def test_a_port_that_moves_to_another_guest_keeps_no_connection(gateway: Run) ->
 def udp(gateway: Run) -> Callable[..., list[str]]:
     """Return a function that sends datagrams from one port of a client to the published port 40003.
 
-    The function sends one datagram, changes the publications, and sends two further datagrams. It returns the three
-    answers. Each guest of the first cluster (10.0.0.5 and 10.0.0.6) answers with its name and the sender's address.
+    The function sends one datagram, changes the publications, and sends two further datagrams. The function returns the
+    three answers. Each guest of the first cluster (10.0.0.5, 10.0.0.6) answers with its name and the sender's address.
     """
 
     def send(before: tuple[PublishedPort, ...], after: tuple[PublishedPort, ...]) -> list[str]:

@@ -20,7 +20,7 @@ PORT = 22
 
 
 class FakeRelays:
-    """Relays that hand over one end of a socket pair for each request, or send ``answer`` if it is not empty."""
+    """Relays that answer each request with one end of a socket pair or, if ``answer`` is not empty, with ``answer``."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -88,7 +88,7 @@ def test_the_relay_is_removed_with_its_last_user(relays: FakeRelays, make_segmen
 
 
 def test_addresses_of_all_guests_are_reserved(relays: FakeRelays, make_segment: Make) -> None:
-    """A guest at another host may be stopped. A probe would then find that the guest's address is free."""
+    """A probe of addresses would find the address of a stopped guest free."""
     peer = Peer.model_validate({"name": "g2", "cluster": "demo", "addresses": ["10.0.0.254/24"]})
     segment = make_segment("a", 100, ("g1",)).model_copy(update={"peers": (peer,)})
     with GuestPorts(relays).connect(segment, Name("g1"), PORT):

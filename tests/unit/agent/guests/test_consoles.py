@@ -1,4 +1,4 @@
-"""Tests of consoles with real pseudo terminals. The test plays the guest: it uses the other end of the terminal."""
+"""Tests of consoles with real pseudo terminals. The test acts as the guest at the other end."""
 
 import os
 import threading

@@ -19,7 +19,7 @@ class LostConnection(libvirt.libvirtError):
 
 
 class ScriptedConnection:
-    """A connection with a libvirtd that has no domains. If ``lost`` is set, each call waits for it and then fails."""
+    """A connection with a libvirtd that has no domains. If ``lost`` is set, each call calls ``lost`` and fails."""
 
     def __init__(self, lost: Callable[[], object] | None) -> None:
         self._lost = lost
@@ -54,7 +54,7 @@ def test_a_lost_connection_is_replaced_once_for_all_threads(monkeypatch: pytest.
 
 
 def test_a_reading_does_not_wait_behind_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The daemon executes five calls of a client at the same time, and queues the others."""
+    """The daemon executes five calls of a client at the same time, and queues further calls."""
     opened: list[ScriptedConnection] = []
 
     def open_next(_uri: str) -> ScriptedConnection:

@@ -15,7 +15,7 @@ QEMU = "/machine/qemu-3-vc-0123456789ab-n1.libvirt-qemu/emulator"
 
 
 def record(group: str, constraint: str = "CONSTRAINT_MEMCG") -> str:
-    """Return a line that Linux 6.1 logs when it ends a process of a control group for lack of memory."""
+    """Return a line of Linux 6.1's log about a process of a control group that was ended for lack of memory."""
     return (
         f"6,1203,8822,-;oom-kill:constraint={constraint},nodemask=(null),cpuset=/,mems_allowed=0,oom_memcg={group},"
         f"task_memcg={group},task=stress,pid=4711,uid=268435456\n"
@@ -23,7 +23,7 @@ def record(group: str, constraint: str = "CONSTRAINT_MEMCG") -> str:
 
 
 class Log:
-    """A pipe instead of the kernel's log. Like the log, the pipe has no end of file while it is open for writing."""
+    """A pipe instead of the kernel's log. Like the log, an open pipe has no end of file."""
 
     def __init__(self, path: Path) -> None:
         os.mkfifo(path)

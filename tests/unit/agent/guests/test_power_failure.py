@@ -89,7 +89,7 @@ def container(tmp_path: Path) -> Path:
 
 
 def seed(roots: GuestRoots, image: Path, size_mb: int | None) -> Path:
-    """Create the root of the guest and its seed, as before a start. Return the root."""
+    """Create the guest's root and write its seed, as the agent does before a start. Return the root."""
     root, guest = roots.ensure("vc-1-n1", image, size_mb), seeded_guest()
     assert guest.seed is not None
     write_container_seed(root, seeded_segment(guest), guest, guest.seed)
@@ -206,7 +206,7 @@ def make_archive(path: Path) -> bytes:
 
 
 def fetch(host: Path, local: Path, source: ImageSource) -> LxcImage:
-    """Fetch an image, as a started agent does for a guest."""
+    """Create the image cache of a newly started agent. Return an image, after its fetch if necessary."""
     done = threading.Event()
     settings = image_cache.CacheSettings(
         host / "images", host / "guests", source.architecture, 64 * MIB, UnpackLimits(16 * MIB)

@@ -1,4 +1,7 @@
-"""Files in a root that its guest controls. Each attack tries to reach a file of the host through the agent."""
+"""Tests of the agent's access to a root file system that a guest controls.
+
+Each attack tries to make the agent read or write a file of the host.
+"""
 
 import os
 import stat

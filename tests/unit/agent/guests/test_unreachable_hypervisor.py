@@ -1,4 +1,4 @@
-"""Tests of an agent whose hypervisor does not answer: it reconciles segments, but does not confirm the revision."""
+"""Tests of an agent whose hypervisor does not answer. The agent reconciles segments, but confirms no revision."""
 
 import os
 import shutil

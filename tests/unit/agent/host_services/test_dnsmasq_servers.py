@@ -172,7 +172,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture
 def in_world(in_namespace: Run, folder: Path) -> Callable[..., Any]:
-    """Return a function that runs code with served segments. Afterwards, all servers are removed."""
+    """Return a function that starts servers for segments, runs code, and removes the servers."""
 
     def run(work: Callable[[World], object], *segments: Segment, serves: bool = True) -> object:
         @contextmanager

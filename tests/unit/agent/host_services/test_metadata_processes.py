@@ -155,7 +155,7 @@ def set_filters(segments: tuple[Segment, ...]) -> None:
 
 @pytest.fixture
 def in_world(in_namespace: Callable[..., Any], unshare: Callable[[], None]) -> Callable[..., Any]:
-    """Return a function that runs code with the guests of segments. Afterwards, all servers are removed."""
+    """Return a function that builds segments with guests and services, runs code, and removes the services."""
 
     @contextmanager
     def opened(*segments: Segment) -> Iterator[World]:
@@ -358,7 +358,7 @@ def test_fragments_cannot_pass_the_limit_of_connections(in_world: Callable[..., 
 
 
 def count_accepted(attempts: int) -> int:
-    """Start many connections at the same time. Return how many of them the server's kernel accepted within a second."""
+    """Start connections at the same time. Return the number of connections that the kernel answered in ``SHORT_S``."""
     opened = [socket.socket() for _ in range(attempts)]
     for connection in opened:
         connection.setblocking(False)
@@ -433,7 +433,7 @@ def test_nothing_of_a_removed_service_remains(in_world: Callable[..., Any]) -> N
 
 
 def test_the_service_has_no_rights_and_a_secret_memory(in_world: Callable[..., Any]) -> None:
-    """The services of all clusters run as one user, who must not read the memory of any of them.
+    """The services of all clusters run as one user. This user must not be able to read the memory of the services.
 
     If a user may not inspect a process of their own, /proc/PID/environ belongs to root.
     """

@@ -99,7 +99,7 @@ def test_ssh_knows_the_guests_user_and_host_keys(tmp_path: Path) -> None:
 
 @needs_root
 def test_all_users_can_run_the_python_of_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only root can enter the folder of the agent's own Python, so another Python is chosen."""
+    """Only root can enter the folder of the agent's own Python, so the agent must choose another Python."""
     agents_python = tmp_path / "python3"
     agents_python.symlink_to("/usr/bin/python3")
     tmp_path.chmod(0o700)

@@ -357,7 +357,7 @@ def test_a_relay_that_ignores_its_end_is_killed(in_namespace: Run, root: Path, m
 
 
 def test_a_relay_that_cannot_be_killed_is_named(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The process waits for a file server that does not answer. The wait for the process's end is limited."""
+    """The relay's process hangs at a file server. The agent waits only a limited time for the process's end."""
     if os.geteuid() != 0:
         pytest.skip("NOT TESTED: file systems of the real kernel need root")
     monkeypatch.setattr(relay_processes, "RELAY_END_S", 0.1)

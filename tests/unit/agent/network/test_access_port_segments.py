@@ -83,9 +83,9 @@ class KilledDependency:
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("still_wanted", [True, False])
 def test_an_uplink_is_restored_after_a_kill_at_any_call(make_segment: Make, *, still_wanted: bool, after: bool) -> None:
-    """A segment is created and removed repeatedly. Each time, the agent is killed at another call.
+    """A segment is created and removed repeatedly. Each time, the agent is killed at a later call.
 
-    The calls are those to the kernel and to the records.
+    Calls to the kernel and calls to the records count.
     """
     for killed_at in range(1, 60):
         kernel, uplinks, calls = FakeKernel(), FakeUplinkRecords(), list[str]()
@@ -131,7 +131,7 @@ def test_an_uplink_of_a_deleted_bridge_is_restored(kernel: FakeKernel, make_segm
 
 
 def test_a_recreated_uplink_is_not_restored(kernel: FakeKernel, make_segment: Make) -> None:
-    """A new interface exists, for example, after its driver was loaded again. The host itself configures it."""
+    """An uplink is recreated, for example, when its driver is loaded again. The host configures the new uplink."""
     kernel.ip_settings[1] = FORMER_SETTINGS
     segments = SegmentInterfaces(kernel, FakeUplinkRecords())
     segments.ensure_segment(make_segment("a", 100, untagged=True))
@@ -166,7 +166,7 @@ def test_a_record_is_valid_for_one_boot(tmp_path: Path) -> None:
 
 
 def test_a_record_has_the_keys_of_earlier_agents(tmp_path: Path) -> None:
-    """Earlier agents refuse a record with another key. The agent may be replaced by an earlier agent."""
+    """An administrator may install an earlier agent again. Earlier agents refuse a record with an unknown key."""
     record = UplinkRecord(uplink="eth0", index=2, cluster="a", vlan=100, host_ip=FORMER_SETTINGS)
     UplinkRecordFiles(tmp_path, "first").record(record)
     assert json.loads((tmp_path / "eth0.json").read_text())["voice"] == FORMER_SETTINGS.model_dump(mode="json")

@@ -1,4 +1,4 @@
-"""Tests of address probes on a real bridge. Another network namespace is the guest."""
+"""Tests of address probes on a real bridge. Another network namespace acts as the guest."""
 
 import socket
 import subprocess

@@ -1,4 +1,4 @@
-"""Tests of guests' filters on the real kernel: attacks of a guest on the network around it, and faults of the table."""
+"""Tests of guests' filters on the real kernel: attacks of a guest on its network, and faults of the nftables table."""
 
 import os
 import socket
@@ -113,12 +113,12 @@ FILTERS = {
     "a neighbour advertisement for another guest": ("icmpv6 type 136",),
     "an advertisement from outside": ("icmpv6 type 136", "{ ip, arp, ip6 } drop"),
 }
-"""By attack, texts that occur in the rules which drop the attack's frames, and in no other rule."""
+"""By attack, texts that occur in the rules which drop the attack's frames."""
 ATTACKS = {**SWITCH_ATTACKS, **SERVICE_ATTACKS}
 
 
 class Wire:
-    """A guest and a switch on one bridge. Frames of the guest arrive at the switch unless they are dropped."""
+    """A guest and a switch on a bridge. A guest's frame reaches the switch unless the bridge or a filter drops it."""
 
     def __init__(self, guest: socket.socket, switch: socket.socket) -> None:
         self._guest, self._switch = guest, switch
@@ -321,7 +321,7 @@ DEVICE_ATTACKS = {
 
 
 def test_a_device_cannot_send(in_namespace: Run) -> None:
-    """Each frame passes without filters, unless the bridge itself drops it."""
+    """Each frame passes without filters, unless the bridge itself drops the frame."""
 
     def work() -> object:
         with connected(VPN_PORT) as wire:
@@ -454,7 +454,7 @@ table inet firewalld
 delete table inet firewalld
 table inet firewalld { chain filter_INPUT { type filter hook input priority 10; policy accept; }; }
 """
-"""A reload of firewalld, which replaces its table."""
+"""The commands by which firewalld replaces its own table when its settings are reloaded."""
 DOCKER = """
 table ip nat { chain DOCKER { }; chain PREROUTING { type nat hook prerouting priority -100; jump DOCKER; }; }
 table ip filter { chain FORWARD { type filter hook forward priority 0; policy drop; }; }

@@ -159,7 +159,7 @@ def _uplink(kernel: NetlinkKernel, settings: dict[str, str] | None = None) -> No
 
 
 def _await_link_local(kernel: NetlinkKernel) -> tuple[str, ...]:
-    """Return the link-local addresses. The kernel adds them some time after it has set the interface up."""
+    """Wait until the kernel has added link-local addresses to an interface that was set up. Return the addresses."""
     deadline = time.monotonic() + 10
     while not (found := kernel._link_local("uplink0")) and time.monotonic() < deadline:
         time.sleep(0.01)

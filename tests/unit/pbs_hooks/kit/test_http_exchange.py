@@ -20,7 +20,7 @@ ALLOWED = 0.3
 
 @contextmanager
 def listener(behave: Callable[[socket.socket], None] | None = None, backlog: int = 8) -> Iterator[int]:
-    """Listen on the loopback interface. ``behave`` serves one connection. If it is None, no connection is accepted."""
+    """Listen on the loopback interface. ``behave`` serves one connection. If None, no connection is accepted."""
     with socket.create_server(("127.0.0.1", 0), backlog=backlog) as server:
         thread = threading.Thread(target=_serve, args=(server, behave)) if behave else None
         if thread:

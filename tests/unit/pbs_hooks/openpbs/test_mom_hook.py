@@ -105,7 +105,7 @@ def test_an_abort_keeps_the_reason_of_the_first_host(tmp_path: Path) -> None:
 
 
 def test_a_job_of_an_array_is_deleted(tmp_path: Path, agent: FakeAgent) -> None:
-    """Arrays are rejected at submission. This array got its request later, from a queue."""
+    """An array with a request is rejected at submission. This array got its request later, from its queue."""
     outcome = hook("execjob_begin", tmp_path, job=replace(job(tmp_path), id="12[1].PBSsrv"))
     assert (outcome.message, outcome.delete) == ("vcluster: job arrays are not supported", True)
     assert agent.asked() == []

@@ -27,7 +27,7 @@ def member(key: str, *addresses: str) -> dict[str, object]:
 
 
 def test_the_cluster_is_requested_for_the_next_run_number(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
-    """The server hook gets the number of the last run, and adds 1. Hosts get the number of the next run.
+    """The server hook gets the number of the last run, and adds 1. The hook on the hosts gets the present run's number.
 
     A recording shows both numbers (tests/pbs_recordings/qrerun).
     """
@@ -305,7 +305,7 @@ def test_an_unchecked_request_holds_the_job_for_its_user(
 
 
 def test_a_job_of_an_array_is_accepted(server_hook: ServerHook, sbf: ScriptedSbf) -> None:
-    """If the server hook rejected the job, the scheduler would try to start it again forever (OpenPBS 23.06)."""
+    """If the server hook rejected the job, the scheduler would try to start the job again forever (OpenPBS 23.06)."""
     assert server_hook.start("image=debian12", key="5[1].pbssrv").accepted
     found = server_hook.end(1, key="5[1].pbssrv")
     assert (found.accepted, found.log, sbf.asked) == (True, (), [])

@@ -108,7 +108,7 @@ def test_tiles_of_many_sites_are_apart(count: int) -> None:
 
 
 def test_each_tile_shows_the_use_of_its_pool() -> None:
-    """The gauge is within its tile, and its coloured part is as long as the used fraction of the pool."""
+    """Each tile contains a gauge. The coloured part of the gauge shows the used fraction of the pool."""
     scene = draw_tiles([Tile("brno", Level.OK, 1, 10, 40, (), "/sites/brno")], [])
     (tile,), (whole, used) = scene.boxes, scene.gauges
     assert tile.x < whole.x < used.x + used.width < tile.x + tile.width

@@ -47,7 +47,7 @@ def test_the_errors_of_elements_are_these_four() -> None:
 @pytest.mark.parametrize("kind", list(ElementKind))
 @pytest.mark.parametrize("reachable", [True, False])
 def test_every_error_of_an_element_has_a_remedy(kind: ElementKind, reachable: bool) -> None:
-    """An element with ``reachable`` is one that refused a change or whose change was unsafe."""
+    """If ``reachable`` is true, the element refused a change, or the change was unsafe."""
     (remedy,) = remedies(element(kind, trouble="something unknown", reachable=reachable))
     assert COMMAND.search(remedy), remedy
     assert "SBF tries again by itself." in remedy
@@ -59,7 +59,7 @@ def test_every_error_of_an_element_has_a_remedy(kind: ElementKind, reachable: bo
     [{"last_seen": None}, {"reachable": False}, {"unsaved_since": NOW}, {"notices": ("web.example.org: no answer",)}],
 )
 def test_every_state_of_an_element_has_a_remedy(kind: ElementKind, state: dict[str, object]) -> None:
-    """A device that was never read is not in trouble: SBF reads it for its first cluster."""
+    """A device that was never read is not in trouble: SBF reads the device when a cluster first needs it."""
     found = remedies(element(kind, **state))
     assert all(remedy.endswith(".") for remedy in found)
     assert found or (kind in DEVICES and state == {"last_seen": None})

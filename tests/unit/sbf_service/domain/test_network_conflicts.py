@@ -199,7 +199,7 @@ def joins(made: Topology, own: LiveCluster, key: str, hosts: list[str]) -> tuple
 
 
 def with_present_transport(one: LiveCluster, own: LiveCluster) -> LiveCluster:
-    """Return a cluster with the transport that its network uses now."""
+    """Return the cluster ``one`` of the network ``own``, with the transport that the network uses now."""
     joined = None if one.id == own.id else own.network
     return LiveCluster(one.id, one.key, one.spec, VLANS, own.transport, None, joined)
 

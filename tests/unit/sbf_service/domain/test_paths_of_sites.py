@@ -1,4 +1,4 @@
-"""Tests of networks whose spec names sites, but no hosts. Members that join at these sites are connected."""
+"""Tests of networks whose spec names sites, but no hosts. Members at these sites must be connected to each other."""
 
 from itertools import chain
 

@@ -21,7 +21,7 @@ from virtcloud.model.views import HostCapacity
 
 
 def host(name: str, cpus: int, memory_mb: int = 8192, used: tuple[int, int] = (0, 0), **keys: object) -> CandidateHost:
-    """Return a host. Its site is the part of its name before the dash."""
+    """Return a host. The host's site is the part of ``name`` before the dash."""
     return CandidateHost(
         Name(name), Name(name.partition("-")[0]), ComputeResources(cpus, memory_mb), ComputeResources(*used), **keys
     )

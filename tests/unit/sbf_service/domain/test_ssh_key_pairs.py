@@ -1,4 +1,4 @@
-"""Derived SSH key pairs: OpenSSH accepts them, they never change, and no two guests share one."""
+"""Tests of derived SSH key pairs: OpenSSH accepts the keys, keys never change, and no two guests have one key."""
 
 import subprocess
 from pathlib import Path
