@@ -1,4 +1,4 @@
-"""Quotas of users, checked in the transaction that would exceed them."""
+"""Quotas of users. Each check runs in the transaction that makes the checked change."""
 
 from dataclasses import asdict
 from typing import Final
@@ -32,7 +32,7 @@ BY_OWNER: Final = PageOrder(CursorFormat("quotas", KEY_OF_NAME), (QuotaRow.owner
 _LIMIT_NAMES: Final = tuple(QuotaLimits.model_fields)
 _READ_LIMITS = select(*(getattr(QuotaRow, name) for name in _LIMIT_NAMES)).where(QuotaRow.owner == bindparam("owner"))
 IS_STORED: Final = ImageRow.url.is_(None), ImageRow.file.is_(None)
-"""The conditions under which SBF stores the file of an image."""
+"""The conditions that SBF itself stores the file of an image."""
 _STORED_BYTES = select(func.coalesce(func.sum(ImageRow.size), 0)).where(
     ImageRow.owner == bindparam("owner"), *IS_STORED
 )
@@ -42,7 +42,7 @@ _RUNNING = select(func.coalesce(ClusterRow.resolved, ClusterRow.spec)).where(
 
 
 def check_new_cluster(unit: Unit, default: QuotaLimits, spec: ClusterSpec) -> None:
-    """Raise QuotaExceeded when a new cluster exceeds its owner's quota. Clusters count until they have ended."""
+    """Raise QuotaExceeded if a new cluster would exceed its owner's quota. Clusters count until they have ended."""
     limits = merge_limits(_read_limits(unit, spec.owner), default)
     if limits == NO_LIMITS:
         return
@@ -82,12 +82,12 @@ def find_limits(unit: Unit, owner: str, default: QuotaLimits) -> QuotaLimits:
 
 
 def read_stored_bytes(unit: Unit, owner: str) -> int:
-    """Return the size of all images that SBF stores for a user."""
+    """Return the total size, in bytes, of the images that SBF stores for a user."""
     return int(unit.connection.execute(_STORED_BYTES, {"owner": owner}).scalar_one())
 
 
 def read_quota_page(unit: Unit, part: PagePart, default: QuotaLimits) -> Page[QuotaView]:
-    """Return a page of the quotas of users with individual limits, by name. Raise BadInput for an unusable cursor."""
+    """Return a page of the quotas of users with individual limits, by name. Raise BadInput for an invalid cursor."""
     found = read_page(unit, select(QuotaRow), BY_OWNER, part)
     return found.convert(lambda rows: [make_quota_view(unit, UserName(row.owner), default) for row in rows])
 
@@ -115,7 +115,7 @@ def _read_limits(unit: Unit, owner: str) -> QuotaLimits | None:
 
 
 def _read_usage(unit: Unit, owner: str) -> ResourceUsage:
-    """Return a user's usage; clusters count until they have ended."""
+    """Return the resources that a user's clusters and images use. Clusters count until they have ended."""
     return sum_usage(parse_spec(text) for (text,) in unit.connection.execute(_RUNNING, {"owner": owner}))
 
 

@@ -1,8 +1,8 @@
-"""Connections of a profile that a later connection of the same profile at another gateway replaces.
+"""VPN connections that a later connection of the same profile at another gateway replaces.
 
-If a profile connects twice to one gateway, this gateway ends the older connection. If the connections are at two
-gateways, only SBF knows both. SBF then marks the older connection in the grant of its gateway, and this gateway ends
-the connection.
+A profile may have one connection. If a device connects twice to one gateway, this gateway ends the older connection. If
+the connections are at two gateways, only SBF knows both. SBF then marks the older connection in the wanted document of
+its gateway, and this gateway ends the connection.
 """
 
 from collections.abc import Iterable
@@ -35,7 +35,7 @@ _OF_PROFILES = VpnConnectionRow.profile_id.in_(bindparam("profiles", type_=NAME_
 
 
 def read_replaced_connections(unit: Unit, gateway: str) -> dict[str, datetime]:
-    """Return when the replaced connections of a gateway began, by profile."""
+    """Return the start time of each replaced connection of a gateway, by the profile's ID."""
     rows = unit.connection.execute(_READ_PAIRS, {"gateway": gateway})
     return {
         row.profile_id: row.connected_at
@@ -48,9 +48,10 @@ def read_replaced_connections(unit: Unit, gateway: str) -> dict[str, datetime]:
 
 
 def notify_replaced_gateways(unit: Unit, gateway: str, profiles: Iterable[str]) -> None:
-    """Increment the revisions of gateways with connections that the new connections of ``profiles`` replace.
+    """Increment the wanted revisions of gateways that must end a replaced connection.
 
-    If a new connection was already replaced when ``gateway`` reported it, the revision of ``gateway`` is incremented.
+    ``gateway`` has reported new connections of ``profiles``. The other gateway must end the older connection of the
+    same profile. If the reported connection is the older one, ``gateway`` itself must end it.
     """
     pairs = [
         row

@@ -28,8 +28,9 @@ LOCK_CLASS = 0x7265706C
 TASK_LOCK_CLASS = 0x7461736B
 """The first key of the advisory lock of a task (the letters "task"). The second key is a hash of the task's name."""
 LOCK_TIMEOUT_S = 40.0
-"""How many seconds a starting service waits for the lock. With the keepalive settings below, PostgreSQL detects an
-unreachable host sooner.
+"""How many seconds a starting service waits for the lock of its name.
+
+The wait is longer than the time in which PostgreSQL detects an unreachable host with the keepalive settings below.
 """
 LOCK_POLL_S = 0.5
 KEEPALIVE_SETTINGS = ("tcp_keepalives_idle = 10", "tcp_keepalives_interval = 5", "tcp_keepalives_count = 3")
@@ -39,7 +40,7 @@ KEEPALIVE_SETTINGS = ("tcp_keepalives_idle = 10", "tcp_keepalives_interval = 5",
 def hold_replica_name(engine: Engine, name: str, patience: float = LOCK_TIMEOUT_S) -> Iterator[None]:
     """Hold a replica's name until the context ends.
 
-    Raise BadInput when another service holds the name for longer than ``patience`` seconds.
+    Raise BadInput if another service still holds the name after ``patience`` seconds.
     """
     lock = _lock_in_postgresql if engine.dialect.name == "postgresql" else _lock_file_of_sqlite
     with lock(engine, name, patience):
@@ -69,7 +70,10 @@ def _try_advisory_lock(connection: Connection, name: str) -> bool:
 
 @contextmanager
 def hold_task(engine: Engine, task: str) -> Iterator[bool]:
-    """Hold a task of this database until the context ends. Yield False if another process holds the task."""
+    """Hold the lock of a task until the context ends, so that one process at a time performs the task.
+
+    Yield True, or False if another process on the same database holds the lock.
+    """
     if engine.dialect.name == "postgresql":
         unpooled = create_engine(engine.url, poolclass=NullPool, isolation_level="AUTOCOMMIT")
         with translate_errors(), unpooled.connect() as connection:
@@ -81,9 +85,10 @@ def hold_task(engine: Engine, task: str) -> Iterator[bool]:
 
 @contextmanager
 def hold_whole_database(engine: Engine) -> Iterator[None]:
-    """Hold a database that no service uses until the context ends. Raise BadInput if a service uses the database.
+    """Prevent services from using a database until the context ends. Raise BadInput if a service uses the database now.
 
-    On PostgreSQL, the caller must in addition hold the lock of migrations, for which a starting service waits.
+    On PostgreSQL, this function only checks. The caller must also hold the lock of migrations, for which a starting
+    service waits.
     """
     if engine.dialect.name != "postgresql":
         with _lock_file_of_sqlite(engine, "", 0):
@@ -136,7 +141,7 @@ def _try_file_lock(descriptor: int) -> bool:
 def _retry_for(seconds: float, done: Callable[[], bool]) -> bool:
     if (is_done := done()) or not seconds:
         return is_done
-    log.warning("waiting_for_former_self", seconds=seconds)
+    log.warning("waiting_for_replica_lock", seconds=seconds)
     ends = time.monotonic() + seconds
     while not (is_done := done()) and time.monotonic() < ends:
         time.sleep(LOCK_POLL_S)

@@ -1,8 +1,8 @@
 """``sbf restore``: replaces the database by a backup, in one transaction.
 
-The transaction creates the tables of the backup's version, inserts the rows, and then applies the newer migrations. So
-a backup of an older version can be restored. Then it records what is no longer certain after a restore
-(``restored_state.py``). If any step fails, the database is unchanged.
+The transaction creates the tables of the backup's version, inserts the rows, and then applies the newer migrations. A
+backup of an older version can therefore be restored. Finally, the transaction marks all elements as unchecked, because
+elements can have changed after the backup (``restored_state.py``). If any step fails, the database is unchanged.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -27,7 +27,7 @@ from virtcloud.model.errors import BadInput
 
 VERSION_TABLE = "alembic_version"
 INITIAL_TABLES = frozenset({VERSION_TABLE, ServiceSecretRow.__tablename__, ReplicaRow.__tablename__})
-"""Tables that may have rows in an empty database."""
+"""Tables that can have rows although the database counts as empty."""
 
 
 def restore_backup(  # noqa: PLR0913 - the options of the command, and the clock
@@ -39,10 +39,11 @@ def restore_backup(  # noqa: PLR0913 - the options of the command, and the clock
     who: str,
     clock: Clock = read_database_clock,
 ) -> RestoreReport:
-    """Restore a backup into a database that no SBF uses. Return what was restored.
+    """Restore a backup into a database that no SBF uses. Return the report.
 
-    Clusters whose lease ends within ``grace`` get a lease of this length, because extensions after the backup are lost.
-    Raise BadInput if the backup is of a newer version, or if the database is in use, or has rows unless ``replace``.
+    Extensions of leases after the backup are lost. The lease of each cluster is therefore extended to at least
+    ``grace`` from now. Raise BadInput if a newer version wrote the backup, or if a service uses the database. Also
+    raise BadInput if the database has rows and ``replace`` is false.
     """
     _check_version(backup)
     with hold_whole_database(engine), _transaction(engine) as connection:
@@ -85,7 +86,7 @@ def _transaction(engine: Engine) -> Iterator[Connection]:
 
 
 def _empty_database(connection: Connection, migration: str, *, replace: bool) -> None:
-    """Leave the empty tables of a migration. Raise BadInput if the tables have rows, unless ``replace``."""
+    """Create the tables of ``migration`` again, without rows. Raise BadInput if there are rows and not ``replace``."""
     if inspect(connection).has_table(VERSION_TABLE):
         upgrade_database(connection)
         if not replace and (found := _list_used_tables(connection)):
@@ -126,7 +127,10 @@ def _insert_rows(connection: Connection, backup: BackupFile) -> None:
 
 
 def _set_counters(connection: Connection, counters: Mapping[str, int]) -> None:
-    """Continue the numbers of omitted rows far above every number that was given before or after the backup."""
+    """Set the next row number of :data:`COUNTED_TABLE` far above all numbers that SBF has assigned.
+
+    This includes numbers that SBF assigned after the backup.
+    """
     start = counters.get(COUNTED_TABLE, 0) + REVISION_STEP
     if connection.dialect.name == "postgresql":
         connection.execute(text(f"SELECT setval('{COUNTED_TABLE}_number_seq', :start)"), {"start": start})
@@ -138,6 +142,6 @@ def _set_counters(connection: Connection, counters: Mapping[str, int]) -> None:
 
 
 def _set_sequences(connection: Connection) -> None:
-    """Continue PostgreSQL's sequence of audit rows after the highest row. SQLite does so by itself."""
+    """Set PostgreSQL's sequence of audit IDs to the highest ID in the table. SQLite does this by itself."""
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT setval('audit_id_seq', (SELECT max(id) FROM audit))"))

@@ -1,9 +1,10 @@
 """The changes that SBF makes to a database after a restore (docs/decisions/0073).
 
 After the backup, SBF may have created, changed and ended clusters. The restored database does not contain these
-changes. Therefore SBF reads every element again before it relies on the element's state (``unchecked_elements.py``),
-and no number is used twice: revisions, fencing tokens and versions continue far above every number that SBF may have
-used since the backup. A late confirmation, write or conditional request from before the restore is therefore refused.
+changes. SBF therefore reads every element again before it relies on the element's state (``unchecked_elements.py``).
+
+Revisions, fencing tokens and versions continue far above every number that SBF can have assigned after the backup. SBF
+therefore recognizes and refuses a confirmation, a worker's write or a conditional request with an earlier number.
 """
 
 from collections.abc import Mapping
@@ -23,16 +24,22 @@ from virtcloud.model.errors import BadInput
 from virtcloud.model.values import format_utc
 
 REVISION_STEP = 10_000_000
-"""The distance of new numbers from the numbers of the backup. SBF cannot have given more numbers since the backup: with
-one change of an element a second, this takes four months.
+"""The increment of revisions, fencing tokens and versions at a restore.
+
+SBF cannot have assigned more numbers since the backup: with one change of an element per second, this takes four
+months.
 """
 MAX_NUMBER = 2**31 - 1
-"""The highest number in PostgreSQL's columns of revisions. It permits about 200 restores."""
+"""The maximum value of PostgreSQL's columns of revisions. It permits about 200 restores."""
 
 
 @dataclass(frozen=True, slots=True)
 class RestoreReport:
-    """The result of a restore: the rows of each table, and the numbers of unchecked elements and of longer leases."""
+    """The result of a restore.
+
+    ``rows`` contains the number of rows of each table, ``elements`` the number of unchecked elements, and ``extended``
+    the number of clusters whose lease was extended.
+    """
 
     taken_at: datetime
     rows: Mapping[str, int]
@@ -41,7 +48,7 @@ class RestoreReport:
 
 
 def record_restore(unit: Unit, header: BackupHeader, rows: Mapping[str, int], grace: timedelta) -> RestoreReport:
-    """Record that the database was restored. Raise BadInput if the numbers of revisions are exhausted."""
+    """Record that the database was restored. Raise BadInput if a revision would exceed :data:`MAX_NUMBER`."""
     highest = unit.session.scalar(select(func.max(ElementRow.wanted_revision))) or 0
     if highest > MAX_NUMBER - 2 * REVISION_STEP:
         raise BadInput(
@@ -57,7 +64,10 @@ def record_restore(unit: Unit, header: BackupHeader, rows: Mapping[str, int], gr
 
 
 def _reset_elements(unit: Unit, taken_at: datetime) -> int:
-    """Reset the confirmations of all elements, and record a pending save of each device. Return their number."""
+    """Reset the confirmations of all elements, and record a pending save of each device.
+
+    Return the number of elements that SBF must read again.
+    """
     revision, fence = ElementRow.wanted_revision + REVISION_STEP, ElementRow.fence + REVISION_STEP
     unit.session.execute(
         update(ElementRow).values(
@@ -75,7 +85,8 @@ def _reset_elements(unit: Unit, taken_at: datetime) -> int:
     names = unit.session.scalars(
         unchecked.values(unchecked=true(), trouble=trouble, troubles=None).returning(ElementRow.name)
     ).all()
-    # The startup configuration may have changed twice since the backup, so that the running one alone looks unchanged.
+    # The running configuration may be the same as at the backup although the startup configuration is different: SBF
+    # may have saved a change after the backup, and applied the opposite change without saving.
     unit.session.execute(
         unchecked.where(ElementRow.kind.in_(sorted(DEVICE_KINDS))).values(unsaved_since=unit.now, save_after=None)
     )
@@ -83,7 +94,7 @@ def _reset_elements(unit: Unit, taken_at: datetime) -> int:
 
 
 def _extend_leases(unit: Unit, until: datetime) -> int:
-    """Extend leases and deadlines that end before ``until``. Return the number of longer leases."""
+    """Extend leases and deadlines that end before ``until``. Return the number of extended leases."""
     wanted = update(ClusterRow).where(ClusterRow.state.in_(WANTED_STATES))
     extending = wanted.where(ClusterRow.lease_ends < until).values(lease_ends=until)
     extended = unit.session.scalars(extending.returning(ClusterRow.id)).all()
@@ -92,7 +103,10 @@ def _extend_leases(unit: Unit, until: datetime) -> int:
 
 
 def _record_audit(unit: Unit, why: str) -> None:
-    """Insert an audit row whose number is far above every number that followed the backup, for ``audit --follow``."""
+    """Insert an audit row with an ID far above all IDs that SBF has assigned after the backup.
+
+    Otherwise a running ``audit --follow`` would miss rows: it reads only rows above the last ID that it has seen.
+    """
     audit = Base.metadata.tables[AuditRow.__tablename__]
     last = unit.session.scalar(select(func.max(AuditRow.id))) or 0
     values = {"id": last + REVISION_STEP, "at": unit.now, "who": unit.who, "what": "database_restored", "why": why}

@@ -1,8 +1,8 @@
-"""Retention: old audit rows and ended clusters are written to files and then deleted, in batches.
+"""Retention: SBF writes old audit rows and ended clusters to files and then deletes these rows, in batches.
 
-Each batch is one file and one transaction. A run that is killed at any moment loses no row: the next run writes the
-file of the interrupted batch again. A cluster is deleted together with all rows that refer to it. A cluster is not
-deleted while it has claims (also in quarantine), or while another cluster that joined its network is not deleted.
+Each batch is one file and one transaction. If SBF is killed during a batch, no row is lost: the next run writes the
+file of the interrupted batch again. SBF deletes a cluster together with all rows that refer to it. SBF does not delete
+a cluster that has claims (including quarantined claims), or a cluster whose network has members in the database.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -55,7 +55,7 @@ class PruneReport:
 
 
 def find_archive_folder(limits: RetentionLimits, database: str) -> Path:
-    """Return the folder of archive files: the setting, or the folder ``archive`` beside SQLite's file."""
+    """Return the folder for archive files: the setting, or ``archive`` in the folder of SQLite's file."""
     if limits.folder is not None:
         return Path(limits.folder)
     address = make_url(database)
@@ -65,7 +65,10 @@ def find_archive_folder(limits: RetentionLimits, database: str) -> Path:
 
 
 def count_old_rows(unit: Unit, limits: RetentionLimits) -> PruneReport:
-    """Return how many rows a run would delete now. Count networks too whose last members the same run would delete."""
+    """Return the number of audit rows and of clusters that a run would delete now.
+
+    A network whose members would all be deleted by the same run also counts.
+    """
     audit = select(func.count()).select_from(AuditRow).where(_is_old_audit(unit, limits))
     ended = _is_ended_before(unit, limits)
     clusters = select(func.count()).select_from(ClusterRow).where(*_IS_ENDED[:4], ended)
@@ -73,9 +76,10 @@ def count_old_rows(unit: Unit, limits: RetentionLimits) -> PruneReport:
 
 
 def prune(store: Store, limits: RetentionLimits, folder: Path, batch: int = BATCH) -> PruneReport | None:
-    """Write old rows to files and delete them. Return the numbers, or None while another replica does the same.
+    """Write old rows to files in ``folder``, and delete these rows from the database.
 
-    Raise BadInput if a file cannot be written. Then the rows of its batch are still in the database.
+    Return the numbers of deleted rows, or None if another replica is pruning now. Raise BadInput if a file cannot be
+    written. The rows of this file's batch then stay in the database.
     """
     with hold_task(store.engine, TASK) as is_held:
         if not is_held:
@@ -108,7 +112,10 @@ def _prune_audit(store: Store, limits: RetentionLimits, folder: Path, batch: int
 
 
 def _is_old_audit(unit: Unit, limits: RetentionLimits) -> ColumnElement[bool]:
-    """Return the condition that an audit row is beyond the limits. The rows are in the order of their times."""
+    """Return the condition that an audit row is too old, or that there are too many newer rows.
+
+    The condition compares IDs, because the IDs of audit rows are in the order of their times.
+    """
     beyond = select(AuditRow.id).order_by(AuditRow.id.desc()).offset(limits.audit_rows).limit(1).scalar_subquery()
     young = select(func.min(AuditRow.id)).where(AuditRow.at >= unit.now - limits.audit_age).scalar_subquery()
     return or_(AuditRow.id <= beyond, AuditRow.id < func.coalesce(young, MAX_ID))
@@ -129,7 +136,10 @@ def _prune_clusters(store: Store, limits: RetentionLimits, folder: Path, batch: 
 
 
 def _is_ended_before(unit: Unit, limits: RetentionLimits) -> ColumnElement[bool]:
-    """Return the condition that an ended cluster is beyond the limits, and ended at least ``MIN_DAYS`` ago."""
+    """Return the condition that a cluster ended too long ago, or before too many other ended clusters.
+
+    Clusters that ended less than ``MIN_DAYS`` ago never meet the condition.
+    """
     ended = select(_ENDED_AT).where(ClusterRow.state.in_(ENDED_STATES)).order_by(_ENDED_AT.desc())
     beyond = unit.session.scalar(ended.offset(limits.clusters).limit(1))
     aged: datetime = unit.now - limits.cluster_age
@@ -138,7 +148,10 @@ def _is_ended_before(unit: Unit, limits: RetentionLimits) -> ColumnElement[bool]
 
 
 def _list_parts(ids: Sequence[str]) -> list[tuple[Table, ColumnElement[bool]]]:
-    """Return the tables of clusters, each with the condition of its rows. Rows refer only to rows of earlier tables."""
+    """Return pairs of table and condition, which together select all rows of the clusters with these IDs.
+
+    The rows of a table refer only to rows of tables that come earlier in the list.
+    """
     parts: list[tuple[Table, ColumnElement[bool]]] = [(_CLUSTERS, _CLUSTERS.c.id.in_(ids))]
     for table in Base.metadata.sorted_tables:
         columns = [key.parent for key in table.foreign_keys if key.column is _CLUSTERS.c.id and table is not _CLUSTERS]
@@ -152,7 +165,7 @@ def _list_parts(ids: Sequence[str]) -> list[tuple[Table, ColumnElement[bool]]]:
 
 
 def _read_clusters(unit: Unit, ids: Sequence[str]) -> list[Mapping[str, object]]:
-    """Return a document for each row of the clusters: its table, and its values by column."""
+    """Return a dict for each row of the clusters, with the table's name under ``"table"`` and the values by column."""
     return [
         {"table": table.name, **row}
         for table, condition in _list_parts(ids)

@@ -17,7 +17,7 @@ from virtcloud.model.errors import NotFound
 from virtcloud.model.values import Name
 
 _READ_ELEMENT = select(ElementRow).where(ElementRow.name == bindparam("element"))
-"""A constant, because ``Session.get`` builds its statement for each call, which takes most of the time of the call."""
+"""A prepared statement. ``Session.get`` would build a statement for each call, which takes longer than executing it."""
 _INCREMENT = (
     update(ElementRow)
     .where(ElementRow.name.in_(bindparam("names", expanding=True)))
@@ -40,7 +40,7 @@ _INCREMENT = (
 class NewRevision:
     """The new wanted revision of an element, and the recorded state of the element.
 
-    ``error`` is the element's error without the parts that concern only other clusters.
+    ``error`` is the element's error text without the errors of single clusters.
     """
 
     kind: ElementKind
@@ -89,20 +89,20 @@ def _make_new_revision(row: Any) -> NewRevision:  # noqa: ANN401 - a row of _INC
 
 
 def _expire_loaded(unit: Unit, name: str) -> None:
-    """Expire an element in the session's identity map, because a statement has changed the element's row."""
+    """Expire the element's object in the session, so that its next use reads the row that a statement has changed."""
     loaded = _find_loaded(unit, name)
     if loaded is not None:
         unit.session.expire(loaded)
 
 
 def expire_elements(unit: Unit) -> None:
-    """Expire all elements in the session's identity map, because statements have changed rows of elements."""
+    """Expire the objects of all elements in the session, so that their next use reads the changed rows."""
     for loaded in [row for row in unit.session.identity_map.values() if isinstance(row, ElementRow)]:
         unit.session.expire(loaded)
 
 
 def _find_loaded(unit: Unit, name: str) -> ElementRow | None:
-    """Return an element of the session's identity map. The element may be expired."""
+    """Return the element's object if the session has loaded it, otherwise None. The object may be expired."""
     return unit.session.identity_map.get(identity_key(ElementRow, name))
 
 

@@ -1,9 +1,10 @@
 """Service IDs of transports: their allocation and claims.
 
 On some transports, each network has its own service, identified by an S-tag, a VNI or a VPLS ID. The network claims
-this service ID. An allocation does not read all claims: a mark in the database (``UnusedServiceRow``) says below which
-ID no ID is unused, and an index finds the ID whose last release is the earliest. A creation holds the lock of its
-transport, so that two creations do not choose the same ID; the primary key of the claims backs this lock.
+this service ID. An allocation prefers the lowest ID that was never used. ``UnusedServiceRow`` contains a number such
+that all lower IDs were used, so the search begins there. If all IDs were used, an index finds the free ID with the
+earliest release. Two creations cannot choose the same ID, because a creation holds the lock of its transport. The
+primary key of the claims also prevents this.
 """
 
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from virtcloud.model.cluster import ENDED_STATES
 from virtcloud.model.transport import Transport
 
 STEP = 100
-"""The number of used IDs that one statement reads on the way to the first unused ID."""
+"""The number of used IDs that one statement reads during the search for an ID that was never used."""
 _CLAIMS = Base.metadata.tables[ServiceClaimRow.__tablename__]
 _FREED = Base.metadata.tables[FreedServiceRow.__tablename__]
 _MARKS = Base.metadata.tables[UnusedServiceRow.__tablename__]
@@ -35,7 +36,7 @@ _USED = union_all(
     select(_FREED.c.number).where(_FREED.c.transport == _OF, _FREED.c.number >= bindparam("start")),
 )
 _READ_USED = _USED.order_by("number").limit(STEP)
-"""The used IDs from ``start`` on. Both parts have an index in this order, so that the database reads only ``STEP``."""
+"""The lowest used IDs from ``start`` on. Indexes in this order limit what the database reads to about ``STEP`` rows."""
 _IS_CLAIMED = exists().where(_CLAIMS.c.transport == _FREED.c.transport, _CLAIMS.c.number == _FREED.c.number)
 _READ_OLDEST = (
     select(_FREED.c.number)
@@ -43,7 +44,10 @@ _READ_OLDEST = (
     .order_by(_FREED.c.freed_at, _FREED.c.number)
     .limit(1)
 )
-"""A replica of version 0.2 or earlier does not delete the release of an ID that it claims."""
+"""Selects the free ID with the earliest release.
+
+``~_IS_CLAIMED`` is necessary, because replicas of version 0.2 or earlier claim an ID without deleting its release.
+"""
 
 
 def choose_service_id(unit: Unit, transport: Transport | None) -> int | None:
@@ -62,7 +66,7 @@ def choose_service_id(unit: Unit, transport: Transport | None) -> int | None:
 
 
 def _find_unused(unit: Unit, transport: Transport) -> int | None:
-    """Return the lowest ID of the transport that no network ever claimed, or None if there is no such ID."""
+    """Return the lowest service ID of the transport that was never used, or None if all IDs were used."""
     first, last = transport.services[0], transport.services[-1]
     mark = unit.connection.execute(_READ_MARK, {"of": transport.name}).one_or_none()
     unused = mark.unused if mark is not None and mark.first == first else first
@@ -85,9 +89,9 @@ def _read_used(unit: Unit, transport: Transport, start: int) -> Iterator[int]:
 
 
 def claim_service_id(unit: Unit, transport: Transport, service: int, cluster_id: str) -> None:
-    """Claim a service ID that :func:`choose_service_id` chose in the same unit, and move the mark of unused IDs.
+    """Claim a service ID that :func:`choose_service_id` chose in the same transaction, and update ``UnusedServiceRow``.
 
-    An ID that was used before is chosen only if the transport has no unused ID.
+    If the ID was used before, the transport has no unused IDs.
     """
     unit.connection.execute(_INSERT_CLAIM, {"transport": transport.name, "number": service, "cluster_id": cluster_id})
     was_used = unit.connection.execute(_DELETE_FREED, {"of": transport.name, "used": service}).rowcount > 0
@@ -121,7 +125,7 @@ def _count_quarantined(unit: Unit, transport: Transport) -> int:
 
 
 def _read_service_pool(unit: Unit, transport: Transport) -> ServicePool:
-    """Return all service IDs of a transport, for the message when none is free."""
+    """Return the states of all service IDs of a transport. Used when no ID was found, for the error message."""
     of_transport = ServiceClaimRow.transport == transport.name
     freed = select(FreedServiceRow.number, FreedServiceRow.freed_at).where(FreedServiceRow.transport == transport.name)
     return ServicePool(

@@ -1,4 +1,7 @@
-"""The service nodes of networks: their choice for new clusters, and the services in wanted documents."""
+"""The service nodes of networks: their choice for new clusters, and the services in wanted documents.
+
+A service node is a gateway that offers services, such as NFS, in a network.
+"""
 
 from collections.abc import Mapping, Sequence
 from ipaddress import ip_interface
@@ -21,7 +24,7 @@ from virtcloud.model.wanted import HostWanted
 
 
 def find_cluster_service_node(unit: Unit, topology: Topology, cluster: LiveCluster) -> Name:
-    """Return the gateway that serves a new cluster; change nothing. Raise NoGateway if there is none."""
+    """Return the gateway that a new cluster should use as service node. Change nothing. Raise NoGateway for none."""
     return choose_service_node(topology, cluster, find_alive_gateways(unit))
 
 
@@ -33,7 +36,7 @@ def address_service_node(unit: Unit, topology: Topology, row: ClusterRow, cluste
 
 
 def add_mounts(unit: Unit, view: ClusterView) -> ClusterView:
-    """Return the view of a cluster with the folders that its guests can mount. Most clusters have none."""
+    """Return the view of a cluster with the folders that its guests can mount, if there are any."""
     if not view.spec.services or view.state not in WANTED_STATES:
         return view
     topology = read_topology(unit)
@@ -50,7 +53,7 @@ def add_mounts(unit: Unit, view: ClusterView) -> ClusterView:
 
 
 def add_network_services(unit: Unit, name: str, wanted: HostWanted) -> HostWanted:
-    """Return the wanted state of an element with the services of its networks. Most networks have no services."""
+    """Add the services of an element's networks to its wanted state. Return it unchanged if there are no services."""
     networks = [segment.id for segment in wanted.segments if segment.services]
     if not networks:
         return wanted

@@ -37,7 +37,7 @@ class AuditRow(Base):
 
 
 class JobQuestionRow(Base):
-    """The request of a host (``starter``) for a job's cluster, and the batch server's answer (JSON)."""
+    """The question whether a host (``starter``) may request a job's cluster, and the batch server's answer (JSON)."""
 
     __tablename__ = "job_questions"
 
@@ -49,7 +49,7 @@ class JobQuestionRow(Base):
 
 
 class ServiceSecretRow(Base):
-    """A secret of the service, in hexadecimal digits. A migration creates the secret."""
+    """A secret of the service, stored as hexadecimal digits. A migration creates the secret."""
 
     __tablename__ = "service_secrets"
 
@@ -58,7 +58,7 @@ class ServiceSecretRow(Base):
 
 
 class ReplicaRow(Base):
-    """The time of a replica's last write. The readiness probe updates the row."""
+    """A row for each replica. The readiness probe updates the time in this row to test whether SBF can write."""
 
     __tablename__ = "replicas"
 

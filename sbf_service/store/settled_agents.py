@@ -1,9 +1,9 @@
-"""The settled agents: those whose elements have confirmed their whole wanted revision.
+"""The settled agents: agents whose elements have confirmed the wanted revision and have no error report.
 
-A replica has their revisions in memory. Most polls of agents wait for a newer revision than the settled one, and SBF
-answers these polls without a query (:mod:`sbf_service.http.settled_polls`). A change removes an agent from the settled
-agents, also a change by another replica. The slow poll of the change reader reads all settled agents again, so a lost
-notice has an effect for 15 s at most.
+A replica stores the revisions of settled agents in memory. An agent polls until there is a newer revision than its
+own. While an agent is settled, SBF answers its polls without a query (:mod:`sbf_service.http.settled_polls`). Any
+change of its element removes the agent from the settled agents. If another replica made the change, a notice announces
+the change. A lost notice has an effect for at most 15 s, because the change reader then reads all settled agents again.
 """
 
 import time
@@ -20,7 +20,7 @@ from sbf_service.store.unit_of_work import TOPOLOGY_TOPIC, Store
 from virtcloud.model.edge import DEVICE_KINDS
 
 KINDS_OF_TOPICS = ("element:", "confirmed:")
-"""The first characters of the topics that are followed by an element's name."""
+"""The beginnings of the change topics that end with an element's name, such as ``element:brno-h1``."""
 _READ_SETTLED = select(ElementRow.name, ElementRow.wanted_revision).where(
     ElementRow.present,
     ElementRow.reachable,
@@ -34,7 +34,8 @@ _READ_SETTLED = select(ElementRow.name, ElementRow.wanted_revision).where(
 class SettledAgents:
     """The revisions of settled agents, by element. Thread-safe.
 
-    ``gets_notices`` returns whether other replicas' changes arrive at this replica. ``clock`` is monotonic, in seconds.
+    ``gets_notices`` returns whether this replica receives notices of changes that other replicas make. ``clock``
+    returns a monotonic time in seconds.
     """
 
     store: Store
@@ -44,23 +45,26 @@ class SettledAgents:
     _changed: set[str] = field(default_factory=set)
     """The topics that changed since the last reading began."""
     _read_at: tuple[datetime, float] | None = None
-    """The database's time of the last reading, and the time of ``clock``."""
+    """The database's time at the last reading, and the time of ``clock`` at the same moment."""
     _lock: Lock = field(default_factory=Lock)
     _loading: Lock = field(default_factory=Lock)
-    """Held by the one reading: a second reading at the same time would lose the changes since the first one began."""
+    """Held during a reading. A second reading at the same time would clear ``_changed`` of the first reading."""
 
     def find(self, element: str) -> int | None:
-        """Return the settled revision of an element; None if the element is not settled, or if SBF does not know."""
+        """Return the wanted revision of an element whose agent is settled.
+
+        Return None if the agent is not settled, or if this replica receives no notices and thus cannot decide.
+        """
         return self._revisions.get(element) if self.gets_notices() else None
 
     def estimate_time(self) -> datetime:
-        """Return the database's time, as far as it follows from the last reading. Requires a settled agent."""
+        """Return the database's time, computed from the last reading and ``clock``. Requires a settled agent."""
         assert self._read_at is not None  # noqa: S101 - a settled agent was read
         read_at, clock_then = self._read_at
         return read_at + timedelta(seconds=self.clock() - clock_then)
 
     def load(self) -> None:
-        """Read the settled agents from the database. Agents that change during the reading are left out."""
+        """Read the settled agents from the database. Omit agents whose elements change during the reading."""
         with self._loading:
             with self._lock:
                 self._changed = set()
@@ -72,13 +76,13 @@ class SettledAgents:
                 self._remove(self._changed)
 
     def on_change(self, topics: frozenset[str]) -> None:
-        """Remove the agents whose elements have changed."""
+        """Remove the agents whose elements are named in ``topics`` from the settled agents."""
         with self._lock:
             self._changed |= topics
             self._remove(topics)
 
     def _remove(self, topics: frozenset[str] | set[str]) -> None:
-        if TOPOLOGY_TOPIC in topics:  # names no removed element
+        if TOPOLOGY_TOPIC in topics:  # a change of the topology can remove elements without naming them
             self._revisions = {}
         for topic in topics:
             for kind in KINDS_OF_TOPICS:

@@ -37,7 +37,7 @@ class CertifiedUser:
 def create_certificate(
     unit: Unit, key: str, user: CertifiedUser, limits: RequestLimits, cluster_id: str | None = None
 ) -> SshCertificateView:
-    """Create a certificate for the guests of a cluster. The cluster is connected to gateways, if it is not yet.
+    """Create a certificate for access to the guests of a cluster. Connect the cluster to gateways if necessary.
 
     Raise NotFound for an unknown cluster. Raise Forbidden unless the user owns the cluster or is invited. Raise
     Conflict if the cluster ends. Raise NoGateway if no gateway of the cluster offers SSH. Raise NoAddressFree if a
@@ -90,7 +90,9 @@ def _make_certificate_view(
 
 
 def read_ssh_access(unit: Unit, key: str, user: str, cluster_id: str | None = None) -> SshAccessView:
-    """Return the gateways through which a user reaches a cluster's guests; none for a user who gets no certificate.
+    """Return the gateways through which a user reaches a cluster's guests.
+
+    The list is empty for a user who is neither the owner nor invited.
 
     Raise NotFound for an unknown cluster.
     """
@@ -112,7 +114,7 @@ def _make_view(unit: Unit, row: ClusterRow) -> SshAccessView:
 
 
 def _list_gateways(unit: Unit, row: ClusterRow) -> tuple[SshGatewayView, ...]:
-    """Return the cluster's gateways that offer SSH. Gateways whose agents answer come first."""
+    """Return the cluster's gateways that offer SSH. Gateways whose agents are not stale come first."""
     topology, secret, alive = read_topology(unit), read_vpn_secret(unit), find_alive_gateways(unit)
     names = read_cluster_gateways(unit, [[row.id]]).get(row.id, ())
     found = [topology.gateways[name] for name in sorted(names, key=lambda name: name not in alive)]

@@ -1,4 +1,4 @@
-"""SSH access in the wanted documents of gateways. Grants follow from the owners of clusters and from invitations."""
+"""SSH access in the wanted documents of gateways. The owner of a cluster and the invited users get grants."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -42,7 +42,7 @@ _READ_INVITED = (
 
 
 def add_ssh_access(unit: Unit, name: str, wanted: HostWanted) -> HostWanted:
-    """Return the wanted state of a gateway with its sshd and grants. Other elements are not changed."""
+    """Add sshd and the grants of users to a gateway's wanted state. Return other elements' wanted states unchanged."""
     gateway = read_topology(unit).gateways.get(Name(name))
     if gateway is None or gateway.ssh is None:
         return wanted

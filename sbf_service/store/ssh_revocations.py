@@ -1,6 +1,7 @@
 """Certificates of users for SSH through gateways: their records, their revocation, and open connections.
 
-A revocation is in the gateways' wanted documents until the certificate has ended and no connection is open.
+A revocation stays in the gateways' wanted documents until the certificate has expired and none of its connections is
+open.
 """
 
 from collections import defaultdict
@@ -27,12 +28,15 @@ from virtcloud.model.ssh_connections import SshCertificateEntry, SshConnections,
 from virtcloud.model.values import ClusterKey, Name, UserName
 
 MAX_CLOCK_ERROR: Final = timedelta(minutes=10)
-"""A revocation remains in wanted documents for this time after the end of the certificate: a gateway's clock may be
-late.
+"""A revocation stays in wanted documents for this time after the certificate expires.
+
+A gateway whose clock is late still accepts the certificate during this time.
 """
 REMEMBERED: Final = timedelta(hours=1)
-"""SBF remembers a certificate without open connections for this time after the certificate expires. A revoked
-certificate is remembered until its cluster ends, because a gateway that does not answer may have an open connection.
+"""The record of a certificate without open connections is deleted this time after the certificate expires.
+
+The record of a revoked certificate stays until its cluster ends, because an unreachable gateway may have an open
+connection.
 """
 _IS_OPEN = select(SshConnectionRow.serial).where(SshConnectionRow.serial == SshCertificateRow.serial).exists()
 _READ_REVOKED = (
@@ -52,14 +56,17 @@ _FORGET = (
 
 
 def record_certificate(unit: Unit, certificate: SshCertificateRow) -> None:
-    """Record a new certificate. Delete the certificates that SBF need not remember, of all clusters."""
+    """Record a new certificate. Also delete outdated records of all clusters (see ``REMEMBERED``)."""
     unit.session.execute(_FORGET, {"before": unit.now - REMEMBERED})
     unit.session.add(certificate)
     unit.session.flush()
 
 
 def read_revoked_serials(unit: Unit, clusters: Iterable[str]) -> Mapping[tuple[str, str], Sequence[int]]:
-    """Return the serial numbers of revoked certificates that gateways must refuse, by cluster ID and user."""
+    """Return the serial numbers of the revoked certificates that gateways must refuse.
+
+    The keys are pairs of cluster ID and user.
+    """
     found: dict[tuple[str, str], list[int]] = defaultdict(list)
     for group in split_ids(clusters):
         rows = unit.connection.execute(_READ_REVOKED, {"ids": group, "since": unit.now - MAX_CLOCK_ERROR})
@@ -73,7 +80,7 @@ def list_certificates(
 ) -> list[SshCertificateEntry]:
     """Return the certificates of a cluster that are valid or have open connections, oldest first.
 
-    With ``ended``, include the expired and revoked certificates that SBF still remembers. With ``user``, return only
+    With ``ended``, include the expired and revoked certificates whose records still exist. With ``user``, return only
     the certificates of this user. Raise NotFound for an unknown cluster.
     """
     row = require_cluster(unit, key, cluster_id)
@@ -89,9 +96,9 @@ def list_certificates(
 def revoke_certificate(
     unit: Unit, key: str, serial: int, user: str | None = None, cluster_id: str | None = None
 ) -> SshCertificateEntry:
-    """Revoke a certificate; idempotent. The gateways refuse it, and end its open connections.
+    """Revoke a certificate. Idempotent. The gateways then refuse the certificate, and end its open connections.
 
-    With ``user``, only certificates of this user are found. Raise NotFound for an unknown cluster or certificate.
+    Raise NotFound for an unknown cluster or certificate. With ``user``, certificates of other users are unknown.
     """
     row = require_cluster(unit, key, cluster_id)
     found = _find(unit, row, serial)
@@ -120,7 +127,10 @@ def revoke_all_certificates(unit: Unit) -> None:
 
 
 def _find(unit: Unit, row: ClusterRow, serial: int) -> SshCertificateRow | None:
-    """Return a certificate. A forgotten certificate with an open connection is recorded again."""
+    """Return the record of a certificate, or None.
+
+    If the record was deleted, but a connection of the certificate is open, create the record again.
+    """
     found = unit.session.get(SshCertificateRow, serial)
     if found is not None:
         return found if found.cluster_id == row.id else None
@@ -168,8 +178,8 @@ def _make_entries(unit: Unit, row: ClusterRow, rows: Sequence[SshCertificateRow]
 def record_ssh_connections(unit: Unit, gateway: str, report: SshConnections) -> None:
     """Replace the SSH connections of a gateway; idempotent. Raise Conflict for an element that is not a gateway.
 
-    Connections of clusters that do not use the gateway are ignored. If a connection of a revoked certificate is open,
-    the gateway gets a new wanted document, because the former document may have lacked the revocation.
+    Connections of clusters that do not use the gateway are ignored. If a connection of a revoked and expired
+    certificate is open, increment the gateway's wanted revision: its wanted document may lack the revocation.
     """
     element = require_element(unit, gateway)
     if element.kind != ElementKind.GATEWAY:
@@ -199,7 +209,7 @@ def _find_known_clusters(unit: Unit, gateway: str, clusters: Sequence[str]) -> f
 
 
 def _is_any_revoked(unit: Unit, serials: Sequence[int], now: datetime) -> bool:
-    """Return whether a revoked certificate expired so long ago that the wanted document may omit its revocation."""
+    """Return whether one of these certificates is revoked, and expired more than :data:`MAX_CLOCK_ERROR` ago."""
     forgotten = SshCertificateRow.revoked_at.is_not(None), SshCertificateRow.expires_at <= now - MAX_CLOCK_ERROR
     found = select(SshCertificateRow.serial).where(*forgotten).limit(1)
     groups = split_ids(serials)
@@ -209,7 +219,7 @@ def _is_any_revoked(unit: Unit, serials: Sequence[int], now: datetime) -> bool:
 def list_ssh_connections(
     unit: Unit, key: str, user: str | None = None, cluster_id: str | None = None
 ) -> list[SshConnectionView]:
-    """Return the SSH connections of a cluster, or of one user, in the order of their beginnings."""
+    """Return the SSH connections of a cluster, or only of ``user``, ordered by their start."""
     row = require_cluster(unit, key, cluster_id)
     of_user = [] if user is None else [SshConnectionRow.user == user]
     found = unit.session.scalars(select(SshConnectionRow).where(SshConnectionRow.cluster_id == row.id, *of_user))

@@ -10,9 +10,10 @@ from sbf_service.store.tables import Base
 
 
 class SshCertificateRow(Base):
-    """A certificate of a user for a cluster, until some time after its end. SBF does not store the certificate itself.
+    """The record of a user's certificate for a cluster. SBF does not store the certificate itself.
 
-    ``fingerprint`` is null if the row was made from an open connection, whose certificate had been forgotten.
+    ``ssh_revocations.py`` deletes the row some time after the certificate expires. ``fingerprint`` is NULL if SBF had
+    deleted the row and created it again for an open connection.
     """
 
     __tablename__ = "ssh_certificates"
@@ -27,9 +28,9 @@ class SshCertificateRow(Base):
 
 
 class SshConnectionRow(Base):
-    """A connection in the latest report of a gateway. ``position`` is its place in this report.
+    """A connection in the latest report of a gateway. ``position`` is the index of the connection in this report.
 
-    The certificate may be older than the table of certificates. So there is no foreign key to this table.
+    There is no foreign key to the table of certificates, because the certificate's row may have been deleted.
     """
 
     __tablename__ = "ssh_connections"

@@ -45,10 +45,10 @@ class Base(DeclarativeBase):
 
 
 class TopologyRow(Base):
-    """The version of the topology, and the common part of all sites: the only row of its table.
+    """The version of the topology, and the part of the topology that all sites share. The table has a single row.
 
-    The first migration inserts the row, so that a unit can always lock the row. ``common_version`` is the version that
-    changed the common part last.
+    The first migration inserts the row, so that a unit can always lock it. ``common_version`` is the version of the
+    topology that last changed the common part.
     """
 
     __tablename__ = "topology"
@@ -61,7 +61,7 @@ class TopologyRow(Base):
 
 
 class SiteDocumentRow(Base):
-    """A site's part of the topology. ``version`` is the version of the topology that changed the part last."""
+    """A site's part of the topology. ``version`` is the version of the topology that last changed this part."""
 
     __tablename__ = "site_documents"
 
@@ -71,7 +71,7 @@ class SiteDocumentRow(Base):
 
 
 class SiteRow(Base):
-    """A site and its pool. ``present`` is false after the site left the topology."""
+    """A site and its pool. ``present`` is false after the site was removed from the topology."""
 
     __tablename__ = "sites"
 
@@ -86,28 +86,30 @@ _UNCONFIRMED, _UNCONFIRMED_SQLITE = text(f"{_BEHIND} false"), text(f"{_BEHIND} 0
 _SEEN = text("present AND kind NOT IN ('edge', 'switch') AND reachable")
 _SEEN_SQLITE = text("present = 1 AND kind NOT IN ('edge', 'switch') AND reachable = 1")
 _IS_DEVICE = text("kind IN ('edge', 'switch')")
-"""The conditions of partial indexes. A database uses such an index only for queries with the same condition, and
-SQLAlchemy writes conditions on Booleans differently for SQLite.
+"""The conditions of partial indexes. A database uses such an index only for queries with the same condition.
+
+There are two texts of some conditions, because SQLAlchemy writes ``present = 1`` instead of ``present`` for SQLite.
 """
 
 
 class ElementRow(Base):
     """An element: its revisions, its observed state, its error report and its lease.
 
-    The row of an element that left the topology is not deleted, so that its revisions never start again from 0.
+    The row of an element that is removed from the topology stays, so that its revisions never start again from 0.
 
-    ``fence`` is the fencing token, incremented with every lease. ``checked_at`` is the last time when a reading showed
-    the confirmed state. ``carried`` is the observed state of a device at its last save, read at ``carried_at``.
-    ``unsaved_since`` is the time since which a save is pending.
-
-    ``trouble`` is the error report. ``troubles`` are the parts of this report that each concern a single cluster
-    (``error_report.py``). ``highest_confirmed`` is the highest revision ever confirmed, and is never reset.
-    ``reachable`` becomes false after a failed reading and when the agent is stale. ``reachable`` becomes true again
-    when the element is read, confirms a revision or reports an error. ``leaving`` is the description of a switch that
-    left the topology and has ports to restore. ``cpus`` and ``memory_mb`` are the capacity that the agent of a host
-    reported, and ``local_images`` the names of the images in the host's folder, separated by blanks. ``first_revision``
-    is the first revision after the database was restored from a backup. ``unchecked`` is true until the element has
-    been read after a restore (``unchecked_elements.py``).
+    - ``highest_confirmed``: the highest revision that the element ever confirmed. It is never reset.
+    - ``fence``: the fencing token, incremented with every lease.
+    - ``checked_at``: the last time at which a reading showed the confirmed state.
+    - ``carried``: the observed state of a device at its last save, read at ``carried_at``.
+    - ``unsaved_since``: the time at which a pending save was recorded, or None.
+    - ``trouble``: the error report. ``troubles``: the errors that each concern a single cluster (``error_report.py``).
+    - ``reachable``: false after a failed reading, or when the agent is stale. It becomes true again when the element is
+      read, confirms a revision or reports an error.
+    - ``leaving``: the description of a switch that was removed from the topology and still has ports to restore.
+    - ``cpus``, ``memory_mb``: the capacity that a host's agent reported.
+    - ``local_images``: the names of the images in the host's folder, separated by blanks.
+    - ``first_revision``: the first revision after the database was restored from a backup.
+    - ``unchecked``: true until the element has been read after a restore (``unchecked_elements.py``).
     """
 
     __tablename__ = "elements"
@@ -151,9 +153,11 @@ class ElementRow(Base):
 class PortRow(Base):
     """A switch port that SBF configures, or that an administrator adopted.
 
-    ``use_before`` is the port's use before SBF configured the port. ``use_before`` is None for a port that SBF
-    configured before this column existed. ``taken`` becomes true just before SBF changes the port for the first time.
-    ``shut`` is true while SBF may have shut the port down. ``leaving`` is true while SBF restores the former use.
+    - ``use_before``: the original use, that is, the port's use before SBF first configured the port. It is None if SBF
+      configured the port before this column existed.
+    - ``taken``: becomes true just before SBF changes the port for the first time.
+    - ``shut``: true while SBF may have shut the port down.
+    - ``leaving``: true from the port's release until SBF has restored the original use.
     """
 
     __tablename__ = "ports"
@@ -169,4 +173,4 @@ class PortRow(Base):
 
 
 IS_RECONCILED = or_(ElementRow.present, ElementRow.leaving.is_not(None))
-"""The condition that an element is in the topology, or is a switch that left the topology and has ports to restore."""
+"""The condition that an element is in the topology, or is a removed switch that still has ports to restore."""

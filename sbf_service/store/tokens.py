@@ -26,12 +26,12 @@ from virtcloud.model.values import Name, UserName, format_utc
 
 RandomBytes = Callable[[int], bytes]
 USE_INTERVAL = timedelta(hours=1)
-"""The shortest time between two updates of ``last_used_at``."""
+"""The minimum time between two updates of a token's ``last_used_at``."""
 BY_CREATION: Final = PageOrder(
     CursorFormat("tokens", TypeAdapter(tuple[Moment, Word])), (TokenRow.created_at, TokenRow.id)
 )
 TOKENS_TOPIC = "tokens"
-"""The change topic of all tokens."""
+"""The change topic that is published when any token is revoked."""
 
 
 def token_topic(token_id: str) -> str:
@@ -73,9 +73,9 @@ def revoke_token(unit: Unit, token_id: TokenId) -> TokenView:
 
 
 def read_token_page(unit: Unit, part: PagePart, name: str | None = None, role: Role | None = None) -> Page[TokenView]:
-    """Return a page of the tokens of one holder, of one role, or of all, oldest first.
+    """Return a page of tokens, oldest first. ``name`` (the holder) and ``role`` limit the tokens.
 
-    Expired and revoked tokens are included. Raise BadInput for an unusable cursor.
+    Expired and revoked tokens are included. Raise BadInput for an invalid cursor.
     """
     rows = select(TokenRow)
     rows = rows if name is None else rows.where(TokenRow.name == name)
@@ -84,7 +84,10 @@ def read_token_page(unit: Unit, part: PagePart, name: str | None = None, role: R
 
 
 def check_token(unit: Unit, token: Token, row: TokenRow | None) -> Principal:
-    """Return the principal of the token with this row. Raise Unauthenticated, with the reason, if it is invalid."""
+    """Return the principal of a token. ``row`` is the token's row, or None for an unknown token.
+
+    Raise Unauthenticated, with the reason, if the token is invalid.
+    """
     if row is None or not compare_digest(row.digest, token.digest):
         raise Unauthenticated("this SBF has no such token: check the token and the address of SBF")
     return make_principal(unit, row)
@@ -111,7 +114,7 @@ def _seconds_left(unit: Unit, row: TokenRow) -> float:
 
 
 def record_uses(unit: Unit, token_ids: Collection[str]) -> None:
-    """Record the present time as the last use of tokens. Tokens that another change has locked are left out."""
+    """Record the current time as the last use of tokens. Omit tokens whose rows another transaction has locked."""
     free = unit.connection.execute(_LOCK_UNLOCKED, {"ids": list(token_ids)}).scalars().all()
     if free:
         unit.connection.execute(_RECORD_USES, {"ids": free, "used_at": unit.now})
@@ -142,9 +145,9 @@ def _describe_token(row: TokenRow) -> str:
 
 
 CACHE_S = 5.0
-"""How long a token's check remains valid, in seconds, while no notices of other replicas arrive."""
+"""For how many seconds SBF caches a token's principal if this replica receives no notices from other replicas."""
 CACHE_WITH_NOTICES_S = 1800.0
-"""How long a token's check remains valid, in seconds, while other replicas announce the revocations of tokens."""
+"""For how many seconds SBF caches a token's principal if other replicas announce revocations of tokens by notices."""
 _READ_TOKENS = select(TokenRow).where(TokenRow.id.in_(bindparam("ids", expanding=True)))
 _LOCK_UNLOCKED = (
     select(TokenRow.id).where(TokenRow.id.in_(bindparam("ids", expanding=True))).with_for_update(skip_locked=True)
@@ -158,7 +161,10 @@ MAX_CACHED = 50_000
 
 @dataclass(frozen=True, slots=True)
 class _CheckedToken:
-    """A token's principal, the time of the check, and the time at which the token expires, as seconds of ``clock``."""
+    """A token's principal, the time of the check, and the time at which the token expires.
+
+    The times are in seconds of the cache's monotonic ``clock``.
+    """
 
     principal: Principal
     checked_at: float
@@ -167,9 +173,9 @@ class _CheckedToken:
 
 @dataclass
 class TokenCache:
-    """The principals of recently checked tokens. Thread-safe: every access to the dictionary is a single step.
+    """The principals of recently checked tokens. Thread-safe, because each access to the dictionary is atomic.
 
-    ``gets_notices`` returns whether other replicas' revocations arrive at this replica.
+    ``gets_notices`` returns whether this replica receives notices of revocations by other replicas.
     """
 
     store: Store
@@ -178,7 +184,7 @@ class TokenCache:
     _cached: dict[str, _CheckedToken] = field(default_factory=dict)
 
     def load(self) -> None:
-        """Cache the tokens that agents used recently: after a restart, all agents return at the same time."""
+        """Cache the tokens that agents used recently. Called at the start, because all agents then connect at once."""
         checked_at = self.clock()
         with self.store.read() as unit:
             for row in unit.session.scalars(_READ_USED, {"used_since": unit.now - USE_INTERVAL}):
@@ -196,7 +202,7 @@ class TokenCache:
         return cached.principal
 
     def was_valid(self, token: Token) -> bool:
-        """Return whether this token was valid when this replica checked it earlier."""
+        """Return whether this replica has found the token valid at an earlier check. The token may be invalid now."""
         return token.digest in self._cached
 
     def authenticate(self, token: Token) -> Principal:
@@ -210,7 +216,10 @@ class TokenCache:
         return found
 
     def authenticate_many(self, tokens: Collection[Token]) -> dict[Token, Principal | VirtcloudError]:
-        """Return the principals of at most 500 tokens, with one query; Unauthenticated for each invalid token."""
+        """Check at most 500 tokens with one query. Return a dict of tokens.
+
+        The value is the principal of a valid token, or the error Unauthenticated for an invalid token.
+        """
         known, checked_at = self._cached, self.clock()
         found: dict[Token, Principal | VirtcloudError] = {}
         stale: list[str] = []
@@ -228,7 +237,7 @@ class TokenCache:
                 stale += [row.id] if is_use_stale(unit, row) else []
                 if len(known) >= MAX_CACHED:
                     known.clear()
-                # A revocation during this check replaces the dictionary, so the outdated principal is not cached.
+                # If a token is revoked meanwhile, ``on_change`` replaces the dictionary, and this entry has no effect.
                 known[token.digest] = _CheckedToken(principal, checked_at, checked_at + _seconds_left(unit, row))
         if stale:
             with self.store.change_row() as unit:
@@ -236,6 +245,6 @@ class TokenCache:
         return found
 
     def on_change(self, changed: frozenset[str]) -> None:
-        """Empty the cache when a token has changed."""
+        """Empty the cache if ``changed`` contains the topic of tokens."""
         if TOKENS_TOPIC in changed:
             self._cached = {}

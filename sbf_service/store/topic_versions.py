@@ -1,7 +1,8 @@
-"""The versions of change topics in the database: one query for all calls that wait at a replica.
+"""The versions of change topics in the database.
 
-The slow poll of the change reader runs this query. The query returns only topics whose version differs from the known
-version, so it returns no row while nothing changes.
+The change reader of a replica polls these versions with one query for all waiting calls, in case a notice was lost. The
+query returns only topics whose version differs from the version that the replica knows. While nothing changes, it
+returns no rows.
 """
 
 import json
@@ -75,14 +76,18 @@ _VERSION_OF: Mapping[str, Callable[[ColumnElement[str]], Version]] = {
     "jobs": _open_questions,
     "tokens": _revoked_tokens,
 }
-"""The version of a topic in the database, by the kind of the topic: the part of the topic before the first colon."""
+"""Functions that return the SQL expression of a topic's version, by the kind of the topic.
+
+The kind is the part of the topic before the first colon: ``element:brno-h1`` has the kind ``element``. The argument of
+the function is the part after the colon.
+"""
 
 
 def find_outdated_topics(unit: Unit, known: Versions) -> dict[str, int | None]:
     """Return the current version of each topic whose version differs from the known version, in one query.
 
-    A topic without a known version is always returned if the database has a version of it. Topics of unknown kinds,
-    which have no version in the database, are not returned.
+    ``known`` maps topics to known versions. A topic with the known version None is returned if the database has a
+    version of this topic. Topics of other kinds than in ``_VERSION_OF`` are not returned.
     """
     by_kind: dict[str, dict[str, int | None]] = {}
     for topic, version in known.items():
@@ -110,7 +115,10 @@ def _select_outdated(unit: Unit, kind: str) -> Select[str, str, int]:
 
 
 def _expand(unit: Unit, kind: str) -> tuple[TableValuedAlias, ColumnElement[str], ColumnElement[int]]:
-    """Return the known versions of a kind, a parameter in JSON, as a table with the columns name and version."""
+    """Return an SQL table with the known versions of one kind of topics, and its columns for name and known version.
+
+    The database makes this table from a bound parameter, which contains JSON.
+    """
     parameter = bindparam(f"known_{kind}", type_=Text())
     if unit.connection.dialect.name == "postgresql":
         given = func.json_each_text(cast(parameter, JSON)).table_valued("key", "value", name=f"given_{kind}")

@@ -1,6 +1,7 @@
-"""Changes of the topology: a new topology is prepared before its transaction, and stored if its version still fits.
+"""Changes of the topology: the effects of a new topology are computed before the transaction that stores it.
 
-A new topology must contain every transport, element and port that a cluster uses, or that may still carry a cluster.
+The transaction checks that the topology has not changed meanwhile. A new topology must contain every transport, element
+and port that a cluster uses, or that may still carry a cluster.
 """
 
 from collections.abc import Callable
@@ -32,36 +33,46 @@ from virtcloud.model.topology import Topology
 from virtcloud.model.topology_parts import arrange_links, share_parts
 
 PREPARATIONS = 3
-"""How often a change is prepared before its transaction. Then it is prepared inside, where no version changes."""
+"""How often a change is computed before its transaction, if other calls change the topology meanwhile.
+
+After these attempts, the change is computed inside the transaction, which no other change can overtake.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class FormerTopology:
-    """The topology that a change replaces, or None, and its version. The version exists before the first topology."""
+    """The topology that a change replaces, or None before the first topology, and the stored version.
+
+    A version is stored even before the first topology.
+    """
 
     version: int
     topology: Topology | None
 
     def require(self) -> Topology:
-        """Return the topology. Raise NotFound if there is none."""
+        """Return the topology. Raise NotFound before the first topology."""
         if self.topology is None:
             raise make_no_topology_error()
         return self.topology
 
     def share_parts(self, topology: Topology) -> Topology:
-        """Return ``topology`` with its links in the stored order, and with the objects of equal parts."""
+        """Return a topology equal to ``topology`` that uses the objects of the old topology for all equal parts.
+
+        The links are in the order in which SBF stores links.
+        """
         return arrange_links(topology) if self.topology is None else share_parts(topology, self.topology)
 
 
 MakeTopology = Callable[[FormerTopology], Topology]
-"""Returns a new topology, or raises an error, from the topology that it replaces."""
+"""A function that receives the topology to be replaced, and returns the new topology or raises an error."""
 
 
 def change_topology(store: Store, make: MakeTopology, *, who: str) -> int:
-    """Replace the topology by the result of ``make``; idempotent. Return the version.
+    """Replace the topology by the result of ``make``. Idempotent. Return the topology's version.
 
-    What changes is computed before the transaction, so that other calls do not wait for it. If another call changed
-    the topology in between, the change is prepared again. Raise the errors of :func:`put_topology` and of ``make``.
+    The effects of the change are computed before the transaction, so that other calls do not wait meanwhile. If another
+    call has changed the topology before the transaction begins, compute the effects again. Raise the errors of
+    :func:`put_topology` and of ``make``.
     """
     for _ in range(PREPARATIONS):
         with store.read() as unit:
@@ -81,9 +92,8 @@ def change_topology(store: Store, make: MakeTopology, *, who: str) -> int:
 def put_topology(unit: Unit, topology: Topology) -> None:
     """Replace the topology; idempotent.
 
-    Add placements of running clusters on the elements that carry the clusters in the new topology. Remove the clusters'
-    other placements. Raise Conflict when the new topology lacks an element or port that a cluster uses or may still
-    use.
+    Each running cluster gets placements on the elements that its paths use in the new topology. Its other placements
+    are ended. Raise Conflict if the new topology lacks an element or port that a cluster uses or may still use.
     """
     former = _read_former(unit)
     _apply_change(unit, former, TopologyEffects(_prepare_change(former, lambda _former: topology)))
@@ -97,13 +107,13 @@ def _read_former(unit: Unit) -> FormerTopology:
 
 
 def _prepare_change(former: FormerTopology, make: MakeTopology) -> TopologyChange:
-    """Return the change to a new topology, with the sites and elements that it concerns."""
+    """Return the change from the old topology to the topology that ``make`` returns."""
     wanted = former.share_parts(make(former))
     return TopologyChange(former.topology or wanted.model_copy(update={"sites": (), "links": ()}), wanted)
 
 
 def _apply_change(unit: Unit, former: FormerTopology, effects: TopologyEffects) -> int:
-    """Store a change of the current topology. Return the new version."""
+    """Store a change of the topology and its effects. Return the topology's version. An empty change stores nothing."""
     change = effects.change
     if former.topology == change.topology:
         return former.version
@@ -125,14 +135,14 @@ def _apply_change(unit: Unit, former: FormerTopology, effects: TopologyEffects) 
 
 
 def _replace_lost_routers(unit: Unit, change: TopologyChange) -> None:
-    """Choose other routers for the networks whose gateway has no link to the outside any more."""
+    """Choose other routers for networks whose router loses its link to the outside with this change."""
     for name, gateway in change.former.gateways.items():
         if gateway.outside is not None and not OUTSIDE_LINK.has(change.topology, name):
             replace_routers(unit, name)
 
 
 def _read_clusters_at(unit: Unit, change: TopologyChange) -> list[LiveCluster]:
-    """Return the live clusters that use, or may use, an element at a site that changes."""
+    """Return at least the live clusters that use an element at a site that changes."""
     if not change.sites:
         return []
     if len(change.sites) > len(change.former.sites) // 2:
@@ -142,6 +152,6 @@ def _read_clusters_at(unit: Unit, change: TopologyChange) -> list[LiveCluster]:
 
 
 def read_path_changes(unit: Unit, former: Topology) -> tuple[PathChange, ...]:
-    """Return the changes of live clusters' paths from a former topology to the topology of the unit."""
+    """Return the differences of live clusters' paths between the topology ``former`` and the current topology."""
     change = TopologyChange(former, read_topology(unit))
     return tuple(list_path_changes(change, _read_clusters_at(unit, change)))

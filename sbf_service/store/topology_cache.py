@@ -1,7 +1,8 @@
-"""The parsed topologies of a store. Only the parser of a topology creates objects in millions.
+"""The parsed topologies of a store, and the parsing of large topologies without garbage collections.
 
-These objects have no cycles. Python's garbage collections during the parsing would take two thirds of its time, and
-each later full collection would visit these objects again, which delays calls by up to half a second.
+A large topology consists of millions of objects without reference cycles. Python's garbage collections would take two
+thirds of the time of parsing. Each later full collection would visit these objects again, and delay calls by up to half
+a second.
 """
 
 import gc
@@ -16,7 +17,7 @@ from virtcloud.model.values import Name
 from virtcloud.model.vlans import VlanSet
 
 LARGE = 1 << 20
-"""The size in bytes from which a document is large."""
+"""A document of at least this size, in bytes, is large."""
 BEFORE_ALL_VERSIONS = -1
 KEPT_VERSIONS = 2
 _lock = Lock()
@@ -25,10 +26,10 @@ _users: set[object] = set()
 
 @dataclass(frozen=True, slots=True)
 class TopologyCache:
-    """A store's newest topologies by version, and for each site the VLAN IDs that the site's devices reserve.
+    """The two newest topologies of a store, by version, and the VLAN IDs that the devices of each site reserve.
 
-    The version before the newest is kept for units that began before the last change. Both have the same objects for
-    equal parts. ``reading`` is held while a thread parses documents, so that other threads wait for the result.
+    Units that began before the last change use the older topology. The two topologies share the objects of equal parts.
+    A thread holds ``reading`` while it parses documents, so that other threads wait for the result.
     """
 
     topologies: dict[int, Topology] = field(default_factory=dict)
@@ -36,7 +37,7 @@ class TopologyCache:
     reading: Lock = field(default_factory=Lock)
 
     def add(self, version: int, topology: Topology) -> None:
-        """Cache this version, and remove all but the newest versions."""
+        """Cache this version, and remove all versions except the two newest."""
         self.topologies[version] = topology
         for outdated in sorted(self.topologies)[:-KEPT_VERSIONS]:
             self.topologies.pop(outdated, None)
@@ -44,20 +45,24 @@ class TopologyCache:
             self.excluded.pop(key, None)
 
     def copy(self) -> "TopologyCache":
-        """Return a copy for a unit that will be rolled back."""
+        """Return a copy for a unit that will be rolled back, so that its topology does not get into this cache."""
         return TopologyCache(dict(self.topologies), dict(self.excluded))
 
     def find_former(self, version: int) -> tuple[int, Topology | None]:
-        """Return the newest cached version that is not newer than ``version``."""
+        """Return the newest cached version up to ``version``, and its topology.
+
+        Return a number below all versions and None if there is no such version.
+        """
         known = [(number, found) for number, found in list(self.topologies.items()) if number <= version]
         return max(known, key=itemgetter(0), default=(BEFORE_ALL_VERSIONS, None))
 
 
 @contextmanager
 def collect_later(size: int) -> Iterator[None]:
-    """Disable collections during the context if a document of ``size`` bytes is large. Thread-safe.
+    """Disable garbage collections during the context if a document of ``size`` bytes is large. Thread-safe.
 
-    Afterwards, collections no longer visit the objects that exist then. Objects without cycles are still freed.
+    At the end, all existing objects are excluded from later collections (``gc.freeze``). Python still frees these
+    objects when no reference to them is left, unless they are in a reference cycle.
     """
     if size < LARGE:
         yield

@@ -1,7 +1,7 @@
 """The stored documents of the topology: a row with the common part, and a row for the part of each site.
 
-Each row has the version of the topology that changed the row last. So a change writes only the rows of its sites, and a
-replica that knows a version reads only the rows that changed since then.
+Each row contains the version of the topology that last changed the row. A change therefore writes only the rows of the
+sites that it changes. A replica that has an older version reads only the rows that changed after this version.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ from virtcloud.model.topology import Topology
 from virtcloud.model.topology_parts import CommonPart, common_part_of, join_parts, list_changed_sites
 
 _COMMON = literal("")
-"""Stands for the name of a site in the row of the common part."""
+"""The value in the column of site names for the row of the common part."""
 _READ_VERSION = select(TopologyRow.version)
 _READ_PRESENCE = select(TopologyRow.version, TopologyRow.common.is_not(None))
 _READ_CHANGES: CompoundSelect[Any] = union_all(
@@ -25,7 +25,11 @@ _READ_CHANGES: CompoundSelect[Any] = union_all(
     ),
     select(SiteDocumentRow.site, SiteDocumentRow.document).where(SiteDocumentRow.version > bindparam("since")),
 )
-"""One statement, because a unit that locks nothing may read while another unit changes the topology."""
+"""The rows that changed after the version ``since``.
+
+One statement reads both tables. Two statements could see two versions, if another transaction changes the topology in
+between.
+"""
 _DOCUMENTS = Base.metadata.tables[SiteDocumentRow.__tablename__]
 _INSERT = insert(_DOCUMENTS)
 _UPDATE = (
@@ -37,20 +41,20 @@ _DELETE = delete(_DOCUMENTS).where(_DOCUMENTS.c.site == bindparam("name"))
 
 
 def read_stored_version(connection: Connection) -> int:
-    """Return the version of the topology; it exists also before the first topology."""
+    """Return the stored version of the topology. A version is stored even before the first topology."""
     return connection.execute(_READ_VERSION).scalar_one()
 
 
 def read_version_of_topology(connection: Connection) -> int | None:
-    """Return the version of the topology, or None before the first topology was put."""
+    """Return the version of the topology, or None before the first topology."""
     version, is_present = connection.execute(_READ_PRESENCE).one()
     return version if is_present else None
 
 
 def read_documents(connection: Connection, since: int, former: Topology | None) -> Topology:
-    """Return the stored topology. Read only what changed since the version of ``former``, if there is one.
+    """Return the stored topology. Raise NotFound before the first topology.
 
-    Raise NotFound before the first topology was put.
+    If ``former`` is not None, it is the topology of version ``since``. Read only the parts that changed after it.
     """
     rows = connection.execute(_READ_CHANGES, {"since": since}).all()
     common = next((document for site, document in rows if not site), None)
@@ -65,12 +69,15 @@ def read_documents(connection: Connection, since: int, former: Topology | None) 
 
 
 def make_no_topology_error() -> NotFound:
-    """Return the error of a call that needs a topology."""
+    """Return the error of a call that needs a topology before the first topology was stored."""
     return NotFound("there is no topology yet: put one with PUT /v1/topology")
 
 
 def write_documents(connection: Connection, former: Topology | None, topology: Topology) -> int:
-    """Write the parts that differ from a former topology. Return the new version. The sites must have rows."""
+    """Write the parts in which ``topology`` differs from ``former``, and return the new version.
+
+    Each site of ``topology`` must already have a row in the table of sites.
+    """
     version = connection.execute(
         update(TopologyRow).values(version=TopologyRow.version + 1).returning(TopologyRow.version)
     ).scalar_one()

@@ -49,7 +49,7 @@ _Rows = Mapping[str, Row[Any]]
 
 
 def update_sites(unit: Unit, change: TopologyChange) -> None:
-    """Insert the rows of new sites, and record which sites are present."""
+    """Insert rows for new sites, and record for each changed site whether the site is in the new topology."""
     known = set(_read_rows(unit, _READ_SITES, change.sites))
     present = change.topology.sites_by_name.keys()
     new = [{"name": name, "present": True, "pool": VlanSet()} for name in sorted(change.sites - known)]
@@ -63,10 +63,9 @@ def update_sites(unit: Unit, change: TopologyChange) -> None:
 def update_elements(unit: Unit, change: TopologyChange) -> None:
     """Update the rows of elements at sites that change.
 
-    Set the confirmed revision of a new or changed element to 0, so that the element is read again.
-
-    If an element's name may now denote another device, delete the records of VLANs and ports under this name, because
-    they describe the former device.
+    Set the confirmed revision of a changed element to 0, so that its worker or agent reads the element again. If an
+    element's name may now denote another device, delete the records of VLANs and ports under this name, because these
+    records describe the old device.
     """
     unit.session.flush()
     topology, before, rows = change.topology, change.former.elements, _read_rows(unit, _READ_ELEMENTS, change.elements)
@@ -89,7 +88,7 @@ def update_elements(unit: Unit, change: TopologyChange) -> None:
 
 
 def _read_rows(unit: Unit, statement: Executable, names: Iterable[Name]) -> dict[str, Row[Any]]:
-    """Return the rows of these names by name, in the order of the names."""
+    """Execute a statement for these names. Return the rows, by name."""
     groups = split_ids(sorted(names))
     return {row.name: row for group in groups for row in unit.connection.execute(statement, {"names": group})}
 
@@ -99,7 +98,10 @@ def _is_changed(former: Element | None, element: Element) -> bool:
 
 
 def _describe_elements(unit: Unit, topology: Topology, known: Sequence[Element], rows: _Rows) -> None:
-    """Record the kind and site of elements that return to the topology, or whose kind or site changes."""
+    """Record the kind and site of elements that were removed earlier and are now added again.
+
+    Also record the kind or site of elements for which it changes.
+    """
     described = ((element, (topology.site_of[element.name].name, str(kind_of(element)), True)) for element in known)
     values = [
         {"element": element.name, "new_site": wanted[0], "new_kind": wanted[1]}
@@ -135,14 +137,14 @@ def _release_records(unit: Unit, name: str) -> None:
 
 
 def is_other_device(former: Element | None, element: Element) -> bool:
-    """Return whether an element's name may now denote another device, on which SBF owns no VLAN."""
+    """Return whether an element's name may now denote another device: its kind, address or platform has changed."""
     if not isinstance(former, Device) or not isinstance(element, Device):
         return former is not None and kind_of(former) != kind_of(element)
     return (former.address, former.platform) != (element.address, element.platform)
 
 
 def _insert_elements(unit: Unit, topology: Topology, new: Sequence[Element]) -> None:
-    """Insert the rows of new elements. Their first wanted revision is 1, so that they are read."""
+    """Insert rows for new elements with the wanted revision 1, so that workers and agents read these elements."""
     rows = [
         {"name": element.name, "site": topology.site_of[element.name].name, "kind": str(kind_of(element))}
         for element in new

@@ -1,4 +1,7 @@
-"""What a new topology would lose: transports, sites, elements, ports and paths that clusters use, or may still use."""
+"""The check that a new topology loses nothing in use.
+
+The check covers transports, sites, elements, ports and paths that clusters use or may still use.
+"""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
@@ -20,16 +23,16 @@ from virtcloud.model.values import Name, PortRef
 from virtcloud.model.views import PlacementProgress
 
 SHOWN_LOSSES = 20
-"""The highest number of losses that an error lists."""
+"""The maximum number of losses that an error message lists."""
 _READ_ELEMENTS = (
     select(ElementRow).where(ElementRow.name.in_(bindparam("names", expanding=True))).order_by(ElementRow.name)
 )
 
 
 def list_transport_losses(unit: Unit, former: Topology, topology: Topology) -> Iterator[str]:
-    """Yield an error for each transport in use that the new topology lacks or changes to another kind.
+    """Yield an error text for each transport in use that the new topology lacks or whose kind changes.
 
-    Also yield an error for each transport that loses a service ID in use.
+    Also yield an error text for each transport that loses a service ID in use.
     """
     known = {transport.name: transport for transport in topology.transports}
     for before in former.transports:
@@ -45,10 +48,10 @@ def list_transport_losses(unit: Unit, former: Topology, topology: Topology) -> I
 
 
 def _list_transport_users(unit: Unit, transport: Transport) -> Iterator[tuple[str, int | None]]:
-    """Yield each user of a transport with its service ID.
+    """Yield pairs of a user's description and service ID for each user of a transport.
 
     The users are the clusters on the transport. An attachment circuit that was last seen on an edge is also a user if
-    its service ID belongs to none of these clusters.
+    none of these clusters has its service ID.
     """
     rows = find_clusters(unit, UNSETTLED, ClusterRow.transport == transport.name)
     services = read_service_ids(unit, read_networks(unit, rows))
@@ -74,7 +77,7 @@ def _format_service_id(transport: Transport, service: int | None) -> str:
 
 
 def list_detached_clusters(topology: Topology, live: Iterable[LiveCluster]) -> Iterator[str]:
-    """Yield an error for each site where a running cluster would lose its transport."""
+    """Yield an error text for each site where a running cluster would lose its transport."""
     for cluster in live:
         sites = (topology.sites_by_name[name] for name in cluster.vlans if name in topology.sites_by_name)
         for site in sites if cluster.transport is not None else ():
@@ -83,9 +86,9 @@ def list_detached_clusters(topology: Topology, live: Iterable[LiveCluster]) -> I
 
 
 def check_nothing_lost(unit: Unit, change: TopologyChange, live: Iterable[LiveCluster]) -> None:
-    """Raise Conflict if a new topology lacks something in use, or breaks a path. The error describes each use.
+    """Raise Conflict if a new topology lacks something in use, or breaks a path. The error message lists the users.
 
-    ``live`` are the clusters at the sites that change.
+    ``live`` contains the clusters at the sites that change.
     """
     losses = list(_list_losses(unit, change, live))
     faults = list(dict.fromkeys(losses or list_broken_paths(change.topology, live)))
@@ -95,7 +98,7 @@ def check_nothing_lost(unit: Unit, change: TopologyChange, live: Iterable[LiveCl
 
 
 def _list_lost_sites(topology: Topology, live: Iterable[LiveCluster]) -> Iterator[str]:
-    """Yield an error for each network with a site that the new topology lacks."""
+    """Yield an error text for each site that a network's spec names and that the new topology lacks."""
     for cluster in live:
         for site in (name for name in cluster.network.spec.sites if name not in topology.sites_by_name):
             yield f"cluster {cluster.network.key} names site {site}, which would vanish: end the cluster first"
@@ -118,7 +121,7 @@ def _list_losses(unit: Unit, change: TopologyChange, live: Iterable[LiveCluster]
 
 
 def _list_users(unit: Unit, elements: Collection[Name]) -> Iterator[tuple[Name, str]]:
-    """Yield each of these elements that carries or may still carry a cluster, with a description of the cluster."""
+    """Yield pairs of element and description for each cluster that one of these elements carries or may still carry."""
     if not elements:
         return
     rows = find_unsettled_clusters(unit, elements)
@@ -144,6 +147,6 @@ def _list_needed_ports(
 
 
 def _read_elements(unit: Unit, names: Iterable[Name]) -> dict[str, ElementRow]:
-    """Return the rows of these elements by name, in the order of the names."""
+    """Return the rows of these elements, by name."""
     groups = split_ids(sorted(names))
     return {row.name: row for group in groups for row in unit.session.scalars(_READ_ELEMENTS, {"names": group})}

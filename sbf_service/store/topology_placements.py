@@ -17,7 +17,7 @@ from virtcloud.model.values import Name
 
 
 def update_placements(unit: Unit, effects: TopologyEffects, live: Iterable[LiveCluster]) -> None:
-    """Move the placements of clusters, and increment the revisions of elements whose wanted state changed."""
+    """Change the placements of clusters, and increment the revisions of elements whose wanted state changes."""
     clusters = effects.find_elements(live)
     changed = effects.find_changed_elements(clusters)
     moved = _find_hosts_of_moved_services(unit, effects.change, [elements.cluster for elements in clusters])
@@ -30,14 +30,14 @@ def update_placements(unit: Unit, effects: TopologyEffects, live: Iterable[LiveC
 
 
 def _find_other_destinations(change: TopologyChange) -> set[Name]:
-    """Return the gateways at sites whose destinations changed."""
+    """Return the gateways at sites whose destinations outside change."""
     before, after = change.former, change.topology
     both = before.gateways.keys() & after.gateways.keys() & change.elements
     return {name for name in both if before.site_of[name].destinations != after.site_of[name].destinations}
 
 
 def _find_hosts_of_moved_services(unit: Unit, change: TopologyChange, live: Iterable[LiveCluster]) -> set[str]:
-    """Return the hosts of networks whose service node changes: their wanted documents have its addresses."""
+    """Return the hosts of networks whose service node changes. Their wanted documents contain the node's addresses."""
     found: set[str] = set()
     for cluster in live:
         if cluster.joined is None and cluster.spec.services:
@@ -49,7 +49,10 @@ def _find_hosts_of_moved_services(unit: Unit, change: TopologyChange, live: Iter
 def update_cluster_placements(
     unit: Unit, cluster: LiveCluster, elements: frozenset[Name], changed: Container[Name]
 ) -> None:
-    """Place a cluster on ``elements``. Elements with a ``changed`` configuration must confirm the cluster again."""
+    """Add placements of a cluster on ``elements``, and end its other placements.
+
+    The cluster's configuration changes on the elements in ``changed``. These elements must confirm the cluster again.
+    """
     found = unit.session.scalars(select(PlacementRow).where(PlacementRow.cluster_id == cluster.id))
     parts = {part.element: part for part in found}
     for name in sorted(elements):
@@ -65,7 +68,7 @@ def update_cluster_placements(
 
 
 def add_placement(unit: Unit, cluster_id: str, element: str) -> None:
-    """Add a placement that begins with the element's wanted revision. The caller must increment this revision first."""
+    """Add a placement with the element's current wanted revision. The caller must already have incremented it."""
     revision = _wanted_revision(unit, element)
     unit.session.add(PlacementRow(cluster_id=cluster_id, element=element, added_revision=revision))
 

@@ -1,7 +1,7 @@
 """The traffic of clusters: the last samples of the counters that agents report, and the rates between them.
 
-Any replica receives the reports and shows the rates, so the samples are in the database (decision 84). A network has
-one row for each of its hosts and gateways, of bounded length, until the network ends.
+The samples are in the database, because any replica can receive the next report and can be asked for the rates
+(decision 84). A network has one row of limited length for each of its hosts and gateways, until the network ends.
 """
 
 from datetime import datetime
@@ -43,7 +43,9 @@ _LAST_REPORT: Final = select(func.max(TrafficRow.reported_at)).where(TrafficRow.
 
 
 def record_traffic(unit: Unit, element: str, report: TrafficReport) -> dict[str, int]:
-    """Add an agent's counters to the samples of its element. Return how much the site's counters increased.
+    """Add the counters in an agent's report to the samples of its element.
+
+    Return the increase of each counter since the previous report, summed over all networks, by the counter's name.
 
     Networks without a placement on the element are ignored, and their rows on the element are deleted. Raise NotFound
     for an unknown element.

@@ -49,22 +49,24 @@ _SETTLE = (
     .values(settled=true())
 )
 MAX_TRANSITIONS = 3
-"""The highest number of transitions of one cluster in one call.
+"""The maximum number of transitions of one cluster in one call of :func:`apply_due_transitions`.
 
-For example, a cluster that is configuring starts to drain, and is then released.
+For example, a cluster that is configuring can start to drain, and then be released in the same call.
 """
 
 
 class ClusterSelection:
-    """The clusters that a change may concern, with the statements on these clusters.
+    """Prepared statements on the clusters that meet some conditions.
 
-    Selections are module constants, because building such a statement takes a millisecond.
+    ``due`` reads the clusters with a due transition. ``increment_versions`` increments their versions. Selections are
+    module constants, because building a statement takes a millisecond.
     """
 
     def __init__(self, *conditions: ColumnElement[bool]) -> None:
-        """Select the clusters that meet the conditions. Their bound parameters are given at each call, by name.
+        """Build the statements. The conditions may have bound parameters, whose values each call passes by name.
 
-        An index must find these clusters, because the conditions of transitions are evaluated for each of them.
+        An index must support the conditions, because the database evaluates the conditions of due transitions for each
+        selected cluster.
         """
         self.due = select_clusters(HAS_DUE_TRANSITION, *conditions)
         increment = update(_CLUSTERS).where(UNSETTLED, *conditions).values(version=_CLUSTERS.c.version + 1)
@@ -72,29 +74,28 @@ class ClusterSelection:
 
 
 ON_ELEMENT = ClusterSelection(is_unsettled_on(bindparam("element")))
-"""The clusters that have a placement on ``element`` and may still change."""
+"""The clusters that have a placement on ``element`` and meet ``UNSETTLED``."""
 OF_NETWORK = ClusterSelection(
     or_(ClusterRow.id == bindparam("network_id"), ClusterRow.network == bindparam("network_id"))
 )
-"""The clusters of the network ``network_id``."""
+"""The cluster with the ID ``network_id``, which created a network, and the members of this network."""
 _BY_IDS = ClusterSelection(ClusterRow.id.in_(bindparam("ids", type_=NAME_TYPE, expanding=True)))
 
 
 def apply_due_transitions(
     unit: Unit, drain_deadline: timedelta, selected: ClusterSelection | None = None, **parameters: object
 ) -> None:
-    """Apply all due transitions of the selected clusters, or of all clusters; idempotent.
+    """Apply all due transitions of the selected clusters, or of all clusters if ``selected`` is None. Idempotent.
 
-    ``parameters`` are the parameters of ``selected``.
-
-    If a network waited for the end of a selected member, the network also ends, even if the network is not selected.
+    ``parameters`` are the values of the bound parameters of ``selected``. If a transition of a member is applied, also
+    apply the due transitions of its network's cluster, because that cluster may have waited for the member's end.
     """
     networks = set[str]()
     for _ in range(MAX_TRANSITIONS):
         due = find_due_transitions(unit, drain_deadline, selected, **parameters)
         states = [row.state for row, _ in due]
         for (row, transition), state in zip(due, states, strict=True):
-            if row.state == state:  # otherwise the cluster is a member that has just ended together with its network
+            if row.state == state:  # otherwise the transition of a member's network has already ended the member
                 apply_transition(unit, row, transition)
             if row.network is not None:
                 networks.add(row.network)
@@ -107,7 +108,7 @@ def apply_due_transitions(
 def find_due_transitions(
     unit: Unit, drain_deadline: timedelta, selected: ClusterSelection | None = None, **parameters: object
 ) -> list[tuple[ClusterRow, ClusterTransition]]:
-    """Return the due transitions of the selected clusters, or of all clusters."""
+    """Return a pair of cluster and transition for each due transition of the selected clusters, or of all clusters."""
     rows: Sequence[ClusterRow] = (
         read_clusters_by_id(unit, find_due_clusters(unit, drain_deadline))
         if selected is None
@@ -126,13 +127,13 @@ def find_due_clusters(unit: Unit, drain_deadline: timedelta) -> list[str]:
 
 
 def drain_cluster(unit: Unit, row: ClusterRow, reason: str) -> None:
-    """Start to drain a cluster. Do nothing if the cluster is ending or has ended."""
+    """Start to drain a cluster. Do nothing if the cluster is already ending or has ended."""
     if (transition := make_drain(ClusterState(row.state), reason)) is not None:
         apply_transition(unit, row, transition)
 
 
 def state_topic(key: str) -> str:
-    """Return the change topic of a cluster's state, which changes less often than the cluster's version."""
+    """Return the change topic of a cluster's state. It is published less often than the topic of the cluster's view."""
     return f"state:{key}"
 
 
@@ -163,7 +164,7 @@ def apply_transition(unit: Unit, row: ClusterRow, transition: ClusterTransition)
 
 
 def _require_network_sites(unit: Unit, row: ClusterRow) -> None:
-    """Raise OutsideScopeError unless the unit may change all sites of a cluster's network."""
+    """Raise OutsideScopeError if the unit has not locked all sites of a cluster's network."""
     if unit.scope is not None:
         unit.require_sites(unit.connection.execute(_READ_SITES, {"network": row.network or row.id}).scalars().all())
 
@@ -171,10 +172,8 @@ def _require_network_sites(unit: Unit, row: ClusterRow) -> None:
 def _remove_placements(unit: Unit, row: ClusterRow) -> None:
     """Increment the wanted revisions of a cluster's elements, and end the cluster's placements at these revisions.
 
-    The cluster's publications end too.
-
-    If the cluster is a member with guests, its guests are no longer peers, so the revisions of all hosts of the network
-    are incremented.
+    Also end the cluster's publications. If the cluster is a member with guests, also increment the revisions of all
+    hosts of the network, because the members' guests are removed from the lists of peers on these hosts.
     """
     carrying = select(PlacementRow).where(PlacementRow.cluster_id == row.id, PlacementRow.removed_revision.is_(None))
     placements = unit.session.scalars(carrying).all()
@@ -186,7 +185,10 @@ def _remove_placements(unit: Unit, row: ClusterRow) -> None:
 
 
 def _find_hosts_with_changed_peers(unit: Unit, row: ClusterRow) -> frozenset[str]:
-    """Return the hosts of the network that a member with guests leaves. Return none if the whole network ends."""
+    """Return the hosts of the network from which a cluster is removed, if the cluster is a member with guests.
+
+    Otherwise, and if the whole network ends, return an empty set.
+    """
     if row.network is None or not parse_spec(row.spec).guests:
         return frozenset()
     network = unit.session.get_one(ClusterRow, row.network)
@@ -200,7 +202,7 @@ def _drain_members(unit: Unit, row: ClusterRow) -> None:
 
 
 def _release_claims(unit: Unit, row: ClusterRow) -> None:
-    """Release all claims of a cluster. Every element must have confirmed the removal of the cluster before."""
+    """Release all claims of a cluster. Call this only after every element has confirmed the cluster's removal."""
     claims = select(ClaimRow.vlan, ClaimRow.site).where(ClaimRow.cluster_id == row.id).order_by(ClaimRow.site)
     for vlan, site in unit.session.execute(claims):
         record_audit(unit, "number_freed", why=f"VLAN {vlan} at {site}", cluster_id=row.id)
@@ -209,10 +211,7 @@ def _release_claims(unit: Unit, row: ClusterRow) -> None:
 
 
 def increment_versions(unit: Unit, selected: ClusterSelection, **parameters: object) -> None:
-    """Increment the view versions of the selected clusters, and publish the change.
-
-    Skip clusters that have ended and whose claims are not in quarantine. Such clusters no longer change.
-    """
+    """Increment the versions of the selected clusters that meet ``UNSETTLED``, and publish these changes."""
     unit.session.flush()
     keys = unit.connection.execute(selected.increment_versions, parameters).scalars().all()
     for row in unit.session.identity_map.values() if keys else ():
@@ -225,12 +224,12 @@ MAX_REFUSAL_CHARACTERS = 1000
 
 
 def fail_refused_clusters(unit: Unit, element: str, refused: Mapping[str, str], drain_deadline: timedelta) -> None:
-    """Fail the clusters that ``element`` refused during their set-up; idempotent.
+    """Change clusters that ``element`` refused to the state ``failing``. Idempotent.
 
-    ``refused`` maps cluster IDs to errors. Only clusters in the state ``configuring`` fail. A cluster that was already
-    active does not fail: the element sets it up again as soon as possible. If ``refused`` contains such an active
-    network, its members that are configuring on the element fail. The members of a network that fails end together with
-    the network. Raise NotFound for an unknown element.
+    ``refused`` maps cluster IDs to errors. A cluster fails if it is in the state ``configuring`` on this element, and
+    if ``refused`` contains the cluster or its network. A cluster that was already active does not fail: the element
+    sets it up again as soon as possible. If a network fails, its members end, too. Raise NotFound for an unknown
+    element.
     """
     unit.require_everything()
     row = require_element(unit, element)
@@ -239,7 +238,7 @@ def fail_refused_clusters(unit: Unit, element: str, refused: Mapping[str, str], 
         if cluster.id not in refused and cluster.network not in refused:
             continue
         if cluster.state != ClusterState.CONFIGURING:
-            continue  # the cluster has just ended together with its network
+            continue  # its network's failure, earlier in this loop, has already ended this member
         message = (refused.get(cluster.id) or refused[str(cluster.network)])[:MAX_REFUSAL_CHARACTERS]
         apply_transition(
             unit,

@@ -3,11 +3,11 @@
 An unchecked element may carry clusters that the database does not know, with VLAN IDs that are free or claimed by other
 clusters in the database. Until every element of a site is checked,
 
-* no new cluster gets a VLAN ID at the site (or over the site's transports),
-* elements keep what they carry of the *held* networks, which have VLAN IDs there, but set up nothing more of them.
+* no new cluster gets a VLAN ID at the site or over a transport of the site,
+* each network with a VLAN ID at the site is *held*: elements keep the network's existing configuration, but add none.
 
-An element is checked as soon as it confirms that it carries nothing else than its wanted state, or an administrator
-declares it clean.
+An element is checked as soon as it confirms its wanted state and reports no other clusters, or as soon as an
+administrator declares it clean.
 """
 
 from collections.abc import Collection, Iterable
@@ -43,7 +43,7 @@ _READ_UNCHECKED = (
 
 
 def check_sites_checked(unit: Unit, topology: Topology, sites: Iterable[Site], transport: Transport | None) -> None:
-    """Raise NoVlanFree if a new network at these sites could meet a cluster on an unchecked element."""
+    """Raise NoVlanFree if a new network at these sites could get the VLAN ID of a cluster on an unchecked element."""
     unchecked = unit.connection.execute(_READ_UNCHECKED).all()
     if not unchecked:
         return
@@ -65,7 +65,11 @@ def _list_attached_sites(topology: Topology, transports: Collection[str]) -> fro
 
 
 def read_held_networks(unit: Unit) -> frozenset[str]:
-    """Return the IDs of the networks that wait for unchecked elements."""
+    """Return the IDs of the held networks: the clusters that created the networks.
+
+    A network is held if it has a VLAN ID at the site of an unchecked element, or if it uses a transport at the site of
+    an unchecked device.
+    """
     unchecked = unit.connection.execute(_READ_UNCHECKED).all()
     if not unchecked:
         return frozenset()
@@ -96,7 +100,10 @@ def read_held_vlans(unit: Unit, site: str) -> VlanSet:
 
 
 def mark_held_segments(unit: Unit, _name: str, wanted: HostWanted) -> HostWanted:
-    """Return a host's wanted state in which the segments of held networks have the requirement UNCHECKED_NETWORK."""
+    """Add the requirement UNCHECKED_NETWORK to the segments of held networks in a host's wanted state.
+
+    The agent then keeps such a segment if it exists, but does not create it.
+    """
     held = read_held_networks(unit)
     if not held:
         return wanted
@@ -113,10 +120,10 @@ def mark_held_segments(unit: Unit, _name: str, wanted: HostWanted) -> HostWanted
 
 
 def mark_checked(unit: Unit, row: ElementRow) -> None:
-    """Record that an element carries nothing else than its wanted state; idempotent.
+    """Record that an element is checked. Idempotent.
 
-    The devices that set up nothing of a network, because the network waited for this element, get a new revision. All
-    hosts of such a network get one, because the requirement disappears from their wanted documents.
+    For each network that is then no longer held, increment the revisions of the hosts and gateways, whose wanted
+    documents change, and of the devices that have not set up the network completely.
     """
     if not row.unchecked:
         return
@@ -144,7 +151,7 @@ _READ_WAITING = (
 
 
 def declare_element_clean(unit: Unit, name: str, reason: str) -> None:
-    """Accept an administrator's declaration that an element carries no cluster that SBF does not know; idempotent.
+    """Accept an administrator's declaration that an element carries no unknown clusters. Idempotent.
 
     Raise NotFound for an unknown element.
     """

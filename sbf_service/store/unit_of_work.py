@@ -1,11 +1,11 @@
 """Units of work. A unit of work is one database transaction, with the database's time, audit rows and change topics.
 
 **Locks.** A unit that changes pools, claims, clusters, placements or revisions locks everything
-(:meth:`Store.change`), or only the sites and names that it changes (:meth:`Store.change_scope`, and creations of
-clusters). :mod:`.lock_scopes` has the locks and their order. A change takes milliseconds, because no unit communicates
-with a device. SQLite allows one writer at a time (``BEGIN IMMEDIATE``), so its units always lock everything. A unit
-that changes a single row (an element's lease, ``last_seen``, ``checked_at``) uses :meth:`Store.change_row` and locks
-only this row. Such a unit needs no lock order. A change of several elements' leases uses :meth:`Store.change`.
+(:meth:`Store.change`), or only the sites and names that it changes (:meth:`Store.change_scope` and
+:meth:`Store.group_commit`). :mod:`.lock_scopes` describes the locks and their order. A change takes milliseconds,
+because no unit communicates with a device. SQLite allows one writer at a time (``BEGIN IMMEDIATE``), so each change on
+SQLite locks everything. A unit that changes a single row, such as an element's lease, uses :meth:`Store.change_row` and
+locks only this row. A unit with one lock needs no lock order.
 
 **Group commit.** One thread commits for all callers that queued while the previous commit ran
 (:meth:`Store.group_commit`, :mod:`.group_commit`).
@@ -48,7 +48,7 @@ from virtcloud.model.topology import Topology
 Clock = Callable[[Session], datetime]
 Publish = Callable[[frozenset[str]], None]
 Measure = Callable[[str], AbstractContextManager[object]]
-"""Measures a transaction (``read`` or ``write``), from its beginning, with the wait for locks, to its commit."""
+"""A function that measures the duration of a transaction (``read`` or ``write``), including the wait for locks."""
 T = TypeVar("T")
 
 TOPOLOGY_TOPIC = "topology"
@@ -60,7 +60,10 @@ TRAFFIC_TOPIC = "traffic"
 NOW: Final = "now"
 TOPOLOGY: Final = "topology"
 ELEMENTS: Final = "elements"
-"""Keys of the values in ``Session.info`` that a unit reads once. The copies of a unit share them."""
+"""``NOW``, ``TOPOLOGY`` and ``ELEMENTS`` are keys in ``Session.info`` of values that a unit reads only once.
+
+Copies of a unit have the same session, and therefore the same values.
+"""
 
 _READ_CLOCK = select(database_now())
 _INSERT_AUDIT = insert(Base.metadata.tables[AuditRow.__tablename__]).inline()
@@ -72,8 +75,9 @@ log = get_log(__name__)
 class Unit:
     """One unit of work.
 
-    The topics in ``changed`` are published after the commit. All units of one store share the same ``cache``. ``scope``
-    is what the unit has locked; None stands for everything, and for the single row of a unit that changes a row.
+    After the commit, the store publishes the topics in ``changed``. All units of one store share the same ``cache``.
+    ``scope`` contains the locked sites and names. It is None if the unit has locked everything, or a single row, or
+    only reads.
     """
 
     session: Session
@@ -83,12 +87,12 @@ class Unit:
     changed: set[str] = field(default_factory=set)
     topology_version: int | None = None
     new_topology: Topology | None = None
-    """The topology that this unit stored under ``topology_version``. It is cached after the commit."""
+    """The topology that this unit stored with version ``topology_version``. The store caches it after the commit."""
     scope: LockScope | None = None
 
     @property
     def now(self) -> datetime:
-        """The time of the database's clock, read when the unit first needs the time. All locks are acquired by then."""
+        """The time of the database's clock at the first use of this property, after all locks were acquired."""
         if NOW not in self.session.info:
             self.session.info[NOW] = self.clock(self.session)
         now: datetime = self.session.info[NOW]
@@ -96,16 +100,16 @@ class Unit:
 
     @property
     def connection(self) -> Connection:
-        """The connection, for prepared statements on rows that the session has not loaded."""
+        """The connection, for prepared statements that bypass the session's objects."""
         return self.session.connection()
 
     def require_sites(self, sites: Iterable[str]) -> None:
-        """Raise OutsideScopeError if this unit may not change one of these sites."""
+        """Raise OutsideScopeError if this unit has not locked all of these sites."""
         if self.scope is not None and not self.scope.sites.issuperset(sites):
             raise OutsideScopeError(f"sites {', '.join(sorted(set(sites) - self.scope.sites))}")
 
     def require_everything(self) -> None:
-        """Raise OutsideScopeError if this unit locks only a scope."""
+        """Raise OutsideScopeError if this unit has locked only a scope. The store then runs the change again."""
         if self.scope is not None:
             raise OutsideScopeError
 
@@ -122,7 +126,7 @@ def make_random_id() -> str:
 
 @dataclass(frozen=True)
 class Store:
-    """Opens units of work on one database. Thread-safe. Every unit may raise DatabaseUnavailable."""
+    """Opens units of work on one database. Thread-safe. Every unit can raise DatabaseUnavailable."""
 
     engine: Engine
     publish: Publish = lambda _changed: None
@@ -145,7 +149,7 @@ class Store:
     def change(self, *, who: str = "sbf") -> Iterator[Unit]:
         """Open a unit for any change. An error rolls the unit back.
 
-        Raise Conflict when a concurrent unit committed first.
+        Raise Conflict if a concurrent unit changed the same rows first.
         """
         with self._write(who, lambda unit: lock_everything(unit.connection)) as unit:
             yield unit
@@ -153,7 +157,7 @@ class Store:
     def change_scope(self, find_scope: FindScope[Unit], work: Callable[[Unit], T], *, who: str = "sbf") -> T:
         """Run ``work`` in a unit that locks a scope. Return the result of ``work``, or raise its error.
 
-        ``find_scope`` returns the scope before the locks, and is called again after the locks. If the scope has grown,
+        Call ``find_scope`` to find the scope, lock it, and call ``find_scope`` again. If the scope has grown meanwhile,
         or if ``work`` raises OutsideScopeError, run ``work`` in a unit that locks everything.
         """
         if self.has_scopes:
@@ -169,7 +173,7 @@ class Store:
     def change_scopes(
         self, find_scopes: Sequence[FindScope[Unit]], *, wait: bool
     ) -> Iterator[Sequence[Unit | frozenset[int]]]:
-        """Open a unit for each scope, in one transaction; see :class:`.GroupTransactions`."""
+        """Open one transaction with a unit for each scope. See :class:`.GroupTransactions`."""
         scopes: list[LockScope] = []
         missing = frozenset[int]()
 
@@ -208,9 +212,9 @@ class Store:
                 session.rollback()
 
     def group_commit(self, work: Callable[[Unit], T], find_scope: FindScope[Unit] | None = None) -> T:
-        """Run ``work`` in a transaction together with the changes of other callers; see :meth:`GroupCommit.run`.
+        """Run ``work`` in a transaction together with the changes of other callers. See :meth:`GroupCommit.run`.
 
-        ``find_scope`` returns the scope of the change. None stands for everything.
+        ``find_scope`` returns the scope of the change. If it is None, the change locks everything.
         """
         return self._group_commit.run(self, work, find_scope if self.has_scopes else None)
 
@@ -233,7 +237,7 @@ class Store:
             self.publish(frozenset(unit.changed))
 
     def _lock_sqlite(self) -> AbstractContextManager[object]:
-        """Return a lock that queues this process's SQLite writers. SQLite itself waits by polling."""
+        """Return a lock for this process's SQLite writers. Without it, SQLite would poll until it can write."""
         return self._sqlite_writer if self.engine.dialect.name == "sqlite" else nullcontext()
 
     @cached_property
@@ -242,14 +246,14 @@ class Store:
 
     @cached_property
     def _reader(self) -> Engine:
-        """The engine whose transactions each read one snapshot. SQLite's transactions always read one snapshot."""
+        """The engine for transactions that read one snapshot. On SQLite, every transaction reads one snapshot."""
         if self.engine.dialect.name != "postgresql":
             return self.engine
         return self.engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
 
 
 def _find_in(unit: Unit, find_scope: FindScope[Unit]) -> LockScope:
-    """Return the scope of a change. Raise OutsideScopeError if the scope needs too many locks."""
+    """Return the scope of a change. Raise OutsideScopeError if the scope needs more than ``MAX_KEYS`` locks."""
     scope = find_scope(unit)
     if len(scope.sites) + len(scope.names) > MAX_KEYS:
         raise OutsideScopeError(f"{len(scope.sites)} sites and {len(scope.names)} names")
@@ -257,7 +261,7 @@ def _find_in(unit: Unit, find_scope: FindScope[Unit]) -> LockScope:
 
 
 def _lock_found_scope(unit: Unit, find_scope: FindScope[Unit]) -> None:
-    """Lock a scope. Raise OutsideScopeError if the scope has grown until the locks were acquired."""
+    """Lock the scope of a change. Raise OutsideScopeError if the scope has grown before the locks were acquired."""
     share_everything(unit.connection)
     unit.scope = _find_in(unit, find_scope)
     lock_scope(unit.connection, unit.scope)
@@ -267,15 +271,15 @@ def _lock_found_scope(unit: Unit, find_scope: FindScope[Unit]) -> None:
 
 
 def read_topology_version(unit: Unit) -> int | None:
-    """Return the version of the current topology, or None before the first topology was put."""
+    """Return the version of the current topology, or None before the first topology."""
     return read_version_of_topology(unit.connection)
 
 
 def read_topology(unit: Unit) -> Topology:
-    """Return the current topology. Raise NotFound before the first topology was put.
+    """Return the current topology. Raise NotFound before the first topology.
 
-    The newest version is cached. A version that this unit created is not cached, because after a rollback another
-    topology could get the same version.
+    The store caches the newest version. A version that this unit created is not cached before the commit, because
+    another topology could get the same version after a rollback.
     """
     version = _read_version(unit)
     if unit.new_topology is not None and version == unit.topology_version:
@@ -296,7 +300,7 @@ def _read_new_version(unit: Unit, version: int) -> Topology:
 
 
 def _read_version(unit: Unit) -> int:
-    """Return the version of the topology. A unit reads it once, and again after the unit stored a topology."""
+    """Return the version of the topology. Read it once for each unit, or at each call if the unit stored a topology."""
     if TOPOLOGY_TOPIC in unit.changed or TOPOLOGY not in unit.session.info:
         unit.session.info[TOPOLOGY] = read_stored_version(unit.connection)
     version: int = unit.session.info[TOPOLOGY]
@@ -315,7 +319,8 @@ def record_audit(  # noqa: PLR0913 - the columns of an audit row
 ) -> None:
     """Insert a row into the audit log, in the same transaction as the change (DESIGN.md §7.8).
 
-    ``request_id`` is recorded if SBF works for no call.
+    ``request_id`` is recorded only if SBF does not currently work for a call. Otherwise the call's request ID is
+    recorded.
     """
     text = None if difference is None else difference.model_dump_json(exclude_defaults=True)
     values = {"who": unit.who, "what": what, "why": why, "element": element, "cluster_id": cluster_id}

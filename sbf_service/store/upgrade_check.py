@@ -1,4 +1,4 @@
-"""``sbf upgrade``: the migrations that a database lacks, and a trial of them that changes nothing.
+"""``sbf upgrade``: lists the migrations that a database lacks, and tries these migrations without changing anything.
 
 On SQLite, the trial migrates a copy. On PostgreSQL, the trial migrates the database in a transaction and rolls it back.
 """
@@ -21,23 +21,29 @@ from virtcloud.model.errors import BadInput
 
 TRIAL_LOCK_TIMEOUT_S = 10
 SPACE_FACTOR = 2
-"""A migration may write every table again, and SQLite's journal needs the same space."""
+"""The free space for a trial, as a multiple of the database's size.
+
+A migration can write every table again, and SQLite's journal needs the same space.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class UpgradePlan:
-    """The migration of a database now (None: no tables), and the missing migrations with their descriptions."""
+    """The newest migration that a database has (None if it has no tables), and the missing migrations.
+
+    The missing migrations are listed with their descriptions.
+    """
 
     current: str | None
     missing: tuple[tuple[str, str], ...]
 
 
 class _RollBack(Exception):
-    """Rolls back a trial that succeeded."""
+    """Raised inside the transaction of a successful trial, so that the transaction is rolled back."""
 
 
 def plan_upgrade(engine: Engine) -> UpgradePlan:
-    """Return the missing migrations. Raise BadInput if the database cannot be read or is of a newer version."""
+    """Return the missing migrations. Raise BadInput if the database cannot be read or belongs to a newer version."""
     try:
         with engine.connect() as connection:
             current = _read_migration(connection)

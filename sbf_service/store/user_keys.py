@@ -19,9 +19,10 @@ def list_user_keys(unit: Unit, user: UserName) -> list[UserKeyView]:
 
 
 def add_user_key(unit: Unit, user: UserName, key: UserKey, limits: RequestLimits) -> tuple[UserKeyView, bool]:
-    """Add a key to a user's keys, and return its view and whether the key is new; idempotent.
+    """Add a key to a user's keys. Idempotent. Return the view of the key, and whether the key is new.
 
-    A key with another comment is the same key, and keeps its first comment. Raise BeyondLimit for too many keys.
+    If the user already has the key with another comment, the stored comment stays. Raise BeyondLimit if the user has
+    the maximum number of keys.
     """
     row = unit.session.get(UserKeyRow, (user, key.fingerprint))
     if row is not None:

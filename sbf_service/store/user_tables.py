@@ -1,4 +1,4 @@
-"""The tables of what users have: limits, tokens, sessions with the web console, SSH keys, and images."""
+"""The tables of users' limits, tokens, sessions with the web console, SSH keys, and images."""
 
 from datetime import datetime
 
@@ -19,7 +19,7 @@ from virtcloud.model.access import Role
 
 
 class QuotaRow(Base):
-    """The limits of a user that differ from the settings."""
+    """The individual limits of a user, which replace the limits in the settings."""
 
     __tablename__ = "quotas"
 
@@ -35,7 +35,7 @@ class QuotaRow(Base):
 
 
 class ImageRow(Base):
-    """An image of the catalogue. SBF stores the file of an image that has neither ``url`` nor ``file``."""
+    """An image of the catalogue. If the image has neither ``url`` nor ``file``, SBF stores the image's file."""
 
     __tablename__ = "images"
 
@@ -107,8 +107,8 @@ class TokenRow(Base):
 class ConsoleSessionRow(Base):
     """A browser's session with the web console, stored as the SHA-256 of the session's secret.
 
-    A session that began with a token is valid only as long as the token. ``name``, ``role`` and ``sites`` describe the
-    user at the login.
+    If the user logged in with a token, the session ends with the token. ``name``, ``role`` and ``sites`` describe the
+    user at the time of the login.
     """
 
     __tablename__ = "console_sessions"

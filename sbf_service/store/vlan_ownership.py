@@ -1,8 +1,8 @@
 """VLAN ownership: the VLANs that SBF created on an element (docs/decisions/0038), and VLAN IDs in other use.
 
 SBF deletes only VLANs that it created. Before a device receives a change, SBF commits a row for each VLAN that the
-change creates. The row is deleted when a reading of the device no longer shows the VLAN. A VLAN ID in other use is
-excluded from its site's free VLAN IDs until readings of all the site's devices no longer show the other use.
+change creates. SBF deletes the row when a later reading of the device does not contain the VLAN. SBF excludes a VLAN ID
+in other use from its site's free VLAN IDs, until the latest readings of all devices of the site show no other use.
 """
 
 import json
@@ -52,10 +52,10 @@ def replace_created_vlans(unit: Unit, element: str, vlans: VlanSet) -> None:
 
 
 def record_foreign_vlans(unit: Unit, row: ElementRow, was_read: VlanSet, found: Iterable[ForeignVlan]) -> None:
-    """Replace the records of other use on an element for the VLAN IDs in ``was_read``; idempotent.
+    """Replace the records of VLAN IDs in other use on an element by the records in ``found``. Idempotent.
 
-    Records of other VLAN IDs stay. For example, the dry run of a larger pool may have recorded VLAN IDs that are not in
-    the pool.
+    ``was_read`` contains the VLAN IDs that the reading covered. The records of all other VLAN IDs stay. For example,
+    the dry run of a larger pool may have recorded VLAN IDs that are not in the current pool.
     """
     uses = {use.vlan: use for use in found}
     known = {record.vlan: record for record in _read_rows(unit, row.name) if record.vlan in was_read}
@@ -71,12 +71,12 @@ def record_foreign_vlans(unit: Unit, row: ElementRow, was_read: VlanSet, found: 
 
 
 def delete_foreign_vlans(unit: Unit, element: str) -> None:
-    """Delete the records of other use on an element that left the topology or was replaced; idempotent."""
+    """Delete the records of VLAN IDs in other use on an element that was removed or replaced. Idempotent."""
     _delete_rows(unit, _read_rows(unit, element))
 
 
 def make_other_use_views(unit: Unit, site: str, pool: VlanSet) -> tuple[VlanInOtherUse, ...]:
-    """Return the VLAN IDs of a site that are in other use, with the device, the evidence and the time of reading."""
+    """Return the VLAN IDs of a site that are in other use. A view names the device, the use and the reading's time."""
     clusters = _read_claiming_clusters(unit, site)
     rows = select(ForeignVlanRow, ElementRow.last_seen).join(ElementRow, ElementRow.name == ForeignVlanRow.element)
     found = unit.session.execute(rows.where(ForeignVlanRow.site == site).order_by("vlan", "element"))
@@ -111,7 +111,7 @@ def _make_row(unit: Unit, row: ElementRow, use: ForeignVlan) -> ForeignVlanRow:
 
 
 def _delete_rows(unit: Unit, rows: Iterable[ForeignVlanRow]) -> None:
-    """Delete rows, and free each VLAN ID that is no longer in other use on any device of its site."""
+    """Delete rows. If no row of a VLAN ID is left at its site, add the VLAN ID to the site's free VLAN IDs."""
     deleted: dict[str, set[int]] = {}
     for row in rows:
         unit.session.execute(

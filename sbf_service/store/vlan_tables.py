@@ -42,7 +42,7 @@ class FreeVlanRow(Base):
 
 
 class CreatedVlanRow(Base):
-    """A VLAN that SBF created or will create on an element. SBF deletes no other VLAN."""
+    """A VLAN that SBF created, or is about to create, on an element. SBF deletes only VLANs with such a row."""
 
     __tablename__ = "created_vlans"
 
@@ -54,7 +54,8 @@ class CreatedVlanRow(Base):
 class ForeignVlanRow(Base):
     """A VLAN ID in other use on an element, and the time when this use was first read. No new cluster gets the VLAN ID.
 
-    ``name`` is the VLAN's name if SBF did not create the VLAN. ``ports`` (JSON) are the unmanaged ports with the VLAN.
+    ``name`` is the VLAN's name on the device if SBF did not create the VLAN. ``ports`` (JSON) is the list of unmanaged
+    ports that carry the VLAN.
     """
 
     __tablename__ = "foreign_vlans"
@@ -94,7 +95,7 @@ class FreedServiceRow(Base):
 
 
 class UnusedServiceRow(Base):
-    """The service IDs of a transport that no network ever claimed: all but those from ``first`` to below ``unused``."""
+    """The used service IDs of a transport: all IDs from ``first`` to ``unused`` - 1 were used at least once."""
 
     __tablename__ = "unused_services"
 

@@ -1,4 +1,7 @@
-"""Gateways chosen for clusters, the grants in the wanted documents of gateways, and devices that are routers."""
+"""The choice of gateways for clusters, VPN grants in the wanted documents of gateways, and routers.
+
+A grant permits the device of a VPN profile to connect to a network. A user's device can be the router of a network.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -32,7 +35,7 @@ from virtcloud.model.values import Address, Name
 from virtcloud.model.wanted import HostWanted
 
 VPN_SECRET = "vpn"  # noqa: S105 - the name of a row, not a secret
-"""The name of the secret from which the certificate authority is derived. A migration creates the secret."""
+"""The name of the secret from which SBF derives its certificate authority. A migration creates the secret."""
 _NETWORK = aliased(ClusterRow)
 _READ_PROFILES = (
     select(
@@ -59,12 +62,12 @@ _READ_ADDRESSES = select(VpnAddressRow.profile_id, VpnAddressRow.address, VpnAdd
 
 
 def read_vpn_secret(unit: Unit) -> SecretBytes:
-    """Return the secret from which the certificate authority and the keys for tls-crypt-v2 are derived."""
+    """Return the secret from which SBF derives its certificate authority and the keys for tls-crypt-v2."""
     return read_service_secret(unit, VPN_SECRET)
 
 
 def add_vpn(unit: Unit, name: str, wanted: HostWanted) -> HostWanted:
-    """Return the wanted state of a gateway with its OpenVPN servers and grants. Other elements are not changed."""
+    """Add OpenVPN servers and grants to a gateway's wanted state. Return other elements' wanted states unchanged."""
     gateway = read_topology(unit).gateways.get(Name(name))
     if gateway is None or gateway.vpn is None:
         return wanted
@@ -96,7 +99,7 @@ def _read_granted_profiles(unit: Unit, gateway: Name) -> list[GrantedProfile]:
 
 
 def read_device_addresses(unit: Unit, profiles: Iterable[str]) -> Mapping[str, tuple[Address, ...]]:
-    """Return the addresses of valid profiles by the profile's ID: IPv4 first."""
+    """Return the addresses of valid profiles, by the profile's ID. IPv4 addresses come first."""
     found: dict[str, list[Address]] = defaultdict(list)
     for group in split_ids(profiles):
         for profile, address, length in unit.connection.execute(_READ_ADDRESSES, {"ids": group}):
@@ -107,15 +110,15 @@ def read_device_addresses(unit: Unit, profiles: Iterable[str]) -> Mapping[str, t
 def choose_cluster_gateways(
     unit: Unit, topology: Topology, cluster: LiveCluster, role: GatewayRole = VPN_SERVER
 ) -> tuple[Name, ...]:
-    """Return the gateways that a cluster should have in a role; change nothing. Raise NoGateway if there is none."""
+    """Return the gateways that a cluster should use in a role. Change nothing. Raise NoGateway if there is none."""
     return choose_gateways(topology, cluster, find_alive_gateways(unit), role)
 
 
 def connect_gateways(unit: Unit, row: ClusterRow, role: GatewayRole = VPN_SERVER) -> tuple[Name, ...]:
     """Connect a running cluster to gateways with a role, and return its gateways with this role.
 
-    The elements of new paths must confirm the cluster again. Raise NoGateway if there is no gateway. Raise Conflict if
-    another cluster uses an access port of the path.
+    If this changes the cluster's paths, the elements of the new paths must confirm the cluster. Raise NoGateway if
+    there is no gateway with the role. Raise Conflict if another cluster uses an access port of the path.
     """
     topology = read_topology(unit)
     (cluster,) = make_live_clusters(unit, [row])
@@ -139,12 +142,11 @@ def connect_gateways(unit: Unit, row: ClusterRow, role: GatewayRole = VPN_SERVER
 
 
 def check_router(unit: Unit, row: ClusterRow, network: ClusterRow, former: VpnProfileRow | None) -> None:
-    """Raise an error if a device cannot become the router of a network, which has at most one such device.
+    """Check that a user's device can become the router of a network. A network has at most one such device.
 
-    ``former`` is the device's former profile.
-
-    Raise BadInput if the cluster is only a member of the network, or if the network was created without ``router:
-    device``. Raise Conflict if another device is the router.
+    ``former`` is the device's current profile, which the new profile will replace, or None. Raise BadInput if the
+    cluster is a member, or if the network was created without ``router: device``. Raise Conflict if another device is
+    the router.
     """
     if row.id != network.id:
         raise BadInput(

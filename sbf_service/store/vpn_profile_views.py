@@ -40,9 +40,9 @@ _READ_GATEWAYS = (
 def list_profiles(
     unit: Unit, key: str, user: str | None = None, cluster_id: str | None = None, *, revoked: bool = False
 ) -> list[VpnProfileView]:
-    """Return the profiles of a cluster, oldest first. With ``revoked``, revoked profiles are included.
+    """Return the profiles of a cluster, oldest first. Raise NotFound for an unknown cluster.
 
-    With ``user``, return only the profiles of this user. Raise NotFound for an unknown cluster.
+    With ``user``, return only the profiles of this user. With ``revoked``, include revoked profiles.
     """
     row = require_cluster(unit, key, cluster_id)
     found = find_profiles(unit, row, user)
@@ -110,7 +110,7 @@ def make_profile_views(unit: Unit, row: ClusterRow, profiles: Sequence[VpnProfil
 
 
 def list_pending_elements(unit: Unit, row: ClusterRow) -> tuple[PendingElement, ...]:
-    """Return the elements that have not confirmed the cluster. Until then, devices may reach only some guests."""
+    """Return the elements that have not confirmed the cluster yet. Before, devices may reach only some guests."""
     if row.state not in WANTED_STATES:
         return ()
     placements = read_placements(unit, [row.id]).get(row.id, ())

@@ -1,4 +1,7 @@
-"""VPN profiles of devices: creation, revocation and renewal. A change and its grants belong to one unit of work."""
+"""VPN profiles of devices: creation, revocation and renewal.
+
+One transaction changes the profiles and the grants in the wanted documents of gateways.
+"""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -36,7 +39,7 @@ from virtcloud.model.values import Address, Name, UserName, format_utc
 from virtcloud.model.vpn import NewVpnProfile, VpnProfileView
 
 SHORTEST_VALIDITY = timedelta(seconds=1)
-"""A profile is valid at least for this time, because the times of certificates are whole seconds."""
+"""The minimum time for which a profile is valid, because certificates contain times in whole seconds."""
 _IS_VALID = VpnProfileRow.revoked_at.is_(None)
 
 
@@ -57,12 +60,12 @@ class NewDevice:
 def create_profile(
     unit: Unit, key: str, device: NewDevice, limits: RequestLimits, cluster_id: str | None = None
 ) -> NewVpnProfile:
-    """Create the profile of a device. A former profile of the device is revoked, and the device keeps its addresses.
+    """Create the profile of a device. Connect the cluster to gateways if necessary.
 
-    The cluster is connected to gateways, unless the cluster has enough gateways already. Raise NotFound for an unknown
+    If the device already has a profile, revoke it. The device keeps its addresses. Raise NotFound for an unknown
     cluster. Raise Conflict if the cluster ends. Raise NoGateway if there is no gateway. Raise NoAddressFree if a subnet
-    has no free address. Raise BeyondLimit for too many profiles. For a router, raise BadInput if the network has no
-    router among the users' devices, and Conflict if another device is the router.
+    has no free address. Raise BeyondLimit if the cluster has the maximum number of profiles. If the device is to become
+    the router, raise the errors of :func:`.check_router`.
     """
     row = require_live_cluster(unit, key, cluster_id)
     network = read_networks(unit, [row])[row.network or row.id]
@@ -110,7 +113,7 @@ def _make_row(  # noqa: PLR0913, PLR0917 - the columns
 def _show_new(
     unit: Unit, row: ClusterRow, created: VpnProfileRow, gateways: Sequence[Name], certificate: str
 ) -> NewVpnProfile:
-    """Return a new profile with its certificate, and with its client keys for tls-crypt-v2, which are not stored."""
+    """Return a new profile with its certificate and its client keys for tls-crypt-v2. SBF stores neither of them."""
     (view,) = make_profile_views(unit, row, [created])
     topology, secret = read_topology(unit), read_vpn_secret(unit)
     keys = {name: make_client_key(secret, name, created.id) for name in gateways}
@@ -123,7 +126,7 @@ def _show_new(
 
 
 def revoke_profile(unit: Unit, key: str, profile: str, cluster_id: str | None = None) -> VpnProfileView:
-    """Revoke a profile, and return its view; idempotent. Raise NotFound for an unknown cluster or profile."""
+    """Revoke a profile. Idempotent. Return the profile's view. Raise NotFound for an unknown cluster or profile."""
     row = require_cluster(unit, key, cluster_id)
     found = require_profile(unit, row, profile)
     revoke_profiles(unit, row, [found])
@@ -132,7 +135,7 @@ def revoke_profile(unit: Unit, key: str, profile: str, cluster_id: str | None = 
 
 
 def revoke_profiles(unit: Unit, row: ClusterRow, profiles: Iterable[VpnProfileRow]) -> None:
-    """Revoke valid profiles of a cluster. The grants disappear from the gateways' wanted documents in this unit."""
+    """Revoke valid profiles of a cluster. Increment the gateways' revisions: their wanted documents lose the grants."""
     valid = [profile for profile in profiles if profile.revoked_at is None]
     for profile in valid:
         _revoke(unit, profile)
@@ -142,9 +145,9 @@ def revoke_profiles(unit: Unit, row: ClusterRow, profiles: Iterable[VpnProfileRo
 
 
 def renew_authority(unit: Unit, new_secret: bytes) -> int:
-    """Replace the certificate authority, revoke all profiles, and return their number.
+    """Replace the secret of the certificate authority, and revoke all profiles. Return the number of revoked profiles.
 
-    All gateways get new keys and certificates. Certificates of the former authority are refused from then on.
+    All gateways get new keys and certificates. They then refuse certificates of the old authority.
     """
     unit.session.get_one(ServiceSecretRow, VPN_SECRET).value = new_secret.hex()
     rows = unit.session.scalars(select(VpnProfileRow).where(_IS_VALID)).all()
@@ -172,7 +175,7 @@ def _check_limit(unit: Unit, row: ClusterRow, limits: RequestLimits) -> None:
 
 
 def _prefer_alive(unit: Unit, gateways: Sequence[Name]) -> list[Name]:
-    """Return the gateways whose agents answer, then the others."""
+    """Return the gateways, those with agents that are not stale first."""
     alive = find_alive_gateways(unit)
     return sorted(gateways, key=lambda name: name not in alive)
 
@@ -201,7 +204,10 @@ def _insert(unit: Unit, created: VpnProfileRow, gateways: Sequence[Name], addres
 
 
 def _record_revisions(unit: Unit, *profiles: VpnProfileRow) -> None:
-    """Increment the revisions of the profiles' gateways, and record that these revisions contain the change."""
+    """Increment the wanted revisions of the profiles' gateways, and record the new revisions with the profiles.
+
+    A gateway that confirms its recorded revision has applied the profile's latest change.
+    """
     ids = [profile.id for profile in profiles]
     rows = unit.session.scalars(select(VpnProfileGatewayRow).where(VpnProfileGatewayRow.profile_id.in_(ids))).all()
     revisions = increment_revisions(unit, [row.gateway for row in rows])

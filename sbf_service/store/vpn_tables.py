@@ -14,7 +14,7 @@ _IS_VALID_ROUTER = text("revoked_at IS NULL AND router")
 
 
 class ClusterGatewayRow(Base):
-    """A gateway of a cluster. ``position`` is the gateway's place in the order of preference."""
+    """A gateway of a cluster. ``position`` is the gateway's index in the order of preference."""
 
     __tablename__ = "cluster_gateways"
 
@@ -24,7 +24,9 @@ class ClusterGatewayRow(Base):
 
 
 class VpnProfileRow(Base):
-    """A profile. ``network_id`` is the ID of the cluster that created the network. SBF stores no certificates.
+    """A VPN profile of a device. ``network_id`` is the ID of the cluster that created the network.
+
+    SBF does not store the certificate itself.
 
     The partial indexes allow one valid profile for each device, and one valid profile of a router for each network.
     """
@@ -64,7 +66,7 @@ class VpnProfileRow(Base):
 
 
 class VpnProfileGatewayRow(Base):
-    """A gateway of a profile. ``revision`` is the gateway's revision that contains the profile's latest change."""
+    """A gateway of a profile. ``revision`` is the gateway's first wanted revision with the profile's latest change."""
 
     __tablename__ = "vpn_profile_gateways"
 
@@ -99,7 +101,7 @@ class VpnInvitationRow(Base):
 class VpnConnectionRow(Base):
     """A connection in the latest report of a gateway.
 
-    ``first_reported_at`` is null if a former version of SBF recorded the connection.
+    ``first_reported_at`` is NULL if an older version of SBF recorded the connection.
     """
 
     __tablename__ = "vpn_connections"

@@ -25,11 +25,14 @@ from virtcloud.model.values import ClusterKey, Name, UserName
 from virtcloud.model.vpn import VpnConnections, VpnConnectionView, VpnInvitation, VpnProfileView, VpnProtocol
 
 MAX_REMOTE: Final = 100
-"""The longest address of a device that is stored, in characters."""
+"""The maximum length of a device's address in the database, in characters."""
 
 
 def invite_user(unit: Unit, key: str, user: UserName, cluster_id: str | None = None) -> VpnInvitation:
-    """Allow a user to make profiles for a cluster; idempotent. Raise Conflict if the cluster ends."""
+    """Allow a user to create VPN profiles and SSH certificates for a cluster. Idempotent.
+
+    Raise Conflict if the cluster ends.
+    """
     row = require_live_cluster(unit, key, cluster_id)
     found = unit.session.get(VpnInvitationRow, (row.id, user))
     if found is None:
@@ -42,7 +45,7 @@ def invite_user(unit: Unit, key: str, user: UserName, cluster_id: str | None = N
 
 
 def withdraw_invitation(unit: Unit, key: str, user: UserName, cluster_id: str | None = None) -> list[VpnProfileView]:
-    """Withdraw an invitation, and revoke the user's profiles and certificates; idempotent. Return these profiles."""
+    """Withdraw an invitation, and revoke the user's profiles and certificates. Idempotent. Return the profiles."""
     row = require_cluster(unit, key, cluster_id)
     found = unit.session.get(VpnInvitationRow, (row.id, user))
     if found is None:
@@ -70,7 +73,7 @@ def is_invited(unit: Unit, row: ClusterRow, user: str) -> bool:
 
 
 def _change_grants(unit: Unit, row: ClusterRow) -> None:
-    """Send the changed SSH grants to the cluster's gateways, because an invitation also allows SSH."""
+    """Increment the revisions of the cluster's gateways, because their wanted documents contain the grants for SSH."""
     increment_revisions(unit, read_cluster_gateways(unit, [[row.id]]).get(row.id, ()))
 
 
@@ -86,8 +89,8 @@ def _make_invitation(row: ClusterRow, invitation: VpnInvitationRow) -> VpnInvita
 def record_connections(unit: Unit, gateway: str, report: VpnConnections) -> None:
     """Replace the connections of a gateway; idempotent. Raise Conflict for an element that is not a gateway.
 
-    Connections of profiles whose cluster does not use the gateway are ignored. Other gateways learn which of their
-    connections the new connections replace.
+    Connections of profiles whose cluster does not use the gateway are ignored. If a new connection replaces a
+    connection at another gateway, increment the other gateway's revision, so that it ends the replaced connection.
     """
     element = require_element(unit, gateway)
     if element.kind != ElementKind.GATEWAY:
@@ -114,7 +117,10 @@ def record_connections(unit: Unit, gateway: str, report: VpnConnections) -> None
 
 
 def _read_first_reports(unit: Unit, gateway: str) -> dict[tuple[str, datetime], datetime | None]:
-    """Return when a gateway first reported its connections, by profile and by the beginning of the connection."""
+    """Return the time of a gateway's first report of each connection.
+
+    The keys are pairs of the profile's ID and the connection's start time.
+    """
     columns = VpnConnectionRow.profile_id, VpnConnectionRow.connected_at, VpnConnectionRow.first_reported_at
     rows = unit.session.execute(select(*columns).where(VpnConnectionRow.gateway == gateway))
     return {(profile, connected_at): first for profile, connected_at, first in rows}
@@ -135,7 +141,7 @@ def _find_known_profiles(unit: Unit, gateway: str, profiles: Sequence[str]) -> f
 def list_connections(
     unit: Unit, key: str, user: str | None = None, cluster_id: str | None = None
 ) -> list[VpnConnectionView]:
-    """Return the connections of a cluster's profiles, or of one user's profiles, in the order of their beginnings."""
+    """Return the connections of a cluster's profiles, or of the profiles of ``user``, ordered by their start."""
     row = require_cluster(unit, key, cluster_id)
     of_user = [] if user is None else [VpnProfileRow.user == user]
     found = (
