@@ -1,4 +1,4 @@
-"""The driver contract (DESIGN.md §8): what the reconciler requires of drivers for switches and provider edges.
+"""The driver contract: what the reconciler requires of drivers for switches and provider edges.
 
 A driver raises only Unreachable, Refused and Unsafe. At most one thread uses a driver at a time. A new driver is not
 connected; the driver connects to its device on first use.
@@ -51,9 +51,9 @@ class SwitchScope:
 
     ``access``: the ports that carry a VLAN untagged. ``members``: the member ports of the aggregates in ``ports``.
     ``created``: the VLAN IDs that SBF recorded as created on this switch. ``taken``: the ports that SBF has configured
-    before. ``adopted``: the ports that an administrator assigned to SBF, with their use at that time. ``returned``: the
-    ports that SBF no longer manages, with the use that they had before SBF managed them. ``shut``: the ports that SBF
-    may have shut down.
+    at least once. ``adopted``: the ports that an administrator assigned to SBF, each with its port use at the time of
+    the assignment. ``returned``: the ports that SBF no longer manages, each with the port use to restore. ``shut``: the
+    ports that SBF has, or possibly has, shut down.
     """
 
     ports: tuple[PortName, ...]
@@ -72,7 +72,7 @@ class SwitchCapabilities:
     """The capabilities of a platform of switches, and the VLAN IDs that the platform reserves.
 
     ``atomic``: a difference is applied completely or not at all. ``confirm_timer``: the device reverts a change that is
-    not confirmed. ``translation``: the VLAN ID of a cluster may differ from port to port. ``access``: a port may carry
+    not confirmed. ``translation``: the VLAN ID of a cluster can differ from port to port. ``access``: a port can carry
     a cluster's VLAN untagged.
     """
 
@@ -102,9 +102,9 @@ class SwitchDriver(Protocol):
     def save(self) -> bool:
         """Copy the running configuration to the startup configuration. Idempotent.
 
-        Return False on a platform without a separate save step. On such a platform, a change survives a
-        restart completely or not at all. If the device does not print that the configuration was saved, raise Refused
-        with the device's answer.
+        Return True after a save, and False on a platform without a separate save step. On a platform without a save
+        step, a change survives a restart completely or not at all. If the device does not print that the configuration
+        was saved, raise Refused with the device's answer.
         """
 
     def close(self) -> None:
@@ -134,7 +134,8 @@ class ReadsNeighbours(Protocol):
 class SwitchPlatform:
     """A platform of switches: its capabilities, and the function that creates a driver.
 
-    ``port`` returns the canonical form of a port's name, which makes two spellings comparable.
+    ``port`` returns the canonical form of a port's name. For example, ``Gi1/0/1`` and ``GigabitEthernet1/0/1`` have the
+    same canonical form.
     """
 
     capabilities: SwitchCapabilities
@@ -191,7 +192,7 @@ class EdgeDriver(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Backbone:
-    """The transports of an edge. ``peers`` maps each transport's name to the loopbacks of the other edges."""
+    """The transports of an edge. ``peers`` maps a transport's name to the loopbacks of the transport's other edges."""
 
     transports: tuple[Transport, ...]
     peers: dict[str, tuple[str, ...]]

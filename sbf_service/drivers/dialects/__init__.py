@@ -1,4 +1,4 @@
-"""The former import paths of the plug-in interface, for plug-ins that were written for version 0.2.
+"""Plug-ins that were written for version 0.2 import the plug-in interface from this package.
 
 New plug-ins import from ``sbf_service.drivers.switch`` (docs/how-to/add-a-switch-platform.md).
 """

@@ -1,4 +1,4 @@
-"""The former import path of ``sbf_service.drivers.switch.dialects.cisco_ios``."""
+"""The import path that ``sbf_service.drivers.switch.dialects.cisco_ios`` had in version 0.2, for plug-ins."""
 
 from sbf_service.drivers.switch.dialects.cisco_ios import LLDP, PORTS
 

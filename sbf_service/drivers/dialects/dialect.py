@@ -1,4 +1,4 @@
-"""The former import path and names of ``sbf_service.drivers.switch.dialect``."""
+"""The import path and names that ``sbf_service.drivers.switch.dialect`` had in version 0.2, for plug-ins."""
 
 from sbf_service.drivers.switch.dialect import ALL_VLANS as EVERY
 from sbf_service.drivers.switch.dialect import DEFAULT_VLAN as DEFAULT

@@ -1,4 +1,4 @@
-"""The former import path and name of ``sbf_service.drivers.switch.lldp``."""
+"""The import path and name that ``sbf_service.drivers.switch.lldp`` had in version 0.2, for plug-ins."""
 
 from sbf_service.drivers.switch.lldp import LldpFormat as Lldp
 

@@ -1,4 +1,4 @@
-"""The former import path and names of ``sbf_service.drivers.switch.show_output``."""
+"""The import path and names that ``sbf_service.drivers.switch.show_output`` had in version 0.2, for plug-ins."""
 
 from sbf_service.drivers.switch.show_output import ALLOWED_VLANS as ALLOWED
 from sbf_service.drivers.switch.show_output import build_port_readings as members_seen

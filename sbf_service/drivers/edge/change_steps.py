@@ -9,7 +9,8 @@ never in an incomplete bridge domain.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from sbf_service.drivers.edge.edge_dialect import CircuitPiece, EdgeReading, EdgeTemplates
+from sbf_service.drivers.edge.edge_dialect import CircuitPiece, EdgeReading
+from sbf_service.drivers.edge.edge_templates import EdgeTemplates
 from sbf_service.drivers.edge.observed_circuits import PieceGroup, group_pieces
 from sbf_service.drivers.switch.dialect import Commands
 from virtcloud.model.edge import NO_SERVICE, Circuit, CircuitRemnant, EdgeDifference
@@ -21,9 +22,10 @@ from virtcloud.model.vlans import VlanSet
 class ChangeStep:
     """Configuration lines that belong together.
 
-    ``about`` and ``needs`` contain domains, VLANs and ports. If the device refuses a line of the step, all items of
-    ``about`` become unusable. A step is skipped if any item of its ``needs`` is unusable. For example, a VLAN that
-    could not be removed from a domain must not be assigned to another cluster.
+    ``about`` and ``needs`` contain texts that name objects, such as ``"vlan 112"`` or ``"domain vc-112"``. If the
+    device refuses a line of the step, the objects in ``about`` become unusable. The driver skips every later step whose
+    ``needs`` contains an unusable object. For example, if the device refuses to remove VLAN 112 from a domain, the
+    driver skips the steps that assign VLAN 112 to another cluster.
     """
 
     about: frozenset[str]
@@ -38,7 +40,7 @@ class ChangeStep:
 
 
 def plan_steps(templates: EdgeTemplates, difference: EdgeDifference, reading: EdgeReading) -> list[ChangeStep]:
-    """Return the steps that follow the steps of :func:`plan_preparations`.
+    """Return the steps that apply a difference after the steps of :func:`plan_preparations`.
 
     The commands that enter and leave the configuration mode are not included.
     """
@@ -88,7 +90,10 @@ def _plan_detachment(templates: EdgeTemplates, group: PieceGroup, piece: Circuit
 def _plan_dissolution(
     templates: EdgeTemplates, group: PieceGroup, removed: tuple[CircuitPiece, ...]
 ) -> Iterator[ChangeStep]:
-    """Yield the steps that remove a group's shared pieces if the change removes all attachments of the group."""
+    """Yield the steps that remove the pieces of a group that are not attachments.
+
+    Yield no step if an attachment of the group remains. ``removed`` contains the pieces that other steps remove.
+    """
     if _has_remaining(group, removed):
         return
     about, needs = frozenset({f"domain {group.domain}"}), frozenset({f"leaving {group.domain}"})
@@ -107,7 +112,11 @@ def plan_preparations(templates: EdgeTemplates, difference: EdgeDifference, read
 def find_unready_ports(
     templates: EdgeTemplates, difference: EdgeDifference, reading: EdgeReading
 ) -> dict[str, PortName]:
-    """Return the ports that get circuits but do not accept circuits yet. The key is a port's canonical name."""
+    """Return the ports of new circuits that do not accept circuits yet.
+
+    The keys are canonical names; the values are the names in ``difference``. The result is empty on platforms whose
+    dialect has no ``prepare``.
+    """
     ports = {templates.dialect.ports.canonical(circuit.port): circuit.port for circuit in difference.add}
     has_lists = bool(templates.dialect.prepare)
     return {

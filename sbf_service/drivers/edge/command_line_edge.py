@@ -6,7 +6,8 @@ from dataclasses import replace
 from sbf_service.drivers.contract import Backbone, EdgeScope
 from sbf_service.drivers.device_errors import ChangeFault, build_parse_error, build_refusal
 from sbf_service.drivers.edge.change_steps import ChangeStep, find_unready_ports, plan_preparations, plan_steps
-from sbf_service.drivers.edge.edge_dialect import EdgeDialect, EdgeReading, EdgeTemplates
+from sbf_service.drivers.edge.edge_dialect import EdgeDialect, EdgeReading
+from sbf_service.drivers.edge.edge_templates import EdgeTemplates
 from sbf_service.drivers.edge.observed_circuits import derive_circuits
 from sbf_service.drivers.switch.command_rendering import UNCLOSED
 from sbf_service.drivers.switch.dialect import ALL_VLANS, Commands
@@ -18,7 +19,7 @@ from virtcloud.model.errors import Refused, Unreachable, Unsafe
 from virtcloud.model.vlans import VlanSet
 
 COMMIT_PATIENCE = 6
-"""The factor for the timeout of commands that may activate a candidate configuration."""
+"""The factor by which the timeout is longer for commands that can activate a candidate configuration."""
 NOTHING_DONE = "no VLAN was created and no port became a trunk; check the edge's configuration"
 
 
@@ -98,7 +99,7 @@ class CommandLineEdge:
         return replace(self._templates, known=reading.known)
 
     def _prepare(self, difference: EdgeDifference, reading: EdgeReading) -> None:
-        """Set empty lists of allowed VLANs, and read them back before any other change (DESIGN.md §7.4).
+        """Set empty lists of allowed VLANs, and read them back before any other change.
 
         Raise Unsafe if a port is in other use. Raise Refused if the read-back shows a list that is not empty.
         """
@@ -141,7 +142,8 @@ class CommandLineEdge:
     def _send_step(self, step: ChangeStep) -> ChangeFault | None:
         """Send a step's lines. Stop at the first refusal, because a later line could take effect in the wrong mode.
 
-        With a candidate configuration, the fault concerns every cluster, because no line is activated.
+        Return the fault of the refused line, or None. With a candidate configuration, the fault concerns every cluster,
+        because the device activates no line.
         """
         vlans = VlanSet() if self._dialect.give_up else step.vlans
         refusals = (refusal for line in step.lines for refusal in self._conversation.send([line]))

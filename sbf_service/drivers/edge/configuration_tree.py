@@ -30,7 +30,7 @@ class ConfigurationBlock:
         return next((block.head.removeprefix(start) for block in self.body if block.head.startswith(start)), None)
 
     def below(self, start: str) -> Iterator[tuple[str, "ConfigurationBlock"]]:
-        """Yield the blocks in ``body`` that begin with ``start``, each with the rest of its first line."""
+        """Yield the blocks in ``body`` that begin with ``start``, each preceded by the text after ``start``."""
         return find_blocks(self.body, start)
 
 
@@ -52,12 +52,15 @@ def parse_tree(text: str) -> list[ConfigurationBlock]:
 
 
 def find_blocks(blocks: Iterable[ConfigurationBlock], start: str) -> Iterator[tuple[str, ConfigurationBlock]]:
-    """Yield the blocks that begin with ``start``, each with the rest of its first line."""
+    """Yield the blocks that begin with ``start``, each preceded by the text after ``start``."""
     yield from ((block.head.removeprefix(start), block) for block in blocks if block.head.startswith(start))
 
 
 def parse_ports(blocks: Iterable[ConfigurationBlock], names: PortNames, text: str) -> dict[str, ConfigurationBlock]:
-    """Return the interfaces by canonical name. Raise ValueError when the configuration contains no interface."""
+    """Return the interfaces by canonical name.
+
+    If there is no interface, raise ValueError with the first line of ``text``.
+    """
     found = {names.canonical(name.split()[0]): block for name, block in find_blocks(blocks, "interface ")}
     if not found:
         raise ValueError(f"no interface in {quote_first_line(text)!r}")
@@ -91,9 +94,9 @@ ROUTED = "routed"
 
 
 def parse_attachments(ports: Mapping[str, ConfigurationBlock], vlans: VlanSet) -> Iterator[CircuitPiece]:
-    """Yield the tagged VLANs of ports, which SBF may have set.
+    """Yield a piece for each VLAN of each port. ``by_sbf`` is True for a tagged VLAN, which SBF possibly set.
 
-    Also yield untagged and routed VLANs, which SBF never sets.
+    ``by_sbf`` is False for an untagged or routed VLAN, because SBF sets only tagged VLANs.
     """
     for port, block in ports.items():
         reading = _parse_port(block)
@@ -109,12 +112,12 @@ def parse_attachments(ports: Mapping[str, ConfigurationBlock], vlans: VlanSet) -
 
 
 def find_empty_lists(ports: Mapping[str, ConfigurationBlock]) -> frozenset[str]:
-    """Return the ports that allow only the default VLAN, both now and after they become trunks."""
+    """Return the ports that allow only the default VLAN now, and would allow only the default VLAN as trunks."""
     return frozenset(port for port, block in ports.items() if _parse_port(block).is_closed)
 
 
 def find_other_uses(ports: Mapping[str, ConfigurationBlock]) -> dict[str, str]:
-    """Return the descriptions of the ports that are in other use.
+    """Return the descriptions of the ports that are in other use, by port.
 
     A trunk with a list of allowed VLANs is not in other use.
     """

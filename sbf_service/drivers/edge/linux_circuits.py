@@ -71,7 +71,7 @@ class ServiceDevices:
         return f"{PREFIXES[transport.kind]}{service}"
 
     def parse_name(self, link: LinuxLink) -> tuple[Transport, int] | None:
-        """Return the service that an interface's name denotes; None for a name that SBF does not create."""
+        """Return the transport and service ID in an interface's name; None for a name that SBF does not create."""
         for transport in self.transports.values():
             number = link.name.removeprefix(PREFIXES[transport.kind])
             if number != link.name and number.isdecimal() and int(number) in transport.services:
@@ -79,7 +79,7 @@ class ServiceDevices:
         return None
 
     def identify(self, link: LinuxLink) -> tuple[Transport, int] | None:
-        """Return the service that an interface carries according to its parameters; None for other interfaces."""
+        """Return the transport and service ID in an interface's parameters; None for an interface without a service."""
         for transport in self.transports.values():
             number = int(link.info.data.get("id", 0))
             if self._is_of(transport, link) and number in transport.services:
@@ -121,7 +121,9 @@ class ServiceDevices:
 
 
 BRIDGE_SETTINGS = {"vlan_filtering": 1, "vlan_default_pvid": 0, "vlan_protocol": "802.1Q"}
-"""If ``vlan_default_pvid`` were not 0, all new devices would be connected to each other in the default VLAN."""
+"""The required parameters of the bridge. With another ``vlan_default_pvid``, all new devices would be connected to each
+other in the default VLAN.
+"""
 UNTAGGED = frozenset({"PVID", "Egress Untagged"})
 
 VlanFlags = Mapping[int, frozenset[str]]
@@ -186,7 +188,7 @@ class LinuxEdgeReading:
     def _is_down(self, circuit: Circuit) -> bool:
         """Return whether the circuit's port is down.
 
-        A circuit whose service device is down counts as incomplete instead.
+        A circuit whose service device is down does not count as down: the circuit is incomplete.
         """
         return "UP" not in self._links[circuit.port].flags
 
@@ -248,7 +250,7 @@ class LinuxEdgeReading:
         return self._list_vlans(port) & managed
 
     def _find_unserved_vlans(self, tagged: Mapping[PortName, VlanSet], served: set[int]) -> Iterator[CircuitRemnant]:
-        """Yield the managed VLANs on customer ports that no service device carries."""
+        """Yield a remnant for each managed VLAN on a customer port, if no service device carries the VLAN."""
         first = next(iter(self._services.transports.values()), None)
         for port, vlans in tagged.items():
             for vlan in vlans if first else ():

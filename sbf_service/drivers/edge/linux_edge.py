@@ -38,7 +38,7 @@ ALREADY_DONE = {"link add": "File exists", "link del": "Cannot find device"}
 """The messages that iproute2 prints for a line that was already applied."""
 
 ProgramLines = tuple[str, tuple[str, ...]]
-"""A program, and the lines of its batch."""
+"""A program (``ip`` or ``bridge``), and the lines of one batch for the program."""
 
 _LINKS = TypeAdapter(list[LinuxLink])
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from sbf_service.drivers.contract import EdgeScope
 from sbf_service.drivers.device_errors import FOREIGN_SERVICE_REMEDY, quote_start
-from sbf_service.drivers.edge.edge_dialect import ATTACHMENT, CORE, CircuitPiece, EdgeReading, EdgeTemplates
+from sbf_service.drivers.edge.edge_dialect import ATTACHMENT, CORE, CircuitPiece, EdgeReading
+from sbf_service.drivers.edge.edge_templates import EdgeTemplates
 from virtcloud.model.edge import NO_SERVICE, Circuit, CircuitRemnant, EdgeObserved, sort_circuits
 from virtcloud.model.errors import Unsafe
 from virtcloud.model.values import PortName, VlanId
@@ -18,7 +19,7 @@ SHUTDOWN_LINES = frozenset({"shutdown", "state suspend", "disable"})
 
 @dataclass(frozen=True, slots=True)
 class PieceGroup:
-    """Pieces that are joined to each other on the device."""
+    """The pieces of one domain on the device."""
 
     pieces: tuple[CircuitPiece, ...]
 
@@ -34,7 +35,7 @@ class PieceGroup:
 
     @property
     def core(self) -> tuple[CircuitPiece, ...]:
-        """The other pieces, which join the domain to a service."""
+        """The pieces that are not attachments. They join the domain to a service."""
         return tuple(piece for piece in self.pieces if piece.kind != ATTACHMENT)
 
     @property
@@ -199,7 +200,8 @@ def _build_remnant(
 ) -> CircuitRemnant:
     """Return the remnant of an incomplete circuit.
 
-    A VLAN that is on no port and in no known service is assigned to the first service of the first transport.
+    A remnant without a service must have a port and a VLAN. If the service and the port or VLAN are unknown, the
+    remnant names the first service of the first transport.
     """
     transport = templates.transport(group.service) or next(iter(templates.transports), None)
     if transport is None:

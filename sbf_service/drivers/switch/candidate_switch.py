@@ -1,8 +1,9 @@
 """The driver for switches with a candidate configuration: load, compare, commit with a timer, read back, confirm.
 
 A difference is applied completely or not at all. The device reverts a commit that is not confirmed within
-:data:`~sbf_service.drivers.transport.napalm_session.REVERT_AFTER_S` seconds. If the service stops before it confirms a
-commit, the former configuration therefore returns. The driver confirms a commit only after the read-back.
+:data:`~sbf_service.drivers.transport.napalm_session.REVERT_AFTER_S` seconds. Therefore, if SBF stops before it confirms
+a commit, the device returns to the configuration before the commit. The driver confirms a commit only after the
+read-back.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,11 +38,12 @@ class CandidateSession(Protocol):
 
     The session connects on first use, and again on first use after :meth:`close`. Every method may raise Refused or
     Unreachable. Refused: the device rejected a request. Unreachable: the device does not answer, ended the session, or
-    is being configured by another user. The session is then closed, and the device reverts an unconfirmed commit.
+    is being configured by another user. Before a method raises Unreachable, it closes the session, and the device
+    reverts an unconfirmed commit.
     """
 
     def show(self) -> Sequence[str]:
-        """Return the VLANs and ports of the active configuration.
+        """Return the device's answers with the VLANs and ports of the active configuration.
 
         Raise Unreachable if a commit of another session is unconfirmed, because the device may revert that commit.
         """
@@ -180,7 +182,7 @@ class CandidateSwitch:
             raise Unsafe(f"switch {self._name}: cannot parse the answer about neighbours: {quotation}") from error
 
     def is_lost(self) -> bool:
-        """Return whether the switch ended the session. Return False if the session cannot detect this."""
+        """Return whether the switch ended the session. Return False if the session cannot detect its end."""
         return isinstance(self._session, DetectsSessionLoss) and self._session.is_lost()
 
     def close(self) -> None:

@@ -64,8 +64,8 @@ class CommandLineSwitch:
         """Apply a difference without saving the configuration.
 
         If lists of allowed VLANs must be emptied, the driver first empties these lists and reads them back. A port
-        becomes a trunk only after its list was read as empty (DESIGN.md §7.4). A refused command does not stop the
-        other commands, because they may concern other clusters.
+        becomes a trunk only after its list was read as empty. A refused command does not stop the other commands,
+        because they may concern other clusters.
         """
         reading, self._reading = self._reading or self.read_all(), None
         check_reserved_vlans(self._name, difference, reading)
@@ -121,8 +121,9 @@ class CommandLineSwitch:
     ) -> tuple[SwitchDifference, list[ChangeFault]]:
         """Read the lists of allowed VLANs back.
 
-        Return the part of the difference that may be applied, and a fault for each list that is not empty. Raise
-        Refused if a port remains open, because an open port would carry every created VLAN.
+        Return the difference without additions to ports whose list is not empty, and a fault for each of these ports.
+        If a port still carries every VLAN, raise Refused, because the port would carry every created VLAN. The error
+        also contains the faults ``before``, which the device reported while SBF emptied the lists.
         """
         after = self.read_all()
         unclosed = find_unclosed_ports(self._dialect, difference, reading, after)

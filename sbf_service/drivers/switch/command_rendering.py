@@ -1,7 +1,7 @@
 """The commands that apply a difference in a dialect, and the VLAN IDs that a command concerns. Pure.
 
-A refused command is reported to the owners of the clusters that the command concerns. To find these clusters, the
-command is matched with the templates of the dialect.
+SBF reports a refused command to the owners of the clusters that the command concerns. To find these clusters, SBF
+matches the command with the templates of the dialect, and reads the VLAN IDs or the port from the command.
 """
 
 import re
@@ -41,8 +41,7 @@ def render_commands(dialect: Dialect, difference: SwitchDifference, reading: Swi
 def render_closing_commands(dialect: Dialect, difference: SwitchDifference, reading: SwitchReading) -> list[str]:
     """Return the commands that vacate open access ports and set empty lists of allowed VLANs.
 
-    The driver reads the effect of these commands back before it sends the commands of
-    :func:`render_change_commands` (DESIGN.md §7.4).
+    The driver reads the effect of these commands back before it sends the commands of :func:`render_change_commands`.
     """
     vacated = [port for port in difference.close if port in difference.access]
     prepared = [port for port in find_ports_to_prepare(difference, reading, dialect) if dialect.prepare]
@@ -78,7 +77,10 @@ def render_change_commands(dialect: Dialect, difference: SwitchDifference, readi
 def find_ports_to_prepare(
     difference: SwitchDifference, reading: SwitchReading, dialect: PortConventions
 ) -> tuple[PortName, ...]:
-    """Return the ports that need an empty list first: open trunks, and ports that are not yet trunks with a list."""
+    """Return the ports whose list of allowed VLANs SBF must empty before it adds VLANs.
+
+    These ports are open trunks, and ports that are not yet trunks with a list.
+    """
     new = (port for port in difference.add if not (find_port(dialect, reading, port) or PortReading()).ready)
     trunks = dict.fromkeys(port for port in (*difference.close, *new) if port not in difference.access)
     return tuple(trunks)
@@ -235,7 +237,7 @@ def _parse_matched_vlans(dialect: Dialect, match: re.Match[str]) -> Iterable[int
     listed = fields.get("vlan") or fields.get("vlans") or ""
     try:
         return VlanSet.parse(listed.replace(dialect.to, "-").replace(dialect.comma, ","))
-    except BadInput:  # the line also matches another template, and this text is no VLAN ID
+    except BadInput:  # a line can match several templates; in this match, the text is not a VLAN ID
         return ()
 
 

@@ -1,4 +1,4 @@
-"""The data of a dialect: commands of a platform, patterns of answers, and the readings of a switch (DESIGN.md §8).
+"""The data of a dialect: commands of a platform, patterns of answers, and the readings of a switch.
 
 The names of the fields are the interface of plug-ins (docs/how-to/add-a-switch-platform.md).
 """
@@ -96,9 +96,9 @@ class PortNames:
 class RestorableLine(NamedTuple):
     """A kind of configuration line that SBF may change on a port, and restores when it no longer manages the port.
 
-    A ``start`` that ends with a space is the beginning of the line. Any other ``start`` is the whole line. ``undo`` is
-    sent if the port had no such line; ``undo`` is empty if another line has this effect. If ``mode`` is set, the line
-    is restored only on ports of that mode.
+    A ``start`` that ends with a space is the beginning of the line. Any other ``start`` is the whole line. SBF sends
+    ``undo`` if the port had no such line before SBF managed the port. ``undo`` is empty if the restoration of another
+    line has the same effect. If ``mode`` is set, the line is restored only on ports of that mode.
     """
 
     start: str
@@ -139,7 +139,8 @@ class PortConventions(Protocol):
 class Dialect:
     """The commands and answers of a platform.
 
-    ``see`` parses the answers to ``show``, in their order. ``see`` raises ValueError for any unknown answer.
+    ``see`` parses the answers to the commands of ``show``, in the same order as the commands. ``see`` raises ValueError
+    for any unknown answer.
     """
 
     title: str
@@ -171,8 +172,8 @@ class Dialect:
     unused: frozenset[str] = frozenset({"", "access"})
     """The modes of ports that were never configured. Such a port is unused if its untagged VLAN is the default VLAN."""
     kept: tuple[RestorableLine, ...] = ()
-    """The lines that SBF may change on a port and restores later, in the order of restoration. The order is reversed
-    for a trunk. With this order, a port never carries every VLAN during a restoration. On platforms where the
+    """The lines that SBF may change on a port and restores later, in the order of restoration. For a trunk, the order
+    is reversed. With these orders, a port never carries every VLAN during a restoration. On platforms where the
     configuration of a VLAN lists its ports, ``kept`` is empty, and ``access`` restores the VLAN.
     """
     leave_vlans: Commands = ()
@@ -198,7 +199,7 @@ class Dialect:
     most_ranges: int = 20
     """The maximum number of ranges in one command."""
     runs_only: bool = False
-    """Whether ``delete`` accepts only one range."""
+    """Whether ``delete`` accepts only one range in one command."""
     at_once: int = 1
     """The number of lines that may be sent before the answer to the first line."""
     privileged: bool = False

@@ -1,8 +1,8 @@
 """The driver for Linux switches: VLAN-aware bridges, configured with iproute2's ``bridge`` (bridge(8)).
 
 VLAN IDs outside the managed scope are left unchanged, tagged or untagged. A managed VLAN ID that is untagged on a
-trunk, or is the trunk's default VLAN (PVID), is in other use. A change could disconnect the other user or connect the
-other user to a cluster. The driver therefore raises Unsafe, and SBF changes nothing on the switch.
+trunk, or is the trunk's default VLAN (PVID), is in other use. If SBF changed the port, the other user could lose the
+connection, or be connected to a cluster. The driver therefore raises Unsafe, and SBF changes nothing on the switch.
 
 An access port carries one managed VLAN untagged. SBF removes other managed VLANs and VLAN 1 from the port. An unmanaged
 untagged VLAN on the port is in other use, and the driver raises Unsafe.

@@ -51,7 +51,10 @@ class LldpFormat:
 
 @dataclass(slots=True)
 class _NeighbourBlock:
-    """The values of one neighbour, by key."""
+    """The values of one neighbour.
+
+    The keys are the fields of :class:`LldpFormat` with a pattern for a value, such as ``chassis``.
+    """
 
     values: dict[str, str] = field(default_factory=dict)
 
@@ -64,7 +67,10 @@ class _NeighbourBlock:
 
 
 def parse_neighbours(form: LldpFormat, text: str) -> tuple[Neighbour, ...]:
-    """Parse an answer. If a part is unknown or missing, raise ValueError with this part."""
+    """Parse an answer.
+
+    Raise ValueError for a neighbour without ports, a wrong number of neighbours, or an unknown answer.
+    """
     neighbours = tuple(build_neighbour(block.values) for block in _split_neighbours(form, text))
     totals = [int(total) for total in re.findall(form.total, text, re.MULTILINE)]
     if totals and sum(totals) != len(neighbours):
@@ -75,9 +81,10 @@ def parse_neighbours(form: LldpFormat, text: str) -> tuple[Neighbour, ...]:
 
 
 def build_neighbour(values: Mapping[str, str]) -> Neighbour:
-    """Return the neighbour with these values by key.
+    """Return the neighbour with these values.
 
-    Raise ValueError if the local port or the neighbour's port is missing.
+    The keys are ``local``, ``chassis``, ``port`` and other fields of a neighbour. Raise ValueError if the local port or
+    the neighbour's port is missing.
     """
     known = {key: values.get(key, "") for key in KEYS}
     if not known["local"] or not known["port"]:

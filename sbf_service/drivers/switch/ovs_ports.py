@@ -185,7 +185,10 @@ def _observe_trunk(name: Name, port: PortName, found: OvsPort, managed: VlanSet)
 def _observe_access_port(
     name: Name, port: PortName, found: OvsPort, managed: VlanSet, *, is_assigned: bool
 ) -> PortObservation:
-    """Return an access port's managed VLAN. The port is open if it has other configuration that SBF may change."""
+    """Return an access port's managed VLAN. The port is open if it has other configuration that SBF may change.
+
+    ``is_assigned`` permits SBF to change all configuration of the port.
+    """
     if found.mode == "access" and found.tag in managed:
         return PortObservation(VlanSet([found.tag]) if found.tag is not None else VlanSet())
     others = found.trunks - managed - {PLACEHOLDER_VLAN, UNTAGGED_VLAN}

@@ -48,7 +48,10 @@ class DialectPlugin:
 
 @cache
 def load_installed_plugins(taken: frozenset[str]) -> tuple[DialectPlugin, ...]:
-    """Return all plug-ins of this installation, loaded once for each process."""
+    """Return all plug-ins of this installation, loaded once for each process.
+
+    ``taken``: the names of SBF's own platforms.
+    """
     return load_plugins(entry_points(group=GROUP), taken)
 
 
@@ -94,7 +97,7 @@ def _check_plugin(dialect: object) -> Iterator[str]:
 
 
 def find_netmiko_faults(dialect: Dialect) -> Iterator[str]:
-    """Yield the faults of a dialect's fields ``netmiko`` and ``privileged``. The import of Netmiko takes a second."""
+    """Yield the faults of a dialect's fields ``netmiko`` and ``privileged``. Import Netmiko, which takes a second."""
     from netmiko.base_connection import BaseConnection  # noqa: PLC0415 - slow to load
     from netmiko.ssh_dispatcher import CLASS_MAPPER  # noqa: PLC0415
 
@@ -148,7 +151,7 @@ def _check_template(name: str, lines: Commands, allowed: frozenset[str]) -> Iter
 
 
 def _check_parser(dialect: Dialect) -> Iterator[str]:
-    """Check that ``see`` raises only ValueError, because any other error would end the worker's attempt."""
+    """Yield a fault if ``see`` raises another error than ValueError, which would end the worker's attempt."""
     for answer in ("", "what is this"):
         try:
             reading: object = dialect.see([answer] * len(dialect.show))

@@ -26,7 +26,10 @@ class _UseFields(TypedDict):
 
 
 def parse_vlans(text: str, line: str = "", to: str = "-") -> VlanSet:
-    """Return the VLAN IDs of a list. For an invalid list, raise ValueError with ``line``, or with the list itself."""
+    """Return the VLAN IDs of a list. ``to`` is the text between the ends of a range.
+
+    For an invalid list, raise ValueError with ``line``, or with the list if ``line`` is empty.
+    """
     try:
         return VlanSet.parse(text.replace(to, "-").strip(" ,"))
     except BadInput as error:
@@ -184,7 +187,10 @@ def expand_port_list(text: str) -> Iterator[str]:
 
 
 def build_port_readings(members: Sequence[tuple[str, str, int]], tagged: str, untagged: str) -> dict[str, PortReading]:
-    """Return the reading of each port from memberships (kind, port, VLAN ID). A kind is ``tagged`` or ``untagged``."""
+    """Return the reading of each port. ``members`` contains (kind, port, VLAN ID).
+
+    ``tagged`` and ``untagged`` are the two kinds in the device's spelling, such as ``T`` and ``U``.
+    """
     by_port: dict[str, dict[str, set[int]]] = {}
     for kind, port, vlan in members:
         by_port.setdefault(port, {}).setdefault(kind, set()).add(vlan)

@@ -3,6 +3,7 @@
 A simulated switch is a file with a running and a startup configuration, ``switches/NAME.json`` in the folder of the
 simulation. Other programs disturb the switch with files in the folder ``events``: while ``NAME.off`` exists, the switch
 does not answer; ``NAME.restart`` and ``NAME.drift`` take effect at the next reading, which deletes the file.
+``NAME.drift`` remains while no trunk carries VLANs.
 """
 
 import time
@@ -31,10 +32,10 @@ from virtcloud.model.wanted import SwitchDifference, SwitchObserved
 PLATFORM: Final = "simulated"
 CAPABILITIES = SwitchCapabilities(reserved=VlanSet([1]), access=True)
 READ_SHARE = 0.1
-"""The duration of a reading, as a share of the duration of a change."""
+"""The duration of a reading or save, as a fraction of the duration of a change."""
 SPARE_PORT = PortName("Gi1/0/24")
 OTHER_VLANS = {VlanId(30): "staff", VlanId(105): "printers"}
-"""The VLANs of others that exist on every new simulated switch. ``SPARE_PORT`` carries them."""
+"""The foreign VLANs of every new simulated switch, with their names. The trunk ``SPARE_PORT`` carries these VLANs."""
 
 
 class SimulatedPort(Document):
@@ -93,7 +94,7 @@ class SimulationFolder:
         """Return the platform of simulated switches. Raise BadInput for a switch of another platform."""
         if switch.platform != PLATFORM:
             raise BadInput(
-                f"switch {switch.name}: expected platform {PLATFORM}, the only one of 'virtcloud up', got "
+                f"switch {switch.name}: expected platform {PLATFORM}, the only platform of 'virtcloud up', got "
                 f"{switch.platform}: use 'sbf serve' for real switches"
             )
         return SwitchPlatform(CAPABILITIES, self._create)
@@ -118,7 +119,7 @@ class SimulationFolder:
         return False
 
     def has_event(self, switch: str, event: str) -> bool:
-        """Return whether an event waits for the switch."""
+        """Return whether the file of an event exists."""
         return (self.path / "events" / f"{switch}.{event}").exists()
 
 
@@ -133,7 +134,7 @@ class SimulatedSwitch:
         self._file = folder.path / "switches" / f"{name}.json"
 
     def read(self, scope: SwitchScope) -> SwitchObserved:
-        """Read the running configuration, after a restart or a drift that was requested."""
+        """Simulate a requested restart or drift. Then read the running configuration."""
         self._answer(READ_SHARE)
         if self._folder.take_event(self._name, "restart"):
             startup = self._load().startup
@@ -174,7 +175,7 @@ class SimulatedSwitch:
                 yield Neighbour(local.port, chassis=peer.element, port=peer.port, name=peer.element)
 
     def _answer(self, share: float) -> None:
-        """Wait as long as a real switch would take. Raise Unreachable if the switch is off."""
+        """Wait for ``share`` of the duration of a change. Raise Unreachable if the switch is off."""
         time.sleep(self._folder.change_s * share)
         if self._folder.is_off(self._name):
             raise Unreachable(
@@ -183,7 +184,10 @@ class SimulatedSwitch:
             )
 
     def _drift(self) -> None:
-        """Remove the VLANs of the first trunk that carries VLANs, as a person could. Without such a trunk, wait."""
+        """Remove all VLANs from the first trunk that carries VLANs, as an administrator could.
+
+        Then delete the event's file.
+        """
         memory = self._load()
         for name, port in memory.running.ports.items():
             if port.tagged and name != SPARE_PORT:
@@ -209,7 +213,10 @@ class SimulatedSwitch:
 
 
 def _with_ports(configuration: SimulatedConfiguration, ports: tuple[PortName, ...]) -> SimulatedConfiguration:
-    """Return the configuration with these ports, because an administrator may have added ports to the topology."""
+    """Return the configuration with all of ``ports``.
+
+    An administrator may have added some of these ports to the topology.
+    """
     return configuration.model_copy(update={"ports": {**dict.fromkeys(ports, SimulatedPort()), **configuration.ports}})
 
 

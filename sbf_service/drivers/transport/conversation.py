@@ -12,12 +12,14 @@ from sbf_service.drivers.transport.device_session import CommandLine, DetectsSes
 from virtcloud.model.errors import Refused
 
 SAVING_PATIENCE = 3
-"""The timeout of a save, as a multiple of the usual timeout. A device may print nothing until its flash is written.
+"""The timeout of a save, as a multiple of the usual timeout. A device can be silent while it writes its flash memory.
 
-A save that exceeds the timeout is repeated.
+SBF repeats a save that exceeds the timeout.
 """
 ERROR_LINES = 3
-"""A refusal is in the first lines of an answer. Words such as "error" in later lines may be in a port's description."""
+"""The number of lines at the start of an answer in which SBF searches for a refusal. In later lines, a word such as
+"error" can be a part of a port's description.
+"""
 LOG_LINE = re.compile(r"^[^\n%]*(?:%[\w:-]+ )?%[A-Z][A-Z0-9_-]*-[0-7]-[A-Z0-9_]+: .*\n?", re.MULTILINE)
 """A log line that a device prints into the session (``%FACILITY-SEVERITY-MNEMONIC:``); not a part of the answer."""
 
@@ -64,7 +66,10 @@ class DeviceConversation:
         self._answered: dict[Sequence[str], str] = {}
 
     def is_lost(self) -> bool:
-        """Return whether the device ended the session. Return False if the command line cannot detect this."""
+        """Return whether the device ended the session.
+
+        Return False if the command line cannot detect the end of the session.
+        """
         return isinstance(self._line, DetectsSessionLoss) and self._line.is_lost()
 
     def close_if_lost(self) -> None:

@@ -226,7 +226,7 @@ def close_manager(manager: Any) -> None:  # noqa: ANN401 - a type of ncclient
 
 
 def render_xml(element: Any) -> str:  # noqa: ANN401 - a type of lxml
-    """Return an answer as text. Return "" for an answer that is not an XML element, such as PyEZ's True."""
+    """Return an answer as text. Return "" for an answer that is not an XML element, such as ``True`` (PyEZ)."""
     from lxml import etree  # noqa: PLC0415 - slow to load
 
     return str(etree.tostring(element, encoding="unicode")) if etree.iselement(element) else ""

@@ -10,7 +10,9 @@ from virtcloud.model.errors import Unsafe
 PATH = "PATH=$PATH:/usr/sbin:/sbin"
 BEGIN, END = "begin-of-answer", "end-of-answer:"
 MAX_LINE_CHARACTERS = 3500
-"""A terminal line has at most 4096 characters (termios(3), canonical mode)."""
+"""The maximum length of a command line. A terminal accepts at most 4096 characters in a line (termios(3), canonical
+mode).
+"""
 
 
 class Shell:
@@ -28,9 +30,9 @@ class Shell:
     def run(self, command: str) -> tuple[int, str]:
         """Run a command of one or several lines. Return the exit code and the output.
 
-        A mark is printed before and after the output. The command contains each mark in two pieces, so that the
-        terminal's echo contains no complete mark. Raise Unsafe when a mark is missing. Raise the errors of
-        :meth:`CommandLine.exchange`.
+        The shell prints the text ``BEGIN`` before the output and the text ``END`` after the output. The command
+        contains each text in two pieces, so that the terminal's echo of the command contains neither text. Raise Unsafe
+        when a text is missing. Raise the errors of :meth:`CommandLine.exchange`.
         """
         marked = f"{PATH}; echo '{BEGIN[0]}''{BEGIN[1:]}'; {command}; echo '{END[0]}''{END[1:]}'$?"
         output = self._line.exchange(marked, until=rf"{END}\d+")
@@ -40,7 +42,10 @@ class Shell:
         return int(found[2]), found[1].strip()
 
     def is_lost(self) -> bool:
-        """Return whether the device ended the session. Return False if the command line cannot detect this."""
+        """Return whether the device ended the session.
+
+        Return False if the command line cannot detect the end of the session.
+        """
         return isinstance(self._line, DetectsSessionLoss) and self._line.is_lost()
 
     def close(self) -> None:

@@ -22,11 +22,13 @@ from virtcloud.tracing import child_span
 
 SSH_PORT = 22
 ECHO_CHARACTERS = 30
-"""SBF searches the echo for this many characters of a command. They fit on one line after any prompt."""
+"""SBF searches the echo for this many characters of a command. A line has room for this many characters after any
+prompt.
+"""
 READ_BYTES = 65536
 QUOTED_LINE_CHARACTERS = 100
 MAX_TRACED = 200
-"""The highest number of characters of a command in a span."""
+"""The maximum number of characters of a command in a tracing span."""
 LOGOUT = "exit"
 """The text that Netmiko appends to its log when it aborts a login. The device never sent this text."""
 SLOW_HINT = " (if the device is always this slow, increase timing.read_timeout)"
@@ -141,7 +143,8 @@ class SshCommandLine:
     def _receive(self, channel: Any, timeout: float) -> bytes:  # noqa: ANN401 - a type of paramiko, which is loaded late
         """Return the device's next output. Raise TimeoutError if the device prints nothing for ``timeout`` seconds.
 
-        The conversation's deadline may pass first. If a renewal of the lease has extended it, continue to wait.
+        Raise ConversationCancelledError if the conversation's deadline passes earlier. If a renewal of the lease
+        extends the deadline in the meantime, continue to wait.
         """
         scope = self._login.cancel_scope
         patient_until = time.monotonic() + timeout

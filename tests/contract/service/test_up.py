@@ -152,7 +152,7 @@ def test_real_switches_are_refused_in_a_simulation(running: RunningUp, tmp_path:
     file.write_text(document.replace("platform: simulated", "platform: cisco_ios"))
     result = running.run("topology", "set", str(file), "--yes")
     assert result.exit_code == 2
-    assert "expected platform simulated, the only one of 'virtcloud up', got cisco_ios" in result.output
+    assert "expected platform simulated, the only platform of 'virtcloud up', got cisco_ios" in result.output
 
 
 def test_an_import_from_netbox_changes_topology_and_pools(running: RunningUp, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ def render_edge_dialects() -> str:
 def _render_dialect(name: str, dialect: EdgeDialect) -> str:
     rows: dict[str, Commands] = {
         "read": dialect.show,
-        "read where that is refused": tuple(command for commands in dialect.instead.values() for command in commands),
+        "read, if a command above is refused": tuple(line for lines in dialect.instead.values() for line in lines),
         "set an empty list, read back before any other change": dialect.prepare,
         "make a port a trunk": dialect.trunk,
     }

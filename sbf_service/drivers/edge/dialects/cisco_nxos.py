@@ -77,7 +77,7 @@ def parse_answers(answers: Sequence[str], vlans: VlanSet) -> EdgeReading:
 
 
 def _parse_vlan_pieces(blocks: list[ConfigurationBlock], vlans: VlanSet) -> Iterator[CircuitPiece]:
-    """Yield the VLANs in ``vlans`` and the VLANs of services, each with its configuration block, if any."""
+    """Yield a piece for each VLAN in ``vlans`` and for each VLAN of a service, with the VLAN's configuration lines."""
     heads = [(words, block) for words, block in find_blocks(blocks, "vlan ") if re.fullmatch(r"[\d,\-]+", words)]
     configured = {int(words): block for words, block in heads if words.isdigit() and block.body}
     for vlan in VlanSet(vlan for words, _ in heads for vlan in parse_vlans(words)):

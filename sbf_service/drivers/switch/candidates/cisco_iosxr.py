@@ -30,9 +30,9 @@ from virtcloud.model.wanted import SwitchDifference
 
 GROUP = "virtcloud"
 UNTAGGED = 4095
-"""The subinterface of an access port; no VLAN has this ID."""
+"""The number of the subinterface of an access port. No VLAN has the ID 4095."""
 ROOT = "root"
-"""Leaves all modes.
+"""The command that leaves all configuration modes.
 
 Without this line, ``no interface`` after the lines of a bridge domain would remove a member of that domain.
 """

@@ -59,9 +59,10 @@ PORTS = JunosPorts({})
 
 @dataclass(frozen=True, slots=True)
 class JunosReading(SwitchReading):
-    """A reading that also contains each port's VLAN members as text.
+    """A reading that also contains each port's VLAN members.
 
-    A command that deletes a member must repeat this text.
+    ``members`` maps each port to its members. The key of a member is the member's text, such as ``20-29``; the value is
+    the VLANs that the text denotes. A command that deletes a member must repeat the text.
     """
 
     members: Mapping[str, Mapping[str, VlanSet]] = field(default_factory=dict)
@@ -129,7 +130,7 @@ def _parse_vlans(root: Any) -> Iterator[tuple[VlanId, str]]:  # noqa: ANN401
 
 
 def _find_units(root: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401
-    """Yield the switching family of each interface's first unit."""
+    """Yield the name of each interface, with the switching family of the interface's first unit."""
     for interface in _find_active(root, "interfaces/interface"):
         for unit in _find_active(interface, "unit"):
             if unit.findtext("name") == "0":
@@ -241,14 +242,20 @@ def _render_restoration(port: PortName, use: PortUse, reading: JunosReading) -> 
 
 
 def _find_deletable_vlans(vlans: VlanSet, reading: JunosReading) -> Iterator[str]:
-    """Yield the names of VLANs to delete. Skip a VLAN that has further VLAN IDs; the read-back then reports a fault."""
+    """Yield the names of VLANs to delete. Skip a name that also denotes a VLAN ID outside ``vlans``.
+
+    The read-back then reports that the skipped VLANs still exist.
+    """
     for name in dict.fromkeys(reading.names[vlan] for vlan in vlans if vlan in reading.names):
         if VlanSet(vlan for vlan, other in reading.names.items() if other == name) <= vlans:
             yield name
 
 
 def _render_removal(port: PortName, vlans: VlanSet, reading: JunosReading) -> Iterator[str]:
-    """Yield the deletions of members. Skip a member that denotes further VLANs; the read-back then reports a fault."""
+    """Yield the lines that delete members. Skip a member, such as a range, that also denotes VLANs outside ``vlans``.
+
+    The read-back then reports that the port still carries the VLANs of the skipped member.
+    """
     for member, denoted in reading.members.get(PORTS.canonical(port), {}).items():
         if denoted & vlans and not denoted - vlans:
             yield from _fill_commands("remove from a port", port, member=member)

@@ -21,7 +21,7 @@ def render_dialects() -> str:
 def _render_dialect(name: str, dialect: Dialect) -> str:
     rows = {
         "read": dialect.show,
-        "read where that is refused": tuple(command for commands in dialect.instead.values() for command in commands),
+        "read, if a command above is refused": tuple(line for lines in dialect.instead.values() for line in lines),
         "create a VLAN": dialect.create,
         "delete a VLAN": dialect.delete,
         "set an empty list, read back before any other change": dialect.prepare,

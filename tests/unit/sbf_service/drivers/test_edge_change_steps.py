@@ -7,7 +7,8 @@ import pytest
 from sbf_service.drivers.contract import Backbone
 from sbf_service.drivers.edge.change_steps import plan_steps
 from sbf_service.drivers.edge.dialects import EDGE_DIALECTS, render_edge_dialects
-from sbf_service.drivers.edge.edge_dialect import ATTACHMENT, CircuitPiece, EdgeReading, EdgeTemplates
+from sbf_service.drivers.edge.edge_dialect import ATTACHMENT, CircuitPiece, EdgeReading
+from sbf_service.drivers.edge.edge_templates import EdgeTemplates
 from virtcloud.model.edge import Circuit, EdgeDifference
 from virtcloud.model.element import Edge
 from virtcloud.model.errors import Refused
