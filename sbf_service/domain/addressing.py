@@ -33,12 +33,16 @@ from virtcloud.model.values import Address
 
 IPV4_SUBNET = IPv4Network("10.0.0.0/24")
 RESERVED_ADDRESSES = 16
-"""Addresses that remain free for hosts (job access) and for users' computers in an IPv4 subnet that SBF chooses."""
+"""The number of addresses that remain free in an IPv4 subnet that SBF chooses, for hosts (job access) and for users'
+computers.
+"""
 _IPV4 = 4
 HOST_ADDRESSES = 8
-"""Addresses at the end of a subnet that hosts use for the access of jobs. Devices get these addresses last."""
+"""The number of addresses at the end of a subnet that hosts use for the access of jobs. Devices of users (VPN) get
+these addresses only when the subnet has no other free address.
+"""
 RESERVED_ANYCAST = 128
-"""Number of reserved anycast addresses at the end of an IPv6 subnet (RFC 2526)."""
+"""The number of reserved anycast addresses at the end of an IPv6 subnet (RFC 2526)."""
 
 _IpAddress = IPv4Address | IPv6Address
 
@@ -75,7 +79,7 @@ class NetworkAddresses:
         return find_subnets(self.guests) if self.guests else make_subnets(self.identity, 0)
 
     def list_used(self) -> dict[str, None]:
-        """Return the addresses of guests, devices, gateways and the router, without prefix length."""
+        """Return the addresses of guests, devices, gateways and the router as keys, without prefix length."""
         return _list_used(self.guests) | dict.fromkeys((*self.devices, *self.gateways, *list_router(self.root)))
 
 
@@ -243,7 +247,7 @@ class _Subnet:
         return self._make(chain(range(first, self.highest + 1), range(self.start, first)))
 
     def from_end(self) -> Iterator[_IpAddress]:
-        """Yield the addresses in descending order, but the addresses that hosts use and anycast addresses last."""
+        """Yield the addresses in descending order. The addresses of hosts and the anycast addresses come last."""
         last = HOST_ADDRESSES if self.network.version == _IPV4 else HOST_ADDRESSES + RESERVED_ANYCAST
         first_last = max(self.start, self.highest - last + 1)
         return self._make(chain(range(first_last - 1, self.start - 1, -1), range(self.highest, first_last - 1, -1)))
@@ -279,7 +283,7 @@ def _count_unaddressed(spec: ClusterSpec) -> int:
 
 
 def _list_used(guests: Iterable[Guest]) -> dict[str, None]:
-    """Return the addresses of guests without prefix length, in order."""
+    """Return the addresses of guests as keys, without prefix length, in the order of the guests."""
     return {address.partition("/")[0]: None for guest in guests for address in guest.addresses}
 
 

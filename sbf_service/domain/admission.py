@@ -1,7 +1,7 @@
 """Admission control: the limits of calls, the quotas of users, and the admission rules of hosts. Pure.
 
-Request limits apply to one call. Quotas apply to all clusters of one user. The topology may restrict a host or a site
-to some users or to batch jobs, list the images that users can choose there, and allow clusters with open filters.
+Request limits apply to one call. Quotas apply to all clusters of one user. For a host or a site, the topology can admit
+only some users or only batch jobs, list the images that users can choose, and allow clusters with open filters.
 """
 
 from collections.abc import Iterable, Iterator
@@ -21,7 +21,9 @@ from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name, UserName
 
 BATCH_PREFIXES = tuple(f"{role}@" for role in (Role.SCHEDULER, Role.JOB_STARTER))
-"""In the audit log, the names of callers that create clusters for jobs start with these prefixes. User names do not."""
+"""In the audit log, the name of a caller starts with one of these prefixes if the caller creates clusters for jobs. No
+user name starts with these prefixes.
+"""
 
 
 def find_origin(owner: UserName, creator: str | None) -> ClusterOrigin:
@@ -40,7 +42,7 @@ def check_admitted(topology: Topology, spec: ClusterSpec, origin: ClusterOrigin)
 
 
 def find_host_fault(topology: Topology, host: Name, image: Name, origin: ClusterOrigin) -> str | None:
-    """Return why a host accepts no guest with this image from this origin, or None."""
+    """Return the reason why a host does not accept a guest with this image from this origin; otherwise None."""
     rule, images = _find_host_rules(topology, host)
     if not rule.allows(origin):
         return f"it is for {rule}"
@@ -68,8 +70,8 @@ def _find_admission_faults(topology: Topology, spec: ClusterSpec, origin: Cluste
 def _find_host_rules(topology: Topology, name: Name) -> tuple[AdmissionRule, tuple[Name, ...] | None]:
     """Return the admission rule of a host, and the images that users may choose on the host (None: any image).
 
-    The rules of the host's site are the default. An unknown host admits everybody here. The computation of the
-    cluster's path raises NotFound for an unknown host.
+    The rules of the host's site are the default. For an unknown host, return a rule that admits everybody, because SBF
+    raises NotFound for the host when it computes the cluster's path.
     """
     host = topology.elements.get(name)
     if not isinstance(host, Host):
@@ -82,8 +84,8 @@ def check_filters(topology: Topology, spec: ClusterSpec, network: ClusterSpec) -
     """Check the guests of a cluster against the filters of its network.
 
     ``spec`` contains the addresses that SBF planned, and ``network`` is the spec of the cluster that created the
-    network. Raise NotAdmitted if the filters are open, and the
-    host of a guest does not allow open filters. Raise BadInput if the filters check addresses, and a guest has none.
+    network. Raise NotAdmitted if the filters are open and the host of a guest does not allow open filters. Raise
+    BadInput if the filters check addresses and a guest has no address.
     """
     unaddressed = [guest.name for guest in spec.guests if not guest.addresses]
     if network.filters == "addresses" and unaddressed:
@@ -101,7 +103,7 @@ def check_filters(topology: Topology, spec: ClusterSpec, network: ClusterSpec) -
 
 
 def allows_open_filters(topology: Topology, name: Name) -> bool:
-    """Return whether a host allows open filters. An unknown host allows them here (see ``_find_host_rules``)."""
+    """Return whether a host allows open filters. Return True for an unknown host (see ``_find_host_rules``)."""
     host = topology.elements.get(name)
     if not isinstance(host, Host):
         return True

@@ -13,16 +13,16 @@ _LINK: Final = re.compile(r"\[([^]]*)\]\([^)]*\)")
 
 @dataclass(frozen=True, slots=True)
 class AgentMessage:
-    """A message. ``parts`` are the texts by which the message is recognized; all of them are in the agent's source."""
+    """An agent's message. ``parts`` are the texts that every instance of the message contains."""
 
     shown: str
-    """The message on the page, with an ellipsis for what varies."""
+    """The message as the page shows it. An ellipsis replaces the text that varies."""
     parts: tuple[str, ...]
     meaning: str
     action: str
 
     def matches(self, message: str) -> bool:
-        """Return whether this is a description of ``message``."""
+        """Return whether ``message`` contains all ``parts``."""
         return all(part in message for part in self.parts)
 
     @property
@@ -45,8 +45,8 @@ AGENT_MESSAGES: Final = (
     AgentMessage(
         "this agent (virtcloud …) cannot read the wanted document: …",
         ("cannot read the wanted document",),
-        "SBF has another version, and sends what this agent does not know. Clusters and guests on the host continue, "
-        "but the host gets no changes",
+        "SBF has another version, and its document contains fields that this agent does not know. Clusters and guests "
+        "on the host continue, but the host gets no changes",
         "upgrade the agent to the version of SBF",
     ),
     AgentMessage(
@@ -115,7 +115,7 @@ AGENT_MESSAGES: Final = (
     AgentMessage(
         "the agent ends because the thread …",
         ("the agent ends because",),
-        "a part of the agent failed; systemd restarts the agent after 5 s, and nothing is lost",
+        "a thread of the agent failed; systemd restarts the agent after 5 s, and nothing is lost",
         "report the failure, with the journal",
     ),
 )

@@ -17,7 +17,7 @@ from virtcloud.model.values import Name, VlanId
 from virtcloud.model.vlans import VlanSet
 
 ALWAYS_RESERVED = VlanSet([1])
-"""VLAN 1 is the default VLAN of nearly every switch and is never allocated (SWITCHES.md, pitfalls 2 and 11)."""
+"""SBF never allocates VLAN 1, because it is the default VLAN of nearly every switch."""
 
 AllocatedId = TypeVar("AllocatedId", bound=int)
 
@@ -61,7 +61,7 @@ class SitePool:
 
     @property
     def free(self) -> VlanSet:
-        """The VLAN IDs that a new cluster may get at this site."""
+        """The VLAN IDs that SBF can allocate to a new cluster at this site."""
         return self.vlans - self.claimed - self.quarantined - self.excluded - self.foreign - ALWAYS_RESERVED
 
 

@@ -26,10 +26,11 @@ class DeviceStatus:
 
 @dataclass(frozen=True, slots=True)
 class DueDevices:
-    """The devices that may be due: those that meet :func:`is_due` with these parameters, and those with these names.
+    """The condition by which the scheduler selects devices from the database.
 
-    A device that was last read before ``read_before`` is due. If ``read_before`` is None, as in the scheduler's first
-    round, every device is due.
+    The condition selects the devices in ``names``, and the devices that are due by :func:`is_due`. A device that was
+    last read before ``read_before`` is due. If ``read_before`` is None, as in the scheduler's first round, every device
+    is due.
     """
 
     drift_interval: timedelta
@@ -37,7 +38,7 @@ class DueDevices:
     names: frozenset[Name] = frozenset()
 
     def find_oldest_reading(self, now: datetime) -> datetime:
-        """Return the time of reading before which a device is due."""
+        """Return the time ``t``: a device is due if the device's last reading was before ``t``."""
         return max(now - self.drift_interval, self.read_before or now)
 
 
@@ -75,9 +76,10 @@ def choose_due_devices(  # noqa: PLR0913 - the choice depends on all parameters
     room: int,
     since: datetime | None = None,
 ) -> list[Name]:
-    """Choose at most ``room`` devices to reconcile now. A device in ``retries`` is due only after its pause.
+    """Choose at most ``room`` devices to reconcile now.
 
-    Devices that have not confirmed their wanted revision come first.
+    Devices that have not confirmed their wanted revision come first. A device in ``retries`` is due when its pause has
+    ended. Devices in ``busy``, and devices that another replica has leased, are not chosen.
     """
     due = [
         device
@@ -101,8 +103,8 @@ def compute_retry(
 ) -> RetryState:
     """Return the retry after one more failure. The pause doubles with each failure.
 
-    ``pause`` is the first and the longest pause in seconds. ``jitter`` from 0 to 1 shortens the pause by up to half.
-    Devices that failed at the same time are therefore retried at different times.
+    ``pause`` contains the first and the longest pause in seconds. ``jitter``, a number from 0 to 1, shortens the pause
+    by up to half. Devices that failed at the same time are therefore retried at different times.
     """
     first, longest = pause
     failures = 1 + (before.failures if before else 0)

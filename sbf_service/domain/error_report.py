@@ -16,7 +16,7 @@ from virtcloud.model.errors import ElementError, Refused, Unreachable
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import ForeignVlan
 
-SHARED_VLAN_REMEDY = "the cluster shares the VLAN with that use until the cluster or that use gets another VLAN ID"
+SHARED_VLAN_REMEDY = "the cluster shares the VLAN with the other use until one of the two gets another VLAN ID"
 BLOCKED_VLAN_REMEDY = (
     "the VLAN was left unchanged and is excluded from the site's pool; create the cluster again to get another VLAN ID"
 )

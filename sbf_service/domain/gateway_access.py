@@ -1,4 +1,4 @@
-"""The roles of gateways, and gateways' own interfaces in networks, in the wanted documents of gateways. Pure."""
+"""The roles of gateways, and the parts of wanted documents for routers and addresses of gateways. Pure."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -22,13 +22,13 @@ from virtcloud.model.wanted import HostWanted, Segment
 
 @dataclass(frozen=True, slots=True)
 class GatewayRole:
-    """A task of gateways. ``description`` is what a gateway of this role has, for messages."""
+    """A task of gateways. Messages use ``description``: "expected a gateway with an OpenVPN server"."""
 
     description: str
     fits: Callable[[Gateway], bool]
 
     def has(self, topology: Topology, gateway: Name) -> bool:
-        """Return whether the topology contains this gateway, in this role."""
+        """Return whether the topology contains this gateway and the gateway has this role."""
         found = topology.gateways.get(gateway)
         return found is not None and self.fits(found)
 
@@ -53,7 +53,11 @@ def check_destinations(topology: Topology, spec: ClusterSpec, sites: Iterable[Na
 
 
 def make_router(spec: ClusterSpec, link: OutsideLink, destinations: Iterable[Destination]) -> GatewayRouter:
-    """Return what a gateway needs as router of a network. ``destinations`` are those of the gateway's site."""
+    """Return the part of a gateway's wanted document for a network whose router is the gateway.
+
+    ``destinations`` are the destinations of the gateway's site. The router allows only the destinations that ``spec``
+    names.
+    """
     allowed = tuple(destination for destination in destinations if destination.name in spec.outside)
     return GatewayRouter(
         addresses=spec.router_addresses or (),
@@ -64,7 +68,7 @@ def make_router(spec: ClusterSpec, link: OutsideLink, destinations: Iterable[Des
 
 
 def add_routers(wanted: HostWanted, routers: Mapping[str, GatewayRouter]) -> HostWanted:
-    """Return the wanted state of a gateway with the networks whose router it is. ``routers`` are by network."""
+    """Return the wanted state of a gateway with the ``routers`` of its networks. The key is the network's ID."""
     segments = tuple(
         _add_router(segment, routers[segment.id]) if segment.id in routers else segment for segment in wanted.segments
     )
@@ -77,7 +81,7 @@ def _add_router(segment: Segment, router: GatewayRouter) -> Segment:
 
 
 def add_gateway_addresses(wanted: HostWanted, addresses: Mapping[str, tuple[Address, ...]]) -> HostWanted:
-    """Return the wanted state of a gateway with its own addresses. ``addresses`` are by network."""
+    """Return the wanted state of a gateway with its own ``addresses`` in networks. The key is the network's ID."""
     segments = tuple(_add_to_segment(segment, addresses.get(segment.id, ())) for segment in wanted.segments)
     return wanted.model_copy(update={"segments": segments})
 

@@ -24,7 +24,8 @@ ALWAYS_ON = WantedPower()
 def decide_power(guest: str, former: WantedPower, request: GuestPowerRequest) -> WantedPower:
     """Return the new power state of a guest.
 
-    Raise Conflict if the request resets a stopped guest, or if another caller reset the guest in between.
+    Raise Conflict if the request resets a stopped guest. Also raise Conflict if another caller has reset the guest
+    since this caller read the number of resets.
     """
     stopped = request.power is GuestPower.OFF
     if request.resets in {None, former.resets}:
@@ -42,7 +43,7 @@ def decide_power(guest: str, former: WantedPower, request: GuestPowerRequest) ->
 def apply_guest_powers(wanted: HostWanted, powers: GuestPowers) -> HostWanted:
     """Return a host's wanted state with the power states of its guests.
 
-    A segment with such a guest requires an agent that knows power states.
+    A segment with a stopped or reset guest requires an agent that knows power states.
     """
     return wanted.model_copy(update={"segments": tuple(_apply(segment, powers) for segment in wanted.segments)})
 

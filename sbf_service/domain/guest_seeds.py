@@ -25,16 +25,19 @@ MAX_COMMENT: Final = 200
 
 
 class GuestLogin(Document):
-    """The user of a cluster's guests, and the keys that may log in as this user, as recorded at the creation."""
+    """The user of a cluster's guests, and the keys that may log in as this user.
+
+    SBF records the login when the cluster is created.
+    """
 
     user: LoginName
     authorized_keys: tuple[PublicKey, ...] = ()
-    """The owner's keys at the creation, and the keys of the spec."""
+    """The keys that the owner had when the cluster was created, and the keys of the spec."""
 
 
 @dataclass(frozen=True, slots=True)
 class NetworkCluster:
-    """A cluster of a network, with the parts on which seeds and peers depend.
+    """A cluster of a network, with the data from which SBF computes seeds and peers.
 
     ``network`` is the ID of the network's cluster. ``login`` is None for a cluster without seeds.
     """
@@ -63,7 +66,7 @@ def derive_login_name(owner: UserName) -> LoginName:
 def add_seeds(wanted: HostWanted, clusters: Sequence[NetworkCluster], secret: SecretBytes) -> HostWanted:
     """Return the wanted state of a host with seeds of its guests and peers of its networks.
 
-    ``clusters`` are all clusters of the networks on the host, wherever their guests are.
+    ``clusters`` are all clusters of the networks on the host, including clusters whose guests are on other hosts.
     """
     by_id = {cluster.id: cluster for cluster in clusters}
     segments = (_add_to_segment(segment, by_id, secret) for segment in wanted.segments)

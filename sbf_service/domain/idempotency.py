@@ -1,4 +1,4 @@
-"""Idempotency: the effect of a repeated or late call for a key (DESIGN.md §3, §7.7). Pure."""
+"""Idempotency: the effect of a repeated or late call for a key. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -91,7 +91,8 @@ def resolve_request(
     ``own_attempt`` is the highest attempt of the request's owner, if the key now belongs to another owner.
 
     Raise Gone for an attempt number that is too low. Raise Conflict if the cluster of another owner has not ended, if
-    the spec differs, or if a request without an attempt number finds a cluster that is still being ended.
+    the spec differs from the spec of the latest attempt, or if a request without an attempt number finds a cluster that
+    is still being ended.
     """
     if latest is None:
         return CreateAttempt(request.attempt or 0)
@@ -116,7 +117,7 @@ def check_owner(key: str, owner: str | None, latest_owner: str) -> None:
 
 
 def check_attempt(key: str, attempt: int | None, latest: int) -> None:
-    """Raise Gone for a call with a lower attempt number than the latest."""
+    """Raise Gone for a call whose attempt number is lower than the latest attempt number."""
     if attempt is not None and attempt < latest:
         raise Gone(f"cluster {key}: attempt {attempt} has ended: the latest is attempt {latest}")
 
@@ -146,9 +147,10 @@ def _resolve_without_attempt(key: str, spec: ClusterSpec, latest: LatestAttempt)
 
 
 def _first_keys(latest: LatestAttempt) -> dict[str, object]:
-    """Return the public keys of an attempt's first request. They replace the keys of a repeated request.
+    """Return the public keys of an attempt's first request. These keys replace the keys of a repeated request.
 
-    A batch system reads the keys in the user's home folder for each request, and the folder may have changed.
+    A batch system reads the keys in the user's home folder again for each request. Without the replacement, a new key
+    in the folder would make the repeated request differ from the first request.
     """
     return {"authorized_keys": latest.spec.authorized_keys}
 

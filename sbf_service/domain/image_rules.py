@@ -28,7 +28,7 @@ class ImageLimits(Document):
 
 
 def may_use(image: CatalogueImage, user: str) -> bool:
-    """Return whether a user may create guests from an image."""
+    """Return whether a user has the right to create guests from an image."""
     return image.everybody or user == image.owner or user in image.shared_with
 
 
@@ -44,9 +44,10 @@ def check_usable(image: CatalogueImage, user: UserName) -> None:
 def check_name_allowed(
     name: Name, role: Role, topology_names: Iterable[Name], local_users: Iterable[str], hosts: Iterable[str] = ()
 ) -> None:
-    """Raise NotAdmitted if other users use an image of this name in the folders of hosts, or may use it.
+    """Raise NotAdmitted if a user may not add an image of this name to the catalogue. Other roles may use every name.
 
-    An image of the catalogue would replace that image for these users.
+    On a host, an image of the catalogue replaces an image of the same name in the host's folder. A user must not
+    replace an image that other users use or may use.
 
     ``topology_names`` are the images that sites list for their users. ``local_users`` are the owners of running
     clusters with a guest from a host's own image of this name. ``hosts`` have an image of this name in their folder.
@@ -79,7 +80,7 @@ def list_topology_names(topology: Topology) -> Iterator[Name]:
 
 
 def check_size(limits: ImageLimits, size: int) -> None:
-    """Raise BeyondLimit for an image that is larger than one image may be."""
+    """Raise BeyondLimit for an image that is larger than the limit ``images.size``."""
     if size > limits.size:
         raise BeyondLimit(
             f"image: expected at most {limits.size} bytes, got {size}; the limit is 'images.size' in the settings of "

@@ -1,4 +1,4 @@
-"""The lifecycle of a cluster: one table of rules decides its next transition (DESIGN.md §3 point 4, §4). Pure.
+"""The lifecycle of a cluster: a table of rules determines the cluster's next transition. Pure.
 
 :func:`find_transition` evaluates the table for one cluster. :func:`compute_effects` determines the effects of the
 transition. ``store/transitions.py`` translates the conditions of the table to SQL, to find the clusters with a due
@@ -28,7 +28,7 @@ class Condition(Enum):
 
     LEASE_ENDED = auto()
     COMPLETE = auto()
-    """Every placement that is not being removed is complete. If a cluster has several gateways, one is enough."""
+    """Every placement that is not being removed is complete. Of several gateways, only one must be complete."""
     INCOMPLETE = auto()
     SETUP_DEADLINE_PASSED = auto()
     REMOVED = auto()
@@ -42,8 +42,8 @@ class Condition(Enum):
 class TransitionRule:
     """Clusters in one of ``states`` change to ``to`` when ``condition`` holds.
 
-    If ``to`` is None, the state does not change. ``frees`` means that the transition frees the cluster's claims.
-    ``quarantines`` means that the transition quarantines the claims.
+    If ``to`` is None, the state does not change. If ``frees`` is true, the transition frees the cluster's claims. If
+    ``quarantines`` is true, the transition quarantines the claims.
     """
 
     states: frozenset[ClusterState]
@@ -79,7 +79,7 @@ def list_states(condition: Condition) -> frozenset[ClusterState]:
 
 @dataclass(frozen=True, slots=True)
 class PlacementStatus:
-    """One element's part of a cluster.
+    """The status of a cluster's placement on one element.
 
     ``added`` and ``removed`` are the revisions that added and removed the placement. ``confirmed`` is the revision that
     the element has confirmed. ``blocked`` is true if the element confirmed the revision without this cluster, because
@@ -136,7 +136,10 @@ class ClusterStatus:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every placement that is not being removed is complete. One of several gateways is enough."""
+        """Whether every placement that is not being removed is complete.
+
+        Of several gateways, only one must be complete.
+        """
         gateways = [part.is_complete for part in self.wanted_placements if part.kind is ElementKind.GATEWAY]
         others = (part.is_complete for part in self.wanted_placements if part.kind is not ElementKind.GATEWAY)
         return all(others) and (not gateways or any(gateways))
@@ -191,8 +194,8 @@ def find_transition(cluster: ClusterStatus, now: datetime, drain_deadline: timed
 class TransitionEffects:
     """The effects of a transition on a cluster.
 
-    ``leaves`` is true if the transition ends the cluster's placements and drains the members of its network. ``ends``
-    is true if the transition ends the cluster. ``frees`` is true if the cluster's claims are released.
+    ``leaves`` is true if SBF begins to remove the cluster from its elements and to drain the members of its network.
+    ``ends`` is true if the transition ends the cluster. ``frees`` is true if the cluster's claims are released.
     """
 
     state: ClusterState
@@ -225,9 +228,9 @@ def make_drain(state: ClusterState, reason: str) -> ClusterTransition | None:
 
 
 def _join_reasons(before: str | None, transition: ClusterTransition) -> str | None:
-    """Return the reason after a transition.
+    """Return the reason after a transition; None for an active cluster.
 
-    An active cluster has no reason. A quarantine also keeps the former reason.
+    The reason of a quarantine is appended to the former reason.
     """
     if transition.to is ClusterState.ACTIVE:
         return None

@@ -1,4 +1,4 @@
-"""Conflicts between networks: exclusive access ports, and changes of the path of a network that is joined. Pure."""
+"""Conflicts between networks: access ports that two networks need, and paths that a new member would change. Pure."""
 
 from collections.abc import Iterable
 
@@ -32,7 +32,7 @@ def check_ports_exclusive(topology: Topology, clusters: Iterable[LiveCluster]) -
 
 
 def check_ports_stay_access(former: Topology, topology: Topology, clusters: Iterable[LiveCluster]) -> None:
-    """Raise Conflict when a new topology makes a trunk of an access port that one of these clusters uses.
+    """Raise Conflict when a new topology turns an access port that one of these clusters uses into a trunk.
 
     On a trunk, SBF treats an untagged VLAN as other use and would never remove the VLAN.
     """
@@ -69,7 +69,7 @@ def check_sites_attached(network: LiveCluster, sites: Iterable[Site]) -> None:
 
 
 def _find_known_ports(topology: Topology, cluster: LiveCluster) -> Iterable[PortRef]:
-    """Return the access ports of a cluster, or no ports if its path no longer exists."""
+    """Return the access ports of a cluster, or no ports if ``topology`` has no path for the cluster."""
     try:
         return find_access_ports(topology, cluster)
     except (Conflict, NotFound):

@@ -1,4 +1,4 @@
-"""Ownership: the rules that distinguish SBF's VLANs on a device from VLANs in other use (DESIGN.md §3). Pure.
+"""Ownership: the rules that distinguish SBF's VLANs on a device from VLANs in other use. Pure.
 
 SBF owns a VLAN that has SBF's name. If a VLAN has no name, or the platform's default name, SBF owns the VLAN if the
 database records that SBF created it. SBF does not own any other VLAN, even if the pool contains the VLAN ID. A VLAN is
@@ -32,7 +32,7 @@ def make_vlan_name(vlan: VlanId, names: Mapping[int, str] = MappingProxyType({})
 
 
 def is_vlan_name(vlan: int, name: str | None) -> bool:
-    """Return whether :func:`make_vlan_name` may have given this name to a VLAN."""
+    """Return whether ``name`` is a name that :func:`make_vlan_name` can return for a VLAN."""
     match = _SBF_NAME.fullmatch(name or "")
     return match is not None and int(match[1]) == vlan
 

@@ -1,8 +1,8 @@
 """Cursors of lists in pages: the position after the last row of a page, as an opaque text. Pure.
 
-A cursor contains the name of the list's order, and the sort key of the last row. It grants no right: for
-each page, SBF selects the rows that the caller may read, and uses the cursor only to find the beginning of the page. A
-page begins after the last row of the earlier page, so rows that are added or removed in the meantime do not shift it.
+A cursor contains the name of the list's order, and the sort key of the last row. A cursor grants no right: for each
+page, SBF selects the rows that the caller may read, and uses the cursor only to find the beginning of the page. A page
+begins after the last row of the earlier page, so rows that are added or removed in the meantime do not shift the page.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -16,11 +16,11 @@ from pydantic import AfterValidator, Field, StringConstraints, TypeAdapter, Vali
 from virtcloud.model.errors import BadInput
 
 MAX_PAGE: Final = 1000
-"""The largest number of rows in a page. SBF reads a page in one short transaction."""
+"""The maximum number of rows in a page. SBF reads a page in one short transaction."""
 DEFAULT_PAGE: Final = 100
 """The number of rows in a page if a call has a cursor or an order, but no limit."""
 MAX_CURSOR: Final = 2000
-"""The largest length of a cursor, in characters."""
+"""The maximum length of a cursor, in characters."""
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND: Final = timedelta(microseconds=1)
 YEAR_9999: Final = 253_370_764_800_000_000
@@ -38,7 +38,7 @@ Word = Annotated[str, StringConstraints(max_length=300, pattern=r"^[^\x00]*$")]
 
 KeyValue = str | int | datetime
 KEY_OF_NAME: Final = TypeAdapter(tuple[Word])
-"""The key of lists in the order of names."""
+"""The parser of the sort key of lists that are sorted by name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """The check of a cluster's paths: its extent, the result of each path, and the section in which frames are lost. Pure.
 
 A path is an ordered list of ports: a frame leaves the first port, enters the second port, leaves the third port, and so
-on. A path that carries frames shows that each of its ports carries frames in this direction. The section of a failed
-path is what no other path shows to carry frames.
+on. If frames pass along a path, each port of the path carries frames in the direction of the path. The section of a
+failed path is the part of the path that no other path proves to carry frames.
 """
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -17,11 +17,11 @@ from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name, PortRef
 
 VERIFIABLE: Final = frozenset({ClusterState.ACTIVE, ClusterState.DEGRADED})
-"""The states in which all elements were told to carry the cluster."""
+"""The states in which SBF checks paths: every element has already confirmed the cluster once."""
 FRAME_OVERHEAD: Final = 64
-"""Octets of a frame besides the packet, and the gap between frames; rounded up."""
+"""The octets that a frame and the gap between frames need in addition to the packet; rounded up."""
 BYTES_PER_S: Final = 10_000_000
-"""Octets per second that the hosts of a check send together, because all of them may cross one link."""
+"""The octets per second that all hosts of a check send together, because all frames possibly cross the same link."""
 MIN_ROUND_S, MIN_SECONDS, ROUNDS = 0.25, 4.0, 4
 
 HostPair = tuple[Name, Name]
@@ -31,7 +31,7 @@ Step = tuple[PortRef, bool]
 
 
 class CheckPace(NamedTuple):
-    """The seconds of one round of frames, and the seconds until hosts report what is missing."""
+    """``round_s``: the seconds of one round of frames. ``seconds``: the seconds until hosts report missing frames."""
 
     round_s: float
     seconds: float
@@ -68,8 +68,8 @@ def judge_paths(
 ) -> tuple[VerifiedPath, ...]:
     """Return the result of each path between the hosts that have reported.
 
-    The numbers of ``hosts`` are their positions. A host that received its own frames has a path to itself, which is a
-    loop.
+    The number in a frame is the index of the sending host in ``hosts``. If a host received its own broadcast frames,
+    the network has a loop. The result then contains a path from this host to itself.
     """
     received = {
         (hosts[frames.number], target): frames
@@ -103,7 +103,7 @@ def find_route(topology: Topology, cluster: LiveCluster, source: Name, target: N
 
 
 def _walk(topology: Topology, ports: frozenset[PortRef], host: Name) -> Iterator[PortRef]:
-    """Yield the ports from a host on, to the other host or to the transport."""
+    """Yield the ports of the path that begins at ``host``, up to the other host or up to the transport."""
     left = set(ports)
     at: PortRef | None = next((port for port in ports if port.element == host), None)
     while at is not None:
@@ -136,7 +136,7 @@ _CARRIED: Final[Mapping[PathResult, frozenset[PathResult]]] = {
     PathResult.ONLY_SMALL: frozenset({PathResult.PASSES, PathResult.NO_BROADCAST, PathResult.DUPLICATES}),
     PathResult.NO_BROADCAST: frozenset({PathResult.PASSES, PathResult.DUPLICATES}),
 }
-"""For each result of a path that loses frames: the results of paths that carry such frames."""
+"""For each result of a path that loses frames: the results of other paths on which the same kind of frame passes."""
 
 
 def _find_sections(
@@ -168,9 +168,9 @@ def _find_routes(
 
 
 def _find_section(route: Sequence[PortRef], proven: Container[Step]) -> PathSection:
-    """Return the part of a route that is not proven to carry frames."""
+    """Return the part of a route between the first and the last step that are not proven to carry frames."""
     unproven = [index for index, step in enumerate(_list_steps(route)) if step not in proven]
-    # if other paths carry frames on each step, nothing is known about this path
+    # if other paths prove every step, the section is the whole path
     start, end = (unproven[0], unproven[-1] + 1) if unproven else (0, len(route))
     return PathSection(
         after=route[start - 1] if start else None,

@@ -195,7 +195,7 @@ def _find_connecting_ports(
 ) -> frozenset[PortRef]:
     """Return the ports that connect ``endpoints``, in the trees of the network whose endpoints are ``base``.
 
-    The result depends only on the arguments, and is kept with the topology.
+    The result depends only on the arguments. SBF caches the result in the topology object.
     """
     key = "ports", endpoints, base, transport
     found: frozenset[PortRef] | None = topology.computed.get(key)

@@ -1,9 +1,10 @@
 """Choice of hosts for guests: the guests of a spread are distributed over hosts by free capacity. Pure.
 
 The capacity of a host is the capacity that its agent reported, times the overcommit of the settings. The guests of all
-clusters that have not ended use this capacity, even while they are stopped. Each guest gets the host that has the
-largest free share afterwards. Equal shares are decided by the number of guests at the site and on the host, then by
-the order of the topology. The same hosts and clusters therefore always result in the same placement.
+clusters that have not ended use this capacity, even while they are stopped. SBF places each guest on the host that then
+has the largest free fraction of its capacity. If several hosts have the same fraction, SBF prefers the host whose site
+has the fewest guests of the spread, then the host with the fewest guests of the spread, then the first host in the
+topology. The same hosts and clusters therefore always result in the same placement.
 """
 
 from collections import Counter
@@ -24,7 +25,9 @@ from virtcloud.model.values import Name
 from virtcloud.model.views import HostCapacity
 
 MAX_LISTED_HOSTS = 20
-"""Number of hosts that an error explains. A message about a thousand hosts would not be read."""
+"""The maximum number of hosts that an error message describes, because a message about a thousand hosts is too long to
+read.
+"""
 
 
 class Overcommit(Document):
@@ -62,7 +65,10 @@ class ComputeResources:
 
 @dataclass(frozen=True, slots=True)
 class CandidateHost:
-    """A host, the capacity for guests, and the resources that guests use. ``obstacle`` excludes the host."""
+    """A host, its capacity for guests, and the resources that guests use.
+
+    ``obstacle``: why the host accepts no guests.
+    """
 
     name: Name
     site: Name
@@ -71,7 +77,7 @@ class CandidateHost:
     obstacle: str | None = None
 
     def count_room(self, needed: ComputeResources) -> int:
-        """Return how many guests fit on the host."""
+        """Return how many guests that need ``needed`` each fit on the host."""
         if self.obstacle is not None:
             return 0
         cpus = (self.total.cpus - self.used.cpus) // needed.cpus
@@ -92,7 +98,7 @@ def compute_total(capacity: HostCapacity, overcommit: Overcommit) -> ComputeReso
 
 
 def sum_used(specs: Iterable[ClusterSpec]) -> dict[Name, ComputeResources]:
-    """Return the resources that the guests of these clusters use, by host."""
+    """Return the resources that the guests of these clusters use on each host."""
     used: dict[Name, ComputeResources] = {}
     for spec in specs:
         for guest in spec.guests:
@@ -103,7 +109,7 @@ def sum_used(specs: Iterable[ClusterSpec]) -> dict[Name, ComputeResources]:
 def place_guests(spread: GuestSpread, hosts: Sequence[CandidateHost]) -> tuple[Guest, ...]:
     """Return the guests of a spread, each with its host, sorted by the order of ``hosts``.
 
-    Raise NoCapacity if the hosts have too little room. The message explains every host.
+    Raise NoCapacity if the hosts have too little room. The message describes up to :data:`MAX_LISTED_HOSTS` hosts.
     """
     needed = ComputeResources(spread.cpus, spread.memory_mb)
     room = [host.count_room(needed) for host in hosts]
@@ -118,10 +124,10 @@ def place_guests(spread: GuestSpread, hosts: Sequence[CandidateHost]) -> tuple[G
 def _distribute(
     count: int, needed: ComputeResources, hosts: Sequence[CandidateHost], room: Sequence[int]
 ) -> Counter[int]:
-    """Return the number of guests of each host, by its index.
+    """Return the number of guests on each host. The key is the host's index in ``hosts``.
 
-    The heap has one entry for each host with room. The number of guests at a site changes the order of hosts with an
-    equal share only; an entry is therefore updated when it comes first.
+    The heap has one entry for each host with room. When a guest is placed, the ranks of all hosts at the site of this
+    guest increase. The heap's entry of such a host is updated only when the entry is the first of the heap.
     """
     placed: Counter[int] = Counter()
     at_site: Counter[Name] = Counter()
@@ -145,7 +151,7 @@ def _distribute(
 
 
 def _compute_free_share(host: CandidateHost, needed: ComputeResources, guests: int) -> Fraction:
-    """Return the free share of the scarcer resource of a host with this many more guests."""
+    """Return the smaller of the free fractions of processors and memory, after ``guests`` more guests were placed."""
     cpus = host.total.cpus - host.used.cpus - guests * needed.cpus
     memory = host.total.memory_mb - host.used.memory_mb - guests * needed.memory_mb
     return min(Fraction(cpus, host.total.cpus), Fraction(memory, host.total.memory_mb))

@@ -57,7 +57,7 @@ def list_publishing_sites(topology: Topology) -> list[Name]:
 def describe_uncertified(
     guests: Iterable[ImagedGuest], certified: Mapping[Name, ImageSource], site: Name
 ) -> str | None:
-    """Return why a network may not be published at a site, or None if it may.
+    """Return the reason why a network may not be published at a site, or None if the network may be published.
 
     ``certified`` are the images of the catalogue that are certified for the site. A host's own image is not in the
     catalogue, even if it has the name of a certified image.
@@ -120,14 +120,14 @@ def make_no_port(gateways: Iterable[Gateway]) -> NoPortFree:
 
 @dataclass(frozen=True, slots=True)
 class ActivePublication:
-    """A publication that leads to a guest. ``network`` is the ID of the network's cluster."""
+    """A publication of a guest's port. ``network`` is the ID of the cluster that created the network."""
 
     network: str
     published: PublishedPort
 
 
 def describe_outdated(gateway: Gateway | None, port: int, version: int) -> str | None:
-    """Return why the topology no longer allows a publication at a port, or None if it does."""
+    """Return the reason why the topology does not allow a publication at a port, or None if the topology allows it."""
     link = gateway.outside if gateway is not None else None
     if link is None or link.publish_ports is None or port not in link.publish_ports.ports:
         return f"the topology no longer publishes port {port} of this gateway"

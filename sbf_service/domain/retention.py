@@ -14,7 +14,10 @@ Rows = Annotated[int, Field(ge=1000, lt=2**53)]
 
 
 class RetentionLimits(Document):
-    """``[retention]``: SBF writes older rows to files of JSON lines, and then deletes them from the database."""
+    """The table ``[retention]`` of the settings.
+
+    SBF writes older rows to files of JSON lines, and then deletes these rows from the database.
+    """
 
     folder: Annotated[str, Field(min_length=1)] | None = Field(
         None,

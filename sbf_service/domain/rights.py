@@ -85,7 +85,7 @@ WHOLE_SERVICE = ProtectedResource()
 """The resource of a call that concerns the whole service."""
 
 OWN_IMAGES = (Action.READ_IMAGE, Action.ADD_IMAGE, Action.SHARE_IMAGE, Action.REMOVE_IMAGE)
-"""What users and site administrators may do with images that they own. Users may also use images that are shared."""
+"""The actions that users and site administrators may perform on their own images. Users may also use shared images."""
 
 RIGHTS: Mapping[Role, Mapping[Action, RightScope]] = {
     Role.USER: {
@@ -135,7 +135,7 @@ RIGHTS: Mapping[Role, Mapping[Action, RightScope]] = {
     Role.OPERATOR: dict.fromkeys(Action, RightScope.ALL),
     Role.AGENT: {
         Action.READ_CLUSTER: RightScope.ELEMENT,
-        Action.END_CLUSTER: RightScope.HOST,  # an agent of a gateway has no jobs whose clusters end
+        Action.END_CLUSTER: RightScope.HOST,  # not for agents of gateways: no jobs run on gateways
         Action.READ_ELEMENT: RightScope.ELEMENT,
         Action.REPORT_FOR_ELEMENT: RightScope.ELEMENT,
         Action.READ_IMAGE: RightScope.ELEMENT,
@@ -152,8 +152,8 @@ RIGHTS: Mapping[Role, Mapping[Action, RightScope]] = {
         Action.READ_ELEMENT: RightScope.ALL,
     },
     Role.JOB_STARTER: {
-        Action.READ_CLUSTER: RightScope.ALL,  # to read the addresses in the network that a member joins
-        Action.CREATE_CLUSTER: RightScope.ELEMENT,  # only after the batch server confirmed the job
+        Action.READ_CLUSTER: RightScope.ALL,  # a job starter reads the addresses of the network that the job joins
+        Action.CREATE_CLUSTER: RightScope.ELEMENT,  # SBF also requires a confirmation of the job by the batch server
         Action.END_CLUSTER: RightScope.ELEMENT,
     },
 }
@@ -187,8 +187,9 @@ def is_allowed(principal: Principal, action: Action, resource: ProtectedResource
 def may_read_secrets(principal: Principal) -> bool:
     """Return whether a reader of a wanted document may read the secrets of its guests.
 
-    An agent may. Root on SBF's machine needs no token, and can read SBF's database anyway. An operator with a token may
-    not, although an operator could create an agent's token: such a token appears in the audit log.
+    Return True for an agent. Return True for root on SBF's machine, because root can also read SBF's database. Return
+    False for an operator with a token. An operator could create a token of an agent, but the audit log would show this
+    token.
     """
     return principal.role is Role.AGENT or (principal.role is Role.OPERATOR and principal.token is None)
 

@@ -22,7 +22,7 @@ LEGACY = VlanSet(range(1002, 1006))
 FIRST_PROPOSED = 100
 UNUSED_MODES = frozenset({"", "access"})
 PLACEHOLDER = PortName("unknown")
-"""The port of a switch whose ports are unknown, in the provisional topology only."""
+"""The only port of a switch whose ports are unknown, in the topology with which SBF identifies LLDP neighbours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,10 @@ class SwitchSurvey:
 def describe_site(
     site: Name, surveys: Sequence[SwitchSurvey], hosts: Sequence[str], canonical: CanonicalPort, pool_size: int
 ) -> SiteSurvey:
-    """Return everything that is known about a site. ``hosts`` are patterns of the hosts' names, such as ``node*``."""
+    """Return the VLANs in use, a proposed pool and a draft of the topology.
+
+    ``hosts`` are patterns of the hosts' names, such as ``node*``.
+    """
     vlans = tuple(_list_vlans(surveys))
     used = VlanSet(vlan.vlan for vlan in vlans)
     reserved = VlanSet(vlan for survey in surveys for vlan in survey.reserved)
@@ -120,7 +123,11 @@ def replace_unprintable(name: str) -> str:
 
 
 def list_port_vlans(tagged: VlanSet, untagged: VlanSet, access: VlanId | None, *, is_open: bool) -> VlanSet:
-    """Return the VLAN IDs that a port states. A list of every VLAN does not show which VLANs are in use."""
+    """Return the VLAN IDs of a port.
+
+    Omit the tagged VLANs of a port that carries every VLAN (``is_open``), because such a port does not show which VLANs
+    are in use.
+    """
     stated = VlanSet() if is_open else find_stated_vlans(tagged, VlanSet(range(1, 4095)))
     return stated | untagged | ([] if access is None else [access])
 
@@ -158,14 +165,20 @@ class _Draft:
         return tuple(dict.fromkeys([*survey.listed_ports, *linked]))
 
     def observations(self) -> list[NeighbourObservation]:
-        """Return every neighbour with its switch and port among the switches of the survey."""
+        """Return every neighbour.
+
+        If the neighbour is a switch of the survey, the result names the switch and its port.
+        """
         switches = [survey.switch.model_copy(update={"ports": self._known_ports(survey)}) for survey in self.surveys]
         provisional = Topology(name=Name("survey"), sites=(Site(name=self.site, switches=tuple(switches)),))
         observed = {survey.switch.name: survey.neighbours for survey in self.surveys}
         return list(TopologyNames(provisional, self.canonical).observations(observed))
 
     def _known_ports(self, survey: SwitchSurvey) -> tuple[PortName, ...]:
-        """Return a switch's ports: those that were read, or else those that other switches see by LLDP."""
+        """Return the ports of a switch that were read or listed.
+
+        If the switch could not be read, add the ports that other switches see by LLDP.
+        """
         name = survey.switch.name
         seen = (
             self.canonical(name, neighbour.port)
@@ -211,7 +224,7 @@ class _Draft:
                 yield SurveyedNeighbour(switch=Name(switch), port=port, name=name, neighbour_port=neighbour.port)
 
     def notes(self, part: SitePart) -> Iterator[str]:
-        """Yield what the administrator must complete in the draft."""
+        """Yield notes for the administrator on the parts that are missing in the draft."""
         drafted = {switch.name for switch in part.site.switches}
         for survey in self.surveys:
             name = survey.switch.name

@@ -14,8 +14,8 @@ from virtcloud.model.wanted import HostWanted, Segment
 class ReachableCluster:
     """A cluster whose owner and invited users may reach its guests through a gateway.
 
-    ``ends`` is the end of the cluster's lease, or of the network if that is earlier. ``revoked`` are the serial numbers
-    of revoked certificates by user.
+    ``ends`` is the end of the cluster's lease, or the end of the network if the network ends earlier. ``revoked`` are
+    the serial numbers of revoked certificates by user.
     """
 
     id: str

@@ -1,7 +1,7 @@
 """The authority for SSH access through gateways: its key, the keys of gateways, and the certificates of users. Pure.
 
-The keys are derived from the same secret as the certificate authority for VPN access. So the renewal of that authority
-also replaces these keys. Source of the format: OpenSSH's PROTOCOL.certkeys.
+The keys are derived from the same secret as the certificate authority for VPN access. Therefore, a renewal of the
+certificate authority for VPN access also replaces these keys. Source of the format: OpenSSH's PROTOCOL.certkeys.
 """
 
 from dataclasses import dataclass
@@ -28,14 +28,16 @@ from virtcloud.model.ssh_keys import UserKey
 from virtcloud.model.values import Name, UserName
 
 FORCED_COMMAND: Final = b"virtcloud"
-"""The forced command of certificates. The account's shell at a gateway ignores it. Other hosts have no such program."""
+"""The forced command of certificates. At a gateway, the account's shell ignores the command. Other hosts have no
+program of this name.
+"""
 
 SshPublicKey = EllipticCurvePublicKey | RSAPublicKey | Ed25519PublicKey
 
 
 @dataclass(frozen=True, slots=True)
 class SshCertificate:
-    """What a certificate states. The cluster's ID is a principal, and the key ID names the user and the serial."""
+    """The content of a certificate. The cluster's ID is a principal, and the key ID names the user and the serial."""
 
     cluster: str
     user: UserName
@@ -45,13 +47,13 @@ class SshCertificate:
 
 
 def make_ssh_server(secret: SecretBytes, gateway: Name, listener: SshListener) -> SshServer:
-    """Return what a gateway needs to run its sshd."""
+    """Return the port, the authority's public key and the host key with which a gateway runs sshd."""
     authority = derive_authority_key(secret).public
     return SshServer(port=listener.port, authority=authority, host_key=derive_gateway_key(secret, gateway).private)
 
 
 def make_gateway_view(secret: SecretBytes, gateway: Name, listener: SshListener) -> SshGatewayView:
-    """Return what users need to reach a gateway's sshd."""
+    """Return the address, port and public host key with which users reach a gateway's sshd."""
     host_key = derive_gateway_key(secret, gateway).public
     return SshGatewayView(name=gateway, address=listener.address, port=listener.port, host_key=host_key)
 

@@ -19,7 +19,7 @@ Uplink = tuple[PortRef, PortRef]
 SwitchTree = Mapping[Name, PortRef | None]
 """For each switch of the tree, its port towards the root. The root comes first and has no port (None)."""
 MAX_COMPUTED = 32_768
-"""The highest number of paths and trees that are kept with a topology, about 3 KB each."""
+"""The maximum number of paths and trees that SBF caches in a topology object, about 3 KB each."""
 
 
 def find_uplinks(topology: Topology, end_system: Host | Gateway) -> tuple[Uplink, ...]:
@@ -47,14 +47,20 @@ def find_attachment_port(site: Site, transport: Name) -> PortRef:
 
 
 def keep_computed(topology: Topology, key: object, value: object) -> None:
-    """Store a value that was computed from a topology. Delete all values when there are :data:`MAX_COMPUTED`."""
+    """Cache a value that was computed from a topology.
+
+    If :data:`MAX_COMPUTED` values are cached, first delete all values.
+    """
     if len(topology.computed) >= MAX_COMPUTED:
         topology.computed.clear()
     topology.computed[key] = value
 
 
 def find_ports_between(topology: Topology, tree: SwitchTree, ends: frozenset[Name]) -> Iterator[PortRef]:
-    """Yield both ports of each link that leads to the root from some, but not all, of the switches ``ends``."""
+    """Yield both ports of each link that connects the switches ``ends`` in the tree.
+
+    These links are on the way to the root from some, but not all, of these switches.
+    """
     passed = Counter(up for end in ends for up in _ports_to_root(topology, tree, end))
     for up, times in passed.items():
         if times < len(ends):
@@ -80,7 +86,7 @@ def choose_tree(topology: Topology, site: Site, base: frozenset[Name], transport
 
 
 def _find_trees(topology: Topology, site: Site) -> list[SwitchTree]:
-    """Return the result of :func:`_build_trees`, which is kept with the topology."""
+    """Return the result of :func:`_build_trees`, cached in the topology object."""
     key = "trees", site.name
     found: list[SwitchTree] | None = topology.computed.get(key)
     if found is None:

@@ -22,7 +22,7 @@ CLIENT_KEY_BYTES: Final = 256
 USED_BYTES: Final = 32
 TAG_BYTES, IV_BYTES, LENGTH_BYTES = 32, 16, 2
 USER_METADATA: Final = b"\x00"
-"""The type of metadata with free content."""
+"""The type of metadata whose content OpenVPN does not interpret."""
 LINE: Final = 64
 
 

@@ -22,7 +22,7 @@ class TopologyChange:
     topology: Topology
 
     def compute(self) -> None:
-        """Compute all differences, which are kept."""
+        """Compute and cache all differences."""
         _ = self.sites, self.elements, self.lost_elements, self.lost_ports
 
     @cached_property
@@ -46,7 +46,7 @@ class TopologyChange:
 
     @cached_property
     def elements(self) -> frozenset[Name]:
-        """The elements of :attr:`sites`, before or after the change."""
+        """The elements that the former or the new topology has at :attr:`sites`."""
         return frozenset(
             element.name
             for known in (self.former.sites_by_name, self.topology.sites_by_name)
@@ -61,12 +61,12 @@ class TopologyChange:
 
     @cached_property
     def lost_elements(self) -> frozenset[Name]:
-        """The elements that vanish, or that change their kind or site."""
+        """The elements that are not in the new topology, or that have a different kind or site in the new topology."""
         return frozenset(name for name in self.elements & self.former.elements.keys() if self._is_lost(name))
 
     @cached_property
     def lost_ports(self) -> frozenset[PortRef]:
-        """The ports that vanish from elements that stay."""
+        """The ports that the new topology lacks, of elements that are in both topologies."""
         before, after = self.former.elements, self.topology.elements
         return frozenset(
             PortRef.of(name, port)
@@ -87,7 +87,10 @@ class TopologyChange:
             yield from (known.site_of[end.element].name for end in link.ends)
 
     def _list_differing_links(self) -> Iterator[tuple[Topology, Link]]:
-        """Yield the links of one topology only. Only groups of links that are other objects are compared."""
+        """Yield each link that is in only one of the topologies, with this topology.
+
+        Groups of links that both topologies contain as the same Python object are skipped, because they are equal.
+        """
         lost, added = list_differing_links(self.former, self.topology)
         before, after = set(lost), set(added)
         yield from ((self.former, link) for link in before - after)

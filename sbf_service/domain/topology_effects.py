@@ -1,7 +1,7 @@
 """The effects of a new topology on live clusters: their elements, and the configurations that change. Pure.
 
-SBF computes the effects before the transaction of a change. Inside, only what other calls have changed since then is
-computed again.
+SBF computes the effects before the transaction that applies the new topology. In the transaction, SBF computes again
+only the effects on clusters that other calls have changed in the meantime.
 """
 
 from collections import defaultdict
@@ -29,26 +29,31 @@ class ClusterElements:
 
 @dataclass(frozen=True, slots=True)
 class TopologyEffects:
-    """The effects of a change. ``known`` has the clusters for which paths were computed, by ID."""
+    """The effects of a change. ``known`` has the clusters for which paths were computed, by cluster ID."""
 
     change: TopologyChange
     known: dict[str, LiveCluster] = field(default_factory=dict)
     compared: dict[Name, tuple[Sequence[LiveCluster], bool]] = field(default_factory=dict)
-    """Whether an element's configuration changes, with the clusters for which this was computed."""
+    """For each element: the clusters on the element when the configurations were compared, and whether the
+    configuration changes.
+    """
 
     def prepare(self, live: Sequence[LiveCluster]) -> None:
-        """Compute the effects. An error is not raised, because it may be gone when the change is applied."""
+        """Compute the effects. Ignore errors, because their causes can disappear before the change is applied."""
         self.change.compute()
         self.known.update({cluster.id: cluster for cluster in live})
         for cluster in live:
             for topology in (self.change.former, self.change.topology):
                 with suppress(VirtcloudError):
                     find_cluster_ports(topology, cluster)
-        with suppress(VirtcloudError, KeyError):  # a cluster has no VLAN at a site to which its host would move
+        with suppress(VirtcloudError, KeyError):  # KeyError: a host moves to a site where its cluster has no VLAN
             self.find_changed_elements(self.find_elements(live))
 
     def share(self, live: Iterable[LiveCluster]) -> list[LiveCluster]:
-        """Return equal clusters, as the objects for which the effects were computed, if there are such objects."""
+        """Return ``live``, but replace each cluster by the equal cluster in ``known``, if there is one.
+
+        The comparison of identical Python objects is fast.
+        """
         return [known if (known := self.known.get(cluster.id)) == cluster else cluster for cluster in live]
 
     def find_elements(self, live: Iterable[LiveCluster]) -> list[ClusterElements]:
@@ -79,7 +84,7 @@ class TopologyEffects:
         return is_changed
 
     def find_changed_elements_of(self, elements: ClusterElements, changed: set[Name]) -> set[Name]:
-        """Return those of the ``changed`` elements whose configuration of this one cluster changes."""
+        """Return the elements of ``changed`` on which the configuration of this cluster changes."""
         former, topology, one = self.change.former, self.change.topology, [elements.cluster]
         both = changed & elements.before & elements.after
         return {name for name in both if compute_wanted(name, former, one) != compute_wanted(name, topology, one)}

@@ -1,7 +1,7 @@
 """Samples of traffic counters, and the rates between them. Pure.
 
 A rate needs two samples of the same port. If the port has been created again, or a counter is lower than before, the
-period has no rate. So a rate is never negative, and the history of another interface is never counted as traffic.
+period has no rate. Therefore, a rate is never negative, and never includes the counters of an earlier interface.
 """
 
 import json
@@ -14,9 +14,9 @@ from typing import Final
 from virtcloud.model.traffic import SegmentCounters, TrafficRate
 
 MAX_SAMPLES: Final = 31
-"""The largest number of samples of a cluster on one element: 15 minutes of reports, one each 30 s."""
+"""The maximum number of samples of a cluster on one element: 15 minutes of reports, one every 30 s."""
 MIN_PERIOD_S: Final = 5.0
-"""The least time between two samples. An earlier report changes nothing, so an agent cannot cause many writes."""
+"""The minimum time between two samples. SBF ignores an earlier report, so that an agent cannot cause many writes."""
 MAX_PERIOD_S: Final = 900.0
 """The longest period with a rate. The mean of a longer period would not describe the present traffic."""
 COUNTERS: Final = ("received_bytes", "sent_bytes", "received_frames", "sent_frames")

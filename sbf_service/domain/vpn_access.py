@@ -1,7 +1,7 @@
 """VPN access: the gateways of clusters, and the grants in the wanted documents of gateways. Pure.
 
-Which network a device joins, and until when, is decided by the grants. A grant exists while the profile is valid and
-elements must carry the profile's cluster.
+A grant determines which network a device joins, and until when. A grant exists while the profile is valid and elements
+must carry the profile's cluster.
 """
 
 from collections import defaultdict
@@ -25,9 +25,9 @@ MAX_GATEWAYS: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class GrantedProfile:
-    """A valid profile with the parts on which a grant depends. ``network`` is the ID of the network's cluster.
+    """A valid profile with the data of its grant. ``network`` is the ID of the network's cluster.
 
-    ``ends`` is the end of the lease of the profile's cluster, or of the network if that is earlier.
+    ``ends`` is the end of the lease of the profile's cluster, or the end of the network if the network ends earlier.
     """
 
     id: str
@@ -57,8 +57,9 @@ REPORT_DELAY: Final = timedelta(seconds=5)
 def is_replaced(connection: ReportedConnection, other: ReportedConnection) -> bool:
     """Return whether a profile connected to another gateway after its ``connection`` to this gateway.
 
-    Return False if the clocks of the gateways contradict the order of the reports by more than :data:`REPORT_DELAY`.
-    So a device that moves to a gateway with a wrong clock is not disconnected there.
+    The order of the connections is the order of their beginnings by the gateways' clocks. If SBF received the reports
+    in the opposite order, more than :data:`REPORT_DELAY` apart, one of the clocks is wrong: return False. Therefore, a
+    device that moves to a gateway with a wrong clock stays connected.
     """
     is_reported_earlier = other.first_reported_at < connection.first_reported_at - REPORT_DELAY
     return other.connected_at > connection.connected_at and not is_reported_earlier
@@ -69,8 +70,8 @@ def choose_gateways(
 ) -> tuple[Name, ...]:
     """Return the gateways that a cluster should have in a role: its gateways, and further gateways at its sites.
 
-    At most :data:`MAX_GATEWAYS` of the gateways are alive. Gateways are preferred in the topology's order. Raise
-    NoGateway if there is no gateway.
+    Further gateways are added in the topology's order until :data:`MAX_GATEWAYS` of the chosen gateways are in
+    ``alive``. Raise NoGateway if there is no gateway.
     """
     kept = tuple(name for name in cluster.gateways if role.has(topology, name))
     free = MAX_GATEWAYS - len(set(kept) & set(alive))
@@ -121,7 +122,7 @@ def add_grants(
     """Return the wanted state of a gateway with its OpenVPN servers, and with the grants of each network.
 
     ``profiles`` are the valid profiles of all clusters that the gateway carries. ``guest_macs`` are the MAC addresses
-    of all guests of the profiles' networks, by network. Devices must not use these addresses.
+    of all guests of the profiles' networks. The key is the network's ID. Devices must not use these addresses.
     """
     by_network: dict[str, list[GrantedProfile]] = defaultdict(list)
     for profile in sorted(profiles, key=lambda profile: profile.id):
@@ -157,8 +158,8 @@ def _make_grant(profile: GrantedProfile) -> VpnGrant:
 def list_remotes(gateways: Iterable[Gateway], keys: Mapping[Name, str]) -> tuple[VpnRemote, ...]:
     """Return the OpenVPN servers of these gateways: all UDP servers, then all TCP servers.
 
-    ``keys`` has the client keys for tls-crypt-v2 by gateway. With UDP first, a device does not use TCP, which is slower
-    inside a tunnel, only because the first gateway failed.
+    ``keys`` has the client keys for tls-crypt-v2 by gateway. TCP is slower than UDP inside a tunnel. Therefore, if the
+    first gateway fails, a device tries the UDP servers of the other gateways before any TCP server.
     """
     found = [
         (

@@ -30,10 +30,12 @@ VALID_FROM: Final = datetime(2024, 1, 1, tzinfo=UTC)
 NEVER_EXPIRES: Final = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)
 """The end of a certificate without an expiry date (RFC 5280, 4.1.2.5)."""
 CLOCK_SKEW: Final = timedelta(minutes=10)
-"""A device's certificate is valid from this time before its creation, because the gateway's clock may be behind."""
+"""A device's certificate becomes valid this long before its creation, because the clock of a gateway can be slow."""
 P256_ORDER: Final = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 SEED_BYTES: Final = 48
-"""16 bytes more than a private key, so that the reduction modulo the order has no measurable bias (FIPS 186-5, A.2)."""
+"""The length of a seed for a private key: 16 bytes more than the key, so that the reduction modulo the order has no
+measurable bias (FIPS 186-5, A.2).
+"""
 SERIAL_BYTES: Final = 16
 RSA_BITS: Final = range(2048, 8193)
 MAX_CACHED: Final = 1024
@@ -82,7 +84,7 @@ def make_authority_certificate(secret: SecretBytes) -> str:
 
 @lru_cache(maxsize=MAX_CACHED)
 def make_vpn_server(secret: SecretBytes, gateway: Name, listener: VpnListener) -> VpnServer:
-    """Return what a gateway needs to run its OpenVPN servers."""
+    """Return the ports, certificates and keys with which a gateway runs its OpenVPN servers."""
     key = _derive_key(secret, "gateway", gateway)
     builder = _start_certificate(gateway, key.public_key(), VALID_FROM, NEVER_EXPIRES)
     builder = builder.serial_number(_derive_serial(secret, "gateway", gateway))

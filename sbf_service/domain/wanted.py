@@ -1,8 +1,8 @@
-"""The wanted state of an element, computed from the topology and the clusters (DESIGN.md §3). Pure.
+"""The wanted state of an element, computed from the topology and the clusters. Pure.
 
-After a restore of its database, SBF *holds* VLAN IDs until it has read the other elements that may carry them for other
-clusters (``store/unchecked_elements.py``). A device keeps what it carries with a held VLAN ID, but SBF adds nothing
-with this ID.
+After SBF's database was restored from a backup, SBF *holds* a VLAN ID until SBF has read all elements that possibly
+carry the VLAN for another cluster (``store/unchecked_elements.py``). SBF keeps the existing configuration with a held
+VLAN ID on a device, but adds no configuration with this VLAN ID.
 """
 
 import hashlib

@@ -174,7 +174,7 @@ def test_other_use_of_an_active_clusters_vlan_is_trouble(world: World, switch: F
     read_again(world)
     expected = (
         "VLAN 100 is in other use: it is on unmanaged port p9; "
-        "the cluster shares the VLAN with that use until the cluster or that use gets another VLAN ID"
+        "the cluster shares the VLAN with the other use until one of the two gets another VLAN ID"
     )
     assert [row.why for row in world.audit("element_trouble")] == [expected]
     assert world.element(SWITCH).trouble == expected
