@@ -22,13 +22,17 @@ from sbf_service.store.tokens import TOKENS_TOPIC
 from virtcloud.model.errors import TooManyRequests, VirtcloudError
 
 INTERVAL_S: Final = 15.0
-"""The longest time between two checks of the session. The change feed announces changes and the end of the session."""
+"""The maximum time between two checks of the session. The stream also checks the session after each notice of the
+change feed.
+"""
 PAUSE_S: Final = 0.5
-"""The least time between two events, so that many changes cause few requests."""
+"""The minimum time between two events, so that many changes cause few requests."""
 SIGN_OF_LIFE_S: Final = 15.0
-"""The time after which an event is sent, so that proxies do not close an idle stream, and pages notice a broken one."""
+"""The time without an event after which the stream sends the event ``alive``. Without this event, proxies would close
+an idle stream, and a page could not detect a broken stream.
+"""
 MAX_STREAMS: Final = 20
-"""The most streams of one user at this replica. The console closes the stream of a page that nobody sees."""
+"""The maximum number of streams of one user at this replica. The console closes the stream of a hidden page."""
 RETRY_AFTER_S: Final = 30
 ReadVersion = Callable[[], Hashable]
 
@@ -50,7 +54,7 @@ class StreamCounts:
 def stream_events(
     service: SbfService, browser: Browser, counts: StreamCounts, topics: Sequence[str], read_version: ReadVersion
 ) -> StreamingResponse:
-    """Return the stream of a page. An event is sent when ``read_version()`` returns another value than before.
+    """Return the stream of a page. The stream sends an event when the value of ``read_version()`` has changed.
 
     The change feed announces changes under ``topics``. Raise TooManyRequests if the user has too many streams.
     """

@@ -1,7 +1,8 @@
 """Which drawing a page shows, and with which rights.
 
-Readers of the topology see whole sites. A user sees the sites as tiles, and on the page of a cluster the elements and
-ports of this cluster only, which the API also names to its owner (placements, dry runs).
+Readers of the topology see whole sites. Other users see the sites as tiles. On the page of a cluster, other users see
+only the elements and ports of the cluster. The API also shows these elements and ports to the cluster's owner
+(placements, dry runs).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,7 +34,7 @@ MAX_PATH_SITES: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class ClusterPath:
-    """The path of a cluster: its ports, and the topology in which they are."""
+    """The path of a cluster: the ports of the path, and the topology that contains these ports."""
 
     topology: Topology
     ports: frozenset[PortRef]
@@ -62,10 +63,10 @@ def draw_whole_sites(
 
 
 def draw_cluster(path: ClusterPath, levels: Mapping[Name, Level], *, whole: bool) -> Scene | None:
-    """Return the drawing of a cluster's sites, on which its path is lit.
+    """Return the drawing of a cluster's sites, in which the cluster's path is highlighted.
 
-    Without ``whole``, or if whole sites would be too large, the drawing has only the elements of the path. Return None
-    for a cluster with many sites; the list of its elements is more legible then.
+    If ``whole`` is false, or if a drawing of whole sites would be too large, the drawing has only the elements of the
+    path. Return None for a cluster with many sites, because the page's list of elements is then more legible.
     """
     names = list_elements(path.ports)
     sites = [site for site in path.topology.sites if any(element.name in names for element in site.elements)]
@@ -78,7 +79,7 @@ def draw_cluster(path: ClusterPath, levels: Mapping[Name, Level], *, whole: bool
 
 
 def find_cluster_path(service: SbfService, view: ClusterView) -> ClusterPath | None:
-    """Return the path of a running cluster. Return None if it has none in the present topology.
+    """Return the path of a running cluster. Return None if the present topology has no path for the cluster.
 
     The caller must have the right to read the cluster.
     """
@@ -98,17 +99,17 @@ def _compute_path(unit: Unit, view: ClusterView) -> ClusterPath:
 
 
 def make_path(kind: str, name: Name) -> str | None:
-    """Return the page of a site or an element."""
+    """Return the URL path of the page of a site or an element."""
     return f"{PREFIX}/{'sites' if kind == 'site' else 'elements'}/{name}"
 
 
 def make_site_path(kind: str, name: Name) -> str | None:
-    """Return the page of a site, for readers who may not read elements."""
+    """Return the URL path of a site's page; None for an element. For readers who may not read elements."""
     return make_path(kind, name) if kind == "site" else None
 
 
 def list_site_transports(topology: Topology | None) -> dict[Name, tuple[str, ...]]:
-    """Return the transports of each site."""
+    """Return the names of the transports of each site."""
     sites: Iterable[Site] = () if topology is None else topology.sites
     return {
         site.name: tuple(dict.fromkeys(str(attachment.transport) for attachment in site.attachments)) for site in sites

@@ -30,7 +30,7 @@ from sbf_service.settings import OidcKeys, ServiceSettings
 from virtcloud.model.errors import Refused, ServiceUnreachable, Unauthenticated
 
 ALGORITHMS: Final = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
-"""The algorithms with public keys. ``none`` and algorithms with shared keys are refused (RFC 8725, 3.1)."""
+"""The accepted algorithms. SBF refuses ``none`` and algorithms with shared keys (RFC 8725, 3.1)."""
 TIMEOUT_S: Final = 10.0
 LEEWAY_S: Final = 60
 OTHERWISE: Final = "try again later, or log in with a token"
@@ -39,7 +39,7 @@ RANDOM_BYTES: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class PendingLogin:
-    """A login that waits for the provider's answer. The browser stores it in a cookie."""
+    """A login that waits for the provider's answer. The browser stores the login in a cookie."""
 
     state: str
     nonce: str
@@ -92,7 +92,7 @@ class OidcClient:
         )
 
     def read_claims(self, pending: PendingLogin, url: str, redirect_url: str) -> Mapping[str, Any]:
-        """Return the verified claims of a user. ``url`` is the address by which the browser returned."""
+        """Return the verified claims of a user. ``url`` is the URL to which the provider redirected the browser."""
         tokens = self._request_tokens(_parse_code(pending, url), pending, redirect_url)
         claims = self._verify(str(tokens.get("id_token", "")), pending.nonce)
         needed = {self.keys.roles.user_claim, self.keys.roles.groups_claim}
@@ -135,7 +135,7 @@ class OidcClient:
         return dict(token.claims)
 
     def _read_user_info(self, claims: dict[str, Any], access_token: str) -> dict[str, Any]:
-        """Return the claims with the provider's further claims of the same user (OpenID Connect Core 1.0, 5.3)."""
+        """Return ``claims`` and the provider's further claims of the same user (OpenID Connect Core 1.0, 5.3)."""
         address = self._read_configuration().get("userinfo_endpoint")
         if address is None:
             return claims

@@ -1,7 +1,7 @@
-"""The route class of pages: errors become pages that say what to do.
+"""The route class of pages: an error becomes a page that names the remedy.
 
-A page never answers with a problem document. A reader without a valid session is sent to the login page, and returns
-from there to the requested page.
+A page never answers with a problem document. SBF sends a reader without a valid session to the login page. After the
+login, the reader returns to the requested page.
 """
 
 from collections.abc import Callable, Coroutine
@@ -41,7 +41,7 @@ Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
 class Page(APIRoute):
-    """A route whose errors are answered with a page."""
+    """A route that answers an error with an error page."""
 
     def get_route_handler(self) -> Handler:
         """Return the handler, which translates errors."""
@@ -60,9 +60,10 @@ class Page(APIRoute):
                 *UNAVAILABLE_ERRORS,
             ) as error:
                 return error_page(request, error)
-            except Exception as error:  # noqa: BLE001 - the reader gets a page, and the log gets the error
+            except Exception as error:  # noqa: BLE001 - the reader gets an error page, and the log contains the error
                 log.fault("page_fault", error, path=request.url.path)
-                return error_page(request, VirtcloudError("internal error in SBF: an operator finds it in SBF's log"))
+                message = "internal error in SBF: an operator finds the error in SBF's log"
+                return error_page(request, VirtcloudError(message))
             for name, value in HEADERS.items():
                 response.headers.setdefault(name, value)
             return response
@@ -71,10 +72,11 @@ class Page(APIRoute):
 
 
 def _ask_for_login(request: Request, error: Unauthenticated) -> Response:
-    """Send the reader to the login page. After a form or a part of a page, the reader returns to the start page.
+    """Send the reader to the login page.
 
-    The cookie is not sent with a link from another site (SameSite=Strict). The page that then reloads itself sends the
-    cookie.
+    If the request sent a form or read a part of a page, the login leads to the start page. A browser does not send the
+    cookie when the reader follows a link on another site (SameSite=Strict). SBF therefore answers such a request with a
+    page that reloads itself. The reload sends the cookie.
     """
     if request.headers.get("sec-fetch-site") == "cross-site" and request.method == "GET":
         return render(request, "reload.html", {})

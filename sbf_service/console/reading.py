@@ -1,4 +1,4 @@
-"""The reads of the console's pages. They use the functions of the API's routes, or the same checks of rights."""
+"""The reads of the console's pages. The reads use the functions of the API's routes, or the same checks of rights."""
 
 from collections.abc import Collection
 from itertools import chain
@@ -24,7 +24,7 @@ from virtcloud.model.views import ClusterView, ElementView, SiteView
 
 PAGE_SIZE: Final = 50
 PositionQuery = Annotated[str | None, Query(max_length=MAX_CURSOR)]
-"""Type of the parameter with the position of a page."""
+"""The type of the query parameter with the cursor of a page."""
 
 
 def list_clusters(
@@ -44,7 +44,7 @@ def count_visible_clusters(service: SbfService, caller: Caller) -> ClusterCounts
 
 
 def read_sites(service: SbfService, caller: Caller) -> list[SiteView]:
-    """Return the sites; an empty list before the first topology was put."""
+    """Return the sites; an empty list if SBF has no topology yet."""
     caller.require(Action.READ_SITES)
     try:
         return list(chain.from_iterable(sites.read_all_sites(caller, service)))
@@ -53,7 +53,10 @@ def read_sites(service: SbfService, caller: Caller) -> list[SiteView]:
 
 
 def read_elements(service: SbfService, caller: Caller, sites: Collection[str] | None = None) -> list[ElementView]:
-    """Return the elements, or those at ``sites``, if the caller may read them; otherwise an empty list."""
+    """Return the elements at ``sites`` (None: at all sites).
+
+    Return an empty list if the caller may not read elements.
+    """
     if not is_allowed(caller.principal, Action.READ_ELEMENT):
         return []
     with service.store.read() as unit:

@@ -1,7 +1,7 @@
 """Rendering of pages: Jinja2 templates, their filters, and the headers of every answer.
 
-Jinja2 escapes all values, because keys of clusters, messages of devices and reasons are texts of others. The Content
-Security Policy also forbids scripts and styles within pages, and everything from other hosts.
+Jinja2 escapes all values, because users and devices determine texts such as keys of clusters and error messages. The
+Content Security Policy also forbids scripts and styles within pages, and everything from other hosts.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ FOLDER: Final = Path(__file__).parent
 STATIC_FOLDER: Final = FOLDER / "static"
 STATIC_PREFIX: Final = f"{PREFIX}/static"
 HTMX: Final = "htmx-2.0.11.min.js"
-"""The vendored library (decision 76)."""
+"""The file of the library htmx, which is a part of this package (decision 76)."""
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
     "base-uri 'none'; frame-ancestors 'none'"
@@ -52,12 +52,12 @@ DONE: Final = {
     "mended": "SBF read the device, and changed what differed from its wanted state. The audit log has the changes.",
     "equal": "SBF read the device. It has its wanted state.",
 }
-"""What an action has done, by the word in the address of the page that follows."""
+"""The message after an action. The key is the query parameter by which the next page selects the message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """What every page needs to know about the reader: the name, the role, and the token of the reader's forms."""
+    """The reader of a page: the name, the role, the sites, and the token of the reader's forms."""
 
     name: str
     role: str
@@ -67,7 +67,7 @@ class Visitor:
 
 
 def render(request: Request, template: str, values: Mapping[str, object], status: int = HTTPStatus.OK) -> HTMLResponse:
-    """Return a page. The visitor is in the state of the request after the session was authenticated."""
+    """Return a page. If the session was authenticated, the visitor is in ``request.state``."""
     context = {
         "visitor": getattr(request.state, "visitor", None),
         "theme": chosen_theme(request),
@@ -125,7 +125,7 @@ def show_moment(moment: datetime | None, missing: str = "never") -> Markup | str
 
 
 def describe_age(moment: datetime | None, now: datetime | None = None) -> str:
-    """Return how long ago a time was, or how long until it: ``3m ago``, ``in 2h``."""
+    """Return the duration between a time and ``now``: ``3m ago`` for a past time, ``in 2h`` for a future time."""
     if moment is None:
         return "never"
     seconds = ((now or datetime.now(UTC)) - moment).total_seconds()

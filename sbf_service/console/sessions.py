@@ -29,7 +29,7 @@ from sbf_service.store.console_sessions import NO_SESSION, ConsoleSession, authe
 from virtcloud.model.errors import BadInput, Forbidden, Unauthenticated
 
 MAX_FORM: Final = 64 << 10
-"""The longest form, in bytes."""
+"""The maximum length of a form, in bytes."""
 FORM_TOKEN: Final = "form_token"  # noqa: S105 - the name of a field
 OTHER_SITE: Final = (
     "the form came from another site, so SBF did nothing: expected a form of this console; open the console's page "
@@ -39,7 +39,7 @@ OTHER_SITE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Browser:
-    """The browser of a request: its user as the caller of the API's functions, and its session."""
+    """The browser of a request: the user, as the caller of the API's functions, and the session."""
 
     caller: Caller
     secret: SessionSecret
@@ -126,7 +126,7 @@ async def _authenticate(request: Request, service: CurrentService) -> Browser:
 
 
 CurrentBrowser = Annotated[Browser, Depends(_authenticate)]
-"""Type of the parameter by which a page receives the browser, whose session is valid."""
+"""The type of the parameter by which a page receives the browser. The browser has a valid session."""
 
 
 async def read_form(request: Request) -> Form:
@@ -156,7 +156,7 @@ async def _read_checked_form(request: Request, browser: CurrentBrowser) -> Form:
 
 
 CheckedForm = Annotated[Form, Depends(_read_checked_form)]
-"""Type of the parameter by which a page receives a form of the session."""
+"""The type of the parameter by which a page receives a form of the session."""
 
 
 def check_same_origin(request: Request) -> None:
@@ -171,6 +171,6 @@ def check_same_origin(request: Request) -> None:
 
 
 def safe_target(text: str) -> str:
-    """Return a path of the console to which a login may lead; the start page for anything else."""
+    """Return ``text`` if it is a path of the console; otherwise the path of the start page. Prevents open redirects."""
     is_own = text.startswith("/console/") and not any(part in text for part in ("//", "\\", "\r", "\n"))
     return text if is_own and not text.startswith(LOGIN) else "/console/"

@@ -1,8 +1,8 @@
-"""The troubles of elements and clusters, each with what to do. Pure.
+"""The troubles of elements, sites and clusters, each with a remedy. Pure.
 
-The messages are those of the API and of the command line. This module adds the action of an administrator where a
-message does not name it. The actions for agents' messages are those of the page "When something fails"; the other
-commands are those of the runbook (tests compare both).
+The messages are the messages of the API. If a message names no remedy, this module adds a remedy. The remedies for
+agents' messages are also on the page "When something fails". The other commands are also in the runbook. Tests compare
+the texts.
 """
 
 from collections.abc import Iterable, Iterator
@@ -34,7 +34,7 @@ WORDS: Final = {Level.OK: "fine", Level.BUSY: "changing", Level.WARNING: "warnin
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """A trouble: the thing concerned, the message, and what to do."""
+    """A trouble: the subject (an element, site or cluster), the message, and the remedy."""
 
     level: Level
     subject: str
@@ -68,9 +68,9 @@ def find_element_troubles(view: ElementView, prefix: str) -> Iterator[Trouble]:
     if view.unsaved_since is not None:
         yield make(
             Level.WARNING,
-            f"the configuration may not be saved since {format_utc(view.unsaved_since)}; a restart of the device "
-            "could restore an older configuration",
-            f"{RETRIES} If this remains, save the configuration on the device, and then run: virtcloud element "
+            f"the configuration has possibly not been saved since {format_utc(view.unsaved_since)}; a restart of the "
+            "device could restore an older configuration",
+            f"{RETRIES} If this warning remains, save the configuration on the device, then run: virtcloud element "
             f"reconcile {view.name}.",
         )
     for notice in view.notices:
@@ -80,7 +80,7 @@ def find_element_troubles(view: ElementView, prefix: str) -> Iterator[Trouble]:
 def _describe_silence(view: ElementView) -> str:
     if view.last_seen is None:
         return f"{view.kind} {view.name} has never answered"
-    return f"{view.kind} {view.name} does not answer since {format_utc(view.last_seen)}"
+    return f"{view.kind} {view.name} has not answered since {format_utc(view.last_seen)}"
 
 
 def _remedy_for_silence(view: ElementView, is_device: bool) -> str:
@@ -94,7 +94,7 @@ def _remedy_for_silence(view: ElementView, is_device: bool) -> str:
 
 
 def find_remedy(message: str, element: str, *, is_device: bool) -> str:
-    """Return what to do about an element's message."""
+    """Return the remedy for an element's message."""
     known = find_agent_message(message)
     if known is not None:
         return known.remedy
@@ -116,7 +116,7 @@ def find_site_troubles(view: SiteView, prefix: str) -> Iterator[Trouble]:
     if not view.pool:
         yield make(
             Level.WARNING,
-            f"site {view.name} has no pool, so it gets no clusters",
+            f"site {view.name} has no pool, so clusters cannot use the site",
             f"Set the VLAN IDs for clusters: virtcloud pool set {view.name} 100-199.",
         )
     elif not view.free:
@@ -130,7 +130,7 @@ def find_site_troubles(view: SiteView, prefix: str) -> Iterator[Trouble]:
         waits = ", ".join(sorted(quarantined.elements)) or "no element"
         yield make(
             Level.WARNING,
-            f"VLAN {quarantined.vlan} is in quarantine since {format_utc(quarantined.since)}: {waits} has not "
+            f"VLAN {quarantined.vlan} has been in quarantine since {format_utc(quarantined.since)}: {waits} has not "
             f"confirmed the removal of cluster {quarantined.cluster}",
             f"Repair {waits}; the quarantine then ends by itself. If the element never returns, declare the VLAN ID "
             "clean on the page of the site.",
@@ -180,12 +180,13 @@ def find_cluster_troubles(view: ClusterView, prefix: str) -> Iterator[Trouble]:
             "",
             "",
             "the VLAN IDs of the cluster are in quarantine, because an element has not confirmed the removal",
-            "Nothing, if the element returns. Otherwise an administrator of the site declares the VLAN ID clean.",
+            "The quarantine ends when the element confirms the removal. If the element never returns, an administrator "
+            "of the site declares the VLAN ID clean.",
         )
 
 
 def find_element_level(view: ElementView) -> Level:
-    """Return the state of an element."""
+    """Return the level of an element."""
     troubles = list(find_element_troubles(view, ""))
     if troubles:
         return find_worst(trouble.level for trouble in troubles)
@@ -193,14 +194,14 @@ def find_element_level(view: ElementView) -> Level:
 
 
 def find_placement_level(progress: PlacementProgress, *, reachable: bool, has_trouble: bool) -> Level:
-    """Return the state of a cluster's part on an element."""
+    """Return the level of a cluster's placement on an element."""
     if has_trouble or not reachable:
         return Level.FAILED
     return Level.BUSY if progress in {PlacementProgress.ADDING, PlacementProgress.REMOVING} else Level.OK
 
 
 def find_worst(levels: Iterable[Level]) -> Level:
-    """Return the worst of these levels; ``ok`` if there is none."""
+    """Return the worst of these levels; ``ok`` if ``levels`` is empty."""
     return max(levels, key=ORDER.index, default=Level.OK)
 
 
@@ -211,7 +212,7 @@ STATE_LEVELS: Final = {
     ClusterState.FAILING: Level.FAILED,
     ClusterState.FAILED: Level.FAILED,
 }
-"""The level of each state of a cluster. All other states are changes in progress."""
+"""The level of each state of a cluster. The level of all other states is ``busy``."""
 
 
 def find_state_level(state: ClusterState) -> Level:
@@ -220,7 +221,7 @@ def find_state_level(state: ClusterState) -> Level:
 
 
 def sites_of(principal_sites: Iterable[Name], troubles: Iterable[Trouble]) -> list[Trouble]:
-    """Return the troubles at these sites, or all troubles if there are no sites, the worst first."""
+    """Return the troubles at the given sites, the worst first. Return all troubles if no site is given."""
     sites = set(principal_sites)
     found = [trouble for trouble in troubles if not sites or trouble.site in sites]
     return sorted(found, key=lambda trouble: (-ORDER.index(trouble.level), trouble.site, trouble.subject))

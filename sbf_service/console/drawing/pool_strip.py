@@ -1,7 +1,7 @@
-"""The drawing of a pool: a strip of VLAN IDs with the state of each. Pure.
+"""The drawing of a pool: a strip of VLAN IDs with the state of each VLAN ID. Pure.
 
-A small pool has a cell with the number of each VLAN ID. A large pool has a row for each hundred VLAN IDs, in which
-equal neighbours are one shape.
+The drawing of a small pool has a labelled cell for each VLAN ID. The drawing of a large pool has a row for each hundred
+VLAN IDs; in a row, consecutive VLAN IDs with the same state are one cell.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -21,7 +21,7 @@ class VlanUse(StrEnum):
     CLAIMED = "claimed"
     QUARANTINED = "quarantined"
     EXCLUDED = "excluded"
-    """A device uses or reserves the VLAN ID for something else."""
+    """A device reserves the VLAN ID, or the VLAN ID is in other use."""
 
 
 MAX_CELLS: Final = 240
@@ -34,7 +34,7 @@ PER_ROW: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One VLAN ID, or equal neighbours. ``label`` is empty in a large pool."""
+    """One VLAN ID or, in a large pool, consecutive VLAN IDs with the same state. ``label`` is empty in a large pool."""
 
     x: float
     y: float
@@ -47,7 +47,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class PoolStrip:
-    """The drawing of a pool, and the numbers of each state."""
+    """The drawing of a pool, and the VLAN IDs in each state (``sets``)."""
 
     width: float
     height: float

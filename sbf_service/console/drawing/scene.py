@@ -15,7 +15,11 @@ CHARACTER: Final = 6.6
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A rectangle for a thing, with its name. ``path`` is the page that a click opens. None is an unknown level."""
+    """A rectangle with a label, such as an element or a site.
+
+    ``path`` is the page that a click opens. ``level`` is None if the level is unknown. A box that is ``lit`` carries
+    the cluster.
+    """
 
     x: float
     y: float
@@ -28,7 +32,7 @@ class Box:
     path: str | None = None
     lit: bool = False
     header: float = 0
-    """The height of the part with the label; 0: the whole box."""
+    """The height of the part of the box that contains the label. 0 selects a default."""
     note: str = ""
     """A second line below the label."""
     indent: float = 9
@@ -64,7 +68,7 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """A drawing. Lines are below boxes, gauges are above boxes, and texts are above all."""
+    """A drawing. In the order of painting: frames, lines, boxes, gauges, labels."""
 
     width: float
     height: float
@@ -103,7 +107,7 @@ def shorten(text: str, width: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """The place of a vertical line beside others: the number of its lane, and its span."""
+    """The position of a vertical line: the number of the line's lane, and the top and bottom of the line."""
 
     number: int
     top: float
@@ -111,7 +115,10 @@ class Lane:
 
 
 def assign_lanes(spans: Iterable[tuple[float, float]]) -> list[Lane]:
-    """Return a lane for each span, so that spans in the same lane do not touch. Short spans get the first lanes."""
+    """Return a lane for each span (top, bottom), so that spans in the same lane do not touch.
+
+    Short spans get the first lanes.
+    """
     ordered = sorted(enumerate(spans), key=lambda item: (abs(item[1][1] - item[1][0]), item[0]))
     taken: list[list[tuple[float, float]]] = []
     found: dict[int, Lane] = {}

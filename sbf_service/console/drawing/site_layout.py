@@ -1,4 +1,4 @@
-"""The arrangement of a site in the drawing of sites: the places of its devices, hosts, links and attachments. Pure."""
+"""The arrangement of a site in the drawing of sites: the positions of devices, hosts, links and attachments. Pure."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -26,9 +26,9 @@ PathOf = Callable[[str, Name], str | None]
 
 @dataclass(frozen=True, slots=True)
 class MapContents:
-    """What a drawing shows: sites, the levels of elements, and the ports that carry a cluster.
+    """The contents of a drawing: sites, the levels of elements, and the ports that carry a cluster (``lit``).
 
-    If ``only`` is set, the drawing shows only these elements. Elements without a level have no mark.
+    If ``only`` is set, the drawing shows only these elements. Elements without a level have no symbol of a level.
     """
 
     topology: Topology
@@ -40,7 +40,7 @@ class MapContents:
     transport: Name | None = None
     """The transport that carries the cluster; None draws all transports."""
     site_levels: Mapping[Name, Level] = field(default_factory=dict)
-    """The levels of the sites' own troubles, such as those of their pools."""
+    """The levels of troubles that concern a site itself, such as an empty pool."""
 
     def shows(self, element: Name) -> bool:
         """Return whether the drawing shows an element."""
@@ -53,7 +53,7 @@ class MapContents:
 
 @dataclass(slots=True)
 class Column:
-    """The devices of one site, with their rows. ``left`` are ports towards devices and transports."""
+    """The devices of one site, with a row for each port. ``left``: the ports to other devices and to transports."""
 
     site: Site
     devices: tuple[Device, ...]
@@ -67,12 +67,12 @@ class Column:
 
     @property
     def gutter(self) -> float:
-        """The width of the lanes."""
+        """The width of the area of the lanes, at the left of the devices."""
         return PADDING + self.lanes * LANE + 8
 
     @property
     def width(self) -> float:
-        """The width of the frame."""
+        """The width of the site's frame."""
         has_ends = any(self.right.values())
         return self.gutter + DEVICE + (LINK + END if has_ends else 0) + PADDING
 
@@ -110,7 +110,7 @@ def _add_attachment(contents: MapContents, column: Column, attachment: Attachmen
     if port.element not in names or attachment.transport not in list_transports(contents):
         return
     device = contents.topology.elements[port.element]
-    if isinstance(device, Edge):  # the edge's port leads to a switch; its core port leads to the transport
+    if isinstance(device, Edge):  # the attachment names the port to the switch; the core port leads to the transport
         port = PortRef.of(device.name, device.core_port or PortName("core"))
     if port.port not in column.left[port.element]:
         column.left[port.element].insert(0, port.port)
@@ -145,12 +145,12 @@ def _place_devices(column: Column) -> None:
 
 
 def count_rows(column: Column, device: Name) -> int:
-    """Return the number of rows of a device, of which each has at most one port on either side."""
+    """Return the number of rows of a device. A row has at most one port at the left and one port at the right."""
     return max(1, len(column.left[device]), len(column.right[device]))
 
 
 def list_spans(column: Column) -> list[tuple[float, float]]:
-    """Return the spans of all lines in the lanes: links between devices, then links to transports."""
+    """Return the spans (start, end) of all lines in the lanes: links between devices, then links to transports."""
     links = [(column.row(a), column.row(b)) for a, b in column.links]
     return links + [(-1000.0, column.row(port)) for _, port in column.attachments]
 

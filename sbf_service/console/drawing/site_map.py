@@ -38,7 +38,7 @@ MAX_WIDTH: Final = 1240
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A row of sites: the shapes, the heights of the transports, and the places where links meet transports."""
+    """A row of sites: the shapes, the heights of the transports, and the points where links meet transports."""
 
     scene: SceneBuilder
     buses: Mapping[Name, float]
@@ -107,7 +107,10 @@ def _draw_column(contents: MapContents, row: _Row, column: Column, at: tuple[flo
 
 
 def _find_site_level(contents: MapContents, site: Site) -> Level | None:
-    """Return the worst known level of a site and its elements. Return None instead of ``ok`` if a level is unknown."""
+    """Return the worst known level of a site and its elements.
+
+    If the worst is ``ok`` but a level is unknown, return None.
+    """
     names = [element.name for element in site.elements]
     known = [contents.levels[name] for name in names if name in contents.levels]
     worst = find_worst([*known, contents.site_levels.get(site.name, Level.OK)])

@@ -16,9 +16,9 @@ HEIGHT: Final = 40.0
 MARGIN: Final = 2.0
 WINDOW: Final = timedelta(minutes=15)
 FRESH: Final = timedelta(minutes=2)
-"""The page shows a rate as the present rate only if the rate's period ended less than this time ago."""
+"""A rate counts as the present rate if the rate's period ended at most this time ago."""
 TOUCH_S: Final = 1.0
-"""Two periods with a shorter pause between them are consecutive."""
+"""Two periods are consecutive if the pause between the periods is at most this number of seconds."""
 MAX_ROWS: Final = 200
 
 
@@ -41,7 +41,11 @@ class TrafficChart:
 
 @dataclass(frozen=True, slots=True)
 class TrafficCharts:
-    """The charts of a cluster, and the rate at their top in bytes per second. ``omitted`` hosts have no chart."""
+    """The charts of a cluster.
+
+    ``peak`` is the rate at the top of all charts, in bytes per second. ``omitted`` is the number of hosts without a
+    chart.
+    """
 
     charts: tuple[TrafficChart, ...]
     peak: float
@@ -49,7 +53,10 @@ class TrafficCharts:
 
 
 def draw_traffic(found: Sequence[ElementTraffic], now: datetime) -> TrafficCharts:
-    """Return the charts of a cluster, which end ``now``, or at the last report if the database's clock is ahead."""
+    """Return the charts of a cluster. The charts end at ``now``.
+
+    If the database's clock is ahead, the charts end at the time of the last report.
+    """
     shown, now = found[:MAX_ROWS], max([now, *(one.reported_at for one in found)])
     recent = {one.element: [rate for rate in one.rates if rate.ends > now - WINDOW] for one in shown}
     peak = max((_peak(rates, key) for rates in recent.values() for key in (_received, _sent)), default=0.0)
@@ -90,7 +97,10 @@ def _peak(rates: Iterable[TrafficRate], key: RateOf) -> float:
 
 
 def _each_line(rates: Iterable[TrafficRate], key: RateOf, now: datetime, peak: float) -> Iterator[str]:
-    """Yield the points of a line for each run of consecutive periods. A period is a horizontal step."""
+    """Yield a line for each sequence of consecutive periods, as the text of the line's points.
+
+    A period is a horizontal step.
+    """
     points: list[str] = []
     end: datetime | None = None
     for rate in rates:

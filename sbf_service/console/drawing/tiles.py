@@ -16,7 +16,7 @@ MAX_COLUMNS: Final = 10
 MIN_COLUMNS: Final = 4
 LEFT: Final = 8
 BOLD: Final = 0.85
-"""Names of sites are bold, so fewer characters fit."""
+"""The fraction of characters that fit in a line of bold text, such as the name of a site."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Tile:
 
     name: str
     level: Level | None
-    """None: the reader may not know."""
+    """The state of the site; None if the reader may not read the state."""
     clusters: int
     used: int
     pool: int

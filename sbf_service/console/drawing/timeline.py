@@ -1,4 +1,4 @@
-"""The drawing of a cluster's life: the states as a bar, and the events of the audit log. Pure."""
+"""The drawing of a cluster's history: the states as a bar, and the events of the audit log. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,9 +17,11 @@ BAR: Final = 34
 PREFIX: Final = "cluster_"
 CREATED: Final = "cluster_created"
 PAST: Final = 0.72
-"""The part of the bar for the past of a running cluster. The rest is the remaining lease, on another scale."""
+"""The fraction of the bar for the past of a running cluster. The other part of the bar shows the remaining lease, on a
+different scale.
+"""
 LEAST: Final = 8
-"""The least width of a state, so that a short state is visible."""
+"""The minimum width of a state, so that a short state is visible."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +37,18 @@ class Period:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """The periods of a cluster's life, the marks below the bar, and the events in the order of time."""
+    """The periods of a cluster's states, the labels below the bar, and the events in the order of time."""
 
     width: float
     height: float
     periods: tuple[Period, ...]
     marks: tuple[tuple[float, str, str], ...]
-    """Position, text, and anchor of each mark."""
+    """The position, text and anchor of each label below the bar."""
     events: tuple[AuditEntry, ...]
 
 
 def draw_timeline(view: ClusterView, entries: Sequence[AuditEntry], now: datetime) -> Timeline | None:
-    """Return the drawing of a cluster's life. Return None if the audit log has no events of the cluster."""
+    """Return the drawing of a cluster's history. Return None if the audit log has no events of the cluster."""
     events = tuple(entry for entry in entries if entry.cluster_id == view.id)
     if not events:
         return None
@@ -70,7 +72,10 @@ def draw_timeline(view: ClusterView, entries: Sequence[AuditEntry], now: datetim
 def _make_periods(
     changes: Sequence[tuple[datetime, ClusterState]], start: datetime, present: datetime, width: float
 ) -> list[Period]:
-    """Return the periods in a bar of this width. A short period is wider than its share, and the others narrower."""
+    """Return the periods in a bar of this width.
+
+    A period that would be too narrow gets the minimum width, and the other periods become narrower.
+    """
     scale = (width - LEAST * len(changes)) / (present - start).total_seconds()
     periods, x = [], 0.0
     ends = [*(at for at, _ in changes[1:]), present]

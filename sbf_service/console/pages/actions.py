@@ -1,7 +1,7 @@
 """The actions of the console: end a cluster, extend its lease, declare a VLAN ID clean, reconcile an element.
 
 Each action calls the function of the API's route, which checks the right and writes the audit log. A form contains the
-cluster's ID, so it never concerns a later cluster with the same key.
+cluster's ID, so the form never concerns a later cluster with the same key.
 """
 
 from http import HTTPStatus
@@ -83,7 +83,7 @@ def declare_clean(
 async def reconcile_element(
     name: Name, service: CurrentService, browser: CurrentBrowser, form: CheckedForm
 ) -> Response:
-    """Read a device now, and change whatever differs from its wanted state."""
+    """Read a device now, and apply the difference from the device's wanted state."""
     del form
     found = await elements.reconcile_element(name, browser.caller, service)
     done = "mended" if found.mended else "equal"

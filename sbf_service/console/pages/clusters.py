@@ -38,7 +38,7 @@ from virtcloud.model.vpn import VpnConnectionView
 router = APIRouter(prefix=PREFIX, route_class=Page, include_in_schema=False)
 
 MAX_EVENTS: Final = 200
-"""The newest events of a cluster that its page shows."""
+"""The maximum number of events on the page of a cluster. The page shows the newest events."""
 TextQuery = Annotated[str, Query(max_length=275)]
 
 
@@ -105,7 +105,8 @@ def _describe(service: SbfService, browser: Browser, view: ClusterView) -> dict[
 def _list_connections(service: SbfService, browser: Browser, view: ClusterView) -> list[VpnConnectionView]:
     """Return the devices that are connected to a cluster, for its owner and for operators.
 
-    The right of a site administrator depends on the sites of the gateways; 'virtcloud access sessions' shows these.
+    For site administrators, the list is empty, because their right depends on the sites of the gateways. They use
+    'virtcloud access sessions'.
     """
     caller = browser.caller
     if not caller.is_unrestricted(Action.READ_VPN) and view.spec.owner != caller.principal.name:
@@ -118,7 +119,7 @@ def _find_level(part: PlacementView) -> Level:
 
 
 async def _read_timeline(service: SbfService, browser: Browser, view: ClusterView) -> Timeline | None:
-    """Return the life of a cluster, if the reader may read its part of the audit log."""
+    """Return the drawing of a cluster's history, or None if the reader may not read the audit log of the cluster."""
     if not is_allowed(browser.principal, Action.READ_AUDIT, describe_cluster(view)):
         return None
     read = partial(audit.read_newest, service.store, browser.caller, AuditFilter(cluster=view.key), MAX_EVENTS)

@@ -19,13 +19,16 @@ from sbf_service.store.audit_log import find_newest_id
 from sbf_service.store.unit_of_work import AUDIT_TOPIC, TRAFFIC_TOPIC
 
 TRAFFIC_PERIOD_S: Final = 10
-"""Period in seconds. The traffic reports of all hosts update a cluster's page at most once in each period."""
+"""A period in seconds. Traffic reports update the page of a cluster at most once in a period."""
 router = APIRouter(prefix=PREFIX, route_class=Page, include_in_schema=False)
 
 
 @router.get("/events")
 async def follow_overview(request: Request, service: CurrentService, browser: CurrentBrowser) -> Response:
-    """Send an event after each change of any cluster or element. The event has no data, so each user may receive it."""
+    """Send an event after each change of any cluster or element.
+
+    Each user may receive the events, which contain no data.
+    """
 
     def read_version() -> Hashable:
         with service.store.read() as unit:

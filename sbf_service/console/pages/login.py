@@ -138,7 +138,7 @@ def _end_session(service: SbfService, browser: CurrentBrowser) -> None:
 
 @router.post("/theme")
 async def choose_theme(request: Request) -> Response:
-    """Store the reader's theme in a cookie. The theme is no secret, and needs no session."""
+    """Store the reader's theme in a cookie. A session is not required."""
     form = await read_form(request)
     theme = form.get("theme")
     response = RedirectResponse(safe_target(form.get("here")) if form.get("here") else LOGIN, HTTPStatus.SEE_OTHER)

@@ -57,8 +57,8 @@ def begin_login(request: Request, service: CurrentService, next: NextQuery = "")
 async def finish_login(request: Request, service: CurrentService) -> Response:
     """Create a session for the user whom the provider has authenticated.
 
-    The answer is a page that loads the requested page, because a redirection after the provider's page would not send
-    the strict cookie of the session.
+    The answer is a page that loads the requested page. After a direct redirection from the provider's page, the browser
+    would not send the session's cookie (SameSite=Strict).
     """
     response = await run_in_threadpool(_finish, request, service)
     response.delete_cookie(_cookie(request), path="/", secure=is_encrypted(request), httponly=True, samesite="lax")
@@ -77,7 +77,7 @@ def _finish(request: Request, service: SbfService) -> Response:
         service.metrics.record_denial(error.slug)
         log.warning("denied", why=error, path=CALLBACK, address=address)
         return _show_refusal(request, client, f"{PREFIX}/", error)
-    except (BadInput, ServiceUnreachable) as error:  # the user is not at fault: no denial is counted
+    except (BadInput, ServiceUnreachable) as error:  # not counted as a denial, because the user is not at fault
         log.warning("oidc_login_failed", why=error, provider=client.keys.issuer)
         return _show_refusal(request, client, f"{PREFIX}/", error)
     response = render(request, "reload.html", {"target": safe_target(pending.target)})

@@ -1,4 +1,4 @@
-"""The start page: counts, troubles with what to do, and the sites."""
+"""The start page: counts, troubles with their remedies, and the sites."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -45,7 +45,7 @@ class SiteRow:
     clusters: int
     elements: int
     level: Level | None
-    """None: the reader may not read elements."""
+    """The state of the site; None if the reader may not read elements."""
     is_own: bool
 
 

@@ -1,6 +1,6 @@
 "use strict";
-// Live pages: an event from SBF says that the page has changed, and htmx then reads the changed part. The connection of a
-// page that nobody sees is closed, because a browser opens only six connections to a server with HTTP/1.1.
+// Live pages: an event from SBF says that the page has changed, and htmx then reads the changed part. The script
+// closes the connection of a hidden page, because a browser opens only six connections to a server with HTTP/1.1.
 (() => {
   const live = document.getElementById("live");
   if (!live || !window.EventSource || !window.htmx) return;
@@ -8,7 +8,7 @@
   const FOCUSABLE = "a[href], button, input, select, textarea, [tabindex]";
   const FIRST_RETRY_MS = 3000, LONGEST_RETRY_MS = 30000;
   const SILENCE_MS = 45000; // SBF sends an event at least every 15 seconds
-  const LEAVE_MS = 20000; // a page that is still shown after this time was not left
+  const LEAVE_MS = 20000; // if the page is still shown after this time, the browser did not leave the page
   let source = null;
   let retry = null;
   let pause = FIRST_RETRY_MS;
@@ -31,7 +31,7 @@
     heard = Date.now();
   }
 
-  // Changes during the interruption caused no event, so the page is read again. The service may still be starting then.
+  // Changes during an interruption caused no event, so read the page again.
   function connected() {
     hear();
     pause = FIRST_RETRY_MS;
@@ -43,11 +43,11 @@
   function disconnected() {
     if (lost) return;
     lost = true;
-    const time = `${new Date().toISOString().slice(0, 19).replace("T", " ")} UTC`; // as all times of the console
-    show(`The connection to SBF is lost since ${time}. This page may be out of date; it continues by itself when SBF answers.`);
+    const time = `${new Date().toISOString().slice(0, 19).replace("T", " ")} UTC`; // all times of the console are in UTC
+    show(`The connection to SBF was lost at ${time}. This page may be out of date. It updates by itself when SBF answers.`);
   }
 
-  // A reload would replace the page to which the reader is on the way, such as that of a logout, which ends the session.
+  // While the browser loads another page, do not reload: the reload would cancel the navigation, for example a logout.
   function reload() {
     if (!leaving) location.reload();
   }
@@ -76,11 +76,11 @@
     });
   }
 
-  // The browser itself tries again after a broken connection, but not after an answer with an error, such as that of a
-  // proxy while SBF restarts. Each page waits for another time, so that a thousand pages do not return at once.
+  // The browser reconnects by itself after a broken connection, but not after an error answer, for example of a proxy
+  // while SBF restarts. Each page waits for a random time, so that a thousand pages do not reconnect at the same time.
   function openLater() {
     close();
-    update(); // an ended session leads to the login page
+    update(); // if the session has ended, the answer leads to the login page
     retry = setTimeout(open, pause * (0.75 + Math.random() / 2));
     pause = Math.min(2 * pause, LONGEST_RETRY_MS);
   }
@@ -91,7 +91,7 @@
     clearTimeout(retry);
   }
 
-  // A connection may break without a sign, for example while a laptop sleeps.
+  // A connection can break without an event, for example while a laptop sleeps.
   setInterval(() => {
     if (source && Date.now() - heard > SILENCE_MS) {
       disconnected();
@@ -102,7 +102,7 @@
   document.addEventListener("htmx:afterRequest", (event) => {
     const { successful, xhr } = event.detail;
     if (successful) return;
-    if (xhr && xhr.status >= 400 && xhr.status < 500 && xhr.status !== 429) reload(); // the error has a page
+    if (xhr && xhr.status >= 400 && xhr.status < 500 && xhr.status !== 429) reload(); // the reload shows an error page
     else if (source) setTimeout(update, FIRST_RETRY_MS);
   });
 
@@ -117,12 +117,12 @@
   });
   window.addEventListener("beforeunload", leave);
   window.addEventListener("pagehide", close);
-  window.addEventListener("pageshow", (event) => { // the browser shows a page again that it had kept
+  window.addEventListener("pageshow", (event) => { // the browser shows a page from its cache again
     if (event.persisted) { leaving = false; open(); update(); }
   });
 
-  // A new part of the page keeps the focus and the scroll positions of the former part. The focused thing is found again
-  // by its description, because other things may have appeared or vanished.
+  // After the new part of the page is inserted, restore the focus and the scroll positions. Find the focused element by
+  // its description, because the new part can have more or fewer elements.
   const ATTRIBUTES = ["id", "href", "name", "aria-label"];
   const describe = (thing) => [thing.tagName, ...ATTRIBUTES.map((name) => thing.getAttribute(name))].join("|");
   const content = () => document.getElementById("live-content");

@@ -109,7 +109,7 @@ def test_an_administrator_of_another_site_declares_nothing(quarantined: World) -
 
 def test_a_quarantine_is_a_trouble_with_a_remedy(quarantined: World) -> None:
     page = text_of(logged_in(quarantined).get("/console/troubles"))
-    assert "VLAN 100 is in quarantine" in page
+    assert "VLAN 100 has been in quarantine" in page
     assert "declare the VLAN ID clean on the page of the site" in page
 
 
