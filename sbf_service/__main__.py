@@ -54,11 +54,11 @@ def serve(config: Path | None) -> None:
     Example: sbf serve --config /etc/virtcloud/sbf.toml
     """
     early_reloads = EarlyReloads()
-    gc.disable()  # the imports leave almost no garbage, but collections would take a sixth of their time
+    gc.disable()  # garbage collections would take a sixth of the time of the imports
     from sbf_service import server  # noqa: PLC0415 - the HTTP libraries are slow to load
-    from sbf_service.bootstrap import build_service, replica_name  # noqa: PLC0415 - so are the drivers and reconcilers
+    from sbf_service.bootstrap import build_service, replica_name  # noqa: PLC0415 - the drivers are slow to load
 
-    gc.freeze()  # later collections skip what the imports created
+    gc.freeze()  # later garbage collections skip the objects that the imports created
     gc.enable()
     log_to_stderr()
     with ExitStack() as stack:
@@ -121,7 +121,7 @@ def _log_plugins() -> None:
 
 @main.group()
 def token() -> None:
-    """Create tokens on SBF's host, directly in the database. The first operator's token is created here.
+    """Create tokens on SBF's host, directly in the database, for example the token of the first operator.
 
     For all other operations on tokens, use ``virtcloud token``.
     """
@@ -134,10 +134,10 @@ def token() -> None:
 @click.option("--output", type=click.Path(path_type=Path), help="Write the token to this file, with mode 0600.")
 @CONFIG
 def create(name: str, role: str, sites: tuple[str, ...], output: Path | None, config: Path | None) -> None:
-    """Create a token for NAME. Print the token, or write it to a file. SBF need not be running.
+    """Create a token for NAME. Print the token, or write the token to a file.
 
-    The token is shown only once. If root runs this command and the database file does not exist, the command creates
-    the file. The file's owner is then the owner of the folder.
+    This command also works while SBF is stopped. The token is shown only once. If root runs this command and the
+    database file does not exist, the command creates the file. The file's owner is then the owner of the folder.
 
     Example: sbf token create eva --role operator --output eva.token
     """

@@ -56,7 +56,7 @@ class SbfService:
     metrics: ServiceMetrics
     token_cache: TokenCache
     call_counts: MovingWindowRateLimiter
-    """Counts the calls of each caller, for the rate limits. The counts are in memory. Thread-safe."""
+    """Counts the calls of each caller, for the rate limits. The counts are only in memory. Thread-safe."""
     device_threads: BoundedThreads
     """Threads for calls that read devices. Such calls can take long and must not occupy the threads of other calls."""
     retention: RetentionSchedule
@@ -77,7 +77,7 @@ class SbfService:
 
     def start(self) -> None:
         """Load the tokens of agents, and start the reader of changes, the reconciler and the schedule of retention."""
-        self.change_reader.poll_once()  # a revocation from here on empties the cache
+        self.change_reader.poll_once()  # after this reading, every revocation of a token empties the cache
         self.token_cache.load()
         self.settled_agents.load()
         self.change_reader.start()
@@ -88,7 +88,7 @@ class SbfService:
         """Wake all waiting calls, stop the reconciler within a second, and close the database."""
         self.change_feed.close()
         self.change_reader.stop()
-        with suppress(VirtcloudError):  # an agent's next call is a heartbeat too
+        with suppress(VirtcloudError):  # a lost heartbeat does no harm: the agent's next call is a heartbeat too
             self.heartbeats.record()
         self.scheduler.stop()
         self.retention.stop()
@@ -141,14 +141,14 @@ def build_service(
 
 
 def _exchange(heartbeats: AgentHeartbeats, settled_agents: SettledAgents) -> None:
-    """Record the heartbeats of agents, and read which agents are settled."""
+    """Record the heartbeats of agents, and load the agents that have confirmed their wanted state."""
     heartbeats.record()
     settled_agents.load()
 
 
 @contextmanager
 def _measure(metrics: ServiceMetrics, kind: str) -> Iterator[None]:
-    """Record the duration of a transaction. A transaction on behalf of a traced call is a span."""
+    """Record the duration of a transaction. If the call is traced, also record the transaction as a span."""
     with metrics.time_transaction(kind), child_span(f"transaction {kind}"):
         yield
 

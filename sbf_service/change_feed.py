@@ -21,8 +21,8 @@ Listener = Callable[[frozenset[str]], None]
 class Waiter:
     """A call that waits for changes of topics. The call uses no thread while it waits.
 
-    ``versions`` has the version of each topic that the call has read last; None if the call does not know the version.
-    The slow poll compares these versions with the database.
+    ``versions`` maps each topic to the version of the topic that the call has read; None if the version is unknown. The
+    slow poll compares these versions with the database.
     """
 
     versions: dict[str, int | None]
@@ -30,7 +30,10 @@ class Waiter:
     event: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def wait(self, seconds: float) -> bool:
-        """Wait for a change, for at most ``seconds``. Return whether there was a change since the last wait."""
+        """Wait for a change, for at most ``seconds``.
+
+        Return whether a change occurred since the end of the previous wait.
+        """
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self.event.wait()
@@ -53,7 +56,8 @@ class ChangeFeed:
     def add_listener(self, listener: Listener, *, remote: bool = False) -> None:
         """Call ``listener`` after every change of this replica, in the thread that made the change.
 
-        With ``remote``, call the listener also after changes of other replicas, in the thread of the change reader.
+        If ``remote`` is true, also call the listener after changes of other replicas, in the thread of the change
+        reader.
         """
         self._listeners.append(listener)
         if remote:
@@ -75,7 +79,10 @@ class ChangeFeed:
         self._wake(topics)
 
     def publish_outdated(self, versions: Mapping[str, int | None]) -> None:
-        """Publish topics whose versions in the database differ from the versions that waiters have read."""
+        """Publish topics whose versions in the database differ from the versions of waiters.
+
+        ``versions`` maps each topic to the version in the database.
+        """
         with self._lock:
             for topic, version in versions.items():
                 for waiter in self._waiters.get(topic, ()):
@@ -84,7 +91,7 @@ class ChangeFeed:
         self.publish_remote(frozenset(versions))
 
     def list_versions(self) -> dict[str, int | None]:
-        """Return the lowest version of each topic that its waiters have read; None if a waiter knows no version."""
+        """Return for each topic the lowest version that a waiter has read; None if a waiter knows no version."""
         with self._lock:
             compared = {
                 topic: [waiter.versions[topic] for waiter in waiters if topic in waiter.versions]
@@ -98,7 +105,7 @@ class ChangeFeed:
             return len({waiter for waiters in self._waiters.values() for waiter in waiters})
 
     def wake_all(self) -> None:
-        """Wake all waiters, because any topic may have changed."""
+        """Wake all waiters. For a change whose topics are unknown."""
         self._wake(tuple(self._waiters))
 
     def close(self) -> None:

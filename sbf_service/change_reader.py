@@ -2,7 +2,7 @@
 
 On PostgreSQL, the thread listens for notices and publishes their topics in the change feed. On both databases, a slow
 poll compares the versions that the waiting calls have read with the database, with one query for all calls. The slow
-poll is a safety net for lost notices. After each new connection, the slow poll runs at once, because the notices
+poll finds changes whose notices were lost. After each new connection, the slow poll runs immediately, because notices
 between two connections are lost.
 """
 
@@ -23,7 +23,7 @@ from virtcloud.model.errors import DatabaseUnavailable
 SLOW_POLL_S = 15.0
 """The interval of the slow poll, in seconds: the longest delay of a change whose notice was lost."""
 RECONNECT_S = 2.0
-"""The pause after a failed connection, in seconds."""
+"""The pause before the next attempt to connect to the database, in seconds."""
 STOP_TIMEOUT_S = 1.0
 log = get_log(__name__)
 
@@ -38,7 +38,7 @@ class ChangeReader:
     interval: float = SLOW_POLL_S
     clock: Callable[[], float] = time.monotonic
     listens: bool = False
-    """Whether notices of other replicas arrive, or no other replica can exist."""
+    """Whether SBF receives the notices of other replicas. Also true on SQLite, where no other replica exists."""
     _doorbell: Doorbell | None = None
     _revoked_tokens: int | None = None
     _stopping: bool = False
@@ -62,7 +62,7 @@ class ChangeReader:
             self._doorbell = None
 
     def poll_once(self) -> None:
-        """Run the slow poll: publish each topic whose version differs from the version that a waiting call has read."""
+        """Run the slow poll: publish each topic of which the database has another version than a waiting call."""
         known = {**self.feed.list_versions(), TOKENS_TOPIC: self._revoked_tokens}
         with self.store.read() as unit:
             outdated = find_outdated_topics(unit, known)
@@ -95,7 +95,7 @@ class ChangeReader:
         while not self._stopping:
             if self.clock() >= next_poll:
                 self._poll(listener)
-                self.listens = True  # not earlier: what SBF read before the connection may be outdated
+                self.listens = True  # after the poll: earlier readings are possibly outdated
                 next_poll = self.clock() + self.interval
             if listener is None:
                 doorbell.wait(next_poll - self.clock())

@@ -24,7 +24,7 @@ CONFIG = click.option(
 
 @contextmanager
 def report_bad_input() -> Iterator[None]:
-    """Print an error of virtcloud and exit with code 2."""
+    """Print a VirtcloudError of the context, and exit with code 2."""
     try:
         yield
     except ValidationError as error:
@@ -39,13 +39,16 @@ def _exit_bad_input(message: str) -> NoReturn:
 
 
 def load_settings(config: Path | None) -> ServiceSettings:
-    """Return the settings of this file, of the default file, or the default settings. Raise BadInput or BadDocument."""
+    """Return the settings of ``config``, of the default file, or the default settings.
+
+    Raise BadInput or BadDocument.
+    """
     file = find_settings_file(config)
     return ServiceSettings() if file is None else read_settings(file)
 
 
 def find_settings_file(config: Path | None) -> Path | None:
-    """Return this file, or the default file if it exists, or None."""
+    """Return ``config`` or, if ``config`` is None, the default file. Return None if the default file does not exist."""
     return config or (DEFAULT_CONFIG if DEFAULT_CONFIG.exists() else None)
 
 

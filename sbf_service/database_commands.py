@@ -29,8 +29,8 @@ def backup(file: Path, config: Path | None) -> None:
     """Write a backup of the database to FILE, while SBF runs.
 
     FILE contains the secrets from which SBF derives the keys of guests and VPNs, the hashes of tokens, and the clusters
-    and names of all users. It has mode 0600: store it like a private key. It does not contain the settings, the secrets
-    of devices and the files of images.
+    and names of all users. FILE has mode 0600: store FILE like a private key. FILE does not contain the settings, the
+    secrets of devices and the files of images.
 
     Example: sbf backup /var/backups/sbf-$(date +%F).backup
     """
@@ -47,7 +47,7 @@ def backup(file: Path, config: Path | None) -> None:
 
 
 def _record_backup_time(engine: Engine, taken_at: datetime) -> None:
-    """Record the time of a backup for the metrics. A database that cannot be written does not fail the backup."""
+    """Record the time of a backup for the metrics. If the database cannot be written, print a warning."""
     try:
         with Store(engine).change_row() as unit:
             record_service_time(unit, BACKUP_TIME, taken_at)
@@ -64,15 +64,15 @@ def _record_backup_time(engine: Engine, taken_at: datetime) -> None:
     default=DEFAULT_GRACE_MINUTES,
     show_default=True,
     metavar="MINUTES",
-    help="Shortest lease of running clusters after the restore. Extensions after the backup are lost.",
+    help="Minimum lease of running clusters after the restore. Extensions that were made after the backup are lost.",
 )
 @CONFIG
 def restore(file: Path, *, replace: bool, grace: int, config: Path | None) -> None:
     """Restore the database from FILE, on this or another machine. SBF must not run.
 
-    The settings name the database, SQLite or PostgreSQL, regardless of the database of the backup. If the restore
-    fails, the database is unchanged. After its start, SBF reads all elements. Until then it sets up nothing new at
-    their sites.
+    The settings name the database to restore. A backup of SQLite can be restored to PostgreSQL, and the reverse. If the
+    restore fails, the database is unchanged. After its start, SBF reads all elements. SBF sets up no new cluster at a
+    site until SBF has read the elements of the site.
 
     Example: sbf restore /var/backups/sbf-2026-11-23.backup
     """
@@ -104,7 +104,7 @@ def _print_rows(expected: Mapping[str, int], restored: Mapping[str, int]) -> Non
 
 
 @click.command()
-@click.option("--dry-run", is_flag=True, help="Print what would be archived, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Print how many rows the command would archive, and change nothing.")
 @CONFIG
 def prune(*, dry_run: bool, config: Path | None) -> None:
     """Write rows beyond the limits in [retention] to files of JSON lines, then delete them. SBF may run.
@@ -138,13 +138,14 @@ def prune(*, dry_run: bool, config: Path | None) -> None:
 
 
 @click.command()
-@click.option("--check", is_flag=True, help="Try the upgrade, print what it would do, and change nothing.")
+@click.option("--check", is_flag=True, help="Try the upgrade, print its result and its duration, and change nothing.")
 @CONFIG
 def upgrade(*, check: bool, config: Path | None) -> None:
     """Convert the database to this version. SBF must not run. The first start of this version's SBF does the same.
 
-    With --check, SBF of the former version may run: on SQLite, a copy is converted. On PostgreSQL, the database is
-    converted in a transaction that is rolled back; replicas wait until its end. The check needs as long as the upgrade.
+    With --check, SBF of the older version may run. On SQLite, the command converts a copy of the database. On
+    PostgreSQL, the command converts the database in a transaction and rolls the transaction back; replicas wait until
+    the end of this transaction. The check takes as long as the upgrade.
 
     Example: sbf upgrade --check
     """

@@ -1,7 +1,8 @@
 """Device credentials: the logins of devices, and the secrets from files, environment variables and commands.
 
-SBF checks the files of credentials when SBF starts, on SIGHUP, and before each login. A fault of a credential is on
-SBF's host, not on the device, so the error message names the file, variable or command on SBF's host.
+SBF checks the files of credentials when SBF starts, on SIGHUP, and before each login. The cause of an unusable
+credential is on SBF's host, not on the device. Therefore, the error message names the file, variable or command on
+SBF's host.
 """
 
 import os
@@ -55,7 +56,10 @@ def make_login(device: Device, settings: ServiceSettings) -> DeviceLogin:
 
 
 def fetch_secret(source: SecretSource, timeout_s: float) -> SecretStr:
-    """Fetch a secret. Raise Refused; its message names the source of the secret and never contains the secret."""
+    """Fetch a secret. If this fails, raise Refused.
+
+    The message names the source of the secret, and never contains the secret.
+    """
     if source.file is not None:
         text = _read_file(source.file)
     elif source.env is not None:
@@ -109,7 +113,7 @@ def _read_file(path: Path) -> str:
     except OSError as error:
         raise Refused(f"file {path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError:
-        raise Refused(f"file {path}: expected text in {ENCODING}") from None  # a cause would contain the secret
+        raise Refused(f"file {path}: expected text in {ENCODING}") from None  # the error contains the secret
 
 
 def _read_environment(name: str) -> str:
@@ -117,7 +121,7 @@ def _read_environment(name: str) -> str:
 
 
 def _run_command(argv: tuple[str, ...], timeout_s: float) -> str:
-    """Return a command's output. Neither stdout nor stderr is logged, because both may contain the secret."""
+    """Return a command's output. SBF logs neither stdout nor stderr, because both can contain the secret."""
     label = f"command {argv[0]}"
     try:
         ended = subprocess.run(  # noqa: S603 - the command is from the service's own settings

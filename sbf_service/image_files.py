@@ -1,8 +1,8 @@
 """The folder of uploaded images: one file per content, with the content's SHA-256 as its name.
 
 An upload is written to a hidden file, and gets its name when its row is inserted into the database, in the same
-transaction. A hidden file is locked (flock(2)) while its upload runs. Files without a lock and without a row were left
-behind by a killed process. The next upload removes them.
+transaction. A hidden file is locked (flock(2)) while its upload runs. If a file has no lock and no row, a killed
+process left the file behind. The next upload removes such files.
 """
 
 import errno
@@ -28,12 +28,18 @@ FOLDER_MODE, FILE_MODE = 0o700, 0o600
 HIDDEN: Final = ".upload-"
 READ_BYTES: Final = 1 << 20
 NEW_S: Final = 60.0
-"""Age in seconds up to which a hidden file is left alone: its upload may not have locked it yet."""
+"""SBF does not remove a hidden file that is younger than this number of seconds, because the upload possibly has not
+locked the file yet.
+"""
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def find_image_folder(limits: ImageLimits, database: str) -> Path:
-    """Return the folder of uploaded images: the setting, or the folder ``catalogue`` beside SQLite's file."""
+    """Return the folder of uploaded images.
+
+    This is the folder in the settings, otherwise the folder ``catalogue`` beside SQLite's file, otherwise the default
+    folder.
+    """
     if limits.folder is not None:
         return Path(limits.folder)
     address = make_url(database)
@@ -43,7 +49,7 @@ def find_image_folder(limits: ImageLimits, database: str) -> Path:
 
 
 class Upload:
-    """A file that is being uploaded. The file is visible to nobody else until :meth:`place`."""
+    """A file that is being uploaded. The file is hidden until :meth:`place` renames it."""
 
     def __init__(self, file: BinaryIO, path: Path, limits: ImageLimits) -> None:
         """Write to the open ``file``, which has the hidden ``path``."""
@@ -52,7 +58,10 @@ class Upload:
         self.size, self.head = 0, b""
 
     def write(self, data: bytes) -> None:
-        """Append data. Raise BeyondLimit beyond the largest size of an image. Raise StorageFull on a full disk."""
+        """Append data. Raise BeyondLimit if the file becomes larger than an image may be.
+
+        Raise StorageFull on a full disk.
+        """
         check_size(self._limits, self.size + len(data))
         with _translate_full_disk(self._path.parent):
             self._file.write(data)
@@ -76,7 +85,7 @@ class Upload:
         return Sha256(self._digest.hexdigest()), found
 
     def place(self, sha256: Sha256) -> None:
-        """Rename the file to its SHA-256. A file that exists already has the same content."""
+        """Rename the file to its SHA-256. If a file of this name exists, it has the same content."""
         with _translate_full_disk(self._path.parent):
             self._path.rename(self._path.parent / sha256)
             _sync_folder(self._path.parent)
@@ -124,9 +133,9 @@ class ImageFolder:
         return digest.hexdigest()
 
     def remove_unknown(self, known: frozenset[str]) -> None:
-        """Remove files whose checksum is not ``known``, and hidden files of uploads that ended without a trace.
+        """Remove files whose checksum is not in ``known``, and hidden files of uploads whose process was killed.
 
-        The caller holds the lock of the database, so no upload is placed meanwhile.
+        The caller must hold the database's write lock, so that no upload is placed at the same time.
         """
         for path in self.path.iterdir() if self.path.is_dir() else ():
             if path.name.startswith(HIDDEN):

@@ -47,13 +47,13 @@ def ensure_database_file(database: str) -> None:
         return
     new = file.with_name(f".{file.name}.new")
     try:
-        new.unlink(missing_ok=True)  # a process that was killed may have left this file
+        new.unlink(missing_ok=True)  # a killed process possibly left this file behind
         if file.exists():
             return
         owner = file.parent.stat()
         new.touch(mode=PRIVATE_MODE, exist_ok=False)
         os.chown(new, owner.st_uid, owner.st_gid)
-        with suppress(FileExistsError):  # the service may have created the file first
+        with suppress(FileExistsError):  # the service possibly created the file in the meantime
             file.hardlink_to(new)
         new.unlink()
     except OSError as error:

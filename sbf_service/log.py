@@ -1,7 +1,7 @@
 """The event log. Each line contains one event and its fields (decision 42).
 
-A :class:`~pydantic.SecretStr` in a field is shown as asterisks. The field ``request`` is the request ID of the call
-that SBF works for.
+A :class:`~pydantic.SecretStr` in a field is shown as asterisks. The field ``request`` is the request ID of the call for
+which SBF works.
 """
 
 import logging

@@ -37,13 +37,19 @@ class ServiceMetrics:
         self.request_seconds.labels(method, route, str(status)).observe(seconds)
 
     def record_outside_use(self, gateway: str, destination: str, increases: Mapping[str, int]) -> None:
-        """Count what a gateway's report adds to the use of a destination."""
+        """Add a gateway's report to the counters of a destination.
+
+        ``increases`` has the increase of each counter by name.
+        """
         self.outside_connections.labels(gateway, destination).inc(increases["connections"])
         for direction in ("sent", "received"):
             self.outside_bytes.labels(gateway, destination, direction).inc(increases[f"{direction}_bytes"])
 
     def record_traffic(self, site: str, increases: Mapping[str, int]) -> None:
-        """Count what an agent's report adds to the traffic of clusters at a site."""
+        """Add an agent's report to the traffic counters of a site.
+
+        ``increases`` has the increase of each counter by name.
+        """
         for direction in ("received", "sent"):
             self.traffic_bytes.labels(site, direction).inc(increases[f"{direction}_bytes"])
             self.traffic_frames.labels(site, direction).inc(increases[f"{direction}_frames"])
@@ -53,7 +59,10 @@ class ServiceMetrics:
         return self.transaction_seconds.labels(kind).time()
 
     def record_denial(self, problem: str) -> None:
-        """Count a denied call. ``problem`` is the slug of the problem document in the answer."""
+        """Count a denied call.
+
+        ``problem`` is the short name of the problem document in the answer, such as ``forbidden``.
+        """
         self.denials.labels(problem).inc()
 
 

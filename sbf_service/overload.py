@@ -66,7 +66,7 @@ class BoundedThreads:
     def _run(self, call: Callable[[], T], outcome: "asyncio.Future[T]") -> None:
         result, error = _catch(call)
         self._free.release()
-        with suppress(RuntimeError):  # raised if the service and its event loop have stopped
+        with suppress(RuntimeError):  # the service has stopped, and its event loop is closed
             outcome.get_loop().call_soon_threadsafe(_set_outcome, outcome, result, error)
 
     def _busy(self, reason: str) -> ServiceBusy:

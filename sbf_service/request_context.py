@@ -21,9 +21,10 @@ def current_request_id() -> str | None:
 
 
 def continue_for(calls: Sequence[CallContext]) -> None:
-    """Replace the current call by ``calls``, until the end of the surrounding :func:`work_for`. Without calls, keep it.
+    """Make ``calls`` the current call, until the end of the surrounding :func:`work_for`.
 
-    A change of a device may be on behalf of several calls. Their request IDs are joined.
+    No effect if ``calls`` is empty. If a worker changes a device for several calls, logs and audit rows contain the
+    request IDs of all these calls.
     """
     if calls:
         trace = calls[0].traceparent if len(calls) == 1 else None
@@ -32,7 +33,7 @@ def continue_for(calls: Sequence[CallContext]) -> None:
 
 @contextmanager
 def work_for(call: CallContext | None) -> Iterator[None]:
-    """Set the current call during the context; None: no call."""
+    """Set the current call during the context. With None, there is no current call."""
     token = _CURRENT.set(call)
     try:
         yield

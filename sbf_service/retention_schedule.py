@@ -1,4 +1,4 @@
-"""The schedule of retention: SBF archives old rows once an hour. One replica at a time does it."""
+"""The schedule of retention: SBF archives old rows once an hour. Only one replica archives at a time."""
 
 from dataclasses import dataclass, field
 from threading import Event, Thread
@@ -18,7 +18,7 @@ log = get_log(__name__)
 
 @dataclass
 class RetentionSchedule:
-    """Runs the retention in a thread of its own. An error is logged, and the next run tries again."""
+    """Archives old rows in a separate thread. If a run fails, SBF logs the error, and the next run tries again."""
 
     store: Store
     limits: RetentionLimits
@@ -31,7 +31,7 @@ class RetentionSchedule:
         Thread(target=self._run, name="retention", daemon=True).start()
 
     def stop(self) -> None:
-        """Start no more runs. A run in progress ends with the process and loses no row."""
+        """Start no more runs. If a run is in progress, it ends when the process ends, and loses no row."""
         self._stopping.set()
 
     def _run(self) -> None:
@@ -41,7 +41,7 @@ class RetentionSchedule:
             pause = INTERVAL_S
 
     def run_once(self) -> None:
-        """Archive all old rows, unless another replica does."""
+        """Archive all old rows, unless another replica is archiving rows."""
         try:
             prune(self.store, self.limits, find_archive_folder(self.limits, self.database))
         except BadInput as error:

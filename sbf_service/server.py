@@ -1,7 +1,7 @@
 """The server. It listens on TCP, with TLS if configured, and on an AF_UNIX socket if configured.
 
-The server has one process and one event loop. On SIGHUP it reloads the settings and the certificate, and checks the
-files of device credentials.
+The server has one process and one event loop. On SIGHUP, the server reloads the settings and the certificate, and
+checks the files of device credentials.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ def reload_certificate(context: ssl.SSLContext, settings: ServiceSettings) -> No
     If the files are unusable, log a warning and continue with the previous certificate and key.
     """
     try:
-        make_tls_context(settings)  # unusable files raise here, before they replace the loaded certificate
+        make_tls_context(settings)  # raises for unusable files, before the files replace the loaded certificate
         if settings.tls_certificate is not None and settings.tls_key is not None:
             _load_pair(context, settings.tls_certificate, settings.tls_key)
     except BadInput as error:
@@ -91,16 +91,16 @@ def _describe_tls_error(error: OSError) -> str:
 
 
 BACKLOG = 4096
-"""The connections that wait to be accepted. Linux limits this number to net.core.somaxconn (4,096)."""
+"""The maximum number of connections that wait to be accepted. Linux limits it to net.core.somaxconn (4,096)."""
 SOCKET_MODE = 0o660
 PING_INTERVAL_S = 20.0
-"""Interval in seconds of pings on WebSockets, so that proxies do not close idle sessions."""
+"""The interval between pings on WebSockets, in seconds. The pings prevent proxies from closing idle sessions."""
 MAX_MESSAGE = 1 << 20
-"""The longest message of a WebSocket, in bytes."""
+"""The maximum length of a message on a WebSocket, in bytes."""
 SHUTDOWN_GRACE_S = 1
 """When the service stops, requests in progress are cancelled after this number of seconds."""
 ANSWERS_PER_S = 500
-"""A stopping service answers at least this number of waiting polls per second. With more polls, it stops later."""
+"""The assumed rate at which a stopping service answers long polls. With more long polls, the service stops later."""
 
 
 class SbfServer(uvicorn.Server):
@@ -136,10 +136,11 @@ class SbfServer(uvicorn.Server):
             reload_certificate(self.config.ssl, self.service.settings)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - uvicorn's signature
-        """Stop the server and wake long polls, which are answered with 503 and a time to return.
+        """Stop the server and wake long polls.
 
-        A signal interrupts this thread at any instruction, and the thread may hold the lock of the change feed at that
-        moment. The event loop therefore closes the feed when the interrupted call has ended.
+        The answer to a long poll is then 503, with the time of the next attempt. A signal interrupts this thread at any
+        instruction. At this moment, the thread possibly holds the lock of the change feed. Therefore, the event loop
+        closes the feed after the interrupted function has returned.
         """
         self.should_exit = True
         if self.loop is not None:
@@ -154,7 +155,7 @@ class SbfServer(uvicorn.Server):
 def open_sockets(service: SbfService) -> list[socket.socket]:
     """Open the configured sockets. Raise BadInput for a socket that cannot be opened.
 
-    The TCP socket is opened last. When a client can connect over TCP, the AF_UNIX socket is therefore open already.
+    The TCP socket is opened last. Therefore, when a client can connect over TCP, the AF_UNIX socket is already open.
     """
     settings = service.settings
     _check_plaintext(settings)
@@ -191,7 +192,7 @@ def raise_open_files() -> int:
     Each waiting agent needs a connection. systemd's default limits are 1,024 (soft) and 524,288 (hard).
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(OSError, ValueError):  # macOS refuses an unlimited number
+    with suppress(OSError, ValueError):  # macOS refuses the value "unlimited"
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         return hard
     return soft

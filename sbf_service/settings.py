@@ -117,8 +117,8 @@ class RateLimits(Document):
 
     failed_tokens: RateLimit = Field(
         RateLimit("20/minute"),
-        description="Invalid tokens from one address. Above this rate, SBF accepts from the address only tokens that "
-        "were valid earlier.",
+        description="Invalid tokens from one address. Above this rate, SBF accepts from this address only tokens that "
+        "it has accepted before.",
     )
     clusters: RateLimit = Field(
         RateLimit("60/minute"), description="Creations of clusters by one user, including dry runs."
@@ -134,7 +134,7 @@ class RateLimits(Document):
     polls: RateLimit = Field(
         RateLimit("240/minute"),
         description="Calls by one caller for the same document (an agent's wanted state, a cluster with `wait`) that "
-        "return no newer version. Such calls occur in a loop that does not wait.",
+        "return no newer version. A client that polls without a pause exceeds this limit.",
     )
 
 
@@ -157,9 +157,9 @@ class ServiceTiming(Document):
     agent_silence: Seconds = Field(
         150,
         description="Seconds without a call after which an agent counts as unreachable, and its host's clusters as "
-        "degraded. Until then, a host that died looks active. An agent calls every minute, and with less than 120 s "
-        "twice in this time, but not while it applies a change: with less than 150 s, a host that starts many guests "
-        "may count as unreachable.",
+        "degraded. Until then, a host that died looks active. An agent calls once a minute or, with a value below "
+        "120, twice in this time. An agent does not call while it applies a change. Therefore, with a value below "
+        "150, a host that starts many guests can count as unreachable.",
     )
 
     secret_timeout: Seconds = Field(5, description="Seconds until the command of a secret times out.")
@@ -251,7 +251,7 @@ class ServiceSettings(Document):
         "of that authority in addition to their token.",
     )
     socket: Path | None = Field(
-        None, description="Path of an AF_UNIX socket for users on the same host. The socket never uses TLS."
+        None, description="Path of an AF_UNIX socket for users on SBF's host. The socket never uses TLS."
     )
     trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = Field(
         (),

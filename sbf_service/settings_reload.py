@@ -1,8 +1,8 @@
 """The reload of the settings while SBF runs (SIGHUP).
 
 The parts of the service share one :class:`ServiceSettings` and read a value when they need it. A reload therefore
-replaces values in this document. Values that are used only at the start need a restart: SBF continues with the former
-value, and logs both values. An invalid file changes nothing.
+replaces values in this document. A value that SBF uses only at the start needs a restart: SBF continues with the old
+value, and logs the old and the new value. An invalid file changes nothing.
 """
 
 import signal
@@ -40,14 +40,17 @@ NEEDS_RESTART = frozenset(
 )
 """The keys whose values are used only when SBF starts."""
 TLS_FILES = frozenset({"tls_certificate", "tls_key"})
-"""The keys whose values may change, but not between a value and None: SBF then uses TLS, or does not, until its end."""
+"""The keys of the certificate files. A reload can replace the files, but can neither turn TLS on nor off."""
 
 log = get_log(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class SettingChange:
-    """A key whose value differs in the new settings, for example ``timing.drain_deadline``, and both values."""
+    """A key whose value differs in the new settings, such as ``timing.drain_deadline``.
+
+    ``former`` and ``new``: the values.
+    """
 
     key: str
     former: object
@@ -61,9 +64,9 @@ class SettingChange:
 
 
 class EarlyReloads:
-    """Records SIGHUP from the first moment of the process. The server reloads when it can handle signals itself.
+    """Records a SIGHUP that arrives during the start. The server reloads the settings when the start is complete.
 
-    Without a handler, a SIGHUP during the start would end the process.
+    Without this handler, a SIGHUP during the start would end the process.
     """
 
     def __init__(self) -> None:
@@ -86,7 +89,7 @@ def find_changes(former: ServiceSettings, new: ServiceSettings) -> list[SettingC
 def _list_values(document: Document, prefix: str = "") -> Iterator[tuple[str, object]]:
     for name, field in type(document).model_fields.items():
         value = getattr(document, name)
-        if isinstance(value, Document) and isclass(field.annotation):  # a part that may be missing is one value
+        if isinstance(value, Document) and isclass(field.annotation):  # an optional document is one value
             yield from _list_values(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value
@@ -95,7 +98,7 @@ def _list_values(document: Document, prefix: str = "") -> Iterator[tuple[str, ob
 def reload_settings(settings: ServiceSettings, file: Path) -> None:
     """Read a settings file again, and replace the values in ``settings`` that need no restart. Log each change.
 
-    ``settings`` must not share its parts with other settings (:func:`copy_settings`).
+    ``settings`` must share no nested document with other settings (:func:`copy_settings`).
     """
     try:
         changes = find_changes(settings, read_settings(file))
@@ -113,12 +116,15 @@ def reload_settings(settings: ServiceSettings, file: Path) -> None:
 
 
 def copy_settings(settings: ServiceSettings) -> ServiceSettings:
-    """Return a copy that shares no part with other settings. Default values are shared otherwise."""
+    """Return a copy that shares no nested document with other settings.
+
+    Without a copy, settings share default values.
+    """
     return settings.model_copy(deep=True)
 
 
 def _replace(settings: ServiceSettings, change: SettingChange) -> None:
-    """Replace one value. Settings are frozen for everybody else, and the parts of the service keep their documents."""
+    """Replace one value in the frozen document. Other modules hold references to the document, and never change it."""
     *parents, name = change.key.split(".")
     document: Document = settings
     for parent in parents:

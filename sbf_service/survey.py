@@ -1,8 +1,9 @@
 """A read-only survey of a site's switches, without SBF: the program that ``virtcloud site import`` runs.
 
 The program reads a request as JSON from standard input, because a file may contain names of secrets, and writes the
-survey as JSON to standard output. It uses the drivers' readings only: nothing is configured or saved. Exit code 0 means
-that a survey was written, even if switches could not be read; exit code 2 means bad input, and no switch was contacted.
+survey as JSON to standard output. The program only reads from the switches. It changes and saves no configuration. Exit
+code 0 means that a survey was written, even if switches could not be read; exit code 2 means bad input, and no switch
+was contacted.
 """
 
 import signal
@@ -34,7 +35,7 @@ from virtcloud.model.site_survey import SiteSurvey, SurveyRequest
 from virtcloud.model.values import DeviceAddress, Name, PortName
 
 READERS = 16
-"""The largest number of switches that are read at the same time."""
+"""The maximum number of switches that the program reads at the same time."""
 LIMIT_S = 180.0
 """The time limit of a conversation with one switch, in seconds."""
 ANY_PORT = PortName("any")
@@ -43,7 +44,7 @@ PlatformOf = Callable[[Switch], SwitchPlatform]
 
 @runtime_checkable
 class ReadsWholeSwitch(Protocol):
-    """A driver that can read all VLANs and ports, also unmanaged ones."""
+    """A driver that can read all VLANs and ports, including unmanaged VLANs and ports."""
 
     def read_all(self) -> SwitchReading:
         """Read the whole switch. Changes nothing."""
@@ -57,7 +58,7 @@ class SwitchToSurvey(Document):
     platform: str
     credential: Name
     ports: tuple[PortName, ...] = ()
-    """Ports that the draft contains even if LLDP shows no neighbour there."""
+    """Ports that the draft contains even if LLDP shows no neighbour on the port."""
 
     @property
     def switch(self) -> Switch:
@@ -96,7 +97,7 @@ class SurveyFile(Document):
 
 
 def survey_site(request: SurveyRequest, platform_of: PlatformOf = find_switch_platform) -> SiteSurvey:
-    """Read all switches of the file and return the survey. Raise BadInput before any switch is contacted."""
+    """Read all switches of the file and return the survey. For bad input, raise BadInput before the first reading."""
     file = read_document(request.text, request.source, SurveyFile)
     settings = _merge_settings(request, file)
     platforms = {entry.name: platform_of(entry.switch) for entry in file.switches}
@@ -127,7 +128,7 @@ def _merge_settings(request: SurveyRequest, file: SurveyFile) -> ServiceSettings
 def _survey_switch(
     entry: SwitchToSurvey, settings: ServiceSettings, platforms: dict[Name, SwitchPlatform]
 ) -> SwitchSurvey:
-    """Read one switch. An error becomes the fault of the switch."""
+    """Read one switch. Record an error in the survey as the switch's fault."""
     survey = SwitchSurvey(entry.switch, listed_ports=entry.ports, reserved=platforms[entry.name].capabilities.reserved)
     try:
         login = make_login(entry.switch, settings)

@@ -74,7 +74,7 @@ class ReplayLine:
     prompt = f"^{ANSWER_END}"
 
     def __init__(self, recorded: TrialRecord) -> None:
-        """Prepare the recorded answers."""
+        """Store the recorded answers."""
         self._answers = {
             exchange.command: "".join(f"{line}\n" for line in exchange.answer) for exchange in recorded.asked
         }
@@ -120,7 +120,7 @@ def run_trial(trial: TrialRequest) -> TrialRecord:
 def _read_switch(
     driver: CommandLineSwitch, dialect: Dialect, trial: TrialRequest, faults: list[str]
 ) -> Iterator[dict[str, object]]:
-    """Yield each part of the record as soon as it is read, so that an error does not affect earlier parts."""
+    """Yield each part of the record as soon as the part was read, so that a later error does not discard the part."""
     reading = driver.read_all()
     parsed = describe_reading(reading)
     yield {"understood": parsed}
