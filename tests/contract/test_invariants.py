@@ -89,9 +89,9 @@ def test_7_1_the_database_refuses_a_second_claim(world: World) -> None:
 
 @pytest.mark.parametrize("last", ["brno-sw1", "praha-sw1", "brno-h1", "praha-h1"])
 def test_7_2_confirmed_removals_free_an_id(world: World, last: str) -> None:
-    """Until element ``last`` confirms its removal, the VLAN ID is free at no site.
+    """Until element ``last`` confirms the removal of the cluster, the VLAN ID is free at no site.
 
-    The VLAN ID is not free even at a site whose elements have all confirmed their removals.
+    This also holds for a site whose elements have all confirmed the removal.
     """
     world.put("demo", TWO_SITES)
     world.settle()
@@ -167,7 +167,7 @@ def test_7_3_manual_changes_within_the_pool_are_corrected(world: World) -> None:
 
 
 def test_7_4_foreign_vlans_and_ports_are_never_changed(world: World) -> None:
-    """Foreign VLANs, inside and outside the pool, and unmanaged ports are unchanged after a cluster's whole life."""
+    """After the end of a cluster, unmanaged ports and all foreign VLANs (in the pool or not) are unchanged."""
     switch = world.switches["brno-sw1"]
     switch.ports = {"p1": {7, 99, 140}, "console": {100, 101}}
     switch.table = {1: "default", 7: "phones", 99: "", 100: "", 101: "", 102: "offices", 140: ""}

@@ -120,7 +120,7 @@ def bare(shared_lab: SharedLab) -> Iterator[Lab]:
 
 @pytest.fixture(scope="module")
 def mixed(shared_lab: SharedLab) -> Iterator[Lab]:
-    """Yield a lab of two sites. One of its hosts also runs QEMU guests."""
+    """Yield a lab of two sites. One of the hosts also runs QEMU guests."""
     with shared_lab.use("mixed", topology="mixed") as running:
         yield running
 

@@ -1,4 +1,4 @@
-"""Guests in the lab from an image of SBF's catalogue: hosts fetch, verify and unpack the image."""
+"""Test of guests with an image of SBF's catalogue in the lab: their hosts fetch, verify and unpack the image."""
 
 import hashlib
 import io

@@ -1,4 +1,4 @@
-"""The check of a cluster's paths in the lab: a link with a lower MTU, and a VLAN that was removed from a switch."""
+"""Tests of the check of a cluster's paths in the lab, with a too low MTU and a VLAN removed from a switch."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

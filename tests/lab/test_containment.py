@@ -1,4 +1,4 @@
-"""Root inside a container attacks the host. The attacker is stronger than root of an image: it has all capabilities.
+"""Tests of attacks on the host by root in a container. The attacker has all capabilities, unlike root of a real guest.
 
 The attacks run once, in one container. Each test checks the results of one kind of attack.
 """
@@ -79,7 +79,7 @@ done
 try fill-disk 'head -c 33554432 /dev/zero >/large'
 rm -f /large
 """
-"""A shell script that prints a line for each attack. Before the last attacks, the attacker lifts its own limits."""
+"""A shell script that prints the result of each attack. The last attacks run without the limits of its own group."""
 
 
 @pytest.fixture(scope="module")
@@ -179,8 +179,10 @@ def test_root_inside_cannot_lift_its_limits(results: dict[str, str]) -> None:
     assert select(results, "parent-memory", "parent-pids", "parent-cpu") == {"failed"}
 
 
-def test_a_fork_bomb_leaves_the_host_processes(lab: Lab, domains: dict[str, str], results: dict[str, str]) -> None:
-    """The attacker has lifted the limits of its own control group."""
+def test_a_fork_bomb_does_not_exhaust_the_hosts_processes(
+    lab: Lab, domains: dict[str, str], results: dict[str, str]
+) -> None:
+    """The attacker has removed the limits of its own control group. The limits of the parent group still hold."""
     assert results
     bomb = "i=0; while [ $i -lt 200 ]; do sleep 2 & i=$((i+1)); done"
     lab.run(HOST, ("sh", "-c", JOIN_GROUP + ENTER, domains["attacker"], "/bin/sh"), stdin=bomb)

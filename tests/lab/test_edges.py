@@ -156,7 +156,7 @@ def test_three_sites_with_disjoint_pools_form_one_segment(edges: Lab, client: Sb
 
 
 def test_identical_clusters_work_side_by_side(edges: Lab, client: SbfClient, before: Snapshot) -> None:
-    """The guests of both clusters have the same MAC addresses. The core has a separate MAC table for each service VLAN.
+    """Guests of both clusters have equal MAC addresses. The core has a separate MAC table for each service VLAN.
 
     See docs/decisions/0006.
     """

@@ -179,7 +179,7 @@ def test_a_dead_guest_is_restarted(lab: Lab, client: SbfClient, topology: Topolo
     deadline = time.monotonic() + LIMIT_S
     while take_snapshot(lab, topology).guests != running.guests:
         assert time.monotonic() < deadline, "the guest was not started again"
-        time.sleep(0.5)  # a snapshot takes a second of the processor that the agent needs
+        time.sleep(0.5)  # more snapshots would delay the agent: each takes a second of processor time
     until(client, "g", lambda seen: seen.state is ClusterState.ACTIVE)
     remove(client, "g")
     assert take_snapshot(lab, topology) == before

@@ -1,4 +1,4 @@
-"""Clones of a container in the lab: its host sends an image to SBF, from which a guest at another site starts."""
+"""Tests of clones in the lab. The host of a container sends an image to SBF. A guest at another site uses the image."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""A guest with root inside attacks the site's switch. The switch receives only the guest's ordinary frames."""
+"""Tests of the filters against a guest's root user who attacks the switch. Only ordinary frames reach the switch."""
 
 import sys
 import time

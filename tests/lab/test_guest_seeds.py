@@ -1,4 +1,4 @@
-"""Guests with seeds in the lab: login without a question, from guest to guest, and members that join later."""
+"""Tests of guests with seeds in the lab: logins without questions, logins between guests, and later members."""
 
 import subprocess
 import time

@@ -1,4 +1,4 @@
-"""A bare lab: VLAN tags on the core, programs on nodes, and the complete removal of a lab, however the lab ends."""
+"""Tests of a lab without SBF and agents: VLAN tags on the core, programs on nodes, and the removal of all remains."""
 
 import hashlib
 import json

@@ -39,9 +39,9 @@ PORT = re.compile(r"\bvc\d+-[0-9a-f]+")
 
 @dataclass(frozen=True, slots=True)
 class HostState:
-    """The clusters on the host: interfaces, rules of nftables and the filtered ports, running guests and their files.
+    """The clusters' parts on the host: interfaces, nftables rules, filtered ports, guests and their files.
 
-    ``far_ping``: a guest reaches a guest of the other host. ``job_files`` are the folders and sockets of jobs.
+    ``far_ping``: whether a guest reaches a guest of the other host. ``job_files`` are the folders and sockets of jobs.
     """
 
     interfaces: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""A service that exits while the lab starts."""
+"""Test of a service that exits while the lab starts."""
 
 from pathlib import Path
 

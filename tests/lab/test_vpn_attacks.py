@@ -22,9 +22,9 @@ pytestmark = pytest.mark.lab
 SWITCH, PORT = "brno-sw1", "p3"
 OWN_MAC, SERVER_MAC = "02:00:00:00:00:d1", "02:00:00:00:ba:d2"
 BRIDGED = "a foreign source address"
-"""An attack on switches that is no attack here: a device is allowed to send from a few other MAC addresses.
+"""The name of a frame that guests must not send, but VPN devices may send.
 
-For example, the user's device bridges other machines of the user into the network.
+A device may bridge a few other machines of its user into the network, so it may use their MAC addresses.
 """
 FLOOD = 3000
 """The number of frames, each with a different source MAC address."""

@@ -1,4 +1,4 @@
-"""A user's computer is the router of a cluster in a real lab, so that a guest and the outside reach each other.
+"""Tests of a user's computer as the router of a cluster in a real lab: it connects guests with an external host.
 
 The computer is the lab's station, which reaches the gateway. The station runs on this machine's kernel, because the
 lab's kernel (User-mode Linux) cannot translate addresses.

@@ -38,4 +38,4 @@ class Visit:
 
 
 Visitor = Callable[..., Visit]
-"""Opens a browser and logs in."""
+"""The type of the fixture ``visit``, a function that opens a browser and logs in."""

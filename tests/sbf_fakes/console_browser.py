@@ -69,7 +69,7 @@ def text_of(answer: httpx.Response) -> str:
 
 
 def logged_in(world: World, role: Role = Role.OPERATOR, name: str = "eva", *sites: str) -> ConsoleBrowser:
-    """Return a browser with a session."""
+    """Return a browser in which a user with this role and name is logged in."""
     browser = ConsoleBrowser(world)
     assert browser.log_in(world.token(role, name, *sites)).status_code == 303
     return browser

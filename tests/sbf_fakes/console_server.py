@@ -62,7 +62,7 @@ def furnish_university(world: World) -> None:
 
 
 def report_traffic(world: World, key: str, *hosts: str) -> None:
-    """Report the counters of hosts for a quarter of an hour. The interface of the third host is created again."""
+    """Report the counters of hosts for a quarter of an hour. The third host recreates its interface meanwhile."""
     now = world.clock.now
     totals = dict.fromkeys(hosts, 0)
     for step in range(30, -1, -1):

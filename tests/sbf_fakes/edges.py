@@ -1,7 +1,4 @@
-"""Provider edges in memory.
-
-They can be disconnected, refuse or ignore changes, fail during a change, or restart.
-"""
+"""Provider edges in memory. A test can disconnect or restart an edge, or let the edge refuse or ignore changes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field

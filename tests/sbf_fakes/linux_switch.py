@@ -22,7 +22,7 @@ class LinuxSwitch:
         return json.dumps([{"ifname": port, "vlans": _entries(vlans)} for port, vlans in self.ports.items() if vlans])
 
     def links(self) -> str:
-        """Return the relevant output of ``ip -json link show``."""
+        """Return the fields that the driver reads from ``ip -json link show``."""
         return json.dumps(
             [
                 {"ifname": port, "flags": [] if port in self.down else ["BROADCAST", "UP"], "master": "br0"}

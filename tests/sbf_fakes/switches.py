@@ -1,4 +1,4 @@
-"""Switches in memory. They can be disconnected, refuse or ignore changes, restart, or stop answering."""
+"""Switches in memory. A test can disconnect or restart a switch, or let the switch refuse or ignore changes."""
 
 from collections.abc import Callable
 from copy import deepcopy

@@ -22,7 +22,7 @@ from virtcloud.netbox.translation import Translation, translate
 
 @pytest.fixture
 def netbox() -> Iterator[EmulatedNetBox]:
-    """A NetBox whose lists have pages of two objects: two switches and a host at Ostrava."""
+    """A NetBox with two switches and a host at Ostrava. Each page of its lists contains at most two objects."""
     with serve_netbox(page=2) as netbox:
         site = netbox.add_site("ostrava")
         first = netbox.add_device(

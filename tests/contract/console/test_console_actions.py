@@ -18,7 +18,7 @@ def installed(world: World) -> World:
 
 @pytest.fixture
 def quarantined(installed: World) -> World:
-    """The VLAN ID of the ended cluster is in quarantine, because brno-h1 does not answer."""
+    """Cluster ``hers`` has ended, and its VLAN ID is in quarantine because brno-h1 does not answer."""
     installed.dead_hosts.add("brno-h1")
     installed.delete("hers")
     installed.settle()

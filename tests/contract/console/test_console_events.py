@@ -32,7 +32,7 @@ def open_browser(world: World, role: Role = Role.USER, name: str = "alice") -> B
 
 
 def follow(world: World, browser: Browser, counts: StreamCounts) -> AsyncIterator[str]:
-    """Return the stream of cluster ``hers``."""
+    """Return the stream of events about cluster ``hers``."""
 
     def read_version() -> int:
         with world.store.read() as unit:
@@ -43,7 +43,7 @@ def follow(world: World, browser: Browser, counts: StreamCounts) -> AsyncIterato
 
 
 async def next_event(stream: AsyncIterator[str]) -> str:
-    """Return the name of the next event, without comments."""
+    """Return the name of the next event. Skip comments in the stream."""
     while True:
         text = await asyncio.wait_for(anext(stream), 20)
         if "event: " in text:

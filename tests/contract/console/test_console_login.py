@@ -1,4 +1,4 @@
-"""Tests of logging in to the console, of its sessions, and of forged forms."""
+"""Tests of the console's logins, sessions, and protection against forged forms."""
 
 from pathlib import Path
 

@@ -17,7 +17,7 @@ from virtcloud.model.access import Role
 
 @pytest.fixture
 def installed(world: World) -> Iterator[World]:
-    """Alice has a cluster at brno and praha, bob has one at praha. All elements work."""
+    """Alice has a cluster at Brno and Praha, and bob has a cluster at Praha. All elements work."""
     world.put("hers", spec("brno-h1", "praha-h1", owner="alice"))
     world.put("his", spec("praha-h2", owner="bob"))
     world.settle()
@@ -25,7 +25,7 @@ def installed(world: World) -> Iterator[World]:
 
 
 def visit(world: World, role: Role, name: str, *sites: str) -> ConsoleBrowser:
-    """Return a browser of a user."""
+    """Return a browser in which a user with this role and name is logged in."""
     return logged_in(world, role, name, *sites)
 
 

@@ -122,7 +122,7 @@ def test_a_wait_cut_short_by_an_extended_deadline_continues(
 ) -> None:
     """A session waits for an answer until the conversation's deadline. A renewal of the lease extends this deadline.
 
-    At the former deadline, the switch has been silent for less than the timeout. So the session continues to wait.
+    At the former deadline, the switch has been silent for less than the read timeout. So the session continues to wait.
     """
     bench = make_bench("cisco_ios")
     bench.read()

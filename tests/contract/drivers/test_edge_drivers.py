@@ -88,7 +88,7 @@ def platform(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def first_bench(platform: str, make_bench: MakeBench) -> EdgeBench:
-    """A bench of each platform, with the platform's first kind of transport."""
+    """An emulated edge of each platform with its driver, for the platform's first kind of transport."""
     return make_bench(platform, next(kind for name, kind in PAIRS if name == platform))
 
 

@@ -29,7 +29,7 @@ class Bench:
     driver: OpenVSwitch
 
     def converge(self, access: tuple[str, ...] = (), **wanted: str) -> SwitchDifference:
-        """Configure these VLANs on p1, p2 and p3. Return the difference."""
+        """Configure these VLANs on p1, p2 and p3. Return the difference that was applied."""
         ports = {port: VlanSet.parse(wanted.get(port, "")) for port in PORTS}
         target = SwitchWanted(ports=ports, access=access)
         managed = SwitchScope(PORTS, VlanSet.parse("100-199"), target.access)

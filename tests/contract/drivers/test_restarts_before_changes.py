@@ -52,7 +52,7 @@ def read_and_restart(bench: SwitchBench) -> SwitchBench:
 
 
 def make_edge_bench(stack: ExitStack, platform: str) -> EdgeBench:
-    """Return an emulated edge with its driver and the first kind of transport that it supports."""
+    """Return an emulated edge with its driver and the first kind of transport that the platform supports."""
     device = stack.enter_context(emulate_edge(platform))
     kind = next(kind for name, kind in PAIRS if name == platform)
     transport = Transport.model_validate({"name": kind, **TRANSPORTS[kind]})

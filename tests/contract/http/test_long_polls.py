@@ -28,7 +28,7 @@ from virtcloud.model.errors import VirtcloudError
 
 
 class Caller(httpx.AsyncClient):
-    """A client of an application, with the application's admission of polls."""
+    """A client of an application. ``polls`` is the part of the application that admits long polls."""
 
     polls: PollAdmission
 

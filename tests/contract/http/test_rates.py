@@ -1,4 +1,4 @@
-"""Tests of rate limits. The limits count calls per hour, so that no test depends on the time it takes."""
+"""Tests of rate limits. The limits count calls per hour, so that a slow test has the same result as a fast test."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -235,7 +235,10 @@ def test_a_heartbeat_of_a_locked_element_is_recorded_later(settled: World) -> No
 
 @pytest.mark.parametrize("revision", [1, 5])
 def test_an_agent_calls_twice_before_it_counts_as_silent(settled: World, revision: int) -> None:
-    """SBF answers the poll for revision 1 from memory. The other poll waits for a revision that does not exist."""
+    """SBF ends a poll before the agent counts as silent, even if the agent requested a longer wait.
+
+    SBF answers the poll for revision 1 from memory, and the poll for revision 5 from the database.
+    """
     settled.service.heartbeats.max_age = timedelta(milliseconds=50)
 
     async def act(http: Caller) -> None:

@@ -562,7 +562,7 @@ def test_a_gateway_reports_only_for_its_own_clusters(world: World, alice: str) -
     assert connections(world, alice) == []
 
 
-def test_a_gateways_report_cannot_change_a_terminal(world: World, alice: str) -> None:
+def test_control_characters_in_a_gateways_report_are_replaced(world: World, alice: str) -> None:
     put(world)
     laptop = make_profile(world, alice).json()["id"]
     entry = {"profile": laptop, "protocol": "udp", "remote": "\x1b[2J\x00x", "connected_at": "2026-01-01T00:00:00Z"}

@@ -1,7 +1,7 @@
 """Test of the rules and dashboards in ``monitoring/`` with a real Prometheus, while all faults are present at once.
 
-The alerts fire without their delay (``for``). The test runs no gateway and no second machine. A page of the test serves
-their metrics.
+The alerts fire without their delay (``for``). The test runs no gateway and no exporter for machines. Instead, it
+serves a page with their metrics.
 """
 
 import json

@@ -104,7 +104,7 @@ def test_without_a_tracer_the_header_of_the_hook_is_kept(world: World) -> None:
 
 
 def test_without_a_collector_no_telemetry_package_is_imported() -> None:
-    """FastAPI itself imports the API of OpenTelemetry if it is installed."""
+    """The test ignores the package ``opentelemetry.api``, because FastAPI imports this package if it is installed."""
     program = "import sys, sbf_service.__main__, sbf_service.server, virtcloud.agent.bootstrap\n"
     program += "print([name for name in sys.modules if name.startswith(('opentelemetry.sdk', "
     program += "'opentelemetry.exporter', 'google.protobuf'))])"

@@ -83,7 +83,7 @@ def test_old_databases_keep_the_times_of_releases(empty_database: str) -> None:
 
 
 def test_a_version_1_database_keeps_rows_and_references(empty_database: str) -> None:
-    """SQLite creates the table of elements again. The placements remain, and their foreign keys are still checked."""
+    """SQLite copies the elements to a new table. The placements remain, and their foreign keys are still checked."""
     engine = make_engine(empty_database)
     written = (
         "INSERT INTO sites VALUES ('brno', true, '100-139')",

@@ -1,4 +1,4 @@
-"""Tests of retention: old rows go to files before SBF deletes them."""
+"""Tests of retention: SBF writes old rows to files and then deletes the rows from the database."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The cost of a call does not grow with the installation, as docs/decisions/0078 requires.
+"""Tests that the cost of a call does not grow with the installation, as docs/decisions/0078 requires.
 
 The costs are counted, not timed: SQL statements, rows fetched, instructions of SQLite's virtual machine and
 instructions of Python. The larger installation has as many clusters at each site as the small one.
