@@ -1,6 +1,7 @@
 """Calls to the HTTP API of a :class:`World`'s service in this process. The caller is a local user or has a token."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import httpx
@@ -15,6 +16,8 @@ from sbf_service.http.auth.authentication import LocalPeer
 from virtcloud.client.connection import USER_AGENT
 from virtcloud.model.views import Problem
 
+Calls = Callable[[httpx.AsyncClient], Awaitable[None]]
+"""A coroutine that makes calls with a client."""
 ROOT = LocalPeer(0, "root")
 """The peer of a call by root over the service's socket. root is an operator."""
 
@@ -87,3 +90,13 @@ def problem(answer: httpx.Response) -> tuple[int, str, str]:
 def body(*hosts: str, attempt: int | None = None) -> dict[str, Any]:
     """Return the body of a request for a cluster with one guest on each host."""
     return {"spec": spec(*hosts).model_dump(mode="json"), "attempt": attempt}
+
+
+def run_with_client(world: World, calls: Calls) -> None:
+    """Run a coroutine with a client of the application. No worker runs."""
+
+    async def run() -> None:
+        async with client(world.service) as http:
+            await calls(http)
+
+    asyncio.run(run())

@@ -67,3 +67,16 @@ def grants_of(world: World, gateway: str, key: str = "demo") -> tuple[VpnGrant, 
     """Return the grants of a network in the wanted document of a gateway; none if the gateway has no segment."""
     segments = world.wanted_of_host(gateway).segments
     return next((segment.grants for segment in segments if segment.key == key), ())
+
+
+def devices(world: World, gateway: str = "brno-gw", key: str = "demo") -> list[str]:
+    return [grant.device for grant in grants_of(world, gateway, key)]
+
+
+def stop_agent(world: World, gateway: str) -> None:
+    """Stop the agent of a gateway. Advance the clock until SBF considers the agent stale."""
+    world.dead_hosts.add(gateway)
+    world.service.scheduler.sweep.clock = lambda: 1e12
+    world.service.scheduler.sweep._started = 0
+    world.clock.advance(world.service.settings.timing.agent_silence + 1)
+    world.settle()

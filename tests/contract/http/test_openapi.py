@@ -75,3 +75,114 @@ def test_every_property_is_described(document: Document) -> None:
         for key, value in schema.get("properties", {}).items()
         if not value.get("description")
     } == set()
+
+
+def test_the_openapi_document_names_every_call_and_its_problems(world: World) -> None:
+    document = openapi_document()
+    calls = {
+        call["operationId"]: sorted(status for status in call["responses"] if status >= "4")
+        for path in document["paths"].values()
+        for call in path.values()
+    }
+    assert calls == {
+        "put_cluster": ["401", "403", "404", "409", "410", "422", "429"],
+        "get_cluster": ["401", "403", "404", "422", "429"],
+        "list_clusters": ["401", "403", "404", "422", "429"],
+        "get_peers": ["401", "403", "404", "409", "422", "429"],
+        "create_ssh_certificate": ["401", "403", "404", "409", "422", "429"],
+        "list_ssh_certificates": ["401", "403", "404", "409", "422", "429"],
+        "revoke_ssh_certificate": ["401", "403", "404", "409", "422", "429"],
+        "list_ssh_connections": ["401", "403", "404", "409", "422", "429"],
+        "report_ssh_connections": ["401", "403", "404", "409", "422", "429"],
+        "list_publications": ["401", "403", "404", "409", "422", "429"],
+        "publish_guest": ["401", "403", "404", "409", "422", "429"],
+        "unpublish_guest": ["401", "403", "404", "409", "422", "429"],
+        "get_ssh_access": ["401", "403", "404", "409", "422", "429"],
+        "list_destination_uses": ["401", "403", "404", "409", "422", "429"],
+        "list_traffic": ["401", "403", "404", "409", "422", "429"],
+        "report_traffic": ["401", "403", "404", "409", "422", "429"],
+        "report_destination_uses": ["401", "403", "404", "409", "422", "429"],
+        "list_guests": ["401", "403", "404", "409", "422", "429"],
+        "get_guest": ["401", "403", "404", "409", "422", "429"],
+        "put_guest_power": ["401", "403", "404", "409", "422", "429"],
+        "delete_cluster": ["401", "403", "404", "410", "422", "429"],
+        "extend_lease": ["401", "403", "404", "409", "410", "422", "429"],
+        "share_network": ["401", "403", "404", "409", "410", "422", "429"],
+        "unshare_network": ["401", "403", "404", "409", "410", "422", "429"],
+        "put_topology": ["401", "403", "409", "412", "422", "428", "429"],
+        "get_topology": ["401", "403", "404", "429"],
+        "preview_topology": ["401", "403", "409", "422", "429", "503"],
+        "list_sites": ["401", "403", "404", "422", "429"],
+        "get_site": ["401", "403", "404", "422", "429"],
+        "put_pool": ["401", "403", "404", "409", "422", "429"],
+        "get_pool": ["401", "403", "404", "422", "429"],
+        "preview_pool": ["401", "403", "404", "409", "422", "429", "503"],
+        "say_clean": ["401", "403", "404", "409", "422", "429"],
+        "verify_site": ["401", "403", "404", "422", "429", "503"],
+        "get_preparation": ["401", "403", "404", "409", "422", "429"],
+        "list_elements": ["401", "403", "422", "429"],
+        "get_element": ["401", "403", "404", "422", "429"],
+        "get_wanted": ["401", "403", "404", "409", "422", "429"],
+        "confirm_element": ["401", "403", "404", "409", "422", "429"],
+        "report_trouble": ["401", "403", "404", "409", "422", "429"],
+        "report_drift": ["401", "403", "404", "409", "422", "429"],
+        "report_capacity": ["401", "403", "404", "409", "422", "429"],
+        "list_waiting_sessions": ["401", "403", "404", "422", "429"],
+        "create_vpn_profile": ["401", "403", "404", "409", "422", "429"],
+        "list_vpn_profiles": ["401", "403", "404", "409", "422", "429"],
+        "get_vpn_profile": ["401", "403", "404", "409", "422", "429"],
+        "revoke_vpn_profile": ["401", "403", "404", "409", "422", "429"],
+        "list_vpn_connections": ["401", "403", "404", "409", "422", "429"],
+        "list_vpn_invitations": ["401", "403", "404", "409", "422", "429"],
+        "invite_vpn_user": ["401", "403", "404", "409", "422", "429"],
+        "withdraw_vpn_invitation": ["401", "403", "404", "409", "422", "429"],
+        "report_vpn_connections": ["401", "403", "404", "409", "422", "429"],
+        "renew_vpn_authority": ["401", "403", "429"],
+        "verify_cluster": ["401", "403", "404", "409", "410", "422", "429"],
+        "upload_clone": ["401", "403", "404", "409", "413", "422", "429", "507"],
+        "list_images": ["401", "403", "422", "429"],
+        "get_image": ["401", "403", "404", "422", "429"],
+        "add_image": ["401", "403", "404", "409", "422", "429"],
+        "remove_image": ["401", "403", "404", "409", "422", "429"],
+        "upload_image": ["401", "403", "404", "409", "413", "422", "429", "507"],
+        "get_image_content": ["401", "403", "404", "422", "429"],
+        "verify_image": ["401", "403", "404", "422", "429"],
+        "share_image": ["401", "403", "404", "422", "429"],
+        "certify_image": ["401", "403", "404", "422", "429"],
+        "revoke_certification": ["401", "403", "404", "422", "429"],
+        "get_difference": ["401", "403", "404", "409", "422", "429", "502", "503", "504"],
+        "reconcile_element": ["401", "403", "404", "409", "422", "429", "503"],
+        "list_ports": ["401", "403", "404", "409", "422", "429", "502", "503", "504"],
+        "declare_element_clean": ["401", "403", "404", "409", "422", "429"],
+        "adopt_ports": ["401", "403", "404", "409", "422", "429", "503"],
+        "release_ports": ["401", "403", "404", "409", "422", "429", "503"],
+        "get_audit": ["401", "403", "422", "429"],
+        "get_site_topology": ["401", "403", "404", "422", "429"],
+        "put_site_topology": ["401", "403", "404", "409", "412", "422", "428", "429"],
+        "preview_site_topology": ["401", "403", "404", "409", "422", "429", "503"],
+        "list_asked_jobs": ["401", "403", "422", "429"],
+        "answer_for_job": ["401", "403", "422", "429"],
+        "who_am_i": ["401", "403", "429"],
+        "create_token": ["401", "403", "422", "429"],
+        "list_tokens": ["401", "403", "422", "429"],
+        "list_keys": ["401", "403", "422", "429"],
+        "add_key": ["401", "403", "422", "429"],
+        "remove_key": ["401", "403", "404", "422", "429"],
+        "revoke_token": ["401", "403", "404", "422", "429"],
+        "list_quotas": ["401", "403", "422", "429"],
+        "get_quota": ["401", "403", "422", "429"],
+        "put_quota": ["401", "403", "422", "429"],
+        "get_health": [],
+        "get_readiness": ["503"],
+        "get_metrics": ["401", "403", "429"],
+    }
+    problems = {
+        media
+        for path in document["paths"].values()
+        for call in path.values()
+        for status, answer in call["responses"].items()
+        if status >= "4"
+        for media in answer["content"]
+    }
+    assert problems == {"application/problem+json"}
+    assert all(call["summary"] for path in document["paths"].values() for call in path.values())
