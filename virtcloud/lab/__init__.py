@@ -1,6 +1,10 @@
 """The lab: an installation with several sites on one machine, for trials, demonstrations and tests.
 
-A name is imported when it is first used, because the processes inside the lab's kernel do not need these modules.
+A lab consists of nodes. Each switch, provider edge, host, gateway and transport core is a node, as are the user's
+laptop and the *station*, on which SBF runs.
+
+This package imports a module only when one of the module's names is first used. The processes inside the lab's kernel
+then do not import modules that they do not need.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -21,7 +21,7 @@ CREDENTIAL: Final = "lab"
 SWITCH_ACCOUNT: Final = "switch"
 PREFIX: Final = 16
 USERS: Final = {"alice": 2001, "bob": 2002}
-"""Batch users and their user ids."""
+"""The users who submit batch jobs, with their user ids."""
 
 _FIRST_NODE: Final = IPv4Address("198.18.1.0")
 _FIRST_OUTSIDE: Final = IPv4Address("198.19.1.0")
@@ -39,7 +39,7 @@ def outside_address(number: int) -> str:
 
 
 def fabric_addresses(number: int) -> tuple[IPv4Address, IPv4Address]:
-    """Return the core's and the edge's address of link ``number`` (from 0) of an EVPN fabric (RFC 3021)."""
+    """Return two addresses for link ``number`` (from 0) of an EVPN fabric (RFC 3021): of the core, and of the edge."""
     return _FABRIC + 2 * number, _FABRIC + 2 * number + 1
 
 
@@ -63,7 +63,7 @@ def device_addresses(topology: Topology) -> dict[str, str]:
 
 
 def with_addresses(topology: Topology) -> Topology:
-    """Return the topology with the management address and the credential of each switch and provider edge."""
+    """Return a copy of the topology in which each switch and edge has a management address and a credential."""
     addresses = device_addresses(topology)
 
     def address_device(device: DeviceT) -> DeviceT:
@@ -77,7 +77,7 @@ def with_addresses(topology: Topology) -> Topology:
 
 
 def hosts_file(topology: Topology) -> str:
-    """Return the text of ``/etc/hosts`` of all nodes except the laptop: the management addresses of these nodes."""
+    """Return the text of ``/etc/hosts`` for all nodes except the laptop: the nodes' management addresses."""
     numbers = {name: number for name, number in number_nodes(topology).items() if name != LAPTOP}
     lines = ["127.0.0.1 localhost", f"{STATION_ADDRESS} {STATION} sbf"]
     lines += [f"{management_address(number)} {name}" for name, number in numbers.items()]
@@ -85,7 +85,7 @@ def hosts_file(topology: Topology) -> str:
 
 
 def laptop_hosts_file(topology: Topology) -> str:
-    """Return the text of the laptop's ``/etc/hosts``: the addresses of the gateways on the external network."""
+    """Return the text of the laptop's ``/etc/hosts``: the gateways' addresses on the external network."""
     gateways = [
         f"{outside_address(number)} {name}"
         for name, number in number_nodes(topology).items()

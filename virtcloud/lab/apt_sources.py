@@ -1,7 +1,7 @@
-"""The Debian sources of this machine's APT, and APT's options for transfers, for building images.
+"""The Debian sources and transfer options of this machine's APT. The lab builds images and downloads kernels with them.
 
 Images contain packages of the same Debian release as this machine, from the same mirrors and through the same proxies.
-The lab's kernel may come from a newer release, from the same mirror.
+The lab's kernel can come from a newer release, from the same mirror.
 """
 
 import platform
@@ -26,7 +26,7 @@ def release() -> str:
 
 
 def debian_sources() -> str:
-    """Return the Debian sources of this machine's APT (sources.list(5)). If APT has no lists, update APT's lists.
+    """Return the Debian sources of this machine's APT (sources.list(5)). If APT has no package lists, download them.
 
     Raise LabImpossible if APT has no sources of this machine's Debian release.
     """
@@ -46,7 +46,8 @@ def debian_sources() -> str:
 def format_sources(targets: str, codename: str, keyring: Path) -> str:
     """Return the sources of one Debian release, with its updates and security updates.
 
-    ``targets`` has one line per index in the format TARGET_FORMAT. ``keyring`` verifies sources without Signed-By.
+    ``targets`` contains one line for each package list, in the format TARGET_FORMAT. ``keyring`` is the file with the
+    keys that verify sources without Signed-By.
     """
     releases = {codename, f"{codename}-updates", f"{codename}-security"}
     lines = []
@@ -70,7 +71,10 @@ def newer_source(suite: str) -> str:
 
 
 def format_newer_source(targets: str, codename: str, suite: str, keyring: Path) -> str:
-    """Return the sources of ``suite`` from the mirrors of ``codename``. Only the lists of packages are read."""
+    """Return sources of the release ``suite`` from the mirrors of the release ``codename``.
+
+    With these sources, APT downloads only the lists of packages, and no translations or other indexes.
+    """
     sources = (line.split() for line in format_sources(targets, codename, keyring).splitlines())
     lines = [
         f"deb {signed_by[:-1]} lang=none target=Packages] {site} {suite} main\n"

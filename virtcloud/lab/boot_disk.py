@@ -1,4 +1,4 @@
-"""Makes a boot disk (qcow2) from a folder with a root file system, without mounts and loop devices.
+"""Creates a boot disk (qcow2) from a folder with a root file system, without mounts and loop devices.
 
 ===========  =================================================================================================
 sector       content
@@ -8,8 +8,9 @@ sector       content
 from 2048    partition 1: ext4 with the label ``debian``
 ===========  =================================================================================================
 
-boot.img loads the core image from sector 1, and the core image loads its rest from sector 2. Both are GRUB's defaults,
-so no sector number must be written into them (grub-core/boot/i386/pc/boot.S and diskboot.S of GRUB 2.06).
+boot.img loads the first sector of the core image from sector 1. This sector loads the other sectors of the core image
+from sector 2 on. Both sector numbers are GRUB's defaults, so they need not be written into the programs
+(grub-core/boot/i386/pc/boot.S and diskboot.S of GRUB 2.06).
 """
 
 import os
@@ -42,10 +43,10 @@ OLD_EXT4 = "^metadata_csum_seed,^orphan_file"
 
 
 def make_boot_disk(root: Path, target: Path, size_mib: int = SIZE_MIB, *, compressed: bool = False) -> None:
-    """Write a disk with the root file system ``root``, which contains a kernel and GRUB's programs.
+    """Write a disk to ``target``. The folder ``root`` contains its root file system, with a kernel and GRUB's programs.
 
     The function adds the file /etc/fstab to ``root``, and the configuration of GRUB if there is none. Raise OSError or
-    CalledProcessError if the disk cannot be made.
+    CalledProcessError if the disk cannot be created.
     """
     (root / GRUB_FOLDER[1:]).mkdir(parents=True, exist_ok=True)
     config = root / GRUB_FOLDER[1:] / "grub.cfg"
@@ -76,7 +77,7 @@ def _first_sectors(root: Path, size_mib: int) -> bytes:
 
 
 def join_boot_sectors(first_stage: bytes, core: bytes, size_mib: int, disk_id: bytes) -> bytes:
-    """Return the sectors before the partition. Raise ValueError if the core image is too large."""
+    """Return the content of the sectors before the partition. Raise ValueError if the core image is too large."""
     if len(core) > (FIRST_SECTOR - 1) * SECTOR:
         raise ValueError(f"GRUB's core image: expected at most {(FIRST_SECTOR - 1) * SECTOR} bytes, got {len(core)}")
     sectors = (size_mib << 20) // SECTOR - FIRST_SECTOR

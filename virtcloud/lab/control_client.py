@@ -34,9 +34,9 @@ def check_node_exists(state: LabState, node: str, service: str | None = None) ->
 
 @contextmanager
 def connect_to_lab(state: LabState, timeout_s: float | None = None) -> Iterator[socket.socket]:
-    """Connect to the lab's control server. Raise LabIsDown if no lab is running.
+    """Connect to the lab's control server, and yield the connection. Raise LabIsDown if no lab is running.
 
-    Raise LabFailed if the lab does not answer within the block.
+    Raise LabFailed if the lab does not answer a request of the ``with`` block within ``timeout_s`` seconds.
     """
     with socket.socket(socket.AF_UNIX) as link:
         try:
@@ -110,8 +110,9 @@ def _exit_code(letter: bytes, payload: bytes) -> int:
 
 
 def _copy_streams(link: socket.socket) -> int:
-    """Copy this process's input to the program, and the program's output to this process, until the program ends.
+    """Copy this process's input to the program, and the program's output to this process's output.
 
+    End when the program has ended.
     Return the program's exit code.
     """
     outputs: dict[bytes, BinaryIO] = {b"o": sys.stdout.buffer, b"r": sys.stderr.buffer}

@@ -1,11 +1,11 @@
 """The lab's Debian images: root file systems for containers and a boot disk for QEMU, from Debian's packages.
 
-mmdebstrap installs the packages in a folder, in its own mount and PID namespaces. The packages come from the sources
+mmdebstrap installs the packages in a folder, in separate mount and PID namespaces. The packages come from the sources
 of this machine's APT. The lab stores each image once in its cache, in a folder whose name contains a digest of the
-image's recipe. The images are ordinary: systemd and sshd, but no host key, no host name, no user.
+image's recipe. The images contain systemd and sshd, like ordinary cloud images, but no host key, host name or user.
 
-cloud-init starts Python four times when a guest boots, which takes 15 s in User-mode Linux. Therefore the lab's image
-``debian`` lacks cloud-init; the agent writes the essential parts of a seed into the root of such a guest.
+cloud-init starts Python four times when a guest boots, which takes 15 s in User-mode Linux. The lab's image ``debian``
+therefore lacks cloud-init. The agent writes the essential parts of a seed into the root file system of such a guest.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ from virtcloud.lab.node_services import CACHE
 from virtcloud.model.errors import BadInput
 
 PACKAGES = (
-    "usr-is-merged",  # else usrmerge, which needs all of Perl
+    "usr-is-merged",  # otherwise APT installs usrmerge, which needs all of Perl
     "systemd-sysv",
     "dbus",
     "udev",
@@ -64,7 +64,10 @@ OMITTED = tuple(
         "zoneinfo/posix",
     )
 )
-"""Files of packages that are not installed. Guests start faster if the agent changes the owners of fewer files."""
+"""Files of packages that are omitted from the image.
+
+When a guest starts, the agent changes the owner of each file. A guest therefore starts faster with fewer files.
+"""
 
 CUSTOMIZE = """\
 set -eu
@@ -74,13 +77,14 @@ rm -f "$1"/etc/ssh/ssh_host_*_key* "$1/etc/hostname" "$1/etc/apt/apt.conf.d/99mm
 printf '127.0.0.1 localhost\\n::1 localhost ip6-localhost ip6-loopback\\n' > "$1/etc/hosts"
 chroot "$1" systemctl --quiet disable e2scrub_reap.service e2scrub_all.timer
 """
-"""Shell commands after the installation. mmdebstrap copies this machine's host name and name servers, and the package
-openssh-server creates host keys. An image must not contain them.
+"""Shell commands after the installation, which delete files that an image must not contain.
+
+mmdebstrap copies this machine's host name and name servers, and the package openssh-server creates host keys.
 """
 CUSTOMIZE_CLOUD_INIT = """\
 printf 'locale: C.UTF-8\\napt_preserve_sources_list: true\\n' > "$1/etc/cloud/cloud.cfg.d/10_image.cfg"
 """
-"""The image has no other locale than C.UTF-8."""
+"""Shell commands that configure cloud-init. C.UTF-8 is the only locale of the image."""
 CUSTOMIZE_BOOT = 'chroot "$1" systemctl --quiet enable systemd-networkd systemd-resolved\n'
 
 MERGED_USR = "/usr/share/mmdebstrap/hooks/merged-usr"
@@ -94,9 +98,9 @@ END_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class DebianRecipe:
-    """The packages of an image, the shell commands after their installation, and the folder mode of the image.
+    """The packages of an image, the shell commands after their installation, and the mode of the image's folder.
 
-    A root file system contains setuid programs, so other users of this machine must not enter its folder.
+    A root file system contains setuid programs. The mode of its folder therefore excludes other users of this machine.
     """
 
     name: str
@@ -173,7 +177,10 @@ def _build_disk(folder: Path, lock: IO[str]) -> None:
 
 
 def ensure_built(recipe: DebianRecipe, build: Callable[[Path, IO[str]], None], watch: Watcher) -> Path:
-    """Return the folder of an image. If the folder is missing, create it with ``build``, atomically."""
+    """Return the folder of an image. If the folder is missing, call ``build`` to create it.
+
+    ``build`` fills a temporary folder, which gets the image's name only when it is complete.
+    """
     folder = recipe.folder(apt_sources.release())
     if folder.exists():
         return folder
@@ -190,7 +197,10 @@ def ensure_built(recipe: DebianRecipe, build: Callable[[Path, IO[str]], None], w
 
 @contextlib.contextmanager
 def _lock_builds(watch: Watcher) -> Iterator[IO[str]]:
-    """Wait until no other process builds an image. Programs that inherit the lock's file also hold the lock."""
+    """Hold the lock of image builds. Wait until no other process holds this lock. Yield the lock's open file.
+
+    Programs that inherit the open file hold the lock, too.
+    """
     LOCK.parent.mkdir(parents=True, exist_ok=True)
     with LOCK.open("a") as lock:
         try:
@@ -226,7 +236,10 @@ def _reason(error: Exception) -> str:
 
 
 def install_packages(recipe: DebianRecipe, target: Path, lock: IO[str]) -> None:
-    """Install a recipe's packages in the folder ``target``. Raise LabImpossible with the end of mmdebstrap's output."""
+    """Install a recipe's packages in the folder ``target``. Raise LabImpossible if mmdebstrap fails.
+
+    The error message contains the end of mmdebstrap's output.
+    """
     _check_buildable()
     argv = ["mmdebstrap", "--mode=root", "--variant=minbase", "--format=directory", f"--hook-dir={MERGED_USR}"]
     argv += [f"--dpkgopt=path-exclude={pattern}" for pattern in OMITTED]
@@ -255,7 +268,7 @@ def _check_buildable() -> None:
 
 
 def _run_to_end(argv: list[str], sources: str, log: IO[str], lock: IO[str]) -> int:
-    """Run mmdebstrap and return its exit code. After an interrupt, mmdebstrap removes its processes and mounts."""
+    """Run mmdebstrap and return its exit code. On an interrupt, wait until mmdebstrap has removed its mounts."""
     with subprocess.Popen(  # noqa: S603 - the recipes are constants
         argv, stdin=subprocess.PIPE, stdout=log, stderr=log, text=True, pass_fds=(lock.fileno(),)
     ) as program:

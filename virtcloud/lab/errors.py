@@ -10,8 +10,8 @@
         ├── UnknownInLab     the lab has no node or service of this name
         └── LabFailed        something in the lab failed
 
-LabImpossible and LabIsUp are also BadInput. LabIsDown and UnknownInLab are also NotFound. If one of these four errors
-is raised, nothing was changed.
+LabImpossible and LabIsUp are also subclasses of BadInput. LabIsDown and UnknownInLab are also subclasses of NotFound.
+An operation that raises one of these four errors has changed nothing.
 """
 
 from typing import ClassVar
@@ -26,13 +26,13 @@ class LabError(VirtcloudError):
 
 
 class LabImpossible(LabError, BadInput):
-    """The machine lacks a prerequisite; nothing was changed."""
+    """The machine lacks a prerequisite. The operation has changed nothing."""
 
     slug = "lab-impossible"
 
 
 class LabIsUp(LabError, BadInput):
-    """A lab is running already; nothing was changed."""
+    """A lab is running already. The operation has changed nothing."""
 
     slug = "lab-is-up"
 
@@ -44,7 +44,7 @@ class LabIsDown(LabError, NotFound):
 
 
 class UnknownInLab(LabError, NotFound):
-    """The lab has no such node, or the node has no such service; nothing was changed."""
+    """The lab has no such node, or the node has no such service. The operation has changed nothing."""
 
     slug = "unknown-in-lab"
 

@@ -1,7 +1,7 @@
 """FRR, which implements BGP EVPN at the lab's edges: the configuration of zebra and bgpd, and their services. Pure.
 
-Edges use iBGP with each other, from loopback to loopback. bgpd announces every VNI whose interface comes up. zebra
-writes the learnt routes into the bridge. No line of this configuration depends on a cluster.
+Edges use iBGP with each other, from loopback to loopback. bgpd announces every VNI whose interface is up. zebra
+writes the learnt routes into the bridge. The configuration is the same for any clusters.
 """
 
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from virtcloud.model.topology import Topology
 FRR_PROGRAMS = "/usr/lib/frr"
 FOLDER = "/run/frr"
 SHELL = "/etc/frr/vtysh.conf"
-"""The configuration file of vtysh. vtysh also writes files to the folder of this file, which only this node uses."""
+"""The configuration file of vtysh. Each node has a separate folder /etc/frr, because vtysh also writes files there."""
 ZEBRA = "frr defaults datacenter\nhostname {name}\n"
 BGP = """\
 frr defaults datacenter
@@ -41,7 +41,7 @@ bgpd needs no separate configuration for each VNI (FRR's manual, EVPN).
 
 
 def frr_files(edge: Edge, topology: Topology) -> dict[str, str]:
-    """Return the configuration of an edge's daemons by file name. An edge outside all EVPN fabrics has no files."""
+    """Return the configuration files of an edge's daemons: texts by path. Without an EVPN fabric, return no files."""
     wires = [wire for wire in core_wires(topology) if wire.node == edge.name and is_fabric(wire.transport)]
     if not wires:
         return {}
@@ -57,14 +57,17 @@ def frr_files(edge: Edge, topology: Topology) -> dict[str, str]:
 
 
 def _neighbor_lines(edge: Edge, peer: IPv4Address) -> Iterator[str]:
-    """Return the lines of a neighbour. Only the edge with the lower address connects, so sessions start faster."""
+    """Yield the configuration lines of a neighbour.
+
+    Only the edge with the lower address opens the TCP connection. Sessions then start faster than if both connect.
+    """
     yield f" neighbor {peer} peer-group edges"
     if IPv4Address(str(edge.loopback)) > peer:
         yield f" neighbor {peer} passive"
 
 
 def frr_services(edge: Edge, topology: Topology) -> tuple[NodeService, ...]:
-    """Return an edge's daemons. An edge outside all EVPN fabrics has no daemons."""
+    """Return the services of an edge's daemons. Without an EVPN fabric, return no services."""
     if not frr_files(edge, topology):
         return ()
     return (_daemon("zebra", "zserv.api"), _daemon("bgpd", "bgpd.vty"))

@@ -1,8 +1,9 @@
 """Adapts a program that was linked with glibc 2.38 or later to an older glibc, if the program needs only C23's names.
 
-A program that calls strtol() and was linked with glibc 2.38 refers to ``__isoc23_strtol`` of version GLIBC_2.38. This
-function also accepts binary numbers, and is otherwise the strtol() of GLIBC_2.2.5. The same holds for the other
-functions with this prefix. A program that needs another function of version GLIBC_2.38 is left unchanged.
+A program that calls strtol() and was linked with glibc 2.38 refers to ``__isoc23_strtol`` of version GLIBC_2.38. The
+only difference to strtol() of version GLIBC_2.2.5 is that ``__isoc23_strtol`` also accepts binary numbers. The same
+applies to other functions with the prefix ``__isoc23_``. :func:`use_older_names` replaces these references. It leaves
+the program unchanged if the program needs another function of version GLIBC_2.38.
 
 Format: System V ABI, AMD64 supplement; symbol versions: Linux Standard Base Core 5.0, section 10.7.
 """
@@ -20,7 +21,7 @@ NEW, OLD = b"GLIBC_2.38", b"GLIBC_2.2.5"
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """The type of a section, its place in the file, and the index of the section with its strings."""
+    """A section of an ELF file: type, offset and size in bytes, and the index of the section with its strings."""
 
     kind: int
     offset: int
@@ -30,7 +31,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class NeededVersion:
-    """The place of a version that a program needs of a library, the version's name, and its index in the program."""
+    """A symbol version that a program needs: the offset of its entry in the file, its name, and its index."""
 
     offset: int
     name: bytes
@@ -90,7 +91,7 @@ def _read_versions(program: bytes, sections: list[Section]) -> Iterator[NeededVe
 
 
 def _references(program: bytes, symbols: Section, indexes: Section, version: int) -> list[int]:
-    """Return the offsets of the symbols that need a version."""
+    """Return the file offsets of the symbols that need the version with the index ``version``."""
     return [
         symbols.offset + SYMBOL_SIZE * number
         for number in range(symbols.size // SYMBOL_SIZE)
@@ -99,7 +100,7 @@ def _references(program: bytes, symbols: Section, indexes: Section, version: int
 
 
 def _replace_version(program: bytearray, old: NeededVersion, new: NeededVersion) -> None:
-    """Replace the name and the hash of a needed version. Its index remains, because symbols refer to it."""
+    """Replace the name and hash of version ``old`` by those of ``new``. The index stays: symbols refer to the index."""
     (hash_of_name,) = struct.unpack_from("<I", program, new.offset)
     (name,) = struct.unpack_from("<I", program, new.offset + 8)
     struct.pack_into("<I", program, old.offset, hash_of_name)

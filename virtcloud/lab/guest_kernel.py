@@ -30,7 +30,7 @@ MODULES = (
     "cdrom",
     "isofs",
 )
-"""The modules for a guest's network card, disk and seed, in loading order. Some kernels have them built in."""
+"""The kernel modules for a guest's network card, disk and seed, in loading order. Some kernels contain them already."""
 SUFFIXES = (".ko", ".ko.xz")
 BOOT = Path("/boot")
 MODULE_TREE = Path("/lib/modules")
@@ -47,7 +47,10 @@ class GuestKernel:
 
 
 def find_guest_kernel() -> GuestKernel | None:
-    """Return the machine's newest cloud kernel, else the downloaded kernel, else None."""
+    """Return the newest cloud kernel that is installed on the machine.
+
+    If none is installed, return the kernel that the lab has downloaded, or None.
+    """
     for image in sorted(BOOT.glob("vmlinuz-*cloud-amd64"), reverse=True):
         modules = MODULE_TREE / image.name.removeprefix("vmlinuz-")
         if modules.is_dir():
@@ -89,7 +92,7 @@ def fetch_guest_kernel(watch: Watcher) -> GuestKernel:
 
 
 def _download(folder: Path) -> Path:
-    """Download the package. If this fails, update the package lists and try once more."""
+    """Download the package and return its path. If this fails, update the package lists and try again."""
     output = ""
     for attempt in range(2):
         if attempt:
@@ -117,7 +120,7 @@ def _apt(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
 
 
 def _store_package(package: Path, target: Path) -> None:
-    """Unpack the kernel and the modules into ``target``, atomically."""
+    """Unpack the kernel and the modules into ``target``. The folder appears only when it is complete."""
     target.parent.mkdir(parents=True, exist_ok=True)
     unpacked = Path(tempfile.mkdtemp(prefix=f"{target.name}.", dir=target.parent))
     try:

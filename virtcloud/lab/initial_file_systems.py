@@ -14,7 +14,7 @@ def write_program(path: Path, text: str) -> None:
 
 
 def store_modules(tree: Path, modules: Sequence[Path]) -> None:
-    """Store kernel modules in the folder ``modules`` of a tree, so that their names have the loading order."""
+    """Copy kernel modules into the folder ``modules`` of a tree. The sorted file names are in loading order."""
     (tree / "modules").mkdir()
     for number, source in enumerate(modules):
         content = source.read_bytes()
@@ -23,7 +23,7 @@ def store_modules(tree: Path, modules: Sequence[Path]) -> None:
 
 
 def cpio_archive(tree: Path) -> bytes:
-    """Return a tree as an archive for an initial file system (cpio, newc); root owns every file."""
+    """Return a folder tree as a cpio archive (newc) for an initial file system. Root owns every file in the archive."""
     entries = [
         _cpio_entry(path, str(path.relative_to(tree)), number) for number, path in enumerate(sorted(tree.rglob("*")), 1)
     ]

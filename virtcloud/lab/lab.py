@@ -70,7 +70,7 @@ class Lab:
         """Start a lab and wait until all services run.
 
         Raise LabImpossible or LabIsUp before any change. Raise LabFailed if the start fails. After an error or an
-        interrupt, everything that was created is removed.
+        interrupt, remove everything that this call has created.
         """
         options, watch, state = options or LabOptions(), watch or (lambda _: None), state or LabState.of_machine()
         prerequisites.check_prerequisites(lab)
@@ -122,7 +122,7 @@ class Lab:
         return text
 
     def power_off(self, node: str) -> None:
-        """Power a host or a gateway off, as by a power failure. Only its disk remains. Idempotent."""
+        """Simulate a power failure of a host or a gateway. Only its disk remains. Idempotent."""
         self._power(node, "off")
 
     def power_on(self, node: str) -> None:
@@ -157,7 +157,10 @@ class Lab:
         return with_addresses(self.file.topology)
 
     def status(self) -> dict[str, Any]:
-        """Return ``name``, ``kernel``, ``bare``, ``sbf``, and ``nodes`` with the states of each node's services."""
+        """Return a dict with the keys ``name``, ``kernel``, ``bare``, ``sbf`` and ``nodes``.
+
+        ``nodes`` contains the state of each service of each node.
+        """
         about = {key: value for key, value in self.state.metadata.items() if key != "token"}
         url = None if about.get("bare") else f"http://{addressing.STATION_ADDRESS}:{addressing.SBF_PORT}"
         answer = control_client.send_request(self.state, {"do": "status", "node": addressing.STATION})
@@ -175,7 +178,7 @@ class Lab:
 
 
 def take_down(state: LabState) -> list[str]:
-    """Remove all remains of a lab and return the list of these remains. Raise LabFailed if a part remains."""
+    """Remove everything that a lab has left on the machine, and return a list of it. Raise LabFailed if this fails."""
     remains = find_remains(state)
     remaining = remove_remains(state) if remains else []
     if remaining:
@@ -185,7 +188,10 @@ def take_down(state: LabState) -> list[str]:
 
 @contextmanager
 def _lock_start(state: LabState) -> Iterator[None]:
-    """Prevent another start of a lab with the same folder. The lock is a socket name, so it ends with this process."""
+    """Prevent other processes from starting a lab with the same folder during the context.
+
+    The lock is the name of a socket, so the kernel releases the lock when this process ends.
+    """
     with socket.socket(socket.AF_UNIX) as lock:
         try:
             lock.bind(f"\0virtcloud-lab-{state.cgroup.name}")
@@ -209,7 +215,7 @@ def _remove_stale_lab(state: LabState, watch: Watcher) -> None:
 
 @contextmanager
 def _remove_on_error(state: LabState) -> Iterator[None]:
-    """Remove the whole lab after an error or a request to terminate."""
+    """If the context ends with an error, or if the process receives SIGTERM, remove the whole lab."""
     with terminate_as_interrupt():
         try:
             yield
@@ -222,7 +228,7 @@ def _remove_on_error(state: LabState) -> Iterator[None]:
 
 
 def _format_os_error(error: OSError) -> str:
-    """Format an error of the operating system. The message for a full disk contains the remedy."""
+    """Return the message for an error of the operating system. The message for a full disk contains the remedy."""
     name = error.filename2 or error.filename  # if a copy failed, `filename2` is the target of the copy
     prefix = f"{name}: " if name else ""
     disk_is_full = error.errno in {errno.ENOSPC, errno.EDQUOT}

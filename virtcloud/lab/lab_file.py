@@ -47,7 +47,7 @@ class LabFile(Topology):
 
     @property
     def topology(self) -> Topology:
-        """The topology alone, without the settings of the lab."""
+        """The topology without the other settings of the lab file."""
         return Topology.model_validate(self.model_dump(mode="json", exclude={"pools", "lldp", "images"}))
 
     @property
@@ -63,7 +63,7 @@ class LabFile(Topology):
 
 
 def _find_errors(lab: LabFile) -> Iterator[BadInput]:
-    """Yield the reasons why the lab cannot be built, each with its path in the document."""
+    """Yield an error for each reason why the lab cannot be built. The error names the path in the document."""
     sites = {site.name for site in lab.sites}
     for name in lab.pools:
         if name not in sites:
@@ -152,10 +152,9 @@ def _elements(lab: LabFile) -> Iterator[tuple[tuple[str | int, ...], Element]]:
 def read_lab_file(path: Path | None = None) -> LabFile:
     """Read a lab file.
 
-    If the file ``path`` exists, read it. Otherwise ``path`` may be the name of a lab file that virtcloud contains. The
-    default is ``metacenter``.
-
-    Raise BadInput if there is no such file. Raise BadDocument with line and key if the file is malformed.
+    If the file ``path`` does not exist, ``path`` can be the name of a lab file that virtcloud contains. The default is
+    ``metacenter``. Raise BadInput if there is no such file. Raise BadDocument with line and key if the file is
+    malformed.
     """
     path = path or Path(DEFAULT_LAB)
     if str(path) in shipped_labs() and not path.exists():

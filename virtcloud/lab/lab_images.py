@@ -57,13 +57,16 @@ def make_container_image(folder: Path) -> None:
 
 
 def make_debian_image(folder: Path, name: str, root: Path) -> None:
-    """Create the image ``name`` (kind lxc) in ``folder``. All labs use the same root file system ``root``."""
+    """Create the image ``name`` (kind lxc) in ``folder``. The image refers to the root file system ``root``.
+
+    All labs of this machine use the same root file system.
+    """
     (folder / name).mkdir(exist_ok=True)
     (folder / name / "image.yaml").write_text(f"kind: lxc\nrootfs: {root}\ninit: /sbin/init\n")
 
 
 def make_images_readable(folder: Path) -> None:
-    """Make images readable by everybody, whatever the umask is. A guest's owner must be able to read its image."""
+    """Make images readable by all users, independent of the umask, because owners of guests must read the images."""
     for description in folder.glob("*/image.yaml"):
         description.chmod(0o644)
         description.parent.chmod(0o755)
@@ -117,7 +120,7 @@ SSH_PROGRAMS = tuple(
 LIBRARY = re.compile(r"(/\S+) \(0x")
 HOMES = "/home"
 HOST_KEY = "/etc/ssh/ssh_host_ed25519_key"
-"""The seed's host key. A guest without a seed creates a host key when it first starts."""
+"""The path of a guest's host key. The seed contains this key. A guest without a seed creates a key at its start."""
 
 SSH_INIT = f"""#!/bin/sh
 # The agent sets the addresses and writes the seed. Exits immediately on a signal.
@@ -175,6 +178,6 @@ def _files(authorized_key: str) -> dict[str, str]:
 
 
 def _libraries(programs: Iterable[Path]) -> set[Path]:
-    """Return the libraries of programs, and the loader."""
+    """Return the paths of the shared libraries that programs need, including the dynamic loader."""
     output = subprocess.run(["ldd", *programs], capture_output=True, text=True, check=True).stdout  # noqa: S603, S607
     return {Path(path) for path in LIBRARY.findall(output)}

@@ -16,15 +16,15 @@ from virtcloud.lab.errors import LabImpossible
 from virtcloud.lab.uml_kernel import PROGRAM, UmlKernel, find_uml_kernel
 
 MEMORY = "3G"
-XSTATE_LIMIT = 2696  # bytes of extended processor state that User-mode Linux 6.1 can save
+XSTATE_LIMIT = 2696  # maximum size in bytes of the extended processor state that User-mode Linux 6.1 can save
 BENCHMARKS = ("raid6_init", "raid6_select_algo")
-"""Functions that the kernel omits at its start. They measure algorithms of RAID 6 for 0.6 s; labs have no disks."""
+"""Functions that User-mode Linux skips at its start: they would test algorithms of RAID 6 for 0.6 s."""
 MISSING = "User-mode Linux is missing: apt-get install user-mode-linux"
 
 
 @dataclass(frozen=True, slots=True)
 class KernelFeature:
-    """A kernel feature that the lab needs, and the commands that test the feature in a new network namespace."""
+    """A kernel feature that the lab needs. ``commands`` test the feature in a new network namespace."""
 
     name: str
     commands: tuple[str, ...]
@@ -96,7 +96,7 @@ def choose_kernel(requested: str | None = None) -> str:
 
 
 def needs_preload(kernel: UmlKernel) -> bool:
-    """Return whether the processor's extended state is larger than ``kernel`` supports (for example AMX)."""
+    """Return whether ``kernel`` cannot save the processor's extended state, for example because of AMX."""
     flags = Path("/proc/cpuinfo").read_text().partition("flags")[2].partition("\n")[0]
     return not kernel.uses_seccomp and "amx_tile" in flags.split()
 
@@ -107,10 +107,10 @@ def find_compiler() -> str | None:
 
 
 def preload_library(kernel: UmlKernel, folder: Path) -> str:
-    """Build the library that saves a kernel without seccomp most reads and writes of the extended processor state.
+    """Build a library for a kernel without seccomp. It avoids most reads and writes of the extended processor state.
 
-    Return the path of the library, or "" if the kernel uses seccomp or the library cannot be built. Raise LabImpossible
-    if the library cannot be built and the kernel cannot run without the library.
+    Return the path of the library, or "" if the kernel uses seccomp and needs no library. If the library cannot be
+    built, return "" too, or raise LabImpossible if the kernel cannot run without the library.
     """
     if kernel.uses_seccomp:
         return ""
@@ -131,9 +131,9 @@ def preload_library(kernel: UmlKernel, folder: Path) -> str:
 def uml_command(kernel: UmlKernel, state: Path, init: Path) -> tuple[str, ...]:
     """Return the command that boots User-mode Linux on the machine's own file tree, bound to one processor.
 
-    User-mode Linux never runs on two processors at the same time, because each system call of a program inside it
-    switches between the program's process and the kernel's process. If both processes are bound to one processor, such
-    a change of processes takes a third less time.
+    A second processor would not help: a program in User-mode Linux waits during each system call, while the kernel's
+    process executes this call. If both processes are bound to the same processor, the switch between them takes a third
+    less time.
     """
     processor = choose_processor(os.sched_getaffinity(0), _bound_processors())
     return (
@@ -157,13 +157,13 @@ def uml_command(kernel: UmlKernel, state: Path, init: Path) -> tuple[str, ...]:
 
 
 def choose_processor(allowed: Iterable[int], used: Iterable[int]) -> int:
-    """Return the allowed processor that occurs least often in ``used``."""
+    """Return the processor in ``allowed`` that occurs least often in ``used``."""
     counts = Counter(used)
     return min(allowed, key=lambda processor: (counts[processor], processor))
 
 
 def _bound_processors() -> Iterator[int]:
-    """Yield the processors to which processes of other labs' User-mode Linux are bound."""
+    """Yield the processor of each User-mode Linux process that is bound to one processor, for example of other labs."""
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # the process has ended
             if (folder / "comm").read_text().strip() == PROGRAM.name:

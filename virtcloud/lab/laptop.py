@@ -1,7 +1,7 @@
-"""OpenVPN clients on the laptop of a lab: stock clients with the profiles of users.
+"""OpenVPN clients on the laptop of a lab: unmodified clients with the profiles of users.
 
-A client may have a network namespace of its own, because two clusters may have the same addresses. The client itself
-runs in the laptop's namespace, from where it reaches the gateways; only its tap interface is moved.
+Two clusters may have the same addresses. The tap interface of each client can therefore be moved to a separate network
+namespace. The client's process stays in the laptop's namespace, from which it reaches the gateways.
 """
 
 from dataclasses import dataclass
@@ -21,18 +21,19 @@ for _ in $(seq "$3"); do
 done
 exit 1
 """
-"""A script that exits with code 0 when a client has logged a line, and 1 when the client or the time has ended.
+"""A shell script that waits until a client has logged a line, and then exits with code 0.
 
-A client writes its process ID some time after its start.
+The script exits with code 1 if the client ends or the time limit passes. A client writes the file with its process ID
+some time after its start. The script does not treat a missing file as the client's end.
 """
 STOP = 'kill "$(cat "$0.pid")" && while kill -0 "$(cat "$0.pid")" 2>/dev/null; do sleep 0.1; done'
 
 
 @dataclass(frozen=True, slots=True)
 class LaptopVpn:
-    """An OpenVPN client of the laptop. Clients of different names run at the same time.
+    """An OpenVPN client of the laptop. Clients with different names can run at the same time.
 
-    With ``namespace``, the tap interface is in the network namespace ``name`` of the laptop.
+    If ``namespace`` is true, the client's tap interface is in a network namespace with the name ``name``.
     """
 
     lab: Lab
@@ -45,7 +46,7 @@ class LaptopVpn:
         return f"tap-{self.name}"
 
     def connect(self, profile: str, *options: str) -> None:
-        """Start a client with a profile. ``options`` of openvpn(8) replace those of the profile."""
+        """Start a client with a profile. ``options`` are options of openvpn(8) that override options in the profile."""
         path = self._path
         self._shell(f"mkdir -p /run/vpn && umask 077 && cat >{path}.ovpn && : >{path}.log && rm -f {path}.pid", profile)
         own = ("--ifconfig-noexec", "--persist-tun") if self.namespace else ()
@@ -57,22 +58,25 @@ class LaptopVpn:
         )
 
     def logs(self, pattern: str, limit_s: float = CONNECT_S) -> bool:
-        """Wait until the client has logged a line that matches a regular expression (POSIX). Return False otherwise."""
+        """Wait until the client has logged a line that matches a regular expression (POSIX).
+
+        Return False if the client ends or ``limit_s`` seconds pass before.
+        """
         argv = ("sh", "-c", WAIT, "sh", pattern, self._path, str(round(limit_s / POLL_S)))
         return self.lab.run(LAPTOP, argv, timeout_s=limit_s + 60).returncode == 0
 
     def move_interface(self, *addresses: str) -> None:
         """Move the tap interface to the client's namespace, add addresses with their prefix lengths, and set it up.
 
-        While the interface is down, a client that has received a frame reads nothing more from the gateway, because
-        OpenVPN first waits until it can write the frame.
+        Call this soon after the start. While the interface is down, OpenVPN cannot write a received frame to the
+        interface, and reads no further data from the gateway until the frame is written.
         """
         lines = [f"ip link set {self.interface} netns {self.name}"]
         lines += [f"ip -n {self.name} addr add {address} dev {self.interface} nodad" for address in addresses]
         self._shell("; ".join([*lines, f"ip -n {self.name} link set {self.interface} up"]))
 
     def run(self, *argv: str, timeout_s: float = 60.0) -> tuple[int, str]:
-        """Run a program where the tap interface is. Return its exit code and its output."""
+        """Run a program in the network namespace of the tap interface. Return its exit code and its output."""
         enter = ("ip", "netns", "exec", self.name) if self.namespace else ()
         done = self.lab.run(LAPTOP, (*enter, *argv), timeout_s=timeout_s)
         return done.returncode, done.stdout + done.stderr

@@ -38,7 +38,7 @@ SBF_RUNS = LabEvent(f"{addressing.STATION} sbf", "done")
 
 
 def launch(lab: LabFile, state: LabState, options: LabOptions, kernel: str, watch: Watcher) -> None:
-    """Start the lab and return when all services run. After an error, the caller removes the lab."""
+    """Start the lab and return when all services run. After an error, the caller must remove the lab."""
     watch(LabEvent("files", "begin"))
     write_launch_files(lab, state, options, kernel, watch)
     watch(LabEvent("files", "done"))
@@ -56,7 +56,7 @@ def launch(lab: LabFile, state: LabState, options: LabOptions, kernel: str, watc
 
 
 def _check_all_run(state: LabState) -> None:
-    """Raise LabFailed if a service ended soon after its start. Some programs listen for a moment and then fail."""
+    """Raise LabFailed if a service has ended already. Some programs first accept connections and fail soon after."""
     nodes = control_client.send_request(state, {"do": "status", "node": addressing.STATION})["nodes"]
     for name, node in nodes.items():
         for service, status in node["services"].items():
@@ -111,7 +111,7 @@ def _wait_for_start(state: LabState, kernel: str, process: subprocess.Popen[byte
 
 
 def _explain_failure(state: LabState, event: LabEvent) -> str:
-    """Return the failed step with the end of the log, because the lab's removal deletes the logs."""
+    """Return a text with the failed step and the end of its log. The removal of the lab will delete the log itself."""
     words_of_event = event.text.split()
     logs = [Path(word) for word in words_of_event if word.startswith(f"{state.folder}/log/")]
     log = logs[0] if logs else state.folder / ("console.log" if "kernel" in event.step else "supervisor.log")
@@ -186,8 +186,8 @@ def terminate_as_interrupt() -> Iterator[None]:
 def defer_interrupts() -> Iterator[None]:
     """Defer SIGINT and SIGTERM until the end of the context.
 
-    This function replaces Python's handlers, not the signal mask. Therefore a process started in the context inherits
-    no blocked signals.
+    This function replaces Python's signal handlers. It does not change the signal mask, because processes that are
+    started in the context would inherit the mask.
     """
     received_signals: list[int] = []
     before = {number: signal.getsignal(number) for number in TERMINATION_SIGNALS}

@@ -136,14 +136,14 @@ def _write_plan(state: LabState, name: str, settings: FabricSettings, plan: Fabr
 
 
 def python_path() -> list[str]:
-    """Return the folders of PYTHONPATH in which the lab's processes find virtcloud."""
+    """Return the folders for PYTHONPATH, in which the lab's processes find virtcloud."""
     return [str(_source())]
 
 
 def make_keys(folder: Path, devices: Iterable[str]) -> tuple[str, Mapping[str, str]]:
     """Create all SSH keys: SBF's key for devices, the users' key, and each device's host key.
 
-    Return the public key of SBF's account, and the devices' private host keys by name.
+    Return SBF's public key, and the private host key of each device, by the device's name.
     """
     _make_key(folder / "switch")
     _make_key(folder / "user")
@@ -152,7 +152,7 @@ def make_keys(folder: Path, devices: Iterable[str]) -> tuple[str, Mapping[str, s
 
 
 def known_hosts(folder: Path, addresses: Mapping[str, str]) -> str:
-    """Return the devices' public host keys in OpenSSH's format. ``addresses`` contains the addresses by device."""
+    """Return the text of known_hosts with the devices' public host keys. ``addresses`` maps names to addresses."""
     return "".join(f"{address} {(folder / f'host-{name}.pub').read_text()}" for name, address in addresses.items())
 
 

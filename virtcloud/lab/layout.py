@@ -16,7 +16,7 @@ HOST_DISK = (*GATEWAY_DISK, "/var/lib/libvirt", "/etc/libvirt")
 DEVICE_SYSCTLS = {
     "net.ipv6.conf.all.disable_ipv6": "1",
     "net.ipv6.conf.default.disable_ipv6": "1",
-    # if br_netfilter is loaded, these sysctls are 1 in each new network namespace
+    # with br_netfilter, these sysctls are 1 in each new network namespace
     "net.bridge.bridge-nf-call-iptables": "0",
     "net.bridge.bridge-nf-call-ip6tables": "0",
     "net.bridge.bridge-nf-call-arptables": "0",
@@ -24,7 +24,10 @@ DEVICE_SYSCTLS = {
 
 
 def station_plan(materials: LabMaterials, *, tap: bool) -> FabricPlan:
-    """Return the plan of the station (SBF and the operator). With ``tap``, the other nodes run in another kernel."""
+    """Return the plan of the station, where SBF and the operator's programs run.
+
+    ``tap`` is true if the other nodes run in another kernel, which is connected by a tap interface.
+    """
     services = () if materials.bare else (node_services.sbf_service_of_lab(materials),)
     node = LabNode(addressing.STATION, "station", addressing.STATION_ADDRESS, isolated=False, services=services)
     address = f"addr add {addressing.STATION_ADDRESS}/{addressing.PREFIX} dev"
@@ -63,7 +66,7 @@ def join_plans(station: FabricPlan, fabric: FabricPlan) -> FabricPlan:
 
 
 def _laptop(number: int, topology: Topology, materials: LabMaterials) -> LabNode:
-    """Return the user's laptop. It has no management address: it reaches the gateways only."""
+    """Return the user's laptop. It has no management address, because it must reach only the gateways."""
     return LabNode(
         addressing.LAPTOP,
         "laptop",
@@ -184,7 +187,7 @@ def _host(host: Host, number: int, materials: LabMaterials) -> LabNode:
 
 
 def _token_binds(element: str, materials: LabMaterials) -> tuple[tuple[str, str], ...]:
-    """Return the bind mount of the folder with an agent's token."""
+    """Return the bind mount by which a node contains the folder with its agent's token."""
     return () if materials.bare else ((node_services.token_folder(materials.state, element),) * 2,)
 
 

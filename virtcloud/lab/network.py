@@ -1,8 +1,9 @@
 """The lab's links, and the commands (ip, bridge, tc) that create them on each node. Pure.
 
-Links connect elements with each other, and sites with the cores of transports. If a transport uses service VLANs, an
-edge's port towards the core is the edge's ``core_port``. In an EVPN fabric this port has the name of the transport,
-the core is a plain router, and the edge's address in the fabric is its loopback.
+Links connect elements with each other, and sites with the cores of transports. The core of a transport is a node that
+represents the provider's network: a bridge, or a router in an EVPN fabric. If a transport uses service VLANs, an edge's
+port towards the core is the edge's ``core_port``. In an EVPN fabric, this port has the name of the transport, and the
+edges reach each other at their loopback addresses.
 """
 
 from collections.abc import Collection, Iterator
@@ -28,7 +29,7 @@ CommandLines = tuple[str, ...]
 class CoreWire:
     """The link of an attachment: from a node's port to the port ``core_port`` of the transport's core.
 
-    ``addresses`` are the addresses of the core's end and of the edge's end in an EVPN fabric.
+    ``addresses`` contains the IP addresses of the core's port and of the edge's port. Only EVPN fabrics use these.
     """
 
     site: Site
@@ -45,9 +46,10 @@ class CoreWire:
 
 
 def core_wires(topology: Topology) -> Iterator[CoreWire]:
-    """Yield the links of all attachments.
+    """Yield the link of each attachment.
 
-    A core's port has the name of the site. The second port of a site ends with ``-2``, the third with ``-3``.
+    A core's port has the name of the attached site, such as ``brno``. If a site has several attachments to a transport,
+    the second port is ``brno-2`` and the third ``brno-3``.
     """
     count = 0
     for site in topology.sites:
@@ -70,7 +72,7 @@ def _edge_port(topology: Topology, attachment: Attachment, transport: Transport)
 
 
 def is_fabric(transport: Transport) -> bool:
-    """Return whether the edges of a transport use IP and BGP (EVPN)."""
+    """Return whether a transport is an EVPN fabric, whose edges use IP and BGP."""
     return transport.kind is TransportKind.EVPN
 
 
@@ -84,10 +86,10 @@ def bridge_lines(ports: tuple[str, ...], protocol: str = "") -> CommandLines:
 
 
 def core_lines(transport: Transport, topology: Topology) -> tuple[CommandLines, CommandLines]:
-    """Return the ip commands and the bridge commands for a transport's core.
+    """Return two lists of commands for a transport's core: commands of ``ip``, and commands of ``bridge``.
 
-    A core's bridge is a tagged member of its own VLANs. Therefore a capture on the bridge contains the frames as
-    transmitted.
+    The core's bridge interface is itself a tagged member of the VLANs. A capture on this interface therefore contains
+    the frames with their tags.
     """
     ends = [wire for wire in core_wires(topology) if wire.transport == transport]
     if is_fabric(transport):
@@ -116,7 +118,10 @@ def _router_lines(topology: Topology, wire: CoreWire) -> CommandLines:
 
 
 def edge_lines(edge: Edge, topology: Topology) -> CommandLines:
-    """Return the commands for an edge that has no circuits yet: its bridge with customer ports, and its core links."""
+    """Return the commands that create an edge's bridge with its customer ports, and its ports towards the cores.
+
+    The commands create no circuits.
+    """
     wires = [wire for wire in core_wires(topology) if wire.node == edge.name]
     lines = bridge_lines(tuple(str(port) for port in edge.ports))
     if any(is_fabric(wire.transport) for wire in wires):
@@ -133,13 +138,13 @@ def _core_port_lines(topology: Topology, wire: CoreWire) -> CommandLines:
 
 
 def peer_loopbacks(topology: Topology, wire: CoreWire) -> CommandLines:
-    """Return the loopback addresses of the other edges on the same transport."""
+    """Return the loopback addresses of the other edges on the transport of this link."""
     others = (other for other in core_wires(topology) if other.transport == wire.transport and other.node != wire.node)
     return tuple(loopback(topology, other) for other in others)
 
 
 def loopback(topology: Topology, wire: CoreWire) -> str:
-    """Return the loopback address of the edge at this link, or "" for a switch."""
+    """Return the loopback address of the edge at this link, or "" if a switch is at this link."""
     edge = topology.element(wire.node)
     return str(edge.loopback) if isinstance(edge, Edge) else ""
 
@@ -150,7 +155,7 @@ BOND_OPTIONS = "mode 802.3ad miimon 100 lacp_rate fast"
 
 @dataclass(frozen=True, slots=True)
 class NodeLink:
-    """A link between two nodes, with one-way latency in ms (0: no delay) and bandwidth in Mbit/s (None: no limit)."""
+    """A link between two nodes. One-way latency is in ms (0: no delay), bandwidth in Mbit/s (None: no limit)."""
 
     node: str
     port: str
@@ -161,9 +166,10 @@ class NodeLink:
 
 
 def node_links(topology: Topology) -> list[NodeLink]:
-    """Return all links between nodes: the topology's links, then the link of each attachment to its transport's core.
+    """Return all links between nodes: first the topology's links, then the links to the cores of transports.
 
-    A link between aggregates becomes one link for each member, with the aggregate's latency and bandwidth.
+    A link between two aggregates is replaced by a link for each pair of member ports. Each of these links has the
+    latency and bandwidth of the aggregate.
     """
     links = [
         NodeLink(link.a.element, a, link.b.element, b, link.latency_ms, link.bandwidth_mbit)
@@ -181,7 +187,7 @@ def _core_link(wire: CoreWire) -> NodeLink:
 
 
 def cables(topology: Topology) -> list[VethPair]:
-    """Return the veth pairs of all links. If a port is not linked, the other end of its pair remains in the fabric."""
+    """Return a veth pair for each link. Also return a pair with one end in the fabric for each port without a link."""
 
     def cable(link: NodeLink) -> VethPair:
         mtus = mtu(topology, link.node, link.port), mtu(topology, link.peer_node, link.peer_port)
@@ -201,7 +207,7 @@ def cables(topology: Topology) -> list[VethPair]:
 def mtu(topology: Topology, node: str, port: str) -> int:
     """Return a port's MTU in bytes.
 
-    Devices and cores need space for tags, and EVPN fabrics need space for VXLAN. Hosts have the usual MTU.
+    The MTU of devices and cores includes space for VLAN tags, in EVPN fabrics for VXLAN. Hosts have an MTU of 1500.
     """
     element = topology.elements.get(node)  # type: ignore[call-overload]
     fabrics = {transport.name for transport in topology.transports if is_fabric(transport)}
@@ -211,7 +217,7 @@ def mtu(topology: Topology, node: str, port: str) -> int:
 
 
 def switch_lines(switch: Switch) -> tuple[str, ...]:
-    """Return the commands for a switch: a VLAN-aware bridge whose ports are in no VLAN yet."""
+    """Return the commands that create a switch: a VLAN-aware bridge whose ports are in no VLAN yet."""
     return (*_bond_lines(switch, TRUNK_MTU), *bridge_lines(tuple(map(str, switch.ports))))
 
 
@@ -235,7 +241,7 @@ def port_up_lines(element: Element) -> tuple[str, ...]:
 
 
 def shaping_lines(topology: Topology, node: str) -> tuple[str, ...]:
-    """Return the commands that delay and limit the frames that ``node`` sends."""
+    """Return the commands that apply the links' latency and bandwidth to the frames that ``node`` sends."""
     ends = [(link.node, link.port, link) for link in node_links(topology)]
     ends += [(link.peer_node, link.peer_port, link) for link in node_links(topology)]
     return tuple(

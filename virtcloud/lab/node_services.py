@@ -18,7 +18,7 @@ AGENT_SOCKET = "/run/virtcloud/agent.sock"
 LLDP_SOCKET = "/run/lldpd.socket"
 CACHE = "/var/cache/virtcloud/lab"
 BOOT_SCRIPT = "/var/spool/rc.local"
-"""A shell script on a node's disk. If it exists, it runs once at each boot, after the start of the node's services."""
+"""A shell script on a node's disk. The lab runs it once after each boot, if it exists and all services have started."""
 RUN_BOOT_SCRIPT = f"test ! -e {BOOT_SCRIPT} || test -e /run/booted || {{ sh {BOOT_SCRIPT} && touch /run/booted; }}"
 
 SSHD_CONFIG = """\
@@ -62,7 +62,7 @@ remember_owner = 0
 class LldpAccount:
     """The user id and group id of lldpd's account on the machine.
 
-    A node must use the same ids, because lldpcli is setuid.
+    The account on a node must have the same ids, because the machine's program lldpcli is setuid.
     """
 
     user: int
@@ -71,7 +71,7 @@ class LldpAccount:
 
 @dataclass(frozen=True, slots=True)
 class LabMaterials:
-    """The parts of a plan that come from the machine: keys (as text), folders, and the agents' Python interpreter."""
+    """Values of this machine that a plan needs: keys (as text), folders, and the agents' Python interpreter."""
 
     state: str
     python: str
@@ -83,13 +83,13 @@ class LabMaterials:
 
 
 PEOPLE: Final = "alice:x:1001:1001::/:/usr/sbin/nologin\nbob:x:1002:1002::/:/usr/sbin/nologin\n"
-"""The accounts of users on gateways. A gateway serves a user's files with the rights of the user's account."""
+"""The accounts of users on gateways. A gateway accesses a user's files with the rights of the user's account."""
 
 
 def base_files(hosts: str, lldp: LldpAccount | None = None, people: str = "") -> dict[str, str]:
-    """Return the files of a node's own /etc: accounts, no name service, all nodes' names, and a fast login shell.
+    """Return the files of a node's /etc: accounts, name resolution from files only, and a fast login shell.
 
-    ``people`` are lines of /etc/passwd with the accounts of users.
+    ``hosts`` is the text of /etc/hosts. ``people`` contains the lines of /etc/passwd for the accounts of users.
     """
     user = f"_lldpd:x:{lldp.user}:{lldp.group}::/run/lldpd:/usr/sbin/nologin\n" if lldp else ""
     return {
@@ -98,7 +98,7 @@ def base_files(hosts: str, lldp: LldpAccount | None = None, people: str = "") ->
         "sshd:x:101:65534::/run/sshd:/usr/sbin/nologin\nnobody:x:65534:65534::/:/usr/sbin/nologin\n"
         "dnsmasq:x:105:65534::/:/usr/sbin/nologin\n"
         f"{people}"
-        "libvirt-qemu:x:102:102::/:/usr/sbin/nologin\n",  # libvirtd resolves this account even if it runs as root
+        "libvirt-qemu:x:102:102::/:/usr/sbin/nologin\n",  # libvirtd looks this account up even if QEMU runs as root
         "/run/etc/group": "root:x:0:\nlibvirt-qemu:x:102:\nkvm:x:103:\nfrrvty:x:104:root\nnogroup:x:65534:\n"
         + (f"_lldpd:x:{lldp.group}:\n" if lldp else ""),
         "/run/etc/shadow": f"{addressing.SWITCH_ACCOUNT}:*:19000::::::\nroot:*:19000::::::\n",
@@ -120,13 +120,13 @@ def device_files(address: str, authorized: str, host_key: str) -> dict[str, str]
 
 
 def sshd_service(address: str) -> NodeService:
-    """Return a device's sshd. The option ``-r`` saves an exec for each connection."""
+    """Return the service of a device's sshd. With option ``-r``, sshd does not execute itself for each connection."""
     argv = ("/usr/sbin/sshd", "-D", "-e", "-r", "-f", "/run/ssh/sshd_config")
     return NodeService("sshd", argv, ready=f"tcp:{address}:22")
 
 
 def lldpd_service(ports: Iterable[str]) -> NodeService:
-    """Return an element's lldpd, which listens only on the element's ports."""
+    """Return the service of an element's lldpd. lldpd uses only the element's ports."""
     argv = ("/usr/sbin/lldpd", "-d", "-u", LLDP_SOCKET, "-O", "/dev/null", "-I", ",".join(ports))
     return NodeService("lldpd", argv, ready=f"unix:{LLDP_SOCKET}")
 
@@ -171,13 +171,13 @@ def agent_config(element: str, hypervisors: Iterable[Hypervisor], state: str) ->
 
 
 def driver_binds(host: Host) -> tuple[tuple[str, str], ...]:
-    """Return bind mounts of only those libvirt drivers that this host needs. Each driver slows libvirtd's start."""
+    """Return bind mounts of the libvirt drivers that a host needs. Further drivers would delay libvirtd's start."""
     files = [f"libvirt_driver_{kind.value}.so" for kind in host.hypervisors]
     return tuple((f"{DRIVER_LIBRARIES}/{file}", f"{DRIVERS}/{file}") for file in files)
 
 
 def libvirtd_service() -> NodeService:
-    """Return a host's libvirtd."""
+    """Return the service of a host's libvirtd."""
     return NodeService(
         "libvirtd",
         ("/usr/sbin/libvirtd", "--config", "/etc/libvirt/libvirtd.conf"),
@@ -187,14 +187,14 @@ def libvirtd_service() -> NodeService:
 
 
 def agent_service() -> NodeService:
-    """Return a host's agent. ``imports`` includes the libraries of an agent's first call to SBF."""
+    """Return the service of a host's agent. ``imports`` includes the libraries that its first call to SBF uses."""
     imports = ("virtcloud.agent.host_bootstrap", "httpcore", "encodings.idna")
     argv = ("virtcloud-agent", "--config", AGENT_FILE)
     return NodeService("agent", argv, module="virtcloud.agent.bootstrap", imports=imports, ready=f"unix:{AGENT_SOCKET}")
 
 
 def sbf_service_of_lab(materials: LabMaterials) -> NodeService:
-    """Return SBF, which runs on the station. ``imports`` saves two seconds at each restart of SBF."""
+    """Return the service of SBF, which runs on the station. ``imports`` shortens each restart of SBF by two seconds."""
     return NodeService(
         "sbf",
         ("sbf", "serve", "--config", f"{materials.state}/sbf.toml"),

@@ -1,8 +1,8 @@
 """A switch of the lab that is an Open vSwitch: ``ovsdb-server`` and ``ovs-vswitchd`` run on the switch's node. Pure.
 
-The datapath runs in user space (``netdev``) and therefore on any kernel. This datapath does not compute missing
-checksums and does not insert missing tags. Therefore senders on the switch's ports must compute checksums and insert
-tags.
+The datapath runs in user space (``netdev``) and therefore on any kernel. Linux can leave checksums and VLAN tags to the
+network card (offloads). This datapath does not add such missing checksums and tags. Offloads must therefore be disabled
+on the ports that send to the switch.
 """
 
 from virtcloud.lab.fabric.plan import NodeService
@@ -15,11 +15,11 @@ FOLDER = "/run/openvswitch"
 DATABASE = f"unix:{FOLDER}/db.sock"
 BEGIN = f"{FOLDER}/begin.sh"
 UNUSED_VLAN = 4095
-"""The VLAN list of a trunk that carries no cluster. With an empty list, the trunk would carry every VLAN."""
+"""The VLAN list of a trunk that carries no cluster. A trunk with an empty list would carry every VLAN."""
 
 
 def ovs_files(switch: Switch) -> dict[str, str]:
-    """Return the script that creates the bridge once. A restarted daemon finds the existing bridge."""
+    """Return a script, by path. It creates the bridge, unless the database contains it, and starts ovs-vswitchd."""
     ports = " ".join(_port(switch, port) for port in switch.ports)
     create = f"ovs-vsctl --no-wait -- init -- add-br br0 -- set bridge br0 datapath_type=netdev {ports}"
     return {BEGIN: f'set -e\novs-vsctl --no-wait br-exists br0 || {create}\nexec ovs-vswitchd {DATABASE} "$@"\n'}

@@ -51,8 +51,9 @@ PYTHON_PACKAGES = {
     "sqlalchemy": "sbf",
     "uvicorn": "sbf",
 }
-"""The Python packages that are checked, and the extra of virtcloud that installs each package. If these packages are
-installed, the other packages of their extras are installed too.
+"""The Python packages that the checks import, and the extra of virtcloud that installs each package.
+
+One package of each extra is enough, because pip installs all packages of an extra together.
 """
 INSTALL = "apt-get install "
 PROGRAM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -94,7 +95,10 @@ def has_routers() -> bool:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Prerequisite:
-    """The result of one check. ``needed``: no lab can run without this prerequisite. ``remedy``: how to install it."""
+    """The result of one check.
+
+    ``needed`` is true if no lab can run without this prerequisite. ``remedy`` tells how to install the prerequisite.
+    """
 
     group: str
     name: str
@@ -151,9 +155,9 @@ def _kernel(features: dict[str, bool], uml_obstacles: list[str], kernel: str | N
 
 
 def _list_programs(lab: LabFile | None) -> Iterator[Prerequisite]:
-    """Yield whether each program and driver is installed, and whether ``lab`` needs it.
+    """Yield the results for all programs and drivers. ``needed`` tells whether ``lab`` needs the program or driver.
 
-    If ``lab`` is None, yield whether every lab needs the program or driver.
+    If ``lab`` is None, ``needed`` is true only if every lab needs the program or driver.
     """
     hypervisors = (Hypervisor.LXC,) if lab is None else lab.hypervisors
     groups = (

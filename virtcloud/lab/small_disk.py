@@ -9,9 +9,9 @@ seed             Debian's cloud-init with the data source NoCloud: stages ``loca
 network          ifupdown and dhclient, as cloud-init configures them
 ===============  ===================================================================================
 
-The image differs from the larger image in `virtcloud.lab.debian_image` by what takes time in an emulated processor:
-it has no systemd and no udev, and cloud-init runs only the modules that a seed of virtcloud needs. The script records
-the guest's uptime in seconds before and after cloud-init in the file `BOOT_TIMES`.
+Unlike the larger image in `virtcloud.lab.debian_image`, this image omits what is slow on an emulated processor: it has
+no systemd and no udev, and cloud-init runs only the modules that a seed of virtcloud needs. The script
+/etc/init.d/boot writes the guest's uptime in seconds before and after cloud-init to the file `BOOT_TIMES`.
 """
 
 import gzip
@@ -60,8 +60,10 @@ main(["cloud-init", "init", "--local"])
 subprocess.run(["ifup", "-a"])
 main(["cloud-init", "init"])
 """
-"""Runs cloud-init's two stages in one process. If each stage had a process, both processes would import the same
-modules, which takes a quarter of the boot's processor time."""
+"""A Python program that runs cloud-init's two stages in one process.
+
+With a process for each stage, both would import the same modules, which takes a quarter of the boot's processor time.
+"""
 
 CUSTOMIZE = f"""\
 set -eu
@@ -107,8 +109,11 @@ menuentry Debian {{
 }}
 END
 """
-"""Shell commands after the installation of the packages. They remove what an image must not contain, such as host keys,
-and write the first program's scripts and the configuration of GRUB."""
+"""Shell commands after the installation of the packages.
+
+They delete files that an image must not contain, such as host keys. They write the scripts of the first program and the
+configuration of GRUB.
+"""
 
 SMALL = DebianRecipe("debian-small", PACKAGES, CUSTOMIZE, OPEN_FOLDER)
 

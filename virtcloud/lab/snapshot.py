@@ -19,7 +19,7 @@ for name in *; do
   [ -d "$name" ] && echo "$name"  # the folder also contains a file: bonding_masters
 done
 true"""
-"""Prints the names of the network interfaces."""
+"""A shell script that prints the names of the network interfaces."""
 RUNNING_GUESTS = """
 for file in /run/libvirt/lxc/vc-*.pid /run/libvirt/qemu/vc-*.pid; do
   pid=
@@ -27,16 +27,14 @@ for file in /run/libvirt/lxc/vc-*.pid /run/libvirt/qemu/vc-*.pid; do
   [ -n "$pid" ] && [ -d "/proc/$pid" ] && echo "$file"
 done
 true"""
-"""A shell script that prints the names of the files with the process IDs of running guests. When a guest ends, libvirt
-deletes the guest's file.
-"""
+"""A shell script that prints the names of libvirt's PID files. Each running guest has such a file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The state of all elements: VLANs of each switch port, and interfaces and guests of each host.
+    """The state of all elements: the VLANs of each switch port, and the interfaces and guests of each host.
 
-    For an edge, the state also contains its BGP routes, and the addresses that its bridge has learnt.
+    For an edge, the snapshot also contains its BGP routes, and the MAC addresses that its bridge has learnt.
     """
 
     switches: dict[str, dict[str, str]]
@@ -96,9 +94,9 @@ def _members(entries: list[dict[str, int]]) -> VlanSet:
 
 
 def read_host(lab: Lab, host: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Read the names of a host's interfaces, and of its running guests.
+    """Return the names of a host's interfaces, and the names of its running guests.
 
-    Inside User-mode Linux, ``ip`` is three times as expensive as this script, and ``virsh`` ten times.
+    A shell script reads both. In User-mode Linux, ``ip`` would take three times as long, and ``virsh`` ten times.
     """
     lines = run_checked(lab, host, "sh", "-c", INTERFACES + RUNNING_GUESTS).splitlines()
     interfaces = [line for line in lines if not line.startswith("/")]

@@ -31,7 +31,7 @@ class LabState:
     def of_machine(cls) -> "LabState":
         """Return the folder that the variable ``VIRTCLOUD_LAB_STATE`` names (default: ``/run/virtcloud/lab``).
 
-        Raise LabImpossible if the folder exists and the caller may not enter it.
+        Raise LabImpossible if the folder exists and this process is not permitted to enter it.
         """
         folder = Path(os.environ.get(STATE_FOLDER_VARIABLE, DEFAULT_STATE_FOLDER)).absolute()
         if _is_inaccessible(folder):
@@ -48,7 +48,7 @@ class LabState:
 
     @property
     def sbf_socket(self) -> Path:
-        """SBF's socket. Its path is the clients' default if the lab has the default folder."""
+        """The path of SBF's socket. If the lab has the default folder, this is the path that clients use by default."""
         return Path(SBF_SOCKET) if str(self.folder) == DEFAULT_STATE_FOLDER else self.folder / "sbf.sock"
 
     @property
@@ -58,7 +58,7 @@ class LabState:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """The lab's name, kernel, token and options. Empty until this metadata is written."""
+        """The lab's name, kernel, token and options. Empty before :meth:`write_metadata` was called."""
         return _read(self.folder / "lab.json")
 
     def write_metadata(self, metadata: dict[str, Any]) -> None:
@@ -93,7 +93,7 @@ class LabState:
 
 
 def _is_inaccessible(folder: Path) -> bool:
-    """Return whether the folder exists and this process may not read or enter it."""
+    """Return whether the folder exists and this process is not permitted to read or enter it."""
     try:
         return folder.exists() and not os.access(folder, os.R_OK | os.X_OK, effective_ids=True)
     except PermissionError:
@@ -110,7 +110,7 @@ def _read(path: Path) -> dict[str, Any]:
 def process_start_time(pid: int) -> int | None:
     """Return the start time of a process (clock ticks since boot), or None if there is no such process.
 
-    The start time distinguishes processes with the same id.
+    The start time distinguishes a process from a later process with the same id.
     """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -136,7 +136,7 @@ def _kill_process(pid: int) -> None:
 
 
 def find_remains(state: LabState) -> list[str]:
-    """Return the remains of a lab on this machine: processes, folder, control groups, and SBF's socket."""
+    """Return descriptions of what a lab has left on this machine: processes, folder, control groups, SBF's socket."""
     remains = [f"process {pid} (and all processes below it)" for pid in (state.pid(), state.launcher()) if pid]
     remains += [str(path) for path in (state.folder, state.cgroup) if path.exists()]
     if state.folder.exists() and state.sbf_socket.exists():
@@ -145,7 +145,7 @@ def find_remains(state: LabState) -> list[str]:
 
 
 def remove_remains(state: LabState) -> list[str]:
-    """Remove everything that :func:`find_remains` finds. Return the remains that could not be removed."""
+    """Remove everything that :func:`find_remains` finds. Return descriptions of what could not be removed."""
     kill_lab(state)
     _remove_cgroups(state.cgroup)
     if state.folder.exists():

@@ -1,7 +1,8 @@
 """The User-mode Linux kernels of this machine: Debian's installed package, or a newer package that the lab unpacked.
 
-Since Linux 6.16, User-mode Linux needs no ptrace: its programs stop themselves with seccomp, which takes half of the
-processor time. Debian 12 and 13 have older kernels. Therefore :mod:`virtcloud.lab.uml_package` downloads a package.
+Before Linux 6.16, User-mode Linux intercepts the system calls of its programs with ptrace. Newer versions can use
+seccomp instead, which halves the processor time. Debian 12 and 13 contain older versions. The module
+:mod:`virtcloud.lab.uml_package` therefore downloads a newer package.
 """
 
 import contextlib
@@ -54,7 +55,10 @@ class UmlKernel:
 
 
 def find_uml_kernel() -> UmlKernel | None:
-    """Return the kernel of a lab, or None: the installed kernel if it can use seccomp, else the newest kernel."""
+    """Return the kernel for labs, or None if this machine has no kernel that runs.
+
+    The installed kernel is preferred if it can use seccomp. Otherwise return the newest kernel.
+    """
     installed = read_kernel(INSTALLED)
     if installed is not None and installed.uses_seccomp:
         return installed

@@ -1,7 +1,7 @@
 """The download of a newer User-mode Linux from a newer release of Debian. The package is unpacked and not installed.
 
-``make setup`` runs this module. APT verifies the package with the keys of the package debian-archive-keyring. The lists
-of the newer release do not become lists of this machine's APT.
+``make setup`` runs this module. APT verifies the package with the keys of the package debian-archive-keyring. The
+package lists of the newer release are stored separately from the lists of this machine's APT.
 """
 
 import fcntl
@@ -37,7 +37,10 @@ class DownloadedPackage:
 
 
 def main() -> int:
-    """Download User-mode Linux if a lab on this machine would use an older kernel. A failure is only a warning."""
+    """Download User-mode Linux if a lab on this machine would use an older kernel. If this fails, print a warning.
+
+    Return the exit code.
+    """
     if os.geteuid() == 0 and not lab_kernel.missing_features():
         return 0
     kernel = uml_kernel.find_uml_kernel()
@@ -60,8 +63,8 @@ def _print(text: str, file: TextIO | None = None) -> None:
 def fetch_package() -> UmlKernel:
     """Download the package, and unpack the kernel and its modules into the folder of all labs of this machine.
 
-    Only one installation downloads at a time. It first removes the files of downloads that were killed. Raise
-    LabImpossible if the package cannot be downloaded or does not run here.
+    A lock prevents parallel downloads by several processes. Files of interrupted downloads are deleted first. Raise
+    LabImpossible if the package cannot be downloaded, or if the kernel does not run on this machine.
     """
     uml_kernel.UNPACKED.mkdir(parents=True, exist_ok=True)
     with _lock_folder(uml_kernel.UNPACKED), tempfile.TemporaryDirectory(prefix=".", dir=uml_kernel.UNPACKED) as folder:
@@ -85,7 +88,7 @@ def _lock_folder(folder: Path) -> Iterator[None]:
 
 
 def _download(folder: Path) -> DownloadedPackage:
-    """Download the preferred version, else the version of the suite."""
+    """Download the version :data:`PREFERRED`. If this version is not available, download the version of the suite."""
     for name in ("lists/partial", "cache/archives/partial"):
         (folder / name).mkdir(parents=True)
     (folder / "sources.list").write_text(apt_sources.newer_source(SUITE))
@@ -120,9 +123,10 @@ def _apt(folder: Path, seconds: float, *command: str) -> str:
 
 
 def store_package(package: Path, target: Path) -> UmlKernel:
-    """Unpack the kernel and its modules into ``target``, atomically, and return the kernel.
+    """Unpack the kernel and its modules into ``target``, and return the kernel. Adapt it to this machine's glibc.
 
-    If necessary, the kernel is adapted to this machine's glibc. Raise LabImpossible if the kernel does not run here.
+    The folder ``target`` appears only when it is complete. Raise LabImpossible if the kernel does not run on this
+    machine.
     """
     unpacked = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
@@ -148,7 +152,7 @@ def _unpack(package: Path, folder: Path) -> None:
 
 
 def _adapt(root: Path) -> UmlKernel:
-    """Adapt the kernel below ``root`` to this machine's glibc."""
+    """Change the kernel's program below ``root`` so that it runs with this machine's glibc. Return the kernel."""
     program, reason = root / uml_kernel.PROGRAM, ""
     try:
         program.write_bytes(glibc_names.use_older_names(program.read_bytes()))

@@ -1,6 +1,6 @@
 """The chapters of the demonstration: two clusters, their connectivity and isolation, a failed creation, the removal.
 
-Each check reads the state from the elements themselves, not from SBF.
+Each check reads the state from the lab's nodes, not from SBF.
 """
 
 import re
@@ -126,7 +126,7 @@ LIMIT_S = 60.0
 
 
 def check_failed_creation(context: DemoContext) -> None:
-    """Disconnect the second site's switch and request a cluster. Check that the cluster fails and is fully removed."""
+    """Disconnect the second site's switch and request a cluster. Check that SBF fails and removes the cluster."""
     report, lab = context.report, context.lab
     first, disconnected = switch_names(context.topology)[:2]
     with report.chapter(f"A creation fails, because {disconnected} is disconnected"), ThreadPoolExecutor() as pool:
@@ -170,7 +170,7 @@ def _fail_creation(context: DemoContext, first: Name) -> tuple[ClusterView, dict
 
 
 def _check_removal(context: DemoContext, view: ClusterView, vlans: dict[Name, VlanId], before: Snapshot) -> None:
-    """Wait until a failed cluster is removed. Check that every element is in the same state as before the request."""
+    """Wait until SBF has removed a failed cluster. Check that every element has its state before the request again."""
     report = context.report
     context.follow(view, lambda current: current.state is ClusterState.FAILED, LIMIT_S)
     after = take_snapshot(context.lab, context.topology)
@@ -239,11 +239,14 @@ CHAPTERS = (
 
 
 DEMO_TIMING = {"connect_timeout": 2, "read_timeout": 3, "retry_most": 2}
-"""Time limits of SBF in seconds. SBF stops waiting for an unreachable switch earlier than with the default limits."""
+"""Settings of SBF for the demonstration, in seconds. They are shorter than the defaults, so that failures show soon."""
 
 
 def run_demo(report: DemoReport, bring_up: Callable[[], Lab]) -> bool:
-    """Run all chapters and return whether every check succeeded. The lab is always taken down at the end."""
+    """Start a lab with ``bring_up``, run all chapters, and remove the lab, even after an error.
+
+    Return whether every check succeeded.
+    """
     with report.chapter("The lab starts: three sites with switches and hosts, an 802.1ad core, SBF, and agents"):
         lab = bring_up()
     try:

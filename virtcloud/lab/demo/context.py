@@ -1,4 +1,4 @@
-"""The common context of the chapters: the lab, SBF, the clusters, pings from guests, and captures of frames."""
+"""What all chapters of the demonstration use: the lab, a client of SBF, pings from guests, and captures of frames."""
 
 import time
 from collections.abc import Callable
@@ -21,7 +21,7 @@ NETWORK = "10.0.0."
 
 @dataclass(slots=True)
 class DemoContext:
-    """The lab, the client of SBF, the clusters, and ``before``: the snapshot before the first cluster was created."""
+    """The lab, the client of SBF, and the clusters. ``before`` is a snapshot from before the first cluster."""
 
     report: DemoReport
     lab: Lab
@@ -35,7 +35,7 @@ class DemoContext:
         return [site.hosts[0].name for site in self.topology.sites]
 
     def request(self, key: str, deadline_s: float) -> ClusterView:
-        """Request a cluster with one guest at each site. All clusters get the same addresses."""
+        """Request a cluster with one guest at each site. All clusters use the same IP addresses."""
         guests = tuple(
             Guest(name=f"n{i}", host=host, image="busybox", memory_mb=32, addresses=(f"{NETWORK}{i}/24",))
             for i, host in enumerate(self.first_hosts(), start=1)
@@ -44,7 +44,7 @@ class DemoContext:
         return self.client.put_cluster(key, ClusterRequest(spec=spec))
 
     def follow(self, view: ClusterView, until: Callable[[ClusterView], bool], limit_s: float) -> ClusterView:
-        """Print every step of a cluster until ``until`` returns True for the cluster's view. Return this view.
+        """Print every change of a cluster until ``until`` returns True for the cluster's view. Return this view.
 
         Raise VirtcloudError after ``limit_s`` seconds.
         """
@@ -86,7 +86,7 @@ class PingResult:
 
 
 def ping_from_guest(context: DemoContext, view: ClusterView, guest: int, address: str, *options: str) -> PingResult:
-    """Ping ``address`` from a guest of the cluster; ``guest`` is the index of the guest (from 0)."""
+    """Ping ``address`` from a guest of the cluster. ``guest`` is the guest's index in the cluster, from 0."""
     sender = view.spec.guests[guest]
     domain = next(
         name for name in read_guests(context.lab, sender.host) if view.id in name and name.endswith(sender.name)
@@ -98,7 +98,10 @@ def ping_from_guest(context: DemoContext, view: ClusterView, guest: int, address
 def capture_frames(
     context: DemoContext, pool: ThreadPoolExecutor, node: str, interface: str, *filter_words: str
 ) -> Future[list[str]]:
-    """Capture frames on a node's interface for ``WINDOW_S`` seconds. The result has one line for each frame."""
+    """Start to capture frames on a node's interface, for ``WINDOW_S`` seconds.
+
+    The future's result contains one line of tcpdump's output for each frame. ``filter_words`` is a filter of tcpdump.
+    """
     command = ("timeout", str(WINDOW_S), "tcpdump", "-Z", "root", "-l", "-nn", "-e", "-i", interface, *filter_words)
 
     def capture() -> list[str]:

@@ -27,10 +27,10 @@ BANDWIDTH = re.compile(r"^n\d - n\d: \d+ Mbit/s$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class GuestLogins:
-    """Logins to the guests of a cluster with OpenSSH, as a user has them on a machine of their own.
+    """Logins to the guests of a cluster with OpenSSH, as from the user's own machine.
 
-    SBF relays the connection to the guest's port 22. ``known_hosts`` contains the guests' host keys from SBF, so ssh
-    asks no question.
+    SBF relays the connection to the guest's port 22. The file ``known_hosts`` contains the guests' host keys, which SBF
+    returned. ssh therefore does not ask the user to confirm a host key.
     """
 
     url: str
@@ -57,7 +57,7 @@ class GuestLogins:
         return subprocess.run(argv, input=stdin, capture_output=True, text=True, timeout=PROGRAM_S, check=False)  # noqa: S603
 
     def wait_until_accepted(self, guest: str) -> subprocess.CompletedProcess[str]:
-        """Return the result of the first accepted login, or of the last login if none is accepted in time."""
+        """Repeat a login until the guest accepts it or the time is over. Return the result of the last login."""
         deadline = time.monotonic() + LOGIN_S
         while True:
             login = self.run(guest, "hostname; id -un")
@@ -110,7 +110,7 @@ def _prepare_logins(context: DemoContext) -> GuestLogins:
 
 
 def _measure_bandwidth(context: DemoContext, logins: GuestLogins, guests: Sequence[str]) -> None:
-    """Run the MPI program in all guests. The program prints a line for each pair of guests."""
+    """Run the MPI program in all guests, and check that its output has a line for each pair of guests."""
     program = resources.files("virtcloud.lab.demo").joinpath("bandwidth.py").read_text(encoding="utf-8")
     for guest in guests:
         logins.run(guest, "cat > bandwidth.py", stdin=program)

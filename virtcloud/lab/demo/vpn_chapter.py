@@ -1,4 +1,4 @@
-"""The chapter of the demonstration about VPN access: a laptop joins a cluster until the lease of the cluster ends."""
+"""The chapter of the demonstration about VPN access: a laptop joins a cluster's network until the lease ends."""
 
 import time
 
@@ -53,7 +53,7 @@ def _create_cluster(context: DemoContext, key: str, lease_s: float) -> ClusterVi
 
 
 def _make_profile(context: DemoContext) -> str:
-    """Return a profile for the laptop, after the gateway has confirmed the profile."""
+    """Create a VPN profile for the laptop, wait until the gateways have confirmed it, and return its text."""
     device_key = make_device_key()
     profile = context.client.create_profile(KEY, VpnProfileRequest(device=LAPTOP, csr=device_key.csr))
     context.report.print_line(f"virtcloud access profile {KEY} > demo.ovpn: {' and '.join(profile.addresses)}")
@@ -64,7 +64,7 @@ def _make_profile(context: DemoContext) -> str:
 
 
 def _copy_file(context: DemoContext, laptop: LaptopVpn) -> None:
-    """Copy a file from the guest with scp, which accepts only the host key of the guest of this cluster."""
+    """Copy a file from the guest with scp. scp accepts only the host key of this cluster's guest."""
     lab = context.lab
     known_hosts = render_known_hosts(context.client.peers(KEY).peers)
     for name, text in (("known_hosts", known_hosts), ("key", (lab.state.folder / "keys/user").read_text())):
@@ -79,7 +79,7 @@ def _copy_file(context: DemoContext, laptop: LaptopVpn) -> None:
         "-o",
         "BatchMode=yes",
         "-o",
-        "ConnectionAttempts=10",  # one per second: the guest's sshd may still be starting
+        "ConnectionAttempts=10",  # one attempt per second, because the guest's sshd may still be starting
     )
     code, output = laptop.run("scp", "-O", "-q", *options, f"{OWNER}@{GUEST}:{FILE}", "/run/vpn/copied")
     context.report.check(

@@ -21,7 +21,7 @@ KERNEL_S = 90.0
 
 
 def main(argv: list[str]) -> int:
-    """Create and run the nodes that the settings file ``argv[0]`` describes. This call returns only after an error."""
+    """Create and run the nodes that the settings file ``argv[0]`` describes. Return only after an error."""
     path = Path(argv[0])
     if os.getpid() == 1 and not Path("/proc/self").exists():
         syscalls.mount("proc", "/proc", "proc")
@@ -62,10 +62,7 @@ def _run(settings: FabricSettings, events: EventLog) -> None:
 
 
 def _prepare_station(settings: FabricSettings) -> None:
-    """Record this process's id, as seen in the machine's PID namespace.
-
-    Then mount a /proc that shows the lab's PID namespace.
-    """
+    """Write this process's id in the machine's PID namespace to a file. Then mount the lab's own /proc."""
     pid = Path("/proc/self").readlink().name
     start = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
     syscalls.mount_private()
@@ -90,7 +87,7 @@ def _create_listener(address: str) -> socket.socket:
 
 
 def _connect(address_and_port: str) -> socket.socket:
-    """Connect to the control server in User-mode Linux, which may still be booting."""
+    """Connect to the control server in User-mode Linux. Repeat the attempt while User-mode Linux is still booting."""
     address, _, port = address_and_port.rpartition(":")
     deadline = time.monotonic() + KERNEL_S
     while True:
@@ -107,7 +104,7 @@ def _connect(address_and_port: str) -> socket.socket:
 
 
 def _reap_forever(kernel: int) -> None:
-    """Reap orphaned processes. A separate thread reaps the process of User-mode Linux."""
+    """Reap orphaned processes, without end. A separate thread reaps the process ``kernel`` (User-mode Linux)."""
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     while True:
         time.sleep(1)

@@ -20,7 +20,10 @@ class Fabric:
     """The running nodes and services of a plan. Call ``connect``, then ``serve``."""
 
     def __init__(self, plan: FabricPlan, state: str, events: EventLog) -> None:
-        """Fork the first processes of all nodes. No thread may run before this call. ``state`` is the lab's folder."""
+        """Fork the first processes of all nodes. ``state`` is the lab's folder.
+
+        Do not start a thread before this call, because a process with threads must not fork.
+        """
         logs, groups = Path(state, "log"), nodes.lab_cgroup(state)
         self._plan = plan
         self._events = events
@@ -59,12 +62,12 @@ class Fabric:
         run_in_threads(self._serve_node, [node.name for node in self._plan.nodes if node.services])
 
     def power_off(self, name: str) -> None:
-        """Power a node off, as by a power failure. Idempotent."""
+        """Simulate a power failure of a node. Idempotent."""
         with self._power:
             node_power.power_off(self.nodes[name], self._ports(name))
 
     def power_on(self, name: str) -> None:
-        """Boot a node and start its services at the same time, each until it is ready. Idempotent."""
+        """Boot a node, start all its services in parallel, and wait until the services are ready. Idempotent."""
         with self._power:
             node_power.power_on(self.nodes[name], self._ports(name))
             services = [control for (node, _), control in self.services.items() if node == name]
@@ -90,7 +93,7 @@ def _create_zygote(plan: FabricPlan) -> Zygote | None:
 
 
 def run_in_threads(work: Callable[[T], None], items: Iterable[T]) -> None:
-    """Call ``work`` for all items at the same time. Raise the first error after all calls have ended."""
+    """Call ``work`` for each item in a separate thread. Raise the first error after all calls have ended."""
     errors: list[Exception] = []
 
     def call(item: T) -> None:

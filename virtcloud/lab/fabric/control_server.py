@@ -25,7 +25,10 @@ CLOSE_TIMEOUT_S = 5.0
 
 
 def execute_program(connection: socket.socket, handle: NodeHandle, request: Mapping[str, Any]) -> None:
-    """Run ``request["argv"]``. Carry the program's streams over the connection, and finally send the exit code."""
+    """Run the program ``request["argv"]``. Send its output over the connection, and finally its exit code.
+
+    The program's input comes from the same connection.
+    """
     streams = _open_terminal(request) if request.get("tty") else _open_pipes()
     environment = {**ENVIRONMENT, **request.get("environment", {})}
     try:
@@ -48,13 +51,16 @@ def execute_program(connection: socket.socket, handle: NodeHandle, request: Mapp
         pump.start()
     running.ended.wait()
     for pump in pumps:
-        pump.join(timeout=1)  # a daemon that the program started may hold the pipe open
+        pump.join(timeout=1)  # a daemon that the program started may still have the pipe open
     with lock, contextlib.suppress(OSError):
         send_frame(connection, b"x", json.dumps(running.exit).encode())
 
 
 def _read_until_end(connection: socket.socket) -> None:
-    """Read the remaining input. Otherwise close() would reset the connection, and the client would lose frames."""
+    """Read the client's remaining input until the client disconnects.
+
+    With unread input, close() would reset the connection, and the client would lose the last frames.
+    """
     with contextlib.suppress(OSError):
         connection.shutdown(socket.SHUT_WR)
         connection.settimeout(CLOSE_TIMEOUT_S)
@@ -63,10 +69,14 @@ def _read_until_end(connection: socket.socket) -> None:
 
 
 class ProgramStreams:
-    """Both ends of a program's standard streams."""
+    """The file descriptors of a program's standard streams: the program's ends, and this process's ends."""
 
     def __init__(self, child_ends: tuple[int, int, int], stdin: int, outputs: dict[bytes, int]) -> None:
-        """Store the descriptors. ``outputs`` maps a frame's letter to the descriptor from which this process reads."""
+        """Store the descriptors. ``child_ends`` are the program's ends.
+
+        ``stdin`` is the descriptor to which this process writes the program's input. ``outputs`` maps the letter of a
+        frame (``protocol.py``) to the descriptor from which this process reads the program's output.
+        """
         self.child_ends = child_ends
         self.stdin = stdin
         self.outputs = outputs
@@ -103,7 +113,7 @@ def _open_terminal(request: Mapping[str, Any]) -> ProgramStreams:
 
 
 def _send_output(connection: socket.socket, lock: threading.Lock, letter: bytes, end: int) -> None:
-    with contextlib.suppress(OSError):  # reading a terminal whose program has ended raises OSError
+    with contextlib.suppress(OSError):  # reading a terminal raises OSError after its program has ended
         while data := os.read(end, CHUNK):
             with lock:
                 send_frame(connection, letter, data)
@@ -113,7 +123,7 @@ def _send_output(connection: socket.socket, lock: threading.Lock, letter: bytes,
 def _receive_input(
     connection: socket.socket, streams: ProgramStreams, handle: NodeHandle, running: RunningProgram
 ) -> None:
-    """Pass the client's input to the program until the client disconnects. Then end the program."""
+    """Pass the client's input to the program until the client disconnects. Then terminate the program."""
     try:
         while True:
             letter, payload = receive_frame(connection)
@@ -142,7 +152,7 @@ Services = Mapping[tuple[str, str], ServiceControl]
 
 
 class ControlServer:
-    """Serves the nodes of one kernel. ``relay`` connects to the control server of the other nodes."""
+    """Serves the requests for the nodes of one kernel. Relays requests for other nodes to the other control server."""
 
     def __init__(
         self,
@@ -154,7 +164,8 @@ class ControlServer:
     ) -> None:
         """Serve ``nodes`` and ``services`` to clients whose requests contain ``token``.
 
-        ``power`` has the functions ``off`` and ``on``, which power a node off and on.
+        ``power`` contains two functions, under ``"off"`` and ``"on"``, which power a node off and on. ``relay``
+        connects to the control server of the other kernel, if there is one.
         """
         self._nodes = nodes
         self._power = power
@@ -245,7 +256,7 @@ def _copy(source: socket.socket, target: socket.socket) -> None:
 
 
 class _Sender:
-    """A socket with the interface of a writable file."""
+    """A writable file-like object that sends what is written to a socket."""
 
     def __init__(self, target: socket.socket) -> None:
         self._target = target

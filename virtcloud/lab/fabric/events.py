@@ -11,9 +11,9 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class LabEvent:
-    """An event of the start: ``step`` began (``begin``), ended (``done``) or failed (``failed``).
+    """An event of the lab's start. ``step`` is the name of a step, such as ``"brno-h1 agent"``.
 
-    An event with the state ``note`` contains only a message about the step (``text``).
+    ``state`` is ``begin``, ``done`` or ``failed``, or ``note`` for a message about the step. ``text`` is the message.
     """
 
     step: str
@@ -33,7 +33,7 @@ class EventLog:
         self._lock = threading.Lock()
 
     def write(self, step: str, state: str, text: str = "") -> None:
-        """Write that ``step`` reached ``state``: ``begin``, ``done`` or ``failed``."""
+        """Write an event of ``step``. The values of ``state`` are described at :class:`LabEvent`."""
         line = json.dumps({"time": time.time(), "step": step, "state": state, "text": text})
         with self._lock, self._path.open("a") as file:
             file.write(line + "\n")
@@ -51,9 +51,9 @@ class EventLog:
 
 
 def follow_events(path: Path) -> Iterator[list[LabEvent]]:
-    """Repeatedly yield the list of events that were added to the file since the previous list. Never ends.
+    """Yield, without end, lists of the events that were added to the file since the previous list.
 
-    The list is empty if there is no new event, because the iterator does not wait for events.
+    The iterator does not wait for events: without new events, it yields an empty list.
     """
     with path.open() as file:
         part = ""

@@ -56,9 +56,10 @@ def set_up_node(node: LabNode) -> None:
 
 
 def _create_boot_id() -> None:
-    """Create a boot ID for this boot of the node. Otherwise the node would have the kernel's ID at each boot.
+    """Mount a new boot ID over the kernel's boot ID in /proc, so that the node has a different boot ID after each boot.
 
-    The kernel mounts a container's /proc only if the node has a /proc without mounts in it, hence the second /proc.
+    Also mount a second /proc elsewhere. The kernel permits a container on the node to mount /proc only if the node has
+    a /proc without other mounts in it.
     """
     _write(Path("/run/boot_id"), f"{uuid.uuid4()}\n")
     syscalls.bind("/run/boot_id", str(BOOT_ID))
@@ -75,7 +76,7 @@ def _mount_cgroups() -> None:
 def delegate_controllers(group: Path) -> None:
     """Enable all controllers of a control group for the groups below it."""
     for controller in (group / "cgroup.controllers").read_text().split():
-        with contextlib.suppress(OSError):  # a controller that cannot be enabled does not affect the others
+        with contextlib.suppress(OSError):  # continue with the other controllers if one cannot be enabled
             (group / "cgroup.subtree_control").write_text(f"+{controller}")
 
 
@@ -118,7 +119,7 @@ class NodeInit:
         }
 
     def run(self) -> NoReturn:
-        """Answer requests until the fabric ends."""
+        """Answer the fabric's requests until the fabric ends."""
         for end in self._wakeup:
             end.setblocking(False)
         signal.set_wakeup_fd(self._wakeup[1].fileno(), warn_on_full_buffer=False)
@@ -162,7 +163,7 @@ class NodeInit:
 
     def _spawn(self, request: dict[str, Any], descriptors: list[int]) -> None:
         child = _start_program(request, descriptors)
-        child.returncode = 0  # _reap() waits for the process
+        child.returncode = 0  # _reap() waits for the end of the process
         self._calls[child.pid] = request["id"]
         self._send({"id": request["id"], "spawned": child.pid})
 

@@ -1,8 +1,9 @@
-"""The power of nodes: a node is switched off, as by a power failure, and on again.
+"""The power of nodes: simulates a power failure of a node, and boots the node again.
 
-Without power, the node has no processes, interfaces, mounts and control groups. What remains is its disk
-(`LabNode.disk`), and its cables: their ends on other nodes have no carrier. The node's ends wait in the fabric's
-network namespace, because a deleted end would delete the other end too, for example a port of a switch.
+Without power, the node has no processes, interfaces, mounts and control groups. Two things remain: the node's disk
+(`LabNode.disk`), and its cables. A cable is a veth pair. The fabric moves the node's end of the pair into the fabric's
+network namespace and sets it down, so the other end has no carrier. The fabric must not delete the node's end, because
+this would also delete the other end, for example a port of a switch.
 """
 
 import json
@@ -28,7 +29,7 @@ POLL_S = 0.02
 
 
 def create_disk(node: LabNode) -> None:
-    """Create the disk of a node: a file system in memory, which exists as long as the lab."""
+    """Create the disk of a node: a file system in memory. It exists until the lab ends. Do nothing without a disk."""
     if not node.disk:
         return
     Path(node.disk).mkdir(parents=True, exist_ok=True)
@@ -74,7 +75,7 @@ def _kill_first_process(handle: NodeHandle) -> None:
 def _boot(handle: NodeHandle) -> tuple[int, socket.socket]:
     """Start a node's first process. Return its process id and its channel.
 
-    A new program forks this process, because a process with threads, such as the fabric, should not fork.
+    The fabric has threads and should not fork. It therefore runs this module as a program, which forks the process.
     """
     fabric_end, node_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with node_end:
@@ -86,7 +87,7 @@ def _boot(handle: NodeHandle) -> tuple[int, socket.socket]:
 
 
 def _waiting_name(handle: NodeHandle, port: str) -> str:
-    """Return the name of a node's port in the fabric. The names of interfaces have at most 15 characters."""
+    """Return the name of a powered-off node's port in the fabric: at most 15 characters, as Linux requires."""
     return f"w{handle.node.address.rpartition('.')[2]}-{port}"[:15]
 
 
@@ -106,7 +107,7 @@ def _run_ip(handle: NodeHandle, lines: Iterable[str], namespace: int | None = No
 
 
 def _remove_groups(group: Path) -> None:
-    """Remove a node's control groups. A group can be removed as soon as its last process was reaped."""
+    """Remove a node's control groups. Wait for this, because the kernel first has to reap the groups' processes."""
     deadline = time.monotonic() + END_S
     while group.exists() and time.monotonic() < deadline:
         folders = sorted((path for path in group.rglob("*") if path.is_dir()), reverse=True)
@@ -126,7 +127,7 @@ def _opened(path: str) -> Iterator[int]:
 
 
 def main(channel: socket.socket, group: Path) -> None:
-    """Receive a node, fork its first process, and report the process id."""
+    """Receive the description of a node, fork the node's first process, and send the process id to the fabric."""
     node = node_from_data(json.loads(channel.recv(PACKET)))
     pid = fork_first_process(node, channel, group)
     channel.send(json.dumps({"pid": pid}).encode())

@@ -1,4 +1,8 @@
-"""The fabric's handles of nodes. A node is started by fork in new namespaces, and controlled over a packet socket."""
+"""The fabric's handles of nodes.
+
+The fabric forks the first process of each node in new namespaces, and sends requests to this process over a packet
+socket, the node's channel.
+"""
 
 import hashlib
 import itertools
@@ -22,7 +26,7 @@ Message = dict[str, Any]
 
 
 class NodeFailed(Exception):
-    """A node could not be created, or a request to a node failed. The message quotes the node's error."""
+    """A node could not be created, or a request to a node failed. The message contains the error of the node."""
 
 
 class ProgramNotStarted(NodeFailed):
@@ -65,12 +69,12 @@ class NodeHandle:
         self._running: dict[int, RunningProgram] = {}
 
     def listen(self) -> None:
-        """Start to receive the node's answers. Call this method once for each boot, after all forks."""
+        """Start a thread that receives the node's answers. Call this method once for each boot, after all forks."""
         arguments = self._channel, self._answers, self._running
         threading.Thread(target=self._listen, args=arguments, daemon=True, name=f"node {self.node.name}").start()
 
     def lose_power(self) -> None:
-        """Record that the node's first process was killed."""
+        """Record that the node has no power: its first process is about to be killed."""
         self.has_power = False
 
     def boot(self, pid: int, channel: socket.socket) -> None:
@@ -143,7 +147,10 @@ def lab_cgroup(state: str) -> Path:
 
 
 def start_node(node: LabNode, groups: Path) -> NodeHandle:
-    """Start a node's first process, in a control group below ``groups``. Call this function before any thread runs."""
+    """Start a node's first process, in a control group below ``groups``. Return the node's handle.
+
+    Call this function before any thread runs, because a process with threads must not fork.
+    """
     fabric_end, node_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     pid = fork_first_process(node, node_end, groups / node.name)
     node_end.close()
@@ -192,7 +199,7 @@ def _enter_namespaces(group: Path) -> None:
     has_cgroups = _enter_new_group(group)
     syscalls.unshare(NAMESPACES)
     if has_cgroups:
-        _enter_group(group / "init")  # a control group that contains processes cannot enable controllers for subgroups
+        _enter_group(group / "init")  # cgroup v2 permits controllers for subgroups only in a group without processes
 
 
 def _enter_new_group(group: Path) -> bool:

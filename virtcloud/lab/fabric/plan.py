@@ -10,10 +10,14 @@ from typing import Any
 class FabricSettings:
     """The settings of a fabric process.
 
-    ``listen`` is ``unix:PATH`` or ``tcp:ADDRESS:PORT``. ``relay`` is the ADDRESS:PORT of the control server in
-    User-mode Linux, or "". ``in_uml`` is true for the first process of a User-mode Linux kernel. ``modules`` is the
-    folder with the modules of this kernel, or "". ``kernel`` is the command with which the station boots User-mode
-    Linux, or empty. ``preload`` is a library that is loaded into the process of this kernel.
+    - ``state``: the lab's folder. ``plan``: the file with the plan. ``events``: the file for the events of the start.
+    - ``token``: the secret that requests to the control server must contain.
+    - ``listen``: the address of the control server, ``unix:PATH`` or ``tcp:ADDRESS:PORT``.
+    - ``relay``: the ADDRESS:PORT of the control server in User-mode Linux, or "".
+    - ``in_uml``: true for the first process of a User-mode Linux kernel. ``modules``: the folder with the modules of
+      this kernel, or "".
+    - ``kernel``: the command with which the station boots User-mode Linux, or empty. ``preload``: a library that is
+      loaded into the process of this kernel, or "".
     """
 
     state: str
@@ -44,9 +48,9 @@ def read_settings(path: Path) -> FabricSettings:
 class NodeService:
     """A program that runs on a node.
 
-    If ``module`` is set, the service is a fork of a process that has already imported this Python module and the
-    modules ``imports``. The fork runs the module's ``main(argv[1:])``. The service is ready when the address ``ready``
-    (``unix:PATH`` or ``tcp:ADDRESS:PORT``) accepts connections, or immediately if ``ready`` is "".
+    If ``module`` is set, a process that has already imported this Python module and the modules ``imports`` forks. The
+    fork runs the module's ``main(argv[1:])``. The service is ready when the address ``ready`` (``unix:PATH`` or
+    ``tcp:ADDRESS:PORT``) accepts connections. If ``ready`` is "", the service is ready immediately.
     """
 
     name: str
@@ -61,11 +65,13 @@ class NodeService:
 class LabNode:
     """A node: its files, its network as batch lines of ip, bridge and tc, and its services in starting order.
 
-    On ``no_offload_ports``, offloads are disabled, so each frame leaves the port with its checksum and tag. A node that
-    is not ``isolated`` shares all namespaces with the fabric's process; only the station is such a node.
+    The fabric disables offloads on the ports ``no_offload_ports``, so that each frame leaves these ports with its
+    checksum and its tag. If ``isolated`` is false, the node shares all namespaces with the fabric's process. Only the
+    station is not isolated.
 
-    A node with a ``disk`` can be powered off and on. ``disk`` is the folder, outside the node, with the content of the
-    node's ``disk_folders``. These folders survive a power failure, as on a disk; the ``tmpfs`` folders do not.
+    A node with a ``disk`` can be powered off and on. ``disk`` is a folder outside the node that contains the node's
+    ``disk_folders``. The content of ``disk_folders`` survives a power failure. The content of the ``tmpfs`` folders
+    does not.
     """
 
     name: str
@@ -87,7 +93,7 @@ class LabNode:
 
 @dataclass(frozen=True, slots=True)
 class VethPair:
-    """A veth pair between two nodes. An empty node name means the fabric itself. MTUs are in bytes."""
+    """A veth pair between two nodes. An end with an empty node name is in the fabric itself. MTUs are in bytes."""
 
     node: str
     port: str
@@ -99,7 +105,7 @@ class VethPair:
 
 @dataclass(frozen=True, slots=True)
 class FabricPlan:
-    """All nodes and cables. The fabric runs the ip lines ``before``, creates the cables, and then runs ``after``."""
+    """All nodes and cables. The fabric runs the ip commands ``before``, creates the cables, and runs ``after``."""
 
     nodes: tuple[LabNode, ...]
     cables: tuple[VethPair, ...]
@@ -124,7 +130,7 @@ def plan_from_json(text: str) -> FabricPlan:
 
 
 def node_from_data(data: dict[str, Any]) -> LabNode:
-    """Return the node whose fields ``dataclasses.asdict`` returned, and JSON carried."""
+    """Return the node that ``dataclasses.asdict`` converted to a dict. The dict may have been converted to JSON."""
     services = tuple(
         NodeService(**{**service, "argv": tuple(service["argv"]), "imports": tuple(service["imports"])})
         for service in data.pop("services")
@@ -136,9 +142,9 @@ def node_from_data(data: dict[str, Any]) -> LabNode:
 
 
 def veth_line(cable: VethPair, pids: dict[str, int]) -> str:
-    """Return the ip line that creates a veth pair and moves each end to its node.
+    """Return the arguments of ``ip`` that create a veth pair and move each end to its node.
 
-    ``pids`` contains the process id of each node's first process.
+    ``pids`` maps the name of each node to the process id of its first process.
     """
     return (
         f"link add name {cable.port} mtu {cable.mtu}{_netns_option(cable.node, pids)} type veth "

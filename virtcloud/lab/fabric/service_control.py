@@ -23,10 +23,10 @@ ENVIRONMENT = {
 
 
 class ServiceControl:
-    """A service on a node."""
+    """Starts and stops one service on a node."""
 
     def __init__(self, handle: NodeHandle, service: NodeService, log: Path, zygote: Zygote | None) -> None:
-        """Store the service and its node. The output of the service is appended to ``log``."""
+        """Store the service and its node. The service appends its output to the file ``log``."""
         self._handle = handle
         self._service = service
         self._log = log
@@ -36,7 +36,10 @@ class ServiceControl:
 
     @property
     def state(self) -> str:
-        """The state: ``running``, ``stopped`` (on request), ``died`` with the exit code, or ``powered off``."""
+        """The service's state: ``running``, ``stopped``, ``died (EXIT CODE)``, or ``powered off``.
+
+        A service that ended without a request to stop has ``died``.
+        """
         if not self._handle.has_power:
             return "powered off"
         if self._running is None or (self._stopped and self._running.exit is not None):
@@ -112,7 +115,10 @@ def _streams(log: Path) -> Iterator[tuple[int, int, int]]:
 
 
 def readiness_check(ready: str, pid: int | None) -> Callable[[], bool]:
-    """Return a function that checks a service's ``ready`` condition. Paths belong to the mount namespace of ``pid``."""
+    """Return a function that returns whether the address ``ready`` accepts connections.
+
+    A path in ``ready`` is a path in the mount namespace of process ``pid``.
+    """
     kind, _, rest = ready.partition(":")
     if kind == "unix":
         root = f"/proc/{pid}/root" if pid else ""

@@ -27,12 +27,12 @@ def _check(result: int, call: str) -> None:
 
 
 def unshare(flags: int) -> None:
-    """Move the calling process into new namespaces. A new PID namespace applies only to children of this process."""
+    """Move this process into new namespaces. A new PID namespace affects only later children of this process."""
     _check(_libc.unshare(flags), "unshare")
 
 
 def setns(path: str) -> None:
-    """Enter the namespace at ``path``. A PID namespace applies only to children of the calling process."""
+    """Move this process into the namespace at ``path``. A PID namespace affects only later children of this process."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         _check(_libc.setns(descriptor, 0), f"setns {path}")
@@ -53,7 +53,7 @@ def fork_into_pid_namespace_of(process: int) -> int:
 
 
 def _fork_and_restore() -> int:
-    """Fork, and let later children be in this process's own PID namespace again."""
+    """Fork. Afterwards, later children of this process are in this process's own PID namespace again."""
     pid = os.fork()
     if pid:
         setns("/proc/self/ns/pid")
@@ -73,7 +73,7 @@ def mount(source: str, target: str, kind: str | None, flags: int = 0, data: str 
 
 
 def mount_private() -> None:
-    """Make all later mounts of this mount namespace private."""
+    """Make all mounts of this mount namespace private, so that later mounts do not appear in other namespaces."""
     mount("none", "/", None, MS_REC | MS_PRIVATE)
 
 

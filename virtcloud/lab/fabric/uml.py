@@ -1,7 +1,7 @@
 """User-mode Linux: boots the kernel on the file tree of the machine, and mounts the file systems that a lab needs.
 
-The file tree belongs to the machine. Therefore another file system is first mounted over each folder to which a lab
-writes.
+A lab must not write to the machine's files. The fabric therefore first mounts a separate file system over each folder
+to which a lab writes.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from virtcloud.lab.fabric.plan import FabricSettings
 COVERED = ("/run", "/tmp", "/var/tmp", "/var/log", "/var/lib/libvirt")  # noqa: S108 - the lab mounts other file systems over these folders
 MODULES = ("8021q", "bridge", "veth", "tun", "fuse", "sch_netem", "nf_tables", "loop")
 HOTPLUG = Path("/proc/sys/kernel/hotplug")
-"""The program that the kernel starts for each event of a device. The lab needs no such program."""
+"""The file with the path of the program that the kernel starts for each device event. The lab disables this program."""
 MODPROBE = Path("/run/modprobe")
 # The kernel itself also calls this script to load modules. busybox is static, so busybox does not need /usr/lib.
 MODPROBE_TEXT = """#!/bin/busybox sh
@@ -28,9 +28,10 @@ exec /bin/busybox unshare -m /bin/busybox sh -c \
 
 
 def mount_file_systems(state: str, modules: str, visible_folders: tuple[str, ...]) -> None:
-    """Mount the file systems that programs need. ``state`` and ``visible_folders`` remain the machine's folders.
+    """Mount the file systems that programs need.
 
-    ``modules`` is the folder that contains ``modules/RELEASE`` of this kernel.
+    The folders ``state`` and ``visible_folders`` still show the machine's files afterwards. ``modules`` is the folder
+    that contains ``modules/RELEASE`` of this kernel.
     """
     open_folders = [(os.open(folder, os.O_PATH), folder) for folder in visible_folders]
     for folder in (folder for folder in COVERED if Path(folder).is_dir()):
@@ -66,7 +67,7 @@ def _load_modules(modules: str) -> None:
 
 
 def boot_kernel(settings: FabricSettings) -> subprocess.Popen[bytes]:
-    """Boot User-mode Linux and return its process. The kernel's console is written to ``console.log``."""
+    """Boot User-mode Linux and return its process. The kernel writes its console output to ``console.log``."""
     environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": settings.state, "TMPDIR": "/dev/shm"}  # noqa: S108
     if settings.preload:
         environment["LD_PRELOAD"] = settings.preload
@@ -83,7 +84,7 @@ def boot_kernel(settings: FabricSettings) -> subprocess.Popen[bytes]:
 
 
 def report_end(kernel: subprocess.Popen[bytes], events: EventLog) -> None:
-    """Write an event when the kernel's process ends."""
+    """Start a thread that writes an event when the kernel's process ends."""
 
     def wait() -> None:
         kernel.wait()

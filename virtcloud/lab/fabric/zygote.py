@@ -25,7 +25,7 @@ NAMESPACES = ("cgroup", "ipc", "uts", "net", "mnt")
 
 
 class Zygote:
-    """The fabric's end of the zygote. Starts one service at a time."""
+    """The fabric's handle of the zygote process. It starts one service at a time."""
 
     def __init__(self, modules: tuple[str, ...]) -> None:
         """Fork the zygote, which imports ``modules``. Call this method before any thread runs."""
@@ -40,11 +40,11 @@ class Zygote:
         zygote_end.close()
 
     def listen(self) -> None:
-        """Start to receive the zygote's answers."""
+        """Start a thread that receives the zygote's answers."""
         threading.Thread(target=self._listen, daemon=True, name="zygote").start()
 
     def start(self, handle: NodeHandle, service: NodeService, log: str, environment: dict[str, str]) -> RunningProgram:
-        """Run a service's module inside a node, after the imports are complete."""
+        """Start a service's module inside a node. Wait until the zygote's imports are complete."""
         request = {
             "group": str(handle.group / "init"),
             "pid": handle.pid if handle.node.isolated else 0,
@@ -155,7 +155,7 @@ def _run(request: dict[str, Any]) -> None:
 
 
 def _report_end(channel: socket.socket, children: dict[int, int], process: int) -> None:
-    """Report the exit code of an ended child. ``children`` contains the pids of children by their pidfds."""
+    """Send the exit code of an ended child to the fabric. ``children`` maps pidfds to pids. ``process`` is a pidfd."""
     pid = children.pop(process)
     os.close(process)
     _, status = os.waitpid(pid, 0)

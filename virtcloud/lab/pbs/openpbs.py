@@ -1,4 +1,4 @@
-"""Starts OpenPBS in a running lab, installs the hooks there, and runs commands as the lab's users."""
+"""Starts OpenPBS in a running lab, installs virtcloud's hooks in OpenPBS, and runs commands as the lab's users."""
 
 import json
 import shlex
@@ -33,7 +33,7 @@ class LabPbs:
 
     @classmethod
     def of(cls, lab: Lab) -> "LabPbs":
-        """Return the OpenPBS of a lab. OpenPBS need not run. Raise LabImpossible if the machine has no OpenPBS."""
+        """Return the OpenPBS of a lab, even if OpenPBS is not running. Raise LabImpossible if it is not installed."""
         try:
             return cls(lab, find_installation())
         except NotFound as error:
@@ -42,7 +42,7 @@ class LabPbs:
             ) from error
 
     def start(self, hosts: Sequence[str], watch: Watcher = NO_WATCHER) -> None:
-        """Start the server, and start a MoM on each of ``hosts``. Wait until PBS reports all these hosts as free.
+        """Start the server, and a MoM (PBS's daemon) on each of ``hosts``. Wait until PBS reports all hosts as free.
 
         Raise LabImpossible if a host is unknown, or if OpenPBS already runs in this lab.
         """
@@ -83,7 +83,7 @@ class LabPbs:
         return self.virtcloud("pbs", "install", *options).stdout
 
     def reconcile(self, settings: Mapping[str, float] | None = None) -> None:
-        """Start the scheduler's agent with these settings. The agent reconciles jobs and clusters."""
+        """Start the batch server's agent with these settings. The agent ends clusters without a job."""
         self._shell(addressing.STATION, scripts.start_scheduler_agent(sys.executable, settings or {}))
 
     def virtcloud(self, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -107,7 +107,7 @@ class LabPbs:
     def user(
         self, name: str, command: Sequence[str], node: str = addressing.STATION
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command in a user's login shell."""
+        """Run a command in a user's login shell on ``node``. Return its result even if the command fails."""
         return self.lab.run(node, as_user(name, command))
 
     def root(self, *command: str) -> str:

@@ -7,7 +7,7 @@ from virtcloud.lab import addressing, node_services
 SERVER = addressing.STATION
 HOME = "/var/spool/pbs"
 CONF = "/run/pbs.conf"
-"""The path of pbs.conf on a host. The station uses /etc/pbs.conf instead, because the station has a separate /etc."""
+"""The path of pbs.conf on a host. The station has a separate /etc and uses /etc/pbs.conf."""
 USERS = addressing.USERS
 TOKEN = "/etc/virtcloud/pbs.token"  # noqa: S105 - the name of a file
 SETTINGS = "/etc/virtcloud/hooks.json"
@@ -17,7 +17,7 @@ PROCESSORS = 4
 IMAGES = "/var/spool/images"
 TEMPORARY = "/var/spool/temporary"
 USER_HOMES = "/var/spool/home"
-"""The folder on a host's disk that a host mounts at /home."""
+"""The folder on a host's disk that contains the users' homes. The host mounts this folder at /home."""
 FOLDERS = {"755": ("aux", "mom_logs"), "751": ("mom_priv", "mom_priv/jobs", "mom_priv/hooks", "mom_priv/hooks/tmp")}
 FREE = {"700": ("checkpoint",), "1777": ("spool", "undelivered")}
 SSHD = f"""\
@@ -39,8 +39,8 @@ Subsystem sftp internal-sftp
 def pbs_conf(programs: str, *, server: bool) -> str:
     """Return the text of pbs.conf.
 
-    The station shares /tmp with the machine, and therefore has a separate TMPDIR. A ``qsub`` of another lab may leave a
-    daemon behind in /tmp. With a shared TMPDIR, this daemon would submit this lab's jobs.
+    The station shares /tmp with the machine, where a daemon of ``qsub`` from another lab may listen on a socket. With
+    TMPDIR in /tmp, this lab's ``qsub`` would send its jobs to that daemon. The station therefore has a separate TMPDIR.
     """
     yes, no = int(server), int(not server)
     return (
@@ -53,8 +53,8 @@ def pbs_conf(programs: str, *, server: bool) -> str:
 def set_up_station(programs: str, hosts: str, key: str, images: str) -> str:
     """Return the script that creates the station's /etc, /home, spool, users, and keys for file transfers.
 
-    ``key`` is the users' public key. The server hook sends the key with each request. ``images`` is the lab's folder of
-    images. Users cannot read this folder, so the script mounts it at ``IMAGES``.
+    ``key`` is the users' public key. The server hook sends this key to SBF with each request. ``images`` is the lab's
+    folder of images. Users cannot enter the lab's folder, so the script also mounts the images at ``IMAGES``.
     """
     create_users = "".join(
         f"useradd --no-create-home --uid {number} --home-dir /home/{name} --shell /bin/bash --password '*' {name}\n"
@@ -85,7 +85,10 @@ chmod 644 /var/spool/ssh/*.pub
 
 
 def start_server(programs: str, version: str) -> str:
-    """Return the script that starts the server's processes. PostgreSQL's socket needs a separate /run."""
+    """Return the script that starts the server's processes, in a mount namespace with a separate /run.
+
+    PostgreSQL of OpenPBS creates a socket in /run.
+    """
     return f"""set -e
 cat > /var/spool/start <<'END'
 set -e
@@ -103,7 +106,7 @@ unshare --mount --propagation private sh /var/spool/start
 def set_up_host(programs: str, version: str, keys: Iterable[tuple[str, str]]) -> str:
     """Return the script that writes a host's disk: a MoM's spool, the users' homes, and the host's boot script.
 
-    ``keys``: the files in each user's ``.ssh``.
+    ``keys`` contains pairs of name and text for the files in each user's folder ``.ssh``.
     """
     files = [(name, text) for name, text in keys]
     homes = {name: (f"{USER_HOMES}/{name}", number) for name, number in USERS.items()}
@@ -148,7 +151,7 @@ def start_mom(programs: str) -> str:
 
 
 def start_scheduler_agent(python: str, values: Mapping[str, float]) -> str:
-    """Return the script that starts the scheduler's agent. ``values`` are the agent's settings in ``[scheduler]``."""
+    """Return the script that starts the batch server's agent. ``values`` contains settings for ``[scheduler]``."""
     settings = (
         f'sbf = "http://{addressing.STATION_ADDRESS}:{addressing.SBF_PORT}"\n'
         f'token_file = "{TOKEN}"\nstate = "{SPOOL}"\n'
@@ -170,5 +173,5 @@ def configure_server(programs: str, hosts: Iterable[str]) -> str:
 
 
 def _file(path: str, text: str, *, append: bool = False, end: str = "END") -> str:
-    """Return the lines of a shell script that write a file. The text does not contain the line ``end``."""
+    """Return the lines of a shell script that write a file. The text must not contain ``end`` as a line."""
     return f"cat {'>>' if append else '>'} {path} <<'{end}'\n{text}{end}"
