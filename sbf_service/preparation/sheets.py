@@ -1,8 +1,8 @@
 """The preparation sheets of a site. Pure.
 
-Each attachment of the site has two sheets: one for the site's uplink, and one for the device on the other side. The
-other device is a provider edge of the site, or a device of the backbone. The administrators describe the backbone's
-device with options such as ``--platform``.
+Each attachment of the site has two sheets: one for the site's uplink, and one for the device to which the uplink is
+connected. This device is a provider edge of the site, or a device of the backbone. The administrators describe a device
+of the backbone with options such as ``--platform``.
 """
 
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ PLATFORM_ALIASES = {
     "cisco_iosxe": "cisco_ios",
     "arista_eapi": "arista_eos",
 }
-"""Platforms that use the texts of another platform."""
+"""Maps a platform to the platform whose texts it uses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,10 @@ class BackboneDevice:
 
 @dataclass(frozen=True, slots=True)
 class _AttachmentContext:
-    """One attachment of a site, with all values that its sheets need. ``known`` maps placeholders to their values."""
+    """One attachment of a site, with all values that its sheets need.
+
+    ``known`` maps placeholders of the templates to the values that the topology or the options contain.
+    """
 
     topology: Topology
     site: Site
@@ -63,10 +66,10 @@ class _AttachmentContext:
 
 
 def make_sheets(topology: Topology, site: Site, vlans: VlanSet, backbone: BackboneDevice) -> SitePreparation:
-    """Return all sheets of a site. The sheets for the site's side come first.
+    """Return all sheets of a site. The sheets for the site's uplinks come first.
 
-    Raise BadInput for an unknown platform, or for options that have no effect. Raise NotFound for an unknown transport.
-    Raise Conflict for a site without an attachment, and for a platform that must not be used.
+    Raise BadInput if ``backbone`` contains an unknown platform, or options that have no effect. Raise NotFound for an
+    unknown transport. Raise Conflict if the site has no attachment, or if the platform must not be used.
     """
     if backbone.platform is not None and backbone.platform not in PLATFORMS:
         raise BadInput(f"expected a platform of the backbone ({', '.join(sorted(PLATFORMS))}), got {backbone.platform}")
@@ -150,7 +153,7 @@ def _format_uplink_lines(platform: str) -> Commands:
 
 
 def _note_optional_lines(platform: str, lines: Commands) -> Commands:
-    """Return a note about the lines that only some models accept. The other lines do not depend on these lines."""
+    """Return a note about the lines that only some models of the platform accept, or no note."""
     dialect = find_dialect(PLATFORM_ALIASES.get(platform, platform))
     optional = [line for line in lines if dialect is not None and line in dialect.may_fail]
     if not optional:
@@ -164,7 +167,7 @@ def _make_other_side(context: _AttachmentContext) -> PreparationSheet:
 
 
 def _make_edge_sheet(context: _AttachmentContext, edge: Edge) -> PreparationSheet:
-    """Return the sheet for a provider edge. SBF itself adds and removes services and attachment circuits."""
+    """Return the sheet for a provider edge. It contains no services and attachment circuits: SBF creates these."""
     texts = PLATFORMS.get(PLATFORM_ALIASES.get(edge.platform, edge.platform), PlatformTemplates(title=edge.platform))
     templates = {TransportKind.EVPN: texts.evpn, TransportKind.VPLS: texts.vpls}.get(
         context.transport.kind, texts.services

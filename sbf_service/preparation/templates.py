@@ -9,8 +9,8 @@ from sbf_service.drivers.switch.dialect import Commands
 from virtcloud.model.transport import Transport, TransportKind
 
 SPANNING_TREES_NOTE = (
-    "Do not tunnel the sites' BPDUs and do not answer them: each site has its own spanning tree. A second port of the "
-    "same site in the same service would be an unprotected loop."
+    "Neither tunnel nor answer the BPDUs of sites: each site has its own spanning tree. A second port of the same site "
+    "in the same service would create a loop that no spanning tree interrupts."
 )
 UNUSED_PORT_NOTE = (
     "These lines are for a port without any other use. They configure the port as a trunk without VLANs. SBF adds and "
@@ -69,18 +69,18 @@ class PlatformTemplates:
     uplink: Commands = ()
     """The lines for the site's own port: a trunk without VLANs, whose MTU includes the tags.
 
-    If the platform's dialect configures the trunk, these lines configure only the rest, such as the MTU. The lines are
-    entered in the dialect's configuration mode.
+    If the platform's dialect configures the trunk, these lines contain only settings that the dialect omits, such as
+    the MTU. The administrator enters the lines in the dialect's configuration mode.
     """
     tunnel: Commands = ()
-    """The lines for the backbone's port of a port-based 802.1ad service: the site's frames go into one service VLAN."""
+    """The lines for the backbone's port if all frames of the site go into one service VLAN (port-based 802.1ad)."""
     no_tunnel: str = ""
     """The reason why the platform must not be the backbone's device of a port-based 802.1ad service.
 
     The text is "" if the platform may be used.
     """
     passing: Commands = ()
-    """The lines for a backbone's port that passes tags unchanged: a trunk with the site's VLANs."""
+    """The lines for the backbone's port if the backbone passes tags unchanged: a trunk with the site's VLANs."""
     services: Commands = ()
     """The lines for a provider edge's port towards the backbone if each cluster has a service VLAN."""
     vpls: Commands = ()
@@ -96,7 +96,10 @@ class FilledTemplates(NamedTuple):
 
 
 def fill_templates(templates: Sequence[str], known: Mapping[str, object], peers: Sequence[str] = ()) -> FilledTemplates:
-    """Insert the known values. A placeholder without a known value remains, in angle brackets."""
+    """Insert the known values into the templates. Show a placeholder without a known value in angle brackets.
+
+    Repeat a line with ``{peer}`` for each of ``peers``, the loopback addresses of the other edges.
+    """
     lines = [repeated for line in templates for repeated in _repeat_for_peers(line, peers)]
     missing = {placeholder for line in lines for placeholder in re.findall(r"\{(\w+)\}", line)} - {*known}
     values = {**known, **{placeholder: f"<{placeholder}>" for placeholder in missing}}
@@ -105,5 +108,5 @@ def fill_templates(templates: Sequence[str], known: Mapping[str, object], peers:
 
 
 def _repeat_for_peers(line: str, peers: Sequence[str]) -> list[str]:
-    """Repeat a line with ``{peer}`` for each peer. Without peers the placeholder remains."""
+    """Return a copy of a line with ``{peer}`` for each peer. Return any other line unchanged."""
     return [line.replace("{peer}", peer) for peer in peers] if "{peer}" in line and peers else [line]

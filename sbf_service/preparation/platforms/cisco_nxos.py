@@ -77,8 +77,8 @@ TEMPLATES = PlatformTemplates(
             "every device of the backbone on the path must use the same ethertype."
         ),
         (
-            "The switch reserves VLANs 3968-4094 (older: 3968-4047 and 4094): do not use these as service VLANs or "
-            "in a pool."
+            "The switch reserves VLANs 3968-4094 (older switches: 3968-4047 and 4094): do not use these VLANs as "
+            "service VLANs or in a pool."
         ),
     ),
 )

@@ -34,10 +34,10 @@ TEMPLATES = PlatformTemplates(
     notes=(
         (
             "The outer ethertype is 0x9100, not 0x88a8 or 0x8100. If the next device on the path is of another vendor, "
-            "set the same ethertype on both devices ('vlan-stack protocol-type' on this one): frames with another "
-            "ethertype are dropped silently."
+            "set the same ethertype on both devices ('vlan-stack protocol-type' on this device): a device "
+            "silently drops frames with another ethertype."
         ),
-        "Do not enable spanning tree or protocol tunnelling on the stacked VLAN: each site has its own tree.",
+        "Do not enable spanning tree or protocol tunnelling on the stacked VLAN: each site has its own spanning tree.",
         "Dell advises against the same MAC address in two customer VLANs of one stacked VLAN.",
     ),
 )

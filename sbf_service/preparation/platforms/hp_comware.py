@@ -45,8 +45,8 @@ TEMPLATES = PlatformTemplates(
     ),
     notes=(
         (
-            "The outer ethertype is 0x8100 unless 'qinq ethernet-type service-tag' changes it: omit that line if "
-            "the next device does not support 0x88a8."
+            "The line 'qinq ethernet-type service-tag' changes the outer ethertype from 0x8100 to 0x88a8. Omit this "
+            "line if the next device does not support 0x88a8."
         ),
     ),
 )

@@ -22,8 +22,8 @@ TEMPLATES = PlatformTemplates(
     notes=(
         (
             "A trunk without a list of VLAN IDs carries all VLANs. If the port towards the backbone has no list, "
-            "these lines create a list with the service VLAN only: add its other VLANs before."
+            "these lines create a list with the service VLAN only: first create a list with the port's other VLANs."
         ),
-        "BPDUs of the sites are dropped unless 'other_config:forward-bpdu' is set on the bridge: do not set it.",
+        "The bridge drops the sites' BPDUs unless 'other_config:forward-bpdu' is set: do not set this option.",
     ),
 )
