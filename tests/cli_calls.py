@@ -1,7 +1,9 @@
-"""The type of the fixture ``run``, which runs the command line against a service in memory."""
+"""Calls of the command line in tests: the type of the fixture ``run``, and the creation of a cluster."""
 
 from collections.abc import Callable
 
 from click.testing import Result
 
 RunCommand = Callable[..., Result]
+"""The fixture ``run`` runs a command with a fake SBF in memory."""
+CREATE = ("cluster", "create", "demo", "--host", "brno-h1", "--owner", "eva", "--image", "busybox")

@@ -2,15 +2,18 @@
 
 import ctypes
 import os
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from fake_machine import FakeHypervisor, FakeKernel
+from fake_machine import FakeElementApi, FakeHypervisor, FakeKernel, FakeManagedHost
 from mount_namespace import run_with_own_mounts
 
+from virtcloud.agent.reconciler import HostReconciler, ReconcileTiming
+from virtcloud.agent.supervision import StopSignal
 from virtcloud.model.wanted import GuestWanted, Segment
 
 T = TypeVar("T")
@@ -92,3 +95,49 @@ def with_mounts() -> Callable[[Callable[[], T]], T]:
     if os.geteuid() != 0:
         pytest.skip("NOT TESTED: file systems of the real kernel need root")
     return run_with_own_mounts
+
+
+@pytest.fixture
+def service() -> FakeElementApi:
+    return FakeElementApi()
+
+
+@pytest.fixture
+def host() -> FakeManagedHost:
+    return FakeManagedHost()
+
+
+@pytest.fixture
+def waits() -> list[float]:
+    return []
+
+
+class RecordingEvent(threading.Event):
+    """An event whose ``wait`` returns immediately and records its timeout."""
+
+    def __init__(self, waits: list[float]) -> None:
+        super().__init__()
+        self._slept = waits
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self._slept.append(timeout or 0)
+        return self.is_set()
+
+
+@pytest.fixture
+def stop() -> StopSignal:
+    return StopSignal()
+
+
+@pytest.fixture
+def wake(waits: list[float]) -> RecordingEvent:
+    return RecordingEvent(waits)
+
+
+@pytest.fixture
+def reconciler(
+    service: FakeElementApi, host: FakeManagedHost, stop: StopSignal, wake: RecordingEvent
+) -> HostReconciler:
+    """Return a reconciler that does not pause. ``waits`` records the pauses that it requests, in seconds."""
+    timing = ReconcileTiming(check_s=30, retry_first_s=0.5, retry_most_s=4)
+    return HostReconciler("h1", service, host, stop, timing, wake, jitter=lambda: 0)

@@ -1,6 +1,5 @@
-import errno
-import shutil
-import subprocess
+"""Tests of guests with a hypervisor in memory: starts, stops, and the observed state."""
+
 from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
@@ -12,7 +11,6 @@ from seed_documents import seeded_guest, seeded_segment
 
 from virtcloud.agent.difference import compute_difference, digest
 from virtcloud.agent.guests.domains import GuestDomain
-from virtcloud.agent.guests.guest_files import GuestFiles
 from virtcloud.agent.guests.guests import GuestSettings, LocalGuests
 from virtcloud.agent.local_host import LocalHost
 from virtcloud.agent.network import names
@@ -20,26 +18,11 @@ from virtcloud.agent.network.segments import SegmentInterfaces
 from virtcloud.agent.observed_host import ObservedGuest, ObservedHost
 from virtcloud.agent.steps import BuildSegment, RemoveSegment, StartGuest, Step, StepPending, StopGuests, WritePeerFiles
 from virtcloud.model.element import Hypervisor
-from virtcloud.model.errors import Refused, Unreachable, Unsafe
+from virtcloud.model.errors import Refused, Unsafe
 from virtcloud.model.wanted import GuestWanted, HostWanted, Segment
 
 Make = Callable[..., Segment]
 MakeGuest = Callable[..., GuestWanted]
-
-
-@pytest.fixture
-def images(tmp_path: Path) -> Path:
-    (tmp_path / "busybox/rootfs").mkdir(parents=True)
-    (tmp_path / "busybox/image.yaml").write_text("kind: lxc\n")
-    (tmp_path / "cloud").mkdir()
-    (tmp_path / "cloud/vmlinuz").touch()
-    (tmp_path / "cloud/image.yaml").write_text("kind: qemu\nkernel: vmlinuz\n")
-    return tmp_path
-
-
-@pytest.fixture
-def pauses() -> list[float]:
-    return []
 
 
 @pytest.fixture
@@ -191,186 +174,6 @@ def test_kvm_is_used_if_listed_unless_the_settings_differ(
     assert hypervisor.started[0].startswith(f'<domain type="{kind}">')
 
 
-DISK = "kind: qemu\nkernel: vmlinuz\ndisk: disk.img\ndisk_format: raw\n"
-
-
-@pytest.fixture
-def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the folder of libvirt's logs."""
-    for driver in ("lxc", "qemu"):
-        (tmp_path / "libvirt" / driver).mkdir(parents=True)
-    monkeypatch.setattr(GuestFiles.__init__, "__defaults__", (tmp_path / "libvirt",))
-    return tmp_path / "libvirt"
-
-
-@pytest.fixture
-def qemu_guests(images: Path, hypervisor: FakeHypervisor, logs: Path) -> LocalGuests:
-    """Return the guests of a host with QEMU and an image that has a disk."""
-    (images / "cloud/image.yaml").write_text(DISK)
-    (images / "cloud/disk.img").write_bytes(b"image" * 4096)
-    settings = GuestSettings(images, images / "state", "x86_64", stop_grace_s=0)
-    return LocalGuests({Hypervisor.QEMU: hypervisor}, settings, lambda _: None)
-
-
-def with_disk_image(segment: Segment) -> tuple[Segment, GuestWanted]:
-    return segment, segment.guests[0].model_copy(update={"image": "cloud"})
-
-
-def list_files(folder: Path) -> list[str]:
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
-
-
-def test_a_guests_disk_writes_do_not_change_the_image(
-    qemu_guests: LocalGuests, images: Path, make_segment: Make
-) -> None:
-    qemu_guests.ensure_guest(*with_disk_image(make_segment("a", 100, ("g1",))))
-    overlay = images / "state/vc-a-g1/disk.qcow2"
-    write_and_read = ["qemu-io", "-f", "qcow2", "-c", "write -P 7 0 512", "-c", "read -P 7 0 512", str(overlay)]
-    result = subprocess.run(write_and_read, capture_output=True, text=True, check=True)  # noqa: S603
-    assert "Pattern verification failed" not in result.stdout
-    assert (images / "cloud/disk.img").read_bytes() == b"image" * 4096
-
-
-def test_a_guest_starts_despite_an_incomplete_disk(
-    qemu_guests: LocalGuests, images: Path, hypervisor: FakeHypervisor, make_segment: Make
-) -> None:
-    (images / "state/vc-a-g1").mkdir(parents=True)
-    (images / "state/vc-a-g1/disk.qcow2").write_bytes(b"half")
-    qemu_guests.ensure_guest(*with_disk_image(make_segment("a", 100, ("g1",))))
-    assert (images / "state/vc-a-g1/disk.qcow2").read_bytes()[:4] == b"QFI\xfb"
-    assert list(hypervisor.by_name) == ["vc-a-g1"]
-
-
-def test_a_failed_disk_creation_quotes_the_tools_error(
-    qemu_guests: LocalGuests, images: Path, make_segment: Make
-) -> None:
-    (images / "cloud/image.yaml").write_text(DISK.replace("raw", "qcow2"))
-    with pytest.raises(Refused, match=r"cannot create a guest's disk over .*disk.img: qemu-img: .*not in qcow2 format"):
-        qemu_guests.ensure_guest(*with_disk_image(make_segment("a", 100, ("g1",))))
-
-
-def test_a_stopped_guest_leaves_no_disk_or_log(
-    qemu_guests: LocalGuests, images: Path, logs: Path, make_segment: Make
-) -> None:
-    for segment in (make_segment("a", 100, ("g1",)), make_segment("b", 101, ("g1",))):
-        qemu_guests.ensure_guest(*with_disk_image(segment))
-    for path in (logs / "qemu/vc-a-g1.log", logs / "qemu/vc-a-g1.log.0", logs / "lxc/vc-a-g1.log.2.gz"):
-        path.touch()
-    for name in ("console.log", "console.log.0", "console.log.1"):
-        (images / "state/vc-a-g1" / name).touch()
-    (logs / "qemu/vc-b-g1.log").touch()
-    (logs / "qemu/vc-a-g10.log").touch()
-    qemu_guests.ensure_no_guests("a", ("g1",))
-    qemu_guests.ensure_no_guests("a", ("g1",))
-    assert (list_files(images / "state"), list_files(logs)) == (
-        ["vc-b-g1/disk.json", "vc-b-g1/disk.qcow2"],
-        ["qemu/vc-a-g10.log", "qemu/vc-b-g1.log"],
-    )
-
-
-def test_removing_a_cluster_removes_files_of_ended_guests(
-    qemu_guests: LocalGuests, images: Path, logs: Path, hypervisor: FakeHypervisor, make_segment: Make
-) -> None:
-    qemu_guests.ensure_guest(*with_disk_image(make_segment("a" * 32, 100, ("g" * 32,))))
-    (logs / f"qemu/{names.domain_name('a' * 32, 'g' * 32)}.log").touch()
-    hypervisor.by_name.clear()
-    qemu_guests.ensure_no_files("a" * 32)
-    qemu_guests.ensure_no_files("a" * 32)
-    assert (list_files(images / "state"), list_files(logs)) == ([], [])
-
-
-def test_a_restarted_guest_starts_with_its_former_disk(
-    qemu_guests: LocalGuests, images: Path, make_segment: Make
-) -> None:
-    segment, guest = with_disk_image(make_segment("a", 100, ("g1",)))
-    qemu_guests.ensure_guest(segment, guest)
-    inode = (images / "state/vc-a-g1/disk.qcow2").stat().st_ino
-    qemu_guests.ensure_no_guests("a", ("g1",), ("g1",))
-    qemu_guests.ensure_guest(segment, guest)
-    qemu_guests.ensure_guest(segment, guest.model_copy(update={"starts": 1}))
-    assert (images / "state/vc-a-g1/disk.qcow2").stat().st_ino == inode
-
-
-def test_a_killed_agent_finishes_a_reset_once(
-    qemu_guests: LocalGuests, hypervisor: FakeHypervisor, make_segment: Make
-) -> None:
-    """The agent is killed after it stopped the guest. The next agent starts the guest once."""
-    segment, guest = with_disk_image(make_segment("a", 100, ("g1",)))
-    qemu_guests.ensure_guest(segment, guest)
-    qemu_guests.ensure_no_guests("a", ("g1",), ("g1",))
-    for _ in range(2):
-        qemu_guests.ensure_guest(segment, guest.model_copy(update={"starts": 1}))
-    assert len(hypervisor.started) == 2
-
-
-def test_files_of_wanted_guests_without_domain_remain(
-    qemu_guests: LocalGuests, images: Path, hypervisor: FakeHypervisor, make_segment: Make
-) -> None:
-    """A stopped guest, and each guest after a reboot of the host, has no domain."""
-    segments = tuple(make_segment(name, 100, ("g1",)) for name in ("a", "b"))
-    for segment in segments:
-        qemu_guests.ensure_guest(*with_disk_image(segment))
-    hypervisor.by_name.clear()
-    assert qemu_guests.remove_orphaned_files(HostWanted(segments=segments[:1]))
-    assert list_files(images / "state") == ["vc-a-g1/disk.json", "vc-a-g1/disk.qcow2"]
-
-
-def test_orphaned_guest_files_are_removed_at_the_start(
-    qemu_guests: LocalGuests, images: Path, hypervisor: FakeHypervisor, make_segment: Make
-) -> None:
-    for segment in (make_segment("a", 100, ("g1",)), make_segment("b", 101, ("g1",))):
-        qemu_guests.ensure_guest(*with_disk_image(segment))
-    hypervisor.by_name.pop("vc-a-g1")
-    assert qemu_guests.remove_orphaned_files(HostWanted())
-    assert list_files(images / "state") == ["vc-b-g1/disk.json", "vc-b-g1/disk.qcow2"]
-
-
-def test_orphaned_files_remain_while_a_hypervisor_is_unreachable(
-    qemu_guests: LocalGuests, images: Path, hypervisor: FakeHypervisor, make_segment: Make
-) -> None:
-    qemu_guests.ensure_guest(*with_disk_image(make_segment("a", 100, ("g1",))))
-    hypervisor.error = Unreachable("no answer")
-    assert not qemu_guests.remove_orphaned_files(HostWanted())
-    assert list_files(images / "state") == ["vc-a-g1/disk.json", "vc-a-g1/disk.qcow2"]
-
-
-def test_logs_of_foreign_domains_are_not_removed(qemu_guests: LocalGuests, logs: Path) -> None:
-    (logs / "qemu/vc-database.log").touch()
-    assert qemu_guests.remove_orphaned_files(HostWanted())
-    assert list_files(logs) == ["qemu/vc-database.log"]
-
-
-def test_all_guests_end_despite_unremovable_files(
-    qemu_guests: LocalGuests, hypervisor: FakeHypervisor, make_segment: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    segment = make_segment("a", 100, ("g1", "g2"))
-    for guest in segment.guests:
-        qemu_guests.ensure_guest(segment, guest.model_copy(update={"image": "cloud"}))
-
-    def raise_read_only(*_: object) -> None:
-        raise OSError(errno.EROFS, "Read-only file system", "disk.qcow2")
-
-    monkeypatch.setattr(shutil, "rmtree", raise_read_only)
-    with pytest.raises(Refused, match="cannot remove the files of the guest vc-a-g1: Read-only file system"):
-        qemu_guests.ensure_no_guests("a", ("g1", "g2"))
-    assert hypervisor.by_name == {}
-
-
-def test_a_host_is_read_despite_unremovable_orphaned_files(
-    qemu_guests: LocalGuests, hypervisor: FakeHypervisor, make_segment: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    qemu_guests.ensure_guest(*with_disk_image(make_segment("a", 100, ("g1",))))
-    hypervisor.by_name.clear()
-
-    def raise_read_only(*_: object) -> None:
-        raise OSError(errno.EROFS, "Read-only file system", "disk.qcow2")
-
-    monkeypatch.setattr(shutil, "rmtree", raise_read_only)
-    host = LocalHost(SegmentInterfaces(FakeKernel(), FakeUplinkRecords()), qemu_guests)
-    host.remove_orphaned_files(HostWanted())
-    assert host.read() == ObservedHost()
-
-
 @pytest.mark.parametrize("interrupted", [False, True])
 def test_a_guest_and_its_port_have_the_clusters_mtu(
     guests: LocalGuests, kernel: FakeKernel, hypervisor: FakeHypervisor, make_segment: Make, interrupted: bool
@@ -431,24 +234,6 @@ def test_no_log_or_error_shows_a_private_key(images: Path, hypervisor: FakeHyper
     steps = (StartGuest(segment, guest), WritePeerFiles(segment, guest))
     texts = [f"{step} {step!r} {guest.model_dump_json()} {digest(segment, guest)}" for step in steps]
     assert not any("PRIVATE KEY" in text for text in texts)
-
-
-def test_files_that_remain_after_an_error_are_removed_later(
-    qemu_guests: LocalGuests, images: Path, make_segment: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    qemu_guests.ensure_guest(*with_disk_image(make_segment("a", 100, ("g1",))))
-    host = LocalHost(SegmentInterfaces(FakeKernel(), FakeUplinkRecords()), qemu_guests)
-    host.remove_orphaned_files(HostWanted())
-
-    def raise_busy(*_: object) -> None:
-        raise OSError(errno.EBUSY, "Device or resource busy", "disk.qcow2")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(shutil, "rmtree", raise_busy)
-        with pytest.raises(Refused, match="busy"):
-            host.apply(StopGuests("a", ("g1",)))
-    host.remove_orphaned_files(HostWanted())
-    assert list_files(images / "state") == []
 
 
 def count_readings(kernel: FakeKernel, host: LocalHost, *steps: Step) -> int:

@@ -1,65 +1,33 @@
-"""Tests of guests' filters on the real kernel: attacks of a guest on its network, and faults of the nftables table."""
+"""Tests of guests' filters on the real kernel: attacks of a guest on its network, and permitted frames."""
 
-import os
-import socket
-import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable
 from typing import Literal
 
-import kernel_links
 import pytest
-from guest_attacks import (
-    OWN4,
-    OWN6,
-    build_address_attacks,
-    build_ordinary_frames,
-    build_routed_frames,
-    build_service_attacks,
-    build_switch_attacks,
+from guest_attacks import OWN4, OWN6
+from guest_filter_wire import (
+    ADDRESS_ATTACKS,
+    ATTACKS,
+    BROADCAST,
+    DROPPED_BY_BRIDGES,
+    GUEST_MAC,
+    GUEST_PORT,
+    MULTICAST,
+    ORDINARY_FRAMES,
+    PORT,
+    SERVICE_ATTACKS,
+    SWITCH_ATTACKS,
+    connected,
+    find_passing,
+    set_filters,
 )
 
-from virtcloud.agent.host_bootstrap import _open_filters
-from virtcloud.agent.network import names, nftables
-from virtcloud.agent.network.guest_filters import (
-    BROADCASTS_PER_S,
-    MULTICASTS_PER_S,
-    RULES,
-    DevicePort,
-    FilteredPort,
-    GuestPort,
-    list_elements,
-    render_table,
-)
-from virtcloud.agent.network.kernel import NetlinkKernel
-from virtcloud.agent.network.nftables import NftablesFilters, _run
-from virtcloud.agent.network.observed_filters import ObservedFilters
-from virtcloud.agent.settings import AgentSettings
-from virtcloud.model.errors import Refused, Unsafe
+from virtcloud.agent.network.guest_filters import BROADCASTS_PER_S, MULTICASTS_PER_S, GuestPort
 
 Run = Callable[[Callable[[], object]], object]
-
-GUEST, SWITCH = "020000000001", "020000000009"
-PORT, OTHER_PORT = names.guest_port_name("a", "g1", 100), names.guest_port_name("a", "g2", 100)
-GUEST_MAC = "02:00:00:00:00:01"
-GUEST_PORT = GuestPort(PORT, GUEST_MAC)
 ADDRESSED_PORT = GuestPort(PORT, GUEST_MAC, (f"{OWN4}/24", f"{OWN6}/64"))
 OPEN_PORT = GuestPort(PORT, None)
-VPN_PORT = "vpn-udp.100"
-DEVICE_PORT = DevicePort(VPN_PORT, guest_macs=("02:00:00:00:00:0a",))
-ADDRESSED_DEVICES = DEVICE_PORT._replace(addresses=(f"{OWN4}/24", f"{OWN6}/64"))
-SUBNETS = ("10.0.0.0/24", "fd00::/64")
-DROPPED_BY_BRIDGES = {"LLDP", "LACP", "EAPOL", "a pause frame"}
-"""Frames to addresses that the kernel's bridge never forwards (IEEE 802.1Q-2018, table 8-1)."""
-BROADCAST, MULTICAST = "ffffffffffff", "333300000001"
-SO_RCVBUFFORCE = 33  # asm-generic/socket.h
-RECEIVE_BUFFER = 64 << 20  # bytes; a frame takes about 800 bytes in the kernel
-TEST_FRAME = "88b5"
-SWITCH_ATTACKS, SERVICE_ATTACKS, ADDRESS_ATTACKS, ORDINARY_FRAMES = (
-    {name: bytes(frame).hex() for name, frame in build(GUEST_MAC).items()}
-    for build in (build_switch_attacks, build_service_attacks, build_address_attacks, build_ordinary_frames)
-)
 TAGS, LLC, TYPES, GROUP, CISCO = "8021q", "< 0x0600", "0x88cc", "01:80:c2", "01:00:0c"
 DHCP, ROUTERS, FRAGMENTS, OPTIONS = "ether type ip drop", "ether type ip6 drop", "133-137", "frag nexthdr {"
 FILTERS = {
@@ -114,81 +82,6 @@ FILTERS = {
     "an advertisement from outside": ("icmpv6 type 136", "{ ip, arp, ip6 } drop"),
 }
 """By attack, texts that occur in the rules which drop the attack's frames."""
-ATTACKS = {**SWITCH_ATTACKS, **SERVICE_ATTACKS}
-
-
-class Wire:
-    """A guest and a switch on a bridge. A guest's frame reaches the switch unless the bridge or a filter drops it."""
-
-    def __init__(self, guest: socket.socket, switch: socket.socket) -> None:
-        self._guest, self._switch = guest, switch
-
-    def passes(self, frame: str) -> bool:
-        """Send a frame as the guest, then a harmless frame. Return whether the first frame arrives as well."""
-        serial = os.urandom(8)
-        self._guest.send((bytes.fromhex(frame) + serial).ljust(60, b"\0"))
-        return serial in self._frames_until(BROADCAST + GUEST + TEST_FRAME)
-
-    def count_arrivals(self, number: int, group: str) -> int:
-        """Send ``number`` frames to the MAC address ``group``. Return the number of frames that arrive."""
-        serial = os.urandom(8)
-        for _ in range(number):
-            self._guest.send((bytes.fromhex(group + GUEST + TEST_FRAME) + serial).ljust(60, b"\0"))
-        return self._frames_until(SWITCH + GUEST + TEST_FRAME).count(serial)
-
-    def _frames_until(self, last: str) -> bytes:
-        mark, received = os.urandom(8), [b""]
-        self._guest.send((bytes.fromhex(last) + mark).ljust(60, b"\0"))
-        with suppress(TimeoutError):
-            while mark not in received[-1]:
-                received.append(self._switch.recv(2048))
-        return b"".join(received)
-
-
-def nft(*arguments: str) -> str:
-    """Return the output of the program ``nft``."""
-    return subprocess.run(["nft", *arguments], text=True, capture_output=True, check=True).stdout  # noqa: S603, S607 - Debian's nft
-
-
-@contextmanager
-def connected(port: str = PORT) -> Iterator[Wire]:
-    """Connect a guest and a switch by a bridge. The guest's port has the name ``port``."""
-    with closing(NetlinkKernel()) as kernel:
-        bridge = kernel.add_bridge("br100")
-        for name, peer in (("guest", port), ("switch", "uplink")):
-            kernel_links.link("add", ifname=name, kind="veth", peer=peer)
-            kernel.disable_host_ip(kernel_links.find_index(name), name)
-            kernel.change(kernel_links.find_index(name), up=True)
-            kernel.change(kernel_links.find_index(peer), master=bridge, up=True)
-        kernel.change(bridge, up=True)
-        with (
-            socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as guest,
-            socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.ntohs(3)) as switch,
-        ):
-            switch.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BUFFER)
-            guest.bind(("guest", 0))
-            switch.bind(("switch", 0))
-            switch.settimeout(0.2)
-            wire = Wire(guest, switch)
-            deadline = time.monotonic() + 10
-            while not wire.passes(BROADCAST + GUEST + TEST_FRAME):  # a new port does not forward frames immediately
-                assert time.monotonic() < deadline
-            switch.settimeout(10)
-            yield wire
-
-
-def set_filters(*removed: str, port: FilteredPort = GUEST_PORT) -> None:
-    """Replace the nftables table by a table for one port, without the rules that contain a text of ``removed``."""
-    rules = {
-        chain: tuple(rule for rule in of_chain if not any(part in rule for part in removed))
-        for chain, of_chain in RULES.items()
-    }
-    _run(render_table([port], rules))
-
-
-def find_passing(wire: Wire, frames: dict[str, str]) -> list[str]:
-    """Return the names of the frames that arrive."""
-    return [name for name, frame in frames.items() if wire.passes(frame)]
 
 
 @pytest.fixture(scope="module")
@@ -310,207 +203,3 @@ def test_a_broadcast_storm_is_limited(in_namespace: Run, group: str, per_s: int,
     before, after, seconds = in_namespace(work)  # type: ignore[misc]
     assert before == number
     assert per_s <= after <= per_s * (1 + seconds)
-
-
-DEVICE_ATTACKS = {
-    **{attack: frame for attack, frame in ATTACKS.items() if attack != "a foreign source address"},
-    "the MAC address of a guest": SWITCH + "02000000000a" + TEST_FRAME,
-    "a tag behind a priority tag": SWITCH + GUEST + "81006000" + "81000065" + TEST_FRAME,
-    "duplicate address detection": ORDINARY_FRAMES["duplicate address detection"],
-}
-
-
-def test_a_device_cannot_send(in_namespace: Run) -> None:
-    """Each frame passes without filters, unless the bridge itself drops the frame."""
-
-    def work() -> object:
-        with connected(VPN_PORT) as wire:
-            before = find_passing(wire, DEVICE_ATTACKS)
-            set_filters(port=DEVICE_PORT)
-            return before, find_passing(wire, DEVICE_ATTACKS)
-
-    before, after = in_namespace(work)  # type: ignore[misc]
-    assert {*DEVICE_ATTACKS} - {*before} == DROPPED_BY_BRIDGES
-    assert after == []
-
-
-def test_a_device_may_use_other_mac_and_ip_addresses(in_namespace: Run) -> None:
-    frames = {**ADDRESS_ATTACKS, **ORDINARY_FRAMES, "another MAC address": SWITCH + "02000000000b" + TEST_FRAME}
-
-    def work() -> object:
-        with connected(VPN_PORT) as wire:
-            set_filters(port=DEVICE_PORT)
-            return find_passing(wire, frames)
-
-    assert in_namespace(work) == [name for name in frames if name != "duplicate address detection"]
-
-
-def test_devices_with_checked_addresses_use_only_these(in_namespace: Run) -> None:
-    """Link-local addresses are not checked, because they depend on MAC addresses that the agent does not know."""
-
-    def work() -> object:
-        with connected(VPN_PORT) as wire:
-            set_filters(port=ADDRESSED_DEVICES)
-            return find_passing(wire, ADDRESS_ATTACKS), find_passing(wire, ORDINARY_FRAMES)
-
-    attacks, ordinary = in_namespace(work)  # type: ignore[misc]
-    assert attacks == ["an ARP reply with a foreign MAC address", "IPv6 with another link-local address"]
-    assert ordinary == [name for name in ORDINARY_FRAMES if name != "duplicate address detection"]
-
-
-def test_a_router_may_use_addresses_outside_of_the_networks_subnets(in_namespace: Run) -> None:
-    """The router cannot use foreign addresses in these subnets, or announce them by ARP or neighbour discovery."""
-    foreign = {name: bytes(frame).hex() for name, frame in build_routed_frames(GUEST_MAC).items()}
-
-    def work() -> object:
-        with connected(VPN_PORT) as wire:
-            set_filters(port=ADDRESSED_DEVICES)
-            before = find_passing(wire, foreign)
-            set_filters(port=ADDRESSED_DEVICES._replace(routed=SUBNETS))
-            return before, find_passing(wire, foreign), find_passing(wire, ADDRESS_ATTACKS)
-
-    before, after, attacks = in_namespace(work)  # type: ignore[misc]
-    assert (before, after) == ([], list(foreign))
-    assert attacks == ["an ARP reply with a foreign MAC address", "IPv6 with another link-local address"]
-
-
-def test_a_storm_of_a_device_is_limited(in_namespace: Run) -> None:
-    number = 2 * BROADCASTS_PER_S
-
-    def work() -> object:
-        with connected(VPN_PORT) as wire:
-            set_filters(port=DEVICE_PORT)
-            start = time.monotonic()
-            return wire.count_arrivals(number, BROADCAST), time.monotonic() - start
-
-    arrived, seconds = in_namespace(work)  # type: ignore[misc]
-    assert BROADCASTS_PER_S <= arrived <= BROADCASTS_PER_S * (1 + seconds)
-
-
-def test_replacing_the_filters_is_read_back(in_namespace: Run) -> None:
-    addresses = ("10.0.0.1/24", "fd00::1/64", "::5/64")
-    first, second = (
-        (GUEST_PORT,),
-        (
-            GUEST_PORT._replace(serves=("dhcp", "ra")),
-            GuestPort(OTHER_PORT, "02:00:00:00:00:02", addresses),
-            ADDRESSED_DEVICES._replace(routed=(*SUBNETS, "10.9.9.9/32")),
-        ),
-    )
-
-    def work() -> object:
-        filters = NftablesFilters()
-        observed = [filters.read()]
-        for ports in (first, second, second, (), ()):
-            filters.replace(ports)
-            observed.append(filters.read())
-        return observed
-
-    expected = [(), first, second, second, (), ()]
-    assert in_namespace(work) == [ObservedFilters(list_elements(ports)) for ports in expected]
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        "flush chain bridge virtcloud guest",
-        "delete rule bridge virtcloud ingress handle HANDLE",
-        "insert rule bridge virtcloud guest accept",
-        "flush set bridge virtcloud ports",
-        "flush set bridge virtcloud guests",
-        "flush set bridge virtcloud free",
-        f'add element bridge virtcloud routers {{ "{PORT}" }}',
-        "delete table bridge virtcloud",
-        "add table bridge virtcloud { flags dormant; }",
-        "flush ruleset",
-        "add chain bridge virtcloud ingress { policy drop; }",
-    ],
-)
-def test_a_change_by_somebody_else_is_found(in_namespace: Run, command: str) -> None:
-    ports = (GUEST_PORT,)
-
-    def work() -> object:
-        filters = NftablesFilters()
-        filters.replace(ports)
-        listing = nft("-a", "list chain bridge virtcloud ingress")
-        handle = next(line.rpartition(" ")[2] for line in listing.splitlines() if "goto" in line)
-        nft(command.replace("HANDLE", handle))
-        return filters.read() == ObservedFilters(list_elements(ports))
-
-    assert in_namespace(work) is False
-
-
-def test_without_nf_tables_the_filters_can_be_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_commands: str) -> object:
-        raise Refused("the kernel refused the filters of guests")
-
-    monkeypatch.setattr(nftables, "_run", refuse)
-    settings = AgentSettings.model_validate({"element": "h1", "sbf": "http://sbf", "guests": {"filters": "off"}})
-    assert _open_filters(settings) is None
-
-
-FIREWALLD = """
-table inet firewalld
-delete table inet firewalld
-table inet firewalld { chain filter_INPUT { type filter hook input priority 10; policy accept; }; }
-"""
-"""The commands by which firewalld replaces its own table when its settings are reloaded."""
-DOCKER = """
-table ip nat { chain DOCKER { }; chain PREROUTING { type nat hook prerouting priority -100; jump DOCKER; }; }
-table ip filter { chain FORWARD { type filter hook forward priority 0; policy drop; }; }
-table bridge filter { chain FORWARD { type filter hook prerouting priority -300; policy accept; accept; }; }
-"""
-"""Tables like those of Docker and ebtables. The last table accepts all frames before the filters of guests."""
-
-
-@pytest.mark.parametrize(
-    ("commands", "tables"),
-    [
-        ("flush ruleset", []),
-        (f"flush ruleset; {FIREWALLD}", ["inet firewalld"]),
-        (FIREWALLD, ["inet firewalld"]),
-        (DOCKER, ["bridge filter", "ip filter", "ip nat"]),
-        ("delete table bridge virtcloud", []),
-        ("flush table bridge virtcloud", []),
-        ("add table bridge virtcloud { flags dormant; }", []),
-    ],
-)
-def test_filters_survive_other_programs(in_namespace: Run, commands: str, tables: list[str]) -> None:
-    """After the next reading, the filters work, and the tables of other programs still exist."""
-
-    def work() -> object:
-        with connected() as wire:
-            filters = NftablesFilters()
-            filters.replace((GUEST_PORT,))
-            _run(commands)
-            if filters.read() != ObservedFilters(list_elements([GUEST_PORT])):
-                filters.replace((GUEST_PORT,))
-            found = {line.removeprefix("table ") for line in nft("list tables").splitlines()}
-            return find_passing(wire, ATTACKS), sorted(found - {"bridge virtcloud"})
-
-    assert in_namespace(work) == ([], tables)
-
-
-def test_a_foreign_table_of_the_same_name_is_not_replaced(in_namespace: Run) -> None:
-    foreign = "table bridge virtcloud {\n\tchain mine {\n\t\tcounter packets 0 bytes 0\n\t}\n}\n"
-
-    def work() -> object:
-        _run(foreign)
-        filters = NftablesFilters()
-        with pytest.raises(Unsafe, match="virtcloud did not create; left unchanged"):
-            filters.replace((GUEST_PORT,))
-        filters.remove()
-        return filters.read().faults, nft("list ruleset")
-
-    assert in_namespace(work) == (("virtcloud did not create the table bridge virtcloud",), foreign)
-
-
-def test_tables_of_others_are_left_alone(in_namespace: Run) -> None:
-    def work() -> object:
-        nft("add table bridge filter; add table inet virtcloud")
-        filters = NftablesFilters()
-        filters.replace((GUEST_PORT,))
-        filters.replace(())
-        return nft("list tables")
-
-    assert in_namespace(work) == "table bridge filter\ntable inet virtcloud\n"

@@ -1,0 +1,136 @@
+"""Tests of images that are archives of root file systems: unpacking, rights, and malicious archives."""
+
+import io
+import os
+import shutil
+import subprocess
+import tarfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from image_host import MIB, FileServer, Host
+
+from virtcloud.agent.guests.images import LxcImage
+from virtcloud.model.errors import Refused
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: only root can unpack a root file system")
+
+
+def member(name: str, data: bytes = b"", **changes: Any) -> tuple[tarfile.TarInfo, bytes]:  # noqa: ANN401 - TarInfo's fields
+    info = tarfile.TarInfo(name)
+    info.size, info.mode = len(data), 0o755
+    for key, value in changes.items():
+        setattr(info, key, value)
+    return info, data
+
+
+INIT = member("sbin/init", b"#!/bin/sh\n")
+
+
+def archive(
+    *members: tuple[tarfile.TarInfo, bytes], mode: str = "w", init: tuple[tarfile.TarInfo, bytes] = INIT
+) -> bytes:
+    """Return an archive with these members and the file ``init``, by default an /sbin/init."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode=mode) as tar:  # type: ignore[call-overload]
+        for info, data in (*members, init):
+            tar.addfile(info, io.BytesIO(data))
+    return buffer.getvalue()
+
+
+@needs_root
+@pytest.mark.parametrize(
+    ("image_format", "data"),
+    [("tar", archive()), ("tar.gz", archive(mode="w:gz")), ("tar.xz", archive(mode="w:xz"))],
+    ids=["tar", "gz", "xz"],
+)
+def test_archives_are_unpacked(host: Host, server: FileServer, image_format: str, data: bytes) -> None:
+    server.data = data
+    image = host.get(host.source(format=image_format))
+    assert isinstance(image, LxcImage)
+    assert (image.rootfs / "sbin/init").read_bytes() == b"#!/bin/sh\n"
+
+
+@needs_root
+@pytest.mark.skipif(shutil.which("zstd") is None, reason="NOT TESTED: zstd is not installed")
+def test_an_archive_of_zstd_is_unpacked(host: Host, server: FileServer) -> None:
+    server.data = subprocess.run(["zstd", "-cq"], input=archive(), capture_output=True, check=True).stdout  # noqa: S607
+    image = host.get(host.source(format="tar.zst"))
+    assert isinstance(image, LxcImage)
+    assert (image.rootfs / "sbin/init").exists()
+
+
+@needs_root
+def test_only_root_reaches_programs_of_an_image(host: Host, server: FileServer) -> None:
+    server.data = archive(member("bin/su", b"x", mode=0o4755))
+    image = host.get(host.source(format="tar"))
+    assert isinstance(image, LxcImage)
+    modes = (image.rootfs / "bin/su").stat().st_mode & 0o7777, image.rootfs.parent.stat().st_mode & 0o7777
+    assert modes == (0o4755, 0o700)
+
+
+@needs_root
+def test_programs_keep_their_capabilities(host: Host, server: FileServer) -> None:
+    capability = bytes.fromhex("0100000200200000000000000000000000000000")
+    headers = {"SCHILY.xattr.security.capability": capability.decode("utf-8", "surrogateescape")}
+    server.data = archive(member("bin/ping", b"x", pax_headers=headers))
+    image = host.get(host.source(format="tar"))
+    assert isinstance(image, LxcImage)
+    assert os.getxattr(image.rootfs / "bin/ping", "security.capability") == capability
+
+
+@needs_root
+def test_an_archive_writes_nothing_outside_its_folder(host: Host, server: FileServer) -> None:
+    victim = host.path / "victim"
+    victim.mkdir()
+    link = {"type": tarfile.SYMTYPE, "linkname": str(victim)}
+    up = "../" * 30 + str(victim).lstrip("/")
+    server.data = archive(
+        member("out", **link),
+        member("out/one", b"x"),
+        member(f"{up}/two", b"x"),
+        member(f"{victim}/three", b"x"),
+        member("hard", type=tarfile.SYMTYPE, linkname="/etc/passwd"),
+        member("hard", b"x"),
+    )
+    passwd = Path("/etc/passwd").read_bytes()
+    with suppress(Refused):
+        host.get(host.source(format="tar"))
+    assert (list(victim.iterdir()), Path("/etc/passwd").read_bytes()) == ([], passwd)
+
+
+@needs_root
+def test_an_archive_creates_no_devices(host: Host, server: FileServer) -> None:
+    server.data = archive(
+        member("dev/sda", type=tarfile.BLKTYPE, devmajor=8), member("dev/fifo", type=tarfile.FIFOTYPE)
+    )
+    image = host.get(host.source(format="tar"))
+    assert isinstance(image, LxcImage)
+    assert sorted(path.name for path in image.rootfs.rglob("*")) == ["init", "sbin"]
+
+
+@needs_root
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (archive(member("zeros", bytes(8 * MIB)), mode="w:gz"), "more than 4194304 bytes or 100 files"),
+        (archive(*(member(f"f{n}") for n in range(200)), mode="w:gz"), "more than 4194304 bytes or 100 files"),
+        (archive(mode="w:gz")[:-20], "cannot unpack the archive"),
+    ],
+    ids=["bytes", "files", "damaged"],
+)
+def test_a_bomb_or_a_damaged_archive_is_refused(host: Host, server: FileServer, data: bytes, message: str) -> None:
+    server.data = data
+    with pytest.raises(Refused, match=message):
+        host.get(host.source(format="tar.gz"))
+    assert host.files == []
+
+
+@needs_root
+def test_a_root_file_system_needs_an_init_for_the_host(host: Host, server: FileServer) -> None:
+    elf = b"\x7fELF\x02\x01\x01" + bytes(11) + (183).to_bytes(2, "little")
+    server.data = archive(init=member("sbin/init", elf))
+    with pytest.raises(Refused, match="archive: expected programs for x86_64, but /sbin/init is for aarch64"):
+        host.get(host.source(format="tar"))

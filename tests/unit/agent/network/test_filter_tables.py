@@ -1,0 +1,151 @@
+"""Tests of the nftables table of filters: its replacement, faults, and the tables of other programs."""
+
+import subprocess
+from collections.abc import Callable
+
+import pytest
+from guest_filter_wire import ADDRESSED_DEVICES, ATTACKS, GUEST_PORT, OTHER_PORT, PORT, SUBNETS, connected, find_passing
+
+from virtcloud.agent.host_bootstrap import _open_filters
+from virtcloud.agent.network import nftables
+from virtcloud.agent.network.guest_filters import GuestPort, list_elements
+from virtcloud.agent.network.nftables import NftablesFilters, _run
+from virtcloud.agent.network.observed_filters import ObservedFilters
+from virtcloud.agent.settings import AgentSettings
+from virtcloud.model.errors import Refused, Unsafe
+
+Run = Callable[[Callable[[], object]], object]
+
+
+def nft(*arguments: str) -> str:
+    """Return the output of the program ``nft``."""
+    return subprocess.run(["nft", *arguments], text=True, capture_output=True, check=True).stdout  # noqa: S603, S607 - Debian's nft
+
+
+def test_replacing_the_filters_is_read_back(in_namespace: Run) -> None:
+    addresses = ("10.0.0.1/24", "fd00::1/64", "::5/64")
+    first, second = (
+        (GUEST_PORT,),
+        (
+            GUEST_PORT._replace(serves=("dhcp", "ra")),
+            GuestPort(OTHER_PORT, "02:00:00:00:00:02", addresses),
+            ADDRESSED_DEVICES._replace(routed=(*SUBNETS, "10.9.9.9/32")),
+        ),
+    )
+
+    def work() -> object:
+        filters = NftablesFilters()
+        observed = [filters.read()]
+        for ports in (first, second, second, (), ()):
+            filters.replace(ports)
+            observed.append(filters.read())
+        return observed
+
+    expected = [(), first, second, second, (), ()]
+    assert in_namespace(work) == [ObservedFilters(list_elements(ports)) for ports in expected]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "flush chain bridge virtcloud guest",
+        "delete rule bridge virtcloud ingress handle HANDLE",
+        "insert rule bridge virtcloud guest accept",
+        "flush set bridge virtcloud ports",
+        "flush set bridge virtcloud guests",
+        "flush set bridge virtcloud free",
+        f'add element bridge virtcloud routers {{ "{PORT}" }}',
+        "delete table bridge virtcloud",
+        "add table bridge virtcloud { flags dormant; }",
+        "flush ruleset",
+        "add chain bridge virtcloud ingress { policy drop; }",
+    ],
+)
+def test_a_change_by_somebody_else_is_found(in_namespace: Run, command: str) -> None:
+    ports = (GUEST_PORT,)
+
+    def work() -> object:
+        filters = NftablesFilters()
+        filters.replace(ports)
+        listing = nft("-a", "list chain bridge virtcloud ingress")
+        handle = next(line.rpartition(" ")[2] for line in listing.splitlines() if "goto" in line)
+        nft(command.replace("HANDLE", handle))
+        return filters.read() == ObservedFilters(list_elements(ports))
+
+    assert in_namespace(work) is False
+
+
+def test_without_nf_tables_the_filters_can_be_turned_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_commands: str) -> object:
+        raise Refused("the kernel refused the filters of guests")
+
+    monkeypatch.setattr(nftables, "_run", refuse)
+    settings = AgentSettings.model_validate({"element": "h1", "sbf": "http://sbf", "guests": {"filters": "off"}})
+    assert _open_filters(settings) is None
+
+
+FIREWALLD = """
+table inet firewalld
+delete table inet firewalld
+table inet firewalld { chain filter_INPUT { type filter hook input priority 10; policy accept; }; }
+"""
+"""The commands by which firewalld replaces its own table when its settings are reloaded."""
+DOCKER = """
+table ip nat { chain DOCKER { }; chain PREROUTING { type nat hook prerouting priority -100; jump DOCKER; }; }
+table ip filter { chain FORWARD { type filter hook forward priority 0; policy drop; }; }
+table bridge filter { chain FORWARD { type filter hook prerouting priority -300; policy accept; accept; }; }
+"""
+"""Tables like those of Docker and ebtables. The last table accepts all frames before the filters of guests."""
+
+
+@pytest.mark.parametrize(
+    ("commands", "tables"),
+    [
+        ("flush ruleset", []),
+        (f"flush ruleset; {FIREWALLD}", ["inet firewalld"]),
+        (FIREWALLD, ["inet firewalld"]),
+        (DOCKER, ["bridge filter", "ip filter", "ip nat"]),
+        ("delete table bridge virtcloud", []),
+        ("flush table bridge virtcloud", []),
+        ("add table bridge virtcloud { flags dormant; }", []),
+    ],
+)
+def test_filters_survive_other_programs(in_namespace: Run, commands: str, tables: list[str]) -> None:
+    """After the next reading, the filters work, and the tables of other programs still exist."""
+
+    def work() -> object:
+        with connected() as wire:
+            filters = NftablesFilters()
+            filters.replace((GUEST_PORT,))
+            _run(commands)
+            if filters.read() != ObservedFilters(list_elements([GUEST_PORT])):
+                filters.replace((GUEST_PORT,))
+            found = {line.removeprefix("table ") for line in nft("list tables").splitlines()}
+            return find_passing(wire, ATTACKS), sorted(found - {"bridge virtcloud"})
+
+    assert in_namespace(work) == ([], tables)
+
+
+def test_a_foreign_table_of_the_same_name_is_not_replaced(in_namespace: Run) -> None:
+    foreign = "table bridge virtcloud {\n\tchain mine {\n\t\tcounter packets 0 bytes 0\n\t}\n}\n"
+
+    def work() -> object:
+        _run(foreign)
+        filters = NftablesFilters()
+        with pytest.raises(Unsafe, match="virtcloud did not create; left unchanged"):
+            filters.replace((GUEST_PORT,))
+        filters.remove()
+        return filters.read().faults, nft("list ruleset")
+
+    assert in_namespace(work) == (("virtcloud did not create the table bridge virtcloud",), foreign)
+
+
+def test_tables_of_others_are_left_alone(in_namespace: Run) -> None:
+    def work() -> object:
+        nft("add table bridge filter; add table inet virtcloud")
+        filters = NftablesFilters()
+        filters.replace((GUEST_PORT,))
+        filters.replace(())
+        return nft("list tables")
+
+    assert in_namespace(work) == "table bridge filter\ntable inet virtcloud\n"

@@ -1,0 +1,207 @@
+"""Tests of the reconciler after errors of steps: reports, repetitions, and members of networks."""
+
+from collections.abc import Callable
+
+from fake_machine import FakeElementApi, FakeManagedHost
+
+from virtcloud.agent.observed_host import ObservedHost
+from virtcloud.agent.reconciler import HostReconciler
+from virtcloud.agent.steps import Step
+from virtcloud.model.errors import ServiceUnreachable
+from virtcloud.model.wanted import GuestWanted, Segment
+
+Make = Callable[..., Segment]
+
+
+def test_an_error_report_names_cluster_step_and_cause(
+    reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost, make_segment: Make
+) -> None:
+    host.refuses = {"a"}
+    service.want(make_segment("a", 100, ("g1",)))
+    reconciler.reconcile_once()
+    assert service.messages == ["cluster key-a: could not build VLAN 100 on eth0: the kernel refused"]
+
+
+def test_errors_are_reported_by_cluster_id(
+    reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost, make_segment: Make
+) -> None:
+    host.refuses = {"a", "b"}
+    service.want(make_segment("a", 100), make_segment("b", 101))
+    reconciler.reconcile_once()
+    assert service.errors_by_cluster == [
+        {
+            "a": "could not build VLAN 100 on eth0: the kernel refused",
+            "b": "could not build VLAN 101 on eth0: the kernel refused",
+        }
+    ]
+
+
+def test_an_error_of_one_cluster_blocks_no_other(
+    reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost, make_segment: Make
+) -> None:
+    host.refuses = {"a"}
+    service.want(make_segment("a", 100), make_segment("b", 101))
+    reconciler.reconcile_once()
+    assert ([step.cluster for step in host.steps], service.reports) == (["b"], [("error", 1)])
+
+
+def test_a_failed_step_is_retried_with_growing_pauses(
+    reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost, make_segment: Make
+) -> None:
+    host.refuses = {"a"}
+    service.want(make_segment("a", 100))
+    polled = []
+    for _ in range(6):
+        reconciler.reconcile_once()
+        polled.append(sum(wait for _, wait in service.polls))
+        service.polls.clear()
+    assert polled == [30, 0.5, 1.0, 2.0, 4.0, 4.0]
+
+
+def test_a_wake_call_ends_the_pause_after_an_error(
+    reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost, make_segment: Make
+) -> None:
+    host.refuses = {"a"}
+    service.want(make_segment("a", 100))
+    for _ in range(6):
+        reconciler.reconcile_once()
+    service.polls.clear()
+    reconciler.wake()
+    reconciler.reconcile_once()
+    assert service.polls == [(1, 1.0)], "without the call, the pause would be four seconds"
+
+
+def test_a_wake_call_ends_only_one_pause(
+    reconciler: HostReconciler, service: FakeElementApi, waits: list[float]
+) -> None:
+    service.error = ServiceUnreachable("gone")
+    reconciler.wake()
+    reconciler.reconcile_once()
+    assert (waits, reconciler._woken.is_set()) == ([0.5], False)
+
+
+def test_three_refusals_in_a_row_are_reported(
+    reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost, make_segment: Make
+) -> None:
+    host.refuses = {"a"}
+    service.want(make_segment("a", 100), make_segment("b", 101))
+    for _ in range(3):
+        reconciler.reconcile_once()
+    assert service.refused == [{}, {}, {"a": "could not build VLAN 100 on eth0: the kernel refused"}]
+
+
+def with_members(segment: Segment, make_guest: Callable[..., GuestWanted], *members: str) -> Segment:
+    """Add a guest of each member to a network's segment."""
+    guests = tuple(make_guest(f"of-{member}", cluster=member) for member in members)
+    keys = {member: f"key-{member}" for member in members}
+    return Segment.model_validate(segment.model_dump() | {"guests": (*segment.guests, *guests), "members": keys})
+
+
+def test_a_refused_guest_concerns_only_its_member(
+    reconciler: HostReconciler,
+    service: FakeElementApi,
+    host: FakeManagedHost,
+    make_segment: Make,
+    make_guest: Callable[..., GuestWanted],
+) -> None:
+    host.refuses = {"m1"}
+    service.want(with_members(make_segment("a", 100, ("g1",)), make_guest, "m1", "m2"))
+    for _ in range(3):
+        reconciler.reconcile_once()
+    assert [str(step) for step in host.steps] == ["build VLAN 100 on eth0", "start g1", "start of-m2"]
+    assert service.messages[-1] == "cluster key-m1: could not start of-m1: the kernel refused"
+    assert service.refused[-1] == {"m1": "could not start of-m1: the kernel refused"}
+
+
+def test_a_refused_segment_starts_no_members_guest(
+    reconciler: HostReconciler,
+    service: FakeElementApi,
+    host: FakeManagedHost,
+    make_segment: Make,
+    make_guest: Callable[..., GuestWanted],
+) -> None:
+    host.refuses = {"a"}
+    service.want(with_members(make_segment("a", 100), make_guest, "m1"))
+    reconciler.reconcile_once()
+    assert (host.steps, service.messages) == (
+        [],
+        ["cluster key-a: could not build VLAN 100 on eth0: the kernel refused"],
+    )
+
+
+def test_a_leaving_member_removes_only_its_guest(
+    reconciler: HostReconciler,
+    service: FakeElementApi,
+    host: FakeManagedHost,
+    make_segment: Make,
+    make_guest: Callable[..., GuestWanted],
+) -> None:
+    without_member = make_segment("a", 100, ("g1",))
+    service.want(with_members(without_member, make_guest, "m1"))
+    reconciler.reconcile_once()
+    del host.steps[:]
+    service.want(without_member)
+    reconciler.reconcile_once()
+    assert [str(step) for step in host.steps] == ["stop of-m1"]
+
+
+def test_a_success_restarts_the_count_of_refusals(
+    reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost, make_segment: Make
+) -> None:
+    service.want(make_segment("a", 100))
+    for refuses in ({"a"}, {"a"}, set(), {"a"}, {"a"}):
+        host.refuses, host.observed = refuses, ObservedHost()
+        reconciler.reconcile_once()
+    assert service.refused == [{}, {}, {}, {}]
+
+
+def test_a_revision_is_confirmed_when_its_error_is_gone(
+    reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost, make_segment: Make
+) -> None:
+    host.refuses = {"a"}
+    service.want(make_segment("a", 100))
+    reconciler.reconcile_once()
+    host.refuses = set()
+    reconciler.reconcile_once()
+    assert service.reports == [("error", 1), ("confirmed", 1)]
+
+
+def test_a_removed_cluster_that_failed_leaves_nothing(
+    reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost, make_segment: Make
+) -> None:
+    host.refuses = {"a"}
+    service.want(make_segment("a", 100))
+    reconciler.reconcile_once()
+    host.refuses = set()
+    service.want()
+    reconciler.reconcile_once()
+    assert (host.observed, service.reports) == (ObservedHost(), [("error", 1), ("confirmed", 2)])
+
+
+def test_an_internal_error_is_reported_and_retried(
+    reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost, make_segment: Make
+) -> None:
+    def fail(_step: Step) -> None:
+        raise TypeError("oops")
+
+    host.apply = fail
+    service.want(make_segment("a", 100))
+    reconciler.reconcile_once()
+    message = "internal error in the agent: TypeError: oops; see the agent's log"
+    assert service.messages == [f"cluster key-a: could not build VLAN 100 on eth0: {message}"]
+
+
+def test_an_internal_error_of_one_cluster_blocks_no_other(
+    reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost, make_segment: Make
+) -> None:
+    apply = host.apply
+
+    def fail(step: Step) -> None:
+        if step.cluster == "a":
+            raise TypeError("oops")
+        apply(step)
+
+    host.apply = fail
+    service.want(make_segment("a", 100), make_segment("b", 101))
+    reconciler.reconcile_once()
+    assert [step.cluster for step in host.steps] == ["b"]

@@ -1,0 +1,78 @@
+"""Tests of the reconciler's progress reports, and of steps that wait for the fetch of an image."""
+
+from collections.abc import Callable
+
+from fake_machine import FakeElementApi, FakeManagedHost
+
+from virtcloud.agent.reconciler import HostReconciler, ReconcileTiming
+from virtcloud.agent.steps import Step
+from virtcloud.agent.supervision import StopSignal
+from virtcloud.model.wanted import Segment
+
+Make = Callable[..., Segment]
+
+
+def test_progress_is_reported_after_each_completed_piece_of_work(
+    service: FakeElementApi, host: FakeManagedHost, make_segment: Make
+) -> None:
+    """While a step hangs, no progress is reported."""
+    progress_reports: list[int] = []
+    reports_before_step: list[int] = []
+    apply = host.apply
+
+    def apply_and_count(step: Step) -> None:
+        reports_before_step.append(len(progress_reports))
+        apply(step)
+
+    host.apply = apply_and_count
+    service.want(make_segment("a", 100, ("g1",)))
+    HostReconciler(
+        "h1", service, host, StopSignal(), ReconcileTiming(), progress=lambda: progress_reports.append(1)
+    ).reconcile_once()
+    assert (reports_before_step, len(progress_reports)) == ([1, 2], 4)
+
+
+def test_a_fetch_of_one_clusters_image_delays_no_other(
+    reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost, make_segment: Make
+) -> None:
+    host.waits = {"a": "fetching image disk: 40 %"}
+    service.want(make_segment("a", 100, ("g1",)), make_segment("b", 101, ("g1",)))
+    reconciler.reconcile_once()
+    assert [guest.cluster for guest in host.observed.guests] == ["b"]
+    assert (service.reports, service.incomplete) == ([("confirmed", 1)], [{"a": "fetching image disk: 40 %"}])
+
+
+def test_the_progress_of_a_fetch_is_reported_once_per_change(
+    reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost, make_segment: Make
+) -> None:
+    service.want(make_segment("a", 100, ("g1",)))
+    for percent in (40, 40, 41):
+        host.waits = {"a": f"fetching image disk: {percent} %"}
+        reconciler.reconcile_once()
+    host.waits = {}
+    for _ in range(2):
+        reconciler.reconcile_once()
+    reported = [list(clusters.values()) for clusters in service.incomplete]
+    assert reported == [["fetching image disk: 40 %"], ["fetching image disk: 41 %"], []]
+
+
+def test_a_restart_during_a_fetch_is_no_drift(
+    reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost, make_segment: Make
+) -> None:
+    service.want(make_segment("a", 100, ("g1",)), make_segment("b", 101, ("g1",)))
+    host.waits = {"a": "fetching image disk: 40 %"}
+    for _ in range(3):
+        reconciler.reconcile_once()
+    assert [kind for kind, _ in service.reports] == ["confirmed"]
+
+
+def test_a_bad_image_fails_its_cluster_despite_fetches_in_between(
+    reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost, make_segment: Make
+) -> None:
+    service.want(make_segment("a", 100, ("g1",)))
+    for _ in range(3):
+        host.waits, host.refuses = {"a": "fetching image disk: 0 %"}, set()
+        reconciler.reconcile_once()
+        host.waits, host.refuses = {}, {"a"}
+        reconciler.reconcile_once()
+    assert service.refused[-1].keys() == {"a"}

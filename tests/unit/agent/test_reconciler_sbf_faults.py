@@ -1,0 +1,95 @@
+"""Tests of the reconciler with an SBF that does not answer, or whose answers are errors or unreadable."""
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import pytest
+from fake_machine import FakeElementApi, FakeManagedHost
+
+from virtcloud import __version__
+from virtcloud.agent.reconciler import HostReconciler, ReconcileTiming
+from virtcloud.agent.supervision import StopSignal
+from virtcloud.model.errors import AnswerUnreadable, NotFound, ServiceUnreachable, VirtcloudError
+from virtcloud.model.wanted import Segment
+
+Make = Callable[..., Segment]
+
+
+def test_an_unreachable_sbf_changes_nothing_on_the_host(
+    reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost, waits: list[float], make_segment: Make
+) -> None:
+    service.want(make_segment("a", 100, ("g1",)))
+    reconciler.reconcile_once()
+    before = host.observed
+    service.error = ServiceUnreachable("gone")
+    for _ in range(5):
+        reconciler.reconcile_once()
+    assert (host.observed, waits) == (before, [0.5, 1.0, 2.0, 4.0, 4.0])
+
+
+def test_an_unreadable_wanted_document_is_reported_to_sbf(
+    reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.want()
+    reconciler.reconcile_once()
+    monkeypatch.setattr(service, "wanted", _raise(AnswerUnreadable("SBF …", "wanted.segments.0.x: expected a list")))
+    reconciler.reconcile_once()
+    assert (service.reports, host.steps) == ([("confirmed", 1), ("error", 1)], [])
+    assert service.messages[0] == (
+        f"this agent (virtcloud {__version__}) cannot read the wanted document: wanted.segments.0.x: expected a list; "
+        "the host keeps its clusters and guests, but gets no changes: upgrade the agent to SBF's version"
+    )
+
+
+def _raise(error: VirtcloudError) -> Callable[..., None]:
+    def fail(*_arguments: object) -> None:
+        raise error
+
+    return fail
+
+
+def test_a_report_that_is_no_longer_true_is_cleared(
+    reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost
+) -> None:
+    service.want()
+    reconciler.reconcile_once()
+    host.observed = replace(host.observed, hypervisor_errors=("libvirt does not answer",))
+    reconciler.reconcile_once()
+    host.observed = replace(host.observed, hypervisor_errors=())
+    for _ in range(2):
+        reconciler.reconcile_once()
+    assert service.reports == [("confirmed", 1), ("error", 1), ("confirmed", 1)]
+
+
+def test_a_restarted_agent_clears_the_report_of_its_predecessor(
+    service: FakeElementApi, host: FakeManagedHost, stop: StopSignal
+) -> None:
+    service.want()
+    for _ in range(2):
+        HostReconciler("h1", service, host, stop, ReconcileTiming()).reconcile_once()
+    assert service.reports == [("confirmed", 1), ("confirmed", 1)]
+
+
+def test_a_lost_confirmation_is_sent_again(host: FakeManagedHost, make_segment: Make, wake: threading.Event) -> None:
+    class LosesFirstConfirmation(FakeElementApi):
+        def confirm(self, element: str, revision: int, *exceptions: Mapping[str, str] | None) -> None:
+            if not self.reports:
+                self.reports.append(("lost", revision))
+                raise ServiceUnreachable("gone")
+            super().confirm(element, revision, *exceptions)
+
+    losing = LosesFirstConfirmation()
+    losing.want(make_segment("a", 100))
+    losing_reconciler = HostReconciler("h1", losing, host, StopSignal(), ReconcileTiming(), wake)
+    losing_reconciler.reconcile_once()
+    losing_reconciler.reconcile_once()
+    assert losing.reports == [("lost", 1), ("confirmed", 1)]
+
+
+def test_an_element_unknown_to_sbf_is_retried(
+    reconciler: HostReconciler, service: FakeElementApi, waits: list[float]
+) -> None:
+    service.error = NotFound("element h1 is not known")
+    reconciler.reconcile_once()
+    assert waits == [0.5]
