@@ -140,3 +140,8 @@ def as_user(uid: int, work: Callable[[], str]) -> str:
         result = answer.read()
     os.waitpid(child, 0)
     return result
+
+
+UID = 4711
+"""The user of the job."""
+JOB = job_access("12.pbs", 100, g1=["10.0.0.1/24", "fd00::1/64"])
