@@ -1,31 +1,37 @@
 """Memory of an agent: without clusters, and with 200 clusters on its host.
 
-A real agent runs in namespaces of this machine's kernel, with a libvirtd for containers, filters of guests, and an SBF
-that only sends the wanted state. Each of the 200 clusters has an access port of the host, a bridge, and one guest.
-Twelve of the guests run. The other guests are powered off, because 200 containers need more memory than many machines
-have; the agent knows them and filters their ports. The memory of the agent's only process is read after it has
-confirmed the wanted state and read the host three more times. The target concerns the resident memory (RSS), which is
-the greatest of the three values: it counts a page of a library in full, even if other processes use the same page. PSS
-divides such a page by the number of these processes, and USS omits it. libvirtd uses some of the agent's libraries.
+A real agent runs in namespaces of this machine's kernel, with a libvirtd for containers, with filters of guests, and
+with a simulated SBF that only sends the wanted state. Each of the 200 clusters has an access port of the host, a
+bridge, and one guest. Twelve of the guests run. The other guests are powered off, because 200 running containers need
+more memory than many machines have. The agent also filters the ports of guests that are powered off. The benchmark
+reads the memory of the agent's process after the agent has confirmed the wanted state and has read the host three more
+times.
 
-The shares are the growth of RSS when a new interpreter imports these libraries in this order. What remains is the
-growth at run time. The interpreter and the libraries need 52 MB, and the agent's own modules 19 MB, before the agent
-does anything: 6 MB are models, 6 MB are other modules of the agent, and the rest are parts of pydantic and of Python
-that only they import. At run time, threads, connections and libnftables need 6 MB, and 200 clusters another 6 MB: about
-half are pyroute2's messages of a reading, the rest documents. So the RSS cannot reach 60 MB while the agent uses
-libvirt, httpx, pydantic and pyroute2 (decision 62).
+Three values describe the memory of a process. RSS (resident memory) counts every resident page in full, even if other
+processes use the same page. PSS divides each page by the number of processes that use the page. USS counts only pages
+that no other process uses. The values differ, because libvirtd uses some of the agent's libraries. The target concerns
+RSS, which is the greatest value.
 
-The memory is in use: with 200 clusters, Python's allocator has 30 MB of objects and 2 MB of free blocks, the C library
-15 MB and less than 1 MB, so neither another allocator nor more collections would help. Modules that the agent imports
-and does not use need 2.6 MB: 0.8 MB are calls of administrators in the client, and 1.8 MB are modules that pyroute2
-imports itself (``unittest.mock``, wireless interfaces, nftables). PSS is what an agent costs its host: each page that
-several processes use is counted once in total. PSS and USS meet the target, RSS does not.
+A row "share" has the growth of RSS when a new interpreter imports a library. The interpreter imports the libraries in
+the order of the rows. The row "growth at run time" is RSS with 200 clusters minus all shares.
 
-Without docstrings and positions of expressions (``python -OO -X no_debug_ranges``), the agent would need 3 MB less, and
-with models that are built at their first use (``defer_build``) 2 MB less. Agents do not use either: no test runs
-without assertions, and pydantic builds such models in whichever thread uses them first. If the agent released the
-pages of programs and libraries after each reading, and not only after its start, its RSS would be 59 MB. But its own
-memory (USS) would not change, and the next reading would need these pages again.
+Before the agent does anything, the interpreter and the libraries need 52 MB, and the agent's own modules 19 MB. Of
+these 19 MB, 6 MB are models, 6 MB are other modules of the agent, and 7 MB are parts of pydantic and of Python that
+only the agent's modules import. At run time, threads, connections and libnftables need 6 MB. 200 clusters need another
+6 MB: about half for messages that pyroute2 reads from the kernel, half for documents. Therefore the RSS cannot reach
+60 MB while the agent uses libvirt, httpx, pydantic and pyroute2 (decision 62). PSS and USS meet the target. PSS is the
+memory that an agent adds to its host, because the sum of the PSS of all processes counts each page once.
+
+Almost all of the memory is in use. With 200 clusters, Python's allocator has 30 MB of objects and 2 MB of free blocks;
+the C library's allocator has 15 MB in use and less than 1 MB free. Therefore neither another allocator nor more garbage
+collections would help. Modules that the agent imports but does not use need 2.6 MB: 0.8 MB are calls of administrators
+in the client, and 1.8 MB are modules that pyroute2 imports (``unittest.mock``, wireless interfaces, nftables).
+
+Three changes would reduce the memory, but the agent makes none of them. ``python -OO -X no_debug_ranges`` removes
+docstrings and positions of expressions (3 MB), but also assertions, and no test runs without assertions. pydantic's
+``defer_build`` builds models at their first use (2 MB), in whichever thread uses a model first. The agent releases
+pages of programs and libraries after its start; if the agent released these pages after each reading, the RSS would be
+59 MB. But the USS would not change, and the next reading would need these pages again.
 """
 
 import json
@@ -77,7 +83,7 @@ def run() -> Iterator[Measurement]:
     yield Measurement(f"memory of an agent with {CLUSTERS} clusters (RSS)", found["busy"]["Rss"], "MB", 60)
     yield Measurement(f"memory of an agent with {CLUSTERS} clusters (PSS)", found["busy"]["Pss"], "MB", 60)
     yield Measurement(f"memory of an agent with {CLUSTERS} clusters (USS)", found["busy"]["Uss"], "MB")
-    yield Measurement("of these: memory that is no part of a file", found["busy"]["Anonymous"], "MB")
+    yield Measurement("of this RSS: anonymous memory", found["busy"]["Anonymous"], "MB")
     shares = json.loads(subprocess.check_output([sys.executable, "-c", SHARES, *IMPORTS], text=True, cwd=ROOT))  # noqa: S603
     for name, share in shares.items():
         yield Measurement(f"share: {name}", share, "MB")
@@ -85,7 +91,7 @@ def run() -> Iterator[Measurement]:
 
 
 class WantedServer(socketserver.ThreadingUnixStreamServer):
-    """An SBF that sends a wanted document, and counts its polls since the document was confirmed."""
+    """A simulated SBF that sends a wanted document, and counts the agent's polls since its last confirmation."""
 
     daemon_threads = True
 
@@ -96,7 +102,7 @@ class WantedServer(socketserver.ThreadingUnixStreamServer):
         self.polls = 0
 
     def want(self, segments: list[dict[str, Any]]) -> None:
-        """Want these segments from now on."""
+        """Replace the segments of the wanted document. Increment the revision."""
         self.polls = 0
         self.document = {**self.document, "revision": self.document["revision"] + 1, "wanted": {"segments": segments}}
 

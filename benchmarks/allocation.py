@@ -25,7 +25,7 @@ def run() -> Iterator[Measurement]:
     full = [SitePool(Name(f"s{n}"), _all(), VlanSet(range(2, 4094)), freed=freed) for n in range(SITES)]
     yield Measurement("allocation of a VLAN ID at 1,000 sites, pools full", 1000 * _best(full), "ms", 5)
     unused = [SitePool(Name(f"s{n}"), _all()) for n in range(SITES)]
-    yield Measurement("the same with empty pools", 1000 * _best(unused), "ms")
+    yield Measurement("allocation of a VLAN ID at 1,000 sites, pools empty", 1000 * _best(unused), "ms")
 
 
 def _all() -> VlanSet:

@@ -1,6 +1,7 @@
 """A host for containers in namespaces of this machine's kernel: its own libvirtd, network, mounts and control groups.
 
-Most machines' kernels have what containers need, also where the lab needs a kernel of its own (`virtcloud.lab`).
+Most machines' kernels support containers. Therefore this host needs no User-mode Linux, in contrast to many labs
+(`virtcloud.lab`).
 """
 
 import os
@@ -17,12 +18,12 @@ CGROUPS = Path("/sys/fs/cgroup")
 GROUP = "virtcloud-bench"
 CONTROLLERS = ("cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio", "pids")
 MOST_SHARES = "262144"
-"""The greatest weight of a control group: other programs on the machine hardly delay the measured host."""
+"""The greatest ``cpu.shares`` of a control group. With it, other programs on the machine hardly delay this host."""
 EMPTY_FOLDERS = ("/run", "/etc/libvirt", "/var/lib/libvirt", "/var/log/libvirt", "/var/cache/libvirt")
 DRIVER = Path("/usr/lib/x86_64-linux-gnu/libvirt/connection-driver/libvirt_driver_lxc.so")
 LIBVIRTD, SOCKET = "/usr/sbin/libvirtd", Path("/run/libvirt/libvirt-sock")
 OPEN_FILES = 8192
-"""The limit of libvirtd's systemd unit. Each container's first process closes as many descriptors as the limit."""
+"""The limit of open files, as in libvirtd's systemd unit. A container's first process closes this many descriptors."""
 START_S = 60.0
 
 
@@ -31,7 +32,10 @@ class NoContainerHost(Exception):
 
 
 def run_in_namespaces(module: str) -> str:
-    """Run ``python -m MODULE`` as a host of its own. Return its output. Raise NoContainerHost if this is impossible."""
+    """Run ``python -m MODULE`` in new namespaces and control groups. Return the output of the module.
+
+    Raise NoContainerHost if this machine cannot run containers.
+    """
     if os.geteuid():
         raise NoContainerHost("it needs root")
     if not DRIVER.exists() or not Path(LIBVIRTD).exists():
@@ -47,7 +51,10 @@ def run_in_namespaces(module: str) -> str:
 
 @contextmanager
 def _control_groups() -> Iterator[list[Path]]:
-    """Create a control group of each hierarchy within the block. Yield the files that take processes."""
+    """Create a control group in each hierarchy, and delete the groups after the block.
+
+    Yield the files ``cgroup.procs`` of the groups. A process that writes its ID to such a file joins the group.
+    """
     groups = [CGROUPS / name / GROUP for name in (*CONTROLLERS, "systemd") if (CGROUPS / name).exists()]
     for group in groups:
         group.mkdir(exist_ok=True)
@@ -97,7 +104,7 @@ def read_processor_s() -> float:
 
 
 def _mount_control_groups(new: Path) -> None:
-    """Mount the hierarchies anew, so that their roots are the groups of this host (cgroup_namespaces(7))."""
+    """Mount the hierarchies of control groups again. Their roots are then this host's groups (cgroup_namespaces(7))."""
     for name in (*CONTROLLERS, "systemd"):
         (new / name).mkdir(parents=True)
         _run(

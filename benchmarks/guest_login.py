@@ -1,13 +1,14 @@
 """From the request of a cluster to a login by ``ssh``: an LXC guest and a QEMU guest at one site of the lab.
 
-The parts follow each other. The switch and the host work at the same time, so only the later of them delays the
-cluster. ``ssh`` connects through SBF and the guest's agent, as from anywhere (``virtcloud cluster ssh``). The values
-are the parts of the fastest of several runs, because other programs on the machine only lengthen them. The lab's hosts
-share one processor where the lab needs a kernel of its own.
+The rows of a guest follow each other in time. SBF and the host's agent work at the same time: the row of the host has
+the time from the moment when the switch is ready until the host is ready. ``ssh`` connects through SBF and the agent of
+the guest's host (``virtcloud cluster ssh``). Each guest is started several times. The values are the parts of the
+fastest start after the first start, because other programs on the machine only lengthen a start. If the lab needs a
+kernel of its own, all hosts of the lab share one processor.
 
 The LXC guest is busybox with OpenSSH. The QEMU guest boots an ordinary small disk with GRUB, Debian's kernel and
-cloud-init from a processor that QEMU emulates (TCG). With KVM, the parts inside the guest are several times faster. The
-hosts have fetched the disk before. Its values are of the second of two runs.
+cloud-init, on a processor that QEMU emulates (TCG). With KVM, the parts inside the guest are several times faster. The
+QEMU guest is started twice, and the values are those of the second start. The host has then already fetched the disk.
 """
 
 import hashlib
@@ -41,7 +42,8 @@ TOPOLOGY = Path(__file__).parent.parent / "tests/lab/topologies/mixed.yaml"
 class MeasuredGuest:
     """A guest that is started ``runs`` times, and the user who logs in. The first run is not measured.
 
-    A try to reach OpenSSH costs processor time, so the pause between two tries depends on the time of the boot.
+    ``pause_s`` is the pause between two tries to reach OpenSSH. A try costs processor time, which delays the boot.
+    Therefore the pause is longer for a guest that boots slowly.
     """
 
     kind: str
@@ -111,7 +113,7 @@ def _measure_once(client: SbfClient, url: str, identity: Path, guest: MeasuredGu
         "the switch is ready": switch,
         "then the host is ready: bridge and guest's start": host,
         **_divide_boot(boot, [float(word) for word in output.split()]),
-        "then ssh logs in, with the start of the command": login,
+        "then ssh logs in, including the start of the command": login,
     }
 
 

@@ -1,26 +1,28 @@
 """Starts of LXC guests on one host: one guest, and twelve guests side by side.
 
-The agent's own code starts the guests with a libvirtd in namespaces of this machine's kernel: their root file systems,
-seeds and domains. Rounds with one guest, with twelve guests side by side, and with twelve guests one after the other
-alternate. The shortest time of each case counts, because other programs on the machine only lengthen a start. The time
-ends when libvirt has started the guests' first processes. The processor time includes libvirt and the guests.
+The agent's own code starts the guests with a libvirtd in namespaces of this machine's kernel: it creates their root
+file systems, seeds and domains. Three cases alternate in rounds: one guest, twelve guests side by side, and twelve
+guests one after the other. Each value is the shortest time of a case, because other programs on the machine only
+lengthen a start. A time ends when libvirt has started the first processes of the guests. The processor time includes
+libvirt and the guests.
 
-The least ratio is the processor time of twelve starts, divided by the number of processors and by the time of one
-start. No order of the starts is faster than this ratio, so the target is twice the least ratio (decision 91). The
-former target of 3 applies only on machines whose least ratio is at most 3. Most of the processor time is that of
-libvirt, the kernel and the guest: even an agent that needs no processor time at all would have a ratio above 3 on two
-processors. On four processors, the least ratio is half as large. For each container, ``libvirt_lxc`` loads its 58
-libraries again, which takes a fifth of its processor time. It uses most of the other time for forks, page faults and
-namespaces.
+The table compares the time of twelve guests with the time of one guest. The *least ratio* is a lower bound of this
+comparison: the processor time of twelve starts, divided by the number of processors and by the time of one start. No
+order of the starts is faster, so the target is twice the least ratio (decision 91). A second target, a ratio of 3,
+applies only on machines whose least ratio is at most 3. libvirt, the kernel and the guest use most of the processor
+time. On two processors, even an agent that needs no processor time would therefore have a ratio above 3. On four
+processors, the least ratio is half as large. For each container, ``libvirt_lxc`` loads its 58 libraries again, which
+takes a fifth of the processor time of ``libvirt_lxc``. Forks, page faults and namespaces take most of the rest.
 
-Twelve starts use little more than one processor, because they wait for each other in the kernel. Samples of the waiting
-threads show the lock of the network configuration (new network namespaces, veth pairs, ports of the bridge), the lock
-of the control groups, and RCU grace periods during both. libvirt's own calls wait there, and the agent can neither
-avoid nor combine them. It does not help to start more guests at once: with 4, 6, 8 or 12 starts at once, the ratio was
-6.5 to 7.2 (with 2: 9.1, with 1: 13.8). The agent's own part, mostly the root file system, takes a tenth of a start.
+Twelve starts use little more than one processor, because the starts wait for locks in the kernel. Samples of the
+waiting threads show the lock of the network configuration (new network namespaces, veth pairs, ports of the bridge),
+the lock of the control groups, and RCU grace periods while one of these locks is held. libvirt's own calls wait for
+these locks. The agent can neither avoid nor combine these calls. More starts at once do not help: with 4, 6, 8 or 12
+starts at once, the ratio was 6.5 to 7.2 (with 2: 9.1, with 1: 13.8). The agent's own work, mostly on the root file
+system, takes a tenth of a start.
 
-On a busy machine, the ratio is greater. One guest is so fast that some rounds run while no other program does. Twelve
-guests take longer, so other programs delay each round.
+On a busy machine, the ratio is greater. The start of one guest is so short that in some rounds no other program runs
+meanwhile. The start of twelve guests takes longer, so other programs delay each round.
 """
 
 import json
@@ -52,7 +54,7 @@ from virtcloud.model.wanted import Segment
 
 ROUNDS, MANY, POSSIBLE_RATIO = 7, 12, 3
 CASES = {"one": (1, 1), "together": (MANY, count_starts(3)), "in turn": (MANY, 1)}
-"""The number of guests, and the number of guests that start at the same time."""
+"""For each case: the number of guests, and the number of guests that start at the same time."""
 
 
 def run() -> Iterator[Measurement]:
@@ -67,7 +69,7 @@ def run() -> Iterator[Measurement]:
     for part, seconds in found["parts"].items():
         yield Measurement(f"one guest: {part}", seconds, "s")
     yield Measurement(f"processor time of a start, {MANY} guests side by side", found["processor"], "s")
-    yield Measurement("of these: the agent itself", found["agent"], "s")
+    yield Measurement("of this processor time: the agent itself", found["agent"], "s")
     what, shares = f"{MANY} guests side by side compared with one", len(os.sched_getaffinity(0)) * found["one"]
     least, ratio = MANY * found["processor"] / shares, found["together"] / found["one"]
     yield Measurement(f"{what}: the least ratio", least, TIMES)

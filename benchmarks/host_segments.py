@@ -1,11 +1,15 @@
-"""Segments of a host: a VLAN and a bridge, created by the agent, by bare netlink messages and by ``ip`` commands.
+"""Segments of a host, created by the agent, by bare netlink messages, and by ``ip`` commands.
 
-The agent creates segments as on a host with guests: it checks foreign interfaces, sets names, owners and MTUs, and
-keeps the host's IP stack off. Bare netlink and ``ip`` only create a VLAN and a bridge, attach the VLAN, and set both
-up. Of 1,000 segments, every tenth is created by bare netlink, and compared with the agent's segments around it. Before,
-the agent and ``ip`` create some segments in turn. Each value is a median of ratios, but the comparisons with ``ip`` and
-of hundreds use the shortest times, because other programs on the machine only lengthen them. The
-segments are created in a new network namespace in the kernel of the lab, because not every machine's kernel has 802.1Q.
+A segment is a VLAN interface and a bridge. The agent creates segments as on a host with guests: it checks foreign
+interfaces, sets names, owners and MTUs, and disables the host's IP stack on them. Bare netlink and ``ip`` only
+create a VLAN interface and a bridge, attach the VLAN interface, and set both up.
+
+First, the agent, bare netlink and ``ip`` create some segments alternately. Then the benchmark creates 1,000 segments.
+Bare netlink creates every tenth segment, and the agent creates the others. The comparison of the agent with bare
+netlink is a median of ratios: each segment of bare netlink is compared with the nine segments that the agent creates
+next. The comparisons with ``ip``, and of the last hundred with the first hundred, use the shortest times, because other
+programs on the machine only lengthen a creation. The segments are created in a new network namespace in the kernel of
+the lab, because not every machine's kernel has 802.1Q.
 """
 
 import ctypes
@@ -74,7 +78,10 @@ def _compare_hundreds(times: list[float]) -> float:
 
 
 def measure(many: int = MANY) -> dict[str, list[float]]:
-    """Return the durations of creations in seconds, by creator."""
+    """Return lists of the durations of creations in seconds, by creator (``agent``, ``bare``, ``commands``).
+
+    The keys ``many`` and ``many bare`` have the creations of ``many`` segments by the agent and by bare netlink.
+    """
     if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNET):
         raise OSError(ctypes.get_errno(), "cannot create a network namespace")
     _run(f"ip link add {UPLINK} type veth peer name switch")
@@ -91,7 +98,7 @@ def measure(many: int = MANY) -> dict[str, list[float]]:
         for number in range(ROUNDS):
             for offset, (creator, create) in enumerate(creators.items()):
                 if creator == "commands" and number >= COMMAND_ROUNDS:
-                    continue  # each takes as long as the others' rounds together
+                    continue  # ip commands are slow, so they get fewer rounds
                 found[creator].append(_time(create, _segment(2 + 3 * number + offset)))
         found |= {"many": [], "many bare": []}
         for number in range(many):

@@ -1,9 +1,9 @@
 """From ``qsub`` to the first line of a job's script: three hosts at three sites, an LXC guest on each, a real OpenPBS.
 
 The lab, its OpenPBS and virtcloud's hooks run on one computer. Jobs without a cluster and jobs with a cluster
-alternate. The difference of their times is virtcloud's part: the hooks, the network, the guests, and the wait for the
-guests. Measured values are medians. The measurement corrects the differences between the hosts' clocks and the
-station's clock. If OpenPBS is not installed (docs/how-to/get-openpbs.md), nothing is measured.
+alternate. The difference of their times is virtcloud's part: the hooks, the network, the guests, and the wait until
+the guests answer. Measured values are medians. The measurement corrects the differences between the hosts' clocks and
+the station's clock. If OpenPBS is not installed (docs/how-to/get-openpbs.md), nothing is measured.
 """
 
 import tempfile
@@ -66,7 +66,7 @@ def run() -> Iterator[Measurement]:
         ("submitted to claimed: PBS allocates hosts", with_cluster, lambda start: start.claimed - start.submitted),
         ("claimed to active: switches, bridges, guests", with_cluster, lambda start: start.active - start.claimed),
         ("active to passed: guests answer, start barrier", with_cluster, lambda start: start.passed - start.active),
-        ("passed to first line: PBS starts it", with_cluster, lambda start: start.first_line - start.passed),
+        ("passed to first line: PBS starts the script", with_cluster, lambda start: start.first_line - start.passed),
     ):
         yield Measurement(name, median(map(part, starts)), "s")
     differences = ((second.first_line - second.called) - (first.first_line - first.called) for first, second in pairs)

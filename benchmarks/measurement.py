@@ -60,8 +60,8 @@ class Measurement:
 
 
 def measure_load() -> Measurement:
-    """Return the load average before a benchmark: the number of processes of other programs that were ready to run."""
-    return Measurement("load average of the machine before: processes that other programs run", os.getloadavg()[0])
+    """Return the load average before a benchmark: how many processes of other programs run or are ready to run."""
+    return Measurement("load average of the machine before the benchmark, by other programs", os.getloadavg()[0])
 
 
 def _format(value: float, unit: str) -> str:

@@ -32,13 +32,11 @@ PORTS = tuple(PortName(port) for port in HOST_PORTS)
 MANAGED = SwitchScope(PORTS, VlanSet.parse("100-199"))
 SINGLE = [100, 102, 104]
 MANY = range(110, 116)
+COMPARED = "virtcloud compared with networking-generic-switch"
 
 
 def run() -> Iterator[Measurement]:
-    """Measure virtcloud's driver.
-
-    Measure networking-generic-switch twice: with new connections, and with a reused one.
-    """
+    """Measure virtcloud's driver, then networking-generic-switch with new connections and with a reused connection."""
     if not _installed():
         print(f"SKIPPED: side by side: {PACKAGE} cannot be installed here", file=sys.stderr)  # noqa: T201
         return
@@ -57,14 +55,14 @@ def run() -> Iterator[Measurement]:
         reused = _time_generic_switch(emulated.addresses[0], reuse=True, vlans=[120, *MANY])[1:]
     yield Measurement("one VLAN on two trunks: virtcloud", single, "s")
     yield Measurement("one VLAN on two trunks: networking-generic-switch", other, "s")
-    yield Measurement("one VLAN: virtcloud compared with it", single / other, TIMES)
-    yield Measurement("one VLAN: virtcloud compared with it, reused connection", single / median(reused), TIMES)
+    yield Measurement(f"one VLAN: {COMPARED}", single / other, TIMES)
+    yield Measurement(f"one VLAN: {COMPARED}, reused connection", single / median(reused), TIMES)
     yield Measurement(f"{len(MANY)} VLANs on two trunks: virtcloud", many, "s")
-    yield Measurement(f"{len(MANY)} VLANs: virtcloud compared with it, reused connection", many / sum(reused), TIMES)
+    yield Measurement(f"{len(MANY)} VLANs: {COMPARED}, reused connection", many / sum(reused), TIMES)
 
 
 def _change(driver: SwitchDriver, vlans: list[int]) -> float:
-    """Set the ports' VLANs as a worker does. Return the seconds."""
+    """Set the VLANs of the ports, with the calls that a worker of SBF makes. Return the duration in seconds."""
     wanted = SwitchWanted(ports=dict.fromkeys(PORTS, VlanSet(vlans)))
     started = time.monotonic()
     driver.apply(compare_switch(wanted, driver.read(MANAGED)))

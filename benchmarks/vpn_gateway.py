@@ -1,13 +1,13 @@
 """VPN access: throughput compared with a plain OpenVPN, joining and leaving a network, and 200 devices in 50 clusters.
 
-The benchmark runs in a lab, in which one processor runs the guest, the gateway and the laptop. The plain OpenVPN has
-the same ciphers and options, but neither ``vlan-tagging`` nor the agent's filters; its tap is a port of the cluster's
-bridge. A guest sends data over TCP to the laptop, for the same time through both, one after the other. The throughputs
-are the medians of several rounds.
+The benchmark runs in a lab, in which one processor runs the guest, the gateway and the laptop. The plain OpenVPN server
+has the same ciphers and options as the agent's server, but neither ``vlan-tagging`` nor the agent's filters. The tap of
+the plain server is a port of the cluster's bridge. A guest sends data over TCP to the laptop, alternately through each
+of the two servers, for the same time. The throughputs are the medians of several rounds.
 
-A new cluster is reachable when its owner has created a profile, its client has connected and a guest has answered. The
-time begins when the cluster is active. A revoked device is off at the last answer of a guest; 0 s: before the answer of
-SBF. The times are medians.
+Joining: from the moment when a new cluster is active until a guest answers. In this time, the owner creates a profile,
+and the owner's client connects. Leaving: from the request of a revocation until the last answer of a guest; 0 s if no
+guest answers after the request. The times are medians.
 """
 
 import json
@@ -65,9 +65,9 @@ CLUSTERS, DEVICES = 50, 4
 PLAIN_PORT, PLAIN, PLAIN_PID = 1195, "plain0", "/run/plain.pid"
 STOP_PLAIN = f"kill $(cat {PLAIN_PID}); while [ -e /sys/class/net/{PLAIN} ]; do sleep 0.1; done"
 ROUTER_SOLICITATION_S = 5.0
-"""The kernel sends a frame with each tap's address a second after the tap is up."""
+"""Seconds to wait after the taps are up. After about a second, the kernel sends a frame from each tap's MAC address."""
 OMITTED = ("dev ", "port ", "vlan-", "management-", "auth-user-pass-optional", "chroot ", "tmp-dir ")
-"""The options of the agent's servers that the plain server does not have."""
+"""The beginnings of the configuration lines of the agent's servers that the plain server omits."""
 RECEIVE = """
 import socket, time
 with socket.create_server(("", 5001)) as server:
@@ -103,7 +103,7 @@ def run() -> Iterator[Measurement]:
                 yield from _measure_throughput(lab, client)
                 yield from _measure_access(lab, client)
                 yield from _measure_devices(lab, client)
-            load = "load average of the machine at the end: processes, also of other programs, that were ready to run"
+            load = "load average of the machine at the end, by the benchmark and other programs"
             yield Measurement(load, os.getloadavg()[0], "")
         finally:
             lab.down()
@@ -162,7 +162,7 @@ def _measure_throughput(lab: Lab, client: SbfClient) -> Iterator[Measurement]:
 
 
 def _measure_access(lab: Lab, client: SbfClient) -> Iterator[Measurement]:
-    """Measure how long a user needs to join a new cluster, and how soon a revoked device is off."""
+    """Measure how long a user needs to join a new cluster, and how soon a revoked device is disconnected."""
     rounds = [_join_and_revoke(lab, client, f"access{number}") for number in range(ACCESS_ROUNDS)]
     joined, off = (median(found) for found in zip(*rounds, strict=True))
     yield Measurement("from an active cluster to the first answer of its guest, with a new profile", joined, "s", 2)
@@ -170,7 +170,11 @@ def _measure_access(lab: Lab, client: SbfClient) -> Iterator[Measurement]:
 
 
 def _join_and_revoke(lab: Lab, client: SbfClient, key: str) -> tuple[float, float]:
-    """Join a new cluster, and revoke the device. Return the seconds to the first answer, and to the last answer."""
+    """Join a new cluster, and revoke the device.
+
+    Return the seconds from the active cluster to the first answer of a guest, and from the revocation to the last
+    answer.
+    """
     guest = Guest(name="g1", host=HOST, image="busybox", memory_mb=32, addresses=("10.0.0.1/24",))
     _create(client, key, ClusterSpec(owner="alice", guests=(guest,), vpn=True))
     started = time.time()
@@ -193,7 +197,7 @@ def _join_and_revoke(lab: Lab, client: SbfClient, key: str) -> tuple[float, floa
 
 
 def _start_plain_server(lab: Lab, view: ClusterView, device: LaptopVpn) -> None:
-    """Start the plain server on the gateway, connect it with the cluster's bridge, and start its client."""
+    """Start the plain server on the gateway, attach the server's tap to the cluster's bridge, and start a client."""
     authority = VpnAuthority()
     account = ServerAccount("nobody", "nogroup")
     config = render_config(authority.server, VpnProtocol.UDP, account, Path("/run"), ipv6=False)
@@ -236,7 +240,8 @@ def _measure_devices(lab: Lab, client: SbfClient) -> Iterator[Measurement]:
         if not device.logs(CONNECTED, 300):
             raise RuntimeError(device.log)
     seconds = time.monotonic() - started
-    yield Measurement(f"time until {len(devices)} devices are connected, with the start of their clients", seconds, "s")
+    what = f"time until {len(devices)} devices are connected, including the start of their clients"
+    yield Measurement(what, seconds, "s")
     memory = (_server_memory(lab) - before) / len(devices)
     yield Measurement("memory of the gateway's servers for each device", memory, "KiB", 200)
     yield Measurement("devices in the VLAN of another cluster", _count_misplaced(lab, views, names), "", 0)
@@ -250,7 +255,7 @@ def _server_memory(lab: Lab) -> float:
 
 
 def _count_misplaced(lab: Lab, views: dict[str, ClusterView], names: list[tuple[str, str]]) -> int:
-    """Return how many devices the gateway did not see in the VLAN of their cluster, and only there."""
+    """Return the number of devices that the gateway did not see, or saw in another VLAN than that of their cluster."""
     lines = "".join(f"link set tap-{name} up\n" for _, name in names)
     lab.run(LAPTOP, ("ip", "-batch", "-"), stdin=lines, check=True)
     time.sleep(ROUTER_SOLICITATION_S)

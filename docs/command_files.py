@@ -1,7 +1,7 @@
 """Man pages and completion scripts of ``virtcloud`` and ``sbf``, from the commands' help.
 
 ``virtcloud.1`` lists the commands. Each command of ``virtcloud`` has a page with all its subcommands, such as
-``virtcloud-cluster.1``. ``sbf.1`` contains all commands of ``sbf``. Pages have no date, so that builds are equal.
+``virtcloud-cluster.1``. ``sbf.1`` contains all commands of ``sbf``. Pages have no date, so that two builds are equal.
 """
 
 import inspect
@@ -20,10 +20,10 @@ COMPLETIONS = {
     "zsh/site-functions/_{}": ZshComplete,
     "fish/vendor_completions.d/{}.fish": FishComplete,
 }
-"""Where shells look for the completion script of a program, below ``/usr/share``."""
+"""The path of a program's completion script below ``/usr/share``, for each shell."""
 ROFF = str.maketrans({"\\": r"\e", "-": r"\-", "'": r"\(aq", "`": r"\(ga", "^": r"\(ha", "~": r"\(ti", '"': r"\(dq"})
 LITERAL = "\b\n"
-"""Click's mark of a paragraph that is not wrapped."""
+"""The beginning of a paragraph that click does not wrap."""
 
 
 def command_files() -> dict[str, str]:

@@ -41,7 +41,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:  # noqa: ANN401 - MkDocs calls it with more
-    """Replace each link to a file outside of docs by its text, unless the file is a page of the site."""
+    """Replace each link to a file outside of docs by the link's text, unless the file is a page of the site."""
     folder = posixpath.dirname(page.file.src_uri)
 
     def replace(link: re.Match[str]) -> str:

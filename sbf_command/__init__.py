@@ -18,7 +18,7 @@ COMMANDS = {
     "prune": ("sbf_service.__main__:prune", "Archive old audit rows and ended clusters."),
     "upgrade": (
         "sbf_service.__main__:upgrade",
-        "Convert the database to this version, or try it.",
+        "Convert the database to this version, or try the conversion.",
     ),
     "openapi": ("sbf_service.__main__:openapi", "Print the OpenAPI document of the API."),
     "platforms": ("sbf_service.__main__:platforms", "List the switch platforms, including those of plug-ins."),

@@ -1,4 +1,5 @@
-"""The cost of calls in installations of several sizes: a store that is filled directly, and counted operations.
+"""The cost of calls in installations of several sizes.
 
-``python -m benchmarks.scale`` fills a database for each size and measures each operation in this process.
+``python -m benchmarks.scale`` fills a database with the rows of an installation of each size. Then it runs each
+operation in its own process, and counts the operation's SQL statements, rows and processor time.
 """

@@ -1,4 +1,7 @@
-"""The arrivals of a simulated trace: single clusters, a burst of array jobs, and a site that goes dark. Pure."""
+"""A simulated trace: arrivals of single clusters, a burst of array jobs, and a site that goes dark. Pure.
+
+While a site is dark, its switches and agents are disconnected from SBF.
+"""
 
 from dataclasses import dataclass
 from random import Random

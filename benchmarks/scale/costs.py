@@ -35,7 +35,7 @@ STEP = 20
 
 
 class CostCounter:
-    """Counts what the statements of one engine cost. Create the counter before the engine connects."""
+    """Counts the costs of the statements of one engine. Create the counter before the engine connects."""
 
     def __init__(self, engine: Engine, *, steps: bool = False) -> None:
         """Listen to the events of an engine. ``steps`` counts SQLite's instructions, which takes processor time."""
@@ -50,7 +50,7 @@ class CostCounter:
 
     @contextmanager
     def measure(self, server: "ServerProcesses | None" = None) -> Iterator[Costs]:
-        """Yield the costs of the block, which are complete at its end."""
+        """Yield the costs of the block. The values are complete at the end of the block."""
         costs = self.costs = Costs()
         server_before = server.processor_s() if server else 0.0
         before = time.process_time()

@@ -63,7 +63,7 @@ class MeasuredService:
 
     @property
     def operations(self) -> dict[str, Operation]:
-        """The operations by name, in an order in which each operation finds what it needs."""
+        """The operations by name. Earlier operations create the rows that later operations need."""
         return {
             "look of the reconciler": self.look,
             "sweep": self.sweep,
@@ -86,7 +86,7 @@ class MeasuredService:
 
     @property
     def whole_operations(self) -> Mapping[str, Operation]:
-        """The operations whose answer contains the whole installation, or whose input does."""
+        """The operations whose answer or input contains the whole installation."""
         return {"list of clusters": self.list_clusters, "change of one site": self.change_site}
 
     def _next_request(self) -> tuple[ClusterKey, ClusterRequest]:
@@ -222,7 +222,7 @@ class MeasuredService:
                 read_entry_page(unit, selected, PagePart(PAGE, first.cursor), newest_first=True)
 
     def change_site(self) -> None:
-        """Change one host of one site, as the call that replaces one site's part does."""
+        """Change one host of one site, with the steps of the API call that replaces one site's part."""
         number = next(self.numbers)
         with self.store.change(who="bench") as unit:
             topology = read_topology(unit)
@@ -233,7 +233,7 @@ class MeasuredService:
             put_topology(unit, replace_site_part(topology, SitePart(site=site, links=part.links)))
 
     def settle(self) -> None:
-        """Confirm every element that is behind, and record that no device is due to be read."""
+        """Confirm every element with an unconfirmed revision, and record that no device is due to be read."""
         while self._find_behind("host"):
             self.confirm_host()
         while self._find_behind("switch"):
@@ -247,4 +247,4 @@ class MeasuredService:
 
 
 MEASURES_ITSELF = frozenset({"confirm (host)", "confirm (removal)", "reconcile (switch)"})
-"""The operations that look for an element first, and then measure only the rest."""
+"""The operations that first search for an element. They call the counter themselves, and do not measure the search."""

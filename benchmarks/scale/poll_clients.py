@@ -1,7 +1,8 @@
 """A process with many polling agents: one connection and one task for each agent. See :mod:`benchmarks.scale.polls`.
 
 Each agent requests its wanted document, and then waits for newer revisions with long polls, as a real agent does. If
-the service refuses a call or closes the connection, the agent returns after ``Retry-After``, or after growing pauses.
+the service refuses a call or closes the connection, the agent calls again after ``Retry-After``, or after growing
+pauses.
 The process reads the agents' names and tokens from a file and writes events as lines: the time (of the monotonic
 clock), the event and the agent.
 """
@@ -100,7 +101,7 @@ def write_event(event: str, name: str) -> None:
 
 
 async def run_agents(agents: list[PollingAgent], open_per_s: float) -> None:
-    """Start all agents, and write the collected events ten times a second."""
+    """Start all agents, ``open_per_s`` in each second. Then write the collected events ten times a second."""
     tasks = []
     for number, agent in enumerate(agents):
         tasks.append(asyncio.create_task(agent.run()))

@@ -4,7 +4,7 @@ Usage: ``PYTHONPATH=tests python -m benchmarks.scale.polls [--database sqlite|po
 
 The service runs in its own process, and the agents in a second process. The latency is the time from the request for a
 cluster until an agent of one of its hosts has the new revision. After the restart, every agent reads its wanted
-document again. Meanwhile, one user makes a call every 0.2 s.
+document again. During the restart, one user makes a call every 0.2 s.
 """
 
 import argparse

@@ -75,7 +75,7 @@ def obey(service: SbfService, switches: FakeSwitches, folder: Path) -> None:
 
 
 def write_whole(file: Path, content: object) -> None:
-    """Write a JSON file that no reader finds incomplete."""
+    """Write a JSON file atomically, so that a reader never reads an incomplete file."""
     new = file.with_suffix(".new")
     new.write_text(json.dumps(content), "utf-8")
     new.replace(file)

@@ -1,7 +1,7 @@
 """The simulated users and agents of an installation: their HTTP calls, and what they observed.
 
-Each user and each agent has an HTTP client of its own, as real ones do. One client for all of them is no alternative:
-with some hundred connections, httpx's pool takes so much time that calls wait for seconds in the simulator.
+As in reality, each user and each agent has its own HTTP client. A shared client would distort the times: with some
+hundred connections, httpx's connection pool takes so much time that calls wait for seconds in the simulator.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ class ObservedJob:
 
 @dataclass
 class Observations:
-    """What the users and agents saw. ``shared`` names clusters that had the same VLAN ID at a site at one time."""
+    """Observations of users and agents. ``shared``: errors about two live clusters with the same VLAN ID at a site."""
 
     live: dict[tuple[str, int], str] = field(default_factory=dict)
     shared: list[str] = field(default_factory=list)
@@ -61,7 +61,7 @@ class Observations:
                 self.shared.append(f"VLAN {claim[1]} at site {claim[0]}: clusters {other} and {key}")
 
     def remove(self, key: str, vlans: dict[str, int]) -> None:
-        """Forget the claims of a cluster that its owner deletes."""
+        """Remove the claims of a cluster, before the owner deletes the cluster."""
         for claim in vlans.items():
             if self.live.get(claim) == key:
                 del self.live[claim]
@@ -75,7 +75,7 @@ class SimulatedCaller:
     seen: Observations
 
     async def call(self, method: str, path: str, **options: Any) -> Any:  # noqa: ANN401 - any JSON
-        """Send a call, again while SBF is overloaded. Return the answer's document, or None without one."""
+        """Send a call, and repeat the call while SBF is overloaded. Return the answer's document, or None if empty."""
         while (answer := await self._try(method, path, **options)) is None:
             self.seen.repeated += 1
         if answer.is_error:

@@ -1,7 +1,8 @@
 """Measures changes of a large topology over HTTP, and the times of other calls meanwhile.
 
 Usage: ``PYTHONPATH=tests python -m benchmarks.scale.topology_changes [--database sqlite|postgresql] SITES HOSTS LIVE``.
-SBF runs in a process of its own, with switches in memory. Two callers read a cluster, create one and end it again.
+SBF runs in a separate process, with switches in memory. Two callers repeatedly read a cluster, create a cluster and
+delete this cluster.
 """
 
 import argparse
@@ -65,7 +66,7 @@ def fill_database(database: str, size: InstallationSize) -> str:
 
 @dataclass
 class Callers:
-    """Threads that call SBF all the time, and the duration of each call with its start."""
+    """Callers of SBF in threads. Records the start and the duration of each call."""
 
     size: InstallationSize
     token: str
