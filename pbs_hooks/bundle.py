@@ -55,7 +55,7 @@ def bundle_program(entry: str, last: str, first: Sequence[str] = ()) -> str:
 
 
 def _find_modules(entry: str) -> set[str]:
-    """Return the names of a module, of the bundled modules that it imports (also indirectly), and of their packages."""
+    """Return the name of ``entry``, and of all bundled modules and packages that ``entry`` imports, also indirectly."""
     modules: set[str] = set()
     waiting = [entry]
     while waiting:

@@ -29,7 +29,7 @@ class AgentRefused(Exception):
 def ask_agent(
     path: str, request: Dict[str, Any], wait: Optional[float] = None, grace: float = ANSWER_GRACE_S
 ) -> Dict[str, Any]:
-    """Send a request to the agent at ``path`` and return the answer. Idempotent.
+    """Send a request to the agent's socket ``path`` and return the answer. Idempotent.
 
     The request contains ``wait``, the longest time in seconds that the agent may take. The call ends after at most
     ``wait`` + ``grace`` seconds. Raises AgentUnreachable if the agent does not answer in time. Raises AgentRefused if

@@ -47,10 +47,10 @@ class ChildError(Exception):
 
 
 def run_in_child(work: Callable[[], Any], deadline: Deadline) -> Any:
-    """Call ``work`` in a child process and return its result, which must fit into JSON. Kill the child at the deadline.
+    """Call ``work`` in a child process, and return the result of ``work``. Kill the child at the deadline.
 
-    The child closes all files that this process opened. Raises ChildError with the message of the exception that
-    ``work`` raised, or with the reason why the child ended.
+    The child sends the result as JSON. The child closes all files that this process opened. Raises ChildError with the
+    message of the exception that ``work`` raised, or with the reason why the child ended.
     """
     reading, writing = os.pipe()
     pid = os.fork()
@@ -96,7 +96,7 @@ def _close_other_files(writing: int) -> None:
 def _close_file(descriptor: int) -> None:
     try:
         os.close(descriptor)
-    except OSError:  # listdir has already closed the descriptor with which it read the directory
+    except OSError:  # os.listdir opened a descriptor to read the folder, and has closed this descriptor
         return
 
 

@@ -65,7 +65,7 @@ class _DeadlineSocket:
 
     def sendall(self, data: bytes) -> None:
         self._socket.settimeout(self._deadline.left())
-        self._socket.sendall(data)  # the time limit covers all of the data
+        self._socket.sendall(data)  # sendall applies the time limit to all data together
 
     def makefile(self, _mode: str) -> io.BufferedReader:
         return io.BufferedReader(_DeadlineReader(self._socket, self._deadline))

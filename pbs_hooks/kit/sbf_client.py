@@ -24,7 +24,7 @@ COSTLY_SHARE = 0.25
 
 
 def seconds_until_retry() -> float:
-    """Return the seconds until SBF may be called again; 0 if it may be called now."""
+    """Return the seconds until the circuit breaker allows a call of SBF. 0 means that a call is allowed now."""
     try:
         return max(0.0, float(os.environ.get(BREAKER_VARIABLE, "0")) - time.monotonic())
     except ValueError:
@@ -101,7 +101,10 @@ class HookSbfClient:
         return self._call("DELETE", path, None, job_request_id(key, attempt))
 
     def network(self, name: str) -> SbfAnswer:
-        """Return SBF's answer: the clusters of a network. The first is the cluster that the others joined."""
+        """Return SBF's answer with the clusters of a network. The first cluster created the network, the others joined.
+
+        If the network has ended, the list is empty.
+        """
         return self._call("GET", "/v1/clusters?network=" + quote(name, safe=""))
 
     def _call(

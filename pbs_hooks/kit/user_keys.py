@@ -19,7 +19,7 @@ MAX_FILE_BYTES = 16 << 10
 KEY_FOLDER = ".ssh"
 SUFFIX = ".pub"
 _slow_until: Dict[str, float] = {}
-"""Users whose home folder did not answer in time, with the time (monotonic clock) until which it is not read again."""
+"""Users whose home folder did not answer in time. The value is the monotonic time of the next allowed reading."""
 
 
 def read_user_keys(user: str, seconds: float = READ_TIMEOUT_S) -> List[str]:

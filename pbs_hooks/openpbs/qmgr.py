@@ -1,6 +1,6 @@
 """Client of the OpenPBS server on this host: finds the installation, and reads and changes hooks with ``qmgr``.
 
-``qselect`` lists the jobs with a cluster. ``qstat`` is not used because users' variables can make its JSON invalid.
+``qselect`` lists the jobs with a cluster. ``qstat`` is not used: variables of users can make the JSON output invalid.
 """
 
 import contextlib

@@ -27,5 +27,5 @@ def _has_request(job: "Any") -> bool:
     listed = job.Resource_List
     try:
         return listed is not None and any(listed[name] is not None for name in REQUEST_RESOURCES)
-    except (AttributeError, KeyError):  # PBS no longer has the resource, so no job has the resource
+    except (AttributeError, KeyError):  # PBS does not define the resource, so no job has the resource
         return False

@@ -48,7 +48,7 @@ def handle_preterm(event: MomEvent) -> None:
 
 
 def _cancel(event: MomEvent, *, last: bool) -> bool:
-    """Send the cancellation. Return True if no further try is needed."""
+    """Send the cancellation. Return True if no further try is needed. ``last`` is true for the last try."""
     try:
         event.ask_about_run("cancel", event.run, grace=AGENT_TIMEOUT_S, reason=DELETED_REASON)
     except AgentUnreachable as error:
@@ -61,7 +61,10 @@ def _cancel(event: MomEvent, *, last: bool) -> bool:
 
 
 def handle_abort(event: MomEvent) -> None:
-    """Remove an attempt that did not start. If no reason is recorded yet, the first host records one."""
+    """Remove an attempt that did not start.
+
+    If no host has recorded a reason, the first host records that one of the job's hosts could not start the job.
+    """
     _remove(event, ABORT_WAIT_S)
     run, variables = event.run, event.job.Variable_List
     if run.head and read_unreported_reason(variables, run.attempt) is None:

@@ -174,7 +174,7 @@ def _describe_state(answer: Dict[str, Any]) -> str:
 def _withdraw(event: MomEvent) -> None:
     """Request the agent to remove this attempt. Do not wait for the removal.
 
-    If the request fails, the next attempt replaces this attempt.
+    If the request fails, the agent replaces this attempt when the job's next attempt begins.
     """
     try:
         event.ask_about_run("remove", event.run, wait=0, grace=1.0)

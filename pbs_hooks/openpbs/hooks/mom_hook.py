@@ -1,4 +1,4 @@
-"""The MoM hook: a job's network is up before the job's script starts, and is removed when the job ends.
+"""The MoM hook: starts a job's script only when the job's network is up, and removes the network when the job ends.
 
 A job that cannot start is deleted, queued again or held, depending on the fault (``mom_event.FAULT_OUTCOMES``). The
 hook never fails a job that ends. The hook writes the reason for a rejection to the host's log, to the job's comment

@@ -64,7 +64,7 @@ SERVER_SETTINGS = OrderedDict(
                 _PATH,
                 read_optional_path,
                 "/etc/virtcloud/pbs.token",
-                "File with SBF's token (role scheduler), readable by root.",
+                "File with the token (role scheduler) with which the hook calls SBF; readable by root.",
             ),
         ),
         (
@@ -85,7 +85,7 @@ SERVER_SETTINGS = OrderedDict(
                 "a folder that starts with /, or null",
                 read_optional_path,
                 None,
-                "Folder in which images are looked up at submission.",
+                "Folder in which the hook looks for the requested images at submission; null: no check.",
             ),
         ),
         (
@@ -107,7 +107,7 @@ SERVER_SETTINGS = OrderedDict(
                 "seconds from 1 to 86400",
                 seconds_between(1, 86400),
                 120,
-                "Delay before a job that could not start is tried again.",
+                "Delay before the scheduler again tries to start a job that could not start.",
             ),
         ),
         (
@@ -116,7 +116,7 @@ SERVER_SETTINGS = OrderedDict(
                 "seconds from 30 to 3600",
                 seconds_between(30, 3600),
                 600,
-                "Time limit of a cluster's start; added to its lease.",
+                "Time limit for a cluster to become active. The hook adds this time to the cluster's lease.",
             ),
         ),
         ("hosts", HOSTS_SETTING),

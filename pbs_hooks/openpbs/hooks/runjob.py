@@ -109,7 +109,7 @@ class ClusterOrder(NamedTuple):
 
 
 def runjob(event: ServerHookEvent) -> None:
-    """Request the job's cluster. Reject a job that cannot have a cluster now, and write the reason into its comment.
+    """Request the job's cluster. If the job cannot have a cluster now, reject the job with a reason in its comment.
 
     A job of an array is accepted here, and the job's host deletes the job. If the server hook rejected the job, the
     scheduler would immediately and endlessly try to start this job, and start no other job (measured).

@@ -1,6 +1,6 @@
 """Requests to this host's agent about one job.
 
-The requests announce the job, wait until its cluster is up, and find out whether the job was deleted.
+The requests announce the job, wait until the job's cluster is up, and ask whether the job was deleted.
 """
 
 from typing import Any, Callable, Dict, Optional, Union

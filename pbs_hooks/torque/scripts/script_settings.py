@@ -29,8 +29,8 @@ The script ends earlier, so that it can withdraw its request.
 class ScriptSettings(NamedTuple):
     """The addresses of SBF and of the agent, and time limits.
 
-    ``patience``: the seconds within which a cluster must be up. ``hosts``: SBF's names of hosts that have another name
-    in Torque. ``environments``: the folder of the files that jobs source.
+    ``patience``: the seconds within which a cluster must be up. ``hosts``: SBF's names of the hosts whose name in
+    Torque differs, by Torque's name. ``environments``: the folder of the files that jobs source.
     ``user_keys``: whether the keys in the user's home folder may log in to guests.
     """
 
@@ -105,7 +105,7 @@ SCRIPT_SETTINGS = OrderedDict(
                 "seconds from 1 to %d" % MAX_PATIENCE_S,
                 seconds_between(1, MAX_PATIENCE_S),
                 240,
-                "Time limit of a cluster's start.",
+                "Time limit for a cluster to become active.",
             ),
         ),
         (

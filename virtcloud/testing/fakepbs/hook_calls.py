@@ -49,7 +49,7 @@ class HookCallers:
         )
 
     def run_job_hook(self, host: FakeHost, event: str, record: FakeJob) -> HookOutcome:
-        """Run the MoM hook on a job. Apply those changes of the hook that a MoM sends to the server."""
+        """Run the MoM hook on a job. Apply the changes of the hook that a MoM sends to the server."""
         if self.mom is None or not host.alive:
             return NOT_RUN
         env = _environment(record)
@@ -79,7 +79,7 @@ class HookCallers:
 
 
 def _with_caller(hook_event: HookEvent, record: FakeJob | None, hook: HookDefinition) -> HookEvent:
-    """Return the event with its caller, the hook's name and the hook's alarm."""
+    """Return the event with three added values: the caller, the hook's name and the hook's alarm."""
     by_user = record is not None and hook_event.kind in ("queuejob", "modifyjob")
     return replace(
         hook_event,

@@ -259,7 +259,7 @@ STATE_LETTERS = {"T": 0, "Q": 1, "H": 2, "W": 3, "R": 4, "E": 5, "X": 6, "B": 7,
 
 
 class job_state(int):
-    """A job's state as a number. The letter of the state is also accepted."""
+    """A job's state as a number. The constructor also accepts the letter of the state."""
 
     def __new__(cls, value: Any) -> "job_state":
         """Accept the number or the letter."""
