@@ -48,7 +48,7 @@ def test_example_inventories_are_accepted(example: Path, tmp_path: Path) -> None
     (rules / "rules.yml").touch()
     options = ("-e", f"monitoring_source={tmp_path}", "-e", "ansible_ssh_executable=/bin/false")
     _, output = check(yaml.safe_load(example.read_text()), tmp_path, *options)
-    assert "Ask for the rights" in output, output
+    assert "Read the user ID" in output, output
     assert "Ansible cannot log in to " in output, output
 
 
@@ -68,7 +68,7 @@ def test_example_inventories_are_accepted(example: Path, tmp_path: Path) -> None
         ({"sbf": machines("a"), "balancers": machines("a")}, "on a cannot both listen on port 8800. Set sbf_port"),
         (
             {"sbf": machines("a", sbf_certificate="a.crt"), "database": machines("d")},
-            "These have none: d.",
+            "Machines without a certificate: d.",
         ),
         (
             {"sbf": machines("a"), "monitoring": machines("m", monitoring_source="/nowhere")},
