@@ -107,10 +107,10 @@ def _print_rows(expected: Mapping[str, int], restored: Mapping[str, int]) -> Non
 @click.option("--dry-run", is_flag=True, help="Print how many rows the command would archive, and change nothing.")
 @CONFIG
 def prune(*, dry_run: bool, config: Path | None) -> None:
-    """Write rows beyond the limits in [retention] to files of JSON lines, then delete them. SBF may run.
+    """Write rows beyond the limits in [retention] to files of JSON lines, then delete these rows from the database.
 
-    SBF does the same once an hour. Each file is complete and on the disk before its rows are deleted. A run that is
-    interrupted loses no row.
+    SBF need not be stopped: SBF itself archives rows once an hour. The rows of a file are deleted only when the file is
+    complete and on the disk. An interrupted run loses no row.
 
     Example: sbf prune --dry-run
     """
@@ -141,11 +141,12 @@ def prune(*, dry_run: bool, config: Path | None) -> None:
 @click.option("--check", is_flag=True, help="Try the upgrade, print its result and its duration, and change nothing.")
 @CONFIG
 def upgrade(*, check: bool, config: Path | None) -> None:
-    """Convert the database to this version. SBF must not run. The first start of this version's SBF does the same.
+    """Convert the database to the version of this program. SBF must be stopped.
 
-    With --check, SBF of the older version may run. On SQLite, the command converts a copy of the database. On
-    PostgreSQL, the command converts the database in a transaction and rolls the transaction back; replicas wait until
-    the end of this transaction. The check takes as long as the upgrade.
+    SBF also converts the database when SBF starts. With --check, SBF of the older version need not be stopped. On
+    SQLite, the command converts a copy of the database. On PostgreSQL, the command converts the database in a
+    transaction and rolls the transaction back; replicas wait until the end of this transaction. The check takes as long
+    as the upgrade.
 
     Example: sbf upgrade --check
     """

@@ -58,7 +58,7 @@ class Upload:
         self.size, self.head = 0, b""
 
     def write(self, data: bytes) -> None:
-        """Append data. Raise BeyondLimit if the file becomes larger than an image may be.
+        """Append data. Raise BeyondLimit if the file becomes larger than the limit ``images.size``.
 
         Raise StorageFull on a full disk.
         """
@@ -100,7 +100,7 @@ class ImageFolder:
 
     @contextmanager
     def open_upload(self) -> Iterator[Upload]:
-        """Yield a new upload. A file that was not placed is removed at the end of the block."""
+        """Yield a new upload. At the end of the ``with`` block, remove the file if the file was not placed."""
         hidden = self.path / f"{HIDDEN}{token_hex(8)}"
         with _translate_full_disk(self.path):
             self.path.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)

@@ -38,7 +38,7 @@ class ServiceLog:
 
 
 def _traceback(error: BaseException) -> str:
-    """Return a printable traceback. An error may quote arbitrary bytes that a device sent."""
+    """Return a printable traceback. The message of an error can contain unprintable characters that a device sent."""
     return printable("".join(traceback.format_exception(error)).rstrip())
 
 

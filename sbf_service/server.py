@@ -98,7 +98,7 @@ PING_INTERVAL_S = 20.0
 MAX_MESSAGE = 1 << 20
 """The maximum length of a message on a WebSocket, in bytes."""
 SHUTDOWN_GRACE_S = 1
-"""When the service stops, requests in progress are cancelled after this number of seconds."""
+"""When the service stops, it cancels requests that are still in progress after this number of seconds."""
 ANSWERS_PER_S = 500
 """The assumed rate at which a stopping service answers long polls. With more long polls, the service stops later."""
 
@@ -138,9 +138,9 @@ class SbfServer(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - uvicorn's signature
         """Stop the server and wake long polls.
 
-        The answer to a long poll is then 503, with the time of the next attempt. A signal interrupts this thread at any
-        instruction. At this moment, the thread possibly holds the lock of the change feed. Therefore, the event loop
-        closes the feed after the interrupted function has returned.
+        SBF then answers the long polls with status 503 and the time until the next attempt. A signal interrupts this
+        thread at any instruction. At this moment, the thread possibly holds the lock of the change feed. Therefore, the
+        event loop closes the feed after the interrupted function has returned.
         """
         self.should_exit = True
         if self.loop is not None:

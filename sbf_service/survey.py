@@ -2,8 +2,8 @@
 
 The program reads a request as JSON from standard input, because a file may contain names of secrets, and writes the
 survey as JSON to standard output. The program only reads from the switches. It changes and saves no configuration. Exit
-code 0 means that a survey was written, even if switches could not be read; exit code 2 means bad input, and no switch
-was contacted.
+code 0: the program has written a survey, even if some switches could not be read. Exit code 2: bad input; the program
+has contacted no switch.
 """
 
 import signal

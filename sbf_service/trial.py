@@ -2,7 +2,7 @@
 
 ``virtcloud element try`` runs ``python -m sbf_service.trial``. The program reads the trial request as JSON from
 standard input, because the request may contain passwords. The program writes the record as JSON to standard output.
-Exit code 0 means that a record was written, exit code 2 means bad input.
+Exit code 0: the program has written a record. Exit code 2: bad input.
 """
 
 import re

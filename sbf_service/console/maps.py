@@ -47,7 +47,7 @@ def is_small(sites: Sequence[Site]) -> bool:
 
 
 def draw_overview(topology: Topology | None, levels: Mapping[Name, Level], tiles: Sequence[Tile]) -> Scene | None:
-    """Return the drawing of the start page: whole sites if there are few, otherwise tiles."""
+    """Return the drawing of the start page: whole sites if the topology has few sites, otherwise tiles."""
     if topology is not None and is_small(topology.sites):
         site_levels = {Name(tile.name): tile.level for tile in tiles if tile.level is not None}
         return draw_whole_sites(topology, topology.sites, levels, site_levels)

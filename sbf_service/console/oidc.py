@@ -70,7 +70,7 @@ class PendingLogin:
 
 @dataclass(frozen=True, slots=True)
 class OidcClient:
-    """SBF as a client of the provider. Every method may raise ServiceUnreachable, or Unauthenticated."""
+    """SBF as a client of the provider. Every method can raise ServiceUnreachable or Unauthenticated."""
 
     keys: OidcKeys
     settings: ServiceSettings

@@ -98,7 +98,7 @@ def find_secret(request: Request) -> SessionSecret | None:
 
 
 def read_session(service: SbfService, secret: SessionSecret) -> ConsoleSession:
-    """Return a session. Raise Unauthenticated if it is not valid."""
+    """Return a session. Raise Unauthenticated if the session is not valid."""
     with service.store.read() as unit:
         return authenticate_session(unit, secret)
 

@@ -27,7 +27,7 @@ user name starts with these prefixes.
 
 
 def find_origin(owner: UserName, creator: str | None) -> ClusterOrigin:
-    """Return the origin of a cluster: its owner, and whether it belongs to a batch job.
+    """Return the origin of a cluster: the owner, and whether the cluster belongs to a batch job.
 
     ``creator`` is the creator's name in the audit log, or None for a cluster that was created before SBF recorded
     creators. A cluster without a recorded creator counts as a batch job's cluster.

@@ -1,4 +1,4 @@
-"""What the messages of agents mean, and what to do about them. Pure.
+"""The messages of agents: the meaning of each message, and the remedy. Pure.
 
 The console shows the actions. `docs/generate.py` writes the table of the page "When something fails". Texts are
 Markdown, whose links are relative to `docs/how-to`.
@@ -122,7 +122,7 @@ AGENT_MESSAGES: Final = (
 
 
 def find_agent_message(message: str) -> AgentMessage | None:
-    """Return the description of an agent's message, or None if there is none."""
+    """Return the description of an agent's message, or None for an unknown message."""
     return next((known for known in AGENT_MESSAGES if known.matches(message)), None)
 
 

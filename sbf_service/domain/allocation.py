@@ -30,7 +30,7 @@ def choose_longest_unused(
     If every free ID was used before, return the free ID with the earliest release. Return None if no ID is free.
 
     ``released`` contains the free IDs that were used before, each with the time of its last release. If several IDs
-    have the same time, the lowest of these IDs is chosen.
+    have the same time, return the lowest of these IDs.
     """
     lowest = min(never_used, default=None)
     return lowest if lowest is not None else min(released, default=(None, None))[1]
@@ -68,8 +68,9 @@ class SitePool:
 def find_free_at_every_site(pools: Sequence[SitePool]) -> VlanSet:
     """Return the VLAN IDs that are free at every site.
 
-    This function is fast for a thousand sites, because it does not compute the free VLAN IDs of each site. Instead, it
-    intersects the different pools, and then removes the VLAN IDs that are not free at some site.
+    This function is fast for a thousand sites, because the function does not compute the free VLAN IDs of each site.
+    Instead, the function intersects the distinct pools, and then removes each VLAN ID that is not free at one of the
+    sites.
     """
     pool_vlans = sorted({pool.vlans for pool in pools}, key=len)
     free = reduce(VlanSet.__and__, pool_vlans) - ALWAYS_RESERVED if pool_vlans else VlanSet()
@@ -87,7 +88,7 @@ FindOldest = Callable[[Sequence[Name]], VlanId | None]
 def choose_vlan_ids(sites: Sequence[Name], find_oldest: FindOldest, *, translates: bool) -> dict[Name, VlanId] | None:
     """Choose one VLAN ID for all sites or, if the transport ``translates``, a VLAN ID for each site.
 
-    Separate VLAN IDs are chosen only if no single VLAN ID is free at every site. Return None if no choice is possible.
+    Choose different VLAN IDs only if no single VLAN ID is free at every site. Return None if no choice is possible.
     """
     if (common := find_oldest(sites)) is not None:
         return dict.fromkeys(sites, common)

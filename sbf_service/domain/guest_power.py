@@ -10,7 +10,7 @@ from virtcloud.model.wanted import GUEST_POWER, GuestWanted, HostWanted, Segment
 
 @dataclass(frozen=True, slots=True)
 class WantedPower:
-    """The wanted power state of a guest: whether it is stopped, and how many resets were requested."""
+    """The wanted power state of a guest: whether the guest is stopped, and how many resets were requested."""
 
     stopped: bool = False
     resets: int = 0

@@ -1,7 +1,8 @@
 """Seeds of guests, and the peers of a network, computed from clusters and the service secret. Pure.
 
-When a cluster is created, the user and the keys of its guests are recorded with the cluster (:class:`GuestLogin`).
-Later changes of the owner's keys therefore change no running guest. Clusters without such a record have no seeds.
+When SBF creates a cluster, SBF records the user and the keys of the cluster's guests (:class:`GuestLogin`). Later
+changes of the owner's keys therefore change no running guest. The guests of a cluster without a recorded login have no
+seeds.
 """
 
 import re

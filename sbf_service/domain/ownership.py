@@ -47,9 +47,9 @@ def find_owned_vlans(observed: SwitchObserved, created: VlanSet) -> VlanSet:
 def mark_foreign_vlans(observed: SwitchObserved, created: VlanSet) -> SwitchObserved:
     """Return a reading in which the VLANs in other use on the device are marked as foreign. Idempotent.
 
-    If SBF created a VLAN, the VLAN stays on managed ports in the reading, even after somebody renamed the VLAN. SBF
-    configured the VLAN on these ports and must be able to remove the VLAN. Other foreign VLANs are removed from the
-    reading, so no difference contains them.
+    If SBF created a VLAN and somebody renamed the VLAN, the result still contains the VLAN on managed ports, because
+    SBF must be able to remove the VLAN from these ports. The result omits all other VLANs that SBF does not own, so no
+    difference contains these VLANs.
     """
     foreign = tuple(_find_foreign_vlans(observed, created))
     others = VlanSet(other.vlan for other in foreign) - find_owned_vlans(observed, created)

@@ -24,7 +24,9 @@ MAX_CURSOR: Final = 2000
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND: Final = timedelta(microseconds=1)
 YEAR_9999: Final = 253_370_764_800_000_000
-"""The first moment of the year 9999, in microseconds. Later moments may have no time zone."""
+"""The beginning of the year 9999, in microseconds since 1970. Python cannot convert some later times between time
+zones.
+"""
 
 
 def _parse_moment(microseconds: int) -> datetime:
@@ -54,7 +56,10 @@ class CursorFormat:
         return urlsafe_b64encode(_DOCUMENT.dump_json([self.order, *values])).decode().rstrip("=")
 
     def parse(self, cursor: str) -> tuple[KeyValue, ...]:
-        """Return the sort key in a cursor. Raise BadInput for a cursor of another list, or for another text."""
+        """Return the sort key in a cursor.
+
+        Raise BadInput for a cursor of another list, or for a text that is not a cursor.
+        """
         try:
             order, *values = _DOCUMENT.validate_json(_decode(cursor))
         except ValueError as error:

@@ -8,7 +8,7 @@ a tree.
 A path depends on the topology and the cluster. The path of a member (decision 31) also depends on the cluster whose
 network the member joins. The creation or end of any other cluster does not change the path. A member's path contains
 the ports that connect the member's hosts with each other, and the ports that connect these hosts to the joined cluster.
-A network may include a site without a host. At such a site, members are connected to the root of the tree.
+A network can include a site without a host. At such a site, members are connected to the root of the tree.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -36,7 +36,7 @@ from virtcloud.model.values import ClusterKey, Name, PortRef, VlanId
 
 @dataclass(frozen=True, slots=True)
 class ClusterNetwork:
-    """The network of a cluster, identified by the cluster that created it."""
+    """The network of a cluster, identified by the cluster that created the network."""
 
     id: str
     key: ClusterKey

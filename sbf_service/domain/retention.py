@@ -8,7 +8,9 @@ from pydantic import Field
 from virtcloud.model.document import Document
 
 MIN_DAYS = 7
-"""Ended clusters stay for at least a week. Until then, SBF refuses late calls of former attempts of their jobs."""
+"""Ended clusters stay in the database for at least a week. During this time, SBF refuses late calls of earlier attempts
+of the clusters' jobs.
+"""
 Days = Annotated[int, Field(ge=MIN_DAYS, le=36500)]
 Rows = Annotated[int, Field(ge=1000, lt=2**53)]
 
@@ -33,10 +35,10 @@ class RetentionLimits(Document):
 
     @property
     def audit_age(self) -> timedelta:
-        """The age after which audit rows are deleted."""
+        """The age after which SBF deletes audit rows."""
         return timedelta(days=self.audit_days)
 
     @property
     def cluster_age(self) -> timedelta:
-        """The time after which ended clusters are deleted."""
+        """The time after its end at which SBF deletes a cluster."""
         return timedelta(days=self.cluster_days)

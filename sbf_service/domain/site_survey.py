@@ -27,7 +27,7 @@ PLACEHOLDER = PortName("unknown")
 
 @dataclass(frozen=True, slots=True)
 class PortSurvey:
-    """A port: its use, its VLANs tagged and untagged, and whether it is a member of an aggregate."""
+    """A port: the port use, the tagged and untagged VLANs, and whether the port is a member of an aggregate."""
 
     use: PortUse
     vlans: VlanSet
@@ -36,7 +36,7 @@ class PortSurvey:
 
 @dataclass(frozen=True, slots=True)
 class SwitchSurvey:
-    """A switch and what was read from it. ``is_read`` is False if its VLANs and ports could not be read."""
+    """A switch and the data read from the switch. ``is_read`` is False if its VLANs and ports could not be read."""
 
     switch: Switch
     ports: Mapping[str, PortSurvey] = field(default_factory=dict)
@@ -254,7 +254,7 @@ class _Draft:
 
 def _pool_notes(surveys: Sequence[SwitchSurvey], pool: VlanSet, size: int) -> Iterator[str]:
     if len(pool) < size:
-        yield f"the proposed pool has {len(pool)} VLAN IDs instead of {size}: no longer range is free"
+        yield f"the proposed pool has {len(pool)} VLAN IDs instead of {size}, because a longer range is not free"
     if unread := [survey.switch.name for survey in surveys if not survey.is_read]:
         yield f"the VLANs of {', '.join(unread)} are unknown: VLAN IDs of the proposed pool may be in use there"
     for vlan, names in _find_different_names(surveys):
@@ -275,7 +275,7 @@ def _find_different_names(surveys: Sequence[SwitchSurvey]) -> Iterator[tuple[int
 def _use_notes(
     surveys: Sequence[SwitchSurvey], part: SitePart, pool: VlanSet, canonical: CanonicalPort
 ) -> Iterator[str]:
-    """Yield the ports of the draft that are in other use, which administrators must adopt before SBF changes them."""
+    """Yield a note for each port of the draft that is in other use: SBF changes the port only after its adoption."""
     drafted = {switch.name: switch.ports for switch in part.site.switches}
     for survey in surveys:
         name = survey.switch.name

@@ -1,4 +1,4 @@
-"""Samples of traffic counters, and the rates between them. Pure.
+"""Samples of traffic counters, and the rates between two samples. Pure.
 
 A rate needs two samples of the same port. If the port has been created again, or a counter is lower than before, the
 period has no rate. Therefore, a rate is never negative, and never includes the counters of an earlier interface.
@@ -53,7 +53,7 @@ def find_increases(before: TrafficSample, after: TrafficSample) -> tuple[int, in
 
 
 def compute_rates(samples: Sequence[TrafficSample]) -> tuple[TrafficRate, ...]:
-    """Return the mean rates between consecutive samples. Periods without a rate are left out."""
+    """Return the mean rates between consecutive samples. Omit periods without a rate."""
     return tuple(_each_rate(samples))
 
 

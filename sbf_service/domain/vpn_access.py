@@ -20,7 +20,7 @@ from virtcloud.model.vpn import VPN, Fingerprint, VpnGrant, VpnRemote, VpnServer
 from virtcloud.model.wanted import HostWanted, Segment
 
 MAX_GATEWAYS: Final = 2
-"""The number of gateways that SBF chooses for a cluster. If one of them fails, devices connect to the other."""
+"""The number of gateways that SBF chooses for a cluster. If one gateway fails, devices connect to the other gateway."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def choose_gateways(
 ) -> tuple[Name, ...]:
     """Return the gateways that a cluster should have in a role: its gateways, and further gateways at its sites.
 
-    Further gateways are added in the topology's order until :data:`MAX_GATEWAYS` of the chosen gateways are in
+    SBF adds further gateways in the topology's order until :data:`MAX_GATEWAYS` of the chosen gateways are in
     ``alive``. Raise NoGateway if there is no gateway.
     """
     kept = tuple(name for name in cluster.gateways if role.has(topology, name))

@@ -182,7 +182,7 @@ def _guest(cluster: LiveCluster, guest: Guest) -> GuestWanted:
 
 
 def _limits(guest: Guest) -> GuestLimits | None:
-    """Return a guest's limits, or None if the spec sets none of them."""
+    """Return a guest's limits, or None if the spec sets no limit."""
     limits = GuestLimits(disk_mb=guest.disk_mb, pids=guest.pids, bandwidth_mbit=guest.bandwidth_mbit)
     return None if limits == GuestLimits() else limits
 

@@ -47,7 +47,7 @@ class DeviceLogin:
 
 @dataclass(frozen=True, slots=True)
 class SwitchScope:
-    """The ports and VLAN IDs that SBF may change on a switch; everything else is left unchanged.
+    """The ports and VLAN IDs that SBF may change on a switch; SBF changes nothing else.
 
     ``access``: the ports that carry a VLAN untagged. ``members``: the member ports of the aggregates in ``ports``.
     ``created``: the VLAN IDs that SBF recorded as created on this switch. ``taken``: the ports that SBF has configured
@@ -96,7 +96,7 @@ class SwitchDriver(Protocol):
     def apply(self, difference: SwitchDifference) -> None:
         """Apply a difference to the running configuration. Idempotent. :meth:`read` shows the result.
 
-        Raise Refused when the device refuses a command. The device may have accepted other commands.
+        Raise Refused when the device refuses a command. In this case, the device possibly accepted other commands.
         """
 
     def save(self) -> bool:
@@ -124,7 +124,7 @@ class ReadsNeighbours(Protocol):
     """A driver that can read the neighbours of its switch (LLDP)."""
 
     def read_neighbours(self, ports: tuple[PortName, ...]) -> tuple[Neighbour, ...]:
-        """Read the neighbours on ``ports``. The result may also contain neighbours on other ports. Changes nothing.
+        """Read the neighbours on ``ports``. The result can also contain neighbours on other ports. Changes nothing.
 
         Raise the errors of :meth:`SwitchDriver.read`.
         """

@@ -1,7 +1,7 @@
-"""Errors about devices: quotations of what a device printed, and lists of the faults of one change. Pure.
+"""Errors about devices: quotations of a device's output, and lists of the faults of one change. Pure.
 
-A fault names the VLAN IDs that it concerns. Administrators read every fault. The owner of a cluster reads only the
-faults of the cluster's VLAN.
+A fault names the VLAN IDs concerned. Administrators read every fault. The owner of a cluster reads only the faults of
+the cluster's VLAN.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -97,7 +97,7 @@ class SceneBuilder:
 
 
 def shorten(text: str, width: float) -> str:
-    """Return a text that fits into a width. The middle of a long text is replaced by an ellipsis."""
+    """Return a text that fits into a width. Replace the middle of a long text by an ellipsis."""
     most = max(4, int(width / CHARACTER))
     if len(text) <= most:
         return text

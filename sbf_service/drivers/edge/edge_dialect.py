@@ -67,8 +67,8 @@ class EdgeReading:
 class CircuitRecipe:
     """The lines that create a circuit, by kind of piece, in the order of creation.
 
-    ``shown`` contains the lines in the configuration of a complete piece. A complete piece has no other lines of the
-    same sorts. The sort of a line is its first word.
+    ``shown`` contains the lines in the configuration of a complete piece. A complete piece has no other line that
+    begins with the first word of one of these lines.
     """
 
     make: Mapping[str, Commands]
@@ -98,8 +98,8 @@ class EdgeDialect:
     show: Commands
     see: Callable[[Sequence[str], VlanSet], EdgeReading]
     instead: Mapping[str, Commands] = field(default_factory=dict)
-    """Alternatives to each command of ``show``, tried if the command is refused or its answer is empty. ``see`` also
-    parses the answers to the alternatives.
+    """Alternatives to commands of ``show``. The key is the command. The driver sends the alternatives if the device
+    refuses the command or the answer is empty. ``see`` also parses the answers to the alternatives.
     """
     domain: Callable[[Circuit, Transport], str]
     unmake: Mapping[str, Commands]
@@ -109,8 +109,8 @@ class EdgeDialect:
     saved: re.Pattern[str] = re.compile(r"(?!)")
     """The output that the last command of ``save`` prints after a successful save. Any other output is a failure."""
     prepare: Commands = ()
-    """Commands that set an empty list of allowed VLANs on a port that does not accept circuits yet. The list is read
-    back before any other change.
+    """Commands that set an empty list of allowed VLANs on a port that does not accept circuits yet. The driver reads
+    the list back before any other change.
     """
     trunk: Commands = ()
     """Commands that turn a port with an empty list into a trunk."""
@@ -134,8 +134,8 @@ class EdgeDialect:
     answers: Mapping[str, str] = field(default_factory=dict)
     ports: PortNames = field(default_factory=lambda: PortNames({}))
     at_once: int = 1
-    """Always 1: each line is sent after the answer to the previous line. Otherwise, a line that was sent before a
-    refusal arrived could take effect in the wrong mode.
+    """Always 1: the driver sends a line only after the answer to the previous line. If the driver sent several lines at
+    once and the device refused one line, a later line could take effect in the wrong mode.
     """
     privileged: bool = False
 

@@ -78,7 +78,10 @@ class EdgeTemplates:
         return list(self._fill(self._recipe(circuit).make[kind], circuit))
 
     def matches_recipe(self, piece: CircuitPiece, circuit: Circuit) -> bool:
-        """Return whether a piece has all lines of its recipe, and no other lines of the same sorts."""
+        """Return whether a piece has exactly the lines of its recipe.
+
+        Ignore lines whose first word is not in the recipes.
+        """
         sorts = self.dialect.sorts(piece.kind)
         shown = {line for line in piece.body if line.split()[0] in sorts}
         return shown == set(self._fill(self._recipe(circuit).shown.get(piece.kind, ()), circuit))

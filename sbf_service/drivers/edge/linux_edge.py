@@ -2,7 +2,7 @@
 
 The administrator creates the bridge ``br0`` (``vlan_filtering 1 vlan_default_pvid 0``) and adds the customer ports. A
 circuit consists of a service device, which is a bridge port in one untagged VLAN, and of the same VLAN, tagged, on the
-customer port. The service device removes the tag, so the VLAN ID of a cluster may differ from site to site. In an EVPN
+customer port. The service device removes the tag, so the VLAN ID of a cluster can differ from site to site. In an EVPN
 fabric, FRR's bgpd with ``advertise-all-vni`` announces a VNI when the VNI's device comes up. The configuration of bgpd
 contains no clusters.
 

@@ -36,7 +36,7 @@ log = get_log(__name__)
 class CandidateSession(Protocol):
     """A session that reads and changes a device's configuration.
 
-    The session connects on first use, and again on first use after :meth:`close`. Every method may raise Refused or
+    The session connects on first use, and again on first use after :meth:`close`. Every method can raise Refused or
     Unreachable. Refused: the device rejected a request. Unreachable: the device does not answer, ended the session, or
     is being configured by another user. Before a method raises Unreachable, it closes the session, and the device
     reverts an unconfirmed commit.
@@ -45,7 +45,8 @@ class CandidateSession(Protocol):
     def show(self) -> Sequence[str]:
         """Return the device's answers with the VLANs and ports of the active configuration.
 
-        Raise Unreachable if a commit of another session is unconfirmed, because the device may revert that commit.
+        Raise Unreachable if a commit of another session is unconfirmed, because the device possibly reverts this
+        commit.
         """
 
     def load(self, lines: Sequence[str]) -> str:
@@ -204,7 +205,8 @@ class CandidateSwitch:
     def _check_candidate(self, difference: SwitchDifference, closed: tuple[PortName, ...]) -> None:
         """Raise Refused if a port of ``closed`` allows a VLAN that the difference does not add to this port.
 
-        SBF does not commit the empty lists separately, because they would stay in effect if the second commit failed.
+        SBF does not commit the empty lists separately, because the empty lists would stay in effect if the second
+        commit failed.
         """
         if not isinstance(self._session, ShowsCandidate):
             raise Refused(f"switch {self._name}: SBF cannot read the candidate configuration of {self._dialect.title}")

@@ -65,7 +65,7 @@ class CommandLineSwitch:
 
         If lists of allowed VLANs must be emptied, the driver first empties these lists and reads them back. A port
         becomes a trunk only after its list was read as empty. A refused command does not stop the other commands,
-        because they may concern other clusters.
+        because the other commands can concern other clusters.
         """
         reading, self._reading = self._reading or self.read_all(), None
         check_reserved_vlans(self._name, difference, reading)

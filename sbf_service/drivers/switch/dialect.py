@@ -150,8 +150,8 @@ class Dialect:
     create: Commands
     delete: Commands
     prepare: Commands
-    """Commands that set an empty list of allowed VLANs. The list is read back before any other change. ``prepare`` is
-    empty on platforms whose trunks allow no VLAN by default.
+    """Commands that set an empty list of allowed VLANs. The driver reads the list back before any other change.
+    ``prepare`` is empty on platforms whose trunks allow no VLAN by default.
     """
     allow: Commands
     remove: Commands
@@ -183,8 +183,9 @@ class Dialect:
     configure: Commands = ("configure terminal",)
     leave: Commands = ("end",)
     instead: Mapping[str, Commands] = field(default_factory=dict)
-    """Alternatives to each command of ``show``, tried in order if the command is refused or its answer is empty.
-    An account may lack a right, and a release may lack a filter. ``see`` also parses the alternatives' answers.
+    """Alternatives to commands of ``show``. The key is the command. The driver sends the alternatives in order if the
+    device refuses the command or the answer is empty, for example because the account lacks a right or the release
+    lacks a filter. ``see`` also parses the answers to the alternatives.
     """
     may_fail: frozenset[str] = frozenset()
     """Templates that some models refuse. A refusal is no fault, because the read-back shows whether a change failed."""
@@ -201,9 +202,9 @@ class Dialect:
     runs_only: bool = False
     """Whether ``delete`` accepts only one range in one command."""
     at_once: int = 1
-    """The number of lines that may be sent before the answer to the first line."""
+    """The number of lines that the driver can send before the answer to the first line."""
     privileged: bool = False
-    """Whether a login may need ``enable`` and its password."""
+    """Whether some accounts need the command ``enable`` and its password after the login."""
     lldp: LldpFormat | None = None
     """The command that shows neighbours and the form of its answer; None if SBF has no such command for the platform.
     """

@@ -1,6 +1,6 @@
 """The driver for Linux switches: VLAN-aware bridges, configured with iproute2's ``bridge`` (bridge(8)).
 
-VLAN IDs outside the managed scope are left unchanged, tagged or untagged. A managed VLAN ID that is untagged on a
+SBF does not change VLAN IDs outside the managed scope, tagged or untagged. A managed VLAN ID that is untagged on a
 trunk, or is the trunk's default VLAN (PVID), is in other use. If SBF changed the port, the other user could lose the
 connection, or be connected to a cluster. The driver therefore raises Unsafe, and SBF changes nothing on the switch.
 

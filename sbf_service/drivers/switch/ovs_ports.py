@@ -53,7 +53,7 @@ class OvsPort:
 
     @property
     def is_trunk(self) -> bool:
-        """Whether the port accepts tagged frames. Such a port may also accept untagged frames."""
+        """Whether the port accepts tagged frames. The port possibly also accepts untagged frames."""
         return self.mode in {"trunk", "native-tagged", "native-untagged"}
 
     @property
@@ -125,7 +125,7 @@ def derive_ovs_state(name: Name, ports: Mapping[str, OvsPort], scope: SwitchScop
 
 
 def render_transaction(difference: SwitchDifference, ports: Mapping[str, OvsPort]) -> list[str]:
-    """Return the words of one transaction, with ``--`` before each command. ``ports`` is the last reading."""
+    """Return the arguments of ``ovs-vsctl`` for one transaction. ``ports`` is the last reading."""
     access = set(difference.access)
     converted = [port for port in difference.add if port not in access and port in ports and not ports[port].is_trunk]
     leaving = {*difference.close, *difference.remove} & access - difference.add.keys()

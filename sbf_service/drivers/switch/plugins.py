@@ -1,7 +1,8 @@
 """Dialects from other distributions (entry points in the group ``virtcloud.switch_dialects``), and their checks.
 
-The name of an entry point is the platform's name in a topology. The object of an entry point is a :class:`Dialect`.
-Every plug-in is checked when it is loaded. A plug-in that cannot be used is reported with the reason, and is ignored.
+The name of an entry point is the platform's name in a topology. The object of an entry point is a :class:`Dialect`. SBF
+checks every plug-in while SBF loads the plug-in. If a plug-in has a fault, SBF reports the fault and ignores the
+plug-in.
 """
 
 import re

@@ -95,7 +95,7 @@ def _parse_switchport(text: str) -> list[str]:
 
 
 def find_arguments(lines: Iterable[str], start: str) -> list[str]:
-    """Return the rest of each line that begins with ``start``."""
+    """Return the text after ``start`` in each line that begins with ``start``."""
     return [line.removeprefix(start) for line in lines if line.startswith(start)]
 
 
@@ -155,7 +155,7 @@ def _apply_allowed(allowed: VlanSet, words: str) -> VlanSet:
 def parse_vlan_table(text: str) -> dict[int, str]:
     """Return the names of VLANs by VLAN ID, from a table that starts with ``VLAN Name``.
 
-    A row may continue in indented lines.
+    A row can continue in indented lines.
     """
     head = re.search(r"^(VLAN +)(Name +)\S.*\n[- ]+\n", text, re.MULTILINE)
     if head is None:

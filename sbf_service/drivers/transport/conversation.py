@@ -41,7 +41,7 @@ class AnswerPatterns(Protocol):
 
     @property
     def at_once(self) -> int:
-        """The number of lines that may be sent before the answer to the first line."""
+        """The number of lines that can be sent before the answer to the first line."""
 
 
 class RefusedCommand(NamedTuple):
@@ -93,9 +93,9 @@ class DeviceConversation:
     def show_any(self, commands: Sequence[str]) -> str:
         """Return the answer to the first of ``commands`` that the device supports.
 
-        The commands are alternatives, because an account may lack a right, and a software release may lack a filter.
-        Later calls start with the command that the device answered. If the device refuses all commands, raise the
-        refusal of the first command.
+        The commands are alternatives. For example, an account can lack a right, and a software release can lack a
+        filter. Later calls start with the command that the device answered. If the device refuses all commands, raise
+        the refusal of the first command.
         """
         first = self._answered.pop(tuple(commands), commands[0])
         refusals = list[Refused]()
@@ -156,5 +156,5 @@ class DeviceConversation:
 
 
 def batch_lines(lines: Sequence[str], size: int) -> Iterator[list[str]]:
-    """Yield batches of lines; the lines of a batch are sent together."""
+    """Yield batches of at most ``size`` lines. SBF sends the lines of a batch together."""
     yield from (list(lines[start : start + size]) for start in range(0, len(lines), size))

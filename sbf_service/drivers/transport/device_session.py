@@ -1,8 +1,8 @@
-"""Sessions with devices: the protocol of a command line, and the deadline until which a session may be used.
+"""Sessions with devices: the protocol of a command line, and the deadline after which SBF must not use a session.
 
-A worker may use a device's connection only while the worker certainly holds the element's lease, and for no longer than
-the time limit of a conversation. Every session checks this deadline before it sends and while it waits for an answer.
-If a library call is waiting for an answer at the deadline, SBF closes the connection to interrupt the call.
+The deadline of a session is the end of the element's lease or the end of the time for one conversation, whichever is
+earlier. Every session checks the deadline before the session sends and while the session waits for an answer. If a
+library call is waiting for an answer at the deadline, SBF closes the connection to interrupt the call.
 """
 
 import math
@@ -14,7 +14,7 @@ from threading import Lock
 from typing import Protocol, runtime_checkable
 
 SESSION_LOST = "ended the session after it was read: nothing more was sent; SBF reads the device again"
-"""The message for a device that may have restarted between a reading and the change computed from that reading."""
+"""The message for a device that possibly restarted between a reading and the change computed from the reading."""
 
 
 class ConversationCancelledError(OSError):
@@ -82,8 +82,8 @@ class CommandLine(Protocol):
     """A terminal session, which sends lines and reads until a pattern appears.
 
     The session connects on first use, and again on first use after :meth:`close`. If the device ended the session,
-    :meth:`exchange` raises Unreachable and does not connect again, because the device may have restarted. A change
-    computed from an earlier reading would then be wrong. Only a reading may open a new session, with
+    :meth:`exchange` raises Unreachable and does not connect again. The device has possibly restarted, and a change that
+    was computed from an earlier reading would then be wrong. Only a reading opens a new session, with
     :func:`close_lost_session`.
     """
 

@@ -146,8 +146,8 @@ class EosSession(NapalmSession):
     def confirm(self) -> None:
         """Commit again.
 
-        NAPALM's ``confirm_commit`` is not used, because it also writes the startup configuration and ignores EOS's
-        output.
+        SBF does not use NAPALM's ``confirm_commit``, because this function also writes the startup configuration and
+        ignores EOS's output.
         """
         self.call_patiently(self._confirm)
         self._is_changing = False
@@ -163,7 +163,7 @@ class EosSession(NapalmSession):
     def revert(self) -> None:
         """Abort the session, whether or not the session was committed.
 
-        NAPALM's rollback is not used, because it may restore the startup configuration.
+        NAPALM's rollback is not used, because the rollback can restore the startup configuration.
         """
         if self._is_changing:
             self.call_patiently(lambda driver: driver.discard_config())

@@ -143,7 +143,7 @@ class NapalmSession:
     def _translate(self, error: Exception) -> ElementError:
         """Return SBF's error for an error of a library.
 
-        An error may have a chain of causes. The first cause whose text or class is in a table determines SBF's error.
+        An error can have a chain of causes. The first cause whose text or class is in a table determines SBF's error.
         """
         chain = list(_iterate_causes(error))
         meanings = ((kind, cause) for cause in chain for kind in _find_meanings(cause))

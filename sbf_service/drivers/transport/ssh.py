@@ -57,7 +57,7 @@ class SshCommandLine:
             return str(self._guard(lambda: self._exchange(command, re.compile(until, re.MULTILINE), times, patience)))
 
     def is_lost(self) -> bool:
-        """Return whether the device ended the session. The device may have restarted."""
+        """Return whether the device ended the session, for example because the device restarted."""
         session = self._session
         return session is not None and not _is_alive(session)
 
@@ -73,7 +73,7 @@ class SshCommandLine:
         """Connect if there is no session. Then run ``action``.
 
         On an error of a library, close the session and raise the corresponding error of SBF. Raise Unreachable if the
-        device ended the session, because the device may have restarted with another configuration.
+        device ended the session, because the device possibly restarted with another configuration.
         """
         import netmiko  # noqa: PLC0415 - slow to load, see above
         import paramiko  # noqa: PLC0415

@@ -1,7 +1,7 @@
 """Cisco IOS and IOS-XE.
 
-VLANs are read from the table, because a VTP server does not show VLANs in its configuration. A port without a mode may
-become a trunk if its neighbour negotiates a trunk (DTP).
+VLANs are read from the table, because a VTP server does not show VLANs in its configuration. A port without a mode
+becomes a trunk if the port's neighbour negotiates a trunk (DTP).
 
 Sources: networking-generic-switch for the commands; recorded sessions (ntc-templates) for the table of VLANs and the
 neighbours. These points are from memory and were not checked on a device: the filter on the configuration, ``show vlan

@@ -34,7 +34,7 @@ ROW = re.compile(r"[* A-Z]{1,4} *(?P<number>\d+) +(?:Active|Inactive)\b.*")
 
 
 def parse_answers(answers: Sequence[str]) -> SwitchReading:
-    """Parse ``show vlan``: a row for each VLAN, with a column of members that may continue in the following rows."""
+    """Parse ``show vlan``: a row for each VLAN, with a column of members that can continue in the following rows."""
     (text,) = answers
     head = HEAD.search(text)
     if head is None:
