@@ -1,21 +1,18 @@
 """Tests of every switch driver on an emulated switch of each platform (DESIGN.md §7, §8)."""
 
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 from emulators import EMULATED_PLATFORMS as EMULATED
 from emulators import OPEN_BY_LIST as CAN_BE_OPEN
-from emulators.switch_bench import POOL, MakeBench, SwitchBench, driver_for, login_for, short_forms, vlan_line_pattern
-from emulators.switch_device import EmulatedPort, EmulatedSession
+from emulators.switch_bench import POOL, MakeBench, SwitchBench, driver_for, short_forms, vlan_line_pattern
+from emulators.switch_device import EmulatedPort
 
-from sbf_service.device_credentials import make_login
 from sbf_service.drivers.contract import SwitchScope
 from sbf_service.drivers.registry import SWITCH_PLATFORMS
 from sbf_service.drivers.switch.dialects import DIALECTS
-from sbf_service.settings import Credential, SecretSource, ServiceSettings
 from virtcloud.model.errors import Refused, Unreachable, Unsafe
-from virtcloud.model.values import Name, PortName
+from virtcloud.model.values import PortName
 from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchDifference, SwitchWanted, compare_switch
 
@@ -244,14 +241,6 @@ def test_one_session_is_sufficient(platform: str, make_bench: MakeBench) -> None
         second.read(bench.managed)
 
 
-def test_a_closed_port_is_described_in_one_sentence(make_bench: MakeBench) -> None:
-    bench = make_bench("cisco_ios")
-    bench.switch.address = "127.0.0.1:9"
-    driver = driver_for(bench.switch, bench.a)
-    with pytest.raises(Unreachable, match=r"sw1 \(127\.0\.0\.1:9\) does not answer: .*[^.]; SBF tries again"):
-        driver.read(bench.managed)
-
-
 def test_a_session_that_the_device_counts_as_open_is_awaited(make_bench: MakeBench) -> None:
     """Many devices count a lost session as open for a minute (SWITCHES.md, pitfall 6)."""
     bench = make_bench("dell_os10", sessions=1, linger=60, read_timeout=1)
@@ -320,92 +309,3 @@ def test_a_missing_port_is_unsafe(platform: str, make_bench: MakeBench) -> None:
     bench = make_bench(platform)
     with pytest.raises(Unsafe, match="expected a port Ethernet9/9"):
         bench.driver.read(SwitchScope((PortName("Ethernet9/9"),), POOL))
-
-
-def test_a_wrong_password_is_refused(make_bench: MakeBench) -> None:
-    bench = make_bench("dell_os10")
-    bench.switch.password = "another"  # noqa: S105
-    with pytest.raises(Refused, match="refuses the login of 'admin'"):
-        bench.read()
-
-
-def test_a_wrong_enable_password_is_refused(make_bench: MakeBench) -> None:
-    bench = make_bench("cisco_ios", read_timeout=1)
-    bench.switch.secret = "another"  # noqa: S105
-    with pytest.raises(Refused, match="refuses the privileged mode"):
-        bench.read()
-
-
-def test_a_login_with_a_late_prompt_is_repeated(make_bench: MakeBench) -> None:
-    """Netmiko sends ``enable`` before the late prompt and treats this prompt as the answer to ``enable``."""
-    bench = make_bench("hp_procurve", read_timeout=0.5)
-    prompt, delays = bench.switch.prompt, [0.7, 0.05, 0.05]
-
-    def prompt_late(session: EmulatedSession) -> str:
-        bench.switch.closing.wait(delays.pop(0) if delays else 0)
-        return prompt(session)
-
-    bench.switch.prompt = prompt_late  # type: ignore[method-assign]
-    assert bench.read().vlans == NO_VLANS
-    assert bench.switch.logins == 2
-
-
-def test_a_hanging_device_is_unreachable_after_its_timeout(make_bench: MakeBench) -> None:
-    bench = make_bench("cisco_nxos", read_timeout=0.5)
-    bench.switch.fail("hang", "^show vlan")
-    with pytest.raises(Unreachable, match=r"no output for 0\.5 s"):
-        bench.read()
-    assert bench.read().vlans == NO_VLANS
-
-
-def test_the_encapsulation_of_a_catalyst_is_set_first(make_bench: MakeBench) -> None:
-    bench = make_bench("cisco_ios", encapsulation_first=True)
-    assert not bench.converge("112")
-    assert bench.carries(bench.names[0]) == {112}
-
-
-def test_a_vtp_servers_refusal_of_vlans_above_1005_is_quoted(make_bench: MakeBench) -> None:
-    bench = make_bench("cisco_ios", vtp="server")
-    with pytest.raises(Refused, match="not allowed in current VTP mode"):
-        bench.driver.apply(SwitchDifference(create=VlanSet([2000])))
-
-
-def test_an_older_sonic_without_switchport_is_configured(make_bench: MakeBench) -> None:
-    bench = make_bench("sonic", knows_switchport=False)
-    assert not bench.converge("112", "112")
-
-
-def test_a_procurve_at_its_vlan_limit_is_refused(make_bench: MakeBench) -> None:
-    bench = make_bench("hp_procurve", max_vlans=1)
-    with pytest.raises(Refused, match="Maximum number of VLANs"):
-        bench.converge("112")
-
-
-def test_a_procurve_vlan_with_foreign_ports_is_not_deleted(make_bench: MakeBench) -> None:
-    """The switch asks whether to move the ports to another VLAN; the driver answers no (SWITCHES.md, pitfall 3)."""
-    bench = make_bench("hp_procurve")
-    bench.converge("112")
-    bench.switch.running.ports[bench.other].allowed = {112}
-    with pytest.raises(Refused, match="will be moved to the default VLAN"):
-        bench.converge()
-    assert bench.carries(bench.other) == {112}
-
-
-def test_a_switch_without_internal_vlans_is_read(make_bench: MakeBench) -> None:
-    bench = make_bench("cisco_ios")
-    bench.switch.fail("refuse", "internal usage", times=10)
-    assert not bench.converge("112")
-
-
-def test_the_enable_password_is_read_from_a_separate_file(make_bench: MakeBench, tmp_path: Path) -> None:
-    bench = make_bench("cisco_ios")
-    files = {"password": tmp_path / "login", "enable": tmp_path / "enable"}
-    files["password"].write_text(f"{bench.switch.password}\n")
-    files["enable"].write_text(f"{bench.switch.secret}\n")
-    sources = {name: SecretSource(file=path) for name, path in files.items()}
-    credential = Credential(username=bench.switch.username, **sources)
-    element = login_for(bench.switch, bench.a).device.model_copy(update={"credential": Name("lab")})
-    login = make_login(element, ServiceSettings(credentials={Name("lab"): credential}))
-    driver = SWITCH_PLATFORMS["cisco_ios"].driver(login)
-    assert driver.read(bench.managed).vlans == NO_VLANS
-    driver.close()

@@ -1,0 +1,47 @@
+"""Tests of properties of single switch platforms. ``test_switch_drivers.py`` tests all platforms equally."""
+
+import pytest
+from emulators.switch_bench import MakeBench
+
+from virtcloud.model.errors import Refused
+from virtcloud.model.vlans import VlanSet
+from virtcloud.model.wanted import SwitchDifference
+
+
+def test_the_encapsulation_of_a_catalyst_is_set_first(make_bench: MakeBench) -> None:
+    bench = make_bench("cisco_ios", encapsulation_first=True)
+    assert not bench.converge("112")
+    assert bench.carries(bench.names[0]) == {112}
+
+
+def test_a_vtp_servers_refusal_of_vlans_above_1005_is_quoted(make_bench: MakeBench) -> None:
+    bench = make_bench("cisco_ios", vtp="server")
+    with pytest.raises(Refused, match="not allowed in current VTP mode"):
+        bench.driver.apply(SwitchDifference(create=VlanSet([2000])))
+
+
+def test_an_older_sonic_without_switchport_is_configured(make_bench: MakeBench) -> None:
+    bench = make_bench("sonic", knows_switchport=False)
+    assert not bench.converge("112", "112")
+
+
+def test_a_procurve_at_its_vlan_limit_is_refused(make_bench: MakeBench) -> None:
+    bench = make_bench("hp_procurve", max_vlans=1)
+    with pytest.raises(Refused, match="Maximum number of VLANs"):
+        bench.converge("112")
+
+
+def test_a_procurve_vlan_with_foreign_ports_is_not_deleted(make_bench: MakeBench) -> None:
+    """The switch asks whether to move the ports to another VLAN; the driver answers no (SWITCHES.md, pitfall 3)."""
+    bench = make_bench("hp_procurve")
+    bench.converge("112")
+    bench.switch.running.ports[bench.other].allowed = {112}
+    with pytest.raises(Refused, match="will be moved to the default VLAN"):
+        bench.converge()
+    assert bench.carries(bench.other) == {112}
+
+
+def test_a_switch_without_internal_vlans_is_read(make_bench: MakeBench) -> None:
+    bench = make_bench("cisco_ios")
+    bench.switch.fail("refuse", "internal usage", times=10)
+    assert not bench.converge("112")
