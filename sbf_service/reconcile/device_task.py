@@ -60,7 +60,7 @@ class ReconcileTask(ABC):
 
     - ``fence``: the fencing token of the device's lease.
     - ``revision``, ``confirmed``: the wanted revision, and the last revision that the device confirmed.
-    - ``kept``: the confirmed part of the wanted state.
+    - ``kept``: the wanted state with only the clusters that the device has confirmed.
     - ``scope``: the ports and VLAN IDs that SBF may change on the device.
     - ``users``: the cluster key of each VLAN ID at the site.
     - ``saved``: the items of the startup configuration at its last check, as returned by ``list_observed_items``.

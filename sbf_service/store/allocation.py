@@ -182,7 +182,7 @@ def parse_foreign_vlan(row: ForeignVlanRow) -> ForeignVlan:
 
 
 def _find_longest_unused(unit: Unit, sites: Sequence[Name], excluded: Mapping[Name, VlanSet]) -> VlanId | None:
-    """Choose the VLAN ID that is free at all sites and has been unused for the longest time. Return it, or None.
+    """Return the VLAN ID that is free at all sites and has been unused for the longest time, or None.
 
     A VLAN ID counts as used until its latest release at any of the sites. If two VLAN IDs were released at the same
     time, choose the lower one. This is the rule of :func:`.choose_longest_unused`.

@@ -86,7 +86,7 @@ class _HostReader:
     origin: ClusterOrigin
     overcommit: Overcommit
     opens_filters: bool = False
-    """Whether the guests of the spread may send with any MAC and IP address (open filters)."""
+    """Whether the cluster has open filters, so that its guests may use any MAC address."""
 
     def read(self, sites: Collection[Site]) -> Iterator[CandidateHost]:
         """Yield the hosts of these sites in the topology's order."""

@@ -2,8 +2,8 @@
 
 The transaction distinguishes a new cluster from a repeated request and from a conflict. For a new cluster, the
 transaction chooses the IDs. Then it inserts the cluster, the claims and the placements with the new wanted revisions.
-Other changes of the same sites wait during this transaction. To be short, the transaction consists of a few prepared
-statements, and the answer is made from the inserted values without another query.
+Other changes of the same sites wait during this transaction. To shorten the wait, the transaction consists of a few
+prepared statements, and the answer is made from the inserted values without another query.
 """
 
 from collections import Counter

@@ -29,7 +29,10 @@ def format_image_sources(images: Mapping[Name, ImageSource]) -> str | None:
 
 
 def make_joined_view(transport: Transport | None, service: int | None) -> ClusterTransport | None:
-    """Return the view of a network's transport. The service ID is the network's own ID, or the ID that all share."""
+    """Return the view of a network's transport. ``service`` is the network's own service ID.
+
+    If ``service`` is None, the view contains the service ID that all networks of the transport share, if there is one.
+    """
     if transport is None:
         return None
     service_id = transport.shared if service is None else service

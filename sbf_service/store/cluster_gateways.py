@@ -1,6 +1,6 @@
 """The gateways of clusters, and the statements that end a cluster's VPN access.
 
-The modules that read clusters import this module. This module therefore must not import them.
+Modules that read clusters import this module. This module therefore must not import a module that reads clusters.
 """
 
 from collections import defaultdict
@@ -78,12 +78,12 @@ def read_cluster_gateways(unit: Unit, groups: Iterable[Sequence[str]]) -> Mappin
 
 
 def find_network_gateways(unit: Unit, network: str) -> frozenset[str]:
-    """Return the names of the gateways of a network: those of all its clusters that have not ended."""
+    """Return the names of the gateways of all clusters of a network. Ended clusters are ignored."""
     return frozenset(unit.connection.execute(_READ_OF_NETWORK, {"network": network}).scalars())
 
 
 def find_alive_gateways(unit: Unit) -> frozenset[Name]:
-    """Return the names of the gateways whose agents send heartbeats."""
+    """Return the names of the gateways whose agents are not stale."""
     return frozenset(map(Name, unit.connection.execute(_READ_ALIVE).scalars()))
 
 

@@ -1,4 +1,4 @@
-"""The plan of a new cluster: its VLAN IDs, service ID and addresses. The transaction that creates it plans it."""
+"""Plans a new cluster: chooses and checks its IDs and addresses, in the transaction that creates the cluster."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

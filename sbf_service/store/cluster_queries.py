@@ -41,7 +41,10 @@ The database cannot use the index of states for the expression ``state + ""``. I
 condition, and does not read all clusters in these states.
 """
 IS_UNSETTLED = PlacementRow.settled == false()
-"""The condition that the cluster of a placement meets ``UNSETTLED``. An index finds such placements of an element."""
+"""The condition that the state of a placement's cluster can still change (``UNSETTLED``).
+
+An index contains the placements of each element that meet this condition.
+"""
 IDS = bindparam("ids", type_=NAME_TYPE, expanding=True)
 _READ_CLUSTERS = select(ClusterRow).order_by(ClusterRow.created_at, ClusterRow.key)
 
@@ -70,12 +73,12 @@ def has_placement_on(element: str | BindParameter[str]) -> ColumnElement[bool]:
 
 
 def is_unsettled_on(element: str | BindParameter[str]) -> ColumnElement[bool]:
-    """Return the condition that a cluster has a placement on ``element`` and meets ``UNSETTLED``."""
+    """Return the condition that a cluster has a placement on ``element``, and that its state can still change."""
     return ClusterRow.id.in_(select(PlacementRow.cluster_id).where(PlacementRow.element == element, IS_UNSETTLED))
 
 
 def is_unsettled_at(sites: Iterable[str]) -> ColumnElement[bool]:
-    """Return the condition that a cluster has a placement at one of ``sites`` and meets ``UNSETTLED``."""
+    """Return the condition that a cluster has a placement at one of ``sites``, and that its state can still change."""
     elements = select(ElementRow.name).where(ElementRow.site.in_(sorted(sites)))
     return ClusterRow.id.in_(select(PlacementRow.cluster_id).where(PlacementRow.element.in_(elements), IS_UNSETTLED))
 
@@ -112,8 +115,9 @@ def read_clusters_by_id(unit: Unit, ids: Iterable[str]) -> list[ClusterRow]:
 
 
 def find_unsettled_clusters(unit: Unit, elements: Iterable[str], sites: Iterable[str] = ()) -> list[ClusterRow]:
-    """Return the clusters that meet ``UNSETTLED`` and use any of these elements or sites, oldest first.
+    """Return the clusters that use any of these elements or sites, oldest first.
 
+    Clusters whose state can no longer change are omitted (see ``UNSETTLED``).
     A cluster uses the elements of its placements and its gateways. A cluster uses the sites where it has a claim.
     """
     found = {
@@ -134,12 +138,15 @@ def find_running_members(unit: Unit, networks: Sequence[str]) -> Sequence[Cluste
 
 
 def find_members(unit: Unit, network: str) -> Sequence[ClusterRow]:
-    """Return the members of a network that meet ``UNSETTLED``, oldest first."""
+    """Return the members of a network whose state can still change (``UNSETTLED``), oldest first."""
     return read_clusters(unit, _OF_NETWORKS, {"ids": [network]})
 
 
 def find_members_of(unit: Unit, ids: Sequence[str]) -> dict[str, list[ClusterRow]]:
-    """Return the members of each network that meet ``UNSETTLED``, by the ID of the network."""
+    """Return the members of each network, by the ID of the network.
+
+    Members whose state can no longer change are omitted (see ``UNSETTLED``).
+    """
     found: dict[str, list[ClusterRow]] = defaultdict(list)
     for group in split_ids(ids):
         for row in read_clusters(unit, _OF_NETWORKS, {"ids": group}):

@@ -31,7 +31,7 @@ class ClusterRow(Base):
     - ``turn``: a number that is higher by one if the key's previous cluster had another owner (``cluster_keys.py``).
     - ``transport``: the name of the transport that connects the sites, or None for a single site. It never changes
       after it was set.
-    - ``name``: a second key for callers. It is deleted when the cluster ends.
+    - ``name``: an optional name that callers can use instead of the key. It is deleted when the cluster ends.
     - ``network``: for a member, the ID of the cluster whose network the member joined. The member itself has no claims.
     - ``created_by``: the creator's name in the audit log. Clusters of old versions have None.
     - ``shares``: the owners, separated by commas, who may join the network. None: the owners in the spec.

@@ -1,8 +1,8 @@
-"""The confirmations of elements: the revision that an element has confirmed, and the clusters that this excludes.
+"""The confirmations of elements: the confirmed revisions, and the clusters that a confirmation excludes.
 
 Workers confirm the revisions of switches and edges. Agents confirm the revisions of hosts and gateways. An agent
-reports the number of the confirmed revision, but not what it changed. SBF computes the change from the placements
-that were added or removed since the previous confirmation, and records the change in the audit log.
+reports the number of the confirmed revision, but not which clusters it has set up and removed. SBF computes this change
+from the placements that were added or removed since the previous confirmation, and records it in the audit log.
 """
 
 from collections.abc import Collection, Mapping
@@ -59,7 +59,7 @@ class ElementClusterErrors:
     - ``clusters``: the error text of each such cluster, by cluster ID.
     - ``blocked``: the IDs of networks that the element has not set up completely.
     - ``remaining``: the IDs of clusters that the element could not remove.
-    - ``unknown``: the IDs of clusters that the element could not remove and that are not in the database.
+    - ``unknown``: the IDs of clusters that the element could not remove and that the database does not know there.
     """
 
     message: str
@@ -124,7 +124,7 @@ def _apply_confirmation(
         take_over_publications(unit, Name(name))
     is_agents = row.kind not in DEVICE_KINDS
     if is_agents and former.confirmed == revision and former.reachable and errors is not None and not marked:
-        increment_versions(unit, ON_ELEMENT, element=name)  # only the error texts changed, such as a copy's progress
+        increment_versions(unit, ON_ELEMENT, element=name)  # only error texts changed, such as the progress of an image
         return
     _audit_confirmation(unit, row, former, marked)
     if is_unchanged:

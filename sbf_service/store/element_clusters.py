@@ -49,7 +49,7 @@ _IS_REMOVED = and_(
 COMPLETED_PLACEMENTS = union(_PLACED.where(IS_UNSETTLED, _IS_ADDED), _PLACED.where(IS_UNSETTLED, _IS_REMOVED))
 """Selects the IDs of the clusters that an element added or removed with a revision from ``before`` + 1 to ``revision``.
 
-Clusters that are not ``UNSETTLED`` are omitted.
+Clusters whose state can no longer change are omitted.
 """
 COMPLETED_ON_ELEMENT = ClusterSelection(ClusterRow.id.in_(COMPLETED_PLACEMENTS))
 """Selects the clusters with the IDs of :data:`COMPLETED_PLACEMENTS`."""

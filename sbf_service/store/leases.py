@@ -78,7 +78,7 @@ HEARTBEAT_INTERVAL = timedelta(seconds=5)
 
 
 _IS_SEEN = (ElementRow.present, ~equals_any(ElementRow.kind, DEVICE_KINDS), ElementRow.reachable)
-"""The condition for a stale agent's element. An index on ``last_seen`` has the same condition."""
+"""The condition that an element is present, reachable, and has an agent: the condition of an index on ``last_seen``."""
 _FIND_STALE = union_all(
     select(ElementRow.name).where(*_IS_SEEN, ElementRow.last_seen.is_(None)),
     select(ElementRow.name).where(*_IS_SEEN, ElementRow.last_seen < bindparam("silent_since")),

@@ -71,7 +71,7 @@ def read_placements(unit: Unit, ids: Iterable[str]) -> dict[str, tuple[Placement
 def read_cluster_statuses(unit: Unit, rows: Sequence[ClusterRow]) -> list[ClusterStatus]:
     """Return the status of each cluster, in the order of ``rows``.
 
-    If a cluster with members is ending, its status includes the members that meet ``UNSETTLED``.
+    If a cluster with members is ending, its status includes the members whose state can still change (``UNSETTLED``).
     """
     members = find_members_of(unit, [row.id for row in rows if row.state not in WANTED_STATES and row.network is None])
     parts = read_placements(unit, [row.id for row in (*rows, *chain(*members.values()))])
@@ -132,7 +132,7 @@ def _make_live_cluster(
 
 
 def read_networks(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, ClusterRow]:
-    """Return the cluster that created the network of each given cluster, by the ID of the cluster that created it."""
+    """Return the clusters that created the networks of the given clusters. The keys are the returned rows' IDs."""
     found = {row.id: row for row in rows if row.network is None}
     joined = {row.network for row in rows if row.network is not None} - found.keys()
     for group in split_ids(sorted(joined)):

@@ -51,7 +51,7 @@ def notify_replaced_gateways(unit: Unit, gateway: str, profiles: Iterable[str]) 
     """Increment the wanted revisions of gateways that must end a replaced connection.
 
     ``gateway`` has reported new connections of ``profiles``. The other gateway must end the older connection of the
-    same profile. If the reported connection is the older one, ``gateway`` itself must end it.
+    same profile. If the reported connection is the older connection, ``gateway`` itself must end the connection.
     """
     pairs = [
         row

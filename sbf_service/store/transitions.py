@@ -74,7 +74,7 @@ class ClusterSelection:
 
 
 ON_ELEMENT = ClusterSelection(is_unsettled_on(bindparam("element")))
-"""The clusters that have a placement on ``element`` and meet ``UNSETTLED``."""
+"""The clusters that have a placement on ``element`` and whose state can still change."""
 OF_NETWORK = ClusterSelection(
     or_(ClusterRow.id == bindparam("network_id"), ClusterRow.network == bindparam("network_id"))
 )
@@ -211,7 +211,7 @@ def _release_claims(unit: Unit, row: ClusterRow) -> None:
 
 
 def increment_versions(unit: Unit, selected: ClusterSelection, **parameters: object) -> None:
-    """Increment the versions of the selected clusters that meet ``UNSETTLED``, and publish these changes."""
+    """Increment the versions of the selected clusters whose state can still change, and publish these changes."""
     unit.session.flush()
     keys = unit.connection.execute(selected.increment_versions, parameters).scalars().all()
     for row in unit.session.identity_map.values() if keys else ():

@@ -300,7 +300,7 @@ def _read_new_version(unit: Unit, version: int) -> Topology:
 
 
 def _read_version(unit: Unit) -> int:
-    """Return the version of the topology. Read it once for each unit, or at each call if the unit stored a topology."""
+    """Return the version of the topology. Read it only at the first call, unless the unit has stored a topology."""
     if TOPOLOGY_TOPIC in unit.changed or TOPOLOGY not in unit.session.info:
         unit.session.info[TOPOLOGY] = read_stored_version(unit.connection)
     version: int = unit.session.info[TOPOLOGY]

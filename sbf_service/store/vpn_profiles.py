@@ -175,7 +175,7 @@ def _check_limit(unit: Unit, row: ClusterRow, limits: RequestLimits) -> None:
 
 
 def _prefer_alive(unit: Unit, gateways: Sequence[Name]) -> list[Name]:
-    """Return the gateways, those with agents that are not stale first."""
+    """Return the gateways. Gateways whose agents are not stale come first."""
     alive = find_alive_gateways(unit)
     return sorted(gateways, key=lambda name: name not in alive)
 

@@ -1,4 +1,4 @@
-"""The Debian sources and transfer options of this machine's APT. The lab builds images and downloads kernels with them.
+"""The Debian sources and transfer options of this machine's APT, for building images and downloading kernels.
 
 Images contain packages of the same Debian release as this machine, from the same mirrors and through the same proxies.
 The lab's kernel can come from a newer release, from the same mirror.

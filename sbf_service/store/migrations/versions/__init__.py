@@ -1,1 +1,1 @@
-"""One module for each migration. ``down_revision`` of a module is the migration before it."""
+"""One module for each migration. ``down_revision`` in a module is the number of the previous migration."""
