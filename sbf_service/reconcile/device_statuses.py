@@ -59,7 +59,7 @@ class DeviceStatuses(Protocol):
         """
 
     def find_removed(self, names: Collection[Name]) -> set[Name]:
-        """Return the elements of ``names`` that are not names of switches or edges that SBF reconciles."""
+        """Return the names in ``names`` that do not belong to a switch or edge that SBF reconciles."""
 
     def release_leases(self, holder: str) -> None:
         """Release all leases of replica ``holder``, which restarted.
@@ -80,7 +80,7 @@ class StoreDeviceStatuses:
             return unit.now, read_device_statuses(unit, holder, due)
 
     def find_removed(self, names: Collection[Name]) -> set[Name]:
-        """Return the elements of ``names`` that are not names of switches or edges that SBF reconciles."""
+        """Return the names in ``names`` that do not belong to a switch or edge that SBF reconciles."""
         if not names:
             return set()
         with self.store.read() as unit:

@@ -97,7 +97,7 @@ class ReconcileTask(ABC):
 
     @property
     def change(self) -> str:
-        """The event name for a change of this device, in the audit log and in the service's log: ``switch_change``."""
+        """The name of the event for a change of this device, in both logs: ``switch_change`` or ``edge_change``."""
         return f"{self.kind}_change"
 
     @property
@@ -130,8 +130,8 @@ class ReconcileTask(ABC):
     def record_announced(self, unit: Unit, difference: Any) -> None:  # noqa: ANN401, B027 - nothing to record for edges
         """Record the ports that SBF will configure for the first time.
 
-        Called before the device receives the change.
-        Raise Unsafe if an administrator has released one of these ports after the task was read.
+        Called before the device receives the change. Raise Unsafe if an administrator has released one of these ports
+        after the task was read.
         """
 
     def record_confirmed(self, unit: Unit, observed: Any) -> None:  # noqa: ANN401, B027 - nothing to record for edges
@@ -169,7 +169,7 @@ class DeviceReading(ABC):
     @property
     @abstractmethod
     def blocked(self) -> VlanSet:
-        """The wanted VLAN IDs that SBF cannot set up, because another user uses them."""
+        """The wanted VLAN IDs that SBF cannot set up, because these VLAN IDs are in other use on the device."""
 
     def check_allowed(self) -> None:
         """Raise Unsafe if SBF must not apply the difference."""

@@ -1,6 +1,6 @@
 """The worker scheduler, which starts a worker for every due device.
 
-A change of its wanted state makes a device due immediately. After a failure, the device is due after a pause.
+A device is due immediately when its wanted state changes. After a failure, the device is due after a pause.
 
 Each device that is being reconciled (a busy device) has a thread, so that a slow device does not delay other devices.
 There are at most ``settings.workers`` threads. Each second, a query finds the changes that other replicas made. All
@@ -46,7 +46,7 @@ class WorkQueue:
     def list_candidates(self, lost: Collection[Name]) -> DueDevices:
         """Return a description of the devices that may be due, for the database query.
 
-        It includes the devices that failed, and the devices in ``lost``, which ended their sessions.
+        The description includes the devices that failed, and the devices in ``lost``, which ended their sessions.
         """
         drift_interval = timedelta(seconds=self.settings.timing.drift_interval)
         return DueDevices(drift_interval, self.since, frozenset({*lost, *self.retries}))

@@ -153,5 +153,5 @@ class _HostReader:
     def _find_ports(self, cluster: LiveCluster) -> frozenset[PortRef]:
         try:
             return find_access_ports(self.topology, cluster)
-        except (Conflict, NotFound):  # a path of a former topology
+        except (Conflict, NotFound):  # the cluster's path does not exist in the current topology
             return frozenset()

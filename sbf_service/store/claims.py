@@ -1,4 +1,7 @@
-"""Changes of two tables: the claims of VLAN IDs, and the free VLAN IDs of each site. Each function updates both."""
+"""Changes of two tables: the claims of VLAN IDs, and the free VLAN IDs of each site.
+
+No VLAN ID of a site is in both tables. Each function preserves this condition.
+"""
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping
@@ -44,7 +47,7 @@ def claim_vlans(unit: Unit, cluster_id: str, vlans: Mapping[Name, VlanId]) -> No
 
 
 def release_vlans(unit: Unit, cluster_id: str) -> None:
-    """Release all claims of a cluster. The claimed VLAN IDs become free."""
+    """Release all claims of a cluster. The claimed VLAN IDs become free, except VLAN IDs in other use."""
     unit.connection.execute(_FREE_CLAIMS, {"now": unit.now, "cluster": cluster_id})
     unit.connection.execute(_DELETE_CLAIMS, {"cluster": cluster_id})
 

@@ -117,8 +117,8 @@ def read_clusters_by_id(unit: Unit, ids: Iterable[str]) -> list[ClusterRow]:
 def find_unsettled_clusters(unit: Unit, elements: Iterable[str], sites: Iterable[str] = ()) -> list[ClusterRow]:
     """Return the clusters that use any of these elements or sites, oldest first.
 
-    Clusters whose state can no longer change are omitted (see ``UNSETTLED``).
-    A cluster uses the elements of its placements and its gateways. A cluster uses the sites where it has a claim.
+    Clusters whose state can no longer change are omitted (see ``UNSETTLED``). A cluster uses the elements of its
+    placements and its gateways. A cluster uses the sites where it has a claim.
     """
     found = {
         cluster_id

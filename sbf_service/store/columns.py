@@ -46,8 +46,8 @@ ROW_NUMBER = BigInteger().with_variant(Integer(), "sqlite")
 def equals_any(column: QueryableAttribute[str], values: Iterable[StrEnum]) -> ColumnElement[bool]:
     """Return the condition that a column has one of these values.
 
-    The values are literals in the SQL text. As bound parameters, SQLAlchemy would expand the list at each execution.
-    This expansion takes as long as a small query itself.
+    The values are literals in the SQL text. If the values were bound parameters, SQLAlchemy would expand the list at
+    each execution, which takes as long as a small query itself.
     """
     return column.in_([literal_column(f"'{value}'") for value in sorted(values)])
 

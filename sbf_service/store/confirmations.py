@@ -56,7 +56,7 @@ class ElementClusterErrors:
 
     ``message`` is the error text of the element. The other attributes concern single clusters:
 
-    - ``clusters``: the error text of each such cluster, by cluster ID.
+    - ``clusters``: the error text of each cluster with an error, by cluster ID.
     - ``blocked``: the IDs of networks that the element has not set up completely.
     - ``remaining``: the IDs of clusters that the element could not remove.
     - ``unknown``: the IDs of clusters that the element could not remove and that the database does not know there.

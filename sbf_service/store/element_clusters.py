@@ -31,7 +31,10 @@ _IS_MARKED = PlacementRow.cluster_id.in_(bindparam("marked", type_=NAME_TYPE, ex
 _IS_NEWLY_REMOVED = PlacementRow.removed_revision > bindparam("highest")
 _ALL_REMOVED = _PLACED.where(PlacementRow.removed_revision <= bindparam("revision"), PlacementRow.blocked.is_(False))
 _REMOVED = select_clusters(ClusterRow.id.in_(_ALL_REMOVED.where(_IS_NEWLY_REMOVED)))
-"""The usual case without ``marked`` clusters. The database then uses the index of removals to skip earlier removals."""
+"""Selects newly removed clusters, for the usual case that there are no ``marked`` clusters.
+
+The database then uses the index of removals to skip earlier removals.
+"""
 _REMOVED_OR_MARKED = select_clusters(ClusterRow.id.in_(_ALL_REMOVED.where(or_(_IS_NEWLY_REMOVED, _IS_MARKED))))
 _WANTED = select_clusters(IS_WANTED, ClusterRow.id.in_(_PLACED.where(_STAYS)))
 _CONFIRMED = select_clusters(

@@ -1,4 +1,4 @@
-"""Add the column ``names`` to the uses of destinations outside: FQDNs as gateways resolved them."""
+"""Add the column ``names`` to the uses of destinations outside: the FQDNs and addresses that the gateway resolved."""
 
 from collections.abc import Sequence
 
