@@ -1,4 +1,4 @@
-"""Tests of the commands that show, share, extend, watch and delete an existing cluster."""
+"""Tests of the commands that show, watch, share, extend and delete clusters."""
 
 import json
 import time

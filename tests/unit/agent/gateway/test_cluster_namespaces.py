@@ -224,7 +224,7 @@ def test_the_gateway_keeps_its_mac_address(with_gateway: Callable[..., object]) 
 
 
 def test_a_leftover_port_is_replaced(with_gateway: Callable[..., object]) -> None:
-    """If the agent is killed while it creates a port, the port keeps its temporary name and has no alias."""
+    """If the agent is killed while it creates a port, the port may keep its temporary name and have no alias."""
 
     def work(gateway: Gateway) -> object:
         ip("link set vg100 down")

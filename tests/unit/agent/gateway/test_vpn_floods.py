@@ -36,7 +36,10 @@ def read_memory_kb(pid: int) -> int:
 
 
 def send_junk() -> None:
-    """Send packets without the key: half begin like the first packet of a client, and the rest is random."""
+    """Send packets that begin like the first packet of a client, and continue with random bytes.
+
+    The first byte alternates between the opcodes of clients without and with tls-crypt-v2.
+    """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
         for number in range(JUNK):
             first = bytes((10 << 3 if number % 2 else 7 << 3,))
