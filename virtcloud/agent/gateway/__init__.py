@@ -1,1 +1,1 @@
-"""VPN access through a gateway: the OpenVPN servers, who may connect, and the connected devices."""
+"""Gateways: VPN and SSH access to networks, and the routing of packets between networks and the outside."""

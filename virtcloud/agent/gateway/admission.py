@@ -1,7 +1,7 @@
 """Who may connect to a gateway's OpenVPN servers, in which VLAN, and when a connection ends. Pure.
 
-The grants of the wanted document decide. The certificate only proves which device it is. So a device whose certificate
-is still valid is refused as soon as its grant is gone.
+The certificate of a device only identifies the device. The grants in the wanted document decide whether the device may
+connect: if a device has no grant, the agent refuses the device even if its certificate is still valid.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,7 +15,7 @@ from virtcloud.model.vpn import Fingerprint, VpnGrant
 from virtcloud.model.wanted import Segment
 
 ETHERNET_MTU: Final = 1500
-"""The MTU of OpenVPN's tap. Devices in networks with a smaller MTU get the smaller MTU."""
+"""The MTU of OpenVPN's tap. If a network has a smaller MTU, its devices get the network's MTU."""
 NO_GRANT: Final = "this profile gives no access: it was revoked or replaced, or its cluster has ended"
 LEASE_ENDED: Final = "the lease of this cluster has ended"
 REPLACED: Final = "the same profile connected from another device"
@@ -24,7 +24,7 @@ MOVED: Final = "the network of this cluster has changed"
 
 
 class NetworkGrant(NamedTuple):
-    """A grant, and the network that the device joins."""
+    """A device's grant, and the network that the device may join."""
 
     network: str
     """Id of the network's cluster."""
@@ -34,7 +34,7 @@ class NetworkGrant(NamedTuple):
 
 
 DeviceGrants = Mapping[str, NetworkGrant]
-"""The grants by the fingerprint of the device's certificate."""
+"""The keys are the fingerprints of the devices' certificates."""
 
 
 class DeviceRequest(NamedTuple):
@@ -53,7 +53,7 @@ class DeviceRequest(NamedTuple):
 
 
 class DeviceSession(Document):
-    """A connection that the agent admitted. It is recorded, so that the next agent recognizes the connection."""
+    """A connection that the agent admitted. The agent records sessions, to recognize connections after a restart."""
 
     client: int
     """OpenVPN's number of the connection."""
@@ -82,9 +82,10 @@ def index_grants(segments: Iterable[Segment]) -> DeviceGrants:
 def decide(
     request: DeviceRequest, grants: DeviceGrants, now: datetime, session: DeviceSession | None = None
 ) -> NetworkGrant:
-    """Return the network that a device joins. Raise Forbidden with the reason if the device may not connect.
+    """Return the grant and the network of a device. Raise Forbidden with the reason if the device may not connect.
 
-    ``session`` is the session of a device that renews its keys. The device must have the same certificate as before.
+    ``session`` is the open session of a device that renews its keys. In this case, the device must use the certificate
+    with which the session began.
     """
     granted = grants.get(request.fingerprint)
     if granted is None or (session is not None and session.fingerprint != request.fingerprint):
@@ -95,7 +96,7 @@ def decide(
 
 
 def admit(request: DeviceRequest, granted: NetworkGrant, now: datetime) -> DeviceSession:
-    """Return the session of a device that connects."""
+    """Return the new session of a device that connects at the time ``now``."""
     return DeviceSession(
         client=request.client,
         profile=granted.grant.profile,
@@ -135,7 +136,7 @@ def find_ended_sessions(
 ) -> Iterator[EndedSession]:
     """Yield the sessions that must end. ``grants`` is None until the agent has received a wanted document.
 
-    Without grants, a session ends at the end of the lease that was known when the device connected.
+    If ``grants`` is None, a session ends at the end of the lease that was known when the device connected.
     """
     for session in sessions:
         granted = None if grants is None else grants.get(session.fingerprint)

@@ -1,9 +1,9 @@
 """The network namespaces of a gateway: one for each network in which the gateway has addresses.
 
-A namespace is bound to the file ``<folder>/<cluster id>``, as ip-netns(8) does. The namespace therefore remains when
-the agent ends, and an administrator can enter the namespace with ``nsenter --net=FILE``. A reboot removes all
-namespaces. A veth pair connects the namespace to the network's bridge; the port on the bridge has the cluster's
-ownership alias.
+Each namespace is mounted at the file ``<folder>/<cluster id>``, like the namespaces of ip-netns(8). The namespace
+therefore remains when the agent ends, and an administrator can enter the namespace with ``nsenter --net=FILE``. A
+reboot removes all namespaces. A veth pair connects the namespace to the network's bridge; the end of the pair that is a
+port of the bridge has the cluster's ownership alias.
 """
 
 import ctypes
@@ -62,7 +62,7 @@ class NamespaceKernel(Protocol):
         """Create a veth pair with ``peer`` in an open network namespace. Return the index of ``name``."""
 
     def set_up_link(self, index: int, name: str, addresses: tuple[str, ...]) -> None:
-        """Set the addresses of the gateway's end of a link, set it up, and forward its IPv4 packets."""
+        """Configure the gateway's end of a link: set its addresses and the state up, and forward its IPv4 packets."""
 
     def change(self, index: int, **values: Any) -> None:  # noqa: ANN401 - netlink's attributes
         """Change ``name``, ``alias``, ``mtu``, ``master`` or ``up`` of an interface."""
@@ -84,24 +84,25 @@ class ClusterNamespaces:
         list_admitted: ListAdmitted = admit_none,
         list_addresses: Callable[[], frozenset[str]] = frozenset,
     ) -> None:
-        """Bind namespaces to files in ``folder``, which is created with the first namespace.
+        """Mount namespaces at files in ``folder``. The first namespace creates ``folder``.
 
-        ``list_addresses`` returns the gateway's own addresses.
+        ``list_admitted`` returns the addresses of a destination's FQDNs. ``list_addresses`` returns the gateway's own
+        addresses.
         """
         self._list_addresses = list_addresses
         self._addresses: frozenset[str] = frozenset()
-        """The gateway's own addresses that the namespaces drop."""
+        """The gateway's own addresses. The namespaces drop packets to these addresses."""
         self._kernel = kernel
         self._folder = folder
         self._list_admitted = list_admitted
         self._sets_lock = threading.Lock()
-        """Held from the moment when the addresses of FQDNs are read until they are in the namespaces."""
+        """A thread holds this lock while it reads the addresses of FQDNs and writes them to the namespaces."""
 
     @contextmanager
     def open_namespace(self, cluster: str) -> Iterator[int]:
-        """Open the namespace of a network, for setns(2) in a child process. Any thread may call this method.
+        """Open the namespace of a network. Yield its descriptor, which a child process can pass to setns(2).
 
-        Raise NotFound if this gateway has no namespace in the network.
+        Raise NotFound if this gateway has no namespace in the network. Any thread may call this method.
         """
         descriptor = self._open(cluster)
         if descriptor is None:
@@ -112,7 +113,7 @@ class ClusterNamespaces:
             os.close(descriptor)
 
     def read(self, interfaces: Sequence[KernelInterface]) -> tuple[ObservedNamespace, ...]:
-        """Return the namespaces that have a file, or a port among the gateway's interfaces."""
+        """Return the observed namespaces: one for each network with a namespace file, or with a port or link."""
         ports, links = find_gateway_ports(interfaces), find_links(interfaces)
         with refuse_os_errors(f"read the network namespaces in {self._folder}"):
             files = {path.name for path in self._folder.iterdir()} if self._folder.exists() else set()
@@ -129,14 +130,14 @@ class ClusterNamespaces:
         )
 
     def apply(self, step: NamespaceStep) -> None:
-        """Apply one step. Raise Refused if the kernel refuses it."""
+        """Apply one step. Raise Refused if the step fails, and Unsafe if a foreign interface has the name of a link."""
         if isinstance(step, BuildNamespace):
             self.ensure_namespace(step.segment)
         else:
             self.ensure_no_namespace(step.cluster)
 
     def ensure_namespace(self, segment: Segment) -> None:
-        """Create the namespace of a network, or correct its faults. Raise Refused if the bridge is missing."""
+        """Create the namespace of a network, or correct its faults. Raise Refused if the network has no bridge."""
         interfaces = {interface.name: interface for interface in self._kernel.list_interfaces()}
         bridge = interfaces.get(names.bridge_name(segment.vlan))
         if bridge is None or names.cluster_of_alias(bridge.alias) != segment.id:
@@ -158,9 +159,9 @@ class ClusterNamespaces:
             self._kernel.change(port, up=True)
 
     def receive(self, segments: Sequence[Segment]) -> None:
-        """If the gateway's own addresses have changed, update them in the namespaces of these networks.
+        """Write the gateway's own addresses to the namespaces of these networks if the addresses have changed.
 
-        An error is logged, and the change is repeated at the next call.
+        An error is logged, and the next call repeats the change.
         """
         if not any(segment.router is not None for segment in segments):
             return
@@ -173,9 +174,10 @@ class ClusterNamespaces:
             log.warning("addresses_not_applied", error=error)
 
     def correct_sets(self, segments: Sequence[Segment]) -> None:
-        """Correct the sets of FQDNs' addresses in the namespaces of these networks. Thread-safe.
+        """Write the current addresses of FQDNs to the packet filters in the namespaces of these networks. Thread-safe.
 
-        Raise Refused if the program fails. An error of one namespace is logged; a network without namespace is skipped.
+        Raise Refused if `namespace_program` fails. An error in one namespace is logged. A network without a namespace
+        is skipped.
         """
         named = [segment for segment in segments if segment.router is not None and segment.router.named_destinations]
         self._correct(named, self._addresses)
@@ -195,7 +197,7 @@ class ClusterNamespaces:
                 log.warning("addresses_not_applied", cluster=key, error=answer["error"])
 
     def ensure_no_namespace(self, cluster: str) -> None:
-        """Remove a network's namespace and its port. An absent namespace is success."""
+        """Remove a network's namespace, its port and its link to the outside. An absent namespace is success."""
         for interface in self._kernel.list_interfaces():
             parsers = names.vlan_of_gateway_port, names.vlan_of_outside_link
             is_own = any(parse(interface.name) is not None for parse in parsers)
@@ -212,14 +214,14 @@ class ClusterNamespaces:
             descriptor = os.open(self._folder / cluster, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return None
-        with suppress(OSError):  # a file to which no namespace is bound
+        with suppress(OSError):  # no namespace is mounted at the file
             if fcntl.ioctl(descriptor, NS_GET_NSTYPE) == CLONE_NEWNET:
                 return descriptor
         os.close(descriptor)
         return None
 
     def _ensure_file(self, cluster: str) -> None:
-        """Create a namespace and bind it to its file, unless the file has a namespace."""
+        """Create the namespace of a network and mount it at its file, unless a namespace is mounted there."""
         descriptor = self._open(cluster)
         if descriptor is not None:
             os.close(descriptor)
@@ -246,9 +248,10 @@ class ClusterNamespaces:
         *,
         is_inside: bool,
     ) -> int:
-        """Return the index of the port. Create a veth pair unless the cluster's pair reaches the namespace.
+        """Create the veth pair between the bridge and the namespace if it is missing. Return the index of the port.
 
-        The port has an ownership alias before it is attached to the bridge, and is set up last.
+        ``descriptor`` is the open namespace. ``is_inside`` is whether the namespace contains its end of the pair. The
+        port gets its ownership alias before it is attached to the bridge. The caller sets the port up.
         """
         name, temporary = names.gateway_port_name(segment.vlan), names.temporary_gateway_port_name(segment.vlan)
         port = interfaces.get(name)
@@ -269,7 +272,10 @@ class ClusterNamespaces:
     def _ensure_link(
         self, segment: Segment, interfaces: dict[str, KernelInterface], descriptor: int, *, is_inside: bool
     ) -> None:
-        """Create the link to the outside, or delete it if the gateway is not the router or has no destinations."""
+        """Create a network's link to the outside. Delete the link if the network needs no link (`has_link`).
+
+        ``descriptor`` is the open namespace. ``is_inside`` is whether the namespace contains its end of the link.
+        """
         for interface in interfaces.values():
             is_link = names.vlan_of_outside_link(interface.name) is not None
             is_former = not has_link(segment) or not is_inside
@@ -292,7 +298,7 @@ class ClusterNamespaces:
 
 
 def _read_states(opened: Mapping[str, int]) -> dict[str, Any]:
-    """Return the states of open namespaces by cluster ID. If the program fails, each state has the error."""
+    """Return the states of open namespaces by cluster ID. If `namespace_program` fails, each state is its error."""
     try:
         answers = _run_program([{"descriptor": descriptor, "sysctls": SYSCTLS} for descriptor in opened.values()])
     except Refused as error:
@@ -301,7 +307,7 @@ def _read_states(opened: Mapping[str, int]) -> dict[str, Any]:
 
 
 def _run_program(requests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Run `namespace_program` with open namespaces. Return its answers. Raise Refused if it fails."""
+    """Run `namespace_program`. Return one answer for each request. Raise Refused if the program fails."""
     module = namespace_program.__name__
     code = f"import sys; sys.path.append({str(PACKAGE_ROOT)!r}); from {module} import main; main()"
     try:

@@ -1,8 +1,10 @@
-"""Limits of TCP connections with the gateway's OpenVPN server, for each address of a client.
+"""The limit of the number of TCP connections from one client to the gateway's OpenVPN server.
 
-OpenVPN counts silent connections as devices until they end after a minute. Without a limit, one computer outside could
-fill the server. The packet filter resets further connections of the same IPv4 address, or of the same IPv6 network of
-64 bits, in which a computer chooses its addresses. A kernel without nftables for IP has no limits, which is logged.
+OpenVPN counts a TCP connection on which nothing is sent as a device, and closes the connection after a minute. Without
+a limit, one computer could use up the server's `MAX_DEVICES` connections. If an IPv4 address, or an IPv6 network of 64
+bits, has `PER_SOURCE` open connections, the packet filter rejects further connections of this source. For IPv6, the
+network is counted, because a computer can use any address of its network. If the kernel has no nftables for IP, there
+is no limit, and the agent logs a warning.
 """
 
 from typing import Final
@@ -14,13 +16,13 @@ from virtcloud.model.errors import Refused
 
 TABLE: Final = ("inet", "virtcloud_vpn")
 PER_SOURCE: Final = 100
-"""Connections from one source at the same time. Devices behind one translated address share it, and may use UDP."""
+"""Most open connections from one source. Devices behind one NAT address count as one source; they can use UDP."""
 SOURCES: Final = 65536
 _SETS: Final = {"sources4": "ipv4_addr", "sources6": "ipv6_addr"}
 
 
 def make_limits(port: int) -> OwnedTable:
-    """Return the packet filter that limits the connections to a TCP port. Pure."""
+    """Return the packet filter that limits the connections from each source to a TCP port. Pure."""
     keys = {"sources4": "ip saddr", "sources6": "ip6 saddr and ffff:ffff:ffff:ffff::"}
     rules = tuple(
         f"tcp dport {port} ct state new add @{name} {{ {key} ct count over {PER_SOURCE} }} reject with tcp reset"
@@ -34,12 +36,12 @@ class ConnectionLimits:
     """The packet filter of the gateway's OpenVPN server. All operations are idempotent."""
 
     def __init__(self) -> None:
-        """Use the tables of the network namespace in which a method is called."""
+        """Access the packet filter of the network namespace in which the calling thread is."""
         self._tables = KernelTables()
         self._is_supported = True
 
     def find_faults(self, port: int | None) -> tuple[str, ...]:
-        """Return the differences of the filter. Without a port, there must be no filter."""
+        """Return the differences between the kernel's filter and the wanted filter. None: no filter is wanted."""
         if not self._is_supported:
             return ()
         listing = self._tables.read(*TABLE)
@@ -48,7 +50,10 @@ class ConnectionLimits:
         return tuple(make_limits(port).find_faults(listing))
 
     def ensure(self, port: int | None) -> None:
-        """Replace the filter, or remove it without a port. That the kernel lacks such filters is logged once."""
+        """Replace the filter by the filter for ``port``. None: remove the filter.
+
+        If the kernel refuses the filter, log a warning. From then on, `find_faults` returns no differences.
+        """
         if port is None:
             self._tables.remove(*TABLE)
             return

@@ -1,4 +1,4 @@
-"""Reports of a gateway's open connections to SBF: after each change, and once a minute because of the counters."""
+"""Reports of a gateway's open connections to SBF: after each change, and each minute to update the byte counters."""
 
 import threading
 from collections.abc import Callable
@@ -14,14 +14,14 @@ from virtcloud.model.vpn import VpnConnection, VpnConnections
 INTERVAL_S: Final = 60.0
 """Seconds between two reports of unchanged connections."""
 PAUSE_S: Final = 1.0
-"""Seconds from a report to the next one. So a report contains all changes of many devices that connect at once."""
+"""Shortest time in seconds between two reports, so that one report contains many devices that connect at once."""
 FIRST_RETRY_S: Final = 2.0
 MAX_IDLE_S: Final = 300.0
 C = TypeVar("C")
 
 
 class ConnectionsApi(Protocol):
-    """The calls of SBF that reports need."""
+    """The calls of SBF that send the reports."""
 
     def report_connections(self, gateway: str, report: VpnConnections) -> None:
         """Report all devices that are connected to a gateway. The report replaces the former report."""
@@ -36,17 +36,20 @@ class ConnectionReport(Generic[C]):
     def __init__(
         self, kind: str, read: Callable[[], tuple[C, ...] | None], send: Callable[[tuple[C, ...]], object]
     ) -> None:
-        """Send the connections that ``read`` returns, or None on a host without a server."""
+        """Report connections of the kind ``kind``, which is "vpn" or "ssh" in log events.
+
+        ``read`` returns the open connections, or None on a host without a server. ``send`` sends connections to SBF.
+        """
         self._kind = kind
         self._read = read
         self._send = send
         self._reported: tuple[C, ...] | None = None
 
     def report(self) -> bool:
-        """Report the connections. Return whether SBF knows them. Log errors.
+        """Report the connections. Return False if the report must be repeated soon. Log errors.
 
-        Report nothing if the former report contained no connections and there are still none. The first report is sent
-        even without connections, because they may have ended while no agent ran.
+        No report is sent if there are no connections and the previous report contained none. The first report of a host
+        with a server is always sent, because connections may have ended while no agent was running.
         """
         read = self._read()
         connections = read or ()
@@ -54,7 +57,7 @@ class ConnectionReport(Generic[C]):
             return True
         try:
             self._send(connections)
-        except NoSuchCall as error:  # SBF is of an earlier version: a report a minute is enough
+        except NoSuchCall as error:  # an earlier version of SBF: repeat the report after the usual interval
             log.warning(f"{self._kind}_connections_not_reported", error=error)
             return True
         except VirtcloudError as error:
@@ -75,7 +78,10 @@ class ConnectionReporter:
         read_ssh: Callable[[], tuple[SshConnection, ...] | None] = lambda: None,
         interval_s: float = INTERVAL_S,
     ) -> None:
-        """Report the connections that ``read`` and ``read_ssh`` return, or None on a host without such a server."""
+        """Report the VPN connections that ``read`` returns and the SSH connections that ``read_ssh`` returns.
+
+        Each function returns None on a host without such a server.
+        """
         self._vpn = ConnectionReport(
             "vpn", read, lambda found: sbf.report_connections(gateway, VpnConnections(connections=found))
         )
@@ -91,7 +97,7 @@ class ConnectionReporter:
         start("connections", self._run, MAX_IDLE_S)
 
     def notice_change(self) -> None:
-        """Report soon. Any thread may call this method."""
+        """Wake the reporting thread, because connections changed. Any thread may call this method."""
         self._changed.set()
 
     def stop(self) -> None:
@@ -100,7 +106,7 @@ class ConnectionReporter:
         self._changed.set()
 
     def report(self) -> bool:
-        """Report all connections. Return whether SBF knows them."""
+        """Report all connections. Return False if a report must be repeated soon."""
         return all([self._vpn.report(), self._ssh.report()])
 
     def _run(self, progress: ReportProgress) -> None:

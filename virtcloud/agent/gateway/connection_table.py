@@ -1,10 +1,11 @@
 """Removes connections of ended publications from the kernel's connection table (ctnetlink, nf_conntrack_netlink.h).
 
-The packet filter drops the packets of such a connection, but its entry would keep the translation for as long as the
-client sends. A UDP client that keeps its port would then not reach the next guest that is published at this port.
+When the publication of a guest's port ends, the packet filter drops the packets of its open connections. But an entry
+of the connection table remains for as long as the client sends packets. If the port is then published for another
+guest, the entry would still translate the packets of a UDP client with the same source port to the former guest.
 
-The agent uses this module in the main namespace, and `namespace_program` in the namespaces of networks. It uses only
-the standard library.
+The agent uses this module in the main network namespace. `namespace_program` uses this module in the namespaces of
+networks; therefore the module imports only the standard library.
 """
 
 import os
@@ -26,7 +27,7 @@ NESTED: Final = 0x8000
 TUPLE_ORIGINAL, TUPLE_REPLY, STATUS, ZONE = 1, 2, 3, 18
 TUPLE_IP, TUPLE_PROTOCOL = 1, 2
 SOURCE, DESTINATION = (1, 3), (2, 4)
-"""The attributes of IPv4 and IPv6 addresses."""
+"""The attributes of the source and destination address: each for IPv4 and IPv6."""
 NUMBER, SOURCE_PORT, DESTINATION_PORT = 1, 2, 3
 TRANSLATED: Final = 1 << 5  # IPS_DST_NAT
 PROTOCOLS: Final = {socket.IPPROTO_TCP: "tcp", socket.IPPROTO_UDP: "udp"}
@@ -36,7 +37,10 @@ Links = Collection[IPv4Network | IPv6Network]
 
 
 class Translation(NamedTuple):
-    """The translation of a connection's destination: the original address and port, and those of the target."""
+    """The translation of a connection's destination (DNAT).
+
+    ``address`` and ``port`` are the destination before the translation, ``target`` and ``target_port`` after it.
+    """
 
     protocol: str
     address: str
@@ -46,9 +50,10 @@ class Translation(NamedTuple):
 
 
 def remove_ended_connections(current: Collection[Translation], links: Links) -> int:
-    """Remove the translated connections to or from addresses of ``links`` that none of ``current`` describes.
+    """Remove the entries of translated connections that are not in ``current``. Return the number of removed entries.
 
-    Return their number. Raise OSError if the kernel has no connection table, or refuses.
+    Only entries whose original or translated destination is in a network of ``links`` are removed. Raise OSError if the
+    kernel has no connection table, or refuses a removal.
     """
     removed = 0
     for family in (socket.AF_INET, socket.AF_INET6):
@@ -67,7 +72,7 @@ def _is_published(found: Translation, links: Links) -> bool:
 
 
 def _list_connections(table: socket.socket, family: int) -> Iterator[dict[int, bytes]]:
-    """Yield the attributes of all connections of an address family."""
+    """Yield each connection of an address family: its netlink attributes by type."""
     table.send(_make_message(CT_GET, REQUEST | DUMP, family))
     while True:
         for kind, payload in _split_messages(table.recv(BUFFER)):
@@ -79,7 +84,7 @@ def _list_connections(table: socket.socket, family: int) -> Iterator[dict[int, b
 
 
 def _remove(table: socket.socket, family: int, connection: dict[int, bytes]) -> int:
-    """Remove a connection. Return 0 if it has ended meanwhile."""
+    """Remove the entry of a connection. Return 1, or 0 if the table no longer contains the entry."""
     named = {TUPLE_ORIGINAL | NESTED: connection[TUPLE_ORIGINAL]}
     if ZONE in connection:
         named[ZONE] = connection[ZONE]
@@ -93,7 +98,7 @@ def _remove(table: socket.socket, family: int, connection: dict[int, bytes]) -> 
 
 
 def _read_translation(connection: dict[int, bytes]) -> Translation | None:
-    """Return the translation of a TCP or UDP connection, or None for a connection without one."""
+    """Return the translation of a connection, or None if the connection is not translated or is neither TCP nor UDP."""
     if not int.from_bytes(connection.get(STATUS, b"")) & TRANSLATED:
         return None
     original, reply = _read_tuple(connection[TUPLE_ORIGINAL]), _read_tuple(connection[TUPLE_REPLY])
@@ -145,7 +150,7 @@ def _split_attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _raise_error(payload: bytes) -> None:
-    """Raise OSError for an answer with an error. The error 0 acknowledges a request."""
+    """Raise OSError with the error of a netlink answer. The error number 0 is an acknowledgement and raises nothing."""
     (number,) = struct.unpack_from("=i", payload)
     if number:
         raise OSError(-number, os.strerror(-number))

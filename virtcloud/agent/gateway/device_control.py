@@ -1,11 +1,12 @@
-"""Control of the devices at one OpenVPN server: admits and refuses devices, and ends connections whose grant is gone.
+"""Control of the devices at one OpenVPN server: admits and refuses devices, and ends connections without a grant.
 
-A thread reads the server's management socket. The thread decides with the grants of the latest wanted document, which
-the agent has received, and with the agent's clock. So grants end in time even if SBF does not answer.
+A thread reads the server's management socket. It decides with the grants of the latest wanted document that the agent
+received, and with the agent's clock. So grants end in time even if SBF does not answer.
 
-A connection ends in two steps. The device gets a notice, after which OpenVPN would accept the device's frames for
-another 5 s. Therefore the agent ends the connection itself, `NOTICE_S` after OpenVPN has accepted the notice. A busy
-OpenVPN reads both commands together otherwise, and the device never gets the notice.
+The agent ends a connection with two commands. The first command sends the device a notice with the reason. After the
+notice, OpenVPN would accept the device's frames for another 5 s. Therefore the second command closes the connection
+`NOTICE_S` seconds after OpenVPN has answered the first command. Without this pause, a busy OpenVPN would read both
+commands together and close the connection before it sends the notice.
 """
 
 import threading
@@ -54,7 +55,7 @@ NOTICE_S: Final = 0.2
 STATUS_S: Final = 20.0
 """Seconds between two readings of the connections' counters."""
 MAX_IDLE_S: Final = 30.0
-"""Longest time in seconds between two checks of the connections. After this time, the server counts as uncontrolled."""
+"""If the last check of the connections is older than this number of seconds, `DeviceControl.fault` reports it."""
 RESTARTED: Final = "the gateway does not know this connection"
 
 
@@ -64,10 +65,10 @@ def _read_clock() -> datetime:
 
 @dataclass(slots=True)
 class SharedGrants:
-    """What all servers of a gateway share: the grants, and the latest connection of each profile.
+    """The data that all servers of a gateway share: the grants, and the latest connection of each profile.
 
-    ``grants`` is None until the agent has received a wanted document. Each attribute is replaced as a whole, so threads
-    need no lock. ``latest`` maps a profile to the server and the number of its latest connection.
+    ``grants`` is None until the agent has received a wanted document. ``latest`` maps a profile to its latest
+    connection: the time of the connection, the server's protocol, and OpenVPN's number of the connection.
     """
 
     grants: DeviceGrants | None = None
@@ -75,18 +76,18 @@ class SharedGrants:
     clock: Callable[[], datetime] = _read_clock
 
     def note(self, protocol: VpnProtocol, session: DeviceSession) -> None:
-        """Record a connection of a profile, if it is the latest one."""
+        """Record a connection as the latest connection of its profile, unless a later connection is recorded."""
         entry = (session.connected_at, protocol, session.client)
         if session.profile not in self.latest or self.latest[session.profile] < entry:
             self.latest[session.profile] = entry
 
     def is_latest(self, protocol: VpnProtocol, session: DeviceSession) -> bool:
-        """Return whether a connection is the latest one of its profile."""
+        """Return whether no later connection of the same profile is recorded."""
         return self.latest.get(session.profile, (None, protocol, session.client))[1:] == (protocol, session.client)
 
 
 class DeviceControl:
-    """Admits devices at one server. `start` or `take_over` comes first, then `run` in a thread."""
+    """Admits devices at one server. Call `start` or `take_over` first; then call `run` in a thread."""
 
     def __init__(
         self,
@@ -96,7 +97,7 @@ class DeviceControl:
         records: SessionRecords,
         changed: Callable[[], object] = lambda: None,
     ) -> None:
-        """Control a server. ``changed`` is called after each change of the connections."""
+        """Control the server at ``connection``. ``changed`` is called after each change of the admitted connections."""
         self._protocol = protocol
         self._connection = connection
         self._shared = shared
@@ -106,7 +107,8 @@ class DeviceControl:
         self._counters: dict[int, ClientRow] = {}
         self._waiting: dict[int, DeviceRequest] = {}
         self._ending: set[int] = set()
-        self._notices: deque[int | None] = deque()  # OpenVPN has not answered; None: the agent does not end this one
+        self._notices: deque[int | None] = deque()
+        """The clients of notices that OpenVPN has not answered. None: a connection that OpenVPN closes itself."""
         self._due: dict[int, float] = {}
         self._asked: tuple[float, frozenset[int]] | None = None
         self._next_status = 0.0
@@ -117,7 +119,7 @@ class DeviceControl:
 
     @property
     def fault(self) -> str | None:
-        """Why the agent does not control the server any more, or None."""
+        """The reason why the agent does not control the server, or None."""
         if self._ended is None and time.monotonic() - self._last_check > MAX_IDLE_S:
             return f"the devices were not checked for {MAX_IDLE_S:.0f} s"
         return self._ended
@@ -133,16 +135,17 @@ class DeviceControl:
         return tuple(self._describe(session) for session in self.sessions)
 
     def start(self) -> None:
-        """Start a new server, which waits for its release. Raise Unreachable, with the reason, if it fails."""
+        """Make a new server accept devices. Raise Unreachable with OpenVPN's reason if it ends or does not answer."""
         self._records.write(())
         for command in ("state on", "hold release"):
             self._connection.send(command)
         self._handle(wait_for_event(self._connection, ServerReady))
 
     def take_over(self) -> None:
-        """Take a running server over from a former agent. End connections that are not recorded.
+        """Take over a running server that an earlier agent process started.
 
-        The devices of these connections connect again at once. Raise Unreachable if the server does not answer.
+        End the connections that are not recorded. Their devices may connect again at once. Raise Unreachable if the
+        server does not answer.
         """
         self._connection.send("status 3")
         events = wait_for_event(self._connection, StatusDone)
@@ -160,7 +163,7 @@ class DeviceControl:
         log.info("vpn_server_taken_over", protocol=self._protocol, sessions=len(self._sessions))
 
     def wake(self) -> None:
-        """Check the connections at once. Any thread may call this method."""
+        """Make the thread in `run` check the connections at once. Any thread may call this method."""
         self._connection.wake()
 
     def stop(self) -> None:
@@ -169,7 +172,7 @@ class DeviceControl:
         self.wake()
 
     def run(self) -> None:
-        """Control the devices until `stop` is called or the server ends."""
+        """Control the devices. Return when `stop` was called, the server ended, or an error occurred."""
         try:
             while not self._stopping.is_set():
                 self._last_check = time.monotonic()
@@ -186,7 +189,7 @@ class DeviceControl:
             self._record_changes()
 
     def _lose(self, reason: str) -> None:
-        """Record that the server ended or is not controlled any more. The reconciler starts the server again."""
+        """Record the reason why the control ends. It becomes a `fault`, so the reconciler starts the server again."""
         self._ended = reason
         self._sessions, self._is_changed = {}, True
         log.warning("vpn_server_lost", protocol=self._protocol, reason=reason)
@@ -240,7 +243,10 @@ class DeviceControl:
         self._connection.send(render_admission(request, list_options(granted)))
 
     def _end(self, ended: EndedSession) -> None:
-        """Send a notice, once. The connection of the same profile's former device ends by itself after the notice."""
+        """Send one notice to the device of a connection. After the notice REPLACED, OpenVPN closes the connection.
+
+        `render_end` is not used then, because it would also close the profile's new connection.
+        """
         session = ended.session
         if session.client in self._ending:
             return
@@ -250,7 +256,7 @@ class DeviceControl:
         log.info("vpn_device_disconnected", profile=session.profile, vlan=session.vlan, reason=ended.reason)
 
     def _schedule_end(self, client: int | None) -> None:
-        """OpenVPN has answered a notice: end the connection soon, unless it has ended or the agent does not end it."""
+        """Schedule the end of a connection after OpenVPN's answer to its notice. None: OpenVPN ends the connection."""
         if client in self._ending:
             self._due[client] = time.monotonic() + NOTICE_S
 
@@ -271,14 +277,14 @@ class DeviceControl:
                 self._is_changed = True
 
     def _record_changes(self) -> None:
-        """Record all changes since the last call together: after a start of the server, many devices connect."""
+        """Write the connections to their file, and call ``changed``, if connections changed since the last call."""
         if self._is_changed:
             self._is_changed = False
             self._records.write(self.sessions)
             self._changed()
 
     def _ask_for_status(self) -> None:
-        """Read the counters from time to time. Raise Unreachable if the server has not answered the last question."""
+        """Request the counters every `STATUS_S` seconds. Raise Unreachable if OpenVPN exceeds `ANSWER_S`."""
         now = time.monotonic()
         if self._asked is not None and now - self._asked[0] > ANSWER_S:
             raise Unreachable(f"OpenVPN did not answer within {ANSWER_S:.0f} s")

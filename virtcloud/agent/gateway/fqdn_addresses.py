@@ -1,7 +1,7 @@
-"""The addresses of the FQDNs of destinations: a thread that queries the gateway's own resolver every 30 s.
+"""The addresses of the FQDNs of destinations: a thread queries the gateway's own resolver for them every 30 s.
 
-The records are in a file, so that a restarted agent, and a rebooted gateway whose resolver does not answer yet, admit
-the addresses of the last answers.
+The addresses are recorded in a file. So after a restart of the agent or the gateway, connections to the recorded
+addresses are possible even if the resolver does not answer yet.
 """
 
 import json
@@ -43,7 +43,7 @@ LIMIT_S: Final = 5.0
 """Time limit in seconds for the answers of all names."""
 MAX_IDLE_S: Final = 300.0
 _ENVIRONMENT: Final = {"LOCALDOMAIN": ".", "MALLOC_ARENA_MAX": "1"}
-"""The environment of the program: the resolver appends no search domain (resolv.conf(5)), and all threads share one
+"""The environment of `fqdn_program`: the resolver appends no search domain (resolv.conf(5)). All threads share one
 heap, because the program's address space is limited.
 """
 _RECORDS: Final = TypeAdapter(dict[Fqdn, FqdnRecord])
@@ -54,11 +54,11 @@ class RouteKernel(Protocol):
     """The operation of the kernel that the check of addresses needs."""
 
     def find_exit(self, address: str) -> str | None:
-        """Return the interface by which packets to an address would leave: "" for this host, None without a route."""
+        """Return the interface of the route to an address: "" for an address of this host, None without a route."""
 
 
 def resolve_names(names: Iterable[str]) -> dict[str, FqdnAnswer]:
-    """Return the answers of the system's resolver. A name without an answer in time has a temporary error."""
+    """Return the answers of the system's resolver by name. If an answer is late, it is a temporary error."""
     asked = list(names)
     missing = FqdnAnswer(error=f"the resolver did not answer within {LIMIT_S:g} s", is_temporary=True)
     try:
@@ -92,7 +92,7 @@ def start_program() -> subprocess.Popen[str]:
 
 
 def _run_program(text: str) -> tuple[str, str]:
-    """Return the output and the errors of `fqdn_program`, both up to the time limit."""
+    """Run `fqdn_program`. Return its output and its stderr. At the time limit, return the output so far and ""."""
     with start_program() as process:
         try:
             return process.communicate(text, timeout=LIMIT_S)
@@ -112,9 +112,9 @@ class FqdnAddresses:
         interval_s: float = INTERVAL_S,
         resolve: Resolve = resolve_names,
     ) -> None:
-        """Store the records in the file ``path``. ``sbf`` is the URL of SBF, whose addresses are not admitted.
+        """Store the records in the file ``path``. The thread resolves all names every ``interval_s`` seconds.
 
-        The thread asks for all names every ``interval_s`` seconds.
+        ``sbf`` is the URL of SBF. The addresses of its host are not admitted.
         """
         self._path = path
         self._open_kernel = open_kernel
@@ -123,19 +123,22 @@ class FqdnAddresses:
         self._sbf_host = (urlsplit(sbf).hostname or "") if sbf.startswith("http") else ""
         self._sbf_addresses: frozenset[str] = frozenset()
         self.apply: Callable[[], object] = lambda: None
-        """Called after each answer of the resolver."""
+        """Called each time after all names were resolved."""
         self.changed: Callable[[], object] = lambda: None
-        """Called after each change of the addresses or faults of names, and after the agent's start."""
+        """Called after the first resolution of the names, and after each change of their addresses or errors."""
         self._lock = threading.Lock()
         self._woken = threading.Event()
         self._stopping = False
         self._wanted: dict[Fqdn, PortName] = {}
-        """The names with the interface by which packets to them leave."""
+        """The names to resolve, each with the interface towards the outside."""
         self._records: dict[Fqdn, FqdnRecord] | None = None
-        """None: the file was not read yet."""
+        """The records by name. None: the file was not read yet."""
 
     def request(self, wanted: Mapping[Fqdn, PortName]) -> None:
-        """Resolve these names from now on, each with the interface towards the outside. Forget all other names."""
+        """Resolve the names in ``wanted`` from now on, and delete the records of all other names.
+
+        The value of a name is the interface towards the outside by which its addresses must be reached.
+        """
         with self._lock:
             former = self._load()
             self._records = {fqdn: record for fqdn, record in former.items() if fqdn in wanted}
@@ -146,7 +149,7 @@ class FqdnAddresses:
                 self._store()
 
     def list_admitted(self, destination: Destination) -> frozenset[str]:
-        """Return the addresses of a destination's names."""
+        """Return the addresses of a destination's names to which guests may open connections."""
         with self._lock:
             return frozenset(list_admitted(destination, self._records or {}))
 
@@ -156,7 +159,7 @@ class FqdnAddresses:
             return tuple(describe_names(destination, self._records or {}))
 
     def refresh(self) -> None:
-        """Resolve all names once. Store and log what changed."""
+        """Resolve all names once. If addresses or errors changed, store the records and log the changes."""
         with self._lock:
             wanted = dict(self._wanted)
         if not wanted:
@@ -201,7 +204,7 @@ class FqdnAddresses:
         self._woken.set()
 
     def _find_fault(self, kernel: RouteKernel, interface: PortName, address: str) -> str | None:
-        """Return why an address is not admitted, or None. An address without a route is harmless, and is admitted."""
+        """Return why an address is not admitted, or None. An address without a route is admitted: it has no effect."""
         if fault := find_forbidden(address):
             return fault
         if address in self._sbf_addresses:
@@ -212,7 +215,10 @@ class FqdnAddresses:
         return f"{address} is reached by {exit_}, not by {interface}" if exit_ not in {None, interface} else None
 
     def _note_sbf(self, answer: FqdnAnswer) -> None:
-        """Add the addresses of SBF. Former addresses stay, because answers may contain different addresses in turn."""
+        """Add the addresses in an answer to the addresses of SBF.
+
+        Addresses of earlier answers stay, because a DNS server may answer with a different address each time.
+        """
         self._sbf_addresses |= set(answer.addresses)
 
     def _load(self) -> dict[Fqdn, FqdnRecord]:
@@ -227,7 +233,7 @@ class FqdnAddresses:
             return {}
 
     def _store(self) -> None:
-        """Write the records. If the disk is full, they are lost at the next restart of the agent."""
+        """Write the records to the file. An error is logged; the next agent process then lacks these records."""
         try:
             if self._records:
                 self._path.parent.mkdir(parents=True, exist_ok=True)

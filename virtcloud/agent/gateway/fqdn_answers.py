@@ -1,22 +1,24 @@
 """The addresses of FQDNs: which answers of the resolver a gateway admits, and for how long. Pure.
 
-The owner of a name decides its addresses. An attacker who owns a name that administrators trust could direct guests to
-the gateway itself or to its neighbours (DNS rebinding). Therefore a gateway admits no address of these kinds:
+The owner of a DNS name decides its addresses. So the owner of a name that administrators allow as a destination could
+direct guests to the gateway itself or to its neighbours (DNS rebinding). Therefore a gateway admits no address of these
+kinds:
 
 ======================================  ==============================================================================
-address                                 known by
+address                                 how the gateway recognizes the address
 ======================================  ==============================================================================
-loopback, link-local, multicast, …      `outside_links`: these are also dropped as addresses of ``networks``
+loopback, link-local, multicast, …      `outside_links`, which also drops packets to these addresses
 links of clusters                       the ranges in `outside_links`
-metadata services of clouds             `METADATA`, besides the link-local ones
+metadata services of clouds             `METADATA`; services at link-local addresses are in the first row
 IPv6 that contains a forbidden IPv4     `_list_forms`
 the gateway itself, other interfaces    the gateway's routes: packets would not leave by the interface to the outside
 SBF                                     the agent's settings
 private networks                        the destination must list them in ``private_networks``
 ======================================  ==============================================================================
 
-An address that the resolver no longer answers stays for `KEEP_S`: guests may have received it earlier, and counters
-recognize the packets of open connections by it. If the resolver fails, its last answers stay.
+If an answer lacks an address of an earlier answer, the address stays admitted for `KEEP_S` seconds: a guest may have
+received the earlier answer, and the packets of open connections are counted by the address. If the resolver fails, the
+addresses of the last answers stay admitted.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -29,10 +31,10 @@ from virtcloud.model.gateway_access import PRIVATE_NETWORKS, Destination, Fqdn
 from virtcloud.model.outside_use import MAX_ERROR, MAX_NAME_ADDRESSES, ResolvedName
 
 KEEP_S: Final = 3600.0
-"""Seconds for which an address stays after the last answer that contained it."""
+"""Seconds for which an address stays admitted after the first answer that lacks it."""
 METADATA: Final = ("100.100.100.200/32", "168.63.129.16/32", "192.0.0.0/24", "fd00:ec2::/32", "fd20:ce::/64")
 _TUNNELS: Final = ("::/96", "::ffff:0:0/96", "64:ff9b:1::/48", "2001::/32", "2002::/16")
-"""IPv6 addresses that contain IPv4 addresses and are no addresses of computers (RFC 4291, 8215, 4380, 3056)."""
+"""IPv6 networks whose addresses contain an IPv4 address (RFC 4291, 8215, 4380, 3056)."""
 _NAT64: Final = IPv6Network("64:ff9b::/96")
 _FORBIDDEN: Final = tuple(
     map(ip_network, (*FORBIDDEN4.split(", "), *FORBIDDEN6.split(", "), str(LINKS4), str(LINKS6), *METADATA, *_TUNNELS))
@@ -44,7 +46,7 @@ FindFault = Callable[[str], str | None]
 
 @dataclass(frozen=True, slots=True)
 class FqdnAnswer:
-    """What the resolver answered for a name. ``is_temporary``: it failed, so that the addresses may still exist."""
+    """The resolver's answer for a name. ``is_temporary``: the resolver failed, so the name may still have addresses."""
 
     addresses: tuple[str, ...] = ()
     error: str | None = None
@@ -53,9 +55,10 @@ class FqdnAnswer:
 
 @dataclass(frozen=True, slots=True)
 class FqdnRecord:
-    """The addresses of a name, each with the time (Unix) since which answers lack it, or None.
+    """The recorded addresses of a name, and the error of the latest answer.
 
-    ``error`` is the fault of the latest answer.
+    The value of an address is the Unix time of the first answer that lacked the address. None: the latest answer
+    contained the address.
     """
 
     addresses: Mapping[str, float | None] = field(default_factory=dict)
@@ -63,7 +66,7 @@ class FqdnRecord:
 
 
 def find_forbidden(address: str) -> str | None:
-    """Return why no name may have this address, or None."""
+    """Return why the address is forbidden for every name, or None if it is not."""
     for form in _list_forms(ip_address(address)):
         for network in _FORBIDDEN:
             if form in network:
@@ -72,14 +75,14 @@ def find_forbidden(address: str) -> str | None:
 
 
 def _list_forms(address: IPv4Address | IPv6Address) -> Iterator[IPv4Address | IPv6Address]:
-    """Yield an address, and the IPv4 address to which a translator (RFC 6052) would send packets."""
+    """Yield an address. If a NAT64 translator (RFC 6052) maps it to an IPv4 address, also yield the IPv4 address."""
     yield address
     if address in _NAT64:
         yield IPv4Address(int(address) & 0xFFFFFFFF)
 
 
 def merge_answer(former: FqdnRecord, answer: FqdnAnswer, find_fault: FindFault, now: float) -> FqdnRecord:
-    """Return the record of a name after an answer. ``now`` is the time (Unix) in seconds."""
+    """Return the record of a name after an answer. ``now`` is the Unix time in seconds."""
     kept = {address: since for address, since in former.addresses.items() if find_fault(address) is None}
     if answer.is_temporary:
         return FqdnRecord(kept, answer.error)
@@ -103,7 +106,7 @@ def list_admitted(destination: Destination, records: Mapping[Fqdn, FqdnRecord]) 
 
 
 def _is_unlisted(address: str, destination: Destination) -> bool:
-    """Return whether an address is private, and the destination does not list its network."""
+    """Return whether an address is private and in none of the destination's ``private_networks``."""
     parsed = ip_address(address)
     forms = [form for form in _list_forms(parsed) if any(form in network for network in PRIVATE_NETWORKS)]
     listed = [ip_network(text) for text in destination.private_networks]
@@ -111,7 +114,7 @@ def _is_unlisted(address: str, destination: Destination) -> bool:
 
 
 def describe_names(destination: Destination, records: Mapping[Fqdn, FqdnRecord]) -> Iterator[ResolvedName]:
-    """Yield the addresses and faults of a destination's names, for reports."""
+    """Yield the addresses and the error of each name of a destination, for reports."""
     admitted = list_admitted(destination, records)
     for fqdn in destination.fqdns:
         record = records.get(fqdn, FqdnRecord(error=NOT_YET))

@@ -1,9 +1,9 @@
 """Resolves names with the system's resolver. The agent runs `main` as a child process.
 
-A resolver may hang, and no thread can be interrupted in getaddrinfo(3). Therefore the agent ends this program after a
-time limit. The program handles answers of strangers, so it runs without privileges. It uses only the standard library
-(``python -I -S``). The input is a JSON array of names. The output is one line of JSON for each name, as soon as its
-answer arrived.
+A resolver may hang, and a thread that waits in getaddrinfo(3) cannot be interrupted. Therefore the agent kills this
+program after a time limit. The program parses answers of untrusted DNS servers, so it runs without privileges. It uses
+only the standard library (``python -I -S``). The input is a JSON array of names. The output is one line of JSON for
+each name, written as soon as the resolver answers for this name.
 """
 
 import json
@@ -19,18 +19,18 @@ from virtcloud.agent.host_services.server_isolation import drop_privileges, limi
 NOBODY = 65534
 MAX_THREADS = 64
 MAX_ANSWER = 128
-"""The most addresses of a name that the agent reads."""
+"""The most addresses of one name that the program prints."""
 STACK_SIZE = 256 << 10
 FINAL_ERRORS = {
     socket.EAI_NONAME: "DNS has no such name",
     getattr(socket, "EAI_NODATA", socket.EAI_NONAME): "DNS has no address of this name",
     getattr(socket, "EAI_ADDRFAMILY", socket.EAI_NONAME): "DNS has no address of this name",
 }
-"""Errors by which the resolver answers that there is no address. All others are failures of the resolver."""
+"""Errors of getaddrinfo(3) that mean that DNS has no address for the name. All other errors are temporary."""
 
 
 def main() -> None:
-    """Print the answers for the names on the standard input."""
+    """Read names from the standard input, resolve them, and print the answers."""
     names = json.load(sys.stdin)
     limit_resources()
     if os.geteuid() == 0:

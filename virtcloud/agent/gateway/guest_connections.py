@@ -1,7 +1,8 @@
 """TCP connections from a gateway to guests, made in the network namespace of the guests' cluster.
 
-Clusters may have the same addresses. So the connection is made by a process that joins the namespace and passes the
-connection to the agent. No thread of the agent changes its namespace.
+Clusters may have the same addresses, so the agent cannot connect in its own namespace. It starts a process that enters
+the cluster's namespace, connects, and passes the connected socket to the agent. No thread of the agent changes its
+namespace.
 """
 
 import array
@@ -19,11 +20,11 @@ from virtcloud.model.errors import Refused
 from virtcloud.model.values import Address
 
 ConnectInNetwork = Callable[[str, Sequence[Address], int], socket.socket]
-"""Connects with one of a guest's addresses. The arguments are the network's ID, the addresses and the port."""
+"""Connects to a guest. The arguments are the network's ID, the guest's addresses, tried in order, and the port."""
 OpenNamespace = Callable[[str], AbstractContextManager[int]]
-"""Opens the network namespace of a network. Raises NotFound if there is none."""
+"""Opens the namespace of the network with this ID, and yields its descriptor. Raises NotFound if there is none."""
 LIMIT_S: Final = 10.0
-"""Longest time in seconds until a guest has answered."""
+"""Time limit in seconds of the process that connects."""
 CODE: Final = (
     f"import sys; sys.path.append({str(PACKAGE_ROOT)!r}); "
     f"from {namespace_connect_program.__name__} import main; main(sys.argv[1:])"
@@ -31,7 +32,7 @@ CODE: Final = (
 
 
 def connect_by_namespace(open_namespace: OpenNamespace) -> ConnectInNetwork:
-    """Return a function that connects in the namespaces that ``open_namespace`` returns."""
+    """Return a function that connects to guests in the namespaces that ``open_namespace`` opens."""
 
     def connect(network: str, addresses: Sequence[Address], port: int) -> socket.socket:
         with open_namespace(network) as namespace:

@@ -1,7 +1,8 @@
 """The messages of OpenVPN's management interface (management-notes.txt of OpenVPN 2.6): parser and commands. Pure.
 
-OpenVPN announces a device that waits for a decision with ``>CLIENT:CONNECT`` or ``>CLIENT:REAUTH``. Lines
-``>CLIENT:ENV,NAME=VALUE`` follow, up to ``>CLIENT:ENV,END``. A device chooses the values of ``IV_…`` and ``UV_…`` only.
+If a device waits for a decision, OpenVPN sends a line ``>CLIENT:CONNECT`` or ``>CLIENT:REAUTH``. Lines
+``>CLIENT:ENV,NAME=VALUE`` follow, and ``>CLIENT:ENV,END`` is the last line. The device itself can choose only the
+values whose names begin with ``IV_`` or ``UV_``; OpenVPN sets all other values.
 """
 
 import re
@@ -13,12 +14,12 @@ from typing import Final, NamedTuple
 from virtcloud.agent.gateway.admission import DeviceRequest
 
 KILL: Final = "client-kill"
-"""The command that sends a notice. The answer to a command begins with the command's name."""
+"""The command that sends a notice to a device. OpenVPN's answer to this command begins with the same word."""
 FINGERPRINT: Final = "tls_digest_sha256_0"
 _ANSWERED: Final = {"CONNECT", "REAUTH"}
 _SAFE_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 MAX_ENVIRONMENT: Final = 500
-"""Most lines of the environment of one device that are stored."""
+"""The parser stores at most this number of ``ENV`` lines of one device, and ignores further lines."""
 
 
 class DeviceGone(NamedTuple):
@@ -65,14 +66,14 @@ ManagementEvent = DeviceRequest | DeviceGone | CommandDone | ServerReady | Serve
 
 @dataclass(slots=True)
 class MessageParser:
-    """Parses lines to events. The state is the device or the list whose lines are being received."""
+    """Parses the lines of OpenVPN to events. Stores the lines of an event until its last line arrives."""
 
     _header: tuple[str, ...] = ()
     _environment: dict[str, str] = field(default_factory=dict)
     _rows: list[ClientRow] = field(default_factory=list)
 
     def feed(self, line: str) -> ManagementEvent | None:
-        """Parse one line. Return the event that is complete with this line, or None."""
+        """Parse one line. Return an event if this line is the last line of the event; otherwise return None."""
         if line.startswith(">CLIENT:"):
             return self._feed_client(line.removeprefix(">CLIENT:"))
         if line.startswith(">FATAL:"):
@@ -129,12 +130,12 @@ def _format_remote(environment: dict[str, str]) -> str:
 
 
 def _parse_row(fields: list[str]) -> ClientRow:
-    """Parse a line ``CLIENT_LIST`` of `status 3`."""
+    """Parse the fields of a line ``CLIENT_LIST`` in the answer to ``status 3``."""
     return ClientRow(int(fields[10]), fields[1], fields[2], int(fields[5]), int(fields[6]))
 
 
 def render_admission(request: DeviceRequest, options: Iterable[str]) -> str:
-    """Return the command that admits a device. A device that renews its keys keeps its options."""
+    """Return the command that admits a device. If the device renews its keys, ``options`` are not sent again."""
     if request.renews:
         return f"client-auth-nt {request.client} {request.key}"
     return "\n".join((f"client-auth {request.client} {request.key}", *options, "END"))
@@ -146,10 +147,16 @@ def render_refusal(request: DeviceRequest, reason: str) -> str:
 
 
 def render_notice(client: int, reason: str, *, connects_again: bool) -> str:
-    """Return the command that tells a device why its connection ends. OpenVPN ends the connection 5 s later."""
+    """Return the command that sends a device the reason why its connection ends.
+
+    OpenVPN closes the connection 5 s later. If ``connects_again``, the device connects again at once.
+    """
     return f'{KILL} {client} "{"RESTART" if connects_again else "HALT"},{reason}"'
 
 
 def render_end(common_name: str) -> str | None:
-    """Return the command that ends all connections with this name at once. None: OpenVPN cannot parse the name."""
+    """Return the command that immediately closes all connections of certificates with this common name.
+
+    Return None if the command cannot contain the name.
+    """
     return f"kill {common_name}" if _SAFE_NAME.fullmatch(common_name) else None

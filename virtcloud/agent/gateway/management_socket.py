@@ -13,9 +13,9 @@ from virtcloud.agent.gateway.management_messages import ManagementEvent, Message
 from virtcloud.model.errors import Unreachable
 
 CONNECT_S: Final = 10.0
-"""Longest time in seconds until a new server listens."""
+"""Time limit in seconds in which a new server must listen at its socket."""
 ANSWER_S: Final = 10.0
-"""Longest time in seconds in which a server answers."""
+"""Time limit in seconds of a server's answer."""
 MAX_LINE: Final = 65536
 
 
@@ -26,10 +26,10 @@ class ManagementSocket(Protocol):
         """Send a command. Raise Unreachable if the server has ended or does not read."""
 
     def receive(self, seconds: float) -> list[ManagementEvent]:
-        """Return the events that arrive within some seconds. Raise Unreachable if the server has ended."""
+        """Wait at most ``seconds`` for events, and return them. Raise Unreachable if the server has ended."""
 
     def wake(self) -> None:
-        """End a wait of `receive`. Any thread may call this method."""
+        """Make a waiting call of `receive` return at once. Any thread may call this method."""
 
     def close(self) -> None:
         """Close the connection. The server continues."""
@@ -39,7 +39,11 @@ class UnixManagementSocket:
     """A connection to a server's Unix socket."""
 
     def __init__(self, path: Path, limit_s: float = CONNECT_S, has_ended: Callable[[], bool] = lambda: False) -> None:
-        """Connect. Wait until a new server listens. Raise Unreachable if it has ended or exceeds the limit."""
+        """Connect to the socket at ``path``. Wait at most ``limit_s`` seconds until the server listens.
+
+        ``has_ended`` returns whether the server has ended. Raise Unreachable if the server has ended or the time limit
+        is exceeded.
+        """
         self._path = path
         self._parser = MessageParser()
         self._buffer = b""
@@ -58,7 +62,7 @@ class UnixManagementSocket:
             raise Unreachable(f"OpenVPN does not read from {self._path}: {error}") from error
 
     def receive(self, seconds: float) -> list[ManagementEvent]:
-        """Return the events that arrive within some seconds. Raise Unreachable if the server has ended."""
+        """Wait at most ``seconds`` for events, and return them. Raise Unreachable if the server has ended."""
         ready = {descriptor for descriptor, _ in self._ready.poll(max(seconds, 0) * 1000)}
         if self._woken in ready:
             os.read(self._woken, 4096)
@@ -73,7 +77,7 @@ class UnixManagementSocket:
         return self._parse(data)
 
     def wake(self) -> None:
-        """End a wait of `receive`. Any thread may call this method."""
+        """Make a waiting call of `receive` return at once. Any thread may call this method."""
         with suppress(OSError):  # the pipe is full or closed
             os.write(self._waker, b"w")
 
@@ -92,9 +96,9 @@ class UnixManagementSocket:
 
 
 def wait_for_event(connection: ManagementSocket, kind: type[ManagementEvent]) -> list[ManagementEvent]:
-    """Return the events up to the first event of this kind, and those that arrived together with it.
+    """Receive events until an event of this kind arrives. Return all received events in order.
 
-    Raise Unreachable, with OpenVPN's reason, if OpenVPN ends or does not answer.
+    Raise Unreachable with OpenVPN's reason if OpenVPN ends, or if no such event arrives within `ANSWER_S`.
     """
     events: list[ManagementEvent] = []
     deadline = time.monotonic() + ANSWER_S

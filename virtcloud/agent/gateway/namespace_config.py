@@ -1,13 +1,15 @@
 """The network namespace of a gateway in a network: its interfaces, its sysctls and its packet filters. Pure.
 
-Clusters have identical addresses. Therefore a gateway has a namespace for each network in which it has addresses. The
-interface `DEVICE` of the namespace is a bridge, whose port is connected to the network's bridge. So the filter can have
-the family ``bridge``, which every kernel with filters of guests has.
+Clusters may have identical addresses. Therefore a gateway has a separate namespace for each network in which the
+gateway has addresses. The interface `DEVICE` of the namespace is a bridge. The only port of this bridge, `PORT`, is
+connected to the network's bridge. So the packet filter can be a table of the family ``bridge``: every kernel that can
+filter guests' frames supports this family.
 
-Guests and devices can ping the gateway's addresses, and use its file server if there is one. All other packets to these
-addresses are dropped, unless they belong to a TCP connection that a program in the namespace opened. The filter
-recognizes packets that open a connection by their flags (RFC 9293), and drops fragments, which could hide the flags.
-The namespace forwards no packets, unless the network has a link to the outside (`outside_links`).
+Guests and devices can ping the gateway's addresses, and use the gateway's file server if there is one. All other
+packets to these addresses are dropped, unless they belong to a TCP connection that a program in the namespace opened. A
+packet that opens a connection has the flag SYN without the flag ACK (RFC 9293). The filter drops fragments, because
+their flags cannot be checked. The namespace forwards no packets, unless the network has a link to the outside
+(`outside_links`).
 """
 
 from collections.abc import Iterable
@@ -37,13 +39,13 @@ from virtcloud.model.values import Mac
 from virtcloud.model.wanted import Segment
 
 DEVICE: Final = "eth0"
-"""The interface of a namespace in its network."""
+"""The bridge in a namespace that has the gateway's addresses in the network."""
 PORT: Final = "port0"
-"""The only port of `DEVICE`: the end of the veth pair."""
+"""The only port of `DEVICE`: one end of the veth pair whose other end is a port of the network's bridge."""
 PINGS_PER_S: Final = 100
 FILTER: Final = ("bridge", "virtcloud")
 ROUTING: Final = ("inet", "virtcloud")
-"""The tables of a namespace. Only the namespaces of routers have the second table."""
+"""Family and name of the tables of a namespace. `ROUTING` exists only if the network has a link to the outside."""
 _BASE_SYSCTLS: Final = {
     "ipv4/conf/all/rp_filter": "1",
     "ipv4/conf/all/arp_ignore": "1",
@@ -58,15 +60,18 @@ _BASE_SYSCTLS: Final = {
     f"ipv6/conf/{DEVICE}/disable_ipv6": "0",
     f"ipv6/conf/{PORT}/disable_ipv6": "1",
 }
-"""Duplicate address detection is off, because SBF assigns no address twice."""
+"""Duplicate address detection (``accept_dad``) is off, because SBF assigns each address only once."""
 _FORWARDING: Final = ("ipv4/conf/all/forwarding", "ipv6/conf/all/forwarding")
-"""These sysctls are written first, because a change resets others."""
+"""These sysctls are written first, because the kernel resets other sysctls when they change."""
 SYSCTLS: Final = (*_FORWARDING, *_BASE_SYSCTLS)
 
 
 @dataclass(frozen=True, slots=True)
 class NamespaceConfig:
-    """What a namespace should have: addresses by interface, sysctls below ``/proc/sys/net``, routes, and tables."""
+    """The wanted configuration of a namespace. ``addresses`` are addresses with prefix lengths by interface name.
+
+    ``sysctls`` are values by path below ``/proc/sys/net``. ``tables`` are the tables of the packet filter.
+    """
 
     addresses: dict[str, tuple[str, ...]]
     sysctls: dict[str, str]
@@ -74,10 +79,10 @@ class NamespaceConfig:
     routers: tuple[str, ...] = ()
     """The addresses of the next hops of default routes."""
     translations: tuple[Translation, ...] | None = None
-    """The translations of published ports. All other translated connections are removed; None: there is no link."""
+    """The translations of published ports; connections with another translation are removed. None: no link exists."""
 
     def as_specification(self) -> dict[str, Any]:
-        """Return the specification for `namespace_program`."""
+        """Return the configuration as a JSON object, which is a request for `namespace_program`."""
         return {
             "bridge": {"name": DEVICE, "port": PORT},
             "addresses": self.addresses,
@@ -94,7 +99,11 @@ class NamespaceConfig:
 def make_namespace_config(
     segment: Segment, list_admitted: ListAdmitted = admit_none, gateway: Iterable[str] = ()
 ) -> NamespaceConfig:
-    """Return the configuration of a gateway's namespace in a network. ``gateway`` are the gateway's own addresses."""
+    """Return the wanted configuration of a gateway's namespace in a network.
+
+    ``list_admitted`` returns the addresses of a destination's FQDNs. ``gateway`` are the addresses of the gateway's own
+    network stack, to which guests may not open connections.
+    """
     own = (*segment.gateway_addresses, *(segment.router.addresses if segment.router else ()))
     if not has_link(segment):
         return NamespaceConfig({DEVICE: own}, _make_sysctls("0"), (_make_filter(segment),))
@@ -109,9 +118,9 @@ def make_namespace_config(
 
 
 def derive_gateway_mac(segment: Segment) -> Mac:
-    """Return the MAC address of a gateway in a network. It is the same after each creation of the interface."""
+    """Return the MAC address of a gateway in a network, derived from the network's ID and the gateway's address."""
     octets = bytearray(sha256(f"{segment.id}/{segment.gateway_addresses[0]}".encode()).digest()[:6])
-    octets[0] = octets[0] & 0x7C | 0x02  # locally administered and unicast (IEEE 802c), as guests' addresses
+    octets[0] = octets[0] & 0x7C | 0x02  # locally administered and unicast (IEEE 802c)
     return Mac(octets.hex(":"))
 
 
@@ -120,7 +129,10 @@ def _make_sysctls(forwarding: str) -> dict[str, str]:
 
 
 def _make_filter(segment: Segment, routed: tuple[str, ...] = ()) -> OwnedTable:
-    """Return the filter of frames to the namespace. ``routed`` are rules for packets to other computers."""
+    """Return the filter of the frames that arrive at the namespace from the network.
+
+    ``routed`` are additional rules, for packets that the namespace forwards.
+    """
     rules = (
         "ether type arp accept",
         "icmpv6 type { 135, 136 } ip6 hoplimit 255 accept",
@@ -138,7 +150,7 @@ def _make_filter(segment: Segment, routed: tuple[str, ...] = ()) -> OwnedTable:
 
 
 def _list_routed(own: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the rules that accept packets to other computers. The second table filters these packets."""
+    """Return rules that accept packets to all addresses except ``own``. The table `ROUTING` filters these packets."""
     addresses = [ip_interface(text).ip for text in own]
     own4, own6 = (", ".join(str(one) for one in addresses if one.version == version) for version in (4, 6))
     return (
@@ -148,9 +160,10 @@ def _list_routed(own: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def make_routing(segment: Segment, list_admitted: ListAdmitted = admit_none, gateway: Iterable[str] = ()) -> OwnedTable:
-    """Return the filter of forwarded packets, and the translation of their source addresses.
+    """Return the table `ROUTING`: it filters forwarded packets and translates their addresses.
 
-    The packets to the gateway's own addresses are dropped here too, because somebody may remove the gateway's filter.
+    ``gateway`` are the addresses of the gateway's own network stack. This table drops packets to these addresses,
+    although the gateway's filter drops them too: an administrator may remove the gateway's filter by mistake.
     """
     own = (*segment.gateway_addresses, *(segment.router.addresses if segment.router else ()))
     rules = make_inner_rules(segment, DEVICE)

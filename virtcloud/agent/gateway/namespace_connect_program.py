@@ -1,7 +1,8 @@
-"""Makes a TCP connection in another network namespace, and passes it to the agent (SCM_RIGHTS, unix(7)).
+"""Opens a TCP connection in another network namespace, and passes the socket to the agent (SCM_RIGHTS, unix(7)).
 
 The agent runs `main` with ``python -I -S``. The program uses only the standard library. Its arguments are the
-descriptors of the namespace and of the socket to the agent, the port, and the addresses, which it tries in order.
+descriptor of the namespace, the descriptor of the socket to the agent, the port, and the addresses, which the program
+tries in order.
 """
 
 import array
@@ -13,11 +14,11 @@ from collections.abc import Sequence
 from virtcloud.agent.host_services.server_isolation import join_network_namespace
 
 LIMIT_S = 10.0
-"""Longest time in seconds for all addresses together."""
+"""Time limit in seconds of the attempts at all addresses together."""
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Send the connection, or the reason why there is none."""
+    """Send the connected socket to the agent, or an error message if no address accepts the connection."""
     namespace, answer, port, *hosts = arguments
     with socket.socket(fileno=int(answer)) as agent:
         try:

@@ -17,8 +17,9 @@ from virtcloud.model.wanted import Segment
 class ObservedNamespace:
     """A gateway's namespace in a network.
 
-    ``state`` is what `namespace_program` read in the namespace, or None if there is no namespace. ``ports`` are the
-    faults of the network's ports, and ``links`` the faults of its links to the outside, by VLAN ID.
+    ``state`` is the state that `namespace_program` read in the namespace, or None if there is no namespace. ``ports``
+    has the faults of each of the network's ports by VLAN ID. ``links`` has the faults of each link to the outside by
+    VLAN ID. A port or link without faults has an empty tuple.
     """
 
     cluster: str
@@ -54,7 +55,7 @@ NamespaceStep = BuildNamespace | RemoveNamespace
 def find_unwanted_namespaces(
     segments: Iterable[Segment], observed: Iterable[ObservedNamespace]
 ) -> Iterator[RemoveNamespace]:
-    """Yield the removals of namespaces whose network needs none."""
+    """Yield the steps that remove namespaces of networks in which the gateway has no wanted address."""
     wanted = {segment.id for segment in segments if segment.gateway_addresses}
     for namespace in observed:
         if namespace.cluster not in wanted:
@@ -96,7 +97,7 @@ def _find_state_faults(config: NamespaceConfig, state: Mapping[str, Any]) -> Ite
     for device, addresses in config.addresses.items():
         yield from _find_interface_faults(device, addresses, state["interfaces"].get(device))
     for name, value in config.sysctls.items():
-        if state["sysctls"].get(name, value) != value:  # a kernel without IPv6 lacks some
+        if state["sysctls"].get(name, value) != value:  # a kernel without IPv6 has no sysctls of IPv6
             yield f"{name} is {state['sysctls'][name]}"
     for table in config.tables:
         yield from table.find_faults(state["tables"][table.family])
@@ -117,7 +118,7 @@ def _find_interface_faults(device: str, addresses: Iterable[str], found: Mapping
 
 
 def find_links(interfaces: Iterable[KernelInterface]) -> dict[str, dict[int, tuple[str, ...]]]:
-    """Return the faults of the gateway's ends of links to the outside, by cluster ID and VLAN ID."""
+    """Return the faults of the gateway's ends of links to the outside: a tuple by cluster ID and then VLAN ID."""
     found: dict[str, dict[int, tuple[str, ...]]] = {}
     for link in interfaces:
         vlan, cluster = names.vlan_of_outside_link(link.name), names.cluster_of_alias(link.alias)
@@ -129,7 +130,7 @@ def find_links(interfaces: Iterable[KernelInterface]) -> dict[str, dict[int, tup
 
 
 def find_gateway_ports(interfaces: Iterable[KernelInterface]) -> dict[str, dict[int, tuple[str, ...]]]:
-    """Return the faults of gateways' ports on bridges, by cluster ID and VLAN ID."""
+    """Return the faults of the gateway's ports on networks' bridges: a tuple by cluster ID and then VLAN ID."""
     listed = list(interfaces)
     found: dict[str, dict[int, tuple[str, ...]]] = {}
     for port in listed:

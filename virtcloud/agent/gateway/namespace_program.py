@@ -1,9 +1,10 @@
 """Reads and configures network namespaces of a gateway. The agent runs `main` as a child process.
 
-The program enters each namespace in turn, so that no thread of the agent ever leaves the host's namespace. It uses only
-the standard library (``python -I -S``). The input is a JSON array. Each element names an open namespace and is a
-reading or, with ``tables``, a configuration or, with ``sets``, a correction of sets of addresses. The output is a JSON
-array with one answer for each element: the state of the namespace, or an error.
+The program enters one namespace after the other, so that the agent's threads can stay in the host's namespace. The
+program uses only the standard library (``python -I -S``). The input is a JSON array of requests. ``descriptor`` is the
+open namespace of a request. A request with ``tables`` configures the namespace; a request with ``sets`` corrects the
+sets of addresses in its packet filter; all other requests read the namespace. The output is a JSON array with one
+object for each request: the state of the namespace after a reading, or ``error``.
 """
 
 import ctypes
@@ -35,7 +36,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def main() -> None:
-    """Answer each request. An error of one namespace does not affect the others."""
+    """Execute each request, and print the answers. After an error in one namespace, the other requests are executed."""
     json.dump([_answer(request) for request in json.load(sys.stdin)], sys.stdout)
 
 
@@ -54,7 +55,7 @@ def _answer(request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _configure(wanted: Mapping[str, Any]) -> None:
-    """Set the packet filters first, and the interfaces up last, so that no packet passes unfiltered."""
+    """Configure a namespace. Set the packet filters before the interfaces are up, so that all packets are filtered."""
     for removal, commands in wanted["tables"]:
         _replace_table(removal, commands)
     if wanted["unwanted"] and _read_table("inet") is not None:
@@ -80,7 +81,11 @@ def _configure(wanted: Mapping[str, Any]) -> None:
 
 
 def _remove_connections(wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """Remove the connections of ended publications. Return an error: the filter drops their packets anyway."""
+    """Remove the connections of ended publications from the connection table.
+
+    Return {} or ``{"connections": error}``. The error is not raised, because the packet filter drops the packets of
+    these connections anyway.
+    """
     if wanted["translations"] is None:
         return {}
     current = {Translation(*translation) for translation in wanted["translations"]}
@@ -94,7 +99,7 @@ def _remove_connections(wanted: Mapping[str, Any]) -> dict[str, Any]:
 def _replace_table(removal: str, commands: str) -> None:
     try:
         _run_nft(commands)
-    except OSError:  # a hook was changed: only a new table can change it back
+    except OSError:  # a chain with another hook exists: nftables cannot change a hook, so create the table again
         try:
             _run_nft(removal + commands)
         except OSError as error:
@@ -105,7 +110,7 @@ def _replace_table(removal: str, commands: str) -> None:
 
 
 def _correct_sets(wanted: Mapping[str, Any]) -> None:
-    """Change the sets of the table for routers where they differ. Without this table, change nothing."""
+    """Correct the wanted address sets in the table of the family ``inet``. Do nothing if the table is missing."""
     sets = {name: OwnedSet(version, frozenset(addresses)) for name, (version, addresses) in wanted.items()}
     listing = _read_table("inet")
     family, name = TABLES["inet"].split()
@@ -119,7 +124,7 @@ def _route_command(action: str, router: str) -> str:
 
 
 def _address_commands(device: str, wanted: Mapping[str, Any], present: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the commands that set an interface up with exactly the wanted addresses."""
+    """Yield the commands of ip(8) that set an interface up and replace its addresses by the wanted addresses."""
     former = {ipaddress.ip_interface(text) for text in present.get(device, {}).get("addresses", ())}
     addresses = [ipaddress.ip_interface(text) for text in wanted["addresses"][device]]
     yield from (f"address delete {address} dev {device}" for address in former.difference(addresses))
@@ -128,12 +133,15 @@ def _address_commands(device: str, wanted: Mapping[str, Any], present: Mapping[s
 
 
 def _find_option(address: Any) -> str:  # noqa: ANN401 - an interface's address of either version
-    """Return ``nodad`` for IPv6: with duplicate address detection, a guest could claim the gateway's address."""
+    """Return " nodad" for IPv6: with duplicate address detection, a guest could claim the gateway's address."""
     return " nodad" if address.version == IPV6_VERSION else ""
 
 
 def _announce(device: str, mac: str, addresses: Iterable[str]) -> None:
-    """Announce addresses, which another gateway may have had: by ARP (RFC 5227), and to all nodes (RFC 4861, 4.4)."""
+    """Announce the MAC address of addresses, because other computers may have cached another gateway's MAC address.
+
+    IPv4 addresses are announced by ARP (RFC 5227), and IPv6 addresses by neighbour advertisements (RFC 4861, 4.4).
+    """
     octets = bytes.fromhex(mac.replace(":", ""))
     for address in map(ipaddress.ip_interface, addresses):
         packed = address.ip.packed
@@ -143,7 +151,7 @@ def _announce(device: str, mac: str, addresses: Iterable[str]) -> None:
                 index = socket.if_nametoindex(device)
                 icmp.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, index)
                 message = struct.pack("!BBHI", 136, 0, 0, 0x20000000) + packed + b"\x02\x01" + octets
-                with suppress(OSError):  # the interface has no address yet; guests ask for the address then
+                with suppress(OSError):  # the interface has no address yet, so no computer has cached a MAC address
                     icmp.sendto(message, ("ff02::1", 0, 0, index))
         else:
             with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as link:
@@ -162,7 +170,7 @@ def _read(sysctls: Iterable[str]) -> dict[str, Any]:
 
 
 def _read_interfaces() -> dict[str, Any]:
-    """Return the interfaces with their addresses, without link-local addresses."""
+    """Return the state, MAC address, master and addresses of each interface by name, without link-local addresses."""
     return {
         interface["ifname"]: {
             "up": "UP" in interface["flags"],
@@ -180,7 +188,7 @@ def _read_interfaces() -> dict[str, Any]:
 
 
 def _read_routers() -> list[str]:
-    """Return the next hops of default routes."""
+    """Return the addresses of the next hops of the IPv4 and IPv6 default routes, sorted."""
     options = ("-4", "-6")
     listed = [
         route for option in options for route in json.loads(_run((*_find_ip(), "-json", option, "route")) or "[]")

@@ -1,10 +1,11 @@
 """The configuration of a gateway's OpenVPN servers (openvpn(8), OpenVPN 2.6). Pure.
 
-One server for each protocol serves all clusters. Its tap carries tagged frames only (``vlan-tagging``). The agent
-decides at the management socket which devices connect, and in which VLAN. Devices reach each other through the
-cluster's bridge and its filters, not within OpenVPN: there is no ``client-to-client``.
+A gateway can have a server for UDP and a server for TCP; each serves all clusters. The tap of a server carries only
+tagged frames (``vlan-tagging``). At the management socket, the agent decides which devices connect, and in which VLAN.
+Frames between devices pass the cluster's bridge and its filters; OpenVPN does not forward frames from device to device,
+because ``client-to-client`` is not set.
 
-The agent writes the configuration to the server's standard input. So the private keys are in no file.
+The agent writes the configuration to the server's standard input. So no file contains the private keys.
 """
 
 from hashlib import sha256
@@ -15,11 +16,11 @@ from virtcloud.model.errors import Refused
 from virtcloud.model.vpn import VpnProtocol, VpnServer
 
 MAX_MACS: Final = 8
-"""MAC addresses that a device may use during a connection, for example for virtual machines on a laptop."""
+"""Most MAC addresses of one device during a connection, for example of virtual machines on a laptop."""
 MAX_DEVICES: Final = 1024
-"""Devices that may be connected to a server at the same time."""
+"""Most devices that are connected to a server at the same time."""
 KEEPALIVE: Final = "10 60"
-"""Seconds between two pings, and seconds without an answer after which a device connects again."""
+"""Seconds between two pings, and seconds without a packet after which the device connects again."""
 CIPHERS: Final = "AES-256-GCM:AES-128-GCM:CHACHA20-POLY1305"
 TLS12_CIPHERS: Final = (
     "TLS-ECDHE-ECDSA-WITH-AES-256-GCM-SHA384:TLS-ECDHE-ECDSA-WITH-AES-128-GCM-SHA256:"
@@ -37,9 +38,9 @@ class ServerAccount(NamedTuple):
 
 
 def render_config(server: VpnServer, protocol: VpnProtocol, account: ServerAccount, root: Path, *, ipv6: bool) -> str:
-    """Return the configuration of a server. ``root`` is the empty folder to which OpenVPN changes its root.
+    """Return the configuration of a server. ``root`` is the empty folder that OpenVPN uses as its root directory.
 
-    With ``ipv6``, the server is reached by IPv4 and IPv6; otherwise by IPv4 only.
+    If ``ipv6``, the server accepts IPv4 and IPv6; otherwise only IPv4.
     """
     options = (
         f"dev {DEVICES[protocol]}",
@@ -90,8 +91,8 @@ _FIXED_OPTIONS: Final = (
     "tmp-dir /",
     "verb 1",
 )
-"""``duplicate-cn``: the agent itself ends the older one of two connections with the same profile, because OpenVPN would
-end it without a notice, and the two devices would disconnect each other again and again.
+"""``duplicate-cn`` allows two connections with the same profile. The agent ends the older connection with a notice.
+OpenVPN would end the older connection without a notice, so two devices would disconnect each other again and again.
 """
 
 
@@ -101,7 +102,7 @@ def _transport(protocol: VpnProtocol, *, ipv6: bool) -> str:
 
 
 def _render_block(name: str, text: str) -> str:
-    """Return an inline file. Raise Refused if the text would end the block."""
+    """Return ``text`` as an inline file of the configuration. Raise Refused if ``text`` contains a closing tag."""
     if "</" in text:
         raise Refused(f"expected a text in PEM form for {name} of the OpenVPN servers, got a text with '</'")
     return f"<{name}>\n{text.strip()}\n</{name}>"

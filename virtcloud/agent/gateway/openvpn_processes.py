@@ -1,9 +1,9 @@
 """The processes of OpenVPN servers: their start without the host's privileges, and their identification.
 
-OpenVPN starts as root, opens its port, its tap and its management socket, changes its root to an empty folder, and
-changes to an unprivileged user. OpenVPN 2.6 would retain CAP_NET_ADMIN, with which it could join every VLAN of the
-gateway. Therefore the bounding set has only the capabilities that the start needs. No program that OpenVPN could
-execute gets more (``no_new_privs``).
+OpenVPN starts as root, opens its port, its tap and its management socket, calls chroot(2) with an empty folder, and
+changes to an unprivileged user. OpenVPN 2.6 would retain CAP_NET_ADMIN, with which OpenVPN could join every VLAN of the
+gateway. Therefore the capability bounding set of the process contains only the capabilities that the start needs. With
+``no_new_privs``, no program that OpenVPN executes can get other capabilities.
 """
 
 import grp
@@ -26,15 +26,17 @@ from virtcloud.model.vpn import VpnProtocol
 REMEDY: Final = "apt-get install openvpn (Debian), dnf install openvpn from EPEL (RHEL)"
 SEARCH_PATH: Final = "/usr/sbin:/usr/local/sbin:/usr/bin:/sbin:/bin"
 USERS: Final = ("openvpn", "nobody")
-"""The user of the servers: the first of these that exists."""
+"""The servers run as the first of these users that exists."""
 MIN_VERSION: Final = (2, 6)
 CAPABILITIES: Final = "-all,+setuid,+setgid,+net_bind_service,+sys_chroot"
 
 
 class VpnServerRecord(Document):
-    """A server's process. ``started`` and ``boot`` identify the process, and ``tap`` is the index of its tap.
+    """The record of a server's process.
 
-    ``config`` is the digest of its configuration. The digest is empty until the server accepts connections.
+    ``started`` is the start of the process in clock ticks after the boot ``boot``: together with ``pid``, these values
+    identify the process. ``tap`` is the index of the server's tap. ``config`` is the digest of the server's
+    configuration, or "" until the server accepts connections.
     """
 
     protocol: VpnProtocol
@@ -51,13 +53,13 @@ class VpnServerRecord(Document):
 
 
 class OpenvpnLaunch:
-    """The start of a server, which waits for its configuration. If the agent ends before, the process ends too."""
+    """A started process of OpenVPN that waits for its configuration. If the agent ends before, the process ends too."""
 
     def __init__(self, management: Path) -> None:
         """Start the process. Raise Refused if OpenVPN is missing or cannot be started."""
         argv = _render_command(management)
         configuration, self._configuration = os.pipe2(os.O_CLOEXEC)
-        self._output, output = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)  # a server never waits for a reader of its log
+        self._output, output = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)  # a full pipe must not block the server
         streams = {0: configuration, 1: output, 2: output}
         actions = [(os.POSIX_SPAWN_DUP2, descriptor, number) for number, descriptor in streams.items()]
         try:
@@ -70,14 +72,14 @@ class OpenvpnLaunch:
             os.close(output)
 
     def configure(self, config: str) -> None:
-        """Send the configuration. That a process has ended is found at its management socket."""
+        """Write the configuration to the process. If the process has ended, no error is raised."""
         with suppress(BrokenPipeError), os.fdopen(os.dup(self._configuration), "wb") as stdin:
             stdin.write(config.encode())
         os.close(self._configuration)
         self._configuration = -1
 
     def read_error(self) -> str:
-        """Return the last line that OpenVPN printed, without its time."""
+        """Return the last line that OpenVPN printed, except "Exiting due to fatal error"; or "no message"."""
         with suppress(BlockingIOError):
             lines = os.read(self._output, 65536).decode(errors="replace").strip().splitlines()
             meaningful = [line for line in lines if "Exiting due to fatal error" not in line]
@@ -89,20 +91,20 @@ class OpenvpnLaunch:
         return read_start_time(self.pid) is None
 
     def close(self) -> None:
-        """Close the pipes. A configured process continues."""
+        """Close the pipes to the process. A process that has received its configuration continues."""
         for descriptor in (self._output, self._configuration):
             if descriptor >= 0:
                 os.close(descriptor)
 
 
 def reap(pid: int) -> None:
-    """Collect the exit status of a process that has ended, if it is a child of this process."""
+    """Collect the exit status of an ended process with waitpid(2), if the process is a child of this process."""
     with suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
 
 
 def describe_openvpn() -> str:
-    """Return the version of OpenVPN and its user. Raise Refused, with the remedy, if it is missing or too old."""
+    """Return the version of OpenVPN and its user. Raise Refused with a remedy if OpenVPN is missing or too old."""
     result = subprocess.run((_find_program("openvpn"), "--version"), capture_output=True, text=True, check=False)  # noqa: S603 - OpenVPN
     match = re.match(r"OpenVPN (\d+)\.(\d+)\S*", result.stdout)
     if match is None or (int(match[1]), int(match[2])) < MIN_VERSION:

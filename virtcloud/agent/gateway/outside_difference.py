@@ -13,7 +13,11 @@ from virtcloud.model.wanted import Segment
 
 @dataclass(frozen=True, slots=True)
 class ObservedOutside:
-    """The gateway's table as libnftables lists it, or None, and whether interfaces forward IPv4 packets."""
+    """The observed table of the packet filter, and the forwarding of interfaces.
+
+    ``listing`` is the table as JSON of libnftables, or None if there is no table. ``forwarding`` maps the name of an
+    interface to whether the gateway forwards IPv4 packets that arrive there.
+    """
 
     listing: Mapping[str, Any] | None = None
     forwarding: Mapping[str, bool] = field(default_factory=dict)
@@ -21,7 +25,7 @@ class ObservedOutside:
 
 @dataclass(frozen=True, slots=True)
 class RouteOutside:
-    """Replace the packet filter of the routers of all networks. Without a router, remove it."""
+    """Replace the packet filter of networks with links to the outside. If ``segments`` is empty, remove the filter."""
 
     segments: tuple[Segment, ...]
     faults: tuple[str, ...] = ()

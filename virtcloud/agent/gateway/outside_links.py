@@ -1,22 +1,23 @@
 """The links between a gateway's namespaces and its own network stack, and the packet filter between them. Pure.
 
-The router of a network sends packets to allowed destinations through a veth pair: `OUTSIDE` in the namespace, and
-``vu<vlan>`` among the gateway's interfaces. Each end has an address of a range for such links. The namespace replaces
-the guests' addresses, which clusters share, by its own end's address. The gateway replaces this address by its own.
+The router of a network sends packets to allowed destinations through a veth pair. One end is `OUTSIDE` in the
+network's namespace; the other end is ``vu<vlan>`` in the gateway's main namespace. Each end has an address of the
+ranges `LINKS4` and `LINKS6`. Guests of different clusters may have the same address. Therefore the namespace replaces
+the source address of a packet by the address of `OUTSIDE`. The gateway replaces this address by its own address.
 
 ====================================  ================================================================================
 packets from a cluster to             are dropped, because
 ====================================  ================================================================================
-the gateway                           the chain ``input`` accepts no packet that was forwarded
-SBF, the management network           they would leave by another interface than that of the topology's ``outside``
-other clusters, link-local addresses  the chain ``forward`` drops them before it looks at the destinations
-anything else                         the chain ``forward`` accepts only the destinations that the cluster requested
+the gateway                           the chain ``input`` drops packets from links, except neighbour discovery
+SBF, the management network           their route does not use the interface ``outside`` of the topology
+other clusters, link-local addresses  the chain ``from_clusters`` drops them before it checks the destinations
+anything else                         the chain ``from_clusters`` accepts only the cluster's allowed destinations
 ====================================  ================================================================================
 
-A destination with FQDNs has a set of addresses for each IP version, which `fqdn_addresses` changes without a change of
-rules. From outside, only answers reach a cluster, and packets to published ports (`published_ports`). Each new
-connection is a line in the kernel's log. Each network has counters of connections, and of bytes in both directions, for
-each destination.
+A destination with FQDNs has a set of addresses for each IP version. When the addresses of a FQDN change, only the set
+changes, and the rules stay. From outside, only answers and packets to published ports (`published_ports`) reach a
+cluster. The kernel logs new connections. For each network and destination, a counter counts the connections, and two
+counters count the bytes, one for each direction.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -43,40 +44,40 @@ OUTSIDE: Final = "out0"
 """The interface of a namespace towards the gateway's network stack."""
 TABLE: Final = ("inet", "virtcloud_outside")
 LINKS: Final = "vu*"
-"""The names of the gateway's ends of links (see ``names``)."""
+"""The pattern of nft(8) that matches the names of the gateway's ends of links (`names.outside_link_name`)."""
 LINKS4, LINKS6 = ip_network("100.64.0.0/19"), ip_network("fd76:6372:7463:6c64::/112")
-"""The ranges of links: two addresses for each VLAN ID. RFC 6598 reserves 100.64.0.0/10 for such networks."""
+"""The ranges of the links' addresses: two addresses for each VLAN ID. RFC 6598 reserves 100.64.0.0/10 for this use."""
 FORBIDDEN4: Final = "0.0.0.0/8, 127.0.0.0/8, 169.254.0.0/16, 224.0.0.0/3"
 FORBIDDEN6: Final = "::/127, fe80::/10, fec0::/10, ff00::/8"
 NEIGHBOURS: Final = "icmpv6 type { 135, 136 } ip6 hoplimit 255 accept"
-"""Both ends of a link find each other's MAC address (RFC 4861). The hop limit excludes packets that were forwarded."""
+"""The rule that accepts neighbour discovery (RFC 4861) on a link. Hop limit 255: no router forwarded the packet."""
 DIRECTIONS: Final = {"sent": "d", "received": "s"}
-"""The directions of counted packets. In the packets of a direction, the destination is the ``daddr`` or ``saddr``."""
+"""The directions of counted packets, and which of their addresses is the destination's: "d" for ``daddr`` (packets to
+the destination), "s" for ``saddr`` (packets from the destination).
+"""
 LOGS_PER_S: Final = 20
 CONNECTIONS, CONNECTIONS_PER_S = 8192, 500
-"""Limits of one network: open connections, and new connections per second. They protect the gateway's table of
-connections, which all networks share.
-"""
+"""Limits of one network: open connections, and new connections per second. All networks share one connection table."""
 _IPV4: Final = 4
 ListAdmitted = Callable[[Destination], Iterable[str]]
-"""A function that returns the addresses of a destination's FQDNs."""
+"""A function that returns the addresses of a destination's FQDNs to which guests may open connections."""
 
 
 def admit_none(_destination: Destination) -> Iterable[str]:
-    """Return no addresses, for the comparison of tables without their addresses."""
+    """Return no addresses. Used for tables that are compared without the addresses of FQDNs."""
     return ()
 
 
 @dataclass(frozen=True, slots=True)
 class LinkAddresses:
-    """The addresses of a link with their prefix lengths: those of the gateway's end, and those of the namespace."""
+    """The addresses of both ends of a link, each with its prefix length, such as "100.64.0.0/31"."""
 
     gateway: tuple[str, ...]
     namespace: tuple[str, ...]
 
 
 def find_link_addresses(vlan: int) -> LinkAddresses:
-    """Return the addresses of a network's link. Within a gateway, each VLAN ID has one network."""
+    """Return the addresses of the link of the network with this VLAN ID. A gateway has one network for each VLAN ID."""
     first4, first6 = LINKS4.network_address + 2 * vlan, LINKS6.network_address + 2 * vlan
     ends4 = [IPv4Interface((int(first4) + end, 31)) for end in (0, 1)]
     ends6 = [IPv6Interface((int(first6) + end, 127)) for end in (0, 1)]
@@ -84,12 +85,12 @@ def find_link_addresses(vlan: int) -> LinkAddresses:
 
 
 def has_link(segment: Segment) -> bool:
-    """Return whether a network has a link to the outside: for destinations, or for guests that are published."""
+    """Return whether a network needs a link to the outside: it has destinations, or a guest's port is published."""
     return bool(segment.publications) or (segment.router is not None and bool(segment.router.every_destination))
 
 
 def list_published_translations(segments: Iterable[Segment]) -> frozenset[Translation]:
-    """Return the translations of all publications, in the main namespace and in the namespaces of the networks."""
+    """Return the translations of all published ports: those of the main namespace and those of networks' namespaces."""
     return frozenset(
         found
         for segment in segments
@@ -107,7 +108,8 @@ def list_outside_interfaces(segments: Iterable[Segment]) -> list[PortName]:
 def list_destination_rules(router: GatewayRouter, prefix: str, suffix: str, side: str = "d") -> Iterator[str]:
     """Yield the rules that match packets to the allowed destinations, in the syntax of nft(8).
 
-    With the ``side`` "s", the rules match packets from the destinations.
+    A rule is ``prefix``, the conditions, and ``suffix``; "NAME" in the rule is replaced by the destination's name. If
+    ``side`` is "s", the rules match packets from the destinations instead.
     """
     for destination in router.every_destination:
         for match in _match_networks(destination, side):
@@ -124,13 +126,13 @@ def _match_networks(destination: Destination, side: str) -> Iterator[str]:
         texts = ", ".join(str(network) for network in networks if network.version == version)
         if texts:
             yield f"{family} {side}addr {{ {texts} }}"
-        if destination.fqdns:  # packets are counted once, also if an address is in both
+        if destination.fqdns:  # a packet to an address of an FQDN that is also in a network must be counted only once
             others = f" {family} {side}addr != {{ {texts} }}" if texts else ""
             yield f"{family} {side}addr @fqdns{version}.{destination.name}{others}"
 
 
 def make_sets(segments: Iterable[Segment], list_admitted: ListAdmitted) -> dict[str, OwnedSet]:
-    """Return the sets of addresses of the destinations with FQDNs. All networks of a gateway share its destinations."""
+    """Return the sets of the addresses of destinations with FQDNs, by name. A gateway's networks share these sets."""
     routers = [segment.router for segment in segments if segment.router is not None]
     destinations = {one.name: one for router in routers for one in router.named_destinations}
     return {
@@ -143,7 +145,7 @@ def make_sets(segments: Iterable[Segment], list_admitted: ListAdmitted) -> dict[
 
 
 def make_gateway_sets(addresses: Iterable[str]) -> dict[str, OwnedSet]:
-    """Return the sets of the gateway's own addresses in a namespace, without those that rules contain anyway."""
+    """Return the sets of the gateway's own addresses by name, without addresses to which other rules drop packets."""
     found = [ip_address(text) for text in addresses]
     links = [one for one in found if one in (LINKS4 if one.version == _IPV4 else LINKS6)]
     listed = [one for one in found if not (one in links or one.is_loopback or one.is_link_local)]
@@ -154,7 +156,7 @@ def make_gateway_sets(addresses: Iterable[str]) -> dict[str, OwnedSet]:
 
 
 def make_outside_table(segments: Sequence[Segment], list_admitted: ListAdmitted = admit_none) -> OwnedTable | None:
-    """Return the packet filter between a gateway's links and its other interfaces, or None without a link."""
+    """Return the packet filter between a gateway's links and its other interfaces, or None if no network has a link."""
     linked = [segment for segment in segments if has_link(segment)]
     if not linked:
         return None
@@ -199,7 +201,10 @@ def _common_rules() -> Iterator[str]:
 
 
 def _list_forbidding_rules(link: OutsideLink | None = None) -> Iterator[str]:
-    """Yield the rules that drop packets to addresses that no destination contains, and to the addresses of a link."""
+    """Yield the rules that drop packets to addresses that are forbidden for every destination.
+
+    These are `FORBIDDEN4`, `FORBIDDEN6`, the ranges of links, and the gateway's addresses in ``link``.
+    """
     own = link.addresses if link is not None else ()
     for version, family, forbidden, links in ((4, "ip", FORBIDDEN4, LINKS4), (6, "ip6", FORBIDDEN6, LINKS6)):
         texts = [forbidden, str(links), *(str(address) for address in own if address.version == version)]
@@ -228,7 +233,7 @@ def _counting_rules(linked: Iterable[Segment]) -> Iterator[str]:
 
 
 def _make_counting_chains(linked: Iterable[Segment]) -> dict[str, OwnedChain]:
-    """Return the chains that count the packets of open connections. Their counters have the names of `DIRECTIONS`."""
+    """Return the chains that count packets of established connections, by name: one for each network and direction."""
     return {
         f"{direction}_{segment.vlan}": OwnedChain(
             tuple(
@@ -265,7 +270,7 @@ def _source_rules(routers: Iterable[GatewayRouter]) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class InnerRules:
-    """The rules in the namespace of a network with a link, by their chains."""
+    """The rules in the namespace of a network with a link. Each attribute is a chain of the table."""
 
     prerouting: tuple[str, ...] = ()
     forward: tuple[str, ...] = ()
@@ -273,7 +278,7 @@ class InnerRules:
 
 
 def make_inner_rules(segment: Segment, device: str) -> InnerRules:
-    """Return the rules in the namespace of a network with a link. ``device`` is its interface in the network."""
+    """Return the rules in the namespace of a network with a link. ``device`` is the interface in the network."""
     link = find_link_addresses(segment.vlan).namespace
     destinations: Iterable[str] = ()
     if segment.router is not None:

@@ -1,6 +1,7 @@
-"""Reports of a gateway's counters for destinations outside to SBF.
+"""Reports of a gateway's use of destinations outside to SBF: the counters, and the addresses of FQDNs.
 
-The gateway reports at the start of the agent, once a minute, and when the addresses of names changed.
+The gateway compares the use with the last report at the start of the agent, once a minute, and when the addresses of
+FQDNs changed. It sends a report if there is a difference.
 """
 
 import threading
@@ -20,14 +21,17 @@ MAX_IDLE_S: Final = 300.0
 
 
 class DestinationUseApi(Protocol):
-    """The call of SBF that reports need."""
+    """The call of SBF that sends the reports."""
 
     def report_destination_uses(self, gateway: str, report: OutsideReport) -> None:
-        """Report the counters of a gateway."""
+        """Report the use of all destinations of a gateway."""
 
 
 def parse_uses(listing: Mapping[str, Any] | None) -> tuple[DestinationUse, ...]:
-    """Return the counters of a table as libnftables lists it. None stands for a missing table. Pure."""
+    """Return the counters in a table's JSON of libnftables, by network and destination. None: the table is missing.
+
+    Pure.
+    """
     found: dict[tuple[str, str], dict[str, int]] = defaultdict(dict)
     for item in listing["nftables"] if listing is not None else ():
         counter = item.get("counter")
@@ -45,7 +49,7 @@ def parse_uses(listing: Mapping[str, Any] | None) -> tuple[DestinationUse, ...]:
 
 
 class DestinationUseReporter:
-    """Reports the counters of one gateway, if they changed since the last report."""
+    """Reports the use of destinations of one gateway, if it changed since the last report."""
 
     def __init__(
         self,
@@ -54,7 +58,7 @@ class DestinationUseReporter:
         read: Callable[[], tuple[DestinationUse, ...]],
         interval_s: float = INTERVAL_S,
     ) -> None:
-        """Report the counters that ``read`` returns."""
+        """Report the use that ``read`` returns. ``interval_s`` is the time in seconds between two comparisons."""
         self._gateway = gateway
         self._sbf = sbf
         self._read = read
@@ -73,11 +77,11 @@ class DestinationUseReporter:
         self._woken.set()
 
     def notice_change(self) -> None:
-        """Report soon, because the names of destinations changed. Any thread may call this method."""
+        """Wake the reporting thread, because addresses of FQDNs changed. Any thread may call this method."""
         self._woken.set()
 
     def report(self) -> None:
-        """Report the counters if they differ from the last report. Log an error; the next report has all counts."""
+        """Send a report if the use differs from the last report. An error is logged, and the next call tries again."""
         uses = self._read()
         if uses == self._reported:
             return

@@ -32,20 +32,20 @@ _IPV6: Final = 6
 
 
 class ForwardingKernel(Protocol):
-    """The operations of the kernel that routers need."""
+    """The operations of the kernel that enable and read the forwarding of packets."""
 
     def enable_forwarding(self, name: str) -> None:
         """Forward the IPv4 packets that arrive at an interface."""
 
     def read_forwarding(self, name: str) -> bool | None:
-        """Return whether IPv4 packets that arrive at an interface are forwarded. Return None without the interface."""
+        """Return whether IPv4 packets that arrive at an interface are forwarded. None: the interface is missing."""
 
 
 class OutsideRouting:
-    """The packet filter of the routers of all networks. All operations are idempotent."""
+    """The packet filter of the links to the outside of all networks. All operations are idempotent."""
 
     def __init__(self, kernel: ForwardingKernel, fqdns: FqdnAddresses | None = None) -> None:
-        """Change interfaces of ``kernel``. Without ``fqdns``, no name has an address."""
+        """Configure interfaces of ``kernel``. ``fqdns`` has the addresses of FQDNs; None: no FQDN has addresses."""
         self._kernel = kernel
         self._fqdns = fqdns
         self._list_admitted = fqdns.list_admitted if fqdns is not None else admit_none
@@ -54,17 +54,17 @@ class OutsideRouting:
         self._segments: tuple[Segment, ...] = ()
         """The networks of the latest wanted document."""
         self._wanted: OwnedTable | None = None
-        """The table of these networks."""
+        """The wanted packet filter for the networks of the latest wanted document. None: no filter is wanted."""
 
     def read(self, interfaces: Iterable[KernelInterface]) -> ObservedOutside:
-        """Return the table and, if it exists, which of the gateway's interfaces forward packets."""
+        """Return the packet filter and, if there is a filter, which of ``interfaces`` forward packets."""
         listing = self._tables.read(*TABLE)
         names = [interface.name for interface in interfaces] if listing is not None else []
         found = {name: self._kernel.read_forwarding(name) for name in names}
         return ObservedOutside(listing, {name: on for name, on in found.items() if on is not None})
 
     def read_uses(self) -> tuple[DestinationUse, ...]:
-        """Return the counters of all networks and destinations. Any thread may call this method."""
+        """Return the counters and the addresses of FQDNs, for each network and destination. Thread-safe."""
         with self._lock:
             listed = [(segment.id, segment.router) for segment in self._segments if segment.router is not None]
         named = {(network, one.name): one for network, router in listed for one in router.named_destinations}
@@ -76,7 +76,7 @@ class OutsideRouting:
         )
 
     def receive(self, segments: Sequence[Segment]) -> None:
-        """Record the networks of a wanted document, for `restore`, and request their FQDNs. Change nothing."""
+        """Record the networks of a wanted document for `restore`, and request their FQDNs. Do not change the kernel."""
         if self._fqdns is not None:
             routers = [segment.router for segment in segments if segment.router is not None]
             destinations = [(router.link.interface, one) for router in routers for one in router.named_destinations]
@@ -86,9 +86,9 @@ class OutsideRouting:
             self._wanted = make_outside_table(segments, self._list_admitted)
 
     def correct_sets(self) -> tuple[Segment, ...]:
-        """Change the addresses of FQDNs where they differ. Any thread may call this method. Return the networks.
+        """Write the current addresses of FQDNs to the packet filter. Return the networks of the latest wanted document.
 
-        Raise Refused if the kernel refuses a change.
+        Raise Refused if the kernel refuses a change. Any thread may call this method.
         """
         with self._lock:
             self._wanted = make_outside_table(self._segments, self._list_admitted)
@@ -97,9 +97,9 @@ class OutsideRouting:
             return self._segments
 
     def restore(self) -> None:
-        """Replace the packet filter if it differs from the latest wanted document. Any thread may call this method.
+        """Replace the packet filter if it differs from the filter for the latest wanted document, and log a warning.
 
-        Raise Refused if the kernel refuses the filter.
+        Raise Refused if the kernel refuses the filter. Any thread may call this method.
         """
         with self._lock:
             if self._wanted is None:
@@ -113,10 +113,10 @@ class OutsideRouting:
                 log.warning("packet_filter_restored", faults="the addresses of FQDNs were changed")
 
     def ensure(self, segments: tuple[Segment, ...]) -> None:
-        """Replace the packet filter. Then forward the packets of the interfaces towards the outside.
+        """Replace the packet filter. Then enable forwarding at the gateway's interfaces towards the outside.
 
-        Raise Refused if the kernel refuses the filter, if an interface is missing, or if IPv6 destinations need a
-        setting of the gateway.
+        Without segments, remove the packet filter. Raise Refused if the kernel refuses the filter, if an interface is
+        missing, or if IPv6 is needed and the gateway's sysctl for IPv6 forwarding is 0.
         """
         with self._lock:
             self._segments = tuple(segments)
@@ -145,7 +145,10 @@ class OutsideRouting:
 
 
 def _remove_ended_connections(segments: Iterable[Segment]) -> None:
-    """Remove the connections of ended publications. Log errors: the packet filter drops their packets anyway."""
+    """Remove the connections of ended publications from the connection table.
+
+    An error is only logged, because the packet filter drops the packets of these connections anyway.
+    """
     try:
         number = remove_ended_connections(list_published_translations(segments), (LINKS4, LINKS6))
     except OSError as error:

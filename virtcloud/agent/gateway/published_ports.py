@@ -1,22 +1,24 @@
-"""The rules of nftables by which ports of a gateway lead to guests. Pure.
+"""The rules of nftables that translate packets to published ports of a gateway, so that they reach guests. Pure.
 
-The destination of a packet from outside to a published port is translated twice. The gateway's main namespace replaces
-it by the address of the network's link (`outside_links`) and keeps the published port. The network's namespace replaces
-this address and port by those of the guest. If the namespace is the guest's router for this IP version, the guest sees
-the client's address. Otherwise the guest sees the gateway's address in the network, because its answers would not find
-the gateway.
+The destination of a packet from outside to a published port is translated twice. First, the gateway's main namespace
+replaces the destination address by the namespace's address of the network's link (`outside_links`); the port stays.
+Then the network's namespace replaces the address and the port by the guest's address and port. If the gateway is the
+guest's router for this IP version, the source address of the packet stays the client's address. Otherwise the
+namespace replaces the source address by the gateway's address in the network, so that the guest's answers reach the
+gateway.
 
 ================================================  ====================================================================
 packets from outside                              reach no guest, because
 ================================================  ====================================================================
 to other ports of the gateway                     no rule translates them
-to addresses of links, which the attacker routes  they were not translated, so the chain ``forward`` drops them
-of a connection whose publication ended           both namespaces compare each packet's connection with the rules
+to addresses of links, sent by a neighbour        they were not translated, so the chain ``forward`` drops them
+of a connection whose publication ended           both namespaces check each packet against the present publications
 after the end of the lease                        the rules compare the kernel's clock with the end of the lease
-of a UDP flow whose publication ended             in addition, its entry is removed from the table of connections
+of a UDP flow whose publication ended             in addition, the flow's entry is removed from the connection table
 ================================================  ====================================================================
 
-A guest cannot open a connection by packets that look like answers: they belong to no connection that was translated.
+Packets of a guest are only accepted as answers if they belong to a translated connection. So a guest cannot open a
+connection to the outside with packets that look like answers.
 """
 
 from collections.abc import Iterable, Iterator
@@ -37,9 +39,9 @@ _IPV4: Final = 4
 
 
 def make_outer_chains(segments: Iterable[Segment], link_addresses: Iterable[tuple[str, ...]]) -> dict[str, OwnedChain]:
-    """Return the chains of the main namespace that publish guests; no chains without publications.
+    """Return the chains that publish guests in the main namespace, by name. Without publications, return {}.
 
-    ``link_addresses`` are the addresses of the namespaces' ends of the links, in the order of the segments.
+    ``link_addresses`` has the addresses of the namespace's end of the link, for each segment in the same order.
     """
     pairs = [pair for pair in zip(segments, link_addresses, strict=True) if pair[0].publications]
     if not pairs:
@@ -67,7 +69,7 @@ def _outer_translations(segment: Segment, link: tuple[str, ...]) -> Iterator[str
 
 
 def _outer_rules(segment: Segment) -> Iterator[str]:
-    """Yield the rules for packets of translated connections, in both directions."""
+    """Yield the rules of the main namespace for packets of translated connections, in both directions."""
     name = f"vu{segment.vlan}"
     yield f'oifname "{name}" ct state new limit rate over {CONNECTIONS_PER_S}/second burst 1000 packets drop'
     yield f'oifname "{name}" ct state new ct count over {CONNECTIONS} drop'
@@ -93,9 +95,9 @@ def _name_counter(segment: Segment, published: PublishedPort) -> str:
 
 
 def list_translations(segment: Segment, link: tuple[str, ...]) -> Iterator[Translation]:
-    """Yield the translations of a network's publications in both namespaces. ``link`` are its addresses of the link.
+    """Yield the translations of a network's publications: for each, first in the main namespace, then in the network's.
 
-    The entries of all other connections to published ports are removed from the kernel's connection table.
+    ``link`` are the addresses of the namespace's end of the link.
     """
     for one in segment.publications:
         target = _find_address(link, one)
@@ -104,7 +106,10 @@ def list_translations(segment: Segment, link: tuple[str, ...]) -> Iterator[Trans
 
 
 def list_inner_translations(segment: Segment, link: tuple[str, ...], outside: str) -> Iterator[str]:
-    """Yield the rules of the chain ``prerouting`` in a network's namespace. ``link`` are its addresses of the link."""
+    """Yield the rules of the chain ``prerouting`` in a network's namespace.
+
+    ``link`` are the addresses of the namespace's end of the link. ``outside`` is the interface of this end.
+    """
     for one in segment.publications:
         family, guest = _describe(one, str(one.guest_address))
         yield (
@@ -129,7 +134,7 @@ def list_inner_rules(segment: Segment) -> Iterator[str]:
 
 
 def list_inner_sources(segment: Segment, device: str) -> Iterator[str]:
-    """Yield the rules by which guests see the gateway's address, if the gateway is not their router."""
+    """Yield rules that replace the client's address by the gateway's, for guests whose router is not the gateway."""
     routers = [ip_interface(text) for text in (segment.router.addresses if segment.router else ())]
     for one in segment.publications:
         if any(one.guest_address in router.network for router in routers):
@@ -142,7 +147,7 @@ def list_inner_sources(segment: Segment, device: str) -> Iterator[str]:
 
 
 def _describe(published: PublishedPort, address: str) -> tuple[str, str]:
-    """Return the family of a publication's addresses, and ``address`` as it stands before a port."""
+    """Return "ip" or "ip6" for a publication, and ``address`` as nft(8) requires it before a port: IPv6 in brackets."""
     return ("ip", address) if published.address.version == _IPV4 else ("ip6", f"[{address}]")
 
 

@@ -1,7 +1,7 @@
-"""The record of a server's connections, by which the next agent recognizes them.
+"""The record of a server's connections. After a restart, the agent reads the record to recognize open connections.
 
-If a record cannot be written, devices connect nevertheless. The next agent would end their connections, and the devices
-would connect again.
+If the record cannot be written, devices can connect nevertheless. After a restart, the agent then ends the connections
+that are not recorded, and the devices connect again.
 """
 
 from pathlib import Path
@@ -29,7 +29,7 @@ class SessionRecords:
         self._path = path
 
     def read(self) -> tuple[DeviceSession, ...]:
-        """Return the recorded connections. A missing or unreadable record is logged, and has no connections."""
+        """Return the recorded connections, or () if the record is missing or unreadable. Log an unreadable record."""
         try:
             return RecordedSessions.model_validate_json(self._path.read_bytes()).sessions
         except FileNotFoundError:
@@ -39,10 +39,10 @@ class SessionRecords:
             return ()
 
     def write(self, sessions: tuple[DeviceSession, ...]) -> None:
-        """Replace the record. An error is logged."""
+        """Write ``sessions`` to the file. An error is logged."""
         try:
             with refuse_os_errors(f"record the VPN connections in {self._path}"):
-                new = self._path.with_suffix(".new")  # not synchronized: no connection survives a crash of the host
+                new = self._path.with_suffix(".new")  # no fsync(2): a crash of the host ends all connections
                 new.touch(mode=0o600)
                 new.write_text(RecordedSessions(sessions=sessions).model_dump_json())
                 new.rename(self._path)

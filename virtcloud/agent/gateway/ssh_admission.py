@@ -1,7 +1,7 @@
 """Who reaches which guest through a gateway's sshd, and when a connection ends. Pure.
 
-A certificate proves the user and the cluster (`ssh_certificates`), and the grants of the wanted document decide. So a
-user whose certificate is still valid is refused as soon as the grant is gone.
+A certificate proves the identity of the user, and names a cluster (`ssh_certificates`). The grants in the wanted
+document decide whether the user may connect: a user without a grant is refused even if the certificate is still valid.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,18 +20,18 @@ from virtcloud.model.wanted import Segment
 
 
 class SshRequest(Document):
-    """A relay's request for a connection to a guest."""
+    """The request of a relay (`ssh_relay_program`) for a connection to a guest."""
 
     guest: Annotated[str, Field(max_length=256)]
-    """The user's command: the name of a guest."""
+    """The command of the user's SSH client, which must be the name of a guest."""
     proof: Annotated[str, Field(max_length=16384)]
-    """The methods by which sshd authenticated the user: one line with the certificate."""
+    """The content of sshd's file SSH_USER_AUTH: one line with the user's certificate."""
     remote: Annotated[str, Field(max_length=64)]
     """The user's IP address and port."""
 
 
 class ProvenUser(NamedTuple):
-    """What a certificate proves."""
+    """The claims of a valid certificate: its user, its cluster and its serial number."""
 
     cluster: str
     user: UserName
@@ -48,16 +48,16 @@ class SshTarget(NamedTuple):
 
 
 class SshSession(Document):
-    """A connection of a user with a guest. It is recorded, so that the next agent ends it at the right time."""
+    """A user's connection to a guest. The agent records sessions, to end connections in time also after a restart."""
 
     pid: int
-    """The process of the relay."""
+    """The process ID of the relay."""
     started: int
-    """The start of this process in clock ticks after the boot."""
+    """The start of the relay's process in clock ticks after the boot."""
     network: str
     """Id of the network's cluster."""
     cluster: str
-    """Id of the cluster for which the certificate was made."""
+    """Id of the cluster that the certificate names."""
     user: UserName
     guest: str
     """The name of the guest, and the id of its cluster: g1@1a2b."""
@@ -66,13 +66,16 @@ class SshSession(Document):
     remote: str
     """The user's IP address and port."""
     expires_at: datetime
-    """The end of the grant when the user connected."""
+    """The end of the grant, as known when the user connected."""
     connected_at: datetime | None = None
-    """When the user connected; null: an agent of an earlier version accepted the connection."""
+    """When the user connected. None: an agent of an earlier version accepted the connection."""
 
 
 def find_grant(proven: ProvenUser, segments: Iterable[Segment], now: datetime) -> tuple[Segment, SshGrant]:
-    """Return the grant of a user with its segment. Raise Forbidden if there is none, or if it has ended."""
+    """Return the user's grant and the segment that contains the grant.
+
+    Raise Forbidden if the user has no grant, the grant has ended, or the certificate was revoked.
+    """
     for segment in segments:
         for grant in segment.ssh.grants if segment.ssh else ():
             if (grant.cluster, grant.user) == (proven.cluster, proven.user):
@@ -88,9 +91,10 @@ def find_grant(proven: ProvenUser, segments: Iterable[Segment], now: datetime) -
 
 
 def find_target(proven: ProvenUser, guest: str, segments: Iterable[Segment], now: datetime) -> SshTarget:
-    """Return the guest that a user may reach. The user's own cluster precedes the other members of the network.
+    """Return the guest with the name ``guest`` that a user may reach.
 
-    Raise Forbidden if the user has no grant, or if the network has no such guest.
+    If several clusters of the network have a guest with this name, prefer the guest of the certificate's cluster. Raise
+    Forbidden if the user has no grant, or if the network has no such guest.
     """
     segment, grant = find_grant(proven, segments, now)
     guests = segment.ssh.guests if segment.ssh else ()
@@ -113,7 +117,7 @@ def find_ended_ssh_sessions(
 ) -> Iterator[EndedSshSession]:
     """Yield the sessions that must end. ``segments`` is None until the agent has received a wanted document.
 
-    Without a document, a session ends at the end of the lease that was known when the user connected.
+    If ``segments`` is None, a session ends at its ``expires_at``.
     """
     known = None if segments is None else {key: grant for segment in segments for key, grant in _index(segment)}
     for session in sessions:
@@ -127,7 +131,7 @@ def find_ended_ssh_sessions(
 
 
 def _index(segment: Segment) -> Iterator[tuple[tuple[str, str, str, str], SshGrant]]:
-    """Yield each pair of a grant and a guest."""
+    """Yield (network, cluster, user, name of the guest) and the grant, for each grant and each guest of a segment."""
     if segment.ssh is None:
         return
     for grant in segment.ssh.grants:
@@ -136,12 +140,12 @@ def _index(segment: Segment) -> Iterator[tuple[tuple[str, str, str, str], SshGra
 
 
 def name_guest(guest: SshGuest) -> str:
-    """Return the name by which a session identifies its guest."""
+    """Return the value of `SshSession.guest` for a guest: its name and the id of its cluster."""
     return f"{guest.name}@{guest.cluster}"
 
 
 def make_connection(session: SshSession) -> SshConnection:
-    """Return a session as SBF sees it."""
+    """Return a session in the form in which the agent reports it to SBF."""
     return SshConnection(
         cluster=session.cluster,
         user=session.user,

@@ -1,9 +1,9 @@
 """Verification of the SSH certificate that proves a user's identity to a gateway. Pure.
 
-sshd has verified that the user has the certificate's private key. The agent verifies the certificate again, because it
-trusts the sshd's account with nothing else.
+sshd verifies that the user has the certificate's private key. The agent verifies the certificate a second time, because
+an attacker who controls the sshd's process could send a request with a forged certificate.
 
-The agent imports this module when the first user connects, because the library needs 9 MB of memory.
+The agent imports this module when the first user connects, because the library ``cryptography`` needs 9 MB of memory.
 """
 
 from datetime import datetime
@@ -30,7 +30,10 @@ PRINCIPALS: Final = 2
 
 
 def verify_certificate(proof: str, authority: PublicKey, now: datetime) -> ProvenUser:
-    """Return what a certificate proves. Raise Forbidden if it is not a valid certificate of the authority."""
+    """Return the claims of the certificate in ``proof``, which is the line that sshd wrote about the certificate.
+
+    Raise Forbidden if the certificate is not valid at the time ``now``, or if another key than ``authority`` signed it.
+    """
     certificate = _parse_certificate(proof)
     try:
         certificate.verify_cert_signature()
@@ -56,7 +59,10 @@ def _parse_certificate(proof: str) -> SSHCertificate:
 
 
 def _read_claims(certificate: SSHCertificate) -> ProvenUser:
-    """Return the user and the cluster. One principal is the account, the other is the cluster, in any order."""
+    """Return the claims of a certificate. Raise Forbidden if a claim is missing.
+
+    The certificate must have two principals in any order: the sshd's account and the id of the cluster.
+    """
     principals = {name.decode(errors="replace") for name in certificate.valid_principals}
     user, _, serial = certificate.key_id.decode(errors="replace").rpartition("/")
     if ACCOUNT not in principals or len(principals) != PRINCIPALS or serial != str(certificate.serial):

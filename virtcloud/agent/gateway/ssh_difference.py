@@ -10,9 +10,10 @@ from virtcloud.model.wanted import HostWanted
 
 @dataclass(frozen=True, slots=True)
 class ObservedSshd:
-    """The sshd of a gateway. ``config`` is the digest of its files, and None if no sshd runs.
+    """The sshd of a gateway.
 
-    ``wanted`` is the digest that the files of the wanted sshd would have.
+    ``config`` is the digest of the running sshd's files, or None if no sshd runs. ``wanted`` is the digest of the
+    wanted sshd's files, or None if no sshd is wanted.
     """
 
     config: str | None = None
@@ -22,7 +23,7 @@ class ObservedSshd:
 
 @dataclass(frozen=True, slots=True)
 class RunSshd:
-    """Start the sshd, or start it again with other files. Its connections end."""
+    """Start the sshd. If an sshd runs, stop it first; all its connections end."""
 
     server: SshServer
     faults: tuple[str, ...] = ()
@@ -35,7 +36,7 @@ class RunSshd:
 
 @dataclass(frozen=True, slots=True)
 class StopSshd:
-    """Stop the sshd. Its connections end."""
+    """Stop the sshd. All its connections end."""
 
     cluster: str = ""
 

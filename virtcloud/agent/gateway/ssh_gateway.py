@@ -1,7 +1,7 @@
 """SSH access through this gateway: its sshd, and the connections of users with guests.
 
-The sshd and the connections continue while the agent restarts. The next agent finds the sshd by the record of its
-process, and the connections by theirs. While no agent runs, no user can connect.
+The sshd and the connections continue while the agent restarts. After the restart, the agent finds them by their records
+in files. While no agent is running, no user can open a new connection.
 """
 
 import inspect
@@ -48,19 +48,19 @@ from virtcloud.model.ssh_connections import SshConnection
 from virtcloud.model.wanted import HostWanted, Segment
 
 USER: Final = "sshd"
-"""The user of the sshd. OpenSSH's package creates the user for sshd's own unprivileged processes."""
+"""The user as which the sshd runs. The package of OpenSSH creates this user for sshd's unprivileged processes."""
 REMEDY: Final = "apt-get install openssh-server (Debian), dnf install openssh-server (RHEL)"
 SEARCH_PATH: Final = "/usr/sbin:/sbin:/usr/local/sbin:/usr/bin:/bin"
 IPV6: Final = Path("/proc/net/if_inet6")
 REPLACED: Final = {"/etc/passwd": PASSWD, "/etc/nsswitch.conf": NSSWITCH}
 RECORD, SESSIONS = "record.json", "sessions.json"
 START_S: Final = 5.0
-"""Longest time in seconds until a started sshd answers."""
+"""Time limit in seconds in which a started sshd must answer."""
 STOP_S: Final = 1.0
 
 
 class SshdRecord(RecordedProcess):
-    """The process of the sshd. ``config`` is the digest of its files, which is empty until the sshd answers."""
+    """The record of the sshd's process. ``config`` is the digest of the sshd's files, or "" until the sshd answers."""
 
     config: str = ""
 
@@ -75,7 +75,10 @@ class SshGateway:
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         boot: str | None = None,
     ) -> None:
-        """Store the records in ``folder``. ``connect`` makes connections to guests."""
+        """Store the records in ``folder``. ``connect`` connects to guests. ``boot`` is the host's boot ID.
+
+        If ``boot`` is None, the boot ID is read from the kernel.
+        """
         self._folder = folder
         self._connect = connect
         self._boot = boot or BOOT_ID.read_text().strip()
@@ -92,7 +95,7 @@ class SshGateway:
 
     @property
     def connections(self) -> tuple[SshConnection, ...] | None:
-        """The connections of users as SBF sees them, or None on a host without sshd. Thread-safe."""
+        """The users' connections in the form of reports to SBF, or None on a host without an sshd. Thread-safe."""
         if self._wanted is None and not self._sessions.sessions:
             return None
         return tuple(make_connection(session) for session in self._sessions.sessions)
@@ -105,7 +108,7 @@ class SshGateway:
         self._sessions.receive(self._grants.segments)
 
     def read(self) -> ObservedSshd:
-        """Return the sshd. Take over the sshd of a former agent."""
+        """Return the observed sshd. Take over a running sshd that an earlier agent process started."""
         wanted = None if self._wanted is None else digest_sshd_files(self._render(self._wanted))
         record = read_record(self._folder / RECORD, SshdRecord)
         if record is None or not record.is_running(self._boot):
@@ -114,14 +117,14 @@ class SshGateway:
         return ObservedSshd(record.config, () if record.config else ("it does not answer",), wanted)
 
     def apply(self, step: SshStep) -> None:
-        """Apply one step. Raise Refused if it fails."""
+        """Apply one step. Raise Refused if the step fails."""
         if isinstance(step, RunSshd):
             self.ensure_sshd(step.server)
         else:
             self.ensure_no_sshd()
 
     def ensure_sshd(self, server: SshServer) -> None:
-        """Start the sshd. Stop a former sshd first. Raise Refused, with the reason, if it cannot start."""
+        """Stop a running sshd, and start the sshd for ``server``. Raise Refused with the reason if it cannot start."""
         self._stop_sshd()
         with refuse_os_errors(f"create the folder of the sshd in {self._folder}"):
             (self._folder / REQUESTS).mkdir(parents=True, exist_ok=True, mode=0o755)
@@ -152,7 +155,7 @@ class SshGateway:
                 (self._folder / name).unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Stop answering requests. The sshd and the connections continue."""
+        """Stop answering the requests of relays. The sshd and the connections continue."""
         if self._requests is None:
             return
         self._requests.close()
@@ -162,7 +165,10 @@ class SshGateway:
         self._requests = None
 
     def _ensure_requests(self) -> None:
-        """Answer requests of relays, and control the connections that a former agent recorded."""
+        """Start the threads that answer relays and control connections, unless they run.
+
+        Take over the connections that an earlier agent process recorded.
+        """
         if self._requests is not None:
             return
         path = self._folder / REQUESTS / SOCKET
@@ -194,14 +200,14 @@ class SshGateway:
         }
 
     def _stop_sshd(self) -> None:
-        """Kill the sshd. All processes of its PID namespace end with it. Raise Refused if it does not end."""
+        """Kill the sshd, and with it all processes of its PID namespace. Raise Refused if the sshd does not end."""
         record = read_record(self._folder / RECORD, SshdRecord)
         if record is None or not record.is_running(self._boot):
             return
         with suppress(ProcessLookupError):
             descriptor = os.pidfd_open(record.pid)
             try:
-                if record.is_running(self._boot):  # otherwise, the process ID has passed to another process
+                if record.is_running(self._boot):  # checked again: another process may have got the process ID
                     signal.pidfd_send_signal(descriptor, signal.SIGKILL)
                     _wait_for_end(descriptor, record.pid)
             finally:
@@ -216,7 +222,7 @@ def _wait_for_end(descriptor: int, pid: int) -> None:
 
 
 def _wait_for_answer(port: int, record: SshdRecord, boot: str) -> None:
-    """Wait until sshd accepts connections. Raise Refused if it ends before or does not answer."""
+    """Wait until sshd accepts connections. Raise Refused if sshd ends or does not answer within `START_S`."""
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline:
         if not record.is_running(boot):
@@ -229,7 +235,7 @@ def _wait_for_answer(port: int, record: SshdRecord, boot: str) -> None:
 
 
 def find_ssh_user() -> pwd.struct_passwd:
-    """Return the user of the sshd. Raise Refused, with the remedy, if the host has no such user."""
+    """Return the user as which the sshd runs. Raise Refused with a remedy if the host has no such user."""
     try:
         return pwd.getpwnam(USER)
     except KeyError as error:
@@ -237,7 +243,7 @@ def find_ssh_user() -> pwd.struct_passwd:
 
 
 def find_sshd() -> str:
-    """Return the path of sshd, which must be absolute. Raise Refused if sshd is not installed."""
+    """Return the absolute path of sshd, which sshd requires to start. Raise Refused if sshd is not installed."""
     path = shutil.which("sshd", path=SEARCH_PATH)
     if path is None:
         raise Refused(f"SSH access needs the program sshd, which is not installed: {REMEDY}")
@@ -245,5 +251,5 @@ def find_sshd() -> str:
 
 
 def describe_sshd() -> str:
-    """Return the path of sshd and its user. Raise Refused, with the remedy, if one of them is missing."""
+    """Return a text with the path of sshd and its user. Raise Refused with a remedy if one of them is missing."""
     return f"{find_sshd()}, user {find_ssh_user().pw_name}"

@@ -1,9 +1,10 @@
 """Connects a user's ssh with the sshd of a guest. This program is the shell of the only account of a gateway's sshd.
 
-The agent copies this file to the mount namespace of the sshd, which runs the copy with ``python3 -I -S``. So the file
-uses only the standard library. The user's command is the name of the guest; no other command is possible. The
-program sends the guest's name and the user's certificate to the agent, and receives a connection to the
-guest (SCM_RIGHTS, unix(7)). Then it copies its input to the connection, and the connection to its output.
+The agent copies this file to the mount namespace of the sshd. The sshd runs the copy with ``python3 -I -S``, so the
+program uses only the standard library. The command of the user's SSH client is the name of the guest; no other command
+is possible. The program sends the guest's name and the user's certificate to the agent, and receives a socket that is
+connected to the guest (SCM_RIGHTS, unix(7)). Then the program copies its input to the socket, and the data from the
+socket to its output.
 """
 
 import array
@@ -20,7 +21,7 @@ DESCRIPTOR = array.array("i").itemsize
 
 
 def main() -> int:
-    """Run the program. Return the exit code: 0, or 1 after an error message."""
+    """Run the relay until a connection ends. Return the exit code: 0, or 1 after an error message on stderr."""
     try:
         with _request_connection() as connection:
             _copy_streams(connection)
@@ -31,7 +32,7 @@ def main() -> int:
 
 
 def _request_connection() -> socket.socket:
-    """Return the connection to the guest. Raise OSError with the agent's reason if there is none."""
+    """Return a socket that is connected to the guest. Raise OSError with the agent's reason if the agent refuses."""
     request = {
         "guest": os.environ.get("SSH_ORIGINAL_COMMAND", ""),
         "proof": Path(os.environ["SSH_USER_AUTH"]).read_text(encoding="ascii"),
@@ -51,7 +52,10 @@ def _request_connection() -> socket.socket:
 
 
 def _copy_streams(connection: socket.socket) -> None:
-    """Copy in both directions. The end of the input closes only the direction to the guest."""
+    """Copy data in both directions until the guest closes the connection.
+
+    At the end of the program's input, only the direction to the guest is closed.
+    """
     threading.Thread(target=_copy_input, args=(connection,), daemon=True).start()
     while data := connection.recv(CHUNK):
         while data:
@@ -63,9 +67,9 @@ def _copy_input(connection: socket.socket) -> None:
         while data := os.read(0, CHUNK):
             connection.sendall(data)
         connection.shutdown(socket.SHUT_WR)
-    except OSError:  # the guest has ended the connection; the other direction ends too
+    except OSError:  # the guest has closed the connection; `_copy_streams` then ends too
         return
 
 
 if __name__ == "__main__":
-    os._exit(main())  # the thread may still wait for input
+    os._exit(main())  # the thread in `_copy_input` may still wait for input

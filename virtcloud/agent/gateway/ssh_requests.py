@@ -1,7 +1,7 @@
-"""The agent's socket for the relays of a gateway's sshd: decides who reaches which guest, and passes connections.
+"""The agent's socket for the relays of a gateway's sshd: checks requests, and passes connections to guests to relays.
 
-Each request has a thread. A user without a grant waits some seconds before the refusal, because the wanted document
-with a new grant may be on its way.
+A thread answers each request. If a user has no grant, the thread waits `GRANT_S` seconds before it refuses the request,
+because the agent may be about to receive a wanted document with a new grant.
 """
 
 import array
@@ -36,30 +36,33 @@ from virtcloud.model.wanted import Segment
 
 SSH_PORT: Final = 22
 MAX_REQUESTS: Final = 64
-"""Requests that are answered at the same time. Further relays wait in the socket's backlog."""
+"""Most requests that are answered at the same time. Further relays wait in the socket's backlog."""
 BACKLOG: Final = 128
 REQUEST_S: Final = 5.0
-"""Longest time in seconds until a relay has sent its request."""
+"""Time limit in seconds in which a relay must send its request."""
 MAX_REQUEST: Final = 32768
 GRANT_S: Final = 5.0
-"""Time in seconds in which a missing grant may arrive."""
+"""Time in seconds for which a request waits for a missing grant."""
 POLL_S: Final = 0.1
 CREDENTIALS: Final = struct.Struct("3i")
 BUSY: Final = b"this gateway answers too many requests: try again in some seconds"
 
 
 class SshGrants:
-    """The segments of the wanted document, and the authority of certificates. None: no document was received yet."""
+    """The segments of the latest wanted document, and the public key of the authority that signs certificates.
+
+    ``segments`` is None until the agent has received a wanted document. ``authority`` is None if no sshd is wanted.
+    """
 
     def __init__(self, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
-        """Create an empty set of grants."""
+        """Create an object without grants. ``clock`` returns the present time."""
         self.clock = clock
         self.segments: tuple[Segment, ...] | None = None
         self.authority: PublicKey | None = None
 
 
 class SshRequests:
-    """Answers the requests of relays until it is closed."""
+    """A socket at which the agent answers the requests of relays. Call `run` in a thread."""
 
     def __init__(
         self, path: Path, uid: int, grants: SshGrants, sessions: SshSessions, connect: ConnectInNetwork
@@ -80,7 +83,7 @@ class SshRequests:
             self._listener.listen(BACKLOG)
 
     def run(self) -> None:
-        """Answer requests. Return after `close`."""
+        """Answer requests until another thread calls `close`."""
         while True:
             try:
                 relay, _ = self._listener.accept()
@@ -93,7 +96,7 @@ class SshRequests:
             self._begin(relay)
 
     def close(self) -> None:
-        """Stop answering requests."""
+        """Close the socket, so that `run` returns."""
         self._is_closed = True
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
@@ -111,7 +114,7 @@ class SshRequests:
             relay.close()
 
     def _answer(self, relay: socket.socket) -> None:
-        """Answer a request. An error of the agent itself is logged."""
+        """Answer a request: send a connected socket or an error message. Log internal errors of the agent."""
         try:
             with relay, suppress(OSError):
                 try:
@@ -153,9 +156,10 @@ class SshRequests:
         )
 
     def _wait_for_guest(self, request: SshRequest) -> tuple[SshTarget, int, socket.socket]:
-        """Return the guest, the serial number of the certificate, and a connection.
+        """Return the guest, the serial number of the certificate, and a socket that is connected to the guest.
 
-        Raise Forbidden or NotFound if the grant or the namespace of the network does not arrive in time.
+        Wait at most `GRANT_S` for a missing grant or a missing namespace of the network; then raise Forbidden or
+        NotFound. Raise Refused if the guest does not accept the connection.
         """
         deadline = time.monotonic() + GRANT_S
         while True:
@@ -186,7 +190,7 @@ class SshRequests:
 
 
 def _read_request(relay: socket.socket) -> SshRequest:
-    """Return a relay's request: one line of JSON."""
+    """Read a relay's request, which is one line of JSON. Raise Forbidden if it is invalid."""
     relay.settimeout(REQUEST_S)
     data = b""
     while not data.endswith(b"\n") and len(data) <= MAX_REQUEST:

@@ -1,6 +1,7 @@
-"""The connections through a gateway's sshd: their record, and their end. Each connection has a relay process.
+"""The open connections through a gateway's sshd: the agent records them, and kills the relay of each that must end.
 
-The agent copies no data, so connections continue while the agent restarts. The next agent reads the record.
+The relays copy the data, not the agent. So connections continue while the agent restarts. After the restart, the agent
+reads the record of the connections.
 """
 
 import os
@@ -26,9 +27,9 @@ from virtcloud.model.wanted import Segment
 
 MAX_OF_USER: Final = 128
 MAX_SESSIONS: Final = 1024
-"""Limits of concurrent connections: of one user, and of all users. Each connection needs about 15 MB of memory."""
+"""Most open connections of one user, and of all users together. Each connection needs about 15 MB of memory."""
 CHECK_S: Final = 5.0
-"""Longest time in seconds between two checks of leases, because somebody may set the host's clock."""
+"""Longest time in seconds between two checks of the ends of grants, because the host's clock may be set forward."""
 
 
 class RecordedSshSessions(Document):
@@ -46,7 +47,7 @@ class SshSessions:
         self._clock = clock
         self._lock = threading.Lock()
         self._open: dict[int, SshSession] = {}
-        """The connections by the descriptor of the relay's process (pidfd_open(2))."""
+        """The open connections. The key is a descriptor of the relay's process (pidfd_open(2))."""
         self._segments: tuple[Segment, ...] | None = None
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._stopping = False
@@ -55,26 +56,29 @@ class SshSessions:
 
     @property
     def sessions(self) -> tuple[SshSession, ...]:
-        """All connections."""
+        """All open connections."""
         with self._lock:
             return tuple(self._open.values())
 
     def receive(self, segments: Iterable[Segment]) -> None:
-        """Apply the grants of a wanted document. The relays of connections without a grant are killed."""
+        """Apply the grants of a wanted document: end the connections that must end now (`find_ended_ssh_sessions`)."""
         with self._lock:
             self._segments = tuple(segments)
         self.end_expired()
-        os.eventfd_write(self._wake, 1)  # an end may be earlier now
+        os.eventfd_write(self._wake, 1)  # `run` computes its pause again: the end of a grant may be earlier
 
     def take_over(self) -> None:
-        """Read the connections that a former agent recorded."""
+        """Read the connections that an earlier agent process recorded, and control those whose relays are running."""
         for session in self._read():
             with suppress(OSError):
                 self._add(session)
         self.end_expired()
 
     def add(self, session: SshSession) -> None:
-        """Record a connection before it is passed to its relay. Raise TooManyRequests above a limit."""
+        """Record a connection. Call this method before the socket is passed to the relay.
+
+        Raise TooManyRequests if a limit would be exceeded. Raise Refused if the relay has ended.
+        """
         with self._lock:
             self._check_limits(session.user)
         try:
@@ -86,7 +90,7 @@ class SshSessions:
         os.eventfd_write(self._wake, 1)
 
     def end_expired(self) -> None:
-        """End the connections that have no grant, or whose lease has ended."""
+        """End each connection whose grant is missing or has ended, or whose certificate was revoked: kill its relay."""
         with self._lock:
             ended = list(find_ended_ssh_sessions(self._open.values(), self._segments, self._clock()))
             descriptors = {session.pid: descriptor for descriptor, session in self._open.items()}
@@ -96,7 +100,10 @@ class SshSessions:
                     signal.pidfd_send_signal(descriptors[session.pid], signal.SIGKILL)
 
     def run(self) -> None:
-        """Forget connections whose relays have ended, and end connections with their leases, until `stop`."""
+        """Remove connections whose relays have ended, and end connections at the end of their grants.
+
+        Return after a call of `stop`.
+        """
         while not self._stopping:
             waiting = select.poll()
             with self._lock:
@@ -123,7 +130,7 @@ class SshSessions:
             )
 
     def _add(self, session: SshSession) -> None:
-        """Add a connection. Raise OSError if its relay has ended."""
+        """Add a connection to the open connections. Raise OSError if its relay has ended."""
         descriptor = os.pidfd_open(session.pid)
         if read_start_time(session.pid) != session.started:
             os.close(descriptor)
@@ -156,15 +163,15 @@ class SshSessions:
             return ()
 
     def _write(self) -> None:
-        """Replace the record, and call `changed`.
+        """Write the open connections to the file, and call `changed`.
 
-        An error is logged: then only this agent can end the connections with their grants.
+        An error is only logged. If the agent then restarts, it cannot end connections that are not recorded.
         """
         with self._lock:
             text = RecordedSshSessions(sessions=tuple(self._open.values())).model_dump_json()
             try:
                 with refuse_os_errors(f"record the SSH connections in {self._path}"):
-                    new = self._path.with_suffix(".new")  # not synchronized: no connection survives a crash
+                    new = self._path.with_suffix(".new")  # no fsync(2): a crash of the host ends all connections
                     new.touch(mode=0o600)
                     new.write_text(text)
                     new.rename(self._path)

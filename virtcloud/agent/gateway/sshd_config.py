@@ -1,7 +1,8 @@
 """The configuration of a gateway's sshd (sshd_config(5), OpenSSH 9.2), and the files that the sshd sees. Pure.
 
-The sshd runs as an unprivileged account and can do one thing: run the relay, which is the account's shell. There is no
-other shell, no terminal and no forwarding. Users prove their identity with certificates of SBF's SSH authority only.
+The sshd runs as an unprivileged account. For each user, the sshd runs only the relay (`ssh_relay_program`), which is
+the account's shell. The sshd offers no other shell, no terminal and no forwarding. It accepts only users with a
+certificate of SBF's SSH authority.
 """
 
 from hashlib import sha256
@@ -10,10 +11,10 @@ from typing import Final
 from virtcloud.model.ssh_access import ACCOUNT, SshServer
 
 FOLDER: Final = "/etc/ssh"
-"""The folder of these files in the sshd's mount namespace. It hides the configuration of the gateway's own sshd."""
+"""The folder of the sshd's files in its mount namespace. There, it replaces the folder of the gateway's own sshd."""
 CONFIG, HOST_KEY, AUTHORITY, RELAY, PASSWD, NSSWITCH = "sshd_config", "host_key", "authority", "relay", "passwd", "nss"
 REQUESTS: Final = "requests"
-"""The folder of the agent's socket, to which relays send their requests."""
+"""The subfolder of `FOLDER` with the agent's socket, to which relays send their requests."""
 SOCKET: Final = "agent.sock"
 CERTIFICATES: Final = (
     "ssh-ed25519-cert-v01@openssh.com,rsa-sha2-512-cert-v01@openssh.com,rsa-sha2-256-cert-v01@openssh.com,"
@@ -50,19 +51,22 @@ FIXED_OPTIONS: Final = (
     "PrintMotd no",
     "PidFile none",
 )
-"""``PerSourceMaxStartups`` counts only connections that are not authenticated yet. So a command that logs in to many
-guests stays below this limit.
+"""``PerSourceMaxStartups`` limits only connections that are not authenticated yet. So a user can have many connections
+to guests at the same time.
 """
 
 
 def render_sshd_config(port: int, *, ipv6: bool) -> str:
-    """Return the configuration. With ``ipv6``, the sshd accepts IPv4 and IPv6; otherwise only IPv4."""
+    """Return the configuration. If ``ipv6``, the sshd accepts IPv4 and IPv6; otherwise only IPv4."""
     own = (f"Port {port}", f"AddressFamily {'any' if ipv6 else 'inet'}")
     return "\n".join((*own, *FIXED_OPTIONS, ""))
 
 
 def render_sshd_files(server: SshServer, relay: str, uid: int, gid: int, *, ipv6: bool) -> dict[str, str]:
-    """Return the files of a gateway's sshd by name. ``relay`` is the program of the account, which is its shell."""
+    """Return the contents of the files of a gateway's sshd by file name.
+
+    ``relay`` is the text of the relay program. ``uid`` and ``gid`` are the IDs of the sshd's account.
+    """
     return {
         CONFIG: render_sshd_config(server.port, ipv6=ipv6),
         HOST_KEY: server.host_key.get_secret_value(),
@@ -74,6 +78,6 @@ def render_sshd_files(server: SshServer, relay: str, uid: int, gid: int, *, ipv6
 
 
 def digest_sshd_files(files: dict[str, str]) -> str:
-    """Return a digest, by which the agent recognizes the configuration of a running sshd."""
+    """Return a digest of the files. The agent compares digests to find out whether a running sshd has other files."""
     text = "\0".join(part for name in sorted(files) for part in (name, files[name]))
     return sha256(text.encode()).hexdigest()[:16]

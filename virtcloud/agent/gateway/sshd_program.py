@@ -2,14 +2,14 @@
 
 The agent runs `main` with ``python -I -S``. The program uses only the standard library. It performs these steps:
 
-1. create the namespaces, and print ``apart`` and the process ID. The PID namespace ends with this process: whoever
-   kills the sshd also ends all connections
+1. create the namespaces, and print ``apart`` and the process ID of the first process of the PID namespace. If this
+   process is killed, the kernel kills all processes of the namespace, and all connections end
 2. read the specification, which is one line of JSON
-3. mount the files of the sshd, which are in memory only, and hide the gateway's own accounts and temporary files
-4. check the port, drop the privileges, and execute sshd, which keeps the process ID
+3. mount the files of the sshd, which are only in memory, and hide the gateway's own accounts and temporary files
+4. check the port, drop the privileges, and execute sshd, which has the printed process ID
 
-The sshd runs as an unprivileged user without capabilities, so it can change to no other user. sshd's own log is the
-host's syslog.
+The sshd runs as an unprivileged user without capabilities, so it cannot change to another user. sshd writes its log to
+the host's syslog.
 """
 
 import ctypes
@@ -35,12 +35,12 @@ MS_REC, MS_PRIVATE = 16384, 1 << 18
 FIRST_FREE_PORT = 1024
 MODE, EXECUTABLE = 0o400, 0o500
 LIMITS = {resource.RLIMIT_CORE: 0, resource.RLIMIT_NOFILE: 1024, resource.RLIMIT_FSIZE: 1 << 20}
-"""sshd writes each user's certificate to a small file for the relay."""
+"""Resource limits of sshd. The file size is not 0: sshd writes each user's certificate to a file for the relay."""
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def main() -> None:
-    """Start sshd. Exit if the agent ended before it sent the specification, or print the error of a step."""
+    """Start sshd. After the error of a step, print the error and exit with code 1."""
     try:
         _start()
     except OSError as error:
@@ -50,7 +50,7 @@ def main() -> None:
 def _start() -> None:
     os.dup2(1, 2)
     call("create namespaces", _LIBC.unshare(CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWPID))
-    if pid := os.fork():  # the child process is the first process of the PID namespace
+    if pid := os.fork():  # unshare(2): the first child process is the first process of the PID namespace
         os.write(1, f"apart {pid}\n".encode())
         os._exit(0)
     spec = read_specification()
@@ -68,8 +68,11 @@ def _start() -> None:
 
 
 def _mount_files(spec: dict[str, Any]) -> None:
-    """Mount the files of the sshd at ``folder``. Also mount the files of ``replaced`` over the host's files."""
-    socket_folder = os.open(spec["socket_folder"], os.O_PATH | os.O_DIRECTORY)  # a mount may hide its path
+    """Mount the sshd's files at ``spec["folder"]``, and the agent's socket folder below it.
+
+    Also mount each file in ``spec["replaced"]`` over a file of the host, such as /etc/passwd.
+    """
+    socket_folder = os.open(spec["socket_folder"], os.O_PATH | os.O_DIRECTORY)  # a later mount may hide this path
     _mount("none", "/", None, MS_REC | MS_PRIVATE)
     _mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
     for hidden in ("/tmp", "/var/tmp"):  # noqa: S108 - hidden, not used
@@ -89,7 +92,7 @@ def _mount_files(spec: dict[str, Any]) -> None:
 
 
 def _write(path: Path, text: str, spec: dict[str, Any]) -> None:
-    """Write a file. Files that replace the host's files are readable for all users, as these are."""
+    """Write a file. A file that replaces a file of the host, such as /etc/passwd, is readable for all users."""
     path.write_text(text)
     if path.name in spec["replaced"].values():
         path.chmod(0o444)
@@ -105,14 +108,14 @@ def _mount(source: str, target: str, kind: str | None, flags: int, options: str 
 
 
 def _check_config(argv: list[str]) -> None:
-    """Raise OSError with sshd's reason if this version of sshd refuses the configuration."""
+    """Check the configuration with ``sshd -t``. Raise OSError with sshd's reason if sshd refuses the configuration."""
     done = subprocess.run([argv[0], "-t", *argv[2:]], capture_output=True, text=True, check=False)  # noqa: S603 - sshd
     if done.returncode:
         raise OSError(done.stderr.strip().replace("\r", "").replace("\n", "; ") or "sshd refuses its configuration")
 
 
 def _check_port(port: int, *, ipv6: bool) -> None:
-    """Raise OSError if another program uses the port. sshd would report this in the host's log only."""
+    """Raise OSError if another program uses the port. sshd would write this error only to the host's log."""
     with socket.socket(socket.AF_INET6 if ipv6 else socket.AF_INET) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as sshd does
         try:

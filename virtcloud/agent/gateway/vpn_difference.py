@@ -1,7 +1,7 @@
 """The observed VPN of a gateway, and the steps that turn it into the wanted VPN. Pure.
 
-Each network with grants has one port for each OpenVPN server: the 802.1Q interface of the network's VLAN on the
-server's tap. A network without grants has no port, so no frame passes between the VPN and this network.
+If a network has grants, it has one port for each OpenVPN server: an 802.1Q interface with the network's VLAN ID on the
+server's tap. A network without grants has no port, so no frame can pass between the VPN and this network.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ from virtcloud.model.wanted import HostWanted, Segment
 
 @dataclass(frozen=True, slots=True)
 class ObservedVpnServer:
-    """A running OpenVPN server. ``config`` is the digest of its configuration."""
+    """A running OpenVPN server. ``config`` is the digest of its configuration. ``sessions`` are open connections."""
 
     protocol: VpnProtocol
     config: str = ""
@@ -44,9 +44,11 @@ class ObservedVpnPort:
 
 @dataclass(frozen=True, slots=True)
 class ObservedVpn:
-    """The VPN of a gateway. ``configs`` are the digests of the configurations that the wanted servers would have.
+    """The observed VPN of a gateway.
 
-    ``limit_faults`` are the differences of the filter that limits TCP connections.
+    ``configs`` are the digests of the wanted servers' configurations. A server whose digest differs must be started
+    again. ``limit_faults`` are the differences between the kernel's filter of TCP connections (`connection_limits`) and
+    the wanted filter.
     """
 
     servers: tuple[ObservedVpnServer, ...] = ()
@@ -57,7 +59,7 @@ class ObservedVpn:
 
 @dataclass(frozen=True, slots=True)
 class RunVpnServer:
-    """Start an OpenVPN server, or start it again with another configuration. Its devices connect again."""
+    """Start an OpenVPN server. If the server runs, stop it first; its devices then connect again."""
 
     protocol: VpnProtocol
     server: VpnServer
@@ -72,7 +74,7 @@ class RunVpnServer:
 
 @dataclass(frozen=True, slots=True)
 class LimitVpnConnections:
-    """Limit the connections of each client to the OpenVPN server of TCP; None: remove the limits."""
+    """Limit the connections of each client to the TCP port of the OpenVPN server. ``port`` None: remove the limits."""
 
     port: int | None
     faults: tuple[str, ...] = ()
@@ -99,7 +101,7 @@ class StopVpnServer:
 
 @dataclass(frozen=True, slots=True)
 class EndVpnSessions:
-    """Wait until the connections of a network whose grants are gone have ended."""
+    """Wait for the end of a network's connections that have no grant. ``clients`` are OpenVPN's numbers of them."""
 
     cluster: str
     protocol: VpnProtocol
@@ -112,7 +114,7 @@ class EndVpnSessions:
 
 @dataclass(frozen=True, slots=True)
 class AddVpnPort:
-    """Connect an OpenVPN server with a network's bridge, or correct the port's faults."""
+    """Create the port that connects an OpenVPN server with a network's bridge, or correct its faults."""
 
     segment: Segment
     protocol: VpnProtocol
@@ -135,7 +137,7 @@ class AddVpnPort:
 
 @dataclass(frozen=True, slots=True)
 class RemoveVpnPort:
-    """Disconnect an OpenVPN server from a network's bridge."""
+    """Delete the port that connects an OpenVPN server with a network's bridge."""
 
     cluster: str
     name: str
@@ -146,18 +148,18 @@ class RemoveVpnPort:
 
 
 _BEFORE_ALL_ENDS = datetime.min.replace(tzinfo=UTC)
-"""Grants end by the agent's clock without a step."""
+"""A time before the end of every lease. At the end of a lease, `DeviceControl` ends the connections without a step."""
 VpnRemoval = EndVpnSessions | RemoveVpnPort | StopVpnServer
 VpnStep = VpnRemoval | LimitVpnConnections | RunVpnServer | AddVpnPort
 
 
 def list_vpn_ports(wanted: HostWanted) -> dict[str, str]:
-    """Return the ids of the networks whose devices use a port, by the port's name."""
+    """Return the wanted ports of OpenVPN servers: the id of the network by the port's name."""
     return {step.name: step.cluster for step in _wanted_ports(wanted)}
 
 
 def list_device_ports(segment: Segment, wanted: HostWanted) -> Iterator[DevicePort]:
-    """Yield the ports of a network's devices, with the frames that devices may send."""
+    """Yield the wanted ports of a network's devices, with the data for the filter of the devices' frames."""
     granted = tuple(sorted({address for grant in segment.grants for address in grant.addresses}))
     routers = (grant for grant in segment.grants if grant.router)
     subnets = {str(ip_interface(address).network) for grant in routers for address in grant.addresses}
@@ -173,7 +175,7 @@ def list_device_ports(segment: Segment, wanted: HostWanted) -> Iterator[DevicePo
 
 
 def _list_server_macs(segment: Segment) -> Iterator[str]:
-    """Yield the MAC addresses of the hosts' server and of this gateway in a network."""
+    """Yield the MAC addresses in a network of the hosts' DHCP and DNS servers, and of this gateway."""
     if segment.host_services:
         yield HOST_SERVICE_MAC
     if segment.gateway_addresses:
@@ -181,7 +183,7 @@ def _list_server_macs(segment: Segment) -> Iterator[str]:
 
 
 def find_vpn_removals(wanted: HostWanted, observed: ObservedVpn) -> Iterator[VpnRemoval]:
-    """Yield the steps that end connections and remove ports and servers that are not wanted."""
+    """Yield the steps that end connections without a grant, and remove unwanted ports and servers."""
     grants, protocols = index_grants(wanted.segments), wanted.vpn.ports if wanted.vpn else {}
     for server in observed.servers:
         clients: dict[str, list[int]] = {}
@@ -199,7 +201,10 @@ def find_vpn_removals(wanted: HostWanted, observed: ObservedVpn) -> Iterator[Vpn
 
 
 def find_server_starts(wanted: HostWanted, observed: ObservedVpn) -> Iterator[LimitVpnConnections | RunVpnServer]:
-    """Yield the steps that start servers or correct their faults. The connections are limited first."""
+    """Yield the steps that start missing servers, and start servers with faults again.
+
+    The first step limits the connections, if the limits differ from the wanted limits.
+    """
     if observed.limit_faults:
         port = wanted.vpn.ports.get(VpnProtocol.TCP) if wanted.vpn else None
         yield LimitVpnConnections(port, observed.limit_faults)
@@ -217,7 +222,7 @@ def find_server_starts(wanted: HostWanted, observed: ObservedVpn) -> Iterator[Li
 
 
 def find_port_changes(segment: Segment, wanted: HostWanted, observed: ObservedVpn) -> Iterator[AddVpnPort]:
-    """Yield the steps that connect servers with a network, or correct the faults of its ports."""
+    """Yield the steps that create a network's missing ports, or correct the faults of its ports."""
     existing = {(port.cluster, port.name): port for port in observed.ports}
     for step in _wanted_ports(wanted):
         if step.cluster != segment.id:
@@ -238,7 +243,7 @@ def _wanted_ports(wanted: HostWanted) -> Iterator[AddVpnPort]:
 
 
 def find_vpn_ports(interfaces: Sequence[KernelInterface]) -> Iterator[ObservedVpnPort]:
-    """Yield the ports that have an ownership alias, with their faults."""
+    """Yield the ports of OpenVPN servers that have an ownership alias, with their faults."""
     by_index = {interface.index: interface for interface in interfaces}
     for port in interfaces:
         vlan, cluster = names.vlan_of_vpn_port(port.name), names.cluster_of_alias(port.alias)

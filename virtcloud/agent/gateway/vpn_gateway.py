@@ -1,7 +1,7 @@
 """The VPN of this gateway: its OpenVPN servers and their devices (the interfaces: `vpn_interfaces.py`).
 
-The servers continue while the agent restarts. The next agent takes them over: it finds a server by the record of its
-process, and the server's connections by their record. While no agent runs, no device can connect.
+The servers and connections continue while the agent restarts. After the restart, the agent finds them by their records
+in files. While no agent is running, no new device can connect.
 """
 
 import threading
@@ -43,11 +43,11 @@ from virtcloud.model.vpn import VpnConnection, VpnProtocol, VpnServer
 from virtcloud.model.wanted import HostWanted, Segment
 
 END_S: Final = 5.0
-"""Longest time in seconds until the connections of a removed grant have ended."""
+"""Time limit in seconds in which connections without a grant must end."""
 STOP_S: Final = 1.0
-"""Longest time in seconds until a thread has recorded its connections and ended."""
+"""Time limit in seconds in which a stopped thread must record its connections and end."""
 TAKE_OVER_S: Final = 2.0
-"""Longest time in seconds until a running server accepts the agent's connection."""
+"""Time limit in seconds in which a running server must accept the connection of a restarted agent."""
 IPV6: Final = Path("/proc/net/if_inet6")
 RECORD, SESSIONS, SOCKET = "record.json", "sessions.json", "management.sock"
 
@@ -62,11 +62,11 @@ class VpnGateway:
         shared: SharedGrants | None = None,
         limits: ConnectionLimits | None = None,
     ) -> None:
-        """Store the servers' records in ``folder``. Without ``limits``, a client may open any number of connections."""
+        """Store the servers' records in ``folder``. If ``limits`` is None, clients' connections are not limited."""
         self._interfaces = VpnInterfaces(kernel)
         self._folder = folder
         self.changed: Callable[[], object] = lambda: None
-        """Called after each change of the connections."""
+        """Called after each change of the connected devices."""
         self._shared = shared or SharedGrants()
         self._limits = limits
         self._controls: dict[VpnProtocol, DeviceControl] = {}
@@ -76,12 +76,12 @@ class VpnGateway:
 
     @property
     def is_serving(self) -> bool:
-        """Whether an OpenVPN server of this gateway runs under the agent's control."""
+        """Whether the agent controls at least one OpenVPN server."""
         return bool(self._controls)
 
     @property
     def connections(self) -> tuple[VpnConnection, ...]:
-        """All connected devices. Any thread may read them."""
+        """All connected devices. Any thread may read this property."""
         return tuple(connection for control in tuple(self._controls.values()) for connection in control.connections)
 
     def receive(self, wanted: HostWanted, segments: Sequence[Segment]) -> None:
@@ -95,14 +95,14 @@ class VpnGateway:
             control.wake()
 
     def read(self, interfaces: Sequence[KernelInterface]) -> ObservedVpn:
-        """Return the servers and their ports. Take over the servers of a former agent."""
+        """Return the observed VPN. Take over running servers that an earlier agent process started."""
         servers = [server for protocol in VpnProtocol if (server := self._observe(protocol, interfaces)) is not None]
         port = self._wanted.ports.get(VpnProtocol.TCP) if self._wanted else None
         faults = self._limits.find_faults(port) if self._limits else ()
         return ObservedVpn(tuple(servers), tuple(find_vpn_ports(interfaces)), self._wanted_configs(), faults)
 
     def apply(self, step: VpnStep) -> None:
-        """Apply one step. Raise Refused or Unsafe if it fails."""
+        """Apply one step. Raise Refused if the step fails, and Unsafe if the step would change a foreign interface."""
         match step:
             case LimitVpnConnections(port):
                 if self._limits:
@@ -119,14 +119,14 @@ class VpnGateway:
                 self._interfaces.ensure_no_port(cluster, name)
 
     def close(self) -> None:
-        """Stop to control the servers, which continue, after the threads have recorded the connections."""
+        """Stop the control of the servers, and wait until the connections are recorded. The servers continue."""
         for control in self._controls.values():
             control.stop()
         for thread in self._threads.values():
             thread.join(STOP_S)
 
     def ensure_server(self, protocol: VpnProtocol, server: VpnServer) -> None:
-        """Start a server. Stop a former server first. Raise Refused, with OpenVPN's reason, if it cannot start."""
+        """Stop a running server of this protocol, and start the server. Raise Refused if the server cannot start."""
         self._stop(protocol)
         tap = self._interfaces.ensure_tap(DEVICES[protocol])
         with refuse_os_errors(f"create the folder of the OpenVPN server in {self._folder}"):
@@ -154,7 +154,7 @@ class VpnGateway:
                 (self._path(protocol) / name).unlink(missing_ok=True)
 
     def ensure_port(self, segment: Segment, protocol: VpnProtocol) -> None:
-        """Connect a server with a network's bridge, or correct the port's faults. Raise Refused without the server."""
+        """Connect a server with a network's bridge. Raise Refused if the server does not run or no bridge exists."""
         if protocol not in self._controls:
             raise Refused(f"the OpenVPN server of {protocol} is not running")
         self._interfaces.ensure_port(segment, protocol)
@@ -195,7 +195,7 @@ class VpnGateway:
         return ObservedVpnServer(protocol, record.config, tuple(faults), control.sessions if control else ())
 
     def _take_over(self, protocol: VpnProtocol) -> str | None:
-        """Control a server that a former agent started. Return the error, or None."""
+        """Control a running server that an earlier agent process started. Return an error message, or None."""
         try:
             connection = UnixManagementSocket(self._path(protocol) / SOCKET, TAKE_OVER_S)
         except VirtcloudError as error:
@@ -214,7 +214,10 @@ class VpnGateway:
         return DeviceControl(protocol, connection, self._shared, records, self._notice_change)
 
     def _notice_change(self) -> None:
-        """Report the change, and check the other servers: a profile's new connection ends its former connection."""
+        """Call `changed`, and make all servers check their connections.
+
+        If a profile has a new connection at one server, the other server must end the profile's older connection.
+        """
         for control in tuple(self._controls.values()):
             control.wake()
         self.changed()
@@ -227,7 +230,7 @@ class VpnGateway:
         thread.start()
 
     def _stop(self, protocol: VpnProtocol) -> None:
-        """Stop the control and the processes of a server. Its devices are disconnected."""
+        """Stop the control of a server, and kill its processes. Its devices are disconnected."""
         control = self._controls.pop(protocol, None)
         if control is not None:
             control.stop()
@@ -239,7 +242,11 @@ class VpnGateway:
             self._children.discard(pid)
 
     def _wait_for_end(self, step: EndVpnSessions) -> None:
-        """Wait until connections have ended. Raise Refused if they do not end; then the server must be stopped."""
+        """Wait until the connections of a step have ended.
+
+        Stop the server if the agent does not control it. If the connections do not end within `END_S`, stop the server
+        and raise Refused. The reconciler then starts the server again.
+        """
         control, deadline = self._controls.get(step.protocol), time.monotonic() + END_S
         while control is not None and control.fault is None:
             if not {session.client for session in control.sessions} & set(step.clients):
@@ -279,7 +286,7 @@ class VpnGateway:
 
 @contextmanager
 def _name_error(launch: OpenvpnLaunch) -> Iterator[None]:
-    """Add OpenVPN's own message to an error within the block."""
+    """Append the last message of the OpenVPN process to the message of an Unreachable error in the block."""
     try:
         yield
     except Unreachable as error:

@@ -18,16 +18,16 @@ class VpnKernel(Protocol):
         """Return all interfaces."""
 
     def add_tap(self, name: str) -> int:
-        """Create a tap in the state down. Return its index."""
+        """Create a tap that is down. Return its index."""
 
     def add_vlan(self, name: str, parent: KernelInterface, vlan: int) -> int:
-        """Create an 802.1Q interface in the state down. Return its index."""
+        """Create an 802.1Q interface that is down. Return its index."""
 
     def change(self, index: int, **values: Any) -> None:  # noqa: ANN401 - netlink's attributes
         """Change ``name``, ``alias``, ``mtu``, ``master`` or ``up`` of an interface."""
 
     def set_hairpin(self, index: int) -> None:
-        """Allow a bridge's port to send a frame back through the same port."""
+        """Allow a bridge to send a frame out of the port at which the frame arrived."""
 
     def disable_host_ip(self, index: int, name: str) -> None:
         """Stop the host's IP stack from using an interface."""
@@ -40,11 +40,14 @@ class VpnInterfaces:
     """The taps and ports of a gateway's VPN. All operations are idempotent."""
 
     def __init__(self, kernel: VpnKernel) -> None:
-        """Change interfaces of ``kernel``."""
+        """Configure the interfaces of ``kernel``."""
         self._kernel = kernel
 
     def ensure_tap(self, name: str) -> int:
-        """Create a tap or correct its faults. Return its index. Raise Unsafe if the tap is a foreign interface."""
+        """Create the tap with this name, or correct its faults. Return its index.
+
+        Raise Unsafe if an interface with this name exists that virtcloud did not create.
+        """
         tap = next((interface for interface in self._kernel.list_interfaces() if interface.name == name), None)
         if tap is not None and tap.alias != names.VPN_ALIAS:
             raise Unsafe(f"virtcloud did not create the interface {name}; left unchanged: remove or rename it")
@@ -55,15 +58,16 @@ class VpnInterfaces:
         return index
 
     def ensure_no_tap(self, name: str) -> None:
-        """Delete a tap. An absent tap is success. A foreign interface of this name is not changed."""
+        """Delete a tap. An absent tap is success. An interface that virtcloud did not create is not changed."""
         for interface in self._kernel.list_interfaces():
             if interface.name == name and interface.alias == names.VPN_ALIAS:
                 self._kernel.delete(interface.index)
 
     def ensure_port(self, segment: Segment, protocol: VpnProtocol) -> None:
-        """Connect a server with a network's bridge, or correct the port's faults.
+        """Create the port that connects a server with a network's bridge, or correct its faults.
 
-        The port is up after everything else is set. So no frame passes before the port is in its bridge and filters.
+        The port is set up last. So no frame passes before the port belongs to its bridge. Raise Refused if the bridge
+        or the tap is missing, and Unsafe if an interface with the port's name exists that virtcloud did not create.
         """
         name, vlan = names.vpn_port_name(DEVICES[protocol], segment.vlan), segment.vlan
         interfaces = {interface.name: interface for interface in self._kernel.list_interfaces()}
@@ -86,7 +90,7 @@ class VpnInterfaces:
         self._kernel.change(index, up=True)
 
     def ensure_no_port(self, cluster: str, name: str) -> None:
-        """Disconnect a server from a network. An absent port is success."""
+        """Delete the port of a network with this name. An absent port is success."""
         for interface in self._kernel.list_interfaces():
             if interface.name == name and names.cluster_of_alias(interface.alias) == cluster:
                 self._kernel.delete(interface.index)

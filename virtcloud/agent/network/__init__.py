@@ -1,1 +1,1 @@
-"""The network of a host: the kernel's interfaces, their names, the segments of clusters, and address probes."""
+"""The network of a host: interfaces, their names, the segments of clusters, packet filters, and probes of addresses."""

@@ -3,9 +3,8 @@
 The module sends and receives raw frames (packet(7)), because the host's IP stack does not use the bridge. For IPv4, the
 module sends an ARP probe (RFC 826, RFC 5227 §2.1.1). The probe's sender address is 0.0.0.0, so no ARP cache stores the
 sender. For IPv6, the module sends a neighbour solicitation (RFC 4861 §4.3) from the link-local address of the bridge
-(RFC 4291 appendix A). A solicitation from the unspecified address would not work. A guest would treat such a
-solicitation as duplicate address detection, and would not use an address that it has just been assigned
-(RFC 4862 §5.4.3).
+(RFC 4291 appendix A). A solicitation from the unspecified address ``::`` is part of duplicate address detection: a
+guest that is about to use the solicited address would give up the address (RFC 4862 §5.4.3).
 """
 
 import select
@@ -27,13 +26,10 @@ RESEND_S = 0.5
 ADDRESS_CLAIM_S = 6.0
 """Longest time in seconds from a guest's first probe to its announcement (RFC 5227: 2 * PROBE_MAX + ANNOUNCE_WAIT).
 
-If the agent probed the guest's address during this time, the guest would assume that another host claims the address.
+If the agent sent an ARP probe for the address during this time, the guest would assume that another host claims it.
 """
 MAX_FRAME, MAX_FRAMES = 2048, 1000
-"""Maximum bytes of a frame, and maximum number of frames that are read at a time.
-
-Because of the maximum number, a flood of frames does not delay an answer.
-"""
+"""Maximum bytes of a frame, and maximum number of frames that are read before the time limit is checked again."""
 ARP, IPV6 = 0x0806, 0x86DD
 BROADCAST = b"\xff" * 6
 UNSPECIFIED = IPv4Address(0)
@@ -53,7 +49,7 @@ class AddressProber(Protocol):
     """Finds out which addresses are in use on a bridge."""
 
     def probe(self, addresses: Iterable[IpAddress], seconds: float) -> frozenset[IpAddress]:
-        """Return the addresses that answered within ``seconds``. Return earlier if all addresses have answered."""
+        """Wait at most ``seconds`` for answers from ``addresses``. Return the addresses that answered."""
 
 
 OpenProber = Callable[[str], AbstractContextManager[AddressProber]]
@@ -88,7 +84,7 @@ class AddressProbe:
         self._open_sockets.close()
 
     def probe(self, addresses: Iterable[IpAddress], seconds: float) -> frozenset[IpAddress]:
-        """Return the addresses that answered within ``seconds``. Return earlier if all addresses have answered.
+        """Wait at most ``seconds`` for answers from ``addresses``. Return the addresses that answered.
 
         Raise Refused if the bridge was removed.
         """
@@ -115,7 +111,7 @@ class AddressProbe:
     def _receive(self, wanted: frozenset[IpAddress], seconds: float) -> set[IpAddress]:
         """Wait at most ``seconds`` for frames. Return the wanted addresses that answered.
 
-        Record the time of the first claim of each wanted address.
+        If a guest is still checking whether a wanted address is free, record the time of its first ARP probe.
         """
         self._poll.poll(max(seconds, 0) * 1000)
         frames = (
@@ -130,7 +126,7 @@ class AddressProbe:
 
 @dataclass(frozen=True, slots=True)
 class AddressAnswer:
-    """An address in a frame. ``claimed`` is true if the sender is still checking whether the address is free."""
+    """An address that the sender of a frame uses. ``claimed``: the sender still checks whether the address is free."""
 
     address: IpAddress
     claimed: bool = False

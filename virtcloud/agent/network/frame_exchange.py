@@ -3,14 +3,15 @@
 The frames have EtherType 0x88b5, which IEEE 802 reserves for local experiments. No element fragments the frames,
 because they are no IP packets.
 
-The source address of a host's frames is the address of its bridge's uplink port. The bridge receives frames to this
-address itself, and forwards them to no guest. Therefore the socket needs no bridge port of its own and no promiscuous
-mode, and nothing remains on the host when the process ends. Guests receive only the small broadcasts, from which the
-switches learn the hosts' addresses. Each frame contains a code of its sender, receiver, kind, round and content (HMAC,
-RFC 2104), which guests cannot compute.
+The source MAC address of a host's frames is the address of the uplink port of its bridge. The bridge delivers frames to
+this address to the host, and forwards them to no guest. Therefore the socket needs no bridge port of its own and no
+promiscuous mode, and the host needs no cleanup when the process ends. Guests receive only the small broadcasts; from
+these, the switches learn the hosts' addresses. Each frame contains a message authentication code (HMAC, RFC 2104) of
+its sender, receiver, kind, round and content, so guests cannot forge frames.
 
-Offset and length of the fields after the Ethernet header: 0 identifier (8), 8 kind (1), 9 sender (2), 11 receiver (2),
-13 round (4), 17 length of the packet (2), 19 code (16), 35 zeros up to the length.
+Fields after the Ethernet header, as offset, field and (length in bytes): 0 identifier of the check (8), 8 kind (1),
+9 sender (2), 11 receiver (2), 13 round (4), 17 length of the packet (2), 19 code (16), then zeros from offset 35 to the
+length of the packet.
 """
 
 import errno
@@ -35,14 +36,14 @@ from virtcloud.model.values import Mac
 
 ETHER_TYPE: Final = 0x88B5
 SETTLE_S: Final = 0.3
-"""Seconds in which a host waits for duplicates after it has received everything."""
+"""Seconds for which a host still waits for duplicates after it has received a frame of each kind from each peer."""
 FIRST_FRAMES_S: Final = 0.1
-"""Seconds between the first broadcasts and the first other frames. Meanwhile, switches learn the bridges' addresses."""
+"""Seconds between the first broadcasts and the first other frames, in which switches learn the bridges' addresses."""
 GRACE_S: Final = 15.0
-"""Seconds after which an exchange ends even if SBF does not end it."""
+"""If SBF does not end an exchange, the exchange ends this number of seconds after its time limit."""
 TICK_S: Final = 0.02
 MAX_FRAMES: Final = 1000
-"""Largest number of frames that are read at a time."""
+"""Largest number of frames that are read before the next frames are sent."""
 EVERYBODY: Final = 0xFFFF
 BROADCAST: Final = b"\xff" * 6
 _ETHERNET: Final = struct.Struct("!6s6sH")
@@ -59,7 +60,7 @@ class FrameKind(IntEnum):
 
 
 class CheckFrame(NamedTuple):
-    """A check frame. ``receiver`` is EVERYBODY for broadcasts."""
+    """A check frame. ``sender`` and ``receiver`` are the hosts' numbers in the check. EVERYBODY: a broadcast."""
 
     kind: FrameKind
     sender: int
@@ -77,7 +78,7 @@ def build_check_frame(exchange: FrameExchange, frame: CheckFrame, source: bytes,
 
 
 def parse_check_frame(exchange: FrameExchange, octets: bytes) -> CheckFrame | None:
-    """Parse a received frame. Return None for a frame of another check, and for a damaged or forged frame. Pure."""
+    """Parse a received frame. Return None if the frame belongs to another check, or is damaged or forged. Pure."""
     packet = octets[_ETHERNET.size :]
     if len(packet) < SMALL_BYTES:
         return None
@@ -95,19 +96,19 @@ def _code(exchange: FrameExchange, content: bytes) -> bytes:
 
 
 class FrameCounts:
-    """The frames that arrived at the host with the address ``mac``. Pure."""
+    """Counts the frames that arrived at the host whose bridge has the MAC address ``mac``. Pure."""
 
     def __init__(self, exchange: FrameExchange, mac: bytes) -> None:
-        """Begin without frames."""
+        """Start with all counts at zero."""
         self._exchange = exchange
         self._sources = {exchange.number: mac, **{peer.number: _octets(peer.mac) for peer in exchange.peers}}
         self._seen: set[CheckFrame] = set()
         self._duplicates: Counter[int] = Counter()
 
     def add(self, octets: bytes) -> None:
-        """Count a received frame. Ignore frames that no host of the check sent to this host.
+        """Count a received frame. Ignore a frame unless a host of the check sent it to this host.
 
-        A repeated broadcast is ignored, because a guest can repeat it.
+        Count a broadcast only once, because a guest can receive it and send it again.
         """
         frame = parse_check_frame(self._exchange, octets)
         if frame is None or frame.receiver not in {self._exchange.number, EVERYBODY}:
@@ -125,7 +126,7 @@ class FrameCounts:
         return all((peer.number, kind) in arrived for peer in self._exchange.peers for kind in FrameKind)
 
     def report(self, error: str | None) -> FrameReport:
-        """Return the report of the arrivals so far."""
+        """Return a report of the frames that have arrived. ``error`` is an error of sending, or None."""
         counts = Counter((frame.sender, frame.kind) for frame in self._seen)
         received = tuple(
             ReceivedFrames(
@@ -144,9 +145,10 @@ class BridgeSocket:
     """A packet socket (packet(7)) on a cluster's bridge."""
 
     def __init__(self, bridge: str, mtu: int, port: str) -> None:
-        """Open the socket, with the address of the bridge's ``port``. Raise Refused if the host has no such bridge.
+        """Open a socket on ``bridge``. The source MAC address of its frames is the address of the bridge's ``port``.
 
-        The bridge's own address is not used, because it changes when guests start and stop.
+        The bridge's own address is not used, because it changes when guests start and stop. Raise Refused if the host
+        has no such bridge.
         """
         self._bridge = bridge
         self._mtu = mtu
@@ -170,14 +172,14 @@ class BridgeSocket:
 
     @property
     def end(self) -> BridgeEnd:
-        """The source address, and the MTU of the bridge."""
+        """The source MAC address of the frames, and the MTU of the bridge."""
         return BridgeEnd(mac=Mac(self._mac.hex(":")), mtu=self._mtu)
 
     def exchange(self, exchange: FrameExchange, report: Callable[[FrameReport], None], ended: threading.Event) -> None:
-        """Exchange frames until ``ended`` is set. Call ``report`` once: when everything has arrived, or at the limit.
+        """Send and count frames until ``ended`` is set. Call ``report`` once: when all frames arrived, or at the limit.
 
-        Frames are sent until the end, because other hosts may still wait for them. Raise Refused if the bridge was
-        removed.
+        After the report, frames are still sent, because other hosts may still wait for them. Raise Refused if the
+        bridge was removed.
         """
         counts, sender = FrameCounts(exchange, self._mac), _Sender(exchange, self._mac)
         start, reported, complete_at = time.monotonic(), False, math.inf
@@ -192,7 +194,7 @@ class BridgeSocket:
                     reported = True
 
     def _send(self, octets: bytes) -> str | None:
-        """Send a frame. Return the error if the bridge's MTU is too small. A full queue loses the frame."""
+        """Send a frame, or drop it if the queue is full. Return an error message if the bridge's MTU is too small."""
         try:
             self._socket.send(octets)
         except OSError as error:
@@ -211,7 +213,7 @@ class BridgeSocket:
 
 
 class _Sender:
-    """The frames of one host, spread over the rounds. Each host begins with another peer. Pure."""
+    """The schedule of the frames that one host sends. In each round, each host begins with a different peer. Pure."""
 
     def __init__(self, exchange: FrameExchange, mac: bytes) -> None:
         self._exchange = exchange
@@ -221,13 +223,13 @@ class _Sender:
         self.error: str | None = None
 
     def due(self, elapsed: float) -> Iterator[bytes]:
-        """Yield the frames that have not been sent and are due ``elapsed`` seconds after the start."""
+        """Yield the frames that are due ``elapsed`` seconds after the start and were not yielded before."""
         while self._next is not None and self._next[0] <= elapsed:
             yield self._next[1]
             self._next = next(self._frames, None)
 
     def _list_frames(self) -> Iterator[tuple[float, bytes]]:
-        """Yield the times and octets of all frames."""
+        """Yield all frames in the order of sending: the time in seconds after the start, and the octets."""
         exchange = self._exchange
         peers = sorted(exchange.peers, key=lambda peer: (peer.number < exchange.number, peer.number))
         for number in range(math.ceil(exchange.seconds / exchange.round_s)):
@@ -244,7 +246,7 @@ class _Sender:
 
 
 def _read_address(interface: str) -> bytes:
-    """Return the MAC address of an interface. The socket receives no frames."""
+    """Return the MAC address of an interface."""
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as packet_socket:
         packet_socket.bind((interface, 0))
         return bytes(packet_socket.getsockname()[4])

@@ -1,9 +1,10 @@
 """The filters of guests' and devices' bridge ports, as a table of nftables in the family ``bridge``. Pure.
 
 The table drops frames that a guest must not send. It contains the same few rules for any number of guests. Its sets
-list the guests' bridge ports, with the MAC and IP addresses that each guest may use. A guest that another version of
-the agent started is in no set: only its source address is not checked. The first rule accepts most frames of guests,
-and the second one passes over those of uplinks, because each expression costs time.
+list the guests' bridge ports, with the MAC and IP addresses that each guest may use. If a guest's port is in no set,
+for example after a start by another version of the agent, the source addresses of this guest's frames are not checked.
+Each expression costs time for each frame. Therefore the first rule accepts most frames of guests, and two comparisons
+are enough to accept a frame from an uplink.
 
 =============================  ==============================================================================
 frames that are dropped        reason
@@ -14,24 +15,27 @@ other source MAC addresses     switches and bridges would send the frames of ano
 (LLC), link-local protocols    disables the host's port, and therefore all clusters of the host.
 broadcasts and multicasts      a storm fills the links that the cluster shares with other clusters
 above a rate
-answers of DHCP servers,       a guest by which others configure themselves can read and change their frames
+answers of DHCP servers,       a guest could become the router of other guests, and read and change their packets
 router advertisements
-claims to have the address of  a guest could send other guests a seed, and answer their queries. Only in clusters with
-the host's server (ARP, ND)    ``host_services``
+ARP and ND messages that       a guest could serve seeds to other guests, and answer their DNS queries. Only in
+claim the address of the       clusters with ``host_services``
+hosts' server
 other IP addresses             only in clusters whose spec has ``filters: addresses``
 =============================  ==============================================================================
 
-Devices that join through a gateway's VPN share one port for each network and protocol. Their frames are filtered in the
-same way, even in clusters with ``filters: open``, with these differences: a device may use every MAC address except
-those of the network's guests, and duplicate address detection is dropped, because the port would reflect it to the
-device (``vpn_difference``). OpenVPN limits the number of MAC addresses. If one of the devices is the network's router,
-all devices may use IP addresses outside of the network's subnets.
+Devices that join through a gateway's VPN share one port for each network and VPN protocol (UDP or TCP). The same rules
+filter their frames, even in clusters with ``filters: open``, with these differences. A device may use every MAC address
+except those of the network's guests; OpenVPN limits the number of MAC addresses. Frames of duplicate address detection
+are dropped, because the port is in hairpin mode: the bridge would send the frame back to the device, which would assume
+that another device uses the address. If one of the devices is the network's router, all devices may use IP addresses
+outside of the network's subnets.
 
-The chains ``ipv4`` and ``ipv6`` accept packets of which nftables found the upper-layer header, and drop all other
-packets. So a router advertisement cannot hide behind extension headers or in fragments:
+The chains ``ipv4`` and ``ipv6`` accept packets in which nftables found the upper-layer header, and drop all other
+packets. So a guest cannot hide a router advertisement behind extension headers or in fragments:
 
-* The first fragment decides, because receivers take the upper-layer protocol from this fragment. Later fragments pass.
-* A first fragment has no extension header behind the fragment header, because it could be longer than the fragment.
+* The rules check the first fragment, which contains the upper-layer header, and accept later fragments.
+* A first fragment with an extension header behind the fragment header is dropped, because the extension header could
+  move the upper-layer header to a later fragment.
 * Neighbor discovery in fragments is dropped. Receivers must ignore these packets (RFC 6980).
 
 Sources: IEEE 802.1Q-2018, table 8-1 (link-local addresses); RFC 7113 (router advertisements), RFC 7610 (DHCPv6);
@@ -47,30 +51,33 @@ from virtcloud.model.cluster import GuestService
 
 FAMILY, TABLE = "bridge", "virtcloud"
 GUEST_PORTS = "vc*"
-"""The names of guests' bridge ports, and of no other interface on a bridge (see ``names``)."""
+"""The pattern that matches the names of guests' bridge ports, and no other interface on a bridge (`names`)."""
 DEVICE_PORTS = "vpn-*"
-"""The names of the VPN's bridge ports, and of the taps, which are on no bridge (see ``names``)."""
+"""The pattern that matches the names of the VPN's bridge ports, and of taps, which are on no bridge (`names`)."""
 FILTERED_PORTS = "v*"
-"""A pattern of both kinds of names, so that one comparison accepts the frames of most uplinks."""
+"""A pattern that matches both kinds of ports. One comparison with it is enough to accept the frames of most uplinks."""
 BROADCASTS_PER_S = 1000
-"""Broadcast frames per second that a guest may send. The frames of one second may be sent at once."""
+"""Most broadcast frames per second of a guest. A guest may send this number of frames in a burst."""
 MULTICASTS_PER_S = 10_000
-"""Frames per second that a guest may send to groups, including broadcasts."""
+"""Most frames per second of a guest to group addresses, which are multicast and broadcast addresses."""
 INGRESS, PORT_KINDS, GUEST, ADDRESSES, IPV4, IPV6 = "ingress", "port_kinds", "guest", "addresses", "ipv4", "ipv6"
 DEVICE, DEVICE_ADDRESSES = "vpn", "vpn_addresses"
 SERVER4, SERVER6 = "169.254.169.254", "fe80::a9fe:a9fe"
-"""The addresses of the host's server for guests (``host_services``)."""
+"""The addresses of a host's server for guests: DHCP, DNS and metadata (``host_services``)."""
 _INGRESS_HOOK = "type filter hook prerouting priority -300; policy accept;"
 _TO_GROUP = "ether daddr & 01:00:00:00:00:00"
 _UNICAST = "meta pkttype other"
-"""A frame whose destination is neither a group address nor the port's own address, as most frames (eth_type_trans)."""
+"""Matches frames whose destination is neither a group address nor the port's own address (eth_type_trans)."""
 _FREE = "iifname . ether saddr . ether type @free"
-"""An IP packet without a VLAN tag, of a guest that may use any IP address.
+"""Matches IP packets without a VLAN tag of guests that may use any IP address.
 
-The type must be compared: the kernel finds TCP behind a tag, too, and ``ether type`` is then the type of the tag.
+The EtherType must be compared, because the kernel also finds a TCP header behind a VLAN tag. ``ether type`` is then the
+type of the tag.
 """
 _NO_DHCP_ANSWER = "udp sport != { 67, 547 } udp dport != { 68, 546 }"
-"""Packets that are not from a DHCP server. nft would combine ``sport != 67 dport != 68`` into one comparison."""
+"""Matches UDP packets that no DHCP server sends. The sets prevent nft from combining both comparisons into one, which
+would be true if only one of the ports differs.
+"""
 
 
 def _limit(per_s: int) -> str:
@@ -177,34 +184,35 @@ SETS: Mapping[str, str] = {
 set               elements
 ================  ==============================================================================
 ``ports``         ports whose source MAC addresses are checked
-``guests``        those ports, each with the guest's MAC address
+``guests``        the elements of ``ports``, each with the guest's MAC address
 ``free``          the elements of ``guests`` whose guests may use any IP address, each with the types of IP packets
 ``guest_macs``    ports of devices, each with the MAC addresses of the network's guests
 ``vpn_ports``     ports of devices
 ``addressed``     ports whose IP addresses are checked
-``addresses4``    those ports with their IPv4 addresses, and with 0.0.0.0 (RFC 5227, DHCP)
-``addresses6``    those ports with their IPv6 addresses, and with ``::`` (RFC 4862)
-``targets``       those ports with the IPv6 addresses of which the guest may advertise itself
+``addresses4``    ports of ``addressed`` with each allowed IPv4 address, and 0.0.0.0 (RFC 5227, DHCP)
+``addresses6``    ports of ``addressed`` with each allowed IPv6 address, and ``::`` (RFC 4862)
+``targets``       ports of ``addressed`` with each IPv6 address that the guest may claim in neighbour advertisements
 ``routed4``       ports of devices, one of which is the IPv4 router of its network
-``routed6``       the same for IPv6
-``subnets4``      those ports with the IPv4 subnet of the network: a router may not use other addresses of this subnet
-``subnets6``      the same for IPv6
+``routed6``       ports of devices, one of which is the IPv6 router of its network
+``subnets4``      ports of ``routed4`` with the network's IPv4 subnets: of these, only ``addresses4`` are allowed
+``subnets6``      ports of ``routed6`` with the network's IPv6 subnets: of these, only ``addresses6`` are allowed
 ``dhcp_servers``  ports of guests that may answer as DHCP servers
 ``routers``       ports of guests that may send router advertisements and redirects
-``served``        ports in networks in which the host's server has the addresses `SERVER4` and `SERVER6`
+``served``        ports in networks in which each host has the addresses `SERVER4` and `SERVER6`
 ================  ==============================================================================
 """
 RATE_SETS = ("broadcasts", "multicasts")
 SetElement = tuple[str, ...]
-"""The name of a set, and the parts of an element of the set."""
+"""The name of a set, then the parts of one element, for example ("guests", "vc100-9f3a2b1c", "02:00:00:00:00:01")."""
 
 
 class GuestPort(NamedTuple):
     """A guest's bridge port, and the frames that the guest may send there.
 
     ``mac`` is the only allowed source MAC address. ``addresses`` are the only allowed IP addresses (with prefix
-    lengths), besides the link-local IPv6 address of ``mac``, or None if all are allowed. If ``mac`` is None, the guest
-    may use all addresses and offer all services. If ``served``, the guest must not claim the host's server's addresses.
+    lengths), besides the link-local IPv6 address of ``mac``. If ``addresses`` is None, all IP addresses are allowed. If
+    ``mac`` is None, the guest may use all addresses, answer as a DHCP server and send router advertisements. If
+    ``served``, the guest must not claim `SERVER4` and `SERVER6`.
     """
 
     port: str
@@ -215,12 +223,12 @@ class GuestPort(NamedTuple):
 
 
 class DevicePort(NamedTuple):
-    """The bridge port of a network's devices, and the frames that they may send there.
+    """The bridge port of a network's devices, and the frames that the devices may send there.
 
     ``guest_macs`` are the MAC addresses that devices must not use. ``addresses`` are the only allowed IP addresses,
-    besides link-local IPv6 addresses, or None if all are allowed. If one of the devices is the network's router,
-    ``routed`` are the subnets of the network, and all addresses outside of them are allowed too. ``served`` has the
-    meaning as in `GuestPort`.
+    besides link-local IPv6 addresses. If ``addresses`` is None, all IP addresses are allowed. If one of the devices is
+    the network's router, ``routed`` are the subnets of the network, and all addresses outside of these subnets are
+    allowed too. If ``served``, the devices must not claim `SERVER4` and `SERVER6`.
     """
 
     port: str
@@ -307,7 +315,10 @@ def link_local_address(mac: str) -> IPv6Address:
 
 
 def _render_set(name: str, elements: list[list[str]]) -> str:
-    """Render a set. The kernel finds elements faster in a set with a size. The next table has sets of another size."""
+    """Render a set with the number of its elements as its size, because the kernel then finds elements faster.
+
+    The size is never too small: if the elements change, a new table replaces this table.
+    """
     listed = ", ".join(" . ".join((f'"{port}"', *values)) for port, *values in elements)
     size = f"size {len(elements)};" if elements and "interval" not in SETS[name] else ""
     return f" set {name} {{ {SETS[name]}; {size} {f'elements = {{ {listed} }};' if listed else ''} }}\n"
@@ -320,5 +331,5 @@ def _render_chain(name: str, rules: Iterable[str]) -> str:
 
 
 def digest_rule(rule: str) -> str:
-    """Return the comment of a rule, by which the agent recognizes the rules of its version."""
+    """Return the comment of a rule. The agent compares comments to find out whether rules have changed."""
     return sha256(rule.encode()).hexdigest()[:12]

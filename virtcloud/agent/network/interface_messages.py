@@ -10,7 +10,7 @@ PACKET_FILTERS = ("br_nf_call_iptables", "br_nf_call_ip6tables", "br_nf_call_arp
 
 
 def parse_interface(message: Any, addressed: Container[int]) -> KernelInterface:  # noqa: ANN401 - pyroute2 has no types
-    """Return the interface of a message. ``addressed`` are the indexes of the interfaces with addresses."""
+    """Return the interface that a message describes. ``addressed`` are the indexes of the interfaces with addresses."""
     link = MessageAttributes(message)
     info = MessageAttributes(link["IFLA_LINKINFO"])
     kind = info["IFLA_INFO_KIND"]
@@ -44,10 +44,10 @@ def _parse_counters(statistics: Any) -> InterfaceCounters | None:  # noqa: ANN40
 
 
 class MessageAttributes:
-    """The attributes of a message by name. pyroute2's own search reads all attributes for each name."""
+    """The attributes of a netlink message by name. pyroute2's own search reads all attributes at each access."""
 
     def __init__(self, message: Any) -> None:  # noqa: ANN401 - pyroute2 has no types
-        """Read the names of a message's attributes, and decode no value. None has no attributes."""
+        """Index the attributes of a message by name, without decoding values. None: a message without attributes."""
         self._attributes = {attribute[0]: attribute for attribute in message["attrs"]} if message else {}
 
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - the type depends on the attribute

@@ -1,9 +1,10 @@
 """The interfaces of a host as the kernel reports them, and the records of uplinks that untagged segments use.
 
-Before the agent changes an uplink for an untagged segment, the agent writes the uplink's former state to the file
-``<state>/uplinks/<name>.json``. The agent removes this record after it has restored the uplink. So if the agent is
-killed, the restarted agent restores the uplink. A record is valid for one boot and one interface index. After a reboot,
-or if the interface was created again, the record is not needed, because the host has configured the interface.
+Before the agent changes an uplink for an untagged segment, it writes the uplink's state to the file
+``<state>/uplinks/<name>.json``. After it has restored the uplink, the agent removes this record. So if the agent is
+killed, the restarted agent can restore the uplink. A record is valid only for one boot and one interface index. After a
+reboot, or if the interface was created again, the host itself has configured the interface, and the agent ignores the
+record.
 """
 
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True, slots=True)
 class InterfaceCounters:
-    """The counters of an interface since it was created."""
+    """The counters of an interface, counted since the creation of the interface."""
 
     received_bytes: int
     sent_bytes: int
@@ -37,11 +38,11 @@ class KernelInterface:
 
     * ``host_ip_disabled``: the host's IP stack does not use the interface
     * ``addressed``: the interface has an address of global scope
-    * ``packet_filtered``: the interface is a bridge whose options pass frames to the host's packet filter
+    * ``packet_filtered``: the interface is a bridge with an option that passes its frames to the host's packet filter
     * ``isolated``: the interface is a bridge's port that exchanges no frames with other isolated ports
     * ``hairpin``: the interface is a bridge's port that may send a frame back through the same port
 
-    ``counters`` are read for bridges' ports only.
+    ``counters`` is None unless the interface is a bridge's port.
     """
 
     index: int
@@ -97,10 +98,10 @@ class Kernel(Protocol):
         """Return all interfaces."""
 
     def add_vlan(self, name: str, parent: KernelInterface, vlan: int) -> int:
-        """Create an 802.1Q interface in the state down. Return the index of the interface."""
+        """Create an 802.1Q interface that is down. Return the index of the interface."""
 
     def add_bridge(self, name: str) -> int:
-        """Create a bridge in the state down, without spanning tree and multicast snooping. Return its index."""
+        """Create a bridge that is down, without spanning tree and multicast snooping. Return its index."""
 
     def change(self, index: int, **values: Any) -> None:  # noqa: ANN401 - netlink's attributes
         """Change ``name``, ``alias``, ``mtu``, ``master`` or ``up`` of an interface."""
@@ -115,7 +116,7 @@ class Kernel(Protocol):
         """Isolate a bridge's port. A bridge forwards no frames between isolated ports."""
 
     def packet_filter_sysctls(self) -> tuple[str, ...]:
-        """Return the names of the nonzero sysctls that pass the frames of all bridges to the host's packet filter."""
+        """Return the names of the active sysctls that pass the frames of all bridges to the host's packet filter."""
 
     def disable_packet_filter(self, index: int) -> None:
         """Stop a bridge from passing its frames to the host's packet filter."""
@@ -124,7 +125,7 @@ class Kernel(Protocol):
         """Stop the host's IP stack from using an interface."""
 
     def read_host_ip(self, name: str | None) -> HostIpSettings:
-        """Return an interface's configuration in the host's IP stack, or the default of new interfaces for None."""
+        """Return an interface's configuration in the host's IP stack. None: return the default of new interfaces."""
 
     def restore_host_ip(self, index: int, name: str, settings: HostIpSettings) -> None:
         """Restore the former addresses and sysctls of an interface in the host's IP stack."""

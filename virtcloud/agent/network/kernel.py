@@ -21,7 +21,7 @@ from virtcloud.model.errors import Refused
 
 SYSCTL = Path("/proc/sys/net")
 MESSAGES_IN_MEMORY = 20
-"""Number of netlink messages after which a reading releases the memory of its former messages."""
+"""While interfaces are listed, the memory of parsed netlink messages is released after each of this many messages."""
 _SIOCGIFMTU, _SIOCSIFMTU = 0x8921, 0x8922  # linux/sockios.h
 _MTU_REQUEST = struct.Struct("16si20x")  # struct ifreq of netdevice(7)
 _UNICAST = 1  # RTN_UNICAST, linux/rtnetlink.h
@@ -50,16 +50,16 @@ class NetlinkKernel:
             return [parse_interface(message, addressed) for message in messages]
 
     def add_vlan(self, name: str, parent: KernelInterface, vlan: int) -> int:
-        """Create an 802.1Q interface in the state down, with the MTU of its parent.
+        """Create an 802.1Q interface that is down, with the MTU of its parent. Return its index.
 
-        Both interfaces have the same MTU, because an MTU does not include the four octets of the tag.
+        Both interfaces can have the same MTU, because an MTU does not include the four octets of the tag.
         """
         with _translate_errors(f"create VLAN {vlan} on {parent.name}"):
             self._socket.link("add", ifname=name, kind="vlan", link=parent.index, vlan_id=vlan, mtu=parent.mtu)
             return _read_index(name)
 
     def add_bridge(self, name: str) -> int:
-        """Create a bridge in the state down.
+        """Create a bridge that is down. Return its index.
 
         Spanning tree is off, because a segment has one uplink and a switch should receive no BPDU from a host.
         Multicast snooping is off, because snooping loses frames if there is no querier or if a guest pretends to be the
@@ -70,16 +70,16 @@ class NetlinkKernel:
             return _read_index(name)
 
     def add_veth_pair(self, name: str, peer: str, process: int, mtu: int, mac: str | None = None) -> int:
-        """Create a veth pair in the state down, with ``peer`` in a process's network namespace.
+        """Create a veth pair that is down, with ``peer`` in the network namespace of the process ID ``process``.
 
-        ``mac`` is the MAC address of ``peer``; None: the kernel chooses. Return the index of the interface ``name``.
+        ``mac`` is the MAC address of ``peer``. None: the kernel chooses one. Return the index of the new ``name``.
         """
         return self._add_veth(name, peer, mtu, mac, net_ns_pid=process)
 
     def add_namespace_veth(self, name: str, peer: str, descriptor: int, mtu: int, mac: str | None = None) -> int:
-        """Create a veth pair in the state down, with ``peer`` in an open network namespace.
+        """Create a veth pair that is down, with ``peer`` in the network namespace of an open descriptor.
 
-        ``mac`` is the MAC address of ``peer``; None: the kernel chooses. Return the index of the interface ``name``.
+        ``mac`` is the MAC address of ``peer``. None: the kernel chooses one. Return the index of the new ``name``.
         """
         return self._add_veth(name, peer, mtu, mac, net_ns_fd=descriptor)
 
@@ -102,7 +102,7 @@ class NetlinkKernel:
             self._socket.link("set", index=index, **attributes)
 
     def read_mtu(self, name: str) -> int | None:
-        """Return the MTU of an interface, or None without the interface. Any thread may call this method."""
+        """Return the MTU of an interface, or None if it does not exist. Any thread may call this method."""
         try:
             answer = fcntl.ioctl(self._control, _SIOCGIFMTU, _MTU_REQUEST.pack(name.encode(), 0))
         except OSError as error:
@@ -122,21 +122,23 @@ class NetlinkKernel:
             self._socket.brport("set", index=index, isolated=1)
 
     def set_hairpin(self, index: int) -> None:
-        """Allow a bridge's port to send a frame back through the same port (bridge(8))."""
+        """Allow a bridge to send a frame out of the port at which the frame arrived (bridge(8))."""
         with _translate_errors(f"set the hairpin mode of the bridge port {index}"):
             self._socket.brport("set", index=index, mode=1)
 
     def add_tap(self, name: str) -> int:
-        """Create a tap in the state down, which stays when no program uses it. Return its index.
+        """Create a tap that is down, and that remains when no program uses it. Return its index.
 
-        Only root may use the tap, even without the capability CAP_NET_ADMIN.
+        The owner is root. So a process of root can open the tap without CAP_NET_ADMIN, and other users cannot.
         """
         with _translate_errors(f"create the tap {name}"):
             self._socket.link("add", ifname=name, kind="tuntap", mode="tap", uid=0)
             return _read_index(name)
 
     def packet_filter_sysctls(self) -> tuple[str, ...]:
-        """Return the nonzero sysctls of br_netfilter, as ``net.bridge.NAME``. Without br_netfilter, return no sysctl.
+        """Return the sysctls of br_netfilter that are not zero, as ``net.bridge.NAME``.
+
+        Return () if the kernel module br_netfilter is not loaded.
 
         The sysctls apply to all bridges of the network namespace. The kernel (br_nf_pre_routing) passes a frame to the
         packet filter if the sysctl is nonzero or if the bridge's own option is set.
@@ -148,12 +150,15 @@ class NetlinkKernel:
             )
 
     def disable_packet_filter(self, index: int) -> None:
-        """Set a bridge's options of br_netfilter to 0."""
+        """Set the options of a bridge that pass its frames to the host's packet filter to 0."""
         with _translate_errors(f"disable the packet filter of bridge {index}"):
             self._socket.link("set", index=index, kind="bridge", **dict.fromkeys(PACKET_FILTERS, 0))
 
     def set_up_link(self, index: int, name: str, addresses: tuple[str, ...]) -> None:
-        """Set the addresses of the gateway's end of a link, set it up, and forward its IPv4 packets. Idempotent."""
+        """Configure the gateway's end of a link: set its addresses and the state up, and forward its IPv4 packets.
+
+        Idempotent.
+        """
         with _translate_errors(f"set the addresses {', '.join(addresses)} of {name}"):
             _write_sysctls(name, {"ipv6/disable_ipv6": "0", "ipv6/accept_ra": "0", "ipv4/rp_filter": "1"})
             _write_sysctls(name, {"ipv6/accept_dad": "0", FORWARDING: "1"})
@@ -168,12 +173,12 @@ class NetlinkKernel:
             _write_sysctls(name, {FORWARDING: "1"})
 
     def read_forwarding(self, name: str) -> bool | None:
-        """Return whether IPv4 packets that arrive at an interface are forwarded. Return None without the interface."""
+        """Return whether IPv4 packets that arrive at an interface are forwarded. None: the interface is missing."""
         path = _sysctl_path(name, FORWARDING)
         return path.read_text().strip() == "1" if path.exists() else None
 
     def find_exit(self, address: str) -> str | None:
-        """Return the interface by which packets to an address would leave this host. Return None without a route.
+        """Return the name of the interface of the route to an address, or None if no route exists.
 
         Return "" for an address of this host, and for broadcast addresses.
         """
@@ -195,7 +200,7 @@ class NetlinkKernel:
             _write_sysctls(name, {ADDRESS_MODE: NO_ADDRESSES, **HOST_IP_DISABLED})
 
     def read_host_ip(self, name: str | None) -> HostIpSettings:
-        """Return an interface's configuration in the host's IP stack. None stands for a new interface."""
+        """Return an interface's configuration in the host's IP stack. None: return the default of new interfaces."""
         with _translate_errors(f"read the host's IP configuration of {name or 'new interfaces'}"):
             paths = {setting: _sysctl_path(name or "default", setting) for setting in (*HOST_IP_DISABLED, ADDRESS_MODE)}
             settings = {setting: path.read_text().strip() for setting, path in paths.items() if path.exists()}
@@ -247,11 +252,11 @@ ADDRESS_MODE, NO_ADDRESSES = "ipv6/addr_gen_mode", "1"
 
 
 def _read_index(name: str) -> int:
-    """Return the index of an interface. A netlink message would take longer, because its answer has all attributes."""
+    """Return the index of an interface by a system call, which is faster than a netlink request."""
     try:
         return socket.if_nametoindex(name)
     except OSError as error:
-        raise OSError(errno.ENODEV, os.strerror(errno.ENODEV)) from error  # Python's exception has no error number
+        raise OSError(errno.ENODEV, os.strerror(errno.ENODEV)) from error  # if_nametoindex() sets no errno
 
 
 def _sysctl_path(name: str, setting: str) -> Path:
@@ -260,12 +265,12 @@ def _sysctl_path(name: str, setting: str) -> Path:
 
 
 def _write_sysctls(name: str, settings: Mapping[str, str]) -> None:
-    """Write sysctls of an interface with few system calls, because each new segment has eight of them."""
+    """Write sysctls of an interface. os.write() needs fewer system calls than pathlib; a new segment has 8 sysctls."""
     for setting, value in settings.items():
         try:
             descriptor = os.open(_sysctl_path(name, setting), os.O_WRONLY | os.O_CLOEXEC)
         except FileNotFoundError:
-            continue  # a kernel without IPv6
+            continue  # the kernel has no IPv6
         try:
             os.write(descriptor, value.encode())
         finally:
@@ -283,7 +288,10 @@ def _translate_errors(action: str) -> Iterator[None]:
 
 
 def _release_memory(messages: Iterable[Any]) -> Iterator[Any]:
-    """Yield messages, and release the memory of former ones. They refer to themselves, so they need a collection."""
+    """Yield messages, and release the memory of messages that were yielded before.
+
+    A message of pyroute2 contains reference cycles, so only a garbage collection releases its memory.
+    """
     for number, message in enumerate(messages, start=1):
         yield message
         if number % MESSAGES_IN_MEMORY == 0:

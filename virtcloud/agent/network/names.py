@@ -16,8 +16,9 @@ the VPN's bridge port       ``<tap>.<vlan>``                                ``vp
 a gateway's own port        ``vg<vlan>``                                    ``vg100``
 a gateway's link to its     ``vu<vlan>``                                    ``vu100``
 namespace in a network
-interface without alias     ``vcnew-``, ``vcnewb-``, ``vcnewj-<vlan>``,     ``vcnew-100``
-                            ``vcnews-``, ``vcnewv-`` or ``vcnewg-<vlan>``
+a new interface until its   ``vcnew-<vlan>``, or with ``vcnewb-``,          ``vcnew-100``
+alias is set                ``vcnewj-``, ``vcnews-``, ``vcnewv-`` or
+                            ``vcnewg-`` instead of ``vcnew-``
 libvirt domain              ``vc-<cluster id>-<guest>``                     ``vc-4c1f-g1``
 a job's files               ``<key>``                                       ``12.pbs``
 a job's files, if that      ``<46 of the key>~<16 hex>``
@@ -58,7 +59,7 @@ def tagged_interface_name(uplink: str, vlan: int) -> str:
 
 
 def bridge_name(vlan: int) -> str:
-    """Return the name of the bridge of ``vlan``. Within a site, only one cluster uses a VLAN ID."""
+    """Return the name of the bridge of ``vlan``. At a site, a VLAN ID belongs to only one cluster at a time."""
     return f"br{vlan}"
 
 
@@ -69,12 +70,12 @@ def vlan_of_bridge(name: str) -> int | None:
 
 
 def guest_port_name(cluster: str, guest: str, vlan: int) -> str:
-    """Return the name of a guest's bridge port. The name is the same after each start of the guest."""
+    """Return the name of a guest's bridge port. Each start of the guest uses the same name."""
     return f"vc{vlan}-{_digest(f'{cluster}/{guest}', 8)}"
 
 
 def is_guest_port(name: str, vlan: int | None = None) -> bool:
-    """Return whether an interface is a guest's bridge port. With ``vlan``, return whether it is a port in this VLAN."""
+    """Return whether an interface is a guest's bridge port. If ``vlan`` is set, the port must be in this VLAN."""
     match = _GUEST_PORT.fullmatch(name)
     return bool(match) and (vlan is None or name.startswith(f"vc{vlan}-"))
 
@@ -168,7 +169,10 @@ def temporary_job_port_name(vlan: int) -> str:
 
 
 def temporary_name(final: str, vlan: int) -> str:
-    """Return an interface's name until its alias is set. After a crash, the agent finds the interface by this name."""
+    """Return the name that the interface ``final`` has until its ownership alias is set.
+
+    If the agent crashes before, the restarted agent finds the interface by this name and deletes it.
+    """
     return f"vcnewb-{vlan}" if vlan_of_bridge(final) else f"vcnew-{vlan}"
 
 

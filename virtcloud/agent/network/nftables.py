@@ -1,4 +1,4 @@
-"""The kernel's tables of filters, accessed through libnftables. Only this module uses this library."""
+"""Tables of the kernel's packet filter, read and changed by libnftables (`namespace_program` has its own access)."""
 
 import ctypes
 import json
@@ -16,17 +16,17 @@ _JSON_OUTPUT = 1 << 4
 
 
 class NftablesFilters:
-    """The table of guests' filters in the network namespace in which a method is called."""
+    """The table of the guests' filters, in the network namespace of the calling thread."""
 
     def read(self) -> ObservedFilters:
-        """Return the table. A host without the table or without the library has no filters."""
+        """Return the observed table. If the table or the library is missing, return an object without elements."""
         try:
             return parse_table(_run(f"list table {FAMILY} {TABLE}")) if _has_table() else ObservedFilters()
         except Refused as error:
             return ObservedFilters(faults=(str(error),))
 
     def remove(self) -> None:
-        """Delete the table if it exists. Idempotent. Leave a table of the same name that virtcloud did not create.
+        """Delete the table if it exists and virtcloud created it. Idempotent.
 
         Raise Refused if the kernel refuses the deletion.
         """
@@ -48,19 +48,20 @@ class NftablesFilters:
 
 
 class KernelTables:
-    """The agent's other tables in the network namespace in which a method is called."""
+    """The agent's other tables (`OwnedTable`), in the network namespace of the calling thread."""
 
     def read(self, family: str, name: str) -> Any:  # noqa: ANN401 - JSON
-        """Return a table as ``nft --json list table`` prints it. Return None without the table or the library."""
+        """Return a table as ``nft --json list table`` prints it, or None if the table or the library is missing."""
         try:
             return _run(f"list table {family} {name}") if _has_table(family, name) else None
         except Refused:
             return None
 
     def replace(self, table: OwnedTable) -> None:
-        """Replace the rules of a table in one transaction. Its counters stay, unless a hook was changed.
+        """Replace the rules and sets of a table in one transaction. The counters keep their values.
 
-        Raise Refused if the library is missing, or if the kernel refuses the table.
+        If the kernel refuses this change, for example because a hook differs, delete the table and create it again;
+        the counters then start at 0. Raise Refused if the library is missing, or if the kernel refuses the table.
         """
         try:
             _run(table.render(self.read(table.family, table.name)))
@@ -68,9 +69,9 @@ class KernelTables:
             _run(table.render_removal() + table.render())
 
     def correct_sets(self, table: OwnedTable) -> bool:
-        """Change the addresses of a table's sets, in one transaction. Return whether there was a difference.
+        """Write the wanted addresses to a table's address sets, in one transaction. Return whether a set was changed.
 
-        Without the table, change nothing. Raise Refused if the kernel refuses the change.
+        If the table is missing, return False. Raise Refused if the kernel refuses the change.
         """
         listing = self.read(table.family, table.name) if table.address_sets else None
         commands = table.render_set_changes(listing) if listing is not None else ""
@@ -99,7 +100,7 @@ def _has_table(family: str = FAMILY, name: str = TABLE) -> bool:
 
 
 def _run(commands: str) -> Any:  # noqa: ANN401 - JSON
-    """Run commands. Return the printed JSON document, or None. Raise Refused if a command fails."""
+    """Run commands of nft(8). Return their JSON output, or None if they print nothing. Raise Refused on failure."""
     library = _load_library()
     context = ctypes.c_void_p(library.nft_ctx_new(0))
     try:

@@ -1,4 +1,4 @@
-"""The table of filters as read from the kernel, with its differences from the rules of this version. Pure."""
+"""The table of the guests' filters as read from the kernel, and its differences from `guest_filters.RULES`. Pure."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
@@ -16,9 +16,9 @@ from virtcloud.agent.network.guest_filters import (
 
 
 class ObservedFilters(NamedTuple):
-    """The table on a host.
+    """The observed table of a host.
 
-    ``elements`` is the content of the sets. ``faults`` describes each difference from the rules of this version. If
+    ``elements`` are the elements of all sets. ``faults`` describes each difference from the rules of this agent. If
     ``foreign`` is true, virtcloud did not create the table.
     """
 
@@ -30,7 +30,7 @@ class ObservedFilters(NamedTuple):
 def parse_table(listing: Mapping[str, Any]) -> ObservedFilters:
     """Parse the table as ``nft --json list table`` prints it (libnftables-json(5)).
 
-    The table is foreign if it has content, but lacks the sets of ports and guests.
+    The table counts as foreign if it has content, but lacks the sets ``ports`` and ``guests``.
     """
     found = [next(iter(item.items())) for item in listing["nftables"]]
     sets: dict[str, list[Any]] = {one["name"]: one.get("elem", []) for kind, one in found if kind == "set"}
@@ -41,7 +41,7 @@ def parse_table(listing: Mapping[str, Any]) -> ObservedFilters:
 
 
 def _parse_element(element: Any) -> Iterator[str]:  # noqa: ANN401 - JSON
-    """Yield the parts of an element. libnftables prints small integers as JSON's numbers."""
+    """Yield the parts of an element as texts. libnftables prints small integers as JSON numbers."""
     for part in element["concat"] if isinstance(element, dict) else [element]:
         if isinstance(part, dict):
             yield f"{part['prefix']['addr']}/{part['prefix']['len']}"

@@ -1,4 +1,4 @@
-"""The segments that a host has, found by the ownership aliases of its interfaces, and their faults."""
+"""The observed segments of a host, found by the ownership aliases of interfaces, and their faults."""
 
 from collections.abc import Iterable, Iterator
 
@@ -12,8 +12,9 @@ def find_segments(
 ) -> Iterator[ObservedSegment]:
     """Yield the segments whose interfaces have an ownership alias, with the faults of each segment. Pure.
 
-    A segment whose uplink has a record is yielded even if its bridge is missing, because the uplink must be restored.
-    ``filters`` are the sysctls that pass frames of all bridges to the host's packet filter.
+    ``records`` are the records of the uplinks of untagged segments. Such a segment is yielded even if its bridge is
+    missing, because its uplink must be restored. ``filters`` are the sysctls that pass frames of all bridges to the
+    host's packet filter: each is a fault of every segment.
     """
     by_index = {interface.index: interface for interface in interfaces}
     clusters_and_vlans = {
@@ -70,7 +71,7 @@ def _find_faults(
     uplink: KernelInterface | None,
     interfaces: Iterable[KernelInterface],
 ) -> Iterator[str]:
-    """Yield the faults of a bridge and of ``port``. The port is the tagged interface, or the uplink itself."""
+    """Yield the faults of a segment. ``port`` is its tagged interface. In an untagged segment, it is the uplink."""
     if port is None or bridge is None or uplink is None:
         yield "the bridge is missing" if bridge is None else "the tagged interface is missing"
         return
@@ -101,7 +102,10 @@ def is_job_port(interface: KernelInterface, cluster: str | None, vlan: int) -> b
 
 
 def _vlan_ids(interface: KernelInterface) -> set[int]:
-    """Return the VLAN ID of a tagged interface, a bridge, or a port of a job or server. Otherwise, return no ID."""
+    """Return a set with the VLAN ID of a tagged interface, a bridge, or a port of a job, server or gateway.
+
+    For another interface, return an empty set.
+    """
     name = interface.name
     parsers = (names.vlan_of_bridge, names.vlan_of_job_port, names.vlan_of_server_port, names.vlan_of_gateway_port)
     in_name = next((vlan for parse in parsers if (vlan := parse(name)) is not None), None)

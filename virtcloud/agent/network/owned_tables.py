@@ -1,8 +1,8 @@
-"""Tables of nftables that the agent owns: their commands, and the differences of a listed table. Pure.
+"""Tables of nftables that the agent owns: the commands that create them, and the check of a listed table. Pure.
 
-Each rule has a comment with a digest of its text, by which the agent recognizes the rules of its version. A table is
-replaced in one transaction. Named counters keep their values, because `flush table` removes only rules (nft(8)). Sets
-of addresses change without a change of rules.
+The comment of each rule is a digest of the rule's text. The agent compares these comments to find changed rules. A
+table is replaced in one transaction. Named counters keep their values, because ``flush table`` removes only rules
+(nft(8)). If only addresses change, the address sets are changed and the rules stay.
 """
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ NO_TABLE = "the table is missing"
 
 @dataclass(frozen=True, slots=True)
 class OwnedChain:
-    """A chain. ``hook`` is the declaration of a base chain, such as ``filter hook input priority 0; policy drop``."""
+    """A chain. ``hook`` declares a base chain, such as ``filter hook input priority 0; policy drop``; "": no hook."""
 
     rules: tuple[str, ...]
     hook: str = ""
@@ -24,20 +24,20 @@ class OwnedChain:
 
 @dataclass(frozen=True, slots=True)
 class OwnedSet:
-    """A set of addresses of one IP version, for rules that compare with ``@NAME``."""
+    """A set of addresses of one IP version. Rules refer to the set as ``@NAME``."""
 
     version: int
     addresses: frozenset[str] = frozenset()
 
     @property
     def kind(self) -> str:
-        """The type of the set's elements."""
+        """The nftables type of the set's elements: "ipv4_addr" or "ipv6_addr"."""
         return f"ipv{self.version}_addr"
 
 
 @dataclass(frozen=True, slots=True)
 class OwnedTable:
-    """A table with its chains by name, the names of its counters, the declarations of its sets, and address sets."""
+    """A table. ``counters`` are names of counters. ``sets`` are declarations of sets whose elements the rules add."""
 
     family: str
     name: str
@@ -45,12 +45,13 @@ class OwnedTable:
     counters: tuple[str, ...] = field(default=())
     sets: tuple[str, ...] = field(default=())
     address_sets: Mapping[str, OwnedSet] = field(default_factory=dict)
-    """Sets whose addresses the agent changes, by name. A table has either these or ``sets``, which rules change."""
+    """Sets whose addresses the agent writes, by name. A table has either ``address_sets`` or ``sets``."""
 
     def render(self, listing: Mapping[str, Any] | None = None) -> str:
         """Return commands that replace the rules and sets of the table in one transaction, and keep its counters.
 
-        Chains, counters and sets of ``listing`` (as in `find_faults`) that are not wanted are deleted.
+        ``listing`` is the existing table as in `find_faults`. The commands delete its unwanted chains, counters and
+        sets.
         """
         counters = "".join(f" counter {name} {{ }}\n" for name in self.counters)
         sets = "".join(f" {declaration}\n" for declaration in self.sets)
@@ -70,7 +71,7 @@ class OwnedTable:
         return f"{action} element {self.family} {self.name} {name} {{ {listed} }}\n" if listed else ""
 
     def render_set_changes(self, listing: Mapping[str, Any]) -> str:
-        """Return commands that add and delete addresses of the sets in ``listing``, or "" if the sets are correct."""
+        """Return commands that correct the address sets in ``listing``, or "" if all of them are correct."""
         found = _list_sets(listing)
         return "".join(
             self._render_elements(name, wanted.addresses - found[name].addresses, "add")
@@ -93,7 +94,10 @@ class OwnedTable:
         return f"table {self.family} {self.name} {{ }}\ndelete table {self.family} {self.name}\n"
 
     def find_faults(self, listing: Mapping[str, Any] | None) -> Iterator[str]:
-        """Yield the differences of a table as ``nft --json list table`` prints it. None: there is no such table."""
+        """Yield the differences between this table and ``listing``, the table as ``nft --json list table`` prints it.
+
+        ``listing`` is None if the table is missing. The addresses in address sets are not compared.
+        """
         if listing is None:
             yield NO_TABLE
             return
@@ -116,7 +120,7 @@ class OwnedTable:
 
 
 def _list_sets(listing: Mapping[str, Any]) -> dict[str, OwnedSet]:
-    """Return the sets of addresses in a listing, without those that the agent did not create."""
+    """Return the address sets in a listing, by name. Skip sets with flags, because no address set has flags."""
     return {
         one["name"]: OwnedSet(int(one["type"][3]), frozenset(map(_format_element, one.get("elem", ()))))
         for one in (item["set"] for item in listing["nftables"] if "set" in item)
@@ -125,12 +129,12 @@ def _list_sets(listing: Mapping[str, Any]) -> dict[str, OwnedSet]:
 
 
 def _format_element(element: Any) -> str:  # noqa: ANN401 - JSON
-    """Return an address in Python's form. An element with a comment has its address in ``val``."""
+    """Return the address of a set's element. An element with a comment is an object with its address in ``val``."""
     return str(ip_address(element["elem"]["val"] if isinstance(element, dict) else element))
 
 
 def digest_rule(rule: str) -> str:
-    """Return the comment of a rule."""
+    """Return the comment of a rule: the first digits of the SHA-256 of its text."""
     return sha256(rule.encode()).hexdigest()[:12]
 
 
@@ -151,7 +155,7 @@ def _describe_hook(chain: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _describe_wanted_hook(hook: str) -> tuple[str | None, ...]:
-    """Return type, hook and policy of ``TYPE hook HOOK priority NUMBER; policy POLICY``."""
+    """Return TYPE, HOOK and POLICY of ``TYPE hook HOOK priority NUMBER; policy POLICY``, or three times None for ""."""
     if not hook:
         return None, None, None
     kind, _, name, *_, policy = hook.replace(";", "").split()

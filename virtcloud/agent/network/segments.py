@@ -26,9 +26,9 @@ class SegmentInterfaces:
         *,
         accepts_filters: bool = False,
     ) -> None:
-        """Change interfaces of ``kernel``. ``uplinks`` stores the uplinks' former states.
+        """Configure the interfaces of ``kernel``. ``uplinks`` records the states of uplinks before changes.
 
-        With ``accepts_filters``, create segments even if the host's packet filter receives their frames.
+        If ``accepts_filters``, create segments even if the host's packet filter receives the frames of all bridges.
         """
         self._kernel = kernel
         self._uplinks = uplinks
@@ -39,18 +39,21 @@ class SegmentInterfaces:
         return self._kernel.list_interfaces()
 
     def read(self, interfaces: Iterable[KernelInterface] | None = None) -> tuple[ObservedSegment, ...]:
-        """Return the segments whose interfaces have an ownership alias. ``interfaces`` is a reading of this moment."""
+        """Return the segments whose interfaces have an ownership alias.
+
+        ``interfaces`` are all interfaces of the host, read just before. None: read them.
+        """
         listed = self._kernel.list_interfaces() if interfaces is None else interfaces
         return tuple(find_segments(listed, self._uplinks.all(), self._unaccepted_filters()))
 
     def ensure_segment(self, segment: Segment, interfaces: Iterable[KernelInterface] | None = None) -> None:
         """Create a segment's interfaces, or correct their faults. Attach the ports of the segment's guests and jobs.
 
-        ``interfaces`` may be an earlier reading, if since then only other segments were created. The reading takes
-        longer than the creation on a host with many segments.
+        ``interfaces`` are all interfaces of the host. They may have been read before other segments were created. None:
+        read them, which takes longer than the creation of a segment on a host with many segments.
 
-        Raise Unsafe when an interface of another cluster or a foreign interface conflicts with the segment. Raise
-        Refused when the uplink is missing or the kernel refuses a change.
+        Raise Unsafe if an interface of another cluster or a foreign interface conflicts with the segment. Raise Refused
+        if the uplink is missing or the kernel refuses a change.
         """
         _check_unfiltered(segment, self._unaccepted_filters())
         existing = {interface.name: interface for interface in self._remove_leftovers(segment.vlan, interfaces)}
@@ -60,10 +63,10 @@ class SegmentInterfaces:
         self._restore_uplinks(
             segment.id, segment.vlan, existing.values(), keep=segment.port if segment.untagged else None
         )
-        # Set the MTU before ports are attached. A bridge whose MTU was never set has the smallest MTU of its ports.
+        # Set the bridge's MTU before ports are attached: otherwise, the kernel uses the smallest MTU of the ports.
         mtu = expected_mtu(segment, uplink.mtu)
         bridge_index = self._ensure_interface(segment, existing.get(bridge), bridge, mtu, self._kernel.add_bridge)
-        if bridge in existing:  # the options of new bridges are 0
+        if bridge in existing:  # on a new bridge, the options are already 0
             self._kernel.disable_packet_filter(bridge_index)
         port_index = self._ensure_uplink_port(segment, existing, uplink, mtu)
         for index in self._remove_unwanted_ports(segment, existing):
@@ -74,10 +77,11 @@ class SegmentInterfaces:
         self._kernel.change(bridge_index, up=True)
 
     def ensure_guest_mtus(self, segment: Segment, guests: Iterable[GuestWanted]) -> None:
-        """Set the MTU of the guests' ports. Without an MTU of the cluster, the hypervisor's choice stays.
+        """Set the MTU of the guests' ports. If the cluster has no MTU, leave the MTU that the hypervisor chose.
 
-        No other interface is read, because this is called for each guest, and a full reading takes 1 ms per interface.
-        Raise Refused if the kernel refuses the change. Any thread may call this method.
+        Only these ports and the uplink are read, because the method is called for each guest, and a reading of all
+        interfaces takes 1 ms per interface. Raise Refused if the kernel refuses the change. Any thread may call this
+        method.
         """
         uplink_mtu = None if segment.mtu is None else self._kernel.read_mtu(segment.port)
         if uplink_mtu is None:
@@ -94,7 +98,7 @@ class SegmentInterfaces:
     def ensure_no_segment(self, cluster: str, vlan: int) -> None:
         """Remove the cluster's interfaces in this VLAN. Absent interfaces are success.
 
-        Raise Unsafe when the bridge has a port that virtcloud did not create.
+        Raise Unsafe if the bridge has a port that virtcloud did not create.
         """
         interfaces = self._remove_leftovers(vlan)
         owned = find_owned(cluster, vlan, interfaces)
@@ -112,7 +116,10 @@ class SegmentInterfaces:
     def _ensure_uplink_port(
         self, segment: Segment, interfaces: dict[str, KernelInterface], uplink: KernelInterface, mtu: int
     ) -> int:
-        """Create the tagged interface, or prepare the uplink of an untagged segment. Return the interface's index."""
+        """Ensure the interface that connects the bridge with the uplink's network, and return its index.
+
+        This interface is the tagged interface or, for an untagged segment, the uplink itself.
+        """
         if segment.untagged:
             self._record_uplink(segment.id, segment.vlan, uplink, is_attached=bool(uplink.master))
             self._kernel.disable_host_ip(uplink.index, uplink.name)
@@ -125,7 +132,7 @@ class SegmentInterfaces:
     def _record_uplink(self, cluster: str, vlan: int, uplink: KernelInterface, *, is_attached: bool) -> None:
         """Record an uplink's state before the uplink is changed.
 
-        If the uplink is already attached to the bridge and the record was lost, record the state of a new interface.
+        If the uplink is already attached to the bridge but has no record, record the default state of new interfaces.
         """
         record = self._find_record(uplink)
         if record is None:
@@ -136,14 +143,14 @@ class SegmentInterfaces:
         self._uplinks.record(record.model_copy(update={"cluster": cluster, "vlan": vlan}))
 
     def _find_record(self, uplink: KernelInterface) -> UplinkRecord | None:
-        """Return the record of an uplink, or None. A record of a former interface with the same name is ignored."""
+        """Return the record of an uplink, or None. The record must have the name and the index of the interface."""
         matching = (
             record for record in self._uplinks.all() if (record.uplink, record.index) == (uplink.name, uplink.index)
         )
         return next(matching, None)
 
     def _restore_unrecorded(self, bridge: KernelInterface, interfaces: Iterable[KernelInterface]) -> None:
-        """If an untagged segment's uplink has no record, give the uplink the state of a new interface."""
+        """Set an untagged segment's uplink to the default state of new interfaces, unless the uplink has a record."""
         for interface in interfaces:
             is_uplink = interface.master == bridge.index and interface.name == names.uplink_of_alias(bridge.alias)
             if is_uplink and self._find_record(interface) is None:
@@ -153,10 +160,10 @@ class SegmentInterfaces:
     def _restore_uplinks(
         self, cluster: str, vlan: int, interfaces: Iterable[KernelInterface], keep: str | None = None
     ) -> None:
-        """Restore the uplinks of an untagged segment and remove their records. Skip the uplink ``keep``.
+        """Restore the recorded uplinks of a segment, and remove their records. Skip the uplink ``keep``.
 
-        A record is removed after the uplink was restored. So the agent repeats the restoration if it was killed or if
-        the kernel refused a change.
+        A record is removed only after its uplink was restored. So if the agent is killed or the kernel refuses a
+        change, the next call repeats the restoration.
         """
         by_name = {interface.name: interface for interface in interfaces}
         for record in self._uplinks.all():
@@ -182,9 +189,10 @@ class SegmentInterfaces:
     def _ensure_interface(
         self, segment: Segment, existing: KernelInterface | None, name: str, mtu: int, create: Callable[[str], int]
     ) -> int:
-        """Return the index of the interface ``name``. Create the interface if it does not exist. Set its MTU.
+        """Create the interface ``name`` if ``existing`` is None. Set its MTU, and return its index.
 
-        One netlink message sets the name and the alias of a new interface.
+        One netlink message sets the name and the alias of a new interface, so no interface has this name without an
+        alias.
         """
         index = existing.index if existing else create(names.temporary_name(name, segment.vlan))
         identity = {} if existing else {"name": name, "alias": _ownership_alias(segment)}
@@ -193,7 +201,7 @@ class SegmentInterfaces:
         return index
 
     def _remove_leftovers(self, vlan: int, listed: Iterable[KernelInterface] | None = None) -> list[KernelInterface]:
-        """Delete the interfaces of this VLAN that have no alias because of a crash. Return the other interfaces."""
+        """Delete interfaces of this VLAN with a temporary name, which a killed agent left. Return the others."""
         leftovers = {names.temporary_name(names.bridge_name(vlan), vlan), names.temporary_name("", vlan)}
         interfaces = self._kernel.list_interfaces() if listed is None else listed
         for interface in interfaces:
@@ -230,7 +238,7 @@ def _find_uplink(segment: Segment, interfaces: dict[str, KernelInterface]) -> Ke
 
 
 def _check_free(segment: Segment, interfaces: dict[str, KernelInterface], uplink: KernelInterface) -> None:
-    """Raise Unsafe when an interface that does not belong to this cluster conflicts with the segment."""
+    """Raise Unsafe if an interface that does not belong to the segment's cluster has a name or port that it needs."""
     own_names = {
         names.tagged_interface_name(segment.port, segment.vlan): "vlan",
         names.bridge_name(segment.vlan): "bridge",
@@ -263,7 +271,10 @@ def _ownership_alias(segment: Segment) -> str:
 
 
 def _has_other_uplink(segment: Segment, interface: KernelInterface) -> bool:
-    """Return whether the bridge's alias names a wrong uplink, or whether an untagged segment has a tagged interface."""
+    """Return whether an interface of the cluster belongs to another uplink than the segment.
+
+    A bridge names its uplink in its alias. An untagged segment has no tagged interface.
+    """
     return interface.alias != _ownership_alias(segment) if interface.kind == "bridge" else segment.untagged
 
 

@@ -1,7 +1,7 @@
-"""Notices of the kernel that somebody changed a table of nftables.
+"""Monitor of a table of nftables: the kernel notifies the agent of each change of a table.
 
-The agent reads the host only every `timing.check` seconds, and not at all while SBF does not answer. A table that
-protects a gateway must not be missing for so long.
+The agent reads the host only every `timing.check` seconds, and does not read it while SBF does not answer. If an
+administrator deletes a table that protects a gateway, the agent must restore the table sooner.
 """
 
 import select
@@ -19,16 +19,16 @@ SOL_NETLINK: Final = 270
 NETLINK_ADD_MEMBERSHIP: Final = 1
 NFNLGRP_NFTABLES: Final = 7  # linux/netfilter/nfnetlink.h
 CHECK_S: Final = 5.0
-"""Seconds between two checks whether the thread must end."""
+"""Seconds between two checks of whether the thread must end."""
 MAX_IDLE_S: Final = 60.0
 MAX_MESSAGE: Final = 1 << 16
 
 
 class TableMonitor:
-    """Calls a function after each change of a table. The network namespace is that of the thread that calls `start`."""
+    """Calls a function after each change of a table in the network namespace of the thread that calls `start`."""
 
     def __init__(self, table: str, restore: Callable[[], object]) -> None:
-        """Call ``restore`` after changes of the table with this name, also after the changes of this agent."""
+        """Call ``restore`` after each change of the table with this name, even if this agent made the change."""
         self._table = table.encode() + b"\0"
         self._restore = restore
         self._stopping = threading.Event()
@@ -60,7 +60,7 @@ class TableMonitor:
                 progress()
 
     def _has_changed(self, notices: socket.socket) -> bool:
-        """Wait for notices, and read all of them. Return whether a notice names the table, or notices were lost."""
+        """Wait at most `CHECK_S` for notices, and read them. Return whether one names the table, or some were lost."""
         poll = select.poll()  # select(2) accepts no descriptor above 1023
         poll.register(notices, select.POLLIN)
         is_readable, has_changed = bool(poll.poll(CHECK_S * 1000)), False
@@ -69,7 +69,7 @@ class TableMonitor:
                 has_changed |= self._table in notices.recv(MAX_MESSAGE)
             except BlockingIOError:
                 break
-            except OSError as error:  # ENOBUFS: more notices than the socket's buffer holds
+            except OSError as error:  # ENOBUFS: the socket's buffer was full, and notices were dropped
                 log.info("packet_filter_notices_lost", error=error)
                 return True
         return has_changed
