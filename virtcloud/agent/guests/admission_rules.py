@@ -1,7 +1,7 @@
 """The admission rules that the host's administrator sets. The agent checks the rules before it starts a guest.
 
-The rules do not depend on SBF. Without these rules, a stolen token or a defect of SBF could run any guest on this
-host and read the host's files as root.
+SBF cannot change the rules. Without these rules, an attacker who has stolen a token, or a defect of SBF, could run any
+guest on this host and read the host's files as root.
 """
 
 import os
@@ -21,10 +21,10 @@ SETTINGS_HINT = "in the settings of this host's agent"
 
 @dataclass(frozen=True, slots=True)
 class AdmissionRules:
-    """The owners whose guests this host runs, and the images that users may name outside batch jobs.
+    """The owners whose guests this host runs, and the images that users may name in clusters without a batch job.
 
-    ``images`` is None if users may name all images. ``open_filters`` states whether the host runs guests of clusters
-    with open filters.
+    ``images`` is None if users may name all images. ``open_filters``: the host also runs guests of clusters with the
+    spec ``filters: open``.
     """
 
     admits: AdmissionRule = field(default=ADMIT_EVERYBODY)
@@ -34,7 +34,7 @@ class AdmissionRules:
     def check(self, segment: Segment, guest: GuestWanted, images: Path) -> None:
         """Raise Refused unless the rules admit the guest. ``images`` is the folder of images.
 
-        SBF decides who may use an image of SBF's catalogue.
+        Read permission is only checked for images in this folder. SBF checks who may use images of its catalogue.
         """
         if segment.filters == "open" and not self.open_filters:
             raise Refused(
@@ -64,13 +64,13 @@ class AdmissionRules:
 
 
 NO_RULES = AdmissionRules()
-"""Rules that admit every cluster."""
+"""Rules that admit the guests of every owner, with every image, but no guests with open filters."""
 
 
 def _check_readable(guest: GuestWanted, origin: ClusterOrigin, images: Path) -> None:
-    """Raise Refused when the owner has no read permission for the image's description.
+    """Raise Refused if the cluster's owner has no read permission for the image's description.
 
-    A missing image raises no error here.
+    If the image is missing, raise no error; `read_image` reports a missing image.
     """
     path = images / guest.image / IMAGE_FILE
     try:
@@ -93,7 +93,10 @@ def _find_ids(user: str) -> tuple[int | None, frozenset[int]]:
 
 
 def _is_permitted(status: os.stat_result, bit: int, uid: int | None, groups: frozenset[int]) -> bool:
-    """Return whether a file's mode permits an action of a user. ``bit`` is the permission bit for the file's owner."""
+    """Return whether a file's mode permits an action of a user.
+
+    ``bit`` is the action's permission bit for the file's owner, for example 0o400 for reading.
+    """
     if uid == 0:
         return True
     shift = 0 if uid == status.st_uid else 3 if status.st_gid in groups else 6

@@ -1,8 +1,9 @@
-"""Calls with a deadline, for a library whose calls may never return. Each call runs in its own thread.
+"""Calls with a deadline, for a library whose calls may never return. Each call runs in a separate thread.
 
-A call that exceeds its deadline is abandoned. The abandoned call may still change the host, so a later reading of the
-host would be unreliable. Therefore every further call fails immediately until the abandoned call returns. The abandoned
-call returns when the called daemon resumes, ends or is restarted.
+If a call exceeds its deadline, the caller gets an error, and the call is *abandoned*: its thread continues. An
+abandoned call may still change the host, so a reading of the host during this time would be unreliable. Therefore all
+further calls fail immediately until the abandoned call has returned. An abandoned call returns when the called daemon
+answers, ends or is restarted.
 """
 
 import threading
@@ -19,7 +20,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class AbandonedCall:
-    """A call that exceeded its deadline. ``since`` is the time when the call began."""
+    """A call that exceeded its deadline and has not returned. ``since`` is the time when the call began."""
 
     action: str
     since: float
@@ -35,13 +36,13 @@ class CallResult(Generic[T]):
 
 
 class DeadlineCalls:
-    """Runs calls. Thread-safe: calls of several threads run at the same time.
+    """Runs calls to a daemon. Thread-safe: calls of several threads run at the same time.
 
     ``callee`` is the daemon's name in messages. ``remedy`` is an instruction for an administrator.
     """
 
     def __init__(self, callee: str, remedy: str, clock: Callable[[], float] = time.monotonic) -> None:
-        """Create the object. No call is abandoned yet."""
+        """Create the object without abandoned calls. ``clock`` returns seconds."""
         self._callee = callee
         self._remedy = remedy
         self._clock = clock
@@ -49,9 +50,9 @@ class DeadlineCalls:
         self._abandoned: list[AbandonedCall] = []
 
     def run(self, action: str, call: Callable[[], T], seconds: float) -> T:
-        """Return the value of ``call``, or raise the error of ``call``.
+        """Call ``call``. Return its value, or raise its error. ``action`` describes the call in messages.
 
-        Raise Unreachable when the call takes longer than ``seconds``, or while an abandoned call has not returned.
+        Raise Unreachable if the call takes longer than ``seconds``, or if an abandoned call has not returned.
         """
         self._check_free(action)
         outcomes: SimpleQueue[CallResult[T]] = SimpleQueue()

@@ -1,7 +1,8 @@
 """The merge of the user's cloud-config with the generated cloud-config. Pure.
 
-The agent runs as root, and the user's cloud-config is a text of an untrusted user. Therefore the text is only parsed
-into YAML nodes and written again. No value is constructed, so aliases and merge keys cannot expand.
+The agent runs as root, and the user's cloud-config is a text of an untrusted user. Therefore the agent only parses the
+text into YAML nodes, and writes the nodes again as YAML. It constructs no Python values from the nodes, so aliases and
+merge keys cannot use up memory.
 """
 
 from typing import Any, Final
@@ -12,7 +13,7 @@ from virtcloud.model.errors import BadInput, Refused
 from virtcloud.model.user_data import HEADER, check_user_data
 
 MAX_WIDTH: Final = 1 << 20
-"""The width of lines, so that keys stay on one line."""
+"""The width at which YAML lines are wrapped. Keys are shorter, so each SSH key stays on one line."""
 KINDS: Final[dict[type[yaml.Node], str]] = {
     yaml.MappingNode: "a mapping",
     yaml.SequenceNode: "a list",
@@ -23,7 +24,7 @@ CloudConfig = dict[str, Any]
 
 
 def render_cloud_config(generated: CloudConfig, guest: str, user_data: str | None) -> str:
-    """Return the generated cloud-config with the user's additions. ``guest`` is the guest's name in messages.
+    """Return the generated cloud-config merged with the user's. ``guest`` is the guest's name in messages.
 
     Lists are appended and mappings are merged. Other values of the user replace the generated values. Raise Refused if
     ``user_data`` is no cloud-config, or if one of its keys has another kind of value than the generated key.
@@ -60,7 +61,7 @@ def _merge(generated: yaml.Node, users: yaml.Node, path: str) -> yaml.Node:
 
 
 def _merge_keys(generated: yaml.MappingNode, users: yaml.Node, path: str) -> list[tuple[yaml.Node, yaml.Node]]:
-    """Return the keys and values of both mappings. The generated keys come first."""
+    """Return the merged keys and values of both mappings. The keys of ``generated`` come first."""
     added = {str(key.value): (key, value) for key, value in users.value}
     merged = []
     for key, value in generated.value:
@@ -70,7 +71,7 @@ def _merge_keys(generated: yaml.MappingNode, users: yaml.Node, path: str) -> lis
 
 
 class _Dumper(yaml.CSafeDumper):
-    """Writes values such as `Name` as strings, and texts of several lines in literal style."""
+    """Writes subclasses of str, such as `Name`, as strings, and texts of several lines in literal style (``|``)."""
 
 
 def _represent_text(dumper: yaml.CSafeDumper, text: str) -> yaml.ScalarNode:

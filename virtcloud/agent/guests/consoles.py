@@ -1,8 +1,8 @@
 """The consoles of guests: logs of containers' consoles, and interactive use of all consoles.
 
-libvirt connects each console with a pseudo terminal of the host. QEMU's log is written by virtlogd. libvirt writes no
-log for containers, therefore the agent reads the terminals of containers all the time, and appends the output to a file
-of limited size. The output of QEMU's guests is read only while a user is connected.
+libvirt connects each console with a pseudo terminal of the host. For guests of QEMU, virtlogd writes a log of the
+console; the agent reads the terminal only while a user is connected. For containers and guests of Xen, libvirt writes
+no log. Therefore the agent reads their terminals all the time, and appends the output to a file of limited size.
 """
 
 import errno
@@ -19,15 +19,15 @@ from virtcloud.agent import log
 from virtcloud.model.errors import Refused
 
 MAX_LOG_BYTES = 1 << 20
-"""A log of this size is renamed to ``….0``, which replaces the former file of this name."""
+"""When a log has this size, the agent appends ``.0`` to its name, and overwrites the older file with this name."""
 CHUNK = 1 << 16
 Listener = Callable[[bytes], None]
-"""A function that receives the output of a console. It must not block. No bytes: the console has ended."""
+"""A function that receives the output of a console. It must not block. ``b""`` means that the console has ended."""
 
 
 @dataclass(slots=True)
 class _Console:
-    """The terminal of a running guest. ``log`` is None for a console that is only read for listeners."""
+    """The console of a running guest. ``log`` is the log file, or None if the agent writes no log of the console."""
 
     terminal: str
     log: Path | None
@@ -36,7 +36,7 @@ class _Console:
 
 
 class GuestConsoles:
-    """The consoles of the guests that run on this host, by domain. Thread-safe."""
+    """The consoles of the guests that run on this host, by the name of the domain. Thread-safe."""
 
     def __init__(self) -> None:
         """Start without consoles."""
@@ -47,12 +47,12 @@ class GuestConsoles:
         self._thread: threading.Thread | None = None
 
     def knows(self, domain: str) -> bool:
-        """Return whether the console of a domain is known since the domain's start."""
+        """Return whether the console of a domain was added and has not ended."""
         with self._lock:
             return domain in self._consoles
 
     def add(self, domain: str, terminal: str, log_file: Path | None) -> None:
-        """Add the console of a running domain. With ``log_file``, append the console's output to this file."""
+        """Add the console of a running domain. Append its output to ``log_file``. None: write no log."""
         with self._lock:
             self._remove(domain)
             self._consoles[domain] = console = _Console(terminal, log_file)
@@ -60,7 +60,7 @@ class GuestConsoles:
                 self._try_open(domain, console)
 
     def remove(self, domain: str) -> None:
-        """Close the console of a domain that ends. An absent console is success."""
+        """Close the console of a domain that ends, and send ``b""`` to its listeners. An absent console is success."""
         with self._lock:
             self._remove(domain)
 
@@ -68,7 +68,7 @@ class GuestConsoles:
     def connect(self, domain: str, listener: Listener) -> Iterator[Callable[[bytes], None]]:
         """Send the output of a console to ``listener`` within the block. Yield a function that sends input.
 
-        Several users may be connected with the same console. Raise Refused if the guest does not run.
+        Several users can be connected with the same console. Raise Refused if the guest does not run.
         """
         with self._lock:
             console = self._consoles.get(domain)
@@ -126,7 +126,7 @@ class GuestConsoles:
             os.close(descriptor)
 
     def _write(self, console: _Console, data: bytes) -> None:
-        """Send input to a console. Input that the guest does not read is discarded, as on a serial line."""
+        """Send input to a console. If the guest does not read and the terminal's buffer is full, discard the input."""
         with self._lock, suppress(BlockingIOError):
             if console.descriptor is None:
                 raise Refused("the guest has ended")
@@ -141,7 +141,7 @@ class GuestConsoles:
     def _read(self, descriptor: int) -> None:
         domain = self._domains.get(descriptor)
         if domain is None:
-            return  # closed after the poll
+            return  # another thread closed the console after the poll
         console = self._consoles[domain]
         try:
             data = os.read(descriptor, CHUNK)
@@ -161,7 +161,10 @@ class GuestConsoles:
 
 
 def list_log_files(log_file: Path) -> list[Path]:
-    """Return the files of a console's log, the oldest first. virtlogd and the agent number former files from 0."""
+    """Return the files of a console's log, the oldest first: ``NAME.1``, ``NAME.0``, ``NAME``, if they exist.
+
+    ``log_file`` itself is always the last element.
+    """
     former = sorted(log_file.parent.glob(f"{log_file.name}.[0-9]"), reverse=True)
     return [*former, log_file]
 

@@ -1,15 +1,16 @@
-"""Extra disks of containers: ext4 file systems in files, which the host mounts and the container has as ``/mnt/NAME``.
+"""Extra disks of containers: ext4 file systems in files. The host mounts them; in the container they are ``/mnt/NAME``.
 
 =======================  ================================================================================
 in the guest's folder    content
 =======================  ================================================================================
-``disk-NAME.ext4``       the file system, which uses space only for what the guest wrote
+``disk-NAME.ext4``       the file system: a sparse file, which uses space only for data that the guest wrote
 ``disks/NAME``           the mounted file system; its root folder belongs to the guest's root user
 =======================  ================================================================================
 
-Only the host writes the file systems' metadata: a guest that could write them could attack the host's kernel, which
-mounts them. The disks are kept when the guest or the host restarts, and are removed with the guest's folder. A disk
-whose size differs is created again, and a disk that the guest no longer has is removed, as for virtual machines.
+A guest accesses only the mounted file system, not the file: with a manipulated file system, the guest could attack the
+kernel of the host. The disks are kept when the guest or the host restarts, and are removed with the guest's folder. If
+the wanted size of a disk changes, the agent creates an empty disk again. If the spec no longer has a disk, the agent
+removes the disk. The disks of virtual machines are treated in the same way.
 """
 
 import os
@@ -32,7 +33,7 @@ def disk_file(name: str) -> str:
 
 
 def ensure_container_disks(folder: Path, guest: GuestWanted, id_shift: int) -> None:
-    """Create and mount the extra disks of a stopped container. Remove disks that the guest no longer has. Idempotent.
+    """Create and mount the extra disks of a stopped container. Remove disks that are not in its spec. Idempotent.
 
     ``id_shift`` is the host's ID of the guest's root user. Raise Refused if a disk cannot be created or mounted.
     """
@@ -50,11 +51,11 @@ def _mount_disk(folder: Path, disk: GuestDisk, id_shift: int) -> None:
     file, target = folder / disk_file(disk.name), folder / DISKS / disk.name
     target.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not file.exists():
-        incomplete = folder / f".{file.name}.new"  # after a crash, no disk without a complete file system has the name
+        incomplete = folder / f".{file.name}.new"  # renamed when complete, because the agent may be killed before
         mounts.create_file_system(incomplete, disk.size_mb)
         incomplete.rename(file)
     mounts.mount_file_system(file, target)
     if target.stat().st_uid != id_shift:
-        (target / "lost+found").rmdir()  # for repairs by the host's root only
+        (target / "lost+found").rmdir()  # only the host's root could use this folder, for repairs
         os.chown(target, id_shift, id_shift)
         target.chmod(ROOT_MODE)

@@ -1,8 +1,8 @@
 """The first process of a container, and the signal that ends systemd.
 
-libvirt's calls for a container's first process are not used. Its LXC driver learns the process from an event that the
-driver misses if the container starts faster than the driver connects to its controller (observed with libvirt 9.0).
-Then the calls fail as long as the container runs.
+The agent does not use libvirt's calls for a container's first process, because they may fail as long as the container
+runs (observed with libvirt 9.0). libvirt's LXC driver learns the process ID from an event, and misses the event if the
+container starts before the driver has connected to the container's controller process.
 """
 
 import os
@@ -14,13 +14,13 @@ from virtcloud.model.errors import Refused
 
 PROC = Path("/proc")
 POWER_OFF_SYSTEMD = signal.SIGRTMIN + 4
-"""The signal by which systemd powers off (systemd(1)). On SIGTERM, systemd only executes itself again."""
+"""The signal that makes systemd power off (systemd(1)). On SIGTERM, systemd would only execute itself again."""
 
 
 def find_init(name: str, controller: int) -> int:
-    """Return the process ID of a container's first process, which is the only child of the container's controller.
+    """Return the process ID of a container's first process: the only child of the process with the ID ``controller``.
 
-    Raise Refused if there is no such process.
+    ``controller`` is libvirt's process of the container. Raise Refused if it has no child process.
     """
     for process in _list_children(controller):
         return process
@@ -28,7 +28,7 @@ def find_init(name: str, controller: int) -> int:
 
 
 def power_off_systemd(name: str, controller: int) -> None:
-    """Request that systemd, a container's first process, powers off. Raise Refused if there is no such process."""
+    """Request that systemd, a container's first process, powers off. Raise Refused if the container has ended."""
     process = find_init(name, controller)
     try:
         descriptor = os.pidfd_open(process)

@@ -1,7 +1,7 @@
 """The MTU of a container's ``eth0``, which libvirt's LXC driver does not set (observed with libvirt 9.0).
 
-The agent enters the container's network namespace in a separate thread and sets the MTU there. No program of the
-container is involved, and nothing of the container's files is read.
+A thread of the agent enters the container's network namespace and sets the MTU. The agent runs no program of the
+container and reads none of its files, because they are not trusted.
 """
 
 import ctypes
@@ -20,7 +20,7 @@ _CLONE_NEWNET = 0x40000000  # linux/sched.h
 
 
 def set_container_mtu(name: str, controller: int, mtu: int) -> None:
-    """Set the MTU of a running container. ``controller`` is the process of libvirt that started the container.
+    """Set the MTU of a running container. ``controller`` is the ID of libvirt's process that started the container.
 
     Raise Refused if the container has ended, or if the kernel refuses the change.
     """

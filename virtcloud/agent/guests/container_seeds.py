@@ -1,11 +1,12 @@
 """The seed of a container, written to the container's root before the container starts.
 
-If the image has cloud-init, the root gets the NoCloud data. Otherwise the agent writes the essential parts: the names,
-the user with the keys, the host key and the cluster's key. Both kinds find the other guests in a folder of the host
-(``peer_folders.py``), which the container has as ``/etc/virtcloud`` and cannot change.
+If the image has cloud-init, the agent writes the NoCloud data to the root. Otherwise the agent itself writes the
+essential parts of the seed: the guest's name, the user and the user's SSH keys, the host key and the cluster's key. In
+both cases, the names of the network's other guests are in a folder of the host (``peer_folders.py``), which the
+container can read as ``/etc/virtcloud`` and cannot change.
 
-A root may be older than the seed, because roots are kept while a guest is stopped. What the guest wrote to the user's
-files is kept. The names and the host key are written at each start.
+A root is kept while its guest is stopped. At the next start, the agent writes the guest's name and the host key again.
+It does not change SSH keys in the user's home folder that the guest may have changed.
 """
 
 from pathlib import PurePosixPath
@@ -28,17 +29,17 @@ LINKS: Final = {
     "etc/ssh/ssh_known_hosts": f"{VIRTCLOUD_FOLDER}/{peer_files.KNOWN_HOSTS}",
 }
 NO_NETWORK_CONFIG: Final = "network: {config: disabled}\n"
-"""libvirt has set the addresses before the container starts."""
+"""cloud-init must not configure the network, because libvirt sets the addresses before the container starts."""
 PRIVATE, PRIVATE_FOLDER, SUDOERS_MODE = 0o600, 0o700, 0o440
 FIRST_USER_ID, LAST_USER_ID = 1000, 59999  # login.defs(5) and Debian's policy 9.2.2
 PASSWD_FIELDS = 7
 
 
 def write_container_seed(root: GuestRoot, segment: Segment, guest: GuestWanted, seed: GuestSeed) -> None:
-    """Write a container's seed. Idempotent.
+    """Write a container's seed to its root. Idempotent.
 
-    Raise Refused if the root cannot be written, if the image or the guest made files that cannot be used, or if the
-    user's cloud-config cannot be executed.
+    Raise Refused if the root cannot be written, if a file of the image or the guest is in the way or malformed, or if
+    the spec has a cloud-config but the image has no cloud-init.
     """
     files = RootedFiles(root)
     try:
@@ -73,7 +74,7 @@ def _write_essentials(files: RootedFiles, guest: GuestWanted, seed: GuestSeed) -
 
 
 def _write_host_key(files: RootedFiles, seed: GuestSeed) -> None:
-    """Replace the image's host keys, which all guests of the image would share."""
+    """Replace the SSH host keys of the image by the guest's host key, so that guests do not share host keys."""
     key = seed.host_key.get_secret_value()
     if files.read(HOST_KEY) != key:
         files.remove("etc/ssh", "ssh_host_*_key*")
@@ -81,7 +82,7 @@ def _write_host_key(files: RootedFiles, seed: GuestSeed) -> None:
 
 
 def _write_users_files(files: RootedFiles, seed: GuestSeed, user_id: int, home: str) -> None:
-    """Write the user's keys, unless the guest already has these files."""
+    """Write the SSH files of the user's home folder. Do not change files that the guest already has."""
     files.ensure_folder(home, owner=user_id)
     files.ensure_folder(f"{home}/.ssh", PRIVATE_FOLDER, user_id)
     authorized_keys = "".join(f"{key}\n" for key in seed.authorized_keys)
@@ -91,9 +92,9 @@ def _write_users_files(files: RootedFiles, seed: GuestSeed, user_id: int, home: 
 
 
 def _ensure_user(files: RootedFiles, name: str) -> tuple[int, str]:
-    """Create the user, unless the image has the user. Return the user's ID, and the home folder below the root.
+    """Create the user, unless the image has the user. Return the user's ID and the home folder's path in the root.
 
-    The user may use sudo without a password if the image has sudo.
+    If the image has sudo, permit the user to use sudo without a password.
     """
     passwd = _read_table(files, "etc/passwd")
     for entry in passwd:

@@ -1,4 +1,4 @@
-"""Checks whether a host can contain guests: user namespaces, user IDs, control groups, and the user of QEMU."""
+"""Checks of the host's means to isolate guests: user namespaces, user IDs, control groups, and the user of QEMU."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,7 +17,7 @@ DAC: Final = "dac"
 
 
 def check_user_namespaces() -> str:
-    """Raise Refused if the kernel creates no user namespaces. Return no details: an empty text."""
+    """Raise Refused if the kernel cannot create user namespaces. Return "" as the observation of a successful check."""
     try:
         most = int(MAX_NAMESPACES.read_text())
     except OSError as error:
@@ -28,7 +28,7 @@ def check_user_namespaces() -> str:
 
 
 def check_control_groups() -> str:
-    """Return the controllers. Raise Refused if a controller that limits containers is missing."""
+    """Return a text with the controllers. Raise Refused if a controller that limits containers is missing."""
     try:
         found = CONTROLLERS.read_text().split()
     except OSError as error:
@@ -40,7 +40,10 @@ def check_control_groups() -> str:
 
 
 def check_ids(first_id: int, files: Iterable[Path] = GRANTED_IDS) -> str:
-    """Return the range of containers' IDs. Raise Refused if another program was granted some of these IDs."""
+    """Return a text with the range of containers' IDs.
+
+    Raise Refused if one of ``files``, such as /etc/subuid, grants some of these IDs to an account.
+    """
     for path in files:
         lines = path.read_text().splitlines() if path.exists() else []
         for owner, first, count in (line.split(":") for line in lines if line.count(":") == 2):  # noqa: PLR2004 - subuid(5)
@@ -52,7 +55,10 @@ def check_ids(first_id: int, files: Iterable[Path] = GRANTED_IDS) -> str:
 
 
 def describe_qemu_confinement(capabilities: str) -> str:
-    """Return the user of QEMU and the security drivers, from libvirt's capabilities. Raise Refused if QEMU is root."""
+    """Return a text with the user of QEMU and libvirt's security drivers. Raise Refused if QEMU runs as root.
+
+    ``capabilities`` are libvirt's capabilities (XML).
+    """
     models = {model.findtext("model"): model for model in ET.fromstring(capabilities).iter("secmodel")}  # noqa: S314 - libvirt's
     labels = [label.text or "" for label in models[DAC].iter("baselabel")] if DAC in models else []
     users = sorted({label.partition(":")[0].lstrip("+") for label in labels})

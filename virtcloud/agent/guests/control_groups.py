@@ -1,11 +1,11 @@
 """Control groups that limit containers: processors, memory, and processes (cgroups(7), version 2).
 
-libvirt creates a control group for each container, which belongs to the root user of the container, so this user could
-change the limits of the group. Therefore the limits are set on a parent group, which belongs to the host's root:
+libvirt creates a control group for each container. This group belongs to the root user of the container, who could
+change its limits. Therefore the agent sets the limits on a parent group that belongs to the host's root:
 ``/sys/fs/cgroup/virtcloud.partition/<domain>.partition``.
 
-On hosts with systemd-machined, libvirt itself nests the container's group in a scope of systemd, and sets the limits of
-the domain's XML on the scope. Only the number of processes is then set here, after the start.
+On hosts with systemd-machined, libvirt itself creates the container's group in a scope of systemd, and sets the limits
+of processors and memory on the scope. There, the agent sets only the limit of processes, after the container's start.
 """
 
 import subprocess
@@ -33,7 +33,7 @@ class ContainerLimits:
     pids: int
 
     def files(self) -> dict[str, str]:
-        """Return the content of a control group's files."""
+        """Return the contents of the control group's files that set these limits, by file name."""
         return {
             "cpu.max": f"{self.cpus * CPU_PERIOD_US} {CPU_PERIOD_US}",
             "memory.max": str(self.memory_mb << 20),
@@ -46,10 +46,10 @@ class ContainerGroups(Protocol):
     """The operations on control groups that guests need."""
 
     def ensure(self, domain: str, limits: ContainerLimits) -> str | None:
-        """Create a guest's parent group. Return libvirt's name of the group, or None if libvirt creates the group."""
+        """Create a guest's parent group. Return the group's name for libvirt, or None if libvirt creates the group."""
 
     def limit_started(self, domain: str, limits: ContainerLimits) -> None:
-        """Set the limits that can be set only after the guest's start."""
+        """Set the limits that can be set only after the guest's start. A failure is logged."""
 
     def ensure_none(self, domain: str) -> None:
         """Remove a guest's parent group."""
@@ -59,10 +59,10 @@ class ControlGroups:
     """The control groups of this host."""
 
     def ensure(self, domain: str, limits: ContainerLimits) -> str | None:
-        """Create a guest's parent group and set its limits.
+        """Create a guest's parent group, and set its limits. Return the group's name for libvirt.
 
         Return None if systemd manages the groups, or if the host has no control groups of version 2. Raise Refused if
-        the group cannot be created. A limit whose controller is missing is logged.
+        the group cannot be created. If a limit cannot be set, log a warning.
         """
         if SYSTEMD.exists() or not (CGROUPS / "cgroup.controllers").exists():
             return None
@@ -80,7 +80,7 @@ class ControlGroups:
         return f"/{PARTITION}/{group.name}"
 
     def limit_started(self, domain: str, limits: ContainerLimits) -> None:
-        """Limit the processes of a container whose group systemd manages. A failure is logged."""
+        """If systemd manages the container's group, limit the number of its processes. A failure is logged."""
         if not SYSTEMD.exists():
             return
         try:
@@ -93,9 +93,10 @@ class ControlGroups:
             log.warning("limit_not_set", domain=domain, limit="pids", error=error)
 
     def ensure_none(self, domain: str) -> None:
-        """Remove a guest's parent group with the groups in it. Processes of the container are killed.
+        """Kill the processes in a guest's parent group, and remove this group and all groups in it.
 
-        Such processes remain if libvirt's process of the container was killed. Raise OSError if a group remains.
+        Processes remain after the guest's end if libvirt's process of the container was killed. Raise OSError if a
+        group cannot be removed.
         """
         group = _path(domain)
         if group.exists():
@@ -110,7 +111,10 @@ def _path(domain: str) -> Path:
 
 
 def _kill_processes(group: Path) -> None:
-    """Kill all processes in a group and in the groups below it. Return when they have ended (Linux 5.14)."""
+    """Kill all processes in a group and in the groups below it. Wait for their end, at most `KILL_TIMEOUT_S`.
+
+    Do nothing if the kernel is older than Linux 5.14, which has no ``cgroup.kill``, or if the group is missing.
+    """
     if not (group / "cgroup.kill").exists():
         return
     (group / "cgroup.kill").write_text("1")
@@ -120,7 +124,7 @@ def _kill_processes(group: Path) -> None:
 
 
 def _enable_controllers(group: Path) -> None:
-    """Enable the controllers of the limits for the groups below ``group``, as far as the kernel has them."""
+    """Enable the controllers for processors, memory and processes in the groups below ``group``, if available."""
     wanted = {"cpu", "memory", "pids"} & set((group / "cgroup.controllers").read_text().split())
     missing = wanted - set((group / "cgroup.subtree_control").read_text().split())
     if missing:

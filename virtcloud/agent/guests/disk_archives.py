@@ -1,10 +1,10 @@
 """Images made from the disks of stopped virtual machines, without the private keys of their cluster.
 
-No program of the host mounts the disk. ``qemu-img`` merges the guest's changes with the image's disk into a raw copy.
-The guest's QEMU wrote the changes, so ``qemu-img`` runs with a user ID that no account has, reads only the two files
-that this process passes, and cannot write more than the disk's size. In the copy, this process overwrites each line of
-a private key, wherever it is: in files, in deleted files, and in the data of cloud-init. Then ``qemu-img`` compresses
-the copy.
+No program of the host mounts the disk, because its content is not trusted. ``qemu-img`` merges the overlay, which has
+the guest's changes, with the image's disk into a raw copy. The overlay is not trusted either, so ``qemu-img`` runs with
+a user ID that no account has, reads only the two files that this process passes, and cannot write more than about the
+disk's size. In the whole copy, this process overwrites the lines of the private keys: in files, in deleted files, and
+in the data of cloud-init. Then ``qemu-img`` compresses the copy.
 """
 
 import errno
@@ -31,22 +31,22 @@ from virtcloud.model.image import (
 
 POLL_S: Final = 0.2
 PART: Final = 16
-"""Characters by which a line of a key is recognized, even if another block of the disk contains the line's rest."""
+"""A line of a key is recognized by its first or its last 16 characters, because two blocks of the disk may share it."""
 SIZE_FIELD: Final = slice(24, 32)
 BACKING_FIELDS: Final = slice(8, 20)
-"""Fields of qcow2's header: the size of the disk, and the reference to the backing file."""
+"""The bytes of a qcow2 header that refer to the backing file."""
 BLOCK_BYTES: Final = 512
 MAX_ERROR_BYTES: Final = 500
 ERASED: Final = b"#"
 BlockNode = dict[str, Any]
-"""A block device as QEMU describes it in JSON (qemu-img(1), "Options")."""
+"""The JSON description of a block device for QEMU (qemu-img(1), "Options")."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoppedGuestDisk:
-    """The disk of a stopped virtual machine: the file with the guest's changes, and the image's disk below.
+    """The disk of a stopped virtual machine: the overlay with the guest's changes, and the image's disk ``base``.
 
-    ``size`` is the size of the disk in bytes. ``user`` is a user ID of the guest, which no account of the host has.
+    ``size`` is the size of the disk in bytes. ``user`` is the user ID as which qemu-img runs; no account has this ID.
     """
 
     overlay: Path
@@ -58,7 +58,8 @@ class StoppedGuestDisk:
 def find_guest_disk(folder: Path, user: int) -> StoppedGuestDisk | None:
     """Return the disk in the folder of a guest, or None if the guest has no disk.
 
-    Raise Refused if the image's disk was changed or removed.
+    ``user`` is the user ID as which qemu-img will read the disk. Raise Refused if the image's disk was changed or
+    removed.
     """
     record = find_record(folder)
     if record is None or not (folder / DISK).exists():
@@ -84,15 +85,15 @@ class DiskArchive(GuestArchive):
     image_format = ImageFormat.QCOW2
 
     def __init__(self, copy: IO[bytes], file: IO[bytes]) -> None:
-        """Write the raw copy to ``copy``, and the image to ``file``."""
+        """Write the raw copy of the disk to ``copy``, and the compressed image to ``file``."""
         super().__init__(file)
         self._copy = copy
 
     def pack(self, disk: StoppedGuestDisk, texts: Iterable[str]) -> Generator[int]:
-        """Copy a disk, overwrite the ``texts`` in the copy, and compress it. Yield the bytes written so far.
+        """Copy a disk, overwrite ``texts`` in the copy, and compress the copy. Yield numbers of bytes as progress.
 
-        When the caller stops the iteration, qemu-img is killed. Raise Refused if the disk cannot be read, or if there
-        is no space.
+        ``texts`` are the lines of private keys. If the caller closes the generator, qemu-img is killed. Raise Refused
+        if the disk cannot be read, or if the host has too little free space.
         """
         lines = [text.encode() for text in texts]
         with refuse_os_errors(f"copy the disk {disk.overlay}"), ExitStack() as stack:
@@ -118,7 +119,10 @@ def open_disk_archive(folder: Path) -> Iterator[DiskArchive]:
 
 @contextmanager
 def _lent(overlay: IO[bytes], user: int) -> Iterator[None]:
-    """Make a user the owner of a disk's file within the block. libvirt changes the owner again at the guest's start."""
+    """Change the owner of a disk's file to ``user`` within the block, and to root afterwards.
+
+    At the guest's start, libvirt changes the owner to QEMU's user.
+    """
     os.fchown(overlay.fileno(), user, user)
     try:
         yield
@@ -127,8 +131,9 @@ def _lent(overlay: IO[bytes], user: int) -> Iterator[None]:
 
 
 def _describe_layers(overlay: IO[bytes], base: IO[bytes]) -> BlockNode:
-    """Return QEMU's description of a disk, with ``base`` instead of the file that the overlay names.
+    """Return the description of the disk for QEMU: ``overlay`` over ``base``.
 
+    The reference to a backing file in the overlay's header is ignored, because the guest's QEMU may have changed it.
     Raise Refused if one of the files is encrypted or has an external data file.
     """
     head, base_head = bytearray(overlay.read(HEAD_BYTES)), base.read(HEAD_BYTES)
@@ -155,9 +160,10 @@ def _path(file: IO[bytes]) -> str:
 def _convert(
     source: BlockNode, files: Iterable[IO[bytes]], target: IO[bytes], target_format: str, disk: StoppedGuestDisk
 ) -> Iterator[int]:
-    """Run qemu-img with the guest's user ID. Yield the bytes that the target has. Raise Refused if qemu-img fails.
+    """Convert ``source`` to ``target`` with qemu-img, as the user ``disk.user``. Raise Refused if qemu-img fails.
 
-    The target may be larger than the disk by 1/16 and 1 MiB, because qcow2 has tables.
+    Yield the number of bytes of ``target`` as progress. The limit of the target's size is the disk's size plus 1/16 and
+    1 MiB, for the tables of qcow2.
     """
     os.fchown(target.fileno(), disk.user, disk.user)
     limit = f"--fsize={disk.size + disk.size // 16 + MIB}"
@@ -194,9 +200,9 @@ def _convert(
 
 
 def _erase(descriptor: int, lines: list[bytes]) -> Iterator[int]:
-    """Overwrite all ``lines`` in a file. After each block, yield the block's position.
+    """Overwrite all ``lines`` in a file. After each block of `READ_BYTES`, yield the block's position.
 
-    If a line is divided between two blocks of the disk, fewer than `PART` of its characters may remain.
+    If a line continues in another block, up to `PART` - 1 of its characters may remain in one of the blocks.
     """
     parts = {part: line for line in lines for part in (line[:PART], line[-PART:])}
     for begin, end in _list_data(descriptor):
@@ -209,9 +215,9 @@ def _erase(descriptor: int, lines: list[bytes]) -> Iterator[int]:
 
 
 def _find_line(data: bytes, part: bytes, line: bytes) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of ``data`` that contain the beginning or the end of a line, each as long as the line matches.
+    """Yield begin and end of each range of ``data`` that matches the beginning or the end of ``line``.
 
-    ``part`` is the line's first or last `PART` characters.
+    ``part`` is the line's first or last `PART` characters. A range is as long as ``data`` equals the line.
     """
     found = data.find(part)
     while found >= 0:
@@ -225,13 +231,13 @@ def _find_line(data: bytes, part: bytes, line: bytes) -> Iterator[tuple[int, int
 
 
 def _count_equal(one: bytes, other: bytes) -> int:
-    """Return the number of equal bytes at the beginning of both."""
+    """Return the length of the common beginning of both arguments."""
     pairs = zip(one, other, strict=False)
     return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
 
 
 def _list_data(descriptor: int) -> Iterator[tuple[int, int]]:
-    """Yield begin and end of the parts of a file that have data (lseek(2), SEEK_DATA)."""
+    """Yield begin and end of each part of a sparse file that contains data (lseek(2), SEEK_DATA)."""
     end = 0
     while True:
         try:

@@ -1,4 +1,4 @@
-"""The libvirt domain of a guest: its owner, the host's properties that it needs, and the operations of a hypervisor."""
+"""The libvirt domains of guests: the metadata of the owner, the data for the XML, and a hypervisor's operations."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ NAMESPACE = "urn:virtcloud:libvirt:1"
 
 @dataclass(frozen=True, slots=True)
 class DomainOwnership:
-    """The content of the metadata element: the guest, and the digest of the wanted state at the guest's start."""
+    """The content of a domain's metadata element: the guest, and the digest of its wanted state when it was started."""
 
     cluster: str
     guest: str
@@ -42,12 +42,12 @@ class HypervisorApi(Protocol):
         """Start a transient domain."""
 
     def set_mtu(self, name: str, mtu: int) -> None:
-        """Set the MTU of a running container's interface. A virtual machine has had its MTU since its start."""
+        """Set the MTU of a running container's interface. Do nothing for a virtual machine: its XML sets the MTU."""
 
     def shut_down(self, name: str, *, systemd: bool = False) -> None:
-        """Request that a domain shuts down. The guest may ignore the request.
+        """Request that a domain shuts down. The guest can ignore the request.
 
-        A container whose init is systemd shuts down only with ``systemd``; other containers only without.
+        ``systemd`` must be true if the domain is a container whose init is systemd, and false for all other domains.
         """
 
     def destroy(self, name: str) -> None:
@@ -67,10 +67,10 @@ class HypervisorApi(Protocol):
 class DomainEnvironment:
     """Properties of the host that determine a domain's XML.
 
-    ``folder`` is the guest's folder on the host. ``root`` is a container's root; None for other guests. ``group`` is
-    the control group that limits a container; None if libvirt creates the group. ``shared``: all users of the host may
-    read the image's disk. ``xen``: virtual machines run on Xen, paravirtualized (PV) if the image has a kernel,
-    otherwise as on a PC (HVM).
+    ``folder`` is the guest's folder on the host. ``root`` is a container's root, or None for a virtual machine.
+    ``group`` is the control group that limits a container, or None if libvirt creates the group. ``shared``: all users
+    of the host may read the image's disk. ``xen``: virtual machines run on Xen. If the image has a kernel, they are
+    then paravirtualized (PV); otherwise they are like a PC (HVM).
     """
 
     architecture: str

@@ -1,4 +1,4 @@
-"""Archives of stopped guests, which become images: a file without a name, with its checksum and its size."""
+"""Archives of stopped guests, from which images are made: temporary files with their checksums and sizes."""
 
 import hashlib
 import os
@@ -15,7 +15,7 @@ READ_BYTES: Final = 1 << 20
 
 
 class GuestArchive:
-    """An archive in a file without a name: the file vanishes with the agent's process."""
+    """An archive in a file without a name, with its checksum and size. The file vanishes when the agent ends."""
 
     image_format: ClassVar[ImageFormat]
 
@@ -30,7 +30,7 @@ class GuestArchive:
         return os.fstat(self._file.fileno()).st_size
 
     def describe(self) -> ImageContent:
-        """Return the content of the image. The programs are for this host's architecture."""
+        """Return the image's format, size, checksum and architecture. The architecture is this host's."""
         return ImageContent(
             sha256=Sha256(self._digest.hexdigest()),
             size=self.size,
@@ -39,7 +39,7 @@ class GuestArchive:
         )
 
     def read(self) -> Iterator[bytes]:
-        """Yield the archive."""
+        """Yield the content of the archive in pieces."""
         self._file.seek(0)
         while data := self._file.read(READ_BYTES):
             yield data
@@ -47,7 +47,7 @@ class GuestArchive:
 
 @contextmanager
 def open_archive_files(folder: Path, count: int) -> Iterator[Sequence[IO[bytes]]]:
-    """Yield files without a name on the file system of ``folder``. Their space is free again after the block."""
+    """Yield ``count`` files without a name on the file system of ``folder``. Close and remove them after the block."""
     with refuse_os_errors(f"create a file in {folder}"), ExitStack() as stack:
         files = [stack.enter_context(TemporaryFile(dir=folder, buffering=0)) for _ in range(count)]
         opened = stack.pop_all()

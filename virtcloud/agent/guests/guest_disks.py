@@ -4,13 +4,14 @@
 in the guest's       content
 folder
 ===================  ====================================================================================
-``disk.qcow2``       what the guest wrote to its disk; the image's disk is never written to
-``disk.json``        the image and the size from which the overlay was created; written last
-``disk-NAME.raw``    the extra disk NAME, which uses space only for what the guest wrote
+``disk.qcow2``       the overlay: the data that the guest wrote; the image's disk is never changed
+``disk.json``        the image and the size from which the overlay was created; written after the overlay
+``disk-NAME.raw``    the extra disk NAME: a sparse file, which uses space only for data that the guest wrote
 ===================  ====================================================================================
 
-The disks are kept when the guest or the host restarts. An overlay is created again if the image or the size differs,
-and an extra disk if its size differs. Only root and QEMU's user may read a disk. libvirt makes QEMU's user the owner.
+The disks are kept when the guest or the host restarts. If the image or the wanted size changes, the agent creates an
+empty overlay again. If the wanted size of an extra disk changes, the agent creates an empty disk again. Only root and
+QEMU's user may read a disk; libvirt makes QEMU's user the owner.
 """
 
 import json
@@ -39,14 +40,14 @@ MAX_ERROR_CHARACTERS: Final = 500
 
 
 class DiskRecord(Document):
-    """The origin of an overlay. ``image`` is the path of the image's disk, its inode, size and time of change."""
+    """The origin of an overlay. ``image`` is the text of `identify_disk` for the image's disk."""
 
     image: str
     size_mb: int | None
 
     @property
     def disk(self) -> Path:
-        """The image's disk."""
+        """The path of the image's disk."""
         return Path(self.image.rsplit(" ", 3)[0])
 
 
@@ -56,7 +57,7 @@ def extra_disk_file(name: str) -> str:
 
 
 def ensure_disks(folder: Path, image: QemuImage, guest: GuestWanted) -> None:
-    """Create the disks of a guest in its folder, and remove disks that the guest no longer has.
+    """Create the missing disks of a guest in its folder, and remove extra disks that are not in its spec.
 
     Raise Refused if a disk cannot be created, for example because ``disk_mb`` is smaller than the image's disk.
     """
@@ -85,15 +86,18 @@ def _ensure_overlay(folder: Path, disk: Path, disk_format: str, size_mb: int | N
 
 
 def identify_disk(disk: Path) -> str:
-    """Return a text that differs if another file, or a changed file, is an image's disk. Raise OSError if absent."""
+    """Return a text with the path, inode, size and time of change of a disk, by which a changed disk is recognized.
+
+    Raise OSError if the file is missing.
+    """
     status = disk.stat()
     return f"{disk} {status.st_ino} {status.st_size} {status.st_mtime_ns}"
 
 
 def _check_image(disk: Path, disk_format: str, size_mb: int | None, guest: GuestWanted) -> int:
-    """Return the size in bytes of a guest's disk.
+    """Return the size in bytes that a guest's disk will have: ``size_mb``, or the size of the image's disk.
 
-    Raise Refused if the image's disk is larger, names other files, or is damaged.
+    Raise Refused if the image's disk is larger than ``size_mb``, refers to other files, or is damaged.
     """
     description: dict[str, Any] = json.loads(_run("info", "-f", disk_format, "--output=json", str(disk), over=disk))
     data = description.get("format-specific", {}).get("data", {})
@@ -117,7 +121,7 @@ def _check_image(disk: Path, disk_format: str, size_mb: int | None, guest: Guest
 def _check_complete(disk: Path, guest: GuestWanted) -> None:
     """Raise Refused if a qcow2 file refers to data that the file does not contain.
 
-    QEMU opens a truncated file without an error, and the guest reads zeros or fails later.
+    QEMU opens a truncated file without an error; the guest would then read zeros, or fail later.
     """
     output = _run("check", "-f", "qcow2", "--output=json", str(disk), over=disk, codes=CHECK_CODES)
     report: dict[str, Any] = json.loads(output)
@@ -144,7 +148,7 @@ def _ensure_extra_disks(folder: Path, guest: GuestWanted) -> None:
 
 
 def find_record(folder: Path) -> DiskRecord | None:
-    """Return the record of the disk in a guest's folder. Return None if there is no disk, or if it is incomplete."""
+    """Return the record of the disk in a guest's folder, or None if the disk is missing or incomplete."""
     path = folder / RECORD
     try:
         return DiskRecord.model_validate_json(path.read_bytes())

@@ -1,8 +1,9 @@
 """Files of guests: a folder with the guest's disks and console log, and libvirt's logs of the guest's domain.
 
-The folder ``<state>/guests/<domain>`` is created before the guest starts. The agent removes libvirt's logs before
-the folder, because the folder's name shows which logs belong to a guest of the agent. The folder stays while the guest
-is wanted on this host: a guest that was stopped or reset, or that ended by itself, starts with its former disks.
+The agent creates the folder ``<state>/guests/<domain>`` before the guest starts. The folder remains while the guest is
+wanted on this host: a guest that was stopped or reset, or that ended by itself, starts again with the same disks. When
+the agent removes a guest, it removes libvirt's logs before the folder: if the agent is killed, the folder still shows
+which logs must be removed.
 """
 
 import shutil
@@ -27,9 +28,9 @@ class GuestFiles:
     def __init__(
         self, folder: Path, roots: ContainerRoots, groups: ContainerGroups, libvirt_logs: Path = LIBVIRT_LOGS
     ) -> None:
-        """Store guests' folders in ``folder``, which is created when first needed. ``roots`` are in the same folder.
+        """Store guests' folders in ``folder``, which the first guest creates. ``roots`` uses the same folder.
 
-        The control groups in ``groups`` are removed with the files.
+        When a guest's files are removed, its control group in ``groups`` is removed too.
         """
         self._folder = folder
         self._groups = groups
@@ -45,11 +46,14 @@ class GuestFiles:
         return path
 
     def console_log(self, domain: str) -> Path:
-        """Return the path of the log of a guest's console."""
+        """Return the path of the log file of a guest's console."""
         return self._folder / domain / CONSOLE
 
     def ensure_none(self, domain: str) -> None:
-        """Remove a guest's files. Absent files raise no error. Raise Refused if a file cannot be removed."""
+        """Remove a guest's files, root, logs and control group. Absent files raise no error.
+
+        Raise Refused if something cannot be removed.
+        """
         with refuse_os_errors(f"remove the files of the guest {domain}"):
             for driver in DRIVERS:
                 _remove_logs(self._libvirt_logs / driver, domain)
@@ -71,12 +75,12 @@ class GuestFiles:
             self.ensure_none(domain)
 
     def list_domains(self, patterns: Iterable[str] = ("*",)) -> set[str]:
-        """Return the names of the domains that have files here and match one of the patterns."""
+        """Return the names of the domains that have a folder and match one of the file patterns."""
         paths = (path for pattern in patterns for path in self._folder.glob(pattern))
         return {path.name if path.is_dir() else path.name.partition(".log")[0] for path in paths}
 
 
 def _remove_logs(folder: Path, domain: str) -> None:
-    """Remove a domain's log, and the logs that virtlogd and logrotate rotated."""
+    """Remove a domain's log, and the older logs that virtlogd and logrotate have renamed."""
     for path in (folder / f"{domain}.log", *folder.glob(f"{domain}.log.*")):
         path.unlink(missing_ok=True)

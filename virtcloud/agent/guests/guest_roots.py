@@ -5,19 +5,21 @@ in the guest's       content
 folder
 ===================  ===================================================================================
 ``ids``              the guest's range of user IDs (``id_ranges.py``)
-``layers``           what the guest wrote: the overlay's folders ``upper`` and ``work``
+``layers``           the overlay's folders ``upper``, with the files that the guest wrote, and ``work``
 ``layers.ext4``      the file system of ``layers``, if the guest's disk has a maximum size
 ``image``            a mount of the image with shifted owners, while ``root`` is being mounted
 ``root``             the mounted overlay, which is the guest's root
-``root.json``        the image and the size from which the layers were created; written last
+``root.json``        the image and the size from which the layers were created; written after the layers
 ===================  ===================================================================================
 
-Inside, a container's users have the IDs from 0. On the host, they have the IDs of the guest's range. Therefore the
-owners of the image's files are shifted by the range's first ID. An idmapped mount (mount_setattr(2)) shifts them
-without a change of any file. If the image's file system does not support idmapped mounts, the owners are changed in
-the overlay: only owners and modes are copied, because the overlay has the option ``metacopy``.
+In a container, user IDs start at 0. On the host, they start at the first ID of the guest's range. Therefore the owners
+of the image's files must be shifted by the range's first ID. An idmapped mount (mount_setattr(2)) shifts the owners
+without a change of the files. If the image's file system does not support idmapped mounts, the agent changes the owners
+in the overlay. This copies only owners and modes to the overlay and not the content, because the overlay has the option
+``metacopy``.
 
-The layers are kept when a guest or the host restarts. They are created again if the image or the size differs.
+The layers are kept when a guest or the host restarts. If the image or the wanted size changes, the agent creates empty
+layers again.
 """
 
 import contextlib
@@ -55,7 +57,7 @@ class GuestRoot:
 
 
 class RootRecord(Document):
-    """The origin of a root's layers. ``shifted`` names where the owners are shifted."""
+    """The origin of a root's layers. ``shifted`` states whether the mount or the overlay's files shift the owners."""
 
     image: str
     size_mb: int | None
@@ -72,7 +74,7 @@ class ContainerRoots(Protocol):
         """Mount a guest's root over the folder ``image``, and return the root."""
 
     def ensure_none(self, domain: str) -> None:
-        """Unmount a guest's root, and remove what the guest wrote."""
+        """Unmount a guest's root, and remove its layers."""
 
 
 class GuestRoots:
@@ -94,8 +96,8 @@ class GuestRoots:
     def ensure(self, domain: str, image: Path, size_mb: int | None = None) -> GuestRoot:
         """Mount a guest's root over the folder ``image``, and return the root. The guest's folder must exist.
 
-        What the guest wrote is kept if the layers were created from the same image with the same size. Raise Refused if
-        the root cannot be created.
+        If the layers were created from the same image with the same size, they are kept, with all files that the guest
+        wrote. Otherwise the root starts with the files of the image. Raise Refused if the root cannot be created.
         """
         path, source = self._folder / domain, _identify(image)
         with refuse_os_errors(f"create the root of guest {domain} in {path}"):
@@ -119,7 +121,7 @@ class GuestRoots:
         return GuestRoot(path / ROOT, shift)
 
     def ensure_none(self, domain: str) -> None:
-        """Unmount a guest's root, and remove what the guest wrote. Raise OSError if something remains."""
+        """Unmount a guest's root, and remove its layers. Raise OSError if a mount or file cannot be removed."""
         path = self._folder / domain
         mounts.unmount_below(path)
         for name in (RECORD, LAYERS_FILE):
@@ -128,9 +130,9 @@ class GuestRoots:
             _remove_tree(path / name)
 
     def _create_root(self, path: Path, image: Path, shift: int, size_mb: int | None) -> Literal["mount", "files"]:
-        """Create empty layers, and mount the root. Return where the owners are shifted.
+        """Create empty layers, and mount the root. Return whether the mount or the overlay's files shift the owners.
 
-        After a file system has refused an idmapped mount, no other is tried there: an attempt takes two processes.
+        If a file system has refused an idmapped mount, do not try another there: each attempt starts two processes.
         """
         status = image.stat()
         _create_layers(path, status, shift, size_mb)
@@ -177,7 +179,7 @@ def _mount_root(path: Path, image: Path, shift: int, shifted: Literal["mount", "
 
 
 def _identify(image: Path) -> str:
-    """Return a text that differs if another folder, or a changed folder, is the image's root."""
+    """Return a text that identifies the image's root folder, and differs if the folder was changed or replaced."""
     with refuse_os_errors(f"read the root of the image {image}"):
         status = image.stat()
     return f"{image} {status.st_ino} {status.st_mtime_ns}"
@@ -195,7 +197,7 @@ def _read_record(path: Path) -> RootRecord | None:
 
 
 def _remove_tree(folder: Path) -> None:
-    """Remove a folder in which a guest may write. rm(1) follows no symbolic link and removes trees of any depth."""
+    """Remove a folder to which a guest could write, with rm(1): it follows no symbolic links and handles deep trees."""
     with contextlib.suppress(OSError):
         folder.rmdir()  # mount points are usually empty, and the start of a program takes longer
     if not folder.exists():

@@ -78,9 +78,9 @@ class LocalGuests:
     ) -> None:
         """Run guests on ``hypervisors``. ``pause`` waits some seconds, or raises StopRequested.
 
-        ``roots`` creates the roots of containers; None: the roots are mounted in the guests' folders.
-        ``cache`` has the images of SBF's catalogue. ``consoles`` receives the consoles of running guests. ``groups``
-        limits containers; None: with control groups of this host. ``kills`` has the guests whose memory was exhausted.
+        ``roots`` creates the roots of containers. None: a `GuestRoots` in the guests' folders. ``cache`` has the images
+        of SBF's catalogue. The consoles of running guests are added to ``consoles``. ``groups`` limits containers.
+        None: a `ControlGroups`. ``kills`` has the guests whose processes the kernel killed for lack of memory.
         """
         self._kills = kills
         self._cache = cache
@@ -93,7 +93,7 @@ class LocalGuests:
         self._files = GuestFiles(settings.folders, self._roots, self._groups)
 
     def read(self) -> tuple[tuple[ObservedGuest, ...], tuple[str, ...]]:
-        """Return the guests that virtcloud created. Also return an error for each hypervisor that does not answer."""
+        """Return two tuples: the guests that virtcloud created, and an error for each hypervisor without an answer."""
         domains, unreachable = self._hypervisors.list_domains()
         self._add_consoles(domains)
         observed = (
@@ -112,10 +112,10 @@ class LocalGuests:
     def ensure_guest(self, segment: Segment, guest: GuestWanted) -> None:
         """Start a guest, unless the guest already runs in the wanted state.
 
-        A guest in a different state is stopped first. Raise Unsafe when a domain that virtcloud did not create, or a
-        domain of another cluster, has the guest's domain name. Raise Refused when the image is missing, when the host
-        has no hypervisor of the kind that the image needs, or when libvirt refuses. Raise Unreachable when libvirt does
-        not answer. Raise StepPending while the image is being fetched from SBF's catalogue or the guest is cloned.
+        A guest that runs in another state is stopped first. Raise Unsafe if a domain that virtcloud did not create, or
+        a domain of another cluster, has the guest's domain name. Raise Refused if the image is missing, if the host has
+        no hypervisor of the kind that the image needs, or if libvirt refuses. Raise Unreachable if libvirt does not
+        answer. Raise StepPending while the image is being fetched from SBF's catalogue or the guest is being cloned.
         """
         with self.root_reservations.for_start(names.domain_name(segment.id, guest.name), guest.name):
             self._ensure_guest(segment, guest)
@@ -136,7 +136,7 @@ class LocalGuests:
         _write_seed(segment, guest, environment.folder, environment.root)
         self._remove_console(name)
         hypervisor.start(render_domain(segment, guest, image, wanted_digest, environment))
-        # Other guests may still be starting. A console that is opened late loses the first lines.
+        # Connect the console now: the next reading comes after the start of all guests, and would lose the first lines.
         self._add_consoles((hypervisor, domain) for domain in [hypervisor.find_domain(name)] if domain)
         if limits is not None:
             self._groups.limit_started(name, limits)
@@ -158,7 +158,7 @@ class LocalGuests:
             raise Unreachable("; ".join(unreachable))
 
     def write_peer_files(self, segment: Segment, guest: GuestWanted) -> None:
-        """Replace a running container's files that name the other guests. Raise Refused if this fails."""
+        """Replace the peer files of a running container. Raise Refused if they cannot be written."""
         folder = self._settings.folders / names.domain_name(segment.id, guest.name)
         write_peer_files(folder, render_peer_files(segment, guest))
 
@@ -214,7 +214,7 @@ class LocalGuests:
         return True
 
     def _add_consoles(self, domains: Iterable[tuple[HypervisorApi, GuestDomain]]) -> None:
-        """Add the consoles of running guests that are not known yet. QEMU writes the logs of its guests' consoles."""
+        """Add the consoles of running guests to `GuestConsoles`, except those that it already has."""
         if self._consoles is None:
             return
         for hypervisor, domain in domains:
@@ -265,7 +265,7 @@ class LocalGuests:
 
 
 def _container_limits(guest: GuestWanted, max_pids: int) -> ContainerLimits:
-    """Return the limits of a container. Raise Refused if the guest wants what its host does not permit."""
+    """Return the limits of a container. Raise Refused if its spec wants more than ``max_pids`` processes."""
     pids = (guest.limits.pids if guest.limits else None) or max_pids
     if pids > max_pids:
         raise Refused(
@@ -276,7 +276,7 @@ def _container_limits(guest: GuestWanted, max_pids: int) -> ContainerLimits:
 
 
 def _write_seed(segment: Segment, guest: GuestWanted, folder: Path, root: GuestRoot | None) -> None:
-    """Write the seed of a guest that does not run. ``root`` is a container's root; None for other guests."""
+    """Write the seed of a guest that does not run. ``root`` is a container's root, or None for a virtual machine."""
     if guest.seed is None:
         return
     files = render_peer_files(segment, guest)

@@ -1,4 +1,4 @@
-"""The hypervisors of this host as one: their domains, and the hypervisor of each image."""
+"""All hypervisors of this host together: the list of all domains, and the choice of the hypervisor for an image."""
 
 from collections.abc import Callable, Iterator, Mapping
 
@@ -9,7 +9,7 @@ from virtcloud.model.errors import Refused, Unreachable
 from virtcloud.model.wanted import GuestWanted, Segment
 
 POLL_S = 0.1
-"""Seconds between two checks whether guests have ended."""
+"""Seconds between two checks of whether guests have ended."""
 
 
 class HostHypervisors:
@@ -21,18 +21,18 @@ class HostHypervisors:
         self._pause = pause
 
     def needs_console_log(self, hypervisor: HypervisorApi) -> bool:
-        """Return whether the agent writes the logs of consoles. QEMU writes those of its guests itself."""
+        """Return whether the agent must write the console logs of a hypervisor's guests: true for LXC and Xen."""
         return hypervisor is self._hypervisors.get(Kind.LXC) or hypervisor.is_xen()
 
     def wait_for_end(self, leaving: list[tuple[HypervisorApi, str]], grace_s: float) -> None:
-        """Wait until these domains have ended, at most ``grace_s`` seconds."""
+        """Wait until the domains in ``leaving`` have ended, or until ``grace_s`` seconds have passed."""
         waited = 0.0
         while waited < grace_s and any(_is_running(*guest) for guest in leaving):
             self._pause(POLL_S)
             waited += POLL_S
 
     def list_domains(self) -> tuple[list[tuple[HypervisorApi, GuestDomain]], list[str]]:
-        """Return pairs of hypervisor and domain. Also return an error for each hypervisor that does not answer."""
+        """Return (hypervisor, domain) for each domain, and an error for each hypervisor that did not answer."""
         domains: list[tuple[HypervisorApi, GuestDomain]] = []
         unreachable: list[str] = []
         for hypervisor in self._hypervisors.values():
@@ -43,10 +43,11 @@ class HostHypervisors:
         return domains, unreachable
 
     def find_domains(self, name: str, target: HypervisorApi) -> Iterator[GuestDomain]:
-        """Yield the domains with this name. Raise Unreachable when the ``target`` hypervisor does not answer.
+        """Yield the domains with this name on all hypervisors. Raise Unreachable if the ``target`` does not answer.
 
-        Other hypervisors that do not answer are skipped. This cannot start a guest twice: if the guest already runs on
-        such a hypervisor, the start fails, because the kernel refuses a second bridge port with the guest's port name.
+        Other hypervisors that do not answer are skipped. Nevertheless a guest cannot run twice: if the guest already
+        runs on a skipped hypervisor, its start on the target fails, because the kernel refuses a second interface with
+        the name of the guest's bridge port.
         """
         for hypervisor in self._hypervisors.values():
             try:
@@ -59,7 +60,7 @@ class HostHypervisors:
                 yield domain
 
     def select(self, image: GuestImage, guest: GuestWanted) -> HypervisorApi:
-        """Return the hypervisor of an image's kind. Raise Refused if this host has none."""
+        """Return the hypervisor of the kind that an image needs. Raise Refused if this host has no such hypervisor."""
         kind = Kind(image.kind)
         if kind not in self._hypervisors:
             raise Refused(
@@ -70,7 +71,7 @@ class HostHypervisors:
 
 
 def set_mtu(hypervisor: HypervisorApi, domain: str, segment: Segment) -> None:
-    """Set the MTU of a running guest. Without an MTU of the cluster, the hypervisor's choice stays."""
+    """Set the MTU of a running guest to the cluster's MTU. If the cluster has no MTU, do nothing."""
     if segment.mtu is not None:
         hypervisor.set_mtu(domain, segment.mtu)
 

@@ -1,8 +1,8 @@
-"""A hypervisor, accessed through libvirt. Only this module imports libvirt, and no libvirtError leaves this module.
+"""A hypervisor, accessed through libvirt. Only this module imports libvirt, and it translates each libvirtError.
 
 Every call has a deadline (`call_deadlines`), because a hanging libvirtd neither answers nor closes the socket.
-Libvirt's keepalive messages are no alternative, because they need an event loop and do not apply to the opening of a
-connection.
+libvirt's keepalive messages cannot replace the deadlines, because they need an event loop, and are not sent while a
+connection is being opened.
 """
 
 import threading
@@ -23,7 +23,7 @@ from virtcloud.model.errors import Refused, Unreachable
 
 T = TypeVar("T")
 CALLS_AT_ONCE = 5
-"""The most calls of a client that libvirtd executes at the same time (``max_client_requests`` of libvirtd.conf)."""
+"""Most calls that libvirtd executes at the same time for one connection (``max_client_requests`` of libvirtd.conf)."""
 _ALIVE = frozenset({libvirt.VIR_DOMAIN_RUNNING, libvirt.VIR_DOMAIN_BLOCKED, libvirt.VIR_DOMAIN_NOSTATE})
 _CONNECTION_LOST = frozenset(
     {libvirt.VIR_ERR_SYSTEM_ERROR, libvirt.VIR_ERR_INTERNAL_ERROR, libvirt.VIR_ERR_RPC, libvirt.VIR_ERR_NO_CONNECT}
@@ -32,9 +32,9 @@ _CONNECTION_LOST = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class LibvirtDeadlines:
-    """Deadlines in seconds: for calls that read, for calls that start or end a domain, and for closing the connection.
+    """Deadlines in seconds: for calls that read, for calls that change a domain, and for closing the connections.
 
-    libvirt itself waits up to 30 seconds until a domain has started or ended.
+    libvirt itself waits up to 30 seconds for a domain's start or end, so the deadline for changes is longer.
     """
 
     read_s: float = 15.0
@@ -44,7 +44,7 @@ class LibvirtDeadlines:
 
 @dataclass(slots=True, eq=False)
 class LibvirtConnection:
-    """A connection with libvirtd, and the number of its calls that have not returned."""
+    """A connection with libvirtd. ``calls`` is the number of calls through it that have not returned."""
 
     opened: Any
     calls: int = 0
@@ -53,14 +53,15 @@ class LibvirtConnection:
 class LibvirtHypervisor:
     """A `HypervisorApi` for one libvirtd.
 
-    The object connects at the first call, and connects again after a restart of libvirtd. Thread-safe. Each connection
-    has at most `CALLS_AT_ONCE` calls at the same time. So readings do not wait until guests have started.
+    The object connects at the first call, and connects again after a restart of libvirtd. If all connections have
+    `CALLS_AT_ONCE` open calls, a further call opens a new connection. So readings do not wait for the starts of guests.
+    Thread-safe.
     """
 
     def __init__(
         self, uri: str, deadlines: LibvirtDeadlines | None = None, progress: Callable[[], object] = lambda: None
     ) -> None:
-        """Store the address of libvirtd. ``progress`` is called after each call."""
+        """Use the libvirtd at ``uri``. ``progress`` is called after each call."""
         libvirt.registerErrorHandler(_ignore_error, None)  # otherwise libvirt prints every error to stderr
         self._uri = uri
         self._deadlines = deadlines or LibvirtDeadlines()
@@ -70,7 +71,7 @@ class LibvirtHypervisor:
         self._connections: list[LibvirtConnection] = []
 
     def close(self) -> None:
-        """Close the connection. If libvirtd hangs, the connection stays open until this process ends."""
+        """Close all connections. If libvirtd hangs, they stay open until this process ends."""
         with suppress(Unreachable):
             self._calls.run("close the connection", self._close, self._deadlines.close_s)
 
@@ -95,11 +96,14 @@ class LibvirtHypervisor:
         self._call(f"start domain {name}", lambda connection: connection.createXML(xml, 0), repeat=False, changes=True)
 
     def set_mtu(self, name: str, mtu: int) -> None:
-        """Set the MTU of a running container's interface. A virtual machine has had its MTU since its start."""
+        """Set the MTU of a running container's interface. Do nothing for a virtual machine: its XML sets the MTU."""
         self._call(f"set the MTU of domain {name}", lambda connection: _set_mtu(connection, name, mtu), changes=True)
 
     def shut_down(self, name: str, *, systemd: bool = False) -> None:
-        """Request that a domain shuts down. The guest may ignore the request. An absent domain is success."""
+        """Request that a domain shuts down. The guest can ignore the request. An absent domain is success.
+
+        ``systemd`` must be true if the domain is a container whose init is systemd, and false for all other domains.
+        """
         self._call(f"shut down domain {name}", lambda connection: _shut_down(connection, name, systemd=systemd))
 
     def destroy(self, name: str) -> None:
@@ -115,17 +119,18 @@ class LibvirtHypervisor:
         return self._call("read capabilities", lambda connection: str(connection.getCapabilities()))
 
     def has_kvm(self) -> bool:
-        """Return whether the hypervisor lists KVM among its capabilities. KVM may nevertheless not work."""
+        """Return whether the hypervisor lists KVM among its capabilities. This does not prove that KVM works."""
         return self._call("read capabilities", lambda connection: "<domain type='kvm'" in connection.getCapabilities())
 
     def is_xen(self) -> bool:
-        """Return whether the address is of libvirt's driver for Xen, for example ``xen:///system``."""
+        """Return whether the URI selects libvirt's driver for Xen, for example ``xen:///system``."""
         return urlsplit(self._uri).scheme.partition("+")[0] == "xen"
 
     def _call(self, action: str, call: Callable[[Any], T], *, repeat: bool = True, changes: bool = False) -> T:
-        """Call libvirtd.
+        """Call libvirtd with a deadline. ``changes``: use the longer deadline for calls that change a domain.
 
-        Raise Unreachable when libvirtd does not answer in time. Raise Refused when libvirtd refuses the call.
+        ``repeat``: repeat the call once if the connection is lost. Raise Unreachable if libvirtd does not answer in
+        time. Raise Refused if libvirtd refuses the call.
         """
         seconds = self._deadlines.change_s if changes else self._deadlines.read_s
         try:
@@ -150,7 +155,7 @@ class LibvirtHypervisor:
         return self._call_once(action, call, repeat=False)
 
     def _reserve(self) -> tuple[LibvirtConnection, bool]:
-        """Return a connection that has room for a call, and whether it is new."""
+        """Return a connection with fewer than `CALLS_AT_ONCE` open calls, and whether it was opened for this call."""
         with self._lock:
             found = next((one for one in self._connections if one.calls < CALLS_AT_ONCE), None)
             connection = found or self._connect()
@@ -168,9 +173,10 @@ class LibvirtHypervisor:
         return connection
 
     def _forget(self, lost: LibvirtConnection) -> None:
-        """Forget all connections when one is lost, because libvirtd has ended, unless another thread has forgotten it.
+        """Remove all connections from the list after one was lost, because libvirtd has ended.
 
-        Python closes a connection when no other thread uses it any more.
+        Do nothing if another thread has already removed the lost connection. Python closes a connection when the last
+        thread that uses it releases it.
         """
         with self._lock:
             if lost in self._connections:
@@ -228,7 +234,7 @@ def _read_ownership(domain: Any) -> DomainOwnership | None:  # noqa: ANN401 - li
             raise
         return None
     except (KeyError, ET.ParseError):
-        return None  # another program wrote these metadata, so the domain is not a guest of virtcloud
+        return None  # another program wrote the metadata, so the domain is not a guest of virtcloud
 
 
 def _shut_down(connection: Any, name: str, *, systemd: bool) -> None:  # noqa: ANN401 - libvirt has no types

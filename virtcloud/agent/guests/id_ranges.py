@@ -1,7 +1,7 @@
 """The ranges of user and group IDs of this host's containers. Each container has a separate range.
 
-A container's user 0 is the first ID of the range on the host, user 1 the second ID, and so on. No account of the host
-has these IDs. The file ``ids`` in the guest's folder records the first ID of the range.
+A container's user 0 has the first ID of the range on the host, its user 1 has the second ID, and so on. No account of
+the host has these IDs. The file ``ids`` in the guest's folder records the first ID of the range.
 """
 
 import threading
@@ -14,9 +14,9 @@ from virtcloud.model.errors import Refused
 IDS_PER_GUEST: Final = 1 << 16
 FIRST_ID: Final = 0x10000000
 END: Final = 0x70000000
-"""Upper bound of IDs. systemd and other programs use some of the IDs above (systemd.io/UIDS-GIDS)."""
+"""All IDs are below this number. systemd and other programs use some of the higher IDs (systemd.io/UIDS-GIDS)."""
 CLONE_IDS: Final = range(END - IDS_PER_GUEST, END)
-"""The IDs of programs that read disks of virtual machines. No container has these IDs."""
+"""The user IDs as which qemu-img reads disks of virtual machines (`disk_archives`). No container has these IDs."""
 RECORD = "ids"
 
 
@@ -29,7 +29,7 @@ class IdRanges:
         self._first = first
         self._lock = threading.Lock()
         self._unrecorded: dict[str, int] = {}
-        """Allocated ranges whose records are being written: other threads do not wait for the disk."""
+        """First IDs, by domain, of ranges whose records are being written. Other threads skip these ranges."""
 
     def find(self, domain: str) -> int | None:
         """Return the first ID of a guest's range, or None if the guest has no range."""

@@ -1,9 +1,9 @@
 """The cache of images from SBF's catalogue: ``<state>/images/<sha256>/`` has one image, ready for use.
 
-An image is fetched and unpacked in the background, so that other clusters do not wait. A folder ``<sha256>`` appears
-by a rename, when its content is complete and verified. Hidden entries belong to fetches that are not complete. Images
-that no guest uses are removed, the least recently used first, when the cache is full. A guest's folder contains a file
-``image.sha256`` with the checksum of the image that the guest uses.
+A thread in the background fetches and unpacks an image, so that the reconciler does not wait. When the content is
+complete and verified, the thread renames the folder to ``<sha256>``. Entries whose names begin with a dot belong to
+fetches that are not complete. When the cache is full, images that no guest uses are removed, the least recently used
+first. A guest's folder contains a file ``image.sha256`` with the checksum of the image that the guest uses.
 """
 
 import os
@@ -33,13 +33,13 @@ PARTIAL, NEW = ".partial-", ".new-"
 MAX_FETCHES: Final = 2
 FIRST_PAUSE_S, LONGEST_PAUSE_S, UNWANTED_S = 1.0, 30.0, 120.0
 RESERVE_BYTES: Final = 64 << 20
-"""Space in bytes that a fetch leaves on the disk."""
+"""Free space in bytes that the cache does not use, for other programs."""
 MIB: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class CacheSettings:
-    """Settings of the cache. ``folder`` is the cache, ``guests`` the parent of the guests' folders. Sizes in bytes."""
+    """Settings of the cache. ``guests`` is the parent of the guests' folders. ``size`` is the largest size in bytes."""
 
     folder: Path
     guests: Path
@@ -50,7 +50,11 @@ class CacheSettings:
 
 @dataclass(slots=True)
 class _Fetch:
-    """A fetch in the background. ``error`` is set when the fetch has failed."""
+    """A fetch in the background.
+
+    ``wanted_at`` is the last time at which a guest needed the image. ``trouble`` is the error of the last attempt.
+    ``error`` is set when the fetch has failed, and no further attempt is made.
+    """
 
     name: Name
     source: ImageSource
@@ -61,7 +65,7 @@ class _Fetch:
     error: VirtcloudError | None = None
 
     def __str__(self) -> str:
-        """Describe the progress for the user."""
+        """Return the progress for the user, for example "fetching debian: 40 %"."""
         percent = f": {100 * self.done // self.source.size} %" if self.phase == FETCHING else ""
         trouble = f"; {self.trouble}; trying again" if self.trouble else ""
         return f"{self.phase} {self.name}{percent}{trouble}"
@@ -82,10 +86,11 @@ class ImageCache:
     _is_clean: bool = False
 
     def require(self, name: Name, source: ImageSource, guest_folder: Path) -> GuestImage:
-        """Return an image for a guest. From now on, the image is in use as long as the guest's folder exists.
+        """Return an image, and record that a guest uses it. The cache keeps the image while the guest's folder exists.
 
-        Raise StepPending while the image is being fetched. Raise Refused if the image is unsuitable for this host, or
-        cannot be fetched. The next call then fetches the image again.
+        If the image is not in the cache, start a fetch in the background, and raise StepPending until the fetch ends.
+        Raise Refused if the image is for another architecture. If the fetch failed, raise its error; the next call then
+        starts a new fetch.
         """
         self._check_architecture(name, source)
         with self._lock:
@@ -125,7 +130,7 @@ class ImageCache:
         return QemuImage(kind="qemu", disk=path, disk_format=source.format)
 
     def _run(self, fetch: _Fetch) -> None:
-        """Fetch and unpack an image. The error of a failed fetch is raised by the next call of :meth:`require`."""
+        """Fetch and unpack an image. Store an error in ``fetch``; the next call of :meth:`require` raises it."""
         source = fetch.source
         with self._running:
             try:
@@ -133,7 +138,7 @@ class ImageCache:
                 log.info("image_fetched", image=fetch.name, sha256=source.sha256, bytes=source.size)
                 with self._lock:
                     self._fetches.pop(source.sha256, None)
-            except Unreachable as error:  # the part that was fetched is continued later
+            except Unreachable as error:  # keep the partial file, which the next fetch continues
                 self._fail(fetch, error)
             except VirtcloudError as error:
                 self._discard(source)
@@ -174,7 +179,7 @@ class ImageCache:
         (new / SIZE).write_text(str(size))
         os.sync()
         target = self.settings.folder / source.sha256
-        shutil.rmtree(target, ignore_errors=True)  # a folder without the content, which somebody damaged
+        shutil.rmtree(target, ignore_errors=True)  # exists only if its content was removed by another program
         new.rename(target)
         remove_partial_file(partial)
 
@@ -182,7 +187,7 @@ class ImageCache:
         """Create an image's content in the folder ``new``. Return its size in bytes.
 
         Other users of the host cannot enter the folder of a root file system, because it may contain setuid programs
-        of the image's author. The folder of a disk can be entered, because QEMU runs as another user.
+        of the image's author. They can enter the folder of a disk, because QEMU runs as another user.
         """
         source, content = fetch.source, new / _content_name(fetch.source)
         if source.kind is Hypervisor.QEMU:
@@ -198,7 +203,7 @@ class ImageCache:
         return size
 
     def _wait(self, fetch: _Fetch, attempts: int, error: VirtcloudError) -> None:
-        """Wait before the next attempt. Raise the error if no guest has needed the image for two minutes."""
+        """Wait before the next attempt. Raise ``error`` if no guest has needed the image for `UNWANTED_S` seconds."""
         fetch.trouble = str(error)
         if self.clock() - fetch.wanted_at > UNWANTED_S:
             raise error
@@ -206,7 +211,10 @@ class ImageCache:
         fetch.trouble = None
 
     def _make_room(self, size: int, stored: int = 0) -> None:
-        """Remove unused images until ``size`` more bytes fit. ``stored`` of these bytes are on the disk already."""
+        """Remove unused images until ``size`` more bytes fit into the cache and on the disk.
+
+        ``stored`` is how many of these bytes are already on the disk. Raise Refused if all remaining images are in use.
+        """
         while True:
             cached = sum(_read_size(path) for path in self._list_images())
             free = shutil.disk_usage(self.settings.folder).free - RESERVE_BYTES
@@ -216,7 +224,7 @@ class ImageCache:
                 raise Refused(self._describe_full(size, cached, free))
 
     def _evict(self) -> bool:
-        """Remove the unused image that was not used for the longest time. Return False if all images are in use."""
+        """Remove the least recently used image that no guest uses. Return False if all images are in use."""
         with self._lock:
             unused = self._list_unused()
             if not unused:
@@ -240,13 +248,13 @@ class ImageCache:
         return [*(path for path in self.settings.folder.iterdir() if Sha256.matches(path.name)), *partial]
 
     def _list_unused(self) -> list[Path]:
-        """Return the images and partial files that no guest needs, the least recently used first."""
+        """Return the images and partial files that no guest and no fetch uses, the least recently used first."""
         used = {path.read_text() for path in self.settings.guests.glob(f"*/{MARK}")} | self._fetches.keys()
         unused = [path for path in self._list_images() if path.name.removeprefix(PARTIAL) not in used]
         return sorted(unused, key=_last_use)
 
     def _remove_remains(self) -> None:
-        """Once after the agent's start, remove what an interrupted fetch unpacked. Partial files are continued."""
+        """At the first call, remove unpacked files of fetches that the agent's end interrupted. Keep partial files."""
         if self._is_clean:
             return
         for path in self.settings.folder.glob(f"{NEW}*"):
@@ -284,7 +292,7 @@ def _set_done(fetch: _Fetch) -> Callable[[int], None]:
 
 
 def _read_size(path: Path) -> int:
-    """Return the size of an image's folder or of a partial file in bytes."""
+    """Return the size in bytes of an image, by its folder, or of a partial file. Return 0 if it cannot be read."""
     try:
         return int((path / SIZE).read_text()) if path.is_dir() else path.stat().st_size
     except (OSError, ValueError):

@@ -1,7 +1,7 @@
-"""Fetching an image's file: from SBF, from a URL, or from the host's folder of images, with resume and checksum.
+"""Fetching an image's file from SBF, from a URL, or from the host's folder of images. Checks the checksum.
 
-A partial file is continued after a cut connection and after a restart of the agent (RFC 9110, 14.2 and 13.1.5: Range
-and If-Range). Only a complete file with the correct checksum is used.
+If a connection is cut or the agent restarts, the next attempt fetches only the missing part of the file (RFC 9110,
+sections 14.2 and 13.1.5: Range and If-Range). Only a complete file with the correct checksum is used.
 """
 
 import errno
@@ -34,12 +34,14 @@ FIRST_SERVER_ERROR: Final = 500
 TEMPORARY: Final = frozenset({408, 425, 429})
 FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 DownloadFromSbf = Callable[[str, int, str | None], AbstractContextManager[FileTransfer]]
-"""A function that receives the file of an image from SBF, from an offset if the file has an ETag."""
+"""A function that opens a transfer of an image's file from SBF. The arguments are the image's name, the offset in
+bytes, and the ETag of the part that was already fetched, or None.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class ImageSources:
-    """The places from which this host fetches images. ``urls`` are the permitted beginnings of URLs, or None."""
+    """The sources of images. ``urls`` are the permitted beginnings of URLs. None: all URLs with public addresses."""
 
     sbf: DownloadFromSbf
     folder: Path
@@ -48,9 +50,10 @@ class ImageSources:
     def open(
         self, name: Name, source: ImageSource, offset: int, etag: str | None
     ) -> AbstractContextManager[FileTransfer]:
-        """Open an image's file at ``offset``, or at its beginning if the file has changed since ``etag``.
+        """Return a context manager that opens a transfer of an image's file, from ``offset`` on.
 
-        The context raises Refused if the source has no such file, and Unreachable if it does not answer.
+        If the file has changed since ``etag``, the transfer starts at the beginning of the file. The context manager
+        raises Refused if the source has no such file, and Unreachable if the source does not answer.
         """
         if source.file is not None:
             return _open_host_file(self.folder, source.file, offset)
@@ -71,11 +74,11 @@ class ImageSources:
 
 @contextmanager
 def open_url(url: str, offset: int, etag: str | None, permitted: tuple[str, ...] | None) -> Iterator[FileTransfer]:
-    """Yield the body of a URL, from ``offset`` if the file is unchanged since ``etag``. Follow at most five redirects.
+    """Yield a transfer of the file at a URL, from ``offset`` on. Follow at most `MAX_REDIRECTS` redirects.
 
-    If ``permitted`` is None, only public addresses are permitted, because a user could otherwise make this host send
-    requests to services that only this host can reach. Raise Refused for a URL that is not permitted or does not exist.
-    Raise Unreachable if the server does not answer.
+    If the file has changed since ``etag``, the transfer starts at the beginning of the file. If ``permitted`` is None,
+    only public addresses are permitted: otherwise, a user could make this host send requests to internal services.
+    Raise Refused for a URL that is not permitted or does not exist. Raise Unreachable if the server does not answer.
     """
     headers = {"user-agent": f"virtcloud/{__version__}", "accept-encoding": "identity"}
     if offset and etag:
@@ -159,7 +162,10 @@ def _chunks(answer: HTTPResponse) -> Iterator[bytes]:
 
 @contextmanager
 def _open_host_file(folder: Path, path: HostFile, offset: int) -> Iterator[FileTransfer]:
-    """Yield a regular file of the host's folder of images. Symbolic links that leave the folder are refused."""
+    """Yield a transfer of a file in the host's folder of images, from ``offset`` on.
+
+    Raise Refused for anything but a regular file, and for a symbolic link to a file outside of the folder.
+    """
     try:
         real = (folder / path).resolve(strict=True)
         if not real.is_relative_to(folder.resolve()):
@@ -176,10 +182,13 @@ def _open_host_file(folder: Path, path: HostFile, offset: int) -> Iterator[FileT
 
 
 class PartialFile:
-    """The part of an image's file that has been fetched, with its checksum."""
+    """The part of an image's file that has been fetched, its size, and its checksum."""
 
     def __init__(self, path: Path, progress: Callable[[int], object]) -> None:
-        """Open the file, and read what an earlier attempt has fetched. ``progress`` receives the number of bytes."""
+        """Open the file, and compute the checksum of its content, which an earlier attempt fetched.
+
+        ``progress`` is called with the size in bytes after each increase.
+        """
         self._path, self._etag_path, self._progress = path, path.with_suffix(".etag"), progress
         self._file: BinaryIO = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600), "r+b", 0)
         self._digest, self.size = hashlib.sha256(), 0
@@ -188,7 +197,7 @@ class PartialFile:
 
     @property
     def etag(self) -> str | None:
-        """The version of the file that the server sent, or None."""
+        """The ETag of the version from which the part was fetched, or None."""
         return self._etag_path.read_text() if self._etag_path.exists() else None
 
     @property
@@ -197,7 +206,10 @@ class PartialFile:
         return self._digest.hexdigest()
 
     def receive(self, transfer: FileTransfer, size: int) -> None:
-        """Append what the server sends. Raise Refused if the file is longer than ``size``."""
+        """Append the data of a transfer. If the transfer starts at another offset than `size`, discard the part first.
+
+        Raise Refused if the file is longer than ``size``, which is the expected size in bytes.
+        """
         if transfer.start != self.size:
             self.clear()
         if transfer.etag is not None:
@@ -227,7 +239,7 @@ class PartialFile:
 
 
 def remove_partial_file(path: Path) -> None:
-    """Remove a partial file and the version of its source."""
+    """Remove a partial file and the file with its ETag."""
     path.unlink(missing_ok=True)
     path.with_suffix(".etag").unlink(missing_ok=True)
 
@@ -236,8 +248,8 @@ def remove_partial_file(path: Path) -> None:
 class ImageFetch:
     """The fetch of one image.
 
-    ``pause`` waits before the next attempt after a cut connection, and raises an error if no guest needs the image any
-    longer. It receives the number of attempts without progress and the last error.
+    If the connection is cut, ``pause`` is called with the number of attempts without progress, and the last error. It
+    waits before the next attempt, or raises the error if no guest needs the image.
     """
 
     sources: ImageSources
@@ -245,12 +257,12 @@ class ImageFetch:
     progress: Callable[[int], object]
 
     def run(self, name: Name, source: ImageSource, path: Path) -> None:
-        """Fetch an image into the file ``path``. Raise Refused if the source has no such file, or a wrong file."""
+        """Fetch an image into the file ``path``. Raise Refused if the file is missing or has a wrong checksum."""
         partial = PartialFile(path, self.progress)
         try:
             resumed = partial.size > 0
             self._receive_all(name, source, partial)
-            if partial.sha256 != source.sha256 and resumed:  # the source has changed since the first part was fetched
+            if partial.sha256 != source.sha256 and resumed:  # the file may have changed since the last attempt
                 partial.clear()
                 self._receive_all(name, source, partial)
             if partial.sha256 != source.sha256:

@@ -1,4 +1,4 @@
-"""Unpacking the archive of a root file system in a separate process, whose root is the target folder."""
+"""Unpacking the archive of a root file system. A separate process unpacks it after chroot(2) into the target folder."""
 
 import os
 import subprocess
@@ -12,13 +12,13 @@ from virtcloud.model.errors import Refused
 from virtcloud.model.image import ImageFormat
 
 COMPRESSIONS: Final = {ImageFormat.TAR: "", ImageFormat.TAR_GZ: "gz", ImageFormat.TAR_XZ: "xz", ImageFormat.TAR_ZST: ""}
-"""The compression that Python's tarfile decompresses. For ``tar.zst``, the program zstd decompresses."""
+"""The compression for Python's tarfile; "": none. The program zstd decompresses ``tar.zst`` before tarfile reads it."""
 MAX_ERROR_CHARACTERS: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
 class UnpackLimits:
-    """The largest size in bytes and number of files of a root file system."""
+    """The limits of a root file system: its size in bytes, and its number of files."""
 
     size: int
     files: int = 2_000_000
@@ -27,7 +27,7 @@ class UnpackLimits:
 def unpack(archive: Path, image_format: ImageFormat, folder: Path, limits: UnpackLimits, architecture: str) -> int:
     """Unpack an archive into an empty folder. Return the size of the unpacked files in bytes.
 
-    Raise Refused if the archive is damaged, exceeds a limit, or has no init for this processor architecture.
+    Raise Refused if the archive is damaged, exceeds a limit, or has no init program for ``architecture``.
     """
     arguments = (folder, COMPRESSIONS[image_format], limits.size, limits.files, architecture)
     argv = [sys.executable, "-I", "-S", unpack_program.__file__, *map(str, arguments)]

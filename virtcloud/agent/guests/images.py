@@ -19,10 +19,7 @@ IMAGE_FILE = "image.yaml"
 
 
 class LxcImage(Document):
-    """A root file system that guests share read-only.
-
-    Each guest has a separate, initially empty ``/run`` and ``/tmp``.
-    """
+    """An image for containers: a root file system, which is never changed. Each guest has an overlay over it."""
 
     kind: Literal["lxc"]
     rootfs: Path = Path("rootfs")
@@ -31,9 +28,9 @@ class LxcImage(Document):
 
 
 class QemuImage(Document):
-    """A kernel that QEMU boots directly, a disk, or both. Without a kernel, QEMU boots from the disk.
+    """An image for virtual machines: a kernel, a disk, or both. If there is no kernel, QEMU boots from the disk.
 
-    A guest's disk is an overlay over ``disk``. The overlay is removed together with the guest.
+    ``disk`` is never changed: each guest has an overlay over it, which is removed with the guest.
     """
 
     kind: Literal["qemu"]
@@ -57,9 +54,9 @@ IMAGE_KINDS: dict[str, type[GuestImage]] = {"lxc": LxcImage, "qemu": QemuImage}
 def read_image(folder: Path, name: str) -> GuestImage:
     """Return the image ``name`` with absolute paths of its files.
 
-    Raise Refused when the image or a file of the image is missing, or when the image's description is malformed. If a
-    cluster's guest needs the image, the agent reports this error to SBF. After several such reports in a row, SBF sets
-    the cluster to failed and does not wait for the cluster's deadline.
+    Raise Refused if the image or one of its files is missing, or if the image's description is malformed. The agent
+    reports this error of a guest's start to SBF. After several such reports in a row, SBF sets the cluster to failing
+    without waiting for the cluster's deadline.
     """
     path = folder / name / IMAGE_FILE
     _check_trusted(path)
@@ -79,9 +76,9 @@ def read_image(folder: Path, name: str) -> GuestImage:
 def _check_trusted(path: Path) -> None:
     """Raise Refused if untrusted users can write to an image's folder or description.
 
-    The description may name any file of this host, and root then reads this file. The image's folder and the
-    description must belong to root, to this process's user or to the owner of the folder of images. A missing file
-    raises no error here.
+    The description can name any file of this host, and the agent reads this file as root. Therefore the image's folder
+    and the description must belong to root, to this process's user or to the owner of the folder of images. If a file
+    is missing, raise no error.
     """
     try:
         trusted_uids = {0, os.geteuid(), path.parent.parent.stat().st_uid}
@@ -97,7 +94,7 @@ def _check_trusted(path: Path) -> None:
 
 
 class _Kind(Document):
-    """The image's kind, which determines the other keys."""
+    """The key ``kind`` of an image's description, which determines the other keys."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -123,7 +120,7 @@ READABLE_BY_ALL = "everybody"
 class ImageView(Document):
     """An image as listed for a user.
 
-    ``readable`` is true if the user may use the image. ``trouble`` is the reason why the image cannot be used, or None.
+    ``readable``: the user may use the image. ``trouble`` is the reason why no guest can use the image, or None.
     """
 
     name: str
@@ -146,7 +143,7 @@ def list_images(folder: Path) -> list[ImageView]:
 
 
 def _is_image(path: Path) -> bool:
-    """Return whether a folder contains a description, or may contain a description that the caller cannot read."""
+    """Return whether a folder contains an image's description. Return True if the caller may not enter the folder."""
     try:
         return (path / IMAGE_FILE).exists() or not os.access(path, os.X_OK, effective_ids=True)
     except PermissionError:
@@ -168,8 +165,8 @@ def _describe_image(folder: Path, name: str) -> ImageView:
 def describe_readers(path: Path) -> str:
     """Return the users who may read a file, according to the modes of the file and of its two folders.
 
-    The result is ``everybody``, ``group`` and a group's name, or the name of the file's owner. The result is ``others``
-    if the caller may not read the modes. root may read every file.
+    Return "everybody", "group NAME", or the name of the file's owner; or "others" if the caller may not read the modes.
+    root, who may read every file, is not considered.
     """
     try:
         file, *folders = (part.stat() for part in (path, path.parent, path.parent.parent))

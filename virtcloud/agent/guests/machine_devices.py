@@ -12,15 +12,15 @@ from typing import Final
 from xml.etree import ElementTree as ET
 
 SEED_LETTER: Final = "z"
-"""The last letter of the seed's name in the guest. The names of all other disks come before."""
+"""The letter of the seed's disk, for example in ``vdz``. All other disks have letters before it."""
 
 
 @dataclass(frozen=True, slots=True)
 class MachineDevices:
     """The devices of a virtual machine. ``kind`` is libvirt's type of the domain.
 
-    ``bus`` is the bus of disks, ``prefix`` the beginning of their names in the guest. ``interface`` is the model of
-    network interfaces.
+    ``bus`` is the bus of disks. ``prefix`` is the beginning of the disks' names in the guest, for example ``vd``.
+    ``interface`` is the model of network interfaces.
     """
 
     kind: str
@@ -36,7 +36,7 @@ class MachineDevices:
 
 
 def choose_devices(*, xen: bool, accelerated: bool, has_kernel: bool) -> MachineDevices:
-    """Return the devices of a machine. ``has_kernel``: the hypervisor boots a kernel of the image, not the disk."""
+    """Return the devices of a machine. ``accelerated``: KVM is available. ``has_kernel``: the image has a kernel."""
     if xen:
         return MachineDevices("xen", "xen", "xvd", "netfront", paravirtualized=has_kernel)
     return MachineDevices("kvm" if accelerated else "qemu")
@@ -50,14 +50,14 @@ def add_system_type(system: ET.Element, devices: MachineDevices, architecture: s
 
 
 def add_disk_target(disk: ET.Element, devices: MachineDevices, letter: str) -> None:
-    """Add the name of a disk in the guest, and its bus."""
+    """Add the element ``target`` to a disk: its name in the guest, which ends with ``letter``, and its bus."""
     boots_on_xen = devices.is_xen and not devices.paravirtualized and letter == "a"
     name, bus = ("hda", "ide") if boots_on_xen else (f"{devices.prefix}{letter}", devices.bus)
     ET.SubElement(disk, "target", dev=name, bus=bus)
 
 
 def add_console(parent: ET.Element, devices: MachineDevices, log: Path) -> None:
-    """Add the console. QEMU writes its output to the file ``log``. On Xen, the agent does this."""
+    """Add the console. On QEMU, libvirt writes its output to the file ``log``; on Xen, the agent writes this file."""
     if devices.paravirtualized:
         ET.SubElement(ET.SubElement(parent, "console", type="pty"), "target", type="xen")
         return

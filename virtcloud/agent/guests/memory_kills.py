@@ -1,8 +1,8 @@
-"""Guests whose processes the kernel ended because memory was exhausted, from the kernel's log.
+"""Guests whose processes the kernel killed because memory was exhausted, as found in the kernel's log.
 
-The kernel logs a line ``oom-kill:…`` for each such process, with the control group of the process. This line exists for
-containers and virtual machines, with both versions of control groups, and with systemd or without. The control group of
-a guest that has ended no longer exists.
+When the kernel kills a process for lack of memory, it logs a line ``oom-kill:…`` with the control group of the process.
+The kernel does this for containers and virtual machines, with both versions of control groups, with or without systemd.
+The counters of the control group cannot be read, because the group does not exist after the end of the guest.
 """
 
 import os
@@ -21,7 +21,10 @@ _ESCAPES: Final = (("\\x5c", "\\"), ("\\x2d", "-"))  # of the kernel's log, and 
 
 
 def parse_kill(record: str) -> tuple[str, EndCause] | None:
-    """Return the control group of a killed process, and the cause. Return None for any other record. Pure."""
+    """Return the control group of the killed process in a record of the kernel's log, and the cause of the end.
+
+    Return None for a record that reports no such kill. Pure.
+    """
     found = _KILL.search(record)
     if found is None:
         return None
@@ -32,7 +35,7 @@ def parse_kill(record: str) -> tuple[str, EndCause] | None:
 
 
 class MemoryKills:
-    """The records since the creation of this object. Without the right to read the log, there are no records."""
+    """The kills since the creation of this object. If the kernel's log cannot be read, there are none."""
 
     def __init__(self, log: Path = KERNEL_LOG) -> None:
         """Begin at the end of the log."""
@@ -49,7 +52,7 @@ class MemoryKills:
             self._log = None
 
     def find_cause(self, domain: str) -> EndCause:
-        """Return why a guest's domain has ended. The kills of this guest are then forgotten."""
+        """Return why a guest's domain has ended, and remove the recorded kills of this domain."""
         self._read()
         is_own = re.compile(rf"(?:^|[/-]){re.escape(domain)}\.").search
         groups = [group for group in self._kills if is_own(group)]
@@ -59,7 +62,7 @@ class MemoryKills:
         while self._log is not None:
             try:
                 record = os.read(self._log, _RECORD_SIZE)
-            except BrokenPipeError:  # records were overwritten before they were read
+            except BrokenPipeError:  # the kernel overwrote records before this process read them
                 continue
             except OSError:
                 return

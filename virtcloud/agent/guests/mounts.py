@@ -40,7 +40,7 @@ class _MountAttributes(ctypes.Structure):
 def mount_overlay(lower: Path, upper: Path, work: Path, target: Path, *options: str) -> None:
     """Mount an overlay on ``target``. Device files in the overlay cannot be opened."""
     with opened_folder(lower) as lower_fd, opened_folder(upper) as upper_fd, opened_folder(work) as work_fd:
-        # with descriptors instead of paths, colons and commas in a path have no meaning
+        # descriptors instead of paths: in a path, colons and commas would separate options
         folders = ("lowerdir", lower_fd), ("upperdir", upper_fd), ("workdir", work_fd)
         words = [*(f"{name}=/proc/thread-self/fd/{descriptor}" for name, descriptor in folders), *options]
         _check(
@@ -53,9 +53,9 @@ def mount_overlay(lower: Path, upper: Path, work: Path, target: Path, *options: 
 
 @contextmanager
 def mounted_with_shifted_owners(source: Path, target: Path, shift: int, count: int) -> Iterator[None]:
-    """Mount ``source`` read-only on ``target`` within the block. The owner n appears as the owner n + ``shift``.
+    """Mount ``source`` read-only on ``target`` within the block. Owner n appears as n + ``shift``, if n < ``count``.
 
-    Raise OSError with EINVAL if the file system of ``source`` does not support such mounts.
+    Raise OSError with EINVAL if the file system of ``source`` does not support idmapped mounts.
     """
     with opened_folder(source) as source_fd, user_namespace(shift, count) as namespace:
         flags = OPEN_TREE_CLONE | AT_EMPTY_PATH | os.O_CLOEXEC
@@ -82,7 +82,7 @@ def mount_file_system(image: Path, target: Path) -> None:
 
 
 def create_file_system(image: Path, size_mb: int) -> None:
-    """Create a file with an empty ext4 file system. The file uses space only for what is written to it."""
+    """Create a sparse file with an empty ext4 file system of ``size_mb`` MiB."""
     with image.open("wb") as file:
         os.fchmod(file.fileno(), 0o600)
         file.truncate(size_mb << 20)
@@ -90,7 +90,7 @@ def create_file_system(image: Path, size_mb: int) -> None:
 
 
 def sync_file_system(folder: Path) -> None:
-    """Write everything in a folder's file system to the disk (syncfs(2))."""
+    """Write all changed data of the file system of ``folder`` to the disk (syncfs(2))."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         _check(folder, _libc().syncfs(descriptor))
@@ -110,7 +110,7 @@ def _unescape(point: str) -> str:
 
 
 def unmount(target: Path) -> None:
-    """Detach a mount, even if programs use it."""
+    """Detach the mount at ``target``, even if programs use files in it."""
     _check(target, _libc().umount2(os.fsencode(target), MNT_DETACH | UMOUNT_NOFOLLOW))
 
 
@@ -122,7 +122,7 @@ def unmount_below(folder: Path) -> None:
 
 @contextmanager
 def user_namespace(shift: int, count: int) -> Iterator[int]:
-    """Yield a descriptor of a user namespace that maps its IDs from 0 to the host's IDs from ``shift``."""
+    """Yield a descriptor of a user namespace whose IDs 0 to ``count`` - 1 are the host's IDs from ``shift`` on."""
     process = subprocess.Popen(["unshare", "--user", "cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)  # noqa: S607
     try:
         own, folder = Path("/proc/self/ns/user").readlink(), Path(f"/proc/{process.pid}")

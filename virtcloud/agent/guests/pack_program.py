@@ -1,14 +1,15 @@
 """The program that packs a container's root as a tar archive, without the keys and the state of its cluster.
 
 The agent runs this file as a program: ``python -I -S pack_program.py ROOT NAMESPACE``. ROOT and NAMESPACE are open
-descriptors of the guest's root folder and of a user namespace with the guest's IDs. stdin has a JSON list of texts: a
-file that contains one of them is omitted. The archive (pax format, compressed with gzip) is written to stdout. The same
-root always gives the same archive. The file uses only the standard library.
+descriptors of the guest's root folder and of a user namespace with the guest's IDs. stdin has a JSON list of texts: the
+program omits each file that contains one of these texts. The program writes the archive (pax format, compressed with
+gzip) to stdout. The same root always results in the same archive. The file uses only the standard library.
 
-The guest controls all names, links and files in the root. The program enters the guest's user namespace, in which it is
-only the guest's root user, and changes its root to the folder. Therefore it cannot read other files of the host, and it
-finds the owners as IDs of the guest. After the change of the root, the program imports no modules, because the guest
-may have replaced them, and reads no user names, because the C library would load modules of the guest.
+The guest controls all names, links and files in the root. Therefore the program enters the guest's user namespace, in
+which it has the rights of the guest's root user only, and calls chroot(2) with the folder. So it cannot read other
+files of the host, and it sees the owners of files as IDs of the guest. After chroot(2), the program imports no modules,
+because the guest may have replaced them. It does not look up user names, because the C library would then load
+libraries of the guest.
 """
 
 import ctypes
@@ -35,16 +36,16 @@ REMOVED = (
     *("etc/hostname", "etc/virtcloud/*", "var/lib/cloud/*", "var/lib/dbus/machine-id", "var/lib/dhcp/*"),
     *("var/lib/random-seed", "var/lib/urandom/*", "var/lib/systemd/random-seed", "var/lib/systemd/credential.secret"),
 )
-"""The files and folders that are omitted, as virt-sysprep(1) removes them. ``*`` matches slashes too."""
+"""Patterns of files and folders that are omitted, as by virt-sysprep(1). ``*`` also matches ``/``."""
 LOGS = "var/log/*"
-"""The files that are omitted. The folders stay, because programs expect them."""
+"""Files that match this pattern are omitted. Folders that match are packed, because programs expect them."""
 EMPTIED = ("etc/machine-id",)
-"""The files that become empty, so that the next guest creates its own content (machine-id(5))."""
+"""The files that are packed as empty files. A guest with the new image then creates its own content (machine-id(5))."""
 CLUSTER_LINK = "/etc/virtcloud/"
-"""Links to files in this folder were written by the seed, and are omitted."""
+"""Symbolic links to files in this folder are omitted, because the guest's seed created them."""
 HOSTS = ("etc/hosts", b"127.0.0.1\tlocalhost\n::1\tlocalhost\n")
 SEARCHED_BYTES = 1 << 20
-"""Larger files are not searched for the texts."""
+"""Files with more bytes are not searched for the texts."""
 NOBODY = 65534
 CAPABILITY = "security.capability"
 MEMORY_BYTES = 1 << 30
@@ -52,9 +53,9 @@ PR_SET_PDEATHSIG = 1
 
 
 def main(root: int, namespace: int) -> None:
-    """Pack the root. Raise OSError if a file cannot be read."""
+    """Enter the namespace and the root, and pack the root. Raise OSError if a file cannot be read."""
     libc = ctypes.CDLL(None, use_errno=True)
-    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # the agent's end is the program's end
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # if the agent ends, the kernel kills this program
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     texts = [text.encode() for text in json.load(sys.stdin)]
@@ -87,12 +88,12 @@ def pack(output: BinaryIO, texts: list[bytes]) -> None:
 
 
 def compile_patterns(patterns: tuple[str, ...]) -> Callable[[str], object]:
-    """Return a function that matches a path with the patterns."""
+    """Return a function that returns a true value if a path matches one of the patterns."""
     return re.compile("|".join(fnmatch.translate(pattern) for pattern in patterns)).match
 
 
 def walk(folder: str, is_removed: Callable[[str], object]) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield the paths below ``folder`` that are not removed, in the order of their names, and their statuses."""
+    """Yield each path below ``folder`` and its status, in the order of names. Skip paths that match ``is_removed``."""
     for name in sorted(os.listdir(f"/{folder}")):  # noqa: PTH208 - names may be any bytes
         path = f"{folder}/{name}" if folder else name
         if is_removed(path):
@@ -164,7 +165,10 @@ def add_text(archive: tarfile.TarFile, path: str, content: bytes) -> None:
 
 
 def describe(path: str, status: os.stat_result) -> tarfile.TarInfo:
-    """Return an entry with a file's name, owner, mode and time. An owner that the guest lacks becomes nobody."""
+    """Return an archive entry with a file's name, owner, mode and time.
+
+    If the owner has no ID in the guest's user namespace, the entry's owner is `NOBODY`.
+    """
     entry = tarfile.TarInfo("." if path == "." else f"./{path}")
     entry.mode = stat.S_IMODE(status.st_mode)
     entry.uid, entry.gid = min(status.st_uid, NOBODY), min(status.st_gid, NOBODY)
@@ -173,7 +177,7 @@ def describe(path: str, status: os.stat_result) -> tarfile.TarInfo:
 
 
 def set_capabilities(entry: tarfile.TarInfo, descriptor: int) -> None:
-    """Record the capabilities of a program, such as ping's, as GNU tar's option --xattrs records them."""
+    """Add the capabilities of a program, such as ping, to its entry, in the format of GNU tar's option --xattrs."""
     try:
         value = os.getxattr(descriptor, CAPABILITY)
     except OSError as error:

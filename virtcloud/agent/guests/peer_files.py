@@ -1,8 +1,9 @@
 """The files by which a guest knows the other guests of its network: names, host keys, and an MPI host file. Pure.
 
-The guests of the same cluster have plain names (``n1``). Every guest of the network also has a full name, which
-contains its cluster's key (``n1.demo.internal``), because guests of different members may have the same name. The
-domain ``internal`` is reserved for private networks, so a member cannot choose a key that hides a name of the Internet.
+For guests of its own cluster, a guest can use plain names (``n1``). Every guest of the network also has a full name
+with its cluster's key (``n1.demo.internal``), because guests of different members may have the same plain name. The
+domain ``internal`` is reserved for private networks, so no full name is a name of the Internet, whatever key a member
+chooses.
 """
 
 import re
@@ -17,7 +18,7 @@ from virtcloud.model.wanted import GuestWanted, Segment
 
 HOSTS, KNOWN_HOSTS = "hosts", "known_hosts"
 HOSTFILE, NETWORK_HOSTFILE = "hostfile", "network-hostfile"
-"""The MPI host files of the guest's cluster, and of all clusters of the network."""
+"""The MPI host files: with the guests of the guest's own cluster, and with all guests of the network."""
 FILE_NAMES: Final = (HOSTS, KNOWN_HOSTS, HOSTFILE, NETWORK_HOSTFILE)
 PRIVATE_DOMAIN: Final = "internal"
 """The top-level domain that ICANN reserved for private networks (resolution 2024.07.29.06)."""
@@ -29,12 +30,12 @@ ff02::1 ip6-allnodes
 ff02::2 ip6-allrouters
 """
 MAX_LABEL, MAX_KEY = 63, 200
-"""Maximum lengths: of a label (RFC 1035), and of a key, so that every full name has less than 253 characters."""
+"""Longest label (RFC 1035), and longest key that a full name contains. Full names have at most 253 characters."""
 LABEL: Final = re.compile(rf"[a-z0-9]([a-z0-9-]{{0,{MAX_LABEL - 2}}}[a-z0-9])?")
 HASHED: Final = re.compile(r".*-[0-9a-f]{16}")
-"""The form of the label that replaces an illegal key (:func:`full_name`). A legal key of this form is replaced too, so
-that no member can choose a key that is the label of another member. The digest has 64 bits: a member cannot find
-another key with the same digest by trial.
+"""The form of the label that replaces a key that is not legal in DNS (:func:`full_name`). A legal key of this form is
+replaced too: otherwise, a member could choose a key that equals the label of another member. The digest has 64 bits, so
+it is not feasible to find another key with the same digest.
 """
 
 PeerFiles = dict[str, str]
@@ -42,7 +43,7 @@ PeerFiles = dict[str, str]
 
 
 def render_peer_files(segment: Segment, guest: GuestWanted) -> PeerFiles:
-    """Return the files of a guest. The guests of the guest's cluster come first."""
+    """Return the peer files of a guest by name. In each file, the guests of the guest's own cluster come first."""
     own_key = cluster_key(segment, guest)
     peers = sorted(segment.peers, key=lambda peer: peer.cluster != own_key)
     return {
@@ -59,14 +60,15 @@ def hash_peer_files(files: PeerFiles) -> str:
 
 
 def cluster_key(segment: Segment, guest: GuestWanted) -> ClusterKey:
-    """Return the key of the cluster to which a guest belongs: the network's cluster or a member."""
+    """Return the key of the guest's cluster, which is the network's cluster or a member of the network."""
     return segment.members[guest.cluster] if guest.cluster else segment.key
 
 
 def full_name(name: str, key: str) -> str:
     """Return a guest's full name, which is unique in the network and legal in DNS (RFC 1123).
 
-    A key or name that is not legal is replaced by a label of its legal characters and a digest.
+    For example, "n1" and "demo" become "n1.demo.internal". A key or name that is not legal is replaced by a label that
+    consists of its legal characters and a digest.
     """
     is_legal = len(key) <= MAX_KEY and not HASHED.fullmatch(key) and all(map(LABEL.fullmatch, key.split(".")))
     domain = key if is_legal else _hashed_label(key)
@@ -90,7 +92,10 @@ def _hosts_lines(peers: list[Peer], own_key: str) -> Iterator[str]:
 
 
 def _service_lines(segment: Segment, own_key: str) -> Iterator[str]:
-    """Yield the lines of the network's services. A plain name that a guest of the cluster has is omitted."""
+    """Yield the lines of ``hosts`` for the network's services: the full name, and the plain name if it is unambiguous.
+
+    The plain name of a service is omitted if a guest of the cluster ``own_key`` has the same name.
+    """
     own_names = {peer.name for peer in segment.peers if peer.cluster == own_key}
     for service, address in list_service_addresses(segment):
         names = full_name(service, segment.key), *((service,) if service not in own_names else ())
@@ -98,7 +103,7 @@ def _service_lines(segment: Segment, own_key: str) -> Iterator[str]:
 
 
 def list_service_addresses(segment: Segment) -> Iterator[tuple[str, str]]:
-    """Yield the name and the address of each service of a network, without prefix length."""
+    """Yield (name, address) for each address of each service of a network. The address has no prefix length."""
     for service, addresses in segment.services.items():
         yield from ((service, str(ip_interface(address).ip)) for address in addresses)
 
@@ -109,7 +114,7 @@ def _hostfile_line(peer: Peer, own_key: str) -> str:
 
 
 def _known_hosts_line(peer: Peer, own_key: str) -> str:
-    """Return the line of a guest's host key (sshd(8), SSH_KNOWN_HOSTS FILE FORMAT), without the key's comment."""
+    """Return the line of a guest in ``known_hosts`` (sshd(8), SSH_KNOWN_HOSTS FILE FORMAT), without a comment."""
     kind, data = str(peer.host_key).split(" ")[:2]
     return f"{','.join((*_names(peer, own_key), *_addresses(peer)))} {kind} {data}\n"
 

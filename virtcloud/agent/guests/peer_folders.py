@@ -1,6 +1,6 @@
-"""The folder of a container's peer files. The container has the folder as ``/etc/virtcloud`` and cannot change it.
+"""The folder of a container's peer files. The folder is mounted read-only in the container as ``/etc/virtcloud``.
 
-The files are replaced while the container runs, so that members that join the network appear without a restart.
+When a member joins or leaves the network, the agent replaces the files while the container runs.
 """
 
 from pathlib import Path
@@ -14,7 +14,7 @@ FOLDER_MODE, FILE_MODE = 0o755, 0o644
 
 
 def read_peer_files(guest_folder: Path) -> PeerFiles | None:
-    """Return a guest's peer files, or None if the guest has no such folder. Raise Refused if they cannot be read."""
+    """Return a guest's peer files by name, or None if the guest has no such folder. Raise Refused if reading fails."""
     folder = guest_folder / PEERS
     with refuse_os_errors(f"read the guest's folder {folder}"):
         if not folder.is_dir():
@@ -24,7 +24,7 @@ def read_peer_files(guest_folder: Path) -> PeerFiles | None:
 
 
 def write_peer_files(guest_folder: Path, files: PeerFiles) -> None:
-    """Replace a guest's peer files, each atomically. Raise Refused if they cannot be written."""
+    """Replace each of a guest's peer files atomically. Raise Refused if a file cannot be written."""
     folder = guest_folder / PEERS
     with refuse_os_errors(f"write the guest's folder {folder}"):
         folder.mkdir(exist_ok=True)

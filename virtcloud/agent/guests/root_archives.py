@@ -1,4 +1,4 @@
-"""Archives of containers' roots, from which images are made: the packing program, its checksum and its progress."""
+"""Archives of containers' roots, from which images are made. `pack_program` packs them in a separate process."""
 
 import json
 import subprocess
@@ -27,10 +27,10 @@ class RootArchive(GuestArchive):
     image_format = ImageFormat.TAR_GZ
 
     def pack(self, root: GuestRoot, texts: Iterable[str]) -> Generator[int]:
-        """Pack a root. Yield the number of bytes written so far. Files that contain one of the ``texts`` are omitted.
+        """Pack a root. Omit files that contain one of ``texts``. Yield the number of bytes written so far.
 
-        When the caller stops the iteration, the program is killed. Raise Refused if a file cannot be read, or if the
-        disk is full.
+        If the caller closes the generator, the packing program is killed. Raise Refused if a file cannot be read, or if
+        the disk is full.
         """
         with refuse_os_errors(f"pack the root {root.folder}"), _running_program(root, texts) as program:
             output = program.stdout
@@ -51,9 +51,9 @@ def open_root_archive(folder: Path) -> Iterator[RootArchive]:
 
 
 def list_key_lines(seed: GuestSeed | None) -> list[str]:
-    """Return the lines by which files with the private keys of a guest and of its cluster are recognized.
+    """Return lines of the private keys of a guest and of its cluster, by which files with these keys are recognized.
 
-    The first line of all keys in OpenSSH's format is the same, therefore it is not among these lines.
+    Lines that other keys in OpenSSH's format also contain are left out: the first lines and the last line.
     """
     keys = () if seed is None else (seed.host_key, seed.cluster_key)
     lines = (line for key in keys for line in key.get_secret_value().splitlines()[2:-1])
@@ -62,7 +62,7 @@ def list_key_lines(seed: GuestSeed | None) -> list[str]:
 
 @contextmanager
 def _running_program(root: GuestRoot, texts: Iterable[str]) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the packing program within the block."""
+    """Start the packing program, and kill it at the end of the block if it is running."""
     with (
         mounts.opened_folder(root.folder) as folder,
         mounts.user_namespace(root.id_shift, IDS_PER_GUEST) as namespace,

@@ -1,6 +1,7 @@
-"""Reservations of guests' roots and disks. A clone never reads a root or a disk while its guest starts or runs.
+"""Reservations of guests' roots and disks, so that no root or disk is cloned while its guest is being started.
 
-The reconciler starts guests, and threads of sessions read roots and disks. Each reserves them first.
+Before the reconciler starts a guest, it reserves the guest's root and disk. Before a thread clones a stopped guest, it
+reserves the root and disk too.
 """
 
 import threading
@@ -30,7 +31,7 @@ class RootReservations:
 
     @contextmanager
     def for_start(self, domain: str, guest: str) -> Iterator[None]:
-        """Reserve root and disk for the start of a guest within the block. Raise StepPending while they are read."""
+        """Reserve a guest's root and disk for its start within the block. Raise StepPending while they are cloned."""
         with self._lock:
             if domain in self._read:
                 raise StepPending(f"guest {guest} starts when it has been cloned")
@@ -43,9 +44,10 @@ class RootReservations:
 
     @contextmanager
     def for_reading(self, domain: str, guest: str) -> Iterator[GuestRoot | StoppedGuestDisk]:
-        """Reserve the root or the disk of a stopped guest within the block, in which the guest does not start.
+        """Reserve the root or the disk of a stopped guest for reading within the block. Yield the root or the disk.
 
-        Raise Refused if the guest is reserved, or if it has neither a root nor a disk.
+        The guest cannot start within the block. Raise Refused if the guest is being started or cloned, or if it has
+        neither a root nor a disk.
         """
         with self._lock:
             if domain in self._read | self._starting:

@@ -1,8 +1,9 @@
-"""Files in a container's root, which an image's author and the guest control: symbolic links, devices, wrong owners.
+"""Safe access to the files in a container's root. The image's author and the guest control these files.
 
-The kernel resolves each path as if the root were the file system's root (openat2(2), RESOLVE_IN_ROOT). So no symbolic
-link and no ``..`` leads outside. A file is written as a new file that replaces the former one, so that no device, FIFO
-or file with other names is opened for writing. Owners are within the guest's range of IDs.
+The kernel resolves each path as if the container's root were the root directory (openat2(2), RESOLVE_IN_ROOT). So no
+symbolic link and no ``..`` leads to a file outside of the root. To write a file, the agent creates a new file and
+renames it. So the agent never opens a device, a FIFO or a file with several hard links for writing. The owners of new
+files are within the guest's range of IDs.
 """
 
 import ctypes
@@ -30,7 +31,7 @@ class _OpenHow(ctypes.Structure):
 
 
 class RootedFiles:
-    """Reads and writes files in a container's root. Paths are relative to the root, and IDs are those in the guest.
+    """Reads and writes files in a container's root. Paths are relative to the root. User IDs are the guest's IDs.
 
     All methods raise OSError if the kernel refuses, and ValueError for an ID outside the guest's range.
     """
@@ -40,11 +41,14 @@ class RootedFiles:
         self._root = root
 
     def exists(self, path: str) -> bool:
-        """Return whether a path leads to a file or folder in the root."""
+        """Return whether a file or folder exists at a path in the root."""
         return self._read_status(path) is not None
 
     def read(self, path: str) -> str | None:
-        """Return the content of a file, or None if the file is absent. Raise OSError for a device or a huge file."""
+        """Return the content of a file, or None if the file is absent.
+
+        Raise OSError unless it is a regular file of at most `MAX_READ` bytes.
+        """
         try:
             with self._opened(path, os.O_PATH) as descriptor:
                 return _read_regular_file(descriptor, path)
@@ -52,9 +56,9 @@ class RootedFiles:
             return None
 
     def write(self, path: str, content: str, mode: int = FILE_MODE, owner: int = 0) -> None:
-        """Replace a file atomically. The folder of the file is created if necessary.
+        """Replace a file atomically. Create its folder if necessary.
 
-        A file with this content stays as it is, so that a guest whose disk is full starts again.
+        Do nothing if the file already has this content, so that a guest whose disk is full can start again.
         """
         if self._contains(path, content):
             return
@@ -62,7 +66,10 @@ class RootedFiles:
             _write_new(new, folder, content, (self._on_host(owner), self._on_host(owner)), mode)
 
     def append_line(self, path: str, line: str, mode: int = FILE_MODE) -> None:
-        """Append a line to a file that lacks the line. The owner and the mode stay; an absent file gets ``mode``."""
+        """Append a line to a file, unless the file contains the line. Keep the owner and the mode of the file.
+
+        If the file is absent, create it with ``mode``.
+        """
         lines = (self.read(path) or "").splitlines()
         if line in lines:
             return
@@ -73,7 +80,7 @@ class RootedFiles:
             _write_new(new, folder, text, (owner, group), stat.S_IMODE(former.st_mode) & ACCESS if former else mode)
 
     def write_link(self, path: str, target: str) -> None:
-        """Replace a file by a symbolic link to ``target``. A link to ``target`` stays as it is."""
+        """Replace a file by a symbolic link to ``target``. Do nothing if it already is this link."""
         if self.read_link(path) == target:
             return
         with self._new_name(path) as (folder, new):
@@ -81,7 +88,10 @@ class RootedFiles:
             os.chown(new, self._on_host(0), self._on_host(0), dir_fd=folder, follow_symlinks=False)
 
     def remove(self, path: str, pattern: str) -> None:
-        """Remove the files in a folder whose names match ``pattern``. Folders are left. An absent folder is success."""
+        """Remove the files in the folder ``path`` whose names match ``pattern``, but no folders in it.
+
+        An absent folder is success.
+        """
         if self.exists(path):
             with self._opened(path, os.O_RDONLY | os.O_DIRECTORY) as folder:
                 for name in os.listdir(folder):  # noqa: PTH208 - a descriptor
@@ -89,7 +99,7 @@ class RootedFiles:
                         os.unlink(name, dir_fd=folder)
 
     def ensure_folder(self, path: str, mode: int = FOLDER_MODE, owner: int = 0) -> None:
-        """Create a folder, and its parents as folders of the guest's root user. An existing folder is left as it is."""
+        """Create a folder with this owner, unless it exists. Missing parent folders belong to the guest's root user."""
         if self.exists(path):
             return
         parent, _, name = path.rpartition("/")
@@ -106,7 +116,10 @@ class RootedFiles:
 
     @contextmanager
     def _new_name(self, path: str) -> Iterator[tuple[int, str]]:
-        """Yield a folder and an unused name in it. After the block, the new file replaces the file at ``path``."""
+        """Yield a descriptor of the folder of ``path``, and an unused name in this folder.
+
+        The caller creates a file with this name. After the block, the new file is renamed to ``path``.
+        """
         parent, _, name = path.rpartition("/")
         self.ensure_folder(parent or ".")
         new = f".virtcloud-{secrets.token_hex(8)}"
@@ -121,19 +134,19 @@ class RootedFiles:
     def _contains(self, path: str, content: str) -> bool:
         try:
             return self.read(path) == content
-        except OSError:  # a device or a huge file
+        except OSError:  # not a regular file, or larger than MAX_READ
             return False
 
     def read_link(self, path: str) -> str | None:
-        """Return the target of a symbolic link, or None if the path leads to no symbolic link."""
+        """Return the target of the symbolic link at a path, or None if no symbolic link is there."""
         try:
             with self._opened(path, os.O_PATH | os.O_NOFOLLOW) as descriptor:
                 return os.readlink("", dir_fd=descriptor)
-        except OSError:  # absent, or no link
+        except OSError:  # the path does not exist, or is no symbolic link
             return None
 
     def has_systemd(self) -> bool:
-        """Return whether the init is systemd: Debian's package systemd-sysv installs ``/sbin/init`` as a link to it."""
+        """Return whether ``/sbin/init`` is a link to systemd, as in Debian's package systemd-sysv."""
         return (self.read_link("sbin/init") or "").endswith("/systemd")
 
     def _read_status(self, path: str) -> os.stat_result | None:
@@ -178,12 +191,15 @@ def _write_new(name: str, folder: int, content: str, owner: tuple[int, int], mod
         file.flush()
         os.fchown(file.fileno(), *owner)
         os.fchmod(file.fileno(), mode)
-        # A start of the guest does not write all files again: after a power failure, no file may be empty.
+        # The next start of the guest does not write this file again, so it must survive a power failure.
         os.fsync(file.fileno())
 
 
 def _read_regular_file(descriptor: int, path: str) -> str:
-    """Return the content of a file that was opened with O_PATH, which opens no device."""
+    """Return the content of a regular file, by a descriptor that was opened with O_PATH. Raise OSError for others.
+
+    With O_PATH, the kernel does not open a device until its type was checked.
+    """
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_READ:
         raise OSError(0, f"expected a file of at most {MAX_READ} bytes", path)

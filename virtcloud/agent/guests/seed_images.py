@@ -1,4 +1,4 @@
-"""The seed of a QEMU guest: an ISO 9660 image with NoCloud data, which the guest has as a read-only disk.
+"""The seed of a virtual machine: an ISO 9660 image with NoCloud data, which is a read-only disk of the guest.
 
 cloud-init finds the disk by its volume label ``cidata``.
 """
@@ -16,7 +16,7 @@ from virtcloud.model.errors import Refused
 SEED = "seed.iso"
 VOLUME_LABEL = "cidata"
 MODE = 0o600
-"""Only root may read the private keys. libvirt passes the file to QEMU's user while the guest runs."""
+"""Only root may read the seed's private keys. While the guest runs, libvirt makes QEMU's user the owner of the file."""
 
 
 def write_seed_image(guest_folder: Path, data: NoCloudData) -> None:
@@ -30,9 +30,9 @@ def write_seed_image(guest_folder: Path, data: NoCloudData) -> None:
 
 
 def render_iso(data: NoCloudData) -> bytes:
-    """Return an ISO 9660 image of the files. The extensions Joliet and Rock Ridge store their full names.
+    """Return an ISO 9660 image of the files. The extensions Joliet and Rock Ridge store the files' full names.
 
-    Raise Refused if the library is not installed.
+    Raise Refused if the library pycdlib is not installed.
     """
     iso, image = _import_pycdlib().PyCdlib(), BytesIO()
     iso.new(interchange_level=3, joliet=3, rock_ridge="1.09", vol_ident=VOLUME_LABEL)
@@ -45,7 +45,7 @@ def render_iso(data: NoCloudData) -> bytes:
 
 
 def _import_pycdlib() -> ModuleType:
-    """Import the library when the first QEMU guest starts, because it needs 6 MB of memory."""
+    """Return the module pycdlib. Its import needs 6 MB of memory, so the first virtual machine imports it."""
     try:
         return import_module("pycdlib")
     except ImportError as error:

@@ -22,7 +22,7 @@ PEER_FILE_PATHS: Final = {
     peer_files.HOSTFILE: f"{VIRTCLOUD_FOLDER}/hostfile",
     peer_files.NETWORK_HOSTFILE: f"{VIRTCLOUD_FOLDER}/network-hostfile",
 }
-"""The paths of the peer files in a guest."""
+"""The paths at which the guest has the peer files, by the name of the peer file."""
 END_OF_FILE: Final = "END OF FILE OF VIRTCLOUD"
 IPV4, IPV6 = 4, 6
 
@@ -31,7 +31,7 @@ NoCloudData = dict[str, str]
 
 
 def render_nocloud(segment: Segment, guest: GuestWanted, seed: GuestSeed, files: PeerFiles) -> NoCloudData:
-    """Return the NoCloud data of a guest. cloud-init writes ``files`` at each boot.
+    """Return the NoCloud data of a guest. At each boot, cloud-init writes the peer files ``files``.
 
     Raise Refused if the user's cloud-config cannot be merged.
     """
@@ -43,12 +43,12 @@ def render_nocloud(segment: Segment, guest: GuestWanted, seed: GuestSeed, files:
 
 
 def render_meta_data(segment: Segment, guest: GuestWanted) -> str:
-    """Return the ID and the name of a guest."""
+    """Return the content of ``meta-data``: the instance ID and the name of a guest."""
     return render_yaml({"instance-id": instance_id(segment, guest), "local-hostname": guest.name})
 
 
 def instance_id(segment: Segment, guest: GuestWanted) -> str:
-    """Return the ID by which cloud-init recognizes the first boot of a guest."""
+    """Return the instance ID of a guest. If the ID differs from the last boot, cloud-init configures the guest anew."""
     return f"{guest.cluster or segment.id}-{guest.name}"
 
 
@@ -87,21 +87,25 @@ def _user(seed: GuestSeed) -> CloudConfig:
 
 
 def _private_file(path: str, content: str, user: str) -> CloudConfig:
-    """Return a file that only ``user`` reads. cloud-init writes the file after it has created the users (``defer``)."""
+    """Return an entry of ``write_files`` for a file that only ``user`` may read.
+
+    With ``defer``, cloud-init writes the file after it has created the users.
+    """
     return {"path": path, "content": content, "owner": user, "permissions": "0600", "defer": True}
 
 
 def _write_command(path: str, content: str) -> str:
     """Return a shell command that writes a file. cloud-init runs the command at each boot (``bootcmd``).
 
-    cloud-init applies ``write_files`` at the first boot only, and the guests of the network may change.
+    The module ``write_files`` is not used for peer files: cloud-init runs it only at the first boot, and peer files
+    change when members join or leave the network.
     """
     folder = path.rpartition("/")[0]
     return f"mkdir -p {folder}; cat >{path} <<'{END_OF_FILE}'\n{content}{END_OF_FILE}\n"
 
 
 def render_network_config(segment: Segment, guest: GuestWanted) -> str:
-    """Return the configuration of eth0. If the host offers DHCP, the seed lists only the addresses without DHCP."""
+    """Return the configuration of eth0. If the host offers DHCP, list only addresses that DHCP does not assign."""
     assigned = list_assigned_addresses(segment, guest)
     versions = {ip_interface(address).version for address in assigned}
     routers = [
@@ -125,5 +129,5 @@ def render_network_config(segment: Segment, guest: GuestWanted) -> str:
 
 
 def _default_route(router: str) -> CloudConfig:
-    """Return a default route. Releases of cloud-init differ in whether they understand ``default``."""
+    """Return a default route as ``0.0.0.0/0`` or ``::/0``, because some releases of cloud-init reject ``default``."""
     return {"to": "::/0" if ":" in router else "0.0.0.0/0", "via": router}

@@ -1,7 +1,7 @@
 """Shifting the owners of all files in a folder, for containers whose users have other IDs on the host.
 
-chown(2) removes the bits set-user-ID and set-group-ID and the file's capabilities. Both are set again. Afterwards, a
-file's capabilities apply in the container only (capabilities(7), version 3).
+chown(2) removes a file's mode bits set-user-ID and set-group-ID, and its capabilities. Therefore this module sets them
+again. The new capabilities are valid only in the user namespace of the container (capabilities(7), version 3).
 """
 
 import errno
@@ -17,10 +17,10 @@ EXECUTABLE = 0o111
 
 
 def shift_owners(folder: Path, shift: int, count: int) -> None:
-    """Add ``shift`` to the owner and to the group of each file below ``folder``. IDs from ``count`` on are unchanged.
+    """Add ``shift`` to the owner and to the group of each file below ``folder``, if the ID is less than ``count``.
 
-    Symbolic links are not followed. ``shift`` must be at least ``count``, so that a file with several names is changed
-    once. No other user may change the folder meanwhile. Raise OSError if an owner cannot be changed.
+    Symbolic links are not followed. ``shift`` must be at least ``count``, so that a file with several hard links is
+    changed only once. No other user must be able to change the folder. Raise OSError if an owner cannot be changed.
     """
     for _, folders, files, descriptor in os.fwalk(folder, onerror=_raise):
         for name in (*folders, *files):
@@ -56,7 +56,7 @@ def _read_capabilities(path: str) -> bytes | None:
 
 
 def _confine_capabilities(capabilities: bytes, root: int) -> bytes:
-    """Return a file's capabilities for the user namespace in which ``root`` is user 0."""
+    """Return capabilities that are valid only in the user namespace whose user 0 has the host's ID ``root``."""
     (revision,) = struct.unpack_from("<I", capabilities)
     if revision & REVISION_MASK != REVISION_2:
         return capabilities

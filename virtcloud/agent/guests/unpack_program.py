@@ -3,10 +3,9 @@
 The agent runs this file as a program: ``python -I -S unpack_program.py FOLDER COMPRESSION BYTES FILES MACHINE``, with
 the archive on stdin. The file uses only the standard library.
 
-The program changes its root to the folder before it reads the archive. Therefore no name and no symbolic link in the
-archive reaches another file of the host. Devices are not created. Owners, modes, setuid bits and capabilities are
-preserved; no user of the host can enter the folder from outside. The program prints the number of bytes that it
-unpacked.
+The program calls chroot(2) with the folder before it reads the archive. Therefore no name and no symbolic link in the
+archive leads to another file of the host. The program creates no devices. It preserves owners, modes, setuid bits and
+capabilities; only root can enter the folder on the host. The program prints the number of unpacked bytes.
 """
 
 import ctypes
@@ -36,12 +35,12 @@ ELF_MACHINES = {"x86_64": 62, "aarch64": 183, "riscv64": 243, "ppc64le": 21, "s3
 
 
 class BadArchive(Exception):
-    """The archive cannot be unpacked, with the reason."""
+    """The archive cannot be unpacked. The message is the reason."""
 
 
 def main(folder: str, compression: str, max_bytes: int, max_files: int, machine: str) -> int:
-    """Unpack the archive. Return the number of bytes. Raise BadArchive, TarError or OSError."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # the agent's end is the program's end
+    """Unpack the archive from stdin. Return the number of unpacked bytes. Raise BadArchive, TarError or OSError."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # if the agent ends, the kernel kills this program
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     mode = cast("Literal['r|*']", f"r|{compression}")  # without compression, tarfile expects 'r|'
@@ -49,7 +48,7 @@ def main(folder: str, compression: str, max_bytes: int, max_files: int, machine:
     os.chroot(folder)
     os.chdir("/")
     os.umask(0)
-    sys.path.clear()  # otherwise an import would run a module of the archive with the agent's rights
+    sys.path.clear()  # otherwise, an import would execute a module of the archive with the agent's rights
     size = extract(archive, max_bytes, max_files)
     check_init(machine)
     return size
@@ -81,7 +80,7 @@ def set_capabilities(member: tarfile.TarInfo) -> None:
 
 
 def check_init(machine: str) -> None:
-    """Check that the guest has an init for this processor architecture."""
+    """Check that the unpacked root has an init program for this processor architecture. Raise BadArchive if not."""
     try:
         descriptor = os.open(INIT, os.O_RDONLY | os.O_NONBLOCK)
     except OSError as error:
