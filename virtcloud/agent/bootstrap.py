@@ -65,7 +65,7 @@ the thread still runs.
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the agent. Return the exit code: 0 after a request to stop, 1 after a failure, 2 for bad settings."""
+    """Run the agent. Return the exit code: 0 after a request to stop, 1 after a failure, 2 for invalid settings."""
     parser = ArgumentParser(prog="virtcloud agent")
     parser.add_argument("--config", type=Path, required=True)
     try:
@@ -79,7 +79,7 @@ def main(arguments: Sequence[str]) -> int:
 def run_agent(config: Path) -> None:
     """Reconcile until SIGTERM or SIGINT arrives, then return. The segments and guests stay on the host.
 
-    Raise BadInput for bad settings. Raise AgentFailed when a thread ended or hangs.
+    Raise BadInput for invalid settings. Raise AgentFailed if a thread has ended or hangs.
     """
     stop = StopSignal()
     supervisor = ThreadSupervisor(stop)
@@ -100,8 +100,8 @@ def run_agent(config: Path) -> None:
 def sbf_client(settings: AgentSettings, token_file: Path | None, timeout: float = 10.0) -> SbfClient:
     """Create a client of SBF.
 
-    Raise BadInput when other users can read the token file. A missing token file raises no error, because the file may
-    be created later.
+    Raise BadInput if other users can read the token file. If the token file is missing, raise no error, because an
+    administrator may create the file later.
     """
     token = token_source(settings.sbf, file=token_file)
     with suppress(Unauthenticated):
@@ -111,7 +111,7 @@ def sbf_client(settings: AgentSettings, token_file: Path | None, timeout: float 
 
 @dataclass(frozen=True, slots=True)
 class JobSocketAdapters:
-    """Adapters for the job socket: relays to guests, address probes, and mounts for jobs' folders."""
+    """The adapters that the job socket uses: relays to guests, address probes, and mounts for jobs' folders."""
 
     relays: RelayProvider
     open_prober: OpenProber = AddressProbe
@@ -127,9 +127,9 @@ def serve_job_socket(  # noqa: PLR0913, PLR0917 - the dependencies
     adapters: JobSocketAdapters,
     start: StartSupervisedThread = start_unsupervised,
 ) -> Iterator[None]:
-    """Serve the job socket within the block. Raise BadInput when the socket cannot be opened.
+    """Serve the job socket within the block. Raise BadInput if the socket cannot be opened.
 
-    ``wake`` ends the reconciler's pause. ``start`` starts a thread.
+    ``wake`` ends a pause of the reconciler. ``start`` starts a thread.
     """
     records = JobRecordStore(settings.state / "jobs")
     script_access = ScriptAccess(JobFiles(settings.jobs, adapters.relays, adapters.mounts), records, sbf.peers)
@@ -182,9 +182,9 @@ def _make_reconciler(  # noqa: PLR0913, PLR0917 - the dependencies
 
 
 def _reconcile(element: Name, settings: AgentSettings, stop: StopSignal, supervisor: ThreadSupervisor) -> None:
-    """Reconcile the host and serve the job socket until the stop is requested.
+    """Reconcile the host and serve the job socket until ``stop`` is requested.
 
-    All threads share one client of SBF, because each TLS context has a copy of all trusted authorities (0.9 MB).
+    All threads use the same TLS context for SBF, because a context contains all trusted authorities (0.9 MB).
     """
     adapters = _import_adapters()
     with (
@@ -224,7 +224,7 @@ def _reconcile(element: Name, settings: AgentSettings, stop: StopSignal, supervi
 
 
 def _make_pause(stop: StopSignal, supervisor: ThreadSupervisor) -> Callable[[float], None]:
-    """Return a function that waits some seconds, and then reports progress of the reconciler."""
+    """Return a function that waits a number of seconds, and then reports progress of the reconciler."""
 
     def pause(seconds: float) -> None:
         stop.pause(seconds)
@@ -259,7 +259,7 @@ def _wait_for_stop(stop: StopSignal, supervisor: ThreadSupervisor) -> None:
 
 @contextmanager
 def _lock_state_folder(state: Path) -> Iterator[None]:
-    """Lock the state folder within the block, because two agents on one host would undo each other's changes."""
+    """Lock the state folder within the block, so that only one agent at a time changes the host."""
     try:
         state.mkdir(parents=True, exist_ok=True)
         lock = (state / "agent.lock").open("w")

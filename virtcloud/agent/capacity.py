@@ -14,20 +14,20 @@ from virtcloud.model.values import Name
 from virtcloud.model.views import MAX_HOST_IMAGES, HostCapacity
 
 REPORT_INTERVAL_S = 3600.0
-"""Seconds between two reports of an unchanged capacity. SBF may have been restored from a backup."""
+"""Seconds between two reports of an unchanged capacity, because SBF's database may have been restored from a backup."""
 RETRY_S = 60.0
 MIB = 1 << 20
 
 
 class CapacityApi(Protocol):
-    """The call of SBF that the reports need."""
+    """The call of SBF that sends the reports."""
 
     def report_capacity(self, element: str, capacity: HostCapacity) -> None:
-        """Report the capacity of a host."""
+        """Report the capacity of the host ``element``."""
 
 
 def read_capacity(images: Path | None = None) -> HostCapacity:
-    """Return the number of processors that are online, the memory of the machine, and the images in a folder."""
+    """Return the number of online processors, the machine's memory, and the names of the images in ``images``."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return HostCapacity(
         cpus=os.sysconf("SC_NPROCESSORS_ONLN"),
@@ -37,7 +37,7 @@ def read_capacity(images: Path | None = None) -> HostCapacity:
 
 
 def _list_names(folder: Path) -> list[Name]:
-    """Return the names of the images in a folder that users may name. Return none if the folder cannot be read."""
+    """Return the names of the images in a folder that are valid names, or [] if the folder cannot be read."""
     found: list[Name] = []
     with suppress(OSError):
         for path in sorted(folder.glob(f"*/{IMAGE_FILE}")):
@@ -65,9 +65,10 @@ class CapacityReporter:
         self._next_s = clock()
 
     def report(self) -> None:
-        """Report the capacity if a report is due. An error is logged, and the report is repeated after `RETRY_S`.
+        """Report the capacity if a report is due. If it fails, log the error, and try again after `RETRY_S` seconds.
 
-        An SBF of an earlier version refuses the names of images, or the call. The agent then works without them.
+        An earlier version of SBF refuses the names of images, or the whole report. The agent then omits the names, or
+        the report.
         """
         capacity = self._read()
         changed = self._reported is not None and capacity != self._reported

@@ -1,9 +1,10 @@
 """The steps that turn the observed state of a host into its wanted state. Pure.
 
-Removals come before creations. When a VLAN ID passes to another cluster, the former segment is therefore removed before
-the new segment is created. Within a cluster, guests stop before their bridge is removed. The bridge is created, and the
-filters are set, before guests start. If a cluster has no difference, no step concerns this cluster. So a change of one
-cluster does not affect other clusters. Only the filters of all guests are replaced together.
+Removals come before creations. Therefore, when a VLAN ID passes to another cluster, the old segment is removed before
+the new segment is created. Within a cluster, guests are stopped before their bridge is removed. The bridge is created,
+and the filters are set, before guests are started. If a cluster has no difference, no step concerns this cluster. So a
+change of one cluster does not affect other clusters. There is one exception: one step replaces the filters of all
+guests.
 """
 
 from collections.abc import Iterable, Iterator
@@ -62,9 +63,10 @@ def compute_difference(wanted: HostWanted, observed: ObservedHost) -> list[Step]
 def digest(segment: Segment, guest: GuestWanted) -> str:
     """Return a digest of the guest's spec, uplink, VLAN ID and number of resets.
 
-    The agent restarts a guest whose digest differs. The digest is stored with the running guest. Therefore a reset
-    restarts the guest once, even if the agent is killed in between. The seed is recorded with the cluster and never
-    changes. It is left out, so that the upgrade of an agent that ignored seeds restarts no guest.
+    The running guest's domain stores the digest of its start. If the digest differs, the agent restarts the guest.
+    Therefore a reset restarts the guest exactly once, even if the agent is killed in between. The digest does not
+    depend on the seed, which never changes: an agent that ignored seeds computed the same digest, so its upgrade
+    restarts no guest.
     """
     attachment = f"{segment.port}{'@' if segment.untagged else '.'}{segment.vlan}"
     spec = guest.model_dump_json(exclude_none=True, exclude={"power", "seed"})
@@ -155,7 +157,7 @@ def expected_mtu(segment: Segment, uplink_mtu: int) -> int:
 
 
 def _find_mtu_faults(segment: Segment, observed: ObservedSegment) -> Iterator[str]:
-    """Yield the interfaces with a wrong MTU. Guests' ports are only checked if the cluster has an MTU."""
+    """Yield a fault for each interface with a wrong MTU. Check guests' ports only if the cluster has an MTU."""
     if observed.uplink_mtu is None:
         return
     expected = expected_mtu(segment, observed.uplink_mtu)
@@ -166,7 +168,10 @@ def _find_mtu_faults(segment: Segment, observed: ObservedSegment) -> Iterator[st
 
 
 def _is_wanted_segment(observed: ObservedSegment, wanted: HostWanted) -> bool:
-    """Return whether a segment is wanted on its uplink. If the tagged interface is missing, any uplink matches."""
+    """Return whether a segment is wanted on its uplink. If its tagged interface is missing, its uplink is unknown.
+
+    An unknown uplink counts as the wanted uplink.
+    """
     cluster_and_vlan = observed.cluster, observed.vlan
     uplinks = {
         (segment.port, segment.untagged)

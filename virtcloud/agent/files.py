@@ -1,4 +1,4 @@
-"""Files of the agent: atomic writes that survive a crash, and the translation of OSError into Refused."""
+"""Files of the agent: atomic writes that survive a power failure, and the translation of OSError into Refused."""
 
 import os
 from collections.abc import Iterator
@@ -9,10 +9,10 @@ from virtcloud.model.errors import Refused
 
 
 def write_durably(path: Path, content: bytes, mode: int = 0o600, *, sync_folder: bool = True) -> None:
-    """Replace a file atomically. After a crash, the file has its former content or ``content``.
+    """Replace a file atomically. If the function has returned, the file has ``content`` even after a power failure.
 
-    Without ``sync_folder``, it may still have its former content until another file of the folder is written durably.
-    Raise OSError if the file cannot be written.
+    If ``sync_folder`` is False, the file may have its old content after a power failure, until another file of the same
+    folder is written with ``sync_folder``. Raise OSError if the file cannot be written.
     """
     new = path.with_name(f".{path.stem}.new")
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -27,7 +27,7 @@ def write_durably(path: Path, content: bytes, mode: int = 0o600, *, sync_folder:
 
 
 def remove_durably(path: Path) -> None:
-    """Remove a file. The file stays removed after a crash. An absent file raises no error.
+    """Remove a file, so that it does not exist after a power failure either. An absent file is success.
 
     Raise OSError if the file cannot be removed.
     """
@@ -36,13 +36,13 @@ def remove_durably(path: Path) -> None:
 
 
 def describe_os_error(error: OSError) -> str:
-    """Return the error's message, and the path of the file if the error contains a path."""
+    """Return the error's message, with the path of the file if the error contains a path."""
     return f"{error.strerror or error}" + (f" ({error.filename})" if error.filename else "")
 
 
 @contextmanager
 def refuse_os_errors(action: str) -> Iterator[None]:
-    """Translate an OSError within the block to Refused with the message "cannot ``action``: …"."""
+    """Translate an OSError within the block into Refused with the message "cannot ``action``: …"."""
     try:
         yield
     except OSError as error:

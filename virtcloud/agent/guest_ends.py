@@ -1,10 +1,11 @@
-"""Guests of this host that ended by themselves: when each of them starts again, and what its owner is told. Pure.
+"""Guests of this host that ended by themselves: the time of the next start, and the message for the owner. Pure.
 
-A guest that ends for the first time starts again at once. After each further end, the agent waits longer. The guest's
-cluster is complete again when the guest has run for a while, so a guest that ends again and again does not make its
-cluster active again and again. The end of a guest is no drift: it concerns no other cluster of the host.
+After the first end of a guest, the agent starts the guest again immediately. After each further end, the agent waits
+longer before the start. The guest's cluster counts as complete again only when the guest has run for `GuestRuns.trial`
+seconds. So if a guest ends again and again, its cluster does not change its state each time. The end of a guest is not
+reported as drift, because it concerns no other cluster of the host.
 
-The records are lost when the agent ends. The next agent then starts the guest at once.
+The records are lost when the agent ends. A restarted agent starts an ended guest immediately.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,9 +21,9 @@ from virtcloud.model.values import ClusterKey
 FIRST_DELAY_S: Final = 5.0
 MOST_DELAY_S: Final = 300.0
 TRIAL_S: Final = 10.0
-"""The cluster is complete again when the guest has run for this time, or for as long as the agent waited."""
+"""Shortest time in seconds for which a guest must run until its cluster counts as complete again."""
 RECOVERED_S: Final = 600.0
-"""If a guest has run at least this long, its next end is counted as its first end."""
+"""If a guest has run for at least this number of seconds, its next end counts as its first end."""
 
 
 class EndCause(Enum):
@@ -35,7 +36,11 @@ class EndCause(Enum):
 
 @dataclass(frozen=True, slots=True)
 class GuestRuns:
-    """The runs of one guest in one wanted state. ``since`` is the start of the present run; None: it does not run."""
+    """The ends of one guest, counted in one wanted state (``digest``). Times are seconds of the agent's clock.
+
+    ``since`` is the start of the guest if it runs, or None. ``ends`` is the number of ends, ``first_end`` and
+    ``last_end`` are their times, and ``cause`` is the cause of the last end.
+    """
 
     step: StartGuest
     digest: str
@@ -47,27 +52,27 @@ class GuestRuns:
 
     @property
     def delay(self) -> float:
-        """Seconds between the last end and the next start."""
+        """Seconds from the last end to the next start."""
         return min(FIRST_DELAY_S * 2.0 ** min(self.ends - 2, 30), MOST_DELAY_S) if self.ends > 1 else 0.0
 
     @property
     def trial(self) -> float:
-        """Seconds that the guest must run until its cluster is complete again."""
+        """Seconds for which the guest must run until its cluster counts as complete again."""
         return max(self.delay, TRIAL_S)
 
     @property
     def due(self) -> float:
-        """When the state of the guest changes next: its start, or the end of its trial."""
+        """The time of the next start if the guest does not run, or the time when its trial ends."""
         return self.last_end + self.delay if self.since is None else self.since + self.trial
 
     def end(self, now: float, cause: EndCause) -> "GuestRuns":
-        """Return the record after an end of the guest."""
+        """Return the record after an end of the guest at the time ``now``."""
         has_recovered = self.since is not None and now - self.since >= RECOVERED_S
         ends, first = (1, now) if has_recovered or not self.ends else (self.ends + 1, self.first_end)
         return replace(self, since=None, ends=ends, first_end=first, last_end=now, cause=cause)
 
     def describe(self, key: ClusterKey | str) -> str:
-        """Return what happened to the guest, what its owner does, and what the agent does."""
+        """Return a message for the owner: what happened, how to prevent it, and when the agent starts the guest."""
         guest = self.step.guest
         times = "" if self.ends == 1 else f" {self.ends} times within {self.last_end - self.first_end:.0f} s"
         memory = f"its memory limit of {guest.memory_mb} MiB"
@@ -88,22 +93,23 @@ FindCause = Callable[[StartGuest], EndCause]
 
 
 class GuestEnds:
-    """The records of all guests of this host that run or have ended."""
+    """The records of the guests of this host that run, and of those that ended by themselves."""
 
     def __init__(self, clock: Callable[[], float], find_cause: FindCause) -> None:
         """Start without records. ``clock`` returns seconds. ``find_cause`` returns why a guest has just ended."""
         self._clock = clock
         self._find_cause = find_cause
         self._running: dict[tuple[str, str], tuple[str, float]] = {}
-        """The digests of the running guests, and when each was first seen."""
+        """The digest of each running guest, and the time when the agent first saw it run, by network ID and name."""
         self._ended: dict[tuple[str, str], GuestRuns] = {}
-        """The guests that ended at least once, and may run again."""
+        """The records of the guests that ended at least once, by network ID and name. Some of them run again."""
 
     def observe(self, steps: Iterable[Step], observed: ObservedHost, started: Sequence[StartGuest] = ()) -> None:
-        """Record the guests that run, and the ends of guests that ran at the last call and are to be started again.
+        """Record the running guests, and the ends of guests since the previous call.
 
-        ``steps`` are all steps to the wanted state. ``started`` are the starts since the last call that succeeded.
-        Nothing is recorded while a hypervisor does not answer, because its guests may be running.
+        A guest has ended by itself if it ran at the previous call, does not run, and ``steps`` contains its start.
+        ``steps`` are all steps to the wanted state. ``started`` are the starts that succeeded since the previous call.
+        If a hypervisor does not answer, do not record anything, because its guests may be running.
         """
         if observed.hypervisor_errors:
             return
@@ -127,7 +133,7 @@ class GuestEnds:
         starts: Mapping[tuple[str, str], StartGuest],
         now: float,
     ) -> Iterator[tuple[tuple[str, str], GuestRuns]]:
-        """Yield the records of the guests that have ended. Records of guests that ran long enough are forgotten."""
+        """Yield the new records of the guests that have ended, by key. Drop records of guests that have recovered."""
         for key, step in starts.items():
             wanted, runs = digest(step.segment, step.guest), self._ended.get(key)
             if key in former and former[key][0] == wanted and key not in self._running:
@@ -141,7 +147,7 @@ class GuestEnds:
                 yield key, replace(runs, since=since)
 
     def select_due(self, steps: Iterable[Step]) -> list[Step]:
-        """Return the steps without the starts for which it is too early."""
+        """Return the steps without the starts of guests whose time of the next start has not come."""
         now = self._clock()
         waiting = {key for key, runs in self._ended.items() if runs.since is None and now < runs.due}
         return [step for step in steps if not (isinstance(step, StartGuest) and _key(step) in waiting)]
@@ -151,7 +157,10 @@ class GuestEnds:
         return isinstance(step, StartGuest) and _key(step) in self._ended
 
     def describe(self, keys: Mapping[str, ClusterKey]) -> dict[str, str]:
-        """Return why clusters are incomplete, by cluster ID. ``keys`` are the keys of clusters by cluster ID."""
+        """Return the messages about ended guests by the ID of their cluster, until the end of each guest's trial.
+
+        ``keys`` are the keys of clusters by cluster ID.
+        """
         now, found = self._clock(), dict[str, str]()
         for runs in self._ended.values():
             if runs.since is None or now < runs.due:
@@ -162,7 +171,7 @@ class GuestEnds:
         return found
 
     def seconds_until_due(self) -> float | None:
-        """Return the seconds until a guest is to be started or has run long enough. None: there is no such guest."""
+        """Return the seconds until the next start of a guest or end of a trial. None: no guest waits for either."""
         now = self._clock()
         due = [runs.due for runs in self._ended.values() if runs.since is None or now < runs.due]
         return max(0.0, min(due) - now) if due else None

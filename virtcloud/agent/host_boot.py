@@ -1,7 +1,8 @@
 """Detection of a reboot of this host. After a reboot, the host no longer carries what the agent confirmed.
 
-The kernel has a new boot ID after each boot (random(4)). When the agent reports to SBF that the host carries, or no
-longer carries, the confirmed revision, the agent records the present boot ID in the file ``<state>/boot``.
+The kernel has a new boot ID after each boot (random(4)). When the agent confirms a revision to SBF or reports drift, it
+records the present boot ID in the file ``<state>/boot``. If the recorded boot ID differs from the present one, the host
+was rebooted since the report.
 """
 
 from pathlib import Path
@@ -26,7 +27,7 @@ class HostBoot:
         return self._reported not in {None, self._present}
 
     def record_report(self) -> None:
-        """Record that SBF knows the state of the host in this boot. Idempotent. Raise Refused if the disk is full."""
+        """Record the present boot ID after a report to SBF. Idempotent. Raise Refused if the file is not writable."""
         if self._reported == self._present:
             return
         with refuse_os_errors(f"record the host's boot in {self._record}"):

@@ -54,8 +54,8 @@ def open_host(
 ) -> Iterator[LocalHost]:
     """Open this host's kernel and hypervisors, and close them at the end of the block.
 
-    ``pause`` waits some seconds for guests to shut down. ``progress`` is called after each call to a hypervisor.
-    ``cache`` has the images of SBF's catalogue.
+    ``pause`` waits a number of seconds; it is called while guests shut down. ``progress`` is called after each call to
+    a hypervisor. ``cache`` contains the images of SBF's catalogue.
     """
     kernel = NetlinkKernel()
     hypervisors = {kind: LibvirtHypervisor(uri, progress=progress) for kind, uri in settings.hypervisors.items()}
@@ -90,14 +90,14 @@ def open_host(
 
 
 def _open_kernel() -> AbstractContextManager[NetlinkKernel]:
-    """Open a netlink socket for the calling thread. A socket of another thread must not be used."""
+    """Open a netlink socket, which only the calling thread may use."""
     return closing(NetlinkKernel())
 
 
 def _open_filters(settings: AgentSettings) -> NftablesFilters | None:
-    """Return the filters of guests. If the settings turn the filters off, remove former filters and return None.
+    """Return the filters of guests. If the settings turn the filters off, remove existing filters and return None.
 
-    An error of the removal is logged: the kernel may lack nf_tables, which is a reason to turn the filters off.
+    An error of the removal is only logged: the kernel may lack nf_tables, which is a reason to turn the filters off.
     """
     filters = NftablesFilters()
     if settings.guests.filters == "strict":
@@ -117,7 +117,7 @@ def make_job_relays(settings: AgentSettings) -> JobRelays:
 def make_guest_connector(
     element: Name, settings: AgentSettings, host: LocalHost, relays: JobRelays, sbf: CloneApi
 ) -> ConnectGuest:
-    """Return the function that connects sessions with the guests of this host. Remove relays of a killed agent."""
+    """Return the function that connects sessions to the guests of this host. Remove relays that a killed agent left."""
     ports = GuestPorts(relays)
     cloner = GuestCloner(element, settings.state / "guests", host.root_reservations.for_reading, sbf)
     ports.remove_orphans(settings.jobs.glob(f".relay-{PREFIX}*"))
@@ -163,7 +163,7 @@ def _guest_settings(settings: AgentSettings) -> GuestSettings:
 
 
 def make_image_cache(settings: AgentSettings, download: DownloadFromSbf) -> ImageCache:
-    """Create the cache of images. ``download`` receives the file of an image from SBF."""
+    """Create the cache of images. ``download`` downloads the file of an image from SBF."""
     keys, state = settings.image_cache, settings.state
     cache = CacheSettings(
         folder=state / "images",

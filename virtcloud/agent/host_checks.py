@@ -1,4 +1,4 @@
-"""Checks whether the agent can work with a host's settings, kernel, libvirt and SBF (``virtcloud doctor --host``).
+"""Checks of a host's settings, kernel, libvirt and connection to SBF, for ``virtcloud doctor --host``.
 
 The checks do not change the host. They create test interfaces in a temporary network namespace.
 """
@@ -46,10 +46,7 @@ INSTALL = "pip install 'virtcloud[agent]'"
 
 @dataclass(frozen=True, slots=True)
 class HostCheck:
-    """The result of one check.
-
-    While a ``required`` check fails, no cluster runs on the host.
-    """
+    """The result of one check. If a ``required`` check fails, the host cannot run any cluster."""
 
     group: str
     name: str
@@ -60,9 +57,9 @@ class HostCheck:
 
 
 def check_host(config: Path) -> tuple[HostCheck, ...]:
-    """Check this host with the agent's settings in ``config``.
+    """Check this host with the agent's settings in ``config``. Return the results of all checks, in order.
 
-    A failed check is returned like any other result, and raises no error.
+    A failed check raises no error.
     """
     return tuple(_checks(config))
 
@@ -102,7 +99,7 @@ def _checks(config: Path) -> Iterator[HostCheck]:
 def _attempt(
     group: str, name: str, attempt: Callable[[], str], remedy: str = "", *, required: bool = True
 ) -> HostCheck:
-    """Call ``attempt``. Return a check that contains the returned observation or the raised error."""
+    """Call ``attempt``. Return the check's result with the returned observation, or with the raised error."""
     try:
         return HostCheck(group, name, ok=True, observation=attempt(), required=required)
     except VirtcloudError as error:
@@ -133,9 +130,9 @@ def _count_images(folder: Path) -> str:
 
 
 def _free_space(folder: Path) -> str:
-    """Return the free space.
+    """Return a text with the free space of a folder's file system.
 
-    Raise Refused when less than `MIN_FREE_GIB` are free, or when the folder is not writable.
+    Raise Refused if less than `MIN_FREE_GIB` GiB are free, or if the folder is not writable.
     """
     existing = next(path for path in (folder, *folder.parents) if path.exists())
     if not os.access(existing, os.W_OK, effective_ids=True):
@@ -171,7 +168,7 @@ def _kernel(settings: AgentSettings) -> Iterator[HostCheck]:
 
 
 def _create_test_interfaces() -> None:
-    """Create the interfaces of a segment. Raise Refused on failure."""
+    """Create interfaces like those of a segment in the present network namespace. Raise Refused on failure."""
     from virtcloud.agent.network.kernel import NetlinkKernel  # noqa: PLC0415 - pyroute2 may be missing
 
     with closing(NetlinkKernel()) as kernel:
@@ -182,7 +179,7 @@ def _create_test_interfaces() -> None:
 
 
 def _set_test_filters() -> None:
-    """Set the filters of one guest. Raise Refused on failure."""
+    """Set filters like those of a guest in the present network namespace. Raise Refused on failure."""
     NftablesFilters().replace((GuestPort("vctry", "02:00:00:00:00:01"),))
 
 
@@ -236,7 +233,7 @@ def _qemu_user(uri: str) -> str:
 
 
 def _containers(settings: AgentSettings) -> Iterator[HostCheck]:
-    """Check what contains containers."""
+    """Yield the checks of the kernel's means to isolate containers."""
     remedy = "sysctl -w user.max_user_namespaces=10000"
     yield _attempt("containment", "user namespaces", check_user_namespaces, remedy)
     remedy = "set first_id under [guests] in the agent's settings to free IDs"

@@ -1,4 +1,4 @@
-"""Conclusions from a reading of a host: certain steps, drift and failed removals. Pure."""
+"""Conclusions from a reading of a host: drift, failed removals, and steps that are certainly needed. Pure."""
 
 from collections.abc import Container, Iterable
 
@@ -10,11 +10,12 @@ from virtcloud.model.wanted import HostWanted, WantedDocument
 
 
 def has_drifted(steps: Iterable[Step], document: WantedDocument, reported: Container[str], *, rebooted: bool) -> bool:
-    """Return whether the host differs from the revision that it confirmed, except clusters that were not complete.
+    """Return whether the host differs from the revision that the host last confirmed.
 
-    These exceptions are in the document, or were ``reported`` with the confirmation. If the wanted state has changed
-    since that revision, the difference is no drift, unless the host was ``rebooted``: then the host has also lost what
-    it confirmed.
+    ``steps`` are the difference from the wanted state. If the wanted revision is not confirmed yet, the difference is
+    no drift. After a reboot (``rebooted``), it is always drift, because the host has lost its confirmed configuration.
+    Steps of clusters that were excepted from the confirmation are ignored: those in ``document.incomplete``, and those
+    in ``reported``.
     """
     is_confirmed = rebooted or document.confirmed_revision >= document.revision
     return is_confirmed and any(
@@ -23,7 +24,7 @@ def has_drifted(steps: Iterable[Step], document: WantedDocument, reported: Conta
 
 
 def list_failed_removals(wanted: HostWanted, errors: ClusterErrors) -> ClusterErrors:
-    """Return the errors of clusters that are not wanted. Each of them is the error of a removal."""
+    """Return the errors of clusters that are not wanted on this host. These errors concern removals."""
     keys = map_cluster_keys(wanted)
     return {cluster: text for cluster, text in errors.items() if cluster and cluster not in keys}
 
@@ -31,7 +32,7 @@ def list_failed_removals(wanted: HostWanted, errors: ClusterErrors) -> ClusterEr
 def select_certain_steps(steps: Iterable[Step], observed: ObservedHost) -> list[Step]:
     """Return the steps that are certainly needed.
 
-    If a hypervisor does not answer, a guest may be running although no domain was read. So no start is certain.
+    If a hypervisor did not answer, omit all starts of guests, because a guest may run on this hypervisor.
     """
     return [step for step in steps if not (observed.hypervisor_errors and isinstance(step, StartGuest))]
 

@@ -1,4 +1,4 @@
-"""What an agent reports to SBF about its host: confirmations, errors and drift."""
+"""The reports of an agent to SBF about its host: confirmations, errors and drift."""
 
 from collections.abc import Iterable, Mapping
 from typing import Protocol
@@ -12,9 +12,9 @@ from virtcloud.model.errors import AnswerUnreadable, BadInput, VirtcloudError
 from virtcloud.model.wanted import WantedDocument
 
 MAX_REFUSALS = 3
-"""A cluster that is refused this many times in a row is reported as refused.
+"""If the host has refused a cluster this number of times in a row, the agent reports the cluster as refused.
 
-The cause of fewer refusals may be temporary, for example while an image is still being copied to the host.
+After fewer refusals, the cause may be temporary, for example because an image is still being copied to the host.
 """
 
 
@@ -31,10 +31,10 @@ class ElementApi(Protocol):
         incomplete: Mapping[str, str] | None = None,
         remaining: Mapping[str, str] | None = None,
     ) -> None:
-        """Confirm that the element carries ``revision``, with exceptions by cluster ID.
+        """Confirm that the element has the wanted state of ``revision``, except for some clusters.
 
-        ``incomplete`` clusters still wait for something. ``remaining`` clusters could not be removed. Raise BadInput if
-        SBF does not know an exception.
+        ``incomplete`` has the reason why a cluster is not set up completely yet, by cluster ID. ``remaining`` has the
+        reason why a cluster could not be removed, by cluster ID. Raise BadInput if SBF does not support an exception.
         """
 
     def report_error(
@@ -45,31 +45,38 @@ class ElementApi(Protocol):
         refused: Mapping[str, str] | None = None,
         clusters: Mapping[str, str] | None = None,
     ) -> None:
-        """Report why the element does not carry ``revision``. ``refused`` and ``clusters`` are errors by cluster ID."""
+        """Report why the element does not have the wanted state of ``revision``.
+
+        ``clusters`` has the errors by cluster ID. ``refused`` has the errors of the clusters that the host refuses.
+        """
 
     def report_drift(self, element: str, revision: int) -> None:
-        """Report that the element no longer carries ``revision``, although the element had confirmed ``revision``."""
+        """Report that the element differs from ``revision``, although it had confirmed ``revision``."""
 
 
 class HostReports:
-    """The reports of one host. A confirmation is repeated only if SBF would learn something new."""
+    """The reports of one host. A confirmation is only sent if SBF does not have its content yet."""
 
     def __init__(self, element: str, sbf: ElementApi) -> None:
         """Report about the host ``element`` to ``sbf``."""
         self._element = element
         self._sbf = sbf
         self.exceptions: ClusterErrors = {}
-        """The exceptions of the latest confirmation: pending clusters, and clusters that could not be removed."""
+        """The exceptions of the latest confirmation, by cluster ID: pending clusters and failed removals."""
         self._may_be_in_error = True
-        """Whether SBF may have an error report of this host, also of a former process. A confirmation clears it."""
+        """Whether SBF may have an error report of this host, which a confirmation would delete.
+
+        True at the start, because an earlier agent process may have sent an error report.
+        """
 
     def confirm(
         self, document: WantedDocument, pending: ClusterErrors, remaining: ClusterErrors, *, drifted: bool
     ) -> bool:
-        """Confirm the revision, except ``pending`` clusters and failed removals, which are ``remaining``.
+        """Confirm the document's revision, except ``pending`` clusters and ``remaining``, the failed removals.
 
-        Confirm again if the exceptions changed, or if SBF may have an error report that is no longer true. Return False
-        if SBF is a former version that does not know failed removals: it would regard them as removed.
+        If the revision is already confirmed, confirm again only if the host had drifted, if the exceptions changed, or
+        if SBF may have an outdated error report. Return False if SBF is an earlier version that does not support failed
+        removals: SBF must not regard these clusters as removed.
         """
         exceptions = {**pending, **remaining}
         is_complete = document.confirmed_revision >= document.revision and not drifted
@@ -89,7 +96,7 @@ class HostReports:
         return True
 
     def report_errors(self, document: WantedDocument, errors: ClusterErrors, refusals: Mapping[str, int]) -> None:
-        """Report errors by cluster ID. ``refusals`` are the numbers of refusals of each cluster in a row."""
+        """Report errors by cluster ID. ``refusals`` is how often in a row the host refused a cluster, by cluster ID."""
         keys = map_cluster_keys(document.wanted)
         message = "; ".join(
             f"cluster {keys.get(cluster, cluster)}: {text}" if cluster else text for cluster, text in errors.items()
@@ -105,9 +112,9 @@ class HostReports:
         self._sbf.report_error(self._element, document.revision, message, refused, by_cluster)
 
     def report_unreadable(self, error: AnswerUnreadable, revision: int) -> None:
-        """Report that this version cannot read the wanted document. Otherwise, only the log would contain this.
+        """Report to SBF that this version of the agent cannot read the wanted document. An error of the call is logged.
 
-        ``revision`` is the revision of the last document that was read.
+        ``revision`` is the revision of the last document that the agent could read.
         """
         message = (
             f"this agent (virtcloud {__version__}) cannot read the wanted document: {error.fault}; the host keeps its "

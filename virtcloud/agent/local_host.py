@@ -1,4 +1,4 @@
-"""The host that the agent reconciles: its segments in the kernel, its guests on the hypervisors, and their servers.
+"""The host that the agent reconciles: segments in the kernel, guests on the hypervisors, and servers for guests.
 
 Importing this module imports pyroute2 and libvirt.
 """
@@ -46,7 +46,7 @@ GatewayStep = NamespaceStep | RouteOutside | FileServerStep | SshStep
 
 
 class LocalHost:
-    """The segments and guests of this host, and the filters of its guests."""
+    """The segments, guests, filters and servers of this host."""
 
     def __init__(  # noqa: PLR0913, PLR0917 - the parts of the host
         self,
@@ -62,13 +62,13 @@ class LocalHost:
         ssh: SshGateway | None = None,
         fqdns: FqdnAddresses | None = None,
     ) -> None:
-        """Reconcile the host by these parts.
+        """Reconcile the host by these parts. A part that is None is not available on this host.
 
-        Without ``filters``, guests may send any frame. Without ``servers``, no guest gets DHCP and DNS from the host.
-        Without ``vpn``, no device joins a network through this host. Without ``namespaces``, this host has no addresses
-        in networks. Without ``outside``, it is no router of networks. Without ``file_servers``, it serves no
-        files. Without ``ssh``, no user reaches a guest with SSH through this host. ``fqdns`` are the names of
-        destinations outside.
+        Without ``filters``, guests can send any frame. Without ``servers``, the host offers no DHCP and DNS to guests.
+        Without ``vpn``, no device can join a network through this host. Without ``namespaces``, this host has no
+        addresses in networks. Without ``outside``, this host is no router of networks. Without ``file_servers``, it
+        serves no files. Without ``ssh``, no user can reach a guest by SSH through this host. ``fqdns`` has the
+        addresses of FQDNs of destinations.
         """
         self._segments = segments
         self._guests = guests
@@ -86,9 +86,9 @@ class LocalHost:
         self.root_reservations = guests.root_reservations
         self._orphans_removed_for: HostWanted | None = None
         self._interfaces: list[KernelInterface] | None = None
-        """The interfaces, if only tagged segments were created since they were read. Otherwise None."""
+        """The last reading of the interfaces. None: other changes than new tagged segments were made since then."""
         self.interfaces_read: Callable[[Iterable[KernelInterface]], object] = lambda _interfaces: None
-        """Called with the interfaces of each reading."""
+        """Called at each reading of the host, with the interfaces that were read."""
 
     def receive(self, wanted: HostWanted) -> None:
         """Apply the grants of a wanted document at once, before the other changes of the host."""
@@ -107,20 +107,20 @@ class LocalHost:
         return self._vpn.connections if self._vpn and self._vpn.is_serving else None
 
     def ssh_connections(self) -> tuple[SshConnection, ...] | None:
-        """Return the connections of users with guests, or None without an sshd. Thread-safe."""
+        """Return the users' SSH connections to guests, or None if this host has no sshd. Thread-safe."""
         return self._ssh.connections if self._ssh else None
 
     def destination_uses(self) -> tuple[DestinationUse, ...]:
-        """Return the counters of destinations outside. Any thread may call this method."""
+        """Return the use of destinations: counters and addresses of FQDNs. Any thread may call this method."""
         return self._outside.read_uses() if self._outside else ()
 
     def restore_outside_filter(self) -> None:
-        """Replace the packet filter of routers if somebody changed it. Any thread may call this method."""
+        """Replace the packet filter of routers if it differs from the wanted filter. Thread-safe."""
         if self._outside:
             self._outside.restore()
 
     def _correct_fqdn_sets(self) -> None:
-        """Change the addresses of FQDNs in the packet filters where they differ. Any thread may call this method.
+        """Write the current addresses of FQDNs to the packet filters. Any thread may call this method.
 
         Raise Refused if the kernel refuses a change.
         """
@@ -129,16 +129,17 @@ class LocalHost:
             self._namespaces.correct_sets(segments)
 
     def notice_connection_changes(self, notice: Callable[[], object]) -> None:
-        """Call ``notice`` after each change of the connected devices, and of the SSH connections."""
+        """Call ``notice`` after each change of the connected devices or of the SSH connections."""
         if self._vpn is not None:
             self._vpn.changed = notice
         if self._ssh is not None:
             self._ssh.sessions.changed = notice
 
     def read(self) -> ObservedHost:
-        """Return the segments as the kernel reports them, and the guests as the hypervisors report them.
+        """Return the observed state: segments from the kernel, guests from the hypervisors, and servers.
 
-        If a hypervisor does not answer, no error is raised, because the segments must be reconciled nevertheless.
+        If a hypervisor does not answer, the result contains its error. No error is raised, so that the segments can be
+        reconciled nevertheless.
         """
         guests, hypervisor_errors = self._guests.read()
         filters = self._filters.read() if self._filters else None
@@ -158,8 +159,8 @@ class LocalHost:
     def remove_orphaned_files(self, wanted: HostWanted) -> None:
         """Remove the files of guests that are not wanted and have no domain, once for each wanted state.
 
-        The files of wanted guests stay: a stopped guest, and each guest after a reboot of the host, has no domain. An
-        error is logged, and the removal is repeated at the next call.
+        The files of wanted guests stay, even without a domain: a stopped guest has no domain, and after a reboot of the
+        host, no guest has one. An error is logged, and the next call repeats the removal.
         """
         try:
             if wanted == self._orphans_removed_for or self._guests.remove_orphaned_files(wanted):
@@ -168,7 +169,7 @@ class LocalHost:
             log.warning("orphaned_files_not_removed", error=error)
 
     def find_end_cause(self, step: StartGuest) -> EndCause:
-        """Return why a guest has ended by itself, as far as this is known. ``step`` starts the guest again."""
+        """Return why a guest has ended by itself, as far as known. ``step`` is the step that starts the guest again."""
         return self._guests.find_end_cause(step.segment.id, step.guest.name)
 
     def apply(self, step: Step) -> None:
@@ -246,7 +247,10 @@ class LocalHost:
             self._segments.ensure_guest_mtus(segment, segment.guests)
 
     def _recent_interfaces(self, segment: Segment) -> list[KernelInterface] | None:
-        """Return a reading for the creation of a segment. None: the uplink of an untagged segment is read again."""
+        """Return interfaces for `SegmentInterfaces.ensure_segment`: an earlier reading if possible, otherwise None.
+
+        For an untagged segment, return None, because its uplink must be read again.
+        """
         if segment.untagged:
             self._interfaces = None
             return None

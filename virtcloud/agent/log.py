@@ -35,12 +35,12 @@ def exception(event: str, **fields: object) -> None:
 
 
 def _format(event: str, fields: dict[str, object]) -> str:
-    """Return the line of an event, with the request ID of the calls on whose behalf the agent works."""
+    """Return the line of an event. If the agent works for calls to SBF, the line has their request ID."""
     request = current_request_id()
     return format_event(event, fields if request is None else {**fields, "request": request})
 
 
 def internal_error(error: Exception, **fields: object) -> VirtcloudError:
-    """Log the unexpected exception that is being handled, with its traceback. Return the error for the caller."""
+    """Log the unexpected exception that is being handled, with its traceback. Return an error that can be reported."""
     exception("internal_error", **fields)
     return VirtcloudError(f"internal error in the agent: {type(error).__name__}: {error}; see the agent's log")

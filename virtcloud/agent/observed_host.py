@@ -1,4 +1,4 @@
-"""The observed state of a host: its segments, its guests, and the parts that other modules describe. Pure."""
+"""The observed state of a host: its segments, guests, filters and servers. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,10 +16,9 @@ from virtcloud.agent.network.observed_filters import ObservedFilters
 class ObservedSegment:
     """A cluster's segment: the interfaces that have the cluster's ownership alias (``network/names.py``).
 
-    ``port`` is the uplink, or None when the tagged interface is missing and only the bridge exists. ``faults``
-    describes each difference from the segment that the agent would build. The agent does not change a segment that
-    has no faults. ``mtus`` are the MTUs of the tagged interface, the bridge and the guests' ports, by name. The correct
-    MTU depends on the wanted state, so wrong MTUs are not among ``faults``.
+    ``port`` is the uplink, or None if the tagged interface is missing and only the bridge exists. ``faults`` describes
+    each difference from a correct segment, except wrong MTUs, because the correct MTU depends on the wanted state.
+    ``mtus`` are the MTUs of the tagged interface, the bridge and the guests' ports, by interface name.
     """
 
     cluster: str
@@ -33,9 +32,9 @@ class ObservedSegment:
 
 @dataclass(frozen=True, slots=True)
 class ObservedGuest:
-    """A libvirt domain of a guest. ``digest`` identifies the wanted state from which the domain was started.
+    """A libvirt domain of a guest. ``digest`` is the digest of the wanted state with which the domain was started.
 
-    ``peers`` is the digest of the guest's peer files, or None if the guest has no files that the host can replace.
+    ``peers`` is the digest of the guest's peer files, or None if the host cannot replace the guest's peer files.
     """
 
     cluster: str
@@ -49,8 +48,8 @@ class ObservedGuest:
 class ObservedHost:
     """The observed state of a host.
 
-    ``hypervisor_errors`` has an error for each hypervisor that did not answer. The guests of such a hypervisor are not
-    among ``guests``. ``filters`` is None if the agent's settings turn the filters of guests off.
+    ``hypervisor_errors`` has an error for each hypervisor that did not answer. ``guests`` does not contain the guests
+    of these hypervisors. ``filters`` is None if the agent's settings turn the filters of guests off.
     """
 
     segments: tuple[ObservedSegment, ...] = ()

@@ -1,7 +1,8 @@
-"""The open poll of an agent: one long poll for changes that goes on while the agent reads its host.
+"""The open poll of an agent: a long poll that continues while the agent reads its host.
 
-The agent reads its host every 30 s, but it need not poll again for this. While only a new revision can change the
-wanted document, the agent uses the document that it has, and the poll stays open. This halves the number of polls.
+The agent reads its host every 30 s, which is shorter than a long poll of 55 s. If only a new revision can change the
+wanted document, the agent uses the document that it already has for the reading, and the poll stays open. This halves
+the number of polls.
 """
 
 import threading
@@ -14,27 +15,27 @@ from virtcloud.agent.host_reports import ElementApi
 from virtcloud.model.wanted import WantedDocument
 
 OPEN_S = 55.0
-"""How long a poll stays open, in seconds. Many proxies end a call without an answer after 60 s."""
+"""Seconds of an open poll. It is shorter than 60 s, because many proxies then end a call without an answer."""
 Spawn = Callable[[Callable[[], None]], object]
 
 
 class PolledSbf(ElementApi, Protocol):
-    """The calls of SBF that the reconciler and its poll need."""
+    """The calls of SBF that the reconciler and the open poll need."""
 
     def find_settled(self, element: str, revision: int) -> WantedDocument | None:
-        """Return the document of a revision if only a new revision changes it, and if it need not be read again."""
+        """Return the document of ``revision`` if the client has it and only a new revision can change it, or None."""
 
 
 def spawn_thread(work: Callable[[], None]) -> None:
-    """Run ``work`` in a thread that does not delay the end of the process."""
+    """Run ``work`` in a daemon thread, which does not delay the end of the process."""
     threading.Thread(target=work, name="open-poll", daemon=True).start()
 
 
 class OpenPoll:
-    """The calls of SBF for a reconciler, with one open poll. Used by the reconciler's thread only."""
+    """The calls of SBF for a reconciler, with at most one open poll. Only the reconciler's thread may call it."""
 
     def __init__(self, sbf: PolledSbf, spawn: Spawn = spawn_thread) -> None:
-        """Send the calls to ``sbf``. ``spawn`` starts a thread."""
+        """Send all calls to ``sbf``. ``spawn`` runs a function in a new thread."""
         self._sbf = sbf
         self._spawn = spawn
         self._open: tuple[int, Future[WantedDocument]] | None = None
@@ -43,11 +44,11 @@ class OpenPoll:
     def wanted(self, element: str, after: int | None = None, wait: float = 0) -> WantedDocument:
         """Wait at most ``wait`` seconds for a revision later than ``after``. Return the wanted document.
 
-        Raise the error of the open poll.
+        If the open poll has failed, raise its error.
         """
         settled = None if after is None else self._sbf.find_settled(element, after)
         if after is None or settled is None:
-            self._open = None  # its thread ends with the answer
+            self._open = None  # the thread of the open poll ends when SBF answers
             return self._sbf.wanted(element, after, wait)
         answer = self._find_or_start(element, after)
         if not futures.wait([answer], wait).done:
@@ -56,7 +57,7 @@ class OpenPoll:
         return answer.result()
 
     def _find_or_start(self, element: str, after: int) -> "Future[WantedDocument]":
-        """Return the answer to the open poll for a revision later than ``after``. Start the poll if none is open."""
+        """Return the future answer to the poll for a revision later than ``after``. Start this poll if necessary."""
         if self._open is not None and self._open[0] == after:
             return self._open[1]
         answer: Future[WantedDocument] = Future()

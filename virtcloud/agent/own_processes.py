@@ -1,7 +1,8 @@
 """Processes of programs that the agent started and that continue while the agent restarts.
 
-The agent finds such a process by an argument that no other process of this host has. Before the agent signals the
-process, it checks the argument again through a descriptor (pidfd_open(2)), because process IDs are used again.
+The agent finds such a process by a unique argument of its command line. Process IDs are used again. Therefore the agent
+opens a descriptor of the process (pidfd_open(2)), then checks the argument, and sends signals only through the
+descriptor.
 """
 
 import os
@@ -14,13 +15,13 @@ from pathlib import Path
 from virtcloud.model.errors import Refused
 
 END_S = 5.0
-"""Longest time in seconds until a killed process has ended."""
+"""Time limit in seconds in which a killed process must end."""
 _STATE, _START_TIME = 0, 19
-"""The positions of fields of /proc/PID/stat behind the name of the program (proc(5))."""
+"""The positions of two fields of /proc/PID/stat, counted from the field behind the name of the program (proc(5))."""
 
 
 def read_start_time(pid: int) -> int | None:
-    """Return the start of a process in clock ticks after the boot. Return None if the process has ended."""
+    """Return the start of a process in clock ticks after the boot, or None if the process has ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -29,7 +30,10 @@ def read_start_time(pid: int) -> int | None:
 
 
 def list_own_processes() -> set[int]:
-    """Return the processes in the agent's mount namespace. In another one, the same path is another host's folder."""
+    """Return the IDs of the processes in the agent's mount namespace.
+
+    In another mount namespace, the same path may belong to another host, for example to a container on this host.
+    """
     own, found = Path("/proc/self/ns/mnt").readlink(), set()
     for path in Path("/proc").iterdir():
         with suppress(OSError):  # the process has ended
@@ -39,7 +43,7 @@ def list_own_processes() -> set[int]:
 
 
 def kill_processes(argument: str, pids: Iterable[int]) -> None:
-    """Kill the processes that have this argument, and wait for their end. Raise Refused if one does not end."""
+    """Kill those of ``pids`` that have this argument, and wait for their end. Raise Refused if one does not end."""
     for descriptor in open_processes(argument, pids):
         signal.pidfd_send_signal(descriptor, signal.SIGKILL)
         ended = select.poll()
@@ -49,7 +53,7 @@ def kill_processes(argument: str, pids: Iterable[int]) -> None:
 
 
 def open_processes(argument: str, pids: Iterable[int]) -> Iterator[int]:
-    """Yield a descriptor of each process that has this argument. It is valid until the next one."""
+    """Yield a descriptor of each process in ``pids`` that has this argument. Close it before the next is yielded."""
     for pid in pids:
         if not _has_argument(pid, argument):
             continue

@@ -1,6 +1,7 @@
 """The reconciler of a host.
 
-It fetches the wanted state, reads the host, applies the difference, reads the host again, and confirms the revision.
+The reconciler fetches the wanted state, reads the host, applies the difference, reads the host again, and confirms the
+revision.
 
 ==============================  ========================================================================
 event                           reaction
@@ -15,14 +16,14 @@ only removals of clusters fail  the revision is confirmed, except the removal of
                                 retried with growing pauses
 a hypervisor does not answer    segments are reconciled nevertheless, even if guests of a removed cluster
                                 are still running; no revision is confirmed until every hypervisor was read
-the host refuses a cluster      SBF receives the refusal, so the cluster fails before its deadline
-three times in a row
+the host refuses a cluster      SBF receives a report of the refusal, and sets the cluster to failing without waiting
+three times in a row            for the deadline
 a guest ended by itself         the guest starts again after a pause that grows with each end; its cluster is not
-                                confirmed until the guest has run for a while; other clusters are
+                                confirmed until the guest has run for a while; other clusters are confirmed
 a guest's image is being        all other clusters are reconciled and confirmed; SBF receives the progress of the fetch
 fetched
-SBF holds a network after a     what exists of the network stays; nothing more is set up until SBF requests it in a
-restore of its database         later document
+SBF's database was restored,    existing interfaces and guests of the network stay; the agent creates no others until
+and SBF holds a network         SBF requests them in a later document
 a segment has requirements      the segment is neither built nor confirmed; its guests continue to run; SBF
 that this agent does not know   receives an error report
 the host differs from a         SBF receives a drift report; then the host is corrected and the revision is
@@ -62,14 +63,14 @@ from virtcloud.model.wanted import HostWanted, WantedDocument
 from virtcloud.tracing import span_of_calls
 
 WAKE_CHECK_S = 1.0
-"""Longest time in seconds between a call of `wake` and the end of a wait for SBF."""
+"""Longest time in seconds from a call of `wake` to the end of a wait for SBF."""
 PENDING_ROUNDS = 2
-"""While a cluster waits for an image, the pause between two rounds is as long as after this number of failures."""
+"""While a cluster waits for an image, the pause between two rounds is as long as after this number of failed rounds."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReconcileTiming:
-    """Seconds between two readings of an unchanged host, and seconds of the first and longest pause before a retry."""
+    """In seconds: the interval of readings of an unchanged host, and the first and longest pause before a retry."""
 
     check_s: float = 30.0
     retry_first_s: float = 0.5
@@ -97,10 +98,10 @@ class HostReconciler:
     ) -> None:
         """Reconcile ``host``. Start at most ``starts_at_once`` guests at the same time.
 
-        Setting ``woken`` ends a pause. ``progress`` is called after each step and each call to SBF. ``receive`` is
-        called with each wanted document before the host is changed, and ``report_capacity`` after each wanted document.
-        ``boot`` detects a reboot of the host; None: no reboot is detected. ``clock`` returns seconds. ``jitter``
-        returns a number from 0 to 1, which lengthens pauses.
+        If another thread sets ``woken``, a pause ends. ``progress`` is called after each step and each call to SBF.
+        ``receive`` is called with each wanted state before the host is changed; ``report_capacity`` is called after
+        ``receive``. ``boot`` detects a reboot of the host; None: no reboot is detected. ``clock`` returns seconds.
+        ``jitter`` returns a random number from 0 to 1, which lengthens pauses.
         """
         self._boot = boot
         self._receive = receive
@@ -123,7 +124,7 @@ class HostReconciler:
         self._report_capacity = report_capacity
 
     def wake(self) -> None:
-        """End a pause between two attempts. Any thread may call this method."""
+        """End a pause before a retry. Any thread may call this method."""
         self._woken.set()
 
     def run(self) -> None:
@@ -158,7 +159,10 @@ class HostReconciler:
         self._progress()
 
     def _fetch(self) -> WantedDocument:
-        """Return the wanted document when its revision changes, the check interval ends, or `wake` is called."""
+        """Wait until the wanted revision changes or the next reading is due. Return the wanted document.
+
+        After a failed round, the wait also ends when `wake` is called.
+        """
         if not self._failed_rounds:
             return self._sbf.wanted(self._element, self._last_revision, self._check_pause())
         pause = self._retry_pause()
@@ -190,7 +194,10 @@ class HostReconciler:
             self._reports.report_errors(document, errors, self._refusals)
 
     def _reconcile(self, document: WantedDocument) -> tuple[ClusterErrors, bool]:
-        """Apply the difference, and read the host back. Return the errors, and whether the host had drifted."""
+        """Read the host, apply the difference, and read the host again.
+
+        Return the errors, and whether the host had drifted before.
+        """
         self._pending, self._is_fetching, drifted = {}, False, False
         try:
             self._host.remove_orphaned_files(document.wanted)
@@ -224,7 +231,7 @@ class HostReconciler:
         return self._boot is not None and self._boot.is_unreported
 
     def _apply(self, steps: Iterable[Step], document: WantedDocument) -> ClusterErrors:
-        """Apply the steps. Count the refusals of each cluster. Return the errors."""
+        """Apply the steps, and count how often in a row the host has refused each cluster. Return the errors."""
         former, self._refusals = self._refusals, {}
         outcomes = self._application.apply(steps, map_cluster_keys(document.wanted))
         self._pending = {**outcomes.held, **outcomes.pending}
@@ -234,7 +241,10 @@ class HostReconciler:
         return outcomes.errors
 
     def _read_back(self, document: WantedDocument, applied: Iterable[Step]) -> tuple[ClusterErrors, ObservedHost]:
-        """Read the host again. Return the remaining steps as errors, and the observed state."""
+        """Read the host again after steps were ``applied``. Return the remaining steps as errors, and the host's state.
+
+        Steps of pending clusters and starts of ended guests are no errors.
+        """
         observed = self._host.read()
         steps = compute_difference(document.wanted, observed)
         started = [step for step in applied if isinstance(step, StartGuest) and step.cluster not in self._pending]
@@ -248,7 +258,7 @@ class HostReconciler:
 
 
 def _make_call(calls: Sequence[CallContext]) -> CallContext | None:
-    """Return the context in which the agent works for ``calls``; None without calls."""
+    """Return the context (request ID and trace) of the calls for which the agent works, or None without calls."""
     if not calls:
         return None
     trace = calls[0].traceparent if len(calls) == 1 else None

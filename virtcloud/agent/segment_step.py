@@ -1,6 +1,6 @@
-"""What the steps that create or correct a part of a segment have in common. Pure.
+"""The base class of the steps that create or correct a part of a segment: bridge, servers, or namespace. Pure.
 
-`steps.py` lists all steps. The steps of servers, namespaces and bridges are subclasses of `SegmentStep`.
+`steps.py` lists all steps.
 """
 
 from collections.abc import Iterable
@@ -10,14 +10,14 @@ from virtcloud.model.wanted import Segment
 
 
 def format_faults(faults: Iterable[str]) -> str:
-    """Return faults in parentheses, as the end of a step's description. Return "" for no faults."""
+    """Return the end of a step's description: the faults in parentheses, or "" if there are no faults."""
     text = ", ".join(faults)
     return f" ({text})" if text else ""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentStep:
-    """A step that creates a part of a cluster's segment, or corrects the part's faults."""
+    """A step that creates a part of a cluster's segment, or corrects ``faults`` of this part."""
 
     segment: Segment
     faults: tuple[str, ...] = ()

@@ -57,8 +57,8 @@ class GuestKeys(Document):
         3,
         ge=1,
         le=16,
-        description="Guests that start at the same time, for each processor of this host. On no host do more than 16 "
-        "guests start at the same time. A start mostly waits for libvirt and the kernel.",
+        description="Most guests that start at the same time, for each processor of this host. On no host do more than "
+        "16 guests start at the same time. A start mostly waits for libvirt and the kernel.",
     )
     users_images: tuple[Name, ...] | None = Field(
         None,

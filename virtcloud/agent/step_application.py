@@ -1,11 +1,12 @@
-"""Applying the steps of a wanted document to a host. Guests start side by side; all other steps follow each other.
+"""Applying steps to a host. Guests are started at the same time; all other steps are applied one after the other.
 
-After an error, the remaining steps of the same cluster are skipped. There are three exceptions:
+After an error of a step, the later steps of the same cluster are skipped, with these exceptions:
 
-* A segment is removed even if its guests could not be stopped, so that these guests have no network.
-* A guest is not started if its segment was not built or its port was not filtered, even if the segment is another
-  cluster's.
-* A guest that cannot be started does not prevent the start of its cluster's other guests.
+* A segment is removed even if its guests could not be stopped. These guests then have no network.
+* If the start of one guest fails, the other guests of the cluster are started nevertheless.
+
+A guest is also not started if its segment could not be built or the filters could not be set. This applies even if the
+segment belongs to another cluster, whose network the guest's cluster has joined.
 """
 
 import os
@@ -67,30 +68,30 @@ SUPPORTED_REQUIREMENTS: frozenset[str] = frozenset(
         VPN,
     }
 )
-"""Names of the requirements that this agent supports. SBF adds a requirement to a segment for each key of the segment
-that older agents would ignore.
+"""The requirements of segments that this agent supports. If a segment has a key that an earlier version of the agent
+would ignore, SBF adds a requirement to the segment. An agent that does not support a requirement refuses the segment.
 """
 MAX_STARTS: Final = 16
-"""The most guests that start side by side on any host. libvirtd works on few calls of one client at the same time."""
+"""Most guests that start at the same time, on a host with any number of processors."""
 HELD_REASON: Final = (
     "SBF's database was restored from a backup: SBF sets up the network when it has read all elements that may carry "
     "the VLAN ID for another cluster (virtcloud element list)"
 )
 ClusterErrors = dict[str, str]
-"""Errors by cluster ID. Errors that do not concern a single cluster are under the key `""`."""
+"""Errors by cluster ID. An error that does not concern a single cluster has the key `""`."""
 
 
 class ManagedHost(Protocol):
     """The operations of a host that the reconciler needs."""
 
     def remove_orphaned_files(self, wanted: HostWanted) -> None:
-        """Remove the files of guests that are neither wanted nor running. An error is logged."""
+        """Remove the files of guests that are not wanted and do not run. An error is logged."""
 
     def read(self) -> ObservedHost:
         """Return the observed state."""
 
     def find_end_cause(self, step: StartGuest) -> EndCause:
-        """Return why a guest has ended by itself, as far as this is known. ``step`` starts the guest again."""
+        """Return why a guest has ended by itself, as far as known. ``step`` is the step that starts the guest again."""
 
     def apply(self, step: Step) -> None:
         """Apply one step. Several threads may start different guests at the same time."""
@@ -98,10 +99,11 @@ class ManagedHost(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StepOutcomes:
-    """The outcomes of steps: errors, and steps that wait, by cluster ID.
+    """The outcomes of steps. ``errors`` are errors by cluster ID.
 
-    ``refused`` are the IDs of the clusters with a step that the host refused. ``held`` are steps that wait until SBF
-    requests them in a later document.
+    ``pending`` are the reasons of steps that could not be applied yet, by cluster ID. ``held`` are the reasons of steps
+    that wait until SBF requests them in a later document, by cluster ID. ``refused`` are the IDs of the clusters with a
+    step that the host refused.
     """
 
     errors: ClusterErrors = field(default_factory=dict)
@@ -110,7 +112,7 @@ class StepOutcomes:
     held: ClusterErrors = field(default_factory=dict)
 
     def record(self, outcomes: Iterable[tuple[Step, VirtcloudError | None]]) -> None:
-        """Record the outcomes of a batch. Steps of a cluster that fail with the same error are listed together."""
+        """Record the error of each step, or None. Steps of a cluster with the same error get one common message."""
         failed: dict[tuple[str, str], list[str]] = {}
         for step, error in outcomes:
             if isinstance(error, StepPending):
@@ -143,9 +145,9 @@ class StepApplication:
         self._starts_at_once = starts_at_once
 
     def apply(self, steps: Iterable[Step], keys: Mapping[str, ClusterKey]) -> StepOutcomes:
-        """Apply the steps. ``keys`` are the keys of clusters by cluster ID, for the log.
+        """Apply the steps, and return their outcomes. ``keys`` are the keys of clusters by cluster ID, for the log.
 
-        Raise StopRequested between two steps if a stop was requested, as soon as no guest is being started.
+        If a stop was requested, raise StopRequested before the next step, but not before current starts have ended.
         """
         permitted_steps, held = split_held_steps(steps)
         outcomes, unbuilt = StepOutcomes(held=held), set[str]()
@@ -168,7 +170,7 @@ class StepApplication:
             return list(pool.map(lambda step, context: context.run(self._try_step, step, keys), batch, contexts))
 
     def _try_step(self, step: Step, keys: Mapping[str, ClusterKey]) -> VirtcloudError | None:
-        """Apply a step. Return the error, or None. An internal error of the agent is returned too."""
+        """Apply a step. Return its error, or None. An internal error of the agent is also returned, and logged."""
         self._stop.check()
         try:
             _check_supported(step)
@@ -185,14 +187,15 @@ class StepApplication:
 
 
 def count_starts(per_processor: int) -> int:
-    """Return how many guests this host starts at the same time, for a number of guests per processor."""
+    """Return how many guests this host starts at the same time: ``per_processor`` per processor, up to `MAX_STARTS`."""
     return min(per_processor * len(os.sched_getaffinity(0)), MAX_STARTS)
 
 
 def list_batches(steps: Iterable[Step]) -> Iterator[list[Step]]:
-    """Yield each step in order, and at last all starts of guests together. Pure.
+    """Yield the batches of steps that can be applied at the same time: each single step, then all starts. Pure.
 
-    A start needs only steps of other kinds, and no step needs a start. So the networks of all clusters are built first.
+    The starts of guests are the last batch, because they need other steps and no other step needs them. So the networks
+    of all clusters are built before the first guest starts.
     """
     starts: list[Step] = []
     for step in steps:
@@ -208,9 +211,10 @@ _Creation = BuildSegment | ServeGuests | StartGuest | AddVpnPort | BuildNamespac
 
 
 def split_held_steps(steps: Iterable[Step]) -> tuple[list[Step], ClusterErrors]:
-    """Return the steps that may be applied now, and the reasons of the held steps by cluster ID. Pure.
+    """Return the steps to apply now, and the reasons of the held steps by cluster ID. Pure.
 
-    The creations of a segment with the requirement UNCHECKED_NETWORK are held. What exists of such a segment stays.
+    If a segment has the requirement UNCHECKED_NETWORK, the steps that create a part of it are held. Existing parts of
+    the segment stay.
     """
     permitted, held = list[Step](), ClusterErrors()
     for step in steps:
@@ -222,12 +226,12 @@ def split_held_steps(steps: Iterable[Step]) -> tuple[list[Step], ClusterErrors]:
 
 
 def unsupported_segments(segments: Iterable[Segment]) -> ClusterErrors:
-    """Return errors for the segments that this agent does not support, by cluster ID."""
+    """Return an error for each segment with requirements that this agent does not support, by cluster ID."""
     return {segment.id: error for segment in segments if (error := _describe_unsupported(segment))}
 
 
 def _is_blocked(step: Step, errors: Container[str], unbuilt: Container[str]) -> bool:
-    """Return whether an earlier error prevents this step."""
+    """Return whether an earlier error prevents this step. ``unbuilt`` are the IDs of networks that are not ready."""
     if isinstance(step, StartGuest) and step.segment.id in unbuilt:
         return True
     return step.cluster in errors and not isinstance(step, RemoveSegment)

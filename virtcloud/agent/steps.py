@@ -19,9 +19,9 @@ from virtcloud.model.wanted import GuestWanted, Segment
 
 
 class StepPending(VirtcloudError):
-    """A step cannot be applied yet, for example while an image is being fetched. This is no error of the host.
+    """A step cannot be applied yet, for example because an image is being fetched. This is no error of the host.
 
-    The message describes what the step waits for. The reconciler applies the step again later.
+    The message states for what the step waits. The reconciler tries the step again later.
     """
 
     slug = "step-pending"
@@ -31,7 +31,7 @@ class StepPending(VirtcloudError):
 class StopGuests:
     """Stop guests of a cluster at the same time, and remove their domains.
 
-    The files of the guests in ``kept`` stay on the host, because these guests start again now or later.
+    The files of the guests in ``kept`` stay on the host, because these guests will be started again.
     """
 
     cluster: str
@@ -47,7 +47,7 @@ class StopGuests:
 class RemoveSegment:
     """Remove a cluster's bridge and tagged interface.
 
-    If ``files_stay``, the cluster is still wanted, with another VLAN ID or port, and its guests' files stay.
+    If ``files_stay``, the files of the cluster's guests stay: the cluster is wanted with another VLAN ID or port.
     """
 
     cluster: str
@@ -73,8 +73,8 @@ class BuildSegment(SegmentStep):
 class FilterGuests:
     """Replace the host's filters, because the ports of a cluster's guests or devices have no correct filters.
 
-    ``ports`` are the ports of all guests and devices of the host. ``cluster`` is "" if filters of former guests are
-    the only difference.
+    ``ports`` are the ports of all guests and devices of the host. ``cluster`` is "" if the only difference is that the
+    filters contain ports of guests that are gone.
     """
 
     cluster: str
@@ -112,7 +112,7 @@ class StartGuest(GuestStep):
 
 @dataclass(frozen=True, slots=True)
 class WritePeerFiles(GuestStep):
-    """Replace the files by which a running guest knows the other guests of its network."""
+    """Replace the peer files of a running guest, which contain the names and host keys of its network's guests."""
 
     def __str__(self) -> str:
         """Describe the step for logs and error messages."""

@@ -3,8 +3,9 @@
 A supervised thread ends only when the agent stops. If a thread ends earlier, or reports no progress for longer than
 its limit, the agent ends with exit code 1. Then systemd restarts the agent.
 
-The agent notifies systemd's watchdog (sd_notify(3), sd_watchdog_enabled(3)) when the reconciler reports progress and
-no other thread has failed. A timer would notify the watchdog even if a thread hangs.
+The agent notifies systemd's watchdog (sd_notify(3), sd_watchdog_enabled(3)) each time the reconciler reports progress,
+if no other thread has failed. The agent does not notify the watchdog by a timer, because a timer would continue while a
+thread hangs.
 """
 
 import os
@@ -20,7 +21,7 @@ from virtcloud.agent import log
 from virtcloud.model.errors import VirtcloudError
 
 ReportProgress = Callable[[], None]
-"""A function that a thread calls after each completed piece of work."""
+"""A function that a thread calls regularly, to show that it does not hang."""
 ThreadWork = Callable[[ReportProgress], None]
 StartSupervisedThread = Callable[[str, ThreadWork, float], threading.Thread]
 """A function that starts a thread.
@@ -35,10 +36,10 @@ class StopRequested(BaseException):
 
 
 class StopSignal:
-    """The request to stop. It interrupts waits immediately, and interrupts a change of the host between two steps."""
+    """The request to stop. It ends waits immediately, and ends a change of the host between two steps."""
 
     def __init__(self, sleep: Callable[[float], None] = time.sleep) -> None:
-        """Create the signal without a request. ``sleep`` waits some seconds."""
+        """Create the object without a request. ``sleep`` waits a number of seconds."""
         self.requested = False
         self.failure: str | None = None
         self._handles_signals = False
@@ -58,7 +59,7 @@ class StopSignal:
             raise StopRequested
 
     def fail(self, reason: str) -> None:
-        """Request the stop because a part of the agent failed. Only the first reason is stored. Thread-safe."""
+        """Request the stop because a thread of the agent failed. Store only the first reason. Thread-safe."""
         self.failure = self.failure or reason
         self.requested = True
         main = threading.main_thread().ident
@@ -81,7 +82,10 @@ class StopSignal:
             self._interruptible = False
 
     def pause(self, seconds: float) -> None:
-        """Wait ``seconds``. Raise StopRequested as soon as the stop is requested; in other threads, after the wait."""
+        """Wait ``seconds``. Raise StopRequested if the stop is requested: in the main thread immediately.
+
+        In other threads, raise it after the wait.
+        """
         if threading.current_thread() is threading.main_thread():
             with self.interruptible():
                 self._sleep(seconds)
@@ -110,7 +114,7 @@ def notify_systemd(state: str, environment: Mapping[str, str] = os.environ) -> N
 
 
 def start_unsupervised(name: str, work: ThreadWork, _max_idle_s: float) -> threading.Thread:
-    """Start a thread without supervision."""
+    """Start a thread without supervision. This function is a `StartSupervisedThread`."""
     thread = threading.Thread(target=work, args=(lambda: None,), name=name, daemon=True)
     thread.start()
     return thread

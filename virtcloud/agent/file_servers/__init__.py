@@ -1,1 +1,1 @@
-"""The file servers (NFS) of a service node: one NFS-Ganesha for each network."""
+"""The file servers (NFS) of a gateway: one process of NFS-Ganesha for each network with the service ``nfs``."""

@@ -1,7 +1,8 @@
 """The configuration of NFS-Ganesha for one network (ganesha-config(8), ganesha-core-config(8)). Pure.
 
-The server speaks NFSv4.2 over TCP only. All requests get the IDs of the owner's account (``All_Squash``), and the
-process itself has these IDs (``only_one_user``), so the configuration alone cannot grant more rights.
+The server speaks NFSv4.2 over TCP only. It executes all requests with the user ID and group ID of the owner's account
+(``All_Squash``). The process itself also runs with these IDs (``only_one_user``), so no mistake in the configuration
+can grant a client the rights of another user.
 """
 
 from dataclasses import dataclass
@@ -12,9 +13,9 @@ from virtcloud.model.nfs import NfsExport, NfsServer
 
 PORT: Final = 2049
 LEASE_S: Final = 20
-"""Time in seconds after which the server forgets a client that does not answer."""
+"""Seconds after the last request of a client until the server discards the client's open files and locks."""
 CACHED_ENTRIES: Final = 20_000
-"""Files and folders in the server's memory. Each takes about 3 KB."""
+"""Most files and folders whose attributes the server caches. Each takes about 3 KB of memory."""
 CONNECTIONS: Final = 256
 EXPORTS: Final = "/exports"
 RECOVERY: Final = "/recovery"
@@ -51,7 +52,7 @@ def render_ganesha(server: NfsServer, account: OwnerAccount) -> str:
 
 
 def digest_server(server: NfsServer, account: OwnerAccount) -> str:
-    """Return a digest of everything on which a running server depends."""
+    """Return a digest of the server's wanted state and the account. If it differs, the server must be started again."""
     text = f"{server.model_dump_json()}\0{render_ganesha(server, account)}"
     return sha256(text.encode()).hexdigest()[:16]
 

@@ -1,14 +1,14 @@
-"""Starts NFS-Ganesha in the gateway's namespace of a network, with the rights of the owner and a root of its own.
+"""Starts NFS-Ganesha in the gateway's namespace of a network, with the owner's rights and a separate root directory.
 
 The agent runs `main` with ``python -I -S``. The program uses only the standard library. It performs these steps:
 
 1. print ``apart`` and the process ID, and read the specification, which is one line of JSON
 2. join the network namespace, and open the exported folders or file systems, without symbolic links
-3. build a root that contains the exported folders, /usr (read-only) and little else
-4. change to the owner's IDs, keep one capability, and execute Ganesha, which keeps the process ID
+3. mount a root directory that contains the exported folders, /usr (read-only) and few other files
+4. change to the owner's IDs, keep one capability, and execute Ganesha, which has the printed process ID
 
-The capability is CAP_DAC_READ_SEARCH, by which the server opens files by their handles (open_by_handle_at(2)). Mounts
-end with the process, because its mount namespace has no name.
+The capability is CAP_DAC_READ_SEARCH. The server needs it to open files by their handles (open_by_handle_at(2)). When
+the process ends, the kernel removes the mounts, because no other process is in its mount namespace.
 """
 
 import ctypes
@@ -55,7 +55,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def main() -> None:
-    """Start the server. Exit if the agent ended before it sent the specification, or print the error of a step."""
+    """Start the server. After the error of a step, print the error and exit with code 1."""
     try:
         _start()
     except (OSError, ValueError) as error:
@@ -80,11 +80,11 @@ def _start() -> None:
 
 
 def open_export(export: Mapping[str, Any], uid: int, gid: int) -> int:
-    """Open the folder of an export, or the file with its file system, which is created if it is missing.
+    """Open the folder of an export, or the file with its file system. Create this file if it is missing.
 
-    No component of the path may be a symbolic link: an owner could lead the server to another folder. Raise ValueError
-    if the folder is not the root of a file system. A client can forge the handle of any file of a file system, so
-    nothing else may be on it.
+    No component of the path may be a symbolic link, because the owner could redirect the server to another folder. A
+    client can forge a handle of any file in the folder's file system. Therefore raise ValueError if the folder is not
+    the root of a file system. Also raise ValueError if a writable folder does not belong to the owner.
     """
     path = Path(export["folder"])
     try:
@@ -111,7 +111,10 @@ def open_export(export: Mapping[str, Any], uid: int, gid: int) -> int:
 
 
 def _open_parent(path: Path, *, create: bool) -> int:
-    """Open the folder above ``path`` without symbolic links. Create missing folders, but only in folders of root."""
+    """Open the parent folder of ``path`` without following symbolic links. Return its descriptor.
+
+    If ``create``, create missing folders, and raise PermissionError unless all folders on the path belong to root.
+    """
     descriptor = os.open("/", FOLDER_FLAGS)
     for part in path.parts[1:-1]:
         try:
@@ -132,7 +135,10 @@ def _check_owned_by_root(folder: int, name: str) -> None:
 
 
 def _open_image(parent: int, name: str, size_mb: int, owner: tuple[int, int]) -> int:
-    """Open the file with a file system. Create it if it is missing: under another name, until it is complete."""
+    """Open the file with the file system of an export. Return its descriptor.
+
+    If the file is missing, create it under a temporary name, and rename it when the file system is complete.
+    """
     _check_owned_by_root(parent, name)
     with suppress(FileNotFoundError):
         return os.open(name, FILE_FLAGS, dir_fd=parent)
@@ -150,7 +156,7 @@ def _open_image(parent: int, name: str, size_mb: int, owner: tuple[int, int]) ->
 
 
 def run_program(*command: str, fd: int) -> None:
-    """Run a program of the gateway with an open file. Raise OSError with its error if it fails."""
+    """Run a program, which inherits the descriptor ``fd``. Raise OSError with the program's message if it fails."""
     program = shutil.which(command[0], path=SEARCH_PATH)
     if program is None:
         raise FileNotFoundError(f"the program {command[0]} is missing")
@@ -160,7 +166,10 @@ def run_program(*command: str, fd: int) -> None:
 
 
 def find_mounted_root(descriptor: int) -> tuple[bytes, bytes]:
-    """Return the root of a folder's mount within its file system, and where it is mounted (proc(5), mountinfo)."""
+    """Return two paths of the mount that contains an open folder: its root within the file system, and its mount point.
+
+    Source: proc(5), /proc/PID/mountinfo.
+    """
     info = Path(f"/proc/self/fdinfo/{descriptor}").read_bytes()
     number = next(line.split()[1] for line in info.splitlines() if line.startswith(b"mnt_id:"))
     for line in Path("/proc/self/mountinfo").read_bytes().splitlines():
@@ -171,7 +180,7 @@ def find_mounted_root(descriptor: int) -> tuple[bytes, bytes]:
 
 
 def _build_root(root: Path, spec: Mapping[str, Any], folders: Mapping[str, int]) -> None:
-    """Mount the root of the server on a folder, and make it this process's root."""
+    """Mount the server's root directory on the folder ``root``, and make it the root directory of this process."""
     _mount("tmpfs", root, "tmpfs", MS_NOSUID | MS_NODEV, "size=256k,mode=755")
     for name in ("usr", "etc", "proc", "dev", "exports", "tmp", "run", "recovery"):
         (root / name).mkdir()
@@ -208,7 +217,7 @@ def _build_root(root: Path, spec: Mapping[str, Any], folders: Mapping[str, int])
 
 
 def _mount_export(descriptor: int, target: Path, flags: int) -> None:
-    """Mount an open folder, or the file system in an open file."""
+    """Mount an open folder, or the file system in an open file, at ``target``. ``descriptor`` is the folder or file."""
     source = Path(f"/proc/self/fd/{descriptor}")
     if source.is_dir():
         _bind(source, target, flags | MS_NOSUID | MS_NODEV | MS_NOEXEC)
@@ -218,7 +227,10 @@ def _mount_export(descriptor: int, target: Path, flags: int) -> None:
 
 
 def _bind(source: Path, target: Path, flags: int) -> None:
-    """Bind a file or folder, without the mounts in it. The second call sets the flags, which the first call ignores."""
+    """Bind-mount ``source`` at ``target``, without the mounts below it.
+
+    The kernel ignores the flags of a bind mount. Therefore a second call sets the flags.
+    """
     _mount(source, target, "", MS_BIND)
     _mount("", target, "", MS_REMOUNT | MS_BIND | flags)
 

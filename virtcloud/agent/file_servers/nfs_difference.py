@@ -9,9 +9,9 @@ from virtcloud.model.wanted import Segment
 
 @dataclass(frozen=True, slots=True)
 class ObservedFileServer:
-    """The file server of a network. ``faults`` describes each difference from a working server.
+    """The file server of a network. ``faults`` describes each fault of the running server.
 
-    ``wanted`` is the JSON text of the wanted server from which the process was started.
+    ``wanted`` is the wanted state (`NfsServer`, as JSON) with which the server was started.
     """
 
     cluster: str
@@ -21,7 +21,7 @@ class ObservedFileServer:
 
 @dataclass(frozen=True, slots=True)
 class ServeFiles(SegmentStep):
-    """Start the file server of a network, or start it again because of its faults."""
+    """Start the file server of a network. If the server runs, stop it first."""
 
     def __str__(self) -> str:
         """Describe the step for logs and error messages."""
@@ -46,7 +46,7 @@ FileServerStep = ServeFiles | StopServingFiles
 def find_unwanted_file_servers(
     segments: Iterable[Segment], observed: Iterable[ObservedFileServer]
 ) -> Iterator[StopServingFiles]:
-    """Yield the removals of file servers whose network needs none."""
+    """Yield the steps that stop the file servers of networks without the service ``nfs`` on this gateway."""
     wanted = {segment.id for segment in segments if segment.nfs is not None}
     for server in observed:
         if server.cluster not in wanted:
@@ -54,7 +54,7 @@ def find_unwanted_file_servers(
 
 
 def find_file_server_changes(segment: Segment, observed: Iterable[ObservedFileServer]) -> Iterator[ServeFiles]:
-    """Yield the step that starts or corrects the file server of a network, if a step is necessary."""
+    """Yield the step that starts the file server of a network, or starts it again, if a step is necessary."""
     if segment.nfs is None:
         return
     server = next((one for one in observed if one.cluster == segment.id), None)

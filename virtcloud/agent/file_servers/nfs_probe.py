@@ -1,4 +1,4 @@
-"""Finds file servers that run but do not answer, for example because they wait for a lock of their own."""
+"""Finds file servers that run but do not answer, for example because of a deadlock in the server."""
 
 import subprocess
 import sys
@@ -14,9 +14,9 @@ from virtcloud.agent.host_services.server_processes import PACKAGE_ROOT
 from virtcloud.model.errors import NotFound
 
 ANSWER_S: Final = 5.0
-"""Time limit in seconds for an answer. The servers have a low priority."""
+"""Time limit in seconds for an answer. It is long, because the servers run with a low priority."""
 SILENCE_S: Final = 15.0
-"""Time in seconds between the first and the last unanswered question after which a server counts as hanging."""
+"""A server counts as hanging if it has not answered any probe for this number of seconds."""
 CODE: Final = (
     f"import sys; sys.path.append({str(PACKAGE_ROOT)!r}); "
     f"from {nfs_probe_program.__name__} import main; main(sys.argv[1:])"
@@ -24,28 +24,28 @@ CODE: Final = (
 
 
 class NfsProbe:
-    """Asks file servers at each reading of the gateway."""
+    """Probes file servers at each reading of the gateway, and records since when a server has not answered."""
 
     def __init__(
         self,
         open_namespace: Callable[[str], AbstractContextManager[int]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``open_namespace`` opens the gateway's network namespace in the network with an ID."""
+        """Create the probe. ``open_namespace`` opens the gateway's namespace of the network with this ID."""
         self._open_namespace = open_namespace
         self._clock = clock
         self._silent_since: dict[str, float] = {}
 
     def find_hanging(self, clusters: Sequence[str]) -> frozenset[str]:
-        """Ask the servers of these networks. Return those that have not answered for `SILENCE_S`.
+        """Probe the servers of these networks. Return the networks whose server has not answered for `SILENCE_S`.
 
-        Without an answer of the probe itself, no server counts as silent; the error is logged.
+        If the probe itself fails, log the error, and count all servers as answering.
         """
         began = self._clock()
         with ExitStack() as stack:
             opened = {}
             for cluster in clusters:
-                with suppress(NotFound):  # a fault that the reading of the server itself finds
+                with suppress(NotFound):  # the server's reading reports a missing namespace as a fault
                     opened[cluster] = stack.enter_context(self._open_namespace(cluster))
             silent = {one for one, word in zip(opened, _ask(list(opened.values())), strict=False) if word == "silent"}
         self._silent_since = {one: self._silent_since.get(one, began) for one in silent}
@@ -53,7 +53,7 @@ class NfsProbe:
 
 
 def _ask(namespaces: Sequence[int]) -> list[str]:
-    """Return the words of the program. Return none if it fails."""
+    """Run `nfs_probe_program`. Return "answers" or "silent" for each namespace, or [] if the program fails."""
     if not namespaces:
         return []
     command = [sys.executable, "-I", "-S", "-c", CODE, str(PORT), str(ANSWER_S), *map(str, namespaces)]

@@ -1,8 +1,8 @@
-"""The file servers of this gateway: one process of NFS-Ganesha for each network that asks for the service ``nfs``.
+"""The file servers of this gateway: one process of NFS-Ganesha for each network with the service ``nfs``.
 
-A server runs in the gateway's network namespace of its network (`cluster_namespaces`), so networks with identical
-addresses do not conflict. The server continues while the agent restarts. The folder ``<state>/nfs/<cluster id>`` has a
-record of its process.
+A server runs in the gateway's namespace of the network (`cluster_namespaces`), so networks with identical addresses do
+not conflict. The server continues while the agent restarts. The folder ``<state>/nfs/<cluster id>`` contains a record
+of the server's process.
 """
 
 import os
@@ -40,16 +40,17 @@ FATAL: Final = (":FATAL :", ":CRIT :")
 NO_EXPORT: Final = "Could not create export"
 RECORD, ROOT = "record.json", "root"
 MIN_UID: Final = 1000
-"""The lowest ID of accounts of people (login.defs(5)). Accounts below belong to the system."""
+"""The lowest user ID of accounts of people (login.defs(5)). Accounts with lower IDs belong to the system."""
 
 OpenNamespace = Callable[[str], AbstractContextManager[int]]
-"""A function that opens the gateway's network namespace in the network with this ID."""
+"""A function that opens the gateway's namespace of the network with this ID."""
 
 
 class FileServerRecord(RecordedProcess):
-    """A server's process. ``wanted`` and ``digest`` are empty while the server starts.
+    """The record of a server's process.
 
-    ``wanted`` is the JSON text of the wanted server, and ``digest`` also depends on the owner's account.
+    ``wanted`` is the wanted state (`NfsServer`, as JSON) with which the server was started. ``digest`` is the digest of
+    ``wanted`` and of the owner's account. Both are "" while the server starts.
     """
 
     cluster: str
@@ -63,14 +64,17 @@ class NfsServers:
     def __init__(
         self, open_namespace: OpenNamespace, folder: Path, boot: str | None = None, probe: NfsProbe | None = None
     ) -> None:
-        """Store the records of servers in ``folder``, which is created with the first server."""
+        """Store the records of servers in ``folder``, which the first server creates. ``boot`` is the host's boot ID.
+
+        If ``boot`` is None, the boot ID is read from the kernel.
+        """
         self._open_namespace = open_namespace
         self._folder = folder
         self._boot = boot or BOOT_ID.read_text().strip()
         self._probe = probe or NfsProbe(open_namespace)
 
     def read(self) -> tuple[ObservedFileServer, ...]:
-        """Return the servers that have a record."""
+        """Return the servers that have a folder, with their faults."""
         with refuse_os_errors(f"read the records of {self._folder}"):
             names = sorted(path.name for path in self._folder.iterdir()) if self._folder.exists() else []
         observed = [self._observe(name) for name in names]
@@ -80,14 +84,14 @@ class NfsServers:
         )
 
     def apply(self, step: FileServerStep) -> None:
-        """Apply one step. Raise Refused if it fails."""
+        """Apply one step. Raise Refused if the step fails."""
         if isinstance(step, ServeFiles):
             self.ensure_server(step.segment)
         else:
             self.ensure_no_server(step.cluster)
 
     def ensure_server(self, segment: Segment) -> None:
-        """Start the server of a network, after a former server was stopped.
+        """Start the server of a network. Stop a running server of this network first.
 
         Raise Refused if Ganesha, the owner's account, a folder or the network namespace is missing.
         """
@@ -154,7 +158,7 @@ class NfsServers:
             return ["its start was interrupted"]
         faults = [] if self._is_in_namespace(record) else ["it is in a former network namespace"]
         server = NfsServer.model_validate_json(record.wanted)
-        with suppress(Refused):  # an account that is missing now: the running server keeps its IDs
+        with suppress(Refused):  # if the account was deleted, the running server keeps its IDs
             if digest_server(server, find_account(server)) != record.digest:
                 faults.append(f"the account of {server.owner} has other IDs")
         return faults
@@ -170,7 +174,7 @@ class NfsServers:
         return self._open_namespace(segment.id)
 
     def _stop(self, cluster: str) -> None:
-        """Kill the server's process. An unrecorded process has no specification yet, and ends by itself."""
+        """Kill the server's processes, found by the record and by their argument. An absent process is success."""
         record = read_record(self._path(cluster) / RECORD, FileServerRecord)
         recorded = {record.pid} if record is not None and record.is_running(self._boot) else set()
         kill_processes(_config_path(cluster), recorded | list_own_processes())
@@ -183,7 +187,7 @@ class NfsServers:
 
 
 def find_account(server: NfsServer) -> OwnerAccount:
-    """Return the owner's account on this gateway. Raise Refused if there is none, or if it belongs to the system."""
+    """Return the owner's account on this gateway. Raise Refused if the account is missing or a system account."""
     try:
         account = pwd.getpwnam(server.owner)
     except KeyError as error:
@@ -200,7 +204,7 @@ def find_account(server: NfsServer) -> OwnerAccount:
 
 
 def find_ganesha() -> str:
-    """Return the path of Ganesha. Raise Refused, with the remedy, if it is not installed."""
+    """Return the path of Ganesha. Raise Refused with a remedy if Ganesha is not installed."""
     path = shutil.which(PROGRAM, path=SEARCH_PATH)
     if path is None:
         raise Refused(f"the service nfs needs the program {PROGRAM}, which is not installed: {REMEDY}")
@@ -208,19 +212,19 @@ def find_ganesha() -> str:
 
 
 def _config_path(cluster: str) -> str:
-    """Return the path of a server's configuration in its root. It also identifies the server's process."""
+    """Return the path of a server's configuration in its root. As an argument, the path identifies the process."""
     return f"/nfs-{cluster}.conf"
 
 
 def _check_exports(output: str, server: NfsServer) -> None:
-    """Raise Refused if Ganesha started without an export."""
+    """Raise Refused if Ganesha's output says that it exports no folder."""
     if NO_EXPORT in output:
         folders = ", ".join(export.folder for export in server.exports)
         raise Refused(f"expected NFS-Ganesha to export {folders}, got this output: {output}")
 
 
 def _shorten_error(text: str) -> str:
-    """Return an error with Ganesha's last fatal message instead of its whole log."""
+    """Return an error message with only Ganesha's last fatal message, if ``text`` contains Ganesha's whole log."""
     fatal = [line for line in text.splitlines() if any(level in line for level in FATAL)]
     if not fatal:
         return text

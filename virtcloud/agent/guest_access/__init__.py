@@ -1,1 +1,1 @@
-"""Access to guests from afar: sessions that SBF relays to the guests of this host."""
+"""Remote access to guests: sessions that SBF relays from users to the guests of this host."""

@@ -1,4 +1,4 @@
-"""The guest's side of a session: a TCP connection, the console, or the console's log, each as a channel."""
+"""The guest's side of a session as a byte stream: a TCP connection, the console, or the console's log."""
 
 import os
 import socket
@@ -16,30 +16,30 @@ CHUNK = 1 << 16
 FOLLOW_S = 0.3
 """Pause in seconds between two readings of a log that a user follows."""
 MAX_BACKLOG = 256
-"""Largest number of pieces of a console's output that wait for a slow user. Older pieces are discarded."""
+"""Most pieces of a console's output that are queued for a slow user. If there are more, the oldest are discarded."""
 
 
 class GuestChannel(Protocol):
-    """A byte stream of a guest. ``receive`` runs in one thread, all other methods run in another thread."""
+    """A byte stream of a guest. One thread calls ``receive``. Another thread calls the other methods."""
 
     def receive(self) -> bytes:
-        """Return the next bytes. Return no bytes at the end."""
+        """Wait for the next bytes, and return them. Return ``b""`` at the end of the stream."""
 
     def send(self, data: bytes) -> None:
         """Send bytes to the guest."""
 
     def send_end(self) -> None:
-        """End the direction to the guest."""
+        """Signal to the guest that no further bytes will be sent. The guest can still send."""
 
     def close(self) -> None:
-        """End both directions, and wake a thread that waits in ``receive``. Idempotent."""
+        """End both directions, so that a waiting call of ``receive`` returns. Idempotent."""
 
 
 class TcpChannel:
     """A TCP connection to a guest."""
 
     def __init__(self, connection: socket.socket) -> None:
-        """Use a connection. TCP ends the connection if the guest does not answer for 30 s."""
+        """Use a connection. Configure TCP to end the connection if the guest does not answer for 30 s."""
         self._connection = connection
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -53,7 +53,7 @@ class TcpChannel:
             connection.setsockopt(socket.IPPROTO_TCP, option, value)
 
     def receive(self) -> bytes:
-        """Return the next bytes. Return no bytes if the guest has closed or lost the connection."""
+        """Wait for the next bytes, and return them. Return ``b""`` if the connection was closed or lost."""
         try:
             return self._connection.recv(CHUNK)
         except OSError:
@@ -78,17 +78,17 @@ class TcpChannel:
 
 
 class ConsoleChannel:
-    """The console of a guest, which several users may share."""
+    """The console of a guest, to which several users can be connected at the same time."""
 
     def __init__(self) -> None:
-        """Create a channel that is not connected yet."""
+        """Create a channel that is not connected to a console. `open_console` connects it."""
         self._changed = threading.Condition()
         self._output: deque[bytes] = deque(maxlen=MAX_BACKLOG)
         self._ended = False
         self.write: Callable[[bytes], None] = lambda _data: None
 
     def append(self, data: bytes) -> None:
-        """Queue output of the console. Empty ``data`` means that the console or the session has ended."""
+        """Queue output of the console. ``b""`` means that the console or the session has ended."""
         with self._changed:
             if data:
                 self._output.append(data)
@@ -97,7 +97,7 @@ class ConsoleChannel:
             self._changed.notify()
 
     def receive(self) -> bytes:
-        """Return the next output. Return no bytes if the guest or the session has ended."""
+        """Wait for the next output, and return it. Return ``b""`` if the guest or the session has ended."""
         with self._changed:
             self._changed.wait_for(lambda: self._output or self._ended)
             return self._output.popleft() if self._output else b""
@@ -118,7 +118,10 @@ class LogChannel:
     """The log of a guest's console: the stored files, then new output if the user follows the log."""
 
     def __init__(self, log_file: Path, *, follow: bool) -> None:
-        """Read the files of ``log_file``. Raise Refused if there is no log."""
+        """Read the current log ``log_file`` and its older files.
+
+        If ``follow``, wait for new output at the end of the log. Otherwise raise Refused if there is no log.
+        """
         self._log_file = log_file
         self._follow = follow
         self._closed = threading.Event()
@@ -127,7 +130,7 @@ class LogChannel:
             raise Refused("the guest has no console log yet: it has not written to its console")
 
     def receive(self) -> bytes:
-        """Return the next bytes of the log. Return no bytes at the end, or when the session has ended."""
+        """Return the next bytes of the log. Return ``b""`` at its end, or when the session has ended."""
         return next(self._pieces, b"")
 
     def _read(self) -> Iterator[bytes]:
@@ -156,7 +159,7 @@ class LogChannel:
 
 @contextmanager
 def _open_log(path: Path) -> Iterator[int | None]:
-    """Open a log file within the block. Yield None for a file that does not exist (yet), or that is a symbolic link."""
+    """Open a log file within the block. Yield its descriptor, or None if it does not exist or is a symbolic link."""
     with ExitStack() as stack:
         descriptor = None
         with suppress(OSError):
@@ -171,7 +174,7 @@ def _read_all(descriptor: int | None) -> Iterator[bytes]:
 
 
 def _is_current(path: Path, descriptor: int | None) -> bool:
-    """Return whether ``path`` is still the open file. A rotated log is another file."""
+    """Return whether ``path`` still names the open file. After a rotation of the log, it names a new file."""
     try:
         found = path.stat()
     except FileNotFoundError:
@@ -184,7 +187,7 @@ def _is_current(path: Path, descriptor: int | None) -> bool:
 
 @contextmanager
 def open_console(consoles: GuestConsoles, domain: str) -> Iterator[ConsoleChannel]:
-    """Connect a channel with the console of a domain within the block. Raise Refused if the guest does not run."""
+    """Yield a channel that is connected to a domain's console. Raise Refused if the guest does not run."""
     channel = ConsoleChannel()
     with consoles.connect(domain, channel.append) as write:
         channel.write = write
@@ -193,6 +196,6 @@ def open_console(consoles: GuestConsoles, domain: str) -> Iterator[ConsoleChanne
 
 @contextmanager
 def open_tcp(connection: AbstractContextManager[socket.socket]) -> Iterator[TcpChannel]:
-    """Use a connection as a channel within the block."""
+    """Open a connection within the block. Yield a channel that uses it."""
     with connection as opened:
         yield TcpChannel(opened)

@@ -1,9 +1,8 @@
 """Clones of guests: the root or the disk of a stopped guest becomes an image in SBF's catalogue.
 
-A session of kind ``clone`` starts the work, and returns the progress to the user, one line (JSON) for each step. The
-agent first packs the root or the disk into a file without a name, because SBF needs the checksum and the size before
-the content. Then the agent uploads the file to SBF. When the user leaves, the agent stops the work, and SBF discards
-the upload.
+A session of kind ``clone`` starts a clone, and sends the progress to the user as lines of JSON. First, the agent packs
+the root or the disk into a temporary file, because SBF requires the checksum and the size before the content. Then the
+agent uploads the file to SBF. If the user disconnects, the agent stops the clone, and SBF discards the upload.
 """
 
 import queue
@@ -30,7 +29,9 @@ REPORT_S: Final = 0.5
 """Shortest time in seconds between two lines of progress."""
 CloneSource = GuestRoot | StoppedGuestDisk
 ReserveSource = Callable[[str, str], AbstractContextManager[CloneSource]]
-"""Function that reserves the root or disk of a domain and guest for a block, in which the guest does not start."""
+"""Function that reserves the root or disk of a guest within a block. The arguments are the domain and the guest's name.
+The guest cannot start within the block.
+"""
 
 
 class CloneApi(Protocol):
@@ -42,24 +43,27 @@ class CloneApi(Protocol):
     def upload_clone(
         self, element: str, session: GuestSession, content: ImageContent, data: Iterable[bytes]
     ) -> CatalogueImage:
-        """Send an image to SBF for a session of this host."""
+        """Upload the image ``data`` to SBF for a session of this host. Return the image's entry in SBF's catalogue."""
 
 
 class CloneCancelledError(Exception):
-    """The user has left."""
+    """The user has disconnected, so the clone must stop."""
 
 
 class CloneChannel:
     """A channel from which the user receives the progress of a clone."""
 
     def __init__(self) -> None:
-        """Create a channel without progress."""
+        """Create a channel without lines."""
         self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._cancelled = threading.Event()
         self._reported = 0.0
 
     def report(self, progress: CloneProgress, *, always: bool = False) -> None:
-        """Queue a line for the user, unless the last line is very new. Raise CloneCancelledError if the user left."""
+        """Queue a line for the user, at most one in `REPORT_S` seconds. If ``always``, queue the line in any case.
+
+        Raise CloneCancelledError if the user has disconnected.
+        """
         if self._cancelled.is_set():
             raise CloneCancelledError
         if always or time.monotonic() - self._reported > REPORT_S:
@@ -67,21 +71,21 @@ class CloneChannel:
             self._lines.put(progress.model_dump_json(exclude_none=True).encode() + b"\n")
 
     def end(self) -> None:
-        """End the lines."""
+        """Queue the end of the lines."""
         self._lines.put(b"")
 
     def receive(self) -> bytes:
-        """Return the next line. Return no bytes at the end."""
+        """Wait for the next line, and return it. Return ``b""`` after the last line."""
         return self._lines.get()
 
     def send(self, data: bytes) -> None:
-        """Discard input: a clone has none."""
+        """Discard input: a clone has no input."""
 
     def send_end(self) -> None:
         """Do nothing: a clone has no input."""
 
     def close(self) -> None:
-        """Request the end of the work. Idempotent."""
+        """Request the end of the clone. Idempotent."""
         self._cancelled.set()
         self.end()
 
@@ -98,7 +102,10 @@ class GuestCloner:
 
     @contextmanager
     def open_clone(self, session: GuestSession, segment: Segment) -> Iterator[CloneChannel]:
-        """Clone a guest within the block. Raise Refused if the guest runs, or if it has neither root nor disk."""
+        """Clone a guest in a thread. Yield the channel with the progress. At the end of the block, stop the clone.
+
+        Raise Refused if the guest is not stopped, or if it has neither a root nor a disk.
+        """
         with self._reserve(names.domain_name(segment.id, session.guest), session.guest) as source:
             guest = self._require_stopped(session)
             channel = CloneChannel()
@@ -112,7 +119,10 @@ class GuestCloner:
                 worker.join()
 
     def _require_stopped(self, session: GuestSession) -> GuestWanted:
-        """Return the guest. The wanted document is read after the reservation, so the guest cannot start any more."""
+        """Return the guest, read from a new wanted document. Raise Refused unless the document wants the guest stopped.
+
+        The caller has reserved the guest, so the guest cannot start after this check.
+        """
         segment = find_segment(self._sbf.wanted(self._element).wanted, session)
         guest = next(guest for guest in segment.guests if guest.name == session.guest)
         if guest.power != "off":

@@ -1,8 +1,8 @@
-"""TCP connections to guests' ports, from a place inside the guest's network.
+"""TCP connections to guests' ports through a relay inside the guests' network.
 
-The place is the same as that of a job's script: a relay process in a network namespace of its own, with one port on
-the bridge of the network (``job_access/relay_program``). Nothing of the host's network is reachable there. The relay of
-a network exists while users are connected with its guests.
+The relay is a process in a separate network namespace with one port on the network's bridge, like the relay of a job
+(``job_access/relay_program``). From this namespace, the host's network cannot be reached. The relay of a network exists
+while users are connected to its guests.
 """
 
 import socket
@@ -23,14 +23,14 @@ from virtcloud.model.values import ClusterKey, Name
 from virtcloud.model.wanted import Segment
 
 PREFIX = "guests."
-"""Prefix of the keys of these relays. The socket of a relay is named after its key."""
+"""The key of a network's relay is this prefix and the network's ID. The name of the relay's socket contains the key."""
 
 
 class NetworkRelays(Protocol):
     """Creates and removes relays in networks. All methods are idempotent."""
 
     def ensure(self, access: JobAccess, uid: int) -> Path:
-        """Create a relay for the user ``uid``. Return the path of the relay's socket."""
+        """Create a relay to which the user ``uid`` can connect. Return the path of the relay's socket."""
 
     def ensure_none(self, key: str) -> None:
         """Remove a relay."""
@@ -48,7 +48,7 @@ class GuestPorts:
 
     @contextmanager
     def connect(self, segment: Segment, guest: Name, port: int) -> Iterator[socket.socket]:
-        """Connect to a port of a guest within the block.
+        """Connect to a port of a guest within the block. Yield the connected socket.
 
         Raise Refused if the guest has no address, does not answer, or refuses the connection.
         """
@@ -78,7 +78,10 @@ class GuestPorts:
 
     @contextmanager
     def _relay(self, segment: Segment, address: IPv4Interface | IPv6Interface) -> Iterator[Path]:
-        """Create the network's relay unless it exists, and remove it when its last user has left."""
+        """Create the network's relay unless it exists. Yield the path of its socket.
+
+        After the block, remove the relay if no other thread uses it.
+        """
         key = PREFIX + segment.id
         with self._lock:
             path = self._ensure(key, segment, address)
@@ -94,7 +97,10 @@ class GuestPorts:
                         self._relays.ensure_none(key)
 
     def _ensure(self, key: str, segment: Segment, address: IPv4Interface | IPv6Interface) -> Path:
-        """Return the socket of the network's relay. A relay with users is replaced only if it lacks the subnet."""
+        """Return the path of the socket of the network's relay. Create the relay if necessary.
+
+        If other threads use the relay, replace it only if it lacks the subnet of ``address`` or has another VLAN ID.
+        """
         access = _describe_access(key, segment)
         opened = self._open.get(key)
         if opened is not None and self._users[key] and opened[0].vlan == access.vlan:
@@ -114,11 +120,11 @@ def _find_address(segment: Segment, name: Name) -> IPv4Interface | IPv6Interface
 
 
 def _describe_access(key: str, segment: Segment) -> JobAccess:
-    """Return the access to all guests of a network. Their addresses are never used for the relay.
+    """Return the access to all guests of a network. The relay never uses an address of these guests.
 
-    A command for all guests opens relays on all hosts of the network at the same time. Each host begins the search for
-    a free address with another address, because a host that probes an address does not
-    answer the probe of another host.
+    A user's command for all guests opens relays on all hosts of the network at the same time. While a host probes an
+    address, it does not answer probes of other hosts for this address. Therefore each host begins the search for a free
+    address with a different address.
     """
     addresses = [(peer.name, peer.addresses) for peer in segment.peers]
     addresses += [(guest.name, guest.addresses) for guest in segment.guests]
@@ -134,7 +140,7 @@ def _describe_access(key: str, segment: Segment) -> JobAccess:
 
 
 def _find_rank(segment: Segment) -> int:
-    """Return the position of this host's first guest among all guests of the network. No other host has this number."""
+    """Return the index of this host's first guest among all guests of the network. The index is unique to this host."""
     local = {(guest.name, guest.addresses) for guest in segment.guests}
     ranks = [rank for rank, peer in enumerate(segment.peers) if (peer.name, peer.addresses) in local]
     return ranks[0] if ranks else 0

@@ -1,7 +1,8 @@
-"""Sessions between users and guests, and checks of paths by SBF, as seen by the agent of a host.
+"""The host's side of sessions between users and guests, and of SBF's checks of paths.
 
-The agent makes only outbound connections to SBF. A thread waits with long polls for sessions. For each session, a
-thread checks the guest, connects to SBF, connects to the guest, and copies in both directions until a side ends.
+The agent makes only outbound connections to SBF. One thread waits for new sessions with long polls. For each session,
+a separate thread connects to SBF, checks that this host runs the guest, connects to the guest, and copies data in both
+directions until one side ends.
 """
 
 import threading
@@ -22,13 +23,13 @@ from virtcloud.model.values import Name
 from virtcloud.model.wanted import HostWanted, Segment, WantedDocument
 
 WAIT_S = 30.0
-"""Seconds of one long poll."""
+"""Longest time in seconds of one long poll."""
 FIRST_RETRY_S, MAX_RETRY_S = 1.0, 60.0
 """First and longest pause in seconds after a failed long poll."""
 MAX_IDLE_S = 300.0
 """Longest time in seconds between two polls. After this time, the agent counts as hanging."""
 END_S = 10.0
-"""Longest time in seconds in which SBF reads the error of a failed exchange."""
+"""Seconds for which the agent waits until SBF has read the error of a failed exchange."""
 MAX_SESSIONS = 500
 """Largest number of concurrent sessions on this host."""
 
@@ -37,17 +38,17 @@ class SessionApi(Protocol):
     """The calls of SBF that sessions need."""
 
     def waiting_sessions(self, element: str, after: int = 0, wait: float = 0) -> list[GuestSession]:
-        """Return the sessions with numbers above ``after`` that wait for this host."""
+        """Wait at most ``wait`` seconds. Return the sessions with numbers above ``after`` that wait for this host."""
 
     def join_session(self, element: str, session: GuestSession) -> SessionStream:
-        """Open this host's side of a session."""
+        """Connect to SBF as the host's side of a session."""
 
     def wanted(self, element: str) -> WantedDocument:
         """Return the wanted document of this host."""
 
 
 ConnectGuest = Callable[[GuestSession, Segment], AbstractContextManager[GuestChannel]]
-"""Function that opens the guest's side of a session. Raises Refused if the guest cannot be connected."""
+"""Function that opens the guest's side of a session. Raises Refused if it cannot connect to the guest."""
 
 
 OpenBridge = Callable[[Segment], AbstractContextManager[BridgeSocket]]
@@ -58,7 +59,7 @@ class SessionListener:
     """Serves the sessions of this host's guests, and SBF's checks of paths."""
 
     def __init__(self, element: Name, sbf: SessionApi, connect: ConnectGuest, open_bridge: OpenBridge) -> None:
-        """Serve sessions of ``element``. ``connect`` connects guests, and ``open_bridge`` opens clusters' bridges."""
+        """Serve the sessions of the host ``element``."""
         self._element = element
         self._sbf = sbf
         self._connect = connect
@@ -71,7 +72,7 @@ class SessionListener:
         start("guest sessions", self._run, MAX_IDLE_S)
 
     def stop(self) -> None:
-        """Request the end of the thread. Open sessions end with the process."""
+        """Request the end of the thread. Open sessions continue until the process ends."""
         self._stopping.set()
 
     def _run(self, progress: ReportProgress) -> None:
@@ -85,7 +86,7 @@ class SessionListener:
                 pause = FIRST_RETRY_S
             except VirtcloudError as error:
                 log.warning("sessions_not_read", element=self._element, error=error)
-                after, pause = 0, min(2 * pause, MAX_RETRY_S)  # SBF may have another database now
+                after, pause = 0, min(2 * pause, MAX_RETRY_S)  # with a restored database, SBF may count from 0 again
                 self._stopping.wait(compute_retry_pause(error, pause))
 
     def _start(self, session: GuestSession) -> None:
@@ -127,7 +128,7 @@ class SessionListener:
 
 
 def find_segment(wanted: HostWanted, session: GuestSession) -> Segment:
-    """Return the segment of a session. Raise Refused if this host must not have the segment or run the guest. Pure."""
+    """Return the segment of a session. Raise Refused unless the segment and its guest are wanted on this host. Pure."""
     for segment in wanted.segments:
         if segment.id == session.network and (
             session.kind is SessionKind.FRAMES or session.guest in {guest.name for guest in segment.guests}
@@ -139,12 +140,15 @@ def find_segment(wanted: HostWanted, session: GuestSession) -> Segment:
 
 
 def exchange_frames(stream: SessionStream, bridge: BridgeSocket) -> None:
-    """Report the bridge to SBF, receive the exchange, and report the frames that arrived. End when SBF ends."""
+    """Report the bridge to SBF, receive the description of the exchange, and report the frames that arrived.
+
+    Return when SBF ends the session.
+    """
     stream.send_text(SessionAnswer().model_dump_json())
     stream.send(bridge.end.model_dump_json().encode())
     request = stream.receive()
     if not request:
-        return  # fewer than two hosts take part
+        return  # SBF ended the session: fewer than two hosts take part in the check
     exchange = FrameExchange.model_validate_json(request, extra="ignore")
     log.info("check_started", check=exchange.check, hosts=len(exchange.peers) + 1, mtu=exchange.mtu)
     ended = threading.Event()
@@ -179,7 +183,10 @@ def copy_both(stream: SessionStream, channel: GuestChannel) -> None:
 
 
 def _copy_to_guest(stream: SessionStream, channel: GuestChannel) -> None:
-    """Copy the user's bytes. The first end without bytes ends this direction, the second end is the session's end."""
+    """Copy the user's bytes to the guest. At the user's end of input, end the direction to the guest.
+
+    Then wait for the end of the session, and close ``channel``.
+    """
     try:
         while data := stream.receive():
             channel.send(data)
@@ -187,6 +194,6 @@ def _copy_to_guest(stream: SessionStream, channel: GuestChannel) -> None:
         while stream.receive():
             pass
     except VirtcloudError as error:
-        log.info("session_input_ended", error=error)  # the user or the guest has left, and the other direction ends too
+        log.info("session_input_ended", error=error)  # closing the channel ends the other direction too
     finally:
         channel.close()

@@ -1,1 +1,1 @@
-"""Services that the host offers to the guests of a cluster: DHCP and DNS, by one dnsmasq for each cluster."""
+"""Services that a host offers to the guests of a cluster: DHCP and DNS by one dnsmasq per cluster, and metadata."""

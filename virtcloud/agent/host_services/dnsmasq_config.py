@@ -1,16 +1,18 @@
 """The files of a cluster's dnsmasq on one host: DHCP, DHCPv6 and router advertisements, and DNS. Pure.
 
-A host's server has reservations for the guests of this host only, by their MAC addresses, and ignores all other
-computers. It knows the names of all guests of the network, and has no upstream server. On every host, it has the same
-address, which is no address of the cluster's subnets. Frames of the server never leave the host (``isolated`` ports of
-the bridge, bridge(8)), so the servers of two hosts neither answer each other's guests nor conflict.
+The DHCP server of a host answers only the guests of this host: it has a reservation for the MAC address of each guest,
+and ignores all other computers. Its DNS server answers for the names of all guests of the network, and forwards no
+queries. The servers of all hosts have the same address, which is outside of the cluster's subnets. The bridge does not
+forward frames between the server's port and the uplink, because both ports are ``isolated`` (bridge(8)). So the servers
+of two hosts neither answer each other's guests nor conflict.
 
-Guests learn by DHCP how to reach the server: a route to its address on their interface (option 121, RFC 3442). The
-server's interface has one address of each IPv6 subnet, because dnsmasq only advertises subnets in which it has an
-address. This address is the subnet-router anycast address (RFC 4291, section 2.6.1), which no guest has.
+By DHCP, guests get a route to the server's address on their interface (option 121, RFC 3442). The server's interface
+has one address of each IPv6 subnet, because dnsmasq only advertises subnets in which it has an address. This address is
+the subnet-router anycast address (RFC 4291, section 2.6.1), which no guest has.
 
-A running server reads only the names again (SIGHUP). Reservations are among the settings, which only a restart changes:
-dnsmasq 2.86 to 2.90 crash if they reread tagged reservations (``dhcp-hostsfile``) of guests that have a lease.
+If only names change, the running server reads the names again (SIGHUP). If reservations or other settings change, the
+agent starts a new server: dnsmasq 2.86 to 2.90 crash if they read tagged reservations (``dhcp-hostsfile``) again while
+a guest has a lease.
 
 Sources: dnsmasq(8); RFC 2132 and RFC 3442 (options), RFC 4861 (flags of router advertisements).
 """
@@ -28,16 +30,16 @@ from virtcloud.model.guest_spec import HOST_SERVICE_MAC
 from virtcloud.model.wanted import GuestWanted, Segment
 
 DEVICE: Final = "svc0"
-"""The server's interface, in a network namespace of its own."""
+"""The server's interface in its network namespace."""
 ADDRESS: Final = SERVER4
-"""The server's IPv4 address (RFC 3927). Several clouds use this address for DNS and metadata."""
+"""The server's IPv4 address, which is link-local (RFC 3927). Several clouds use this address for DNS and metadata."""
 ADDRESS6: Final = SERVER6
-"""The link-local IPv6 address of the metadata service, as other clouds derive it from the IPv4 address."""
+"""The link-local IPv6 address of the metadata service. Its last 32 bits are `ADDRESS`, as in other clouds."""
 MAC: Final = HOST_SERVICE_MAC
-"""The MAC address of the server's interface on every host, so that a guest that moved finds the server again."""
+"""The MAC address of the server's interface. It is the same on every host, so that a guest can move to another host."""
 CONFIG, NAMES = "dnsmasq.conf", "names"
 FILE_OPTIONS: Final = {CONFIG: "--conf-file", NAMES: "--addn-hosts"}
-"""The option of dnsmasq that names each file."""
+"""The option of dnsmasq for the path of each file, by file name."""
 LEASE: Final = "1h"
 ADVERTISEMENT_S: Final = 60
 _IPV6: Final = 6
@@ -58,20 +60,20 @@ _COMMON_LINES: Final = (
     "quiet-dhcp6",
     "quiet-ra",
 )
-"""The settings that bind the server to its interface. The server reads no file of the host."""
+"""The settings of every server. The server uses only its own interface, and reads no configuration of the host."""
 BROADCAST_LINE: Final = "dhcp-broadcast"
-"""With a metadata service, dnsmasq broadcasts its answers. Otherwise it would replace the permanent neighbours, which
-identify guests, by others, which guests can change.
+"""The setting with which dnsmasq broadcasts its answers. It is used if the network has a metadata service: to send a
+unicast answer, dnsmasq would replace the guest's permanent neighbour entry by an entry that guests can change by ARP.
 """
 _DNS_LINES: Final = (f"local=/{peer_files.PRIVATE_DOMAIN}/", "domain-needed", "cache-size=0")
 
 
 @dataclass(frozen=True, slots=True)
 class DnsmasqFiles:
-    """The settings with which a server is started, and the names, which it can read again while it runs.
+    """The files of a server. ``config`` are the settings; ``names`` are the names, in the format of a hosts file.
 
-    ``addresses`` are the addresses of its interface, with prefix lengths. ``neighbours`` are the addresses and MAC
-    addresses of the guests if the network has a metadata service, which identifies guests by them.
+    ``addresses`` are the addresses of the server's interface, with prefix lengths. ``neighbours`` are pairs of a
+    guest's IP address and MAC address, by which a metadata service identifies guests; () without a metadata service.
     """
 
     config: str
@@ -81,7 +83,7 @@ class DnsmasqFiles:
 
     @property
     def config_digest(self) -> str:
-        """A digest of what only a restart changes."""
+        """A digest of the data whose change requires a new server: settings, addresses and neighbours."""
         return _digest((self.config, *self.addresses, *(part for pair in self.neighbours for part in pair)))
 
     @property
@@ -91,7 +93,7 @@ class DnsmasqFiles:
 
 
 def render_dnsmasq(segment: Segment) -> DnsmasqFiles:
-    """Return the files of the server of a segment's guests."""
+    """Return the files of the server for a segment's guests on this host."""
     subnets, has_metadata = _list_subnets(segment), "metadata" in segment.host_services
     lines = (
         *_COMMON_LINES,
@@ -109,7 +111,7 @@ def render_dnsmasq(segment: Segment) -> DnsmasqFiles:
 
 
 def list_assigned_addresses(segment: Segment, guest: GuestWanted) -> tuple[str, ...]:
-    """Return the addresses that a guest gets by DHCP: at most one of each IP version, with prefix lengths."""
+    """Return the addresses that DHCP assigns to a guest: at most one of each IP version, with prefix lengths."""
     if not segment.host_services:
         return ()
     return _list_assigned(guest, _list_subnets(segment))
@@ -120,7 +122,7 @@ def _list_assigned(guest: GuestWanted, subnets: Collection[_Subnet]) -> tuple[st
 
 
 def list_routers(segment: Segment, guest: GuestWanted) -> tuple[str, ...]:
-    """Return the addresses of the default gateways of a guest: those in subnets of the guest's addresses."""
+    """Return the router addresses of the network that are in a subnet of the guest: its default gateways."""
     subnets = {ip_interface(address).network for address in guest.addresses}
     routers = map(ip_interface, segment.router_addresses)
     return tuple(str(router.ip) for router in routers if router.network in subnets)
@@ -130,7 +132,7 @@ def _dhcp_lines(segment: Segment, subnets: Collection[_Subnet]) -> Iterator[str]
     routers = [str(router.ip) for router in map(ip_interface, segment.router_addresses) if router.version != _IPV6]
     yield from (
         "dhcp-ignore=tag:!known",
-        "dhcp-ignore-names",  # a guest could take the name of another guest
+        "dhcp-ignore-names",  # otherwise, a guest could register the name of another guest
         "dhcp-authoritative",
         "leasefile-ro",
         "no-ping",
@@ -140,8 +142,10 @@ def _dhcp_lines(segment: Segment, subnets: Collection[_Subnet]) -> Iterator[str]
     if "dns" in segment.host_services:
         yield f"dhcp-option=option:dns-server,{ADDRESS}"
         yield "dhcp-option=option6:dns-server,[fe80::]"  # dnsmasq inserts the server's link-local address
-    default = "".join(f",0.0.0.0/0,{address}" for address in routers)  # clients ignore the option router (RFC 3442)
-    yield f"dhcp-option-force=option:classless-static-route,{ADDRESS}/32,0.0.0.0{default}"  # some do not request it
+    # With this option, clients ignore the option ``router`` (RFC 3442), so it also contains the default routes.
+    default = "".join(f",0.0.0.0/0,{address}" for address in routers)
+    # It is sent always, because some clients do not request it.
+    yield f"dhcp-option-force=option:classless-static-route,{ADDRESS}/32,0.0.0.0{default}"
     if segment.mtu is not None:
         yield f"dhcp-option=option:mtu,{segment.mtu}"
     for subnet in subnets:
@@ -154,7 +158,7 @@ def _dhcp_lines(segment: Segment, subnets: Collection[_Subnet]) -> Iterator[str]
 
 
 def _range_lines(subnet: _Subnet) -> Iterator[str]:
-    """Yield the subnet, of which only reserved addresses are assigned (``static``)."""
+    """Yield the settings for a subnet. With ``static``, dnsmasq assigns only reserved addresses of the subnet."""
     if isinstance(subnet, IPv6Network):
         yield f"dhcp-range={subnet.network_address},static,{subnet.prefixlen},{LEASE}"
         return
@@ -163,7 +167,10 @@ def _range_lines(subnet: _Subnet) -> Iterator[str]:
 
 
 def _list_subnets(segment: Segment) -> tuple[_Subnet, ...]:
-    """Return the subnets of the addresses that this host's guests get by DHCP, in a fixed order."""
+    """Return the subnets of the addresses that DHCP assigns to this host's guests, sorted.
+
+    An IPv6 subnet is left out if its prefix length is not in `_IPV6_LENGTHS`, or if a guest has its anycast address.
+    """
     used = {ip_interface(address).ip for peer in segment.peers for address in peer.addresses}
     networks = {
         ip_interface(address).network for guest in segment.guests for address in _first_addresses(guest.addresses)
@@ -177,13 +184,16 @@ def _list_subnets(segment: Segment) -> tuple[_Subnet, ...]:
 
 
 def _first_addresses(addresses: Iterable[str]) -> tuple[str, ...]:
-    """Return the first address of each IP version. DHCP assigns one address of each version."""
+    """Return the first IPv4 address and the first IPv6 address, if any. DHCP assigns one address of each version."""
     first = {ip_interface(address).version: address for address in reversed(tuple(addresses))}
     return tuple(first[version] for version in sorted(first))
 
 
 def _guest_lines(segment: Segment, guest: GuestWanted, subnets: Collection[_Subnet], tag: str) -> Iterator[str]:
-    """Yield a guest's reservation, name and domain. Guests of different members may have the same name."""
+    """Yield the settings for a guest: its reservation, its name, and its domain.
+
+    The domain depends on the guest's cluster, because guests of different members may have the same name.
+    """
     assigned = [ip_interface(address).ip for address in _list_assigned(guest, subnets)]
     texts = [f"[{address}]" if address.version == _IPV6 else str(address) for address in assigned]
     if texts:
@@ -195,7 +205,10 @@ def _guest_lines(segment: Segment, guest: GuestWanted, subnets: Collection[_Subn
 
 
 def _name_lines(segment: Segment) -> Iterator[str]:
-    """Yield the lines of a hosts file. Guests search their own domain, so full names are enough."""
+    """Yield the lines of the hosts file, which contains full names only.
+
+    A guest can also use plain names of its own cluster, because its resolver appends the cluster's domain.
+    """
     for service, service_address in peer_files.list_service_addresses(segment):
         yield f"{service_address} {peer_files.full_name(service, segment.key)}\n"
     for peer in segment.peers:

@@ -5,16 +5,16 @@ performs these steps:
 
 1. create a network namespace, and print ``apart`` and the process ID
 2. read the specification, which is one line of JSON
-3. configure the interface, drop the privileges, and execute dnsmasq, which keeps the process ID
+3. configure the interface, drop the privileges, and execute dnsmasq, which has the printed process ID
 
-dnsmasq runs as its own user and keeps three capabilities: to bind ports below 1024, to send raw packets, and to change
-the neighbours of its interface. These capabilities are valid in its network namespace only. The namespace forwards no
-packets. The namespace ends with its processes.
+dnsmasq runs as a separate user and keeps three capabilities: to bind ports below 1024, to send raw packets, and to
+change the neighbour entries of its interface. These capabilities are valid in its network namespace only. The namespace
+forwards no packets, and ends when its last process ends.
 
 In a cluster with a metadata service, the program sets the neighbours and the rules that assign each address to one
 guest (`guest_identity`).
 
-dnsmasq closes its standard output when it is ready. Before, it writes errors there.
+When dnsmasq is ready, it closes its standard output. Until then, it writes errors to its standard output.
 """
 
 import ctypes
@@ -72,7 +72,7 @@ class RouteEntry(ctypes.Structure):
 
 
 def main() -> None:
-    """Start dnsmasq. Exit if the agent ended before it sent the specification, or print the error of a step."""
+    """Start dnsmasq. After the error of a step, print the error and exit with code 1."""
     try:
         _start()
     except OSError as error:
@@ -123,7 +123,7 @@ def _write_sysctls(values: Mapping[str, str]) -> None:
 
 
 def _namespace_sysctls(device: str) -> dict[str, str]:
-    """Return the sysctls of the namespace, which may inherit the host's sysctls.
+    """Return the values of sysctls by name. All are set, because a new namespace may inherit the host's values.
 
     Duplicate address detection is off, because no other interface of the segment has the server's addresses.
     """
@@ -151,10 +151,10 @@ def _default_route(device: bytes) -> RouteEntry:
 
 
 def _add_bridge(device: str) -> None:
-    """Rename an interface, and create a bridge with the former name whose port is the interface.
+    """Rename the interface ``device`` to `PORT`, and create a bridge with the name ``device`` and the port `PORT`.
 
-    Rules of nftables then apply to the interface's frames. The rules have the family ``bridge``, which every host with
-    filters of guests has. Like the bridges of clusters, the bridge has neither spanning tree nor multicast snooping.
+    On a bridge, the rules of nftables can have the family ``bridge``, which every host that filters guests' frames
+    supports. Like the bridges of clusters, the bridge has neither spanning tree nor multicast snooping.
     """
     _write_sysctls({f"ipv6/conf/{device}/disable_ipv6": "1"})
     _run_ip(
@@ -167,7 +167,7 @@ def _add_bridge(device: str) -> None:
 
 
 def _set_neighbours(device: str, neighbours: Iterable[tuple[str, str]]) -> None:
-    """Assign addresses to MAC addresses for ever, so that no guest can redirect the answers to another guest."""
+    """Set permanent neighbour entries: pairs of IP address and MAC address, which guests cannot change by ARP."""
     _run_ip(f"neighbour replace {address} lladdr {mac} dev {device} nud permanent" for address, mac in neighbours)
 
 

@@ -1,14 +1,15 @@
-"""The dnsmasq servers of this host: one process for each cluster, each in a network namespace of its own.
+"""The dnsmasq servers of this host: one process for each cluster, each in a separate network namespace.
 
-A cluster with a metadata service has a second process in the same namespace (`metadata_processes`).
+If a cluster has a metadata service, a second process runs in the same namespace (`metadata_processes`).
 
-A veth pair connects the namespace to the cluster's bridge. The port on the bridge has the cluster's ownership alias.
-The namespace has no name. It ends with the process, and the port ends with the namespace. Servers continue while the
-agent restarts.
+A veth pair connects the namespace to the cluster's bridge. The end on the bridge has the cluster's ownership alias. The
+namespace has no name, so the kernel removes the namespace and the veth pair when the process ends. Servers continue
+while the agent restarts.
 
-The folder ``<state>/servers/<cluster id>`` has the server's files, and a record of the process. Only root can write the
-folder, so a server that a guest took over cannot change what the agent writes. A record is valid for one boot. The
-agent signals a process only through a descriptor (pidfd_open(2)) whose command line it has checked afterwards.
+The folder ``<state>/servers/<cluster id>`` contains the server's files, and a record of the process. Only root can
+write to the folder. So if a guest has gained control of a server, the guest cannot change these files. A record is
+valid for one boot. Before the agent signals a process, it opens a descriptor of the process (pidfd_open(2)) and then
+checks the process's command line.
 """
 
 import os
@@ -84,7 +85,7 @@ class ServerPortKernel(Protocol):
 
 
 class ServerRecord(RecordedProcess):
-    """A server's process, and the digests of the files that it has read, which are empty while the server starts."""
+    """The record of a server's process, with the digests of the files that it has read; "" while the server starts."""
 
     cluster: str
     vlan: int
@@ -108,7 +109,7 @@ class DnsmasqServers:
         self._metadata = MetadataProcesses(folder, self._boot, has_filters=has_filters)
 
     def read(self, interfaces: Sequence[KernelInterface]) -> tuple[ObservedServer, ...]:
-        """Return the servers that have a record, or a port among the host's interfaces."""
+        """Return the servers that have a record, or a port in ``interfaces``, with their faults."""
         records = self._list_records()
         found = {(record.cluster, record.vlan): self._observe(record, interfaces) for record in records}
         for interface in interfaces:
@@ -118,7 +119,7 @@ class DnsmasqServers:
         return tuple(found[key] for key in sorted(found))
 
     def apply(self, step: ServeGuests | StopServing) -> None:
-        """Apply one step. Idempotent. The errors are those of `ensure_server` and `ensure_no_server`."""
+        """Apply one step. Idempotent. Raise the errors of `ensure_server` and `ensure_no_server`."""
         if isinstance(step, ServeGuests):
             self.ensure_server(step.segment)
         else:
@@ -162,7 +163,7 @@ class DnsmasqServers:
         return ObservedServer(record.cluster, record.vlan, record.config, record.names, faults, documents)
 
     def _is_current(self, record: ServerRecord, segment: Segment, files: DnsmasqFiles) -> bool:
-        """Return whether the recorded process runs with these settings, and only its names may be outdated."""
+        """Return whether the recorded process runs with the settings in ``files``. The names are not compared."""
         same = (record.cluster, record.vlan, record.config) == (segment.id, segment.vlan, files.config_digest)
         return same and record.is_running(self._boot)
 
@@ -194,7 +195,7 @@ class DnsmasqServers:
         return record
 
     def _add_port(self, segment: Segment, bridge: KernelInterface, pid: int) -> None:
-        """Create the veth pair. The port has an ownership alias before it is attached to the bridge."""
+        """Create the veth pair to the namespace of the process. Set the port's alias before it is attached."""
         temporary, name = names.temporary_server_port_name(segment.vlan), names.server_port_name(segment.vlan)
         index = self._kernel.add_veth_pair(temporary, DEVICE, pid, bridge.mtu, MAC)
         self._kernel.change(index, name=name, alias=names.ownership_alias(segment.id))
@@ -202,7 +203,7 @@ class DnsmasqServers:
         self._attach(index, bridge)
 
     def _attach(self, index: int, bridge: KernelInterface) -> None:
-        """Attach a port to the bridge. It is down until it is isolated, so that no frame leaves the host."""
+        """Attach a port to the bridge. Set the port up after it is isolated, so that no frame leaves the host."""
         interfaces = {interface.index: interface for interface in self._kernel.list_interfaces()}
         if interfaces[index].master != bridge.index:
             self._kernel.change(index, up=False)
@@ -211,9 +212,9 @@ class DnsmasqServers:
         self._kernel.change(index, up=True)
 
     def _reload(self, record: ServerRecord, files: DnsmasqFiles, folder: Path) -> None:
-        """Write the names, and let dnsmasq read them again. The record is written last.
+        """Write the names, send dnsmasq the signal to read the names again, and write the record.
 
-        So if the agent is killed in between, the next agent repeats both steps.
+        The record is written last, so that a restarted agent repeats the first two steps if the agent was killed.
         """
         with refuse_os_errors(f"write the names of guests to {folder}"):
             _write_file(folder / NAMES, files.names, _find_user().pw_gid)
@@ -222,7 +223,7 @@ class DnsmasqServers:
         self._write_record(record.model_copy(update={"names": files.names_digest}))
 
     def _remove_server(self, cluster: str, interfaces: Iterable[KernelInterface]) -> None:
-        """Remove a cluster's ports and processes. A port that has no alias yet disappears with its process."""
+        """Remove a cluster's server ports and processes. A port without an alias disappears when its process ends."""
         for interface in interfaces:
             is_server_port = names.vlan_of_server_port(interface.name) is not None
             if is_server_port and names.cluster_of_alias(interface.alias) == cluster:
@@ -245,7 +246,7 @@ class DnsmasqServers:
 
 
 def describe_dnsmasq() -> str:
-    """Return the path of dnsmasq and its user. Raise Refused, with the remedy, if one of them is missing."""
+    """Return a text with the path of dnsmasq and its user. Raise Refused with a remedy if one of them is missing."""
     return f"{_find_dnsmasq()}, user {_find_user().pw_name}"
 
 
@@ -282,12 +283,12 @@ def _find_port(cluster: str, vlan: int, interfaces: Iterable[KernelInterface]) -
 
 
 def _file_arguments(folder: Path) -> list[str]:
-    """Return the arguments that name the files of a server. The first one identifies the server's processes."""
+    """Return the arguments with the paths of a server's files. The first argument identifies the server's process."""
     return [f"{option}={folder / name}" for name, option in FILE_OPTIONS.items()]
 
 
 def _write_files(folder: Path, files: DnsmasqFiles, user: pwd.struct_passwd) -> None:
-    """Write the files, which dnsmasq reads with the rights of its group."""
+    """Write the files. Only root can change them, and the group of dnsmasq's user can read them."""
     folder.mkdir(parents=True, exist_ok=True)
     os.chown(folder, 0, user.pw_gid)
     folder.chmod(FOLDER_MODE)
@@ -296,7 +297,7 @@ def _write_files(folder: Path, files: DnsmasqFiles, user: pwd.struct_passwd) -> 
 
 
 def _write_file(path: Path, text: str, group: int) -> None:
-    """Replace a file. The server never reads half of a file."""
+    """Replace a file atomically, so that the server never reads an incomplete file."""
     new = path.with_name(f".{path.name}.new")
     new.write_text(text)
     os.chown(new, 0, group)

@@ -1,15 +1,15 @@
-"""How a server recognizes a guest: by an IP address that belongs to one MAC address for ever. Pure.
+"""Identification of guests by a server: each IP address belongs to a fixed MAC address. Pure.
 
-The filters of guests (`guest_filters`) drop frames of a guest's port that have another source MAC address. The server's
-network namespace assigns each IP address to the MAC address of one guest, in both directions:
+The filters of guests (`guest_filters`) drop frames from a guest's port whose source MAC address is not the guest's. The
+server's network namespace binds each IP address to the MAC address of one guest, in both directions:
 
 * Rules of nftables drop requests whose source MAC address and source IP address do not belong together. Guests may use
   any IP address by default, so a guest could use the address of another guest.
 * Permanent neighbours (ip-neighbour(8)) send answers to the MAC address of the guest. A guest cannot redirect the
   answers by ARP or neighbor discovery.
 
-The rules also limit the connections of each guest, so that a guest that floods the server does not delay the others.
-They drop fragments, in which a guest could hide the flags of a connection's first packet.
+The rules also limit the connections of each guest, so that a guest that floods the server does not delay other guests.
+The rules drop fragments, because a guest could hide the flags of a connection's first packet in fragments.
 Sources: nft(8), RFC 4291 (link-local addresses).
 """
 
@@ -23,14 +23,15 @@ from virtcloud.model.wanted import GuestWanted, Segment
 
 PORT: Final = 80
 CONNECTIONS_PER_S, BURST = 20, 100
-"""New connections per second of each guest, and those that it may open at once. cloud-init opens about 30 at a boot."""
+"""Most new connections per second of each guest, and most in a burst. cloud-init opens about 30 when a guest boots."""
 _IPV4: Final = 4
 
 
 def find_guests(segment: Segment) -> dict[str, GuestWanted]:
-    """Return the guest of each address: the addresses of the spec, and the link-local address of the MAC address.
+    """Return the guest that each IP address identifies.
 
-    If two guests have the same address or the same MAC address, this address identifies neither of them.
+    A guest has the addresses of its spec, and the link-local address that is derived from its MAC address. An address
+    of two guests identifies no guest. If two guests have the same MAC address, their addresses identify no guest.
     """
     macs = Counter(guest.mac for guest in segment.guests)
     pairs = [(address, guest) for guest in segment.guests for address in _list_addresses(guest)]
@@ -39,12 +40,12 @@ def find_guests(segment: Segment) -> dict[str, GuestWanted]:
 
 
 def list_neighbours(segment: Segment) -> tuple[tuple[str, str], ...]:
-    """Return the address and the MAC address of each guest, in a fixed order."""
+    """Return a pair of IP address and MAC address for each address that identifies a guest, sorted."""
     return tuple(sorted((address, str(guest.mac)) for address, guest in find_guests(segment).items()))
 
 
 def render_rules(neighbours: tuple[tuple[str, str], ...]) -> str:
-    """Return the rules by which only these neighbours reach the port, in the syntax of nft(8)."""
+    """Return rules (nft(8)) that accept TCP packets to `PORT` only from these pairs of IP and MAC address."""
     pairs4 = [f"{mac} . {address}" for address, mac in neighbours if ip_address(address).version == _IPV4]
     pairs6 = [f"{mac} . {address}" for address, mac in neighbours if ip_address(address).version != _IPV4]
     limit = f"limit rate over {CONNECTIONS_PER_S}/second burst {BURST} packets"

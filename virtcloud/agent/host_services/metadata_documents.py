@@ -1,11 +1,12 @@
 """The documents of the metadata service: for each guest, the text at each path. Pure.
 
-The paths are those of two data sources of cloud-init, which many other programs read too:
+The paths are the paths of two data sources of cloud-init, which many other programs can read too:
 
 * NoCloud with the seed ``http://169.254.169.254/``: ``meta-data``, ``user-data``, ``network-config``, ``vendor-data``,
   with the same texts as on the seed's disk
-* EC2: ``/latest/user-data``, and a tree of folders and values below ``/latest/meta-data``. The text of a folder lists
-  its items. The server also answers for other versions and for ``/latest/user-data``, from the same documents.
+* EC2: ``/latest/user-data``, and a tree of folders and values below ``/latest/meta-data``. The text of a folder is the
+  list of its items. `metadata_program` also answers requests for other versions than ``latest``, from the same
+  documents.
 
 Sources: https://docs.cloud-init.io/en/latest/reference/datasources/ (nocloud, ec2); Amazon EC2 User Guide, "Instance
 metadata categories".
@@ -36,29 +37,29 @@ from virtcloud.model.wanted import GuestWanted, Segment
 
 VENDOR_DATA: Final = "vendor-data"
 FORM: Final = 1
-"""The version of the documents' form. An agent that renders other documents restarts the servers of an older agent."""
+"""The version of the format. If a new version of the agent renders other documents, it restarts running servers."""
 _IPV4: Final = 4
 _SEGMENT_KEYS: Final = {"id", "key", "members", "mtu", "peers", "host_services"}
 _GUEST_KEYS: Final = {"name", "cluster", "mac", "addresses", "seed"}
 Documents = dict[str, str]
-"""The text at each path. Paths have no slash at their end, except the path ``/``."""
+"""The text at each path. No path ends with a slash, except ``/`` itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class MetadataDocuments:
-    """The documents of all guests, and the number of the guest to which each source address belongs."""
+    """The documents of all guests. ``addresses`` maps a source address to the index of its guest in ``guests``."""
 
     guests: tuple[Documents, ...]
     addresses: Mapping[str, int]
 
 
 def has_metadata(segment: Segment) -> bool:
-    """Return whether the hosts of a segment offer metadata."""
+    """Return whether hosts must offer a metadata service in a segment."""
     return "metadata" in segment.host_services
 
 
 def hash_metadata(segment: Segment) -> str:
-    """Return a digest of everything on which the documents depend, or "" without a metadata service."""
+    """Return a digest of the data from which the documents are rendered, or "" if there is no metadata service."""
     if not has_metadata(segment):
         return ""
     guests = (guest.model_dump_json(include=_GUEST_KEYS, context=WITH_SECRETS) for guest in segment.guests)
@@ -69,7 +70,7 @@ def hash_metadata(segment: Segment) -> str:
 def render_metadata(segment: Segment) -> MetadataDocuments:
     """Return the documents of a segment's guests.
 
-    A guest whose cloud-config cannot be merged has no documents. The guest does not start either, for the same reason.
+    If the cloud-config of a guest cannot be merged, the guest has no documents. For the same reason, it cannot start.
     """
     numbers = {guest.mac: number for number, guest in enumerate(segment.guests)}
     return MetadataDocuments(
@@ -92,7 +93,7 @@ def _render_guest(segment: Segment, guest: GuestWanted) -> Documents:
 
 
 def _render_nocloud(segment: Segment, guest: GuestWanted) -> Documents:
-    """Return the content of the seed's disk. A guest without a seed only learns its name and its addresses."""
+    """Return the NoCloud data of a guest by file name. Without a seed, it has only the name and the addresses."""
     if guest.seed is not None:
         files = render_nocloud(segment, guest, guest.seed, render_peer_files(segment, guest))
     else:
@@ -102,7 +103,7 @@ def _render_nocloud(segment: Segment, guest: GuestWanted) -> Documents:
 
 
 def _ec2_tree(segment: Segment, guest: GuestWanted) -> dict[str, Any]:
-    """Return the folders (dict) and values (str) below ``meta-data``."""
+    """Return the tree below ``meta-data`` by name: a dict for each folder, and a str for each value."""
     addresses = [ip_interface(address).ip for address in guest.addresses]
     own4 = [str(address) for address in addresses if address.version == _IPV4]
     own6 = [str(address) for address in addresses if address.version != _IPV4]
@@ -121,7 +122,7 @@ def _ec2_tree(segment: Segment, guest: GuestWanted) -> dict[str, Any]:
 
 
 def _flatten(path: str, tree: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the path and the text of a folder and of everything below."""
+    """Yield (path, text) for a folder, and for each folder and value below it."""
     yield path, _list_items(name if isinstance(item, str) else f"{name}/" for name, item in tree.items())
     for name, item in tree.items():
         if isinstance(item, str):

@@ -1,8 +1,8 @@
 """The metadata services of this host: one process for each cluster, in the network namespace of its dnsmasq.
 
-The documents contain private keys. The agent sends them through a pipe, and the process has them in its memory only. So
-the process is replaced whenever the documents change. The folder ``<state>/servers/<cluster id>`` has a record of the
-process, with a digest of the documents.
+The documents contain private keys. Therefore the agent sends them through a pipe, and the process stores them only in
+its memory. When the documents change, the agent starts a new process. The folder ``<state>/servers/<cluster id>``
+contains a record of the process, with a digest of the documents.
 """
 
 import os
@@ -30,7 +30,7 @@ RECORD: Final = "metadata.json"
 
 
 class MetadataRecord(RecordedProcess):
-    """A process, and the digest of its documents, which is empty while the process starts."""
+    """The record of a process. ``documents`` is the digest of its documents, or "" while the process starts."""
 
     documents: str = ""
 
@@ -45,14 +45,14 @@ class MetadataProcesses:
         self._has_filters = has_filters
 
     def read(self, cluster: str) -> tuple[str, tuple[str, ...]]:
-        """Return the digest of a cluster's documents, and the faults of its process."""
+        """Return the digest of the documents of a cluster's process, and its faults; ``("", ())`` without a record."""
         record = self._read_record(cluster)
         if record is None:
             return "", ()
         return record.documents, () if record.is_running(self._boot) else ("the metadata service has ended",)
 
     def check(self, segment: Segment) -> None:
-        """Raise Refused if this host cannot identify guests, because their MAC addresses are not checked."""
+        """Raise Refused if the segment needs a metadata service, but this host does not check guests' MAC addresses."""
         if has_metadata(segment) and not self._has_filters:
             raise Refused(
                 "a metadata service needs the filters of guests, which the settings of this host's agent turn off: set "
@@ -60,9 +60,9 @@ class MetadataProcesses:
             )
 
     def ensure(self, segment: Segment, server: RecordedProcess, user: pwd.struct_passwd) -> None:
-        """Start the service in the namespace of ``server``, unless it runs with the documents of the segment.
+        """Start the service in the namespace of ``server``, unless it runs with the segment's documents.
 
-        Raise Refused if the service cannot start.
+        Stop a service with other documents, or that is not wanted. Raise Refused if the service cannot start.
         """
         record, wanted = self._read_record(segment.id), hash_metadata(segment)
         if record is not None and record.documents == wanted and record.is_running(self._boot):
@@ -110,7 +110,10 @@ class MetadataProcesses:
 
     @contextmanager
     def _opened_namespace(self, server: RecordedProcess) -> Iterator[int]:
-        """Open the network namespace of a process, and check afterwards that it was this process's namespace."""
+        """Yield a descriptor of the network namespace of a process. Raise Refused if the process has ended.
+
+        The process is checked after the descriptor was opened, because its ID may have passed to another process.
+        """
         with refuse_os_errors("open the network namespace of dnsmasq"):
             descriptor = os.open(f"/proc/{server.pid}/ns/net", os.O_RDONLY)
         try:
@@ -121,7 +124,7 @@ class MetadataProcesses:
             os.close(descriptor)
 
     def _argument(self, cluster: str) -> str:
-        """Return the argument by which the process of a cluster is found."""
+        """Return the argument that identifies the process of a cluster."""
         return f"--metadata-of={self._folder / cluster}"
 
     def _read_record(self, cluster: str) -> MetadataRecord | None:

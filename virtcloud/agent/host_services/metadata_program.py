@@ -4,14 +4,14 @@ The agent runs `main` with ``python -I -S``. The program uses only the standard 
 
 1. print ``apart`` and the process ID, and read the specification and the documents, which are one line of JSON
 2. join the network namespace, listen, drop all privileges, and close the standard output
-3. answer requests, until the agent kills it
+3. answer requests, until the agent kills the process
 
-The documents contain private keys. They are only in the memory of this process, which the other processes of its user
-cannot read. The source address identifies the guest (`guest_identity`). There is no key in a request.
+The documents contain private keys. They are only in the memory of this process, which other processes of the same user
+cannot read. The source address of a request identifies the guest (`guest_identity`); a request needs no credentials.
 
-A guest cannot disturb others. The kernel accepts few connections per second of each guest. The program reads at most
-`HEAD_BYTES` of a request, and serves at most `CONNECTIONS` of a guest at the same time, each for at most `LIMIT_S`.
-Each connection carries one request (RFC 9112, section 9.6: ``Connection: close``).
+A guest cannot disturb other guests. The kernel accepts few connections per second from each guest. The program reads at
+most `HEAD_BYTES` of a request, and serves at most `CONNECTIONS` connections of a guest at the same time, each for at
+most `LIMIT_S` seconds. Each connection carries one request (RFC 9112, section 9.6: ``Connection: close``).
 """
 
 import ipaddress
@@ -37,13 +37,13 @@ from virtcloud.agent.host_services.server_isolation import (
 
 HEAD_BYTES, LIMIT_S = 8192, 10.0
 CONNECTIONS, ALL_CONNECTIONS = 4, 128
-"""Limits of concurrent connections: of each guest, and of all guests."""
+"""Most open connections of each guest, and of all guests together."""
 STACK_BYTES = 256 << 10
 PAUSE_S = 0.1
-"""The pause after an error of the listening socket, for example if memory is short."""
+"""The pause in seconds after an error of the listening socket, for example for lack of memory."""
 LATEST = "latest"
 VERSIONS = ("2009-04-04", LATEST)
-"""The versions of the data source EC2, which have the same documents."""
+"""The supported versions of the data source EC2. All of them have the same documents."""
 USER_DATA = "user-data"
 METHODS = ("GET", "HEAD")
 END_OF_HEAD = b"\r\n\r\n"
@@ -51,7 +51,7 @@ Documents = Mapping[str, str]
 
 
 def main() -> None:
-    """Serve metadata until the process is killed. Exit with the error if a step of the start fails."""
+    """Serve metadata until the process is killed. After an error of the start, print it and exit with code 1."""
     try:
         server = _start()
     except OSError as error:
@@ -67,7 +67,7 @@ def _start() -> "MetadataServer":
     listener = _listen(spec["port"])
     limit_resources()
     drop_privileges(spec["uid"], spec["gid"], ())
-    forbid_inspection()  # the sysctl fs.suid_dumpable may permit it
+    forbid_inspection()  # after the change of the user, the sysctl fs.suid_dumpable may permit inspection
     threading.stack_size(STACK_BYTES)
     os.chdir("/")
     close_input()
@@ -77,17 +77,17 @@ def _start() -> "MetadataServer":
 
 
 def _listen(port: int) -> socket.socket:
-    """Return a socket for connections of both IP versions, or of IPv4 if the kernel has no IPv6."""
+    """Return a listening socket for both IP versions, or for IPv4 only if the kernel has no IPv6."""
     dual = socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if dual else socket.AF_INET
     return socket.create_server(("", port), family=family, backlog=ALL_CONNECTIONS, dualstack_ipv6=dual)
 
 
 class MetadataServer:
-    """Answers the requests of guests. Each connection has a thread."""
+    """Answers the requests of guests. A separate thread serves each connection."""
 
     def __init__(self, listener: socket.socket, guests: list[Documents], addresses: Mapping[str, int]) -> None:
-        """Serve ``guests``, the documents of each guest. ``addresses`` has the number of the guest of each address."""
+        """Serve the documents ``guests``. ``addresses`` maps a source address to an index in ``guests``."""
         self._listener = listener
         self._guests = guests
         self._addresses = addresses
@@ -95,7 +95,7 @@ class MetadataServer:
         self._lock = threading.Lock()
 
     def serve(self) -> None:
-        """Accept connections for ever."""
+        """Accept connections until the process ends."""
         while True:
             try:
                 connection, peer = self._listener.accept()
@@ -105,13 +105,13 @@ class MetadataServer:
             self._begin(connection, self._addresses.get(_address(peer[0])))
 
     def _begin(self, connection: socket.socket, guest: int | None) -> None:
-        """Start a thread for a connection. Close it if its address is no guest's, or if it exceeds a limit."""
+        """Start a thread that serves a connection. Close the connection if ``guest`` is None or a limit is reached."""
         if guest is None or not self._count(guest):
             connection.close()
             return
         try:
             threading.Thread(target=self._serve_guest, args=(connection, guest), daemon=True).start()
-        except RuntimeError:  # no memory for a thread
+        except RuntimeError:  # the host has no memory for a thread
             self._end(connection, guest)
 
     def _count(self, guest: int) -> bool:
@@ -123,7 +123,7 @@ class MetadataServer:
     def _serve_guest(self, connection: socket.socket, guest: int) -> None:
         deadline = time.monotonic() + LIMIT_S
         try:
-            with suppress(OSError):  # the guest ended the connection, or was too slow
+            with suppress(OSError):  # the guest closed the connection, or exceeded the time limit
                 answer = make_answer(_read_head(connection, deadline), self._guests[guest])
                 connection.settimeout(max(deadline - time.monotonic(), PAUSE_S))
                 connection.sendall(answer)
@@ -138,7 +138,7 @@ class MetadataServer:
 
 
 def make_answer(head: bytes, documents: Documents) -> bytes:
-    """Return the answer to the head of a request. A head without an empty line at its end exceeds `HEAD_BYTES`."""
+    """Return the answer to a request. ``head`` is the request up to the empty line, or its first `HEAD_BYTES` bytes."""
     if not head.endswith(END_OF_HEAD):
         return _render(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
     words = head.partition(b"\r\n")[0].decode("latin-1").split(" ")
@@ -163,7 +163,7 @@ def _render(status: HTTPStatus, text: str | None = None, *, with_body: bool = Tr
 
 
 def _find_path(target: str) -> str:
-    """Return the path of the document that a request names. Ignore a query, and additional slashes."""
+    """Return the path of the document for the target of a request. Ignore a query, and redundant slashes."""
     parts = [part for part in target.partition("?")[0].split("/") if part]
     if parts and parts[0] in VERSIONS:
         parts = parts[1:] if parts[1:] == [USER_DATA] else [LATEST, *parts[1:]]
@@ -171,7 +171,7 @@ def _find_path(target: str) -> str:
 
 
 def _read_head(connection: socket.socket, deadline: float) -> bytes:
-    """Return the head of a request, up to the empty line, or `HEAD_BYTES` of it. Raise OSError after the deadline."""
+    """Read a request up to the empty line, or at most `HEAD_BYTES` bytes. Raise OSError at the deadline."""
     data = b""
     while END_OF_HEAD not in data and len(data) < HEAD_BYTES:
         remaining = deadline - time.monotonic()
@@ -187,7 +187,7 @@ def _read_head(connection: socket.socket, deadline: float) -> bytes:
 
 
 def _address(text: str) -> str:
-    """Return an address as the specification has it: without a scope, and IPv4 not mapped to IPv6."""
+    """Return an address in the form of the specification: without a scope, and IPv4 if it is mapped to IPv6."""
     address = ipaddress.ip_address(text.partition("%")[0])
     mapped = getattr(address, "ipv4_mapped", None)
     return str(mapped or address)

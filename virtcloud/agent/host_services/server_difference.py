@@ -1,4 +1,4 @@
-"""The observed servers of a host (DHCP and DNS), and the steps that turn them into the wanted servers. Pure."""
+"""The observed servers of a host (DHCP, DNS and metadata), and the steps to the wanted servers. Pure."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class ObservedServer:
     """The server of a cluster's guests on this host.
 
     ``config`` and ``names`` are the digests of the files that the server has read. ``metadata`` is the digest of the
-    documents of its metadata service. ``faults`` describes each difference from a working server.
+    documents of its metadata service, or "" if there is none. ``faults`` describes each fault of the server.
     """
 
     cluster: str
@@ -34,7 +34,7 @@ class ObservedServer:
 
 @dataclass(frozen=True, slots=True)
 class ServeGuests(SegmentStep):
-    """Start the server of a segment's guests, or correct its faults and its names."""
+    """Start the server of a segment's guests, or correct its faults, its names and its metadata."""
 
     def __str__(self) -> str:
         """Describe the step for logs and error messages."""
@@ -55,12 +55,12 @@ class StopServing:
 
 
 def has_server(segment: Segment) -> bool:
-    """Return whether a segment's host must run a server. A host without guests of the network runs no server."""
+    """Return whether this host must run a server for a segment: the segment has services, and guests on this host."""
     return bool(segment.host_services and segment.guests)
 
 
 def find_unwanted_servers(segments: Iterable[Segment], observed: Iterable[ObservedServer]) -> Iterator[StopServing]:
-    """Yield the removals of servers whose segment is not wanted, or is wanted without a server."""
+    """Yield the steps that remove servers whose segment is not wanted, or needs no server."""
     wanted = {(segment.id, segment.vlan) for segment in segments if has_server(segment)}
     for server in observed:
         if (server.cluster, server.vlan) not in wanted:
@@ -90,7 +90,7 @@ def _describe_outdated(server: ObservedServer, segment: Segment) -> Iterator[str
 
 
 def find_port_faults(cluster: str, vlan: int, interfaces: Iterable[KernelInterface]) -> Iterator[str]:
-    """Yield the faults of the server's port and of the uplink's port on the bridge."""
+    """Yield the faults of the server's port on the bridge, and the uplink ports that are not isolated."""
     by_name = {interface.name: interface for interface in interfaces}
     name, bridge = names.server_port_name(vlan), by_name.get(names.bridge_name(vlan))
     port = by_name.get(name)
@@ -108,7 +108,7 @@ def find_port_faults(cluster: str, vlan: int, interfaces: Iterable[KernelInterfa
 
 
 def list_uplink_ports(bridge: KernelInterface, interfaces: Iterable[KernelInterface]) -> list[KernelInterface]:
-    """Return the ports by which the bridge's frames leave the host: a tagged interface, or an uplink itself.
+    """Return the ports of a bridge that lead to the site's network: the tagged interface, or an untagged uplink.
 
     Ports that virtcloud did not create are left out.
     """

@@ -1,7 +1,7 @@
-"""The isolation of a server's program: its network namespace, its limits, and its few rights.
+"""Functions by which a program isolates itself before it becomes a server: namespaces, limits, and dropped privileges.
 
-The programs of this folder use these functions. The agent runs the programs with ``python -I -S``, so this module uses
-only the standard library.
+The agent runs the programs that use these functions with ``python -I -S``. So this module uses only the standard
+library.
 """
 
 import ctypes
@@ -27,46 +27,49 @@ LIMITS = {
     resource.RLIMIT_AS: 256 << 20,
 }
 NICENESS = 5
-"""The host's other processes have precedence over a server, because a guest can send many requests."""
+"""The nice value of a server. A guest can send many requests, so the host's other processes have precedence."""
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def create_network_namespace() -> None:
-    """Move this process to a new network namespace, which has no name and ends with its processes."""
+    """Move this process to a new network namespace, which has no name and ends when its last process ends."""
     call("create a network namespace", _LIBC.unshare(CLONE_NEWNET))
 
 
 def join_network_namespace(descriptor: int) -> None:
-    """Move this process to the network namespace of an open file ``/proc/PID/ns/net``."""
+    """Move this process to a network namespace, and close ``descriptor``, an open file such as ``/proc/PID/ns/net``."""
     call("join a network namespace", _LIBC.setns(descriptor, CLONE_NEWNET))
     os.close(descriptor)
 
 
 def fork_from_agent() -> None:
-    """Fork. The parent process ends, so the server is not a child of the agent. Print ``apart`` and the process ID."""
+    """Fork, and print ``apart`` and the ID of the child process. The parent process ends.
+
+    The function returns in the child process. So the server is not a child process of the agent.
+    """
     if os.fork():
         os._exit(0)
     os.write(1, f"apart {os.getpid()}\n".encode())
 
 
 def read_specification() -> Any:  # noqa: ANN401 - JSON
-    """Return the specification, which is one line of JSON. Exit if the agent ended before it sent the line."""
+    """Read the specification from stdin: one line of JSON. Exit if the agent ended before it sent the line."""
     line = sys.stdin.readline()
     return json.loads(line) if line else sys.exit()
 
 
 def limit_resources() -> None:
-    """Limit memory, files and precedence of this process."""
+    """Set resource limits of this process, for example of memory and open files, and its nice value."""
     for limit, value in LIMITS.items():
         resource.setrlimit(limit, (value, value))
     os.nice(NICENESS)
 
 
 def drop_privileges(uid: int, gid: int, kept: Collection[int]) -> None:
-    """Change to this user. Only the ``kept`` capabilities stay, also for a program that this process executes.
+    """Change to a user and group. Drop all capabilities except those in ``kept``.
 
-    A program that the process executes gains no privileges by set-user-ID bits or file capabilities (``no_new_privs``).
-    Source: capabilities(7), ambient set.
+    A program that this process executes also has the ``kept`` capabilities (capabilities(7), ambient set). It gains no
+    further privileges by set-user-ID bits or file capabilities (``no_new_privs``).
     """
     for capability in range(LAST_CAPABILITY + 1):
         if capability not in kept:
@@ -84,7 +87,7 @@ def drop_privileges(uid: int, gid: int, kept: Collection[int]) -> None:
 
 
 def forbid_inspection() -> None:
-    """Hide this process's memory from other processes of its user, such as the dnsmasq of another cluster."""
+    """Prevent other processes of the same user, such as another cluster's dnsmasq, from reading the memory."""
     call("forbid inspection", _LIBC.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0))
 
 
@@ -95,7 +98,7 @@ def close_input() -> None:
 
 
 def call(action: str, result: int) -> None:
-    """Raise OSError with the action if the result of a function of the C library is an error."""
+    """Raise OSError with ``action`` in the message if ``result``, returned by a C function, is not 0."""
     if result:
         error_number = ctypes.get_errno()
         raise OSError(error_number, f"cannot {action}: {os.strerror(error_number)}")

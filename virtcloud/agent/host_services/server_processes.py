@@ -1,4 +1,4 @@
-"""The processes of servers: their start by a program of this folder, and their records."""
+"""The processes of servers: their start by a program such as `dnsmasq_program`, and their records."""
 
 import json
 import os
@@ -20,19 +20,19 @@ from virtcloud.model.document import Document
 from virtcloud.model.errors import Refused
 
 START_S = 20.0
-"""Time limit in seconds for the start of a server."""
+"""Time limit in seconds of each step of a server's start."""
 PACKAGE_ROOT = Path(__file__).parents[3]
 
 
 class RecordedProcess(Document):
-    """A process as the agent records it. ``started`` (clock ticks after the boot) and ``boot`` identify the process."""
+    """The record of a process. ``started`` is its start in clock ticks after the boot with the boot ID ``boot``."""
 
     pid: int
     started: int
     boot: str
 
     def is_running(self, boot: str) -> bool:
-        """Return whether the process runs. ``boot`` identifies the present boot of the host."""
+        """Return whether the process runs. ``boot`` is the present boot ID of the host."""
         return self.boot == boot and read_start_time(self.pid) == self.started
 
 
@@ -40,7 +40,7 @@ Record = TypeVar("Record", bound=RecordedProcess)
 
 
 def read_record(path: Path, kind: type[Record]) -> Record | None:
-    """Return the record in a file. Return None if there is no readable record."""
+    """Return the record in a file, or None if the file is missing or unreadable. An unreadable file is logged."""
     try:
         return kind.model_validate_json(path.read_bytes())
     except FileNotFoundError:
@@ -51,19 +51,19 @@ def read_record(path: Path, kind: type[Record]) -> Record | None:
 
 
 def write_record(path: Path, record: RecordedProcess) -> None:
-    """Replace a record. Raise Refused if the file cannot be written."""
+    """Write a record to a file. Raise Refused if the file cannot be written."""
     with refuse_os_errors(f"write the record {path}"):
         write_durably(path, record.model_dump_json().encode())
 
 
 class ServerLaunch:
-    """The start of a server by one of the programs of this folder. The server is found by the program's argument."""
+    """The start of a server by a program that isolates itself and then becomes the server."""
 
     def __init__(self, server: str, program: str, argument: str, descriptors: Collection[int] = ()) -> None:
-        """Start ``main`` of the module ``program``. ``server`` is the server's name in errors.
+        """Start ``main`` of the module ``program``. ``server`` is the server's name in error messages.
 
-        The program inherits ``descriptors``. ``argument`` is also an argument of the server. Raise Refused if the
-        program cannot start.
+        The program gets ``argument``, by which the agent later finds the server's process, and inherits
+        ``descriptors``. Raise Refused if the program cannot start.
         """
         self._server = server
         code = f"import sys; sys.path.append({str(PACKAGE_ROOT)!r}); from {program} import main; main()"
@@ -80,7 +80,10 @@ class ServerLaunch:
             raise Refused(f"cannot start {server}: {error.strerror}") from error
 
     def wait_for_namespace(self) -> int:
-        """Wait until the program has created its namespace. Return its process ID. Raise Refused if it fails."""
+        """Wait until the program has printed ``apart`` and a process ID. Return the process ID of the server.
+
+        Raise Refused if the program fails.
+        """
         line = self._read(until_end=False)
         status, _, pid = line.partition(" ")
         if status != "apart" or not pid.isdigit():
@@ -88,13 +91,13 @@ class ServerLaunch:
         return int(pid)
 
     def configure(self, spec: dict[str, Any], ready: bytes | None = None) -> str:
-        """Send the specification. Wait until the server is ready. Raise Refused with the error if it fails.
+        """Send the specification, wait until the server is ready, and return the server's output.
 
-        Return the output of the server. A server is ready when it closes its output, or when its output contains
-        ``ready``.
+        The server is ready when its output contains ``ready``. If ``ready`` is None, the server is ready when it closes
+        its output without having written anything. Raise Refused with the output if the server fails.
         """
         if self._process.stdin is not None:
-            with suppress(BrokenPipeError):  # the program ended; its error follows
+            with suppress(BrokenPipeError):  # the program has ended; its output contains the error
                 self._process.stdin.write(json.dumps(spec).encode() + b"\n")
                 self._process.stdin.flush()
         output = self._read(until_end=True, ready=ready)
@@ -103,15 +106,15 @@ class ServerLaunch:
         return output
 
     def close(self) -> None:
-        """Close the pipes. A program without specification ends then."""
+        """Close the pipes to the program. If the program has received no specification, it ends."""
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 with suppress(BrokenPipeError):
                     pipe.close()
-        self._process.wait()  # the program has forked, and its first process ends immediately
+        self._process.wait()  # ends immediately: the server is a child process of this process
 
     def _read(self, *, until_end: bool, ready: bytes | None = None) -> str:
-        """Return the output up to the next end of line, or up to ``ready``, or up to the end of the output."""
+        """Return the output up to the end of a line or, if ``until_end``, up to its end or up to ``ready``."""
         text, deadline = b"", time.monotonic() + START_S
         if self._process.stdout is None:
             return ""

@@ -1,7 +1,7 @@
 """A job's access to the guests of its cluster: the description, the script's environment, and the relay's addresses.
 
-A job's relay (`relay_program`) has one address in each subnet of the cluster. The search for a free address begins
-at the end of the subnet.
+A job's relay (`relay_program`) has one address in each subnet of the cluster. The agent searches for a free address
+from the end of the subnet to its beginning.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -19,7 +19,7 @@ from virtcloud.model.guest_spec import Guest
 from virtcloud.model.values import ClusterKey, LoginName, Name, VlanId
 
 ScriptEnvironment = dict[str, str]
-"""Environment variables of a job's script. `SCRIPT_VARIABLES` contains the names and their meanings."""
+"""Environment variables of a job's script: values by name. `SCRIPT_VARIABLES` describes the variables."""
 SCRIPT_VARIABLES = {
     "VCLUSTER_ID": "the cluster's key",
     "VCLUSTER_NAME": "the cluster's name, if it has a name",
@@ -32,9 +32,9 @@ SCRIPT_VARIABLES = {
 }
 IpNetwork = IPv4Network | IPv6Network
 BATCH_SIZE, MAX_BATCHES = 8, 4
-"""Number of addresses probed at the same time, and maximum number of such batches."""
+"""Number of addresses that are probed at the same time (a batch), and most batches in each subnet."""
 PROBE_S = 0.15
-"""Time limit of one probe in seconds. Even the farthest site answers within this time. Each address is probed twice,
+"""Time limit of one probe in seconds, in which even guests at the farthest site answer. Each address is probed twice,
 because a frame may be lost.
 """
 RESERVED_ANYCAST = 128
@@ -46,10 +46,9 @@ class JobAccess(Document):
 
     The description is stored in the job's record, so that a restarted agent can open the access again. ``user`` is the
     job's user on this host. ``vlan`` is the VLAN ID at this host's site. ``peers`` are the guests of the cluster's
-    network with their public host keys. ``login`` is the user of the cluster's guests, or None if SBF does not know it.
-    ``network`` is the ID of the cluster whose network the guests use, or None in records of former versions.
-    ``first_candidate`` is the index of the address at which the search for a free address begins. The addresses before
-    it are tried last.
+    network with their public host keys. ``login`` is the user name in the cluster's guests, or None if SBF does not
+    know it. ``network`` is the ID of the cluster whose network the guests use, or None in records of earlier versions.
+    ``first_candidate`` is the index of the first address in the search for a free address (`list_host_addresses`).
     """
 
     key: ClusterKey
@@ -73,18 +72,18 @@ class JobAccessProvider(Protocol):
         """
 
     def close(self, key: str) -> None:
-        """Remove the access. An absent access is success. Raise Refused when a part of the access cannot be removed."""
+        """Remove the access. An absent access is success. Raise Refused if a part of the access cannot be removed."""
 
 
 def guest_subnets(guests: Iterable[Guest]) -> tuple[IpNetwork, ...]:
-    """Return the networks of the guests' addresses without duplicates, in the order of the guests. Pure."""
+    """Return the subnets of the guests' addresses without duplicates, in the order of the guests. Pure."""
     return tuple(dict.fromkeys(ip_interface(address).network for guest in guests for address in guest.addresses))
 
 
 def find_free_addresses(prober: AddressProber, access: JobAccess) -> list[str]:
-    """Return one free address with its prefix length for each subnet that has a free address.
+    """Find one free address in each subnet of the guests. Return the found addresses with prefix lengths.
 
-    Searches for different jobs begin with different addresses. Otherwise two hosts that probe at the same time could
+    Searches for different jobs begin with different addresses: otherwise, two hosts that probe at the same time would
     choose the same address.
     """
     candidates = {network: list_host_addresses(network, access) for network in guest_subnets(access.guests)}
@@ -111,8 +110,9 @@ def find_free_addresses(prober: AddressProber, access: JobAccess) -> list[str]:
 def list_host_addresses(network: IpNetwork, access: JobAccess) -> Iterator[IpAddress]:
     """Yield the addresses of a subnet from its end to its beginning, without the guests' addresses. Pure.
 
-    The addresses are rotated so that they begin with index ``access.first_candidate``. If it is None, the first
-    `BATCH_SIZE` addresses are rotated by a checksum of the job's key.
+    The order is rotated: the address with the index ``access.first_candidate`` comes first, and the addresses before it
+    come last. If ``access.first_candidate`` is None, only the first `BATCH_SIZE` addresses are rotated, by a checksum
+    of the job's key.
     """
     guest_addresses = {ip_interface(address).ip for guest in access.guests for address in guest.addresses}
     address_type: Callable[[int], IpAddress] = type(network.network_address)

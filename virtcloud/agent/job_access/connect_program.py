@@ -4,10 +4,10 @@ The agent copies this file to the job's folder, where the job's user runs the co
 ``python3 -I -S connect [--hand-over] [--wait S] SOCKET HOST PORT``. Therefore the file uses only the standard library
 and the syntax of Python 3.6.
 
-With ``--hand-over``, the program passes the connection to the parent process and ends (``ProxyUseFdpass``,
-ssh_config(5)). Without this option, the program copies its input to the connection, and the connection to its output.
-With ``--wait``, the program retries for S seconds if the guest refuses connections, because a guest may be up before
-its sshd.
+With ``--hand-over``, the program passes the connected socket to the parent process and ends (``ProxyUseFdpass``,
+ssh_config(5)). Without this option, the program copies its input to the socket, and the data from the socket to its
+output. With ``--wait``, the program retries for S seconds if the guest refuses the connection, because a guest may
+answer before its sshd has started.
 """
 
 import argparse
@@ -26,7 +26,7 @@ DESCRIPTOR = array.array("i").itemsize
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the program. Return the exit code: 0, or 1 after an error message."""
+    """Run the program with its command-line arguments. Return the exit code: 0, or 1 after an error message."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--hand-over", action="store_true")
     parser.add_argument("--wait", type=float, default=0.0)
@@ -55,9 +55,9 @@ def _connect_with_retry(path: str, line: str, wait_s: float) -> socket.socket:
 
 
 def request_connection(path: str, line: str) -> socket.socket:
-    """Return a connection to a guest. ``line`` is ``HOST PORT``.
+    """Return a socket that is connected to a guest. ``path`` is the relay's socket. ``line`` is ``HOST PORT``.
 
-    Raise ConnectionRefusedError when the guest refuses the connection. Raise OSError for other errors of the relay.
+    Raise ConnectionRefusedError if the guest refuses the connection. Raise OSError for other errors of the relay.
     """
     with socket.socket(socket.AF_UNIX) as relay:
         try:
@@ -82,7 +82,10 @@ def _pass_descriptor(connection: socket.socket) -> None:
 
 
 def _copy_streams(connection: socket.socket) -> None:
-    """Copy in both directions. The end of the input closes only the direction to the guest."""
+    """Copy data in both directions until the guest closes the connection.
+
+    At the end of the program's input, only the direction to the guest is closed.
+    """
     threading.Thread(target=_copy_input, args=(connection,), daemon=True).start()
     for data in iter(lambda: connection.recv(CHUNK), b""):
         sys.stdout.buffer.write(data)

@@ -1,4 +1,4 @@
-"""The files of a job: a hosts file in the format of /etc/hosts, a host file for `mpirun`, and a file ssh_config."""
+"""The files of a job: a hosts file in the format of /etc/hosts, a host file for `mpirun`, and an ssh configuration."""
 
 import shlex
 import stat
@@ -38,7 +38,7 @@ class RelayProvider(Protocol):
     """Creates and removes the relays of jobs. Both methods are idempotent."""
 
     def ensure(self, access: JobAccess, uid: int) -> Path:
-        """Create a relay for the user ``uid``. Return the path of the relay's socket.
+        """Create a relay to which the user ``uid`` can connect. Return the path of the relay's socket.
 
         Raise NoFreeAddress if no subnet has a free address. Raise Refused if the relay cannot be created.
         """
@@ -56,7 +56,7 @@ class JobFiles:
         self._relays = relays
 
     def open(self, access: JobAccess) -> ScriptEnvironment:
-        """Write the files. Raise Refused if this host does not know the user, or if the relay cannot be created."""
+        """Create the relay and write the files. Raise Refused if the user is unknown or the relay cannot start."""
         files = {"hosts": render_hosts(access.guests), "hostfile": render_hostfile(access.guests)}
         variables = {"VCLUSTER_HOSTS": "hosts", "VCLUSTER_HOSTFILE": "hostfile"}
         if any(guest.addresses for guest in access.guests):

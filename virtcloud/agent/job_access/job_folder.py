@@ -1,9 +1,9 @@
-"""A job's folder. Only the job's user may read its files. All operations are idempotent.
+"""A job's folder, whose files only the job's user may read. All operations are idempotent.
 
 Each folder is a separate tmpfs. So its size is limited, and the agent can remove the whole folder in one step. The
-agent writes the files while only root can enter the folder. Then the agent changes the folder's owner to the job's
-user. After that, the agent does not change the folder until the agent removes it. So the agent never writes through a
-path that a user can change, for example through a symbolic link.
+agent writes the files while only root can enter the folder, and then changes the folder's owner to the job's user.
+Afterwards, the agent does not write to the folder. So the agent never writes through a path that a user can change, for
+example through a symbolic link.
 
 When a folder is complete, the agent writes a digest of the folder's content to a file in the parent folder. The parent
 folder belongs to root.
@@ -27,7 +27,7 @@ ROOT_MODE = 0o711  # users may enter the folder but cannot list other jobs' keys
 FOLDER_MODE, FILE_MODE = 0o500, 0o600  # the user's ssh adds host keys to the file known_hosts
 COMPLETE_PREFIX, NEW_PREFIX, OLD_PREFIX = ".made-", ".new-", ".old-"  # no cluster's key begins with a dot
 USER_BYTES, USER_FILES, PAGE = 1 << 18, 32, 4096
-"""Maximum bytes and maximum number of files that a user may add, for example known hosts and sockets of ssh."""
+"""Most bytes and most files that a user can add to the folder, for example known hosts and sockets of ssh."""
 REMOVE_TIMEOUT_S = 60.0
 MS_NOSUID, MS_NODEV, MS_NOEXEC = 2, 4, 8  # linux/mount.h
 MNT_DETACH, UMOUNT_NOFOLLOW = 2, 8
@@ -46,18 +46,17 @@ class FileSystemMounts(Protocol):
         """
 
     def unmount(self, path: Path) -> None:
-        """Remove the file system and its content, even if processes still use its files.
+        """Detach the file system, even if processes use its files. Its content is lost.
 
-        Raise OSError if the kernel refuses the removal.
+        Raise OSError if the kernel refuses.
         """
 
 
 class TmpfsMounts:
     """Mounts of tmpfs (tmpfs(5)) in the mount namespace of this process.
 
-    A tmpfs has a maximum number of bytes and files. The kernel removes a tmpfs without a walk through its folders,
-    so deep folders and open files do not prevent the removal. The memory of an open file is freed when the file is
-    closed.
+    A tmpfs has a maximum number of bytes and files. It is removed by detaching the mount. Therefore neither deep
+    folders nor open files prevent the removal. The kernel frees the memory of an open file when the file is closed.
     """
 
     def mounted(self, path: Path) -> bool:
@@ -87,14 +86,14 @@ class JobFolders:
         self._mounts = mounts
 
     def path(self, key: str, prefix: str = "") -> Path:
-        """Return the path of a job's folder. With ``prefix``, return the path of a file or folder beside it."""
+        """Return the path of a job's folder. If ``prefix`` is set, prepend it to the last component of the path."""
         return self._root / f"{prefix}{file_name(key)}"
 
     def ensure(self, key: str, user: str, files: Mapping[str, str]) -> Path:
-        """Create the folder of a job with these files. Raise Refused if this host does not know the user.
+        """Create the folder of a job with these files. Return its path. Raise Refused if the user has no account.
 
-        If the folder is already complete for the same files and user, do not change it. Files that the user added
-        remain.
+        If the folder is already complete for the same files and user, do not change the folder: files that the user has
+        added remain.
         """
         account = find_account(user)
         path, record = self.path(key), self.path(key, COMPLETE_PREFIX)
@@ -127,7 +126,7 @@ class JobFolders:
         path.chmod(FOLDER_MODE)
 
     def _remove(self, key: str) -> None:
-        """Remove a complete or incomplete folder. Folders that earlier versions of the agent created are no tmpfs."""
+        """Remove a complete or incomplete folder, even if an earlier version of the agent created it without tmpfs."""
         path = self.path(key)
         self.path(key, COMPLETE_PREFIX).unlink(missing_ok=True)
         while self._mounts.mounted(path):
@@ -147,7 +146,7 @@ class JobFolders:
 
 
 def find_account(user: str) -> pwd.struct_passwd:
-    """Return a user's account. Raise Refused if this host does not know the user."""
+    """Return a user's account. Raise Refused if the user has no account on this host."""
     try:
         return pwd.getpwnam(user)
     except KeyError as error:
@@ -166,7 +165,7 @@ def _write(path: Path, text: str, account: pwd.struct_passwd) -> None:
 
 
 def _remove_tree(folder: Path) -> None:
-    """Remove a folder in which a user may write. rm(1) follows no symbolic link and removes trees of any depth."""
+    """Remove a folder to which a user could write, with rm(1): it follows no symbolic links and handles deep trees."""
     if not folder.exists():
         return
     folder.chmod(0o700)

@@ -1,9 +1,8 @@
 """Creation and removal of jobs' relays. A relay is a process with a port on the bridge of the job's cluster.
 
 The relay process (`relay_program`) runs in a separate network namespace. A veth pair connects the namespace to the
-bridge. The port on the bridge has the cluster's ownership alias, so the port is removed together with the cluster's
-segment. The relay process ends when the port is removed. So the relay ends together with the segment, even if the
-agent was killed and started again. A job's connections survive a restart of the agent.
+bridge. The port on the bridge has the cluster's ownership alias, so the agent removes the port together with the
+cluster's segment. When the port is removed, the relay process ends. A job's connections survive a restart of the agent.
 """
 
 import json
@@ -48,12 +47,12 @@ OpenKernel = Callable[[], AbstractContextManager[JobPortKernel]]
 
 
 class NoFreeAddress(Refused):
-    """A cluster's subnets have no free address for this host. The job runs without access to its guests."""
+    """No subnet of a cluster has a free address for a relay. The job runs without access to its guests."""
 
     slug = "no-free-address"  # SBF's client finds an error's class by its slug, so each class needs a different slug
 
     def __init__(self, subnets: Iterable[str]) -> None:
-        """Create the error for these subnets."""
+        """Create the error. ``subnets`` are the subnets in which no free address was found."""
         super().__init__(
             f"{' and '.join(subnets)}: no address is free for this host; do not use the last addresses of the subnet"
         )
@@ -63,16 +62,16 @@ class JobRelays:
     """The relays of all jobs on this host. All methods are idempotent."""
 
     def __init__(self, open_kernel: OpenKernel, root: Path, open_prober: OpenProber) -> None:
-        """Create sockets in the folder ``root``, which belongs to the user root."""
+        """Create the relays' sockets in the folder ``root``, which belongs to the user root."""
         self._open_kernel = open_kernel
         self._root = root
         self._open_prober = open_prober
         self._lock = threading.Lock()
 
     def ensure(self, access: JobAccess, uid: int) -> Path:
-        """Create a job's relay for the user ``uid``. Return the path of the relay's socket.
+        """Create a job's relay, to which the user ``uid`` can connect. Return the path of the relay's socket.
 
-        Raise NoFreeAddress when no subnet has a free address. Raise Refused when the bridge is missing or the kernel
+        Raise NoFreeAddress if no subnet has a free address. Raise Refused if the bridge is missing or the kernel
         refuses a change.
         """
         with self._lock, self._open_kernel() as kernel:
@@ -89,13 +88,13 @@ class JobRelays:
             self._ensure_none(kernel, key)
 
     def socket_path(self, key: str) -> Path:
-        """Return the path of a relay's socket. No job's folder has this name, because keys do not begin with a dot."""
+        """Return the path of a relay's socket. Its name begins with a dot, and no job's key or folder does."""
         return self._root / f".relay-{names.file_name(key)}"
 
     def _is_current(self, kernel: JobPortKernel, access: JobAccess, bridge: KernelInterface, digest: str) -> bool:
-        """Return whether a relay runs that has the specification with this digest.
+        """Return whether the job's relay runs with the specification that has this digest.
 
-        If such a relay runs, attach its port to the bridge.
+        If so, also attach its port to the bridge.
         """
         name = names.job_port_name(access.key, access.vlan)
         port = next((interface for interface in kernel.list_interfaces() if interface.name == name), None)
@@ -107,7 +106,7 @@ class JobRelays:
 
     def _create(self, kernel: JobPortKernel, access: JobAccess, bridge: KernelInterface, spec: dict[str, Any]) -> None:
         self._root.mkdir(parents=True, exist_ok=True)
-        with start_relay() as relay:  # the process starts while addresses are probed
+        with start_relay() as relay:  # the process starts in the background while addresses are probed
             spec["addresses"] = self._find_free_addresses(access, bridge)
             relay.wait_for_namespace()
             _attach_port(kernel, access, bridge, relay.pid)
@@ -137,8 +136,8 @@ def find_bridge(
 ) -> KernelInterface:
     """Return the bridge of a VLAN. Raise Refused if the host has no such bridge of virtcloud. Pure.
 
-    ``key`` is the key of the cluster in the message. With ``network``, raise Refused if the bridge belongs to another
-    cluster's network: the VLAN ID may have passed to another cluster while the agent did not run.
+    ``key`` is the key of the cluster in error messages. If ``network`` is set, raise Refused if the bridge belongs to
+    another network: the VLAN ID may have passed to another cluster while the agent was not running.
     """
     name = names.bridge_name(vlan)
     bridge = next((interface for interface in interfaces if interface.name == name), None)
@@ -153,7 +152,7 @@ def find_bridge(
 
 
 def _relay_spec(access: JobAccess, uid: int, path: Path, bridge: KernelInterface) -> dict[str, Any]:
-    """Return the specification of a relay. The key ``about`` contains a digest of the specification."""
+    """Return the specification of a relay. Its key ``about`` is a digest of the specification and of the bridge."""
     spec: dict[str, Any] = {
         "uid": uid,
         "socket": str(path),
@@ -165,7 +164,7 @@ def _relay_spec(access: JobAccess, uid: int, path: Path, bridge: KernelInterface
 
 
 def _attach_port(kernel: JobPortKernel, access: JobAccess, bridge: KernelInterface, process: int) -> None:
-    """Create the veth pair and set the port's name and alias. Then attach the port to the bridge."""
+    """Create the veth pair to the network namespace of ``process``. Set the port's alias, then attach the port."""
     temporary, name = names.temporary_job_port_name(access.vlan), names.job_port_name(access.key, access.vlan)
     for interface in kernel.list_interfaces():
         if interface.name == temporary:

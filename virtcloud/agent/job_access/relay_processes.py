@@ -19,14 +19,14 @@ from virtcloud.model.errors import Refused
 RELAY_START_S = 20.0
 RELAY_QUERY_S = 2.0
 RELAY_END_S, RELAY_KILL_S = 3.0, 3.0
-"""In seconds: the time limits for a relay's start, its answer, its end, and its end after SIGKILL."""
+"""Time limits in seconds: of a relay's start, of its answer to a query, of its end, and of its end after SIGKILL."""
 
 
 class RelayProcess:
-    """A relay process that is being started. It is no child process of the agent, so it survives the agent's end."""
+    """A relay process that is being started. It is no child of the agent, so it continues when the agent ends."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
-        """Use the pipes of ``process``. That process forks the relay process and then ends."""
+        """Communicate through the pipes of ``process``, which forks the relay process and then ends."""
         self._pipes = process
         self.pid = 0
 
@@ -45,7 +45,7 @@ class RelayProcess:
         self.pid = int(pid)
 
     def configure(self, spec: Mapping[str, Any]) -> None:
-        """Send the specification. Wait until the relay is ready. If the relay fails, raise Refused with its error."""
+        """Send the specification, and wait until the relay is ready. Raise Refused with the error if it fails."""
         if self._pipes.stdin is not None:
             self._pipes.stdin.write(json.dumps(spec) + "\n")
             self._pipes.stdin.flush()
@@ -54,7 +54,7 @@ class RelayProcess:
             raise Refused(f"cannot start the relay of a job: {answer or 'the process ended'}")
 
     def kill(self) -> None:
-        """Kill the relay process if its process ID is known."""
+        """Kill the relay process if it has reported its process ID."""
         if self.pid:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
@@ -72,7 +72,7 @@ class RelayProcess:
 
 @contextmanager
 def start_relay() -> Iterator[RelayProcess]:
-    """Start a relay process. If the block raises an error, kill the process, so that its namespace disappears."""
+    """Start a relay process. If the block raises an error, kill the process, which also removes its namespace."""
     argv = [sys.executable, "-I", "-S", relay_program.__file__]
     try:
         process = subprocess.Popen(  # noqa: S603 - a file of this package
@@ -122,17 +122,19 @@ def find_listener_pid(path: Path) -> int | None:
 
 
 def _time_value(seconds: float) -> bytes:
-    """Return the value of a socket's time limit (struct timeval).
+    """Return a time limit as ``struct timeval``, for the socket option SO_SNDTIMEO.
 
-    With Python's ``settimeout``, a connection to a Unix socket fails at once if the listener's queue is full.
+    Python's ``settimeout`` is not used: it makes the socket non-blocking, and connect(2) to a Unix socket then fails
+    immediately if the listener's queue is full.
     """
     return struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))
 
 
 def wait_for_end(path: Path, process: int | None) -> None:
-    """Wait until the relay process has ended. If the time limit is exceeded, kill the process.
+    """Wait at most `RELAY_END_S` seconds for the end of the relay process. Then kill the process.
 
-    Raise Refused if the process does not end then either, for example because the kernel waits for a device.
+    Raise Refused if the process does not end after SIGKILL, for example because the kernel waits for a device.
+    ``process`` is the process ID, or None if no relay runs. ``path`` names the relay in the message.
     """
     descriptor = None if process is None else _open_process(process)
     if descriptor is None:
@@ -146,7 +148,7 @@ def wait_for_end(path: Path, process: int | None) -> None:
                     f"runs; find the reason with: cat /proc/{process}/status /proc/{process}/stack; the removal will "
                     "be tried again"
                 )
-    except ProcessLookupError:  # ended between the check and the signal
+    except ProcessLookupError:  # the process ended between the check and the signal
         return
     finally:
         os.close(descriptor)
@@ -160,7 +162,7 @@ def _open_process(process: int) -> int | None:
 
 
 def _ends_within(descriptor: int, seconds: float) -> bool:
-    """Return whether a process ends within this time. ``descriptor`` is the process's pidfd."""
+    """Return whether a process ends within ``seconds``. ``descriptor`` is the process's pidfd."""
     ended = select.poll()
     ended.register(descriptor, select.POLLIN)
     return bool(ended.poll(seconds * 1000))

@@ -8,8 +8,8 @@ the relay starts quickly. The relay survives a restart of the agent. The relay p
 3. configure the interface, drop the privileges, and print ``ready``
 4. answer requests until the interface is removed
 
-The job's user sends ``HOST PORT`` to the relay's AF_UNIX socket. The relay opens a TCP connection inside the namespace.
-The user receives ``ok`` and the descriptor of that connection (SCM_RIGHTS, unix(7)). Connections survive the end of the
+The job's user sends ``HOST PORT`` to the relay's AF_UNIX socket. The relay opens a TCP connection inside the namespace,
+and answers with ``ok`` and the descriptor of this connection (SCM_RIGHTS, unix(7)). Connections survive the end of the
 relay, because the relay copies no data. The namespace has no default route, forwards no packets and has no network
 listener. The relay refuses addresses outside the cluster's subnets.
 """
@@ -35,7 +35,7 @@ DEVICE = "job0"
 NOBODY = 65534
 MAX_LINE = 300
 REQUEST_S, CONNECT_S, ACCEPT_RETRY_S = 10.0, 20.0, 0.1
-"""In seconds: the time limits for a request and for a connection to a guest, and the pause after a failed accept."""
+"""In seconds: the time limits of a request and of a connection to a guest, and the pause after a failed accept."""
 CLONE_NEWNET = 0x40000000  # linux/sched.h
 SIOCSIFFLAGS, SIOCSIFADDR, SIOCSIFNETMASK, IFF_UP = 0x8914, 0x8916, 0x891C, 1  # linux/sockios.h, netdevice(7)
 RTMGRP_LINK = 1  # rtnetlink(7)
@@ -59,10 +59,10 @@ detection is off, because the agent has already probed the addresses.
 
 
 class Relay:
-    """The relay's interface and listener, the reachable addresses, and the user who may send requests."""
+    """The relay: its interface, the socket at which it listens, and the addresses to which it connects."""
 
     def __init__(self, spec: dict[str, Any]) -> None:
-        """Configure the interface and listen. Raise OSError if one of the two steps fails."""
+        """Configure the interface and listen at the socket. Raise OSError if one of these two steps fails."""
         self._digest: str = spec["about"]
         self._uid: int = spec["uid"]
         self._hosts: dict[str, str] = spec["hosts"]
@@ -85,7 +85,7 @@ class Relay:
                 self._accept()
 
     def _read_link_events(self) -> None:
-        """Discard events of interfaces. A lost event has no effect, because `run` checks the interface itself."""
+        """Read and discard the pending events. They only wake `run`, which then checks the interface itself."""
         try:
             self._netlink.recv(65536)
         except OSError as error:
@@ -101,7 +101,7 @@ class Relay:
             self._start_answer(caller)
 
     def _start_answer(self, caller: socket.socket) -> None:
-        """Answer in a thread. If no thread can be started, refuse the caller and continue."""
+        """Answer a request in a new thread. If no thread can be started, send the caller an error."""
         try:
             threading.Thread(target=self._answer, args=(caller,), daemon=True).start()
         except RuntimeError as error:
@@ -120,7 +120,7 @@ class Relay:
                 self._pass_connection(caller, line)
 
     def _pass_connection(self, caller: socket.socket, line: str) -> None:
-        """Open a connection to a guest, and pass the connection's descriptor to the caller."""
+        """Open a connection to a guest. Send its descriptor to the caller, or an error message."""
         try:
             connection = self._connect(line)
         except ConnectionRefusedError:
@@ -186,7 +186,7 @@ def _report(line: str) -> None:
 
 
 def _configure_interface(addresses: list[str]) -> None:
-    """Add the addresses and set the interface up (netdevice(7); for IPv6 struct in6_ifreq)."""
+    """Add the addresses to the interface and set it up (netdevice(7); for IPv6 with ``struct in6_ifreq``)."""
     for name, value in NAMESPACE_SYSCTLS.items():
         if (SYSCTL / name).exists():  # on a kernel without IPv6, the file is missing
             (SYSCTL / name).write_text(value)
@@ -212,7 +212,7 @@ def _pack_ifreq(name: str, address: bytes) -> bytes:
 
 
 def _listen(path: str, uid: int) -> socket.socket:
-    """Listen at ``path``, in a folder that belongs to root. Only the job's user may connect."""
+    """Return a socket that listens at ``path``, in a folder of root. Only the user ``uid`` may connect."""
     Path(path).unlink(missing_ok=True)
     former_umask = os.umask(0o177)
     try:

@@ -1,22 +1,22 @@
-"""Job records: the latest run of each job on this host, the effect of each request, and the storage on disk.
+"""Job records: the latest run of each job on this host, the effect of each request on it, and the storage on disk.
 
 =============  ============================================================================
 phase          meaning
 =============  ============================================================================
-``asked``      the run was announced; its cluster is being set up, or is up
-``cancelled``  the run was cancelled before its script ran
+``asked``      the request ``up`` announced the run; its cluster is being set up, or is up
+``cancelled``  the run was cancelled; its script must not start
 ``leaving``    the run is over; the agent requests the end of the cluster from SBF and
-               waits until this host carries nothing of the run
-``gone``       this host carries nothing of the run; the record remains for some days, so
+               waits until the cluster is removed from this host
+``gone``       the cluster is removed from this host; the record remains for a week, so
                that the agent can answer late requests
 =============  ============================================================================
 
-A run with a higher attempt number replaces the recorded run, whatever the phase of the recorded run is. A batch system
-that does not count attempts sends 0. The record of a job without attempt numbers is deleted when the job's cluster is
-removed, so the job can run again.
+A run with a higher attempt number replaces the recorded run in every phase. A batch system that does not count attempts
+sends the attempt number 0. If the attempt number is 0, the record is deleted when the cluster is removed from this
+host, so that the job can run again.
 
-A batch system that was installed again may use the ID of a former job for a new job of another user. The request ``up``
-of the new job replaces the record. After that, requests about the former job change nothing.
+After a reinstallation, a batch system may assign the ID of an earlier job to a new job of another user. The request
+``up`` of the new job replaces the record. After that, requests about the earlier job change nothing.
 """
 
 import threading
@@ -53,8 +53,8 @@ class RecordPhase(StrEnum):
 class JobRecord(Document):
     """The latest run of a job on this host.
 
-    ``opening`` describes the script's access to the guests. It is set when a hook receives the answer that the cluster
-    is up.
+    ``head``: the job's script runs on this host. ``was_up``: a hook has received the answer that the cluster is up. At
+    this time, the agent also sets ``opening``, which describes the script's access to the guests.
     """
 
     cluster: ClusterKey
@@ -72,7 +72,7 @@ class JobRecord(Document):
         return JobRunId(self.cluster, self.attempt, self.user)
 
     def is_same_run(self, other: "JobRecord") -> bool:
-        """Return whether ``other`` is the same run of the same job."""
+        """Return whether ``other`` has the same attempt number, and the same user as far as both users are known."""
         return self.attempt == other.attempt and not self.belongs_to_other(other.user)
 
     def belongs_to_other(self, user: str | None) -> bool:
@@ -81,15 +81,15 @@ class JobRecord(Document):
 
     @property
     def description(self) -> str:
-        """The run's name in messages."""
+        """The run in messages, for example "cluster 12.pbs, attempt 2"."""
         return f"cluster {self.cluster}" + (f", attempt {self.attempt}" if self.attempt else "")
 
 
 def record_announcement(known: JobRecord | None, up: UpRequest) -> JobRecord:
-    """Record that a run started on this host. Pure.
+    """Return the record after a request ``up``, which announces a run on this host. Pure.
 
-    Raise Gone when the run is over. If attempts are not counted, raise AttemptWaits while the former run is being
-    removed.
+    Raise Gone if the run is over. If attempts are not counted, raise AttemptWaits while the previous run of the job is
+    being removed.
     """
     if known and known.phase is RecordPhase.LEAVING and known.attempt == up.attempt == UNCOUNTED_ATTEMPT:
         raise AttemptWaits(f"{known.description}: the former run is still being removed; retry later")
@@ -100,13 +100,19 @@ def record_announcement(known: JobRecord | None, up: UpRequest) -> JobRecord:
 
 
 def record_cancellation(known: JobRecord | None, run: JobRunId, reason: str) -> JobRecord:
-    """Record that a run was cancelled. A finished run stays unchanged. Raise Gone if a later run exists. Pure."""
+    """Return the record after a cancellation. A run that is over stays unchanged. Raise Gone if a later run exists.
+
+    Pure.
+    """
     job = _current_run(known, run)
     return _change(job, phase=RecordPhase.CANCELLED, reason=reason or None) if job.phase is RecordPhase.ASKED else job
 
 
 def record_end(known: JobRecord | None, run: JobRunId, reason: str) -> JobRecord:
-    """Record that a run is over. A removed run stays unchanged. Raise Gone if a later run exists. Pure."""
+    """Return the record after the end of a run. A removed run stays unchanged. Raise Gone if a later run exists.
+
+    Pure.
+    """
     job = _current_run(known, run)
     return (
         job if job.phase is RecordPhase.GONE else _change(job, phase=RecordPhase.LEAVING, reason=job.reason or reason)
@@ -116,7 +122,8 @@ def record_end(known: JobRecord | None, run: JobRunId, reason: str) -> JobRecord
 def find_run(known: JobRecord | None, run: JobRunId) -> JobRecord:
     """Return the record of a run. Pure.
 
-    Raise Gone when the key belongs to a later run. Raise NotFound when the run was never announced on this host.
+    Raise Gone if the key belongs to a later run or to another user's job. Raise NotFound if the run was never announced
+    on this host.
     """
     if known is None or (known.attempt < run.attempt and not known.belongs_to_other(run.user)):
         raise NotFound(
@@ -127,20 +134,23 @@ def find_run(known: JobRecord | None, run: JobRunId) -> JobRecord:
 
 
 def record_removal(job: JobRecord) -> JobRecord | None:
-    """Record that this host carries nothing of a run. Return None if the record must be deleted. Pure."""
+    """Return the record after the cluster was removed from this host, or None if the record must be deleted. Pure."""
     return None if job.attempt == UNCOUNTED_ATTEMPT else _change(job, phase=RecordPhase.GONE, opening=None)
 
 
 def forget_run(known: JobRecord | None, run: JobRunId) -> JobRecord | None:
-    """Return None if the record of this run must be deleted. Pure.
+    """Return None, which deletes the record, if ``known`` is the record of ``run`` and the run is not over. Pure.
 
-    Return ``known`` if this run is over, or if ``known`` is the record of another run.
+    Otherwise return ``known``.
     """
     return None if known and known.run == run and known.phase in {RecordPhase.ASKED, RecordPhase.CANCELLED} else known
 
 
 def record_access(job: JobRecord, opening: JobAccess | None) -> JobRecord:
-    """Record the script's access, and that a hook received the answer that the cluster is up. Pure."""
+    """Return the record after a hook received the answer that the cluster is up. ``opening`` is the script's access.
+
+    Pure.
+    """
     return _change(job, was_up=True, opening=opening)
 
 
@@ -161,10 +171,10 @@ def _change(job: JobRecord, **changes: object) -> JobRecord:
 
 @dataclass(frozen=True, slots=True)
 class MissingJobs:
-    """Runs that are missing from the batch system's list of jobs.
+    """Runs whose jobs are missing from the batch system's list of jobs.
 
-    ``since`` maps each run to the time when it was first missing, in seconds of the caller's clock. ``overdue``
-    contains the runs that have been missing for the grace period.
+    ``since`` maps each run to the time when its job was first missing, in seconds of the caller's clock. ``overdue``
+    contains the runs whose jobs have been missing for the grace period.
     """
 
     since: dict[JobRunId, float]
@@ -174,9 +184,10 @@ class MissingJobs:
 def find_missing_jobs(
     jobs: Iterable[JobRecord], present: Container[str], since: dict[JobRunId, float], now: float, grace: float
 ) -> MissingJobs:
-    """Return the runs that are missing from the batch system's list of jobs. Pure.
+    """Return the runs whose jobs are missing from the batch system's list of jobs. Pure.
 
-    A run is overdue when it is still missing after ``grace`` seconds.
+    ``present`` are the keys in the list. ``since`` is `MissingJobs.since` of the previous call. ``now`` and ``grace``
+    are in seconds. A run is overdue if its job has been missing for ``grace`` seconds.
     """
     missing = [
         job for job in jobs if job.phase in {RecordPhase.ASKED, RecordPhase.CANCELLED} and job.cluster not in present
@@ -187,17 +198,17 @@ def find_missing_jobs(
 
 RecordT = TypeVar("RecordT", bound=JobRecord | None)
 RETENTION_S = 7 * 86400.0
-"""Seconds for which the record of a removed run is stored. No requests for the run are expected after this time."""
+"""Seconds for which the record of a removed run is stored. Hooks send no requests about the run after this time."""
 
 
 class JobRecordStore:
     """All job records, in memory and in files ``<state>/jobs/<key>.json``. Thread-safe.
 
-    The lock is held while a file is written, and never during a call to SBF.
+    A thread holds the lock while it writes a file, and never while it calls SBF.
     """
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
-        """Read the records. ``clock`` returns seconds since the epoch. Raise Refused when the folder cannot be used."""
+        """Read the records. ``clock`` returns seconds since the epoch. Raise Refused if the folder cannot be used."""
         self._folder = folder
         self._clock = clock
         self._changed = threading.Condition()
@@ -221,9 +232,10 @@ class JobRecordStore:
             return [job for _, job in sorted(self._jobs.items())]
 
     def change(self, cluster: ClusterKey, transition: Callable[[JobRecord | None], RecordT]) -> RecordT:
-        """Replace a record with ``transition(record)``, first on disk and then in memory. Return the new record.
+        """Replace a record by ``transition(record)``, first on disk and then in memory. Return the new record.
 
-        Raise Refused when the record cannot be written. Also raise the errors of ``transition``.
+        None stands for no record. Raise Refused if the record cannot be written. Also raise the errors of
+        ``transition``.
         """
         with self._changed:
             before = self._jobs.get(cluster)
@@ -241,18 +253,18 @@ class JobRecordStore:
             return after
 
     def wait(self, condition: Callable[[JobRecord | None], bool], cluster: str, seconds: float) -> bool:
-        """Wait at most ``seconds`` until ``condition`` is true for a record. Return whether ``condition`` is true."""
+        """Wait at most ``seconds`` until ``condition(record)`` is true. Return whether it is true."""
         with self._changed:
             return self._changed.wait_for(lambda: condition(self._jobs.get(ClusterKey(cluster))), seconds)
 
     def pause(self, seconds: float | None, *, unless: Callable[[], bool]) -> None:
-        """Wait at most ``seconds`` until any record changes. Return immediately if ``unless`` returns True."""
+        """Wait until any record changes, at most ``seconds`` (None: without a limit). Do not wait if ``unless()``."""
         with self._changed:
             if not unless():
                 self._changed.wait(seconds)
 
     def wake(self) -> None:
-        """End all waits."""
+        """Wake all threads that wait in `wait` or `pause`."""
         with self._changed:
             self._changed.notify_all()
 
@@ -277,9 +289,9 @@ class JobRecordStore:
 
 
 def _read_record(path: Path) -> JobRecord | None:
-    """Return a record. If the file is not a valid record, log the error, leave the file unchanged and return None."""
+    """Return the record in a file. If the file is invalid, log the error, leave the file unchanged, and return None."""
     try:
-        # A newer agent may have written fields that this agent does not know.
+        # A later version of the agent may have written fields that this version does not know.
         return JobRecord.model_validate_json(path.read_bytes(), extra="ignore")
     except ValidationError as error:
         log.warning("job_record_unreadable", file=path, error=error.errors()[0]["msg"])

@@ -1,6 +1,7 @@
-"""The listener of the job socket. One thread accepts connections. Separate threads answer the requests.
+"""The listener of the job socket. One thread accepts connections. A separate thread answers each request.
 
-root and the users in the setting `socket_uids` may send all requests. A job's user may cancel the job's run.
+root and the users in the setting `socket_uids` are permitted to send all requests. A job's user is permitted to cancel
+the job's run.
 """
 
 import json
@@ -35,7 +36,7 @@ def find_uid(name: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class CallerPolicy:
-    """Decides which requests a user may send. The kernel reports the user ID of a connection."""
+    """Decides which requests a user is permitted to send. The kernel reports the user ID of a connection."""
 
     uids: frozenset[int]
     records: JobRecordStore
@@ -46,9 +47,9 @@ class CallerPolicy:
         return uid == ROOT or uid in self.uids
 
     def check(self, request: SocketRequest, uid: int) -> None:
-        """Raise Forbidden unless this user may send this request.
+        """Raise Forbidden unless the user ``uid`` is permitted to send this request.
 
-        A job's user may cancel the job's run, because Torque runs `epilogue.precancel` as the job's user.
+        A job's user is permitted to cancel the job's run, because Torque runs `epilogue.precancel` as the job's user.
         """
         if not self.is_trusted(uid) and not (isinstance(request, CancelRequest) and self._is_job_of(request, uid)):
             raise Forbidden(
@@ -62,16 +63,16 @@ class CallerPolicy:
 
 
 MAX_CONNECTIONS = {True: 128, False: 8}
-"""Maximum number of open connections: for trusted callers (True) and for other callers (False).
+"""Most open connections: of all trusted callers together (True), and of all other callers together (False).
 
-The limits are separate, so that other callers cannot block a batch system.
+The limits are separate, so that other callers cannot block a batch system, which is trusted.
 """
 MAX_REQUEST = 1 << 18
 RECEIVE_SIZE = 1 << 16
 PROGRESS_S, ACCEPT_RETRY_S, MAX_ACCEPT_S = 5.0, 1.0, 120.0
-"""In seconds: interval of progress reports, pause after a failed accept, longest permitted interval of reports."""
+"""In seconds: interval of progress reports, pause after a failed accept, and limit of the interval of reports."""
 LINE_TIMEOUT_S = 5.0
-"""Seconds in which a caller must send the request, and seconds in which the caller must receive the answer."""
+"""Time limit in seconds in which a caller must send the request, and in which it must receive the answer."""
 CREDENTIALS = struct.Struct("3i")
 
 
@@ -79,7 +80,10 @@ class SocketListener:
     """Listens at ``path``, checks callers with ``policy``, and sends the answers that ``answer`` returns."""
 
     def __init__(self, path: Path, policy: CallerPolicy, answer: Callable[[SocketRequest], dict[str, Any]]) -> None:
-        """Listen at ``path``. Replace a socket that a killed agent left. Raise BadInput if another process listens."""
+        """Listen at ``path``. Replace a socket that a killed agent left.
+
+        Raise BadInput if another process listens at ``path``, or if the socket cannot be created.
+        """
         self._path = path
         self._policy = policy
         self._answer = answer
@@ -91,14 +95,11 @@ class SocketListener:
         self._thread: threading.Thread | None = None
 
     def start(self, start: StartSupervisedThread = start_unsupervised) -> None:
-        """Use the function ``start`` to start the thread that accepts connections."""
+        """Start the thread that accepts connections, by the function ``start``."""
         self._thread = start("socket", self._accept, MAX_ACCEPT_S)
 
     def stop(self, seconds: float) -> None:
-        """Stop accepting connections and remove the socket.
-
-        Wait at most ``seconds`` until all pending answers are sent.
-        """
+        """Stop accepting connections, and remove the socket. Wait at most ``seconds`` until all answers are sent."""
         self._closing.set()
         self._wake_writer.send(b"\0")
         if self._thread is not None:
@@ -113,7 +114,7 @@ class SocketListener:
                 self._slots[trusted].acquire(timeout=max(0, deadline - time.monotonic()))
 
     def _accept(self, report_progress: ReportProgress) -> None:
-        """Accept connections until `stop` is called. The loop continues after an error of one connection."""
+        """Accept connections until `stop` is called. After an error of one connection, accept the next connection."""
         self._socket.setblocking(False)
         poll = select.poll()
         for source in (self._socket, self._wake_reader):
@@ -127,12 +128,15 @@ class SocketListener:
             except BlockingIOError:
                 continue
             except OSError as error:
-                # For example, all descriptors are in use until another request is answered.
+                # For example, all descriptors are in use; a descriptor is free when another request has been answered.
                 log.warning("accept_failed", error=error)
                 time.sleep(ACCEPT_RETRY_S)
 
     def _admit(self, connection: socket.socket) -> None:
-        """Answer a caller in a separate thread. Raise OSError if the caller has closed the connection."""
+        """Start a thread that answers a caller, or refuse the caller above a limit.
+
+        Raise OSError if the caller has closed the connection.
+        """
         connection.settimeout(LINE_TIMEOUT_S)
         uid = _peer_uid(connection)
         slots = self._slots[self._policy.is_trusted(uid)]
@@ -195,7 +199,7 @@ def _bind(path: Path) -> socket.socket:
 
 
 def _remove_stale_socket(path: Path) -> None:
-    """Remove a socket at which no process listens. Raise BadInput if an agent listens or the file is no socket."""
+    """Remove a socket at which no process listens. Raise BadInput if a process listens or the file is no socket."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
@@ -214,7 +218,7 @@ def _remove_stale_socket(path: Path) -> None:
 
 
 def _read_line(connection: socket.socket) -> bytes:
-    """Return the line of a request. Raise BadInput if the line is too late or too long."""
+    """Read the line of a request. Raise BadInput if the line is late, too long, or not exactly one line."""
     deadline, read = time.monotonic() + LINE_TIMEOUT_S, bytearray()
     try:
         while b"\n" not in read and len(read) <= MAX_REQUEST:

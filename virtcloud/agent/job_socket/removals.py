@@ -1,8 +1,8 @@
 """Removal of the clusters of finished jobs.
 
 For each cluster, the agent sends SBF a request to end the cluster. Then the agent queries SBF until SBF reports that
-this host carries nothing of the cluster. A restarted agent continues the removal, because the job's record stores that
-the run is over.
+the cluster is removed from this host. A restarted agent continues the removal, because the phase of the job's record is
+``leaving`` until then.
 """
 
 import threading
@@ -31,9 +31,11 @@ from virtcloud.model.values import Name
 from virtcloud.model.views import ClusterView, PlacementProgress
 
 MIN_PAUSE_S, MAX_PAUSE_S, PAUSE_FACTOR = 0.2, 10.0, 1.3
-"""Shortest and longest pause in seconds between two calls to SBF. A new removal begins with the shortest pause."""
+"""Shortest and longest pause in seconds between two calls to SBF, and the factor by which each pause is longer than the
+previous one. A new removal begins with the shortest pause.
+"""
 PROGRESS_S, MAX_REMOVAL_S = 30.0, 600.0
-"""In seconds: the interval of progress reports while no run is being removed, and the longest permitted interval."""
+"""In seconds: interval of progress reports while no run is being removed, and limit of the interval of reports."""
 
 
 class JobRemovals:
@@ -51,11 +53,11 @@ class JobRemovals:
         self._thread: threading.Thread | None = None
 
     def start(self, start: StartSupervisedThread = start_unsupervised) -> None:
-        """Use the function ``start`` to start the thread. The thread also opens the access of running jobs again."""
+        """Start the thread, by the function ``start``. First, the thread opens the access of running jobs again."""
         self._thread = start("removals", self._run, MAX_REMOVAL_S)
 
     def stop(self, seconds: float) -> None:
-        """Stop after the current call to SBF. Wait at most ``seconds`` until the thread has ended."""
+        """Stop the thread after its present call to SBF. Wait at most ``seconds`` until it has ended."""
         self._closing.set()
         self._records.wake()
         if self._thread is not None:
@@ -87,9 +89,9 @@ class JobRemovals:
         return [job for job in self._records.all() if job.phase is RecordPhase.LEAVING]
 
     def _remove(self, job: JobRecord) -> None:
-        """Close the run's access and end the run's cluster. If both steps succeed, record the removal.
+        """Close the run's access, and end the run's cluster. If both steps are complete, record the removal.
 
-        If one step fails, the other step is executed nevertheless.
+        If one of these two steps fails, the other step is executed nevertheless.
         """
         missing = [text for step in (self._close_access, self._end_cluster) if (text := _attempt_step(step, job))]
         missing = missing or [text for text in [_attempt_step(self._record_removal, job)] if text]
@@ -105,13 +107,16 @@ class JobRemovals:
         self._script_access.close(job)
 
     def _record_removal(self, job: JobRecord) -> None:
-        """Record that the run is removed from this host. After an error, for example a full disk, the agent retries."""
+        """Record that the run is removed from this host. Raise Refused if the record cannot be written."""
         self._records.change(
             job.cluster, lambda known: record_removal(known) if known and known.is_same_run(job) else known
         )
 
     def _end_cluster(self, job: JobRecord) -> str | None:
-        """Request the end of the cluster once, then query the progress. Return None if nothing remains on this host."""
+        """At the first call for a run, request the end of the cluster. At later calls, query the cluster.
+
+        Return None if the cluster is removed from this host. Otherwise return the reason as one sentence.
+        """
         try:
             if job.run in self._delete_sent:
                 view = self._sbf.cluster(job.cluster)
@@ -119,15 +124,15 @@ class JobRemovals:
                 view = self._sbf.delete_cluster(job.cluster, attempt=job.attempt or None, owner=job.user)
                 self._delete_sent.add(job.run)
         except (NotFound, Gone):
-            # The cluster was never created, has no part on this host, or was replaced by a later attempt.
+            # The cluster was never created, does not use this host, or was replaced by a later attempt.
             return None
         return describe_remainder(view, job, self._element)
 
 
 def _attempt_step(step: Callable[[JobRecord], str | None], job: JobRecord) -> str | None:
-    """Run a step. Return None if the step is complete. Otherwise, return the reason on one line.
+    """Run a step. Return None if the step is complete. Otherwise return the reason or the step's error as one line.
 
-    The caller retries after every error.
+    The caller then tries the step again later.
     """
     try:
         return step(job)
@@ -138,7 +143,10 @@ def _attempt_step(step: Callable[[JobRecord], str | None], job: JobRecord) -> st
 
 
 def describe_remainder(view: ClusterView, job: JobRecord, element: Name) -> str | None:
-    """Return why a finished run is not completely removed from this host, or None after a complete removal. Pure."""
+    """Return None if SBF's answer ``view`` shows that a run is removed from ``element``. Otherwise return the reason.
+
+    Pure.
+    """
     if job.belongs_to_other(view.spec.owner) or (job.attempt != UNCOUNTED_ATTEMPT and view.attempt > job.attempt):
         return None
     placement = start_barrier.find_placement(view, element)
@@ -150,6 +158,6 @@ def describe_remainder(view: ClusterView, job: JobRecord, element: Name) -> str 
 
 
 def make_job_call(cluster: str, attempt: int) -> CallContext:
-    """Return the context of a job's attempt: the request ID and the trace context of the hook's call."""
+    """Return the request ID and the trace context of a job's attempt. The hooks use the same values in their calls."""
     request_id = job_request_id(cluster, attempt)
     return CallContext(request_id=request_id, traceparent=make_traceparent(request_id))

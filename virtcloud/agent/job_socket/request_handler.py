@@ -1,4 +1,4 @@
-"""The handler of the job socket's requests. It is thread-safe, because several threads call it at the same time."""
+"""The handler of the job socket's requests. Several threads call the handler at the same time."""
 
 import threading
 import time
@@ -38,13 +38,13 @@ from virtcloud.model.errors import Gone, Refused
 
 SocketAnswer = dict[str, Any]
 JOB_REQUESTS = (UpRequest, StateRequest, CancelRequest, RemoveRequest)
-"""The requests about one attempt of a job."""
+"""The requests that concern one attempt of a job."""
 OK_ANSWER: SocketAnswer = {"ok": True}
 
 
 @dataclass(frozen=True, slots=True)
 class HandlerDependencies:
-    """Dependencies of the handler.
+    """The objects that the handler uses.
 
     ``wake_reconciler`` ends a pause of the reconciler. If a job is missing from the batch system's list for
     ``grace_s`` seconds, the agent ends the job's run.
@@ -59,7 +59,7 @@ class HandlerDependencies:
 
 
 class RequestHandler:
-    """Answers the requests of the job socket."""
+    """Answers the requests of the job socket. Thread-safe."""
 
     def __init__(self, dependencies: HandlerDependencies, clock: Callable[[], float] = time.monotonic) -> None:
         """Use ``dependencies``. ``clock`` returns seconds."""
@@ -71,14 +71,14 @@ class RequestHandler:
         self._closing = threading.Event()
 
     def close(self) -> None:
-        """End the waits of all callers."""
+        """Make all waiting requests answer at once, because the agent stops."""
         self._closing.set()
         self._dependencies.records.wake()
 
     def answer(self, request: SocketRequest) -> SocketAnswer:
-        """Return the answer to a request. Idempotent.
+        """Execute a request, and return the answer. Idempotent.
 
-        `ERROR_SLUGS` of `socket_requests` explains the errors: BadInput, Gone, NotFound, AttemptWaits, Refused.
+        Raise BadInput, Gone, NotFound, AttemptWaits or Refused (`ERROR_SLUGS` of `socket_requests` explains them).
         """
         call = make_job_call(request.cluster, request.attempt) if isinstance(request, JOB_REQUESTS) else None
         with calling_for(call):
@@ -134,7 +134,7 @@ class RequestHandler:
         return {**answer, "facts": facts if result.state is BarrierState.UP else {}}
 
     def _recheck_record(self, job: JobRecord) -> BarrierResult | None:
-        """Return the run's state if another thread has cancelled or ended the run. Otherwise, return None."""
+        """Return the run's state if another thread has cancelled or ended the run in the meantime, or None."""
         return start_barrier.evaluate_record(find_run(self._dependencies.records.get(job.cluster), job.run))
 
     def _cancel(self, request: CancelRequest) -> SocketAnswer:
@@ -153,7 +153,7 @@ class RequestHandler:
         return {"ok": True, "gone": False, "missing": self._dependencies.removals.describe_missing(job)}
 
     def _running(self, request: RunningRequest) -> SocketAnswer:
-        """End the runs that have been missing from the batch system's list for at least the grace period."""
+        """End the runs whose jobs have been missing from the batch system's list for at least the grace period."""
         listed = {cluster for cluster, _ in request.clusters}
         with self._missing_lock:
             missing = find_missing_jobs(
@@ -166,16 +166,15 @@ class RequestHandler:
         return OK_ANSWER
 
     def _end_missing(self, job: JobRecord) -> None:
-        """End the cluster of a missing job.
+        """End the run of a missing job if its script runs on this host; this also ends the cluster.
 
-        If the job's script runs on another host, that host ends the cluster. In this case, only delete this host's
-        record.
+        If the script runs on another host, only delete the record: the agent of the other host ends the cluster.
         """
         if not job.head:
             self._last_results.pop(job.run, None)
             self._dependencies.records.change(job.cluster, lambda known: forget_run(known, job.run))
             return
-        with suppress(Gone):  # a later run was announced in the meantime
+        with suppress(Gone):  # another thread has announced a later run in the meantime
             self._end_run(job.run, "its job is missing from the batch system's list of jobs")
 
     def _end_run(self, run: JobRunId, reason: str) -> JobRecord:
@@ -184,7 +183,7 @@ class RequestHandler:
         return job
 
     def _reset_missing_since(self, job: JobRecord) -> None:
-        """Record that the run's job is not missing. The job exists, because a hook sent a request about the run."""
+        """Record that a run's job is not missing, because a hook has sent a request about the run."""
         with self._missing_lock:
             self._missing_since.pop(job.run, None)
 
@@ -194,7 +193,7 @@ def _is_ending(known: JobRecord | None, job: JobRecord) -> bool:
 
 
 def _format_record(job: JobRecord) -> SocketAnswer:
-    """Return the state of a job according to its record, without a call to SBF."""
+    """Return the entry of a job in the answer to `list`. It depends only on the job's record; SBF is not called."""
     recorded = start_barrier.evaluate_record(job)
     state = recorded.state if recorded else BarrierState.UP if job.was_up else BarrierState.WAITING
     listed = {"cluster": job.cluster, "attempt": job.attempt, "state": state, "head": job.head, "user": job.user}

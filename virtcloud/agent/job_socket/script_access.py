@@ -1,6 +1,7 @@
 """Access of jobs' scripts to the jobs' guests.
 
-The agent opens the access when the job's cluster is up. After a restart, the agent opens the access again.
+The agent opens the access when a hook asks for the state of a job and the job's cluster is up. After a restart, the
+agent opens the access again.
 """
 
 import threading
@@ -17,7 +18,9 @@ from virtcloud.model.values import Name
 from virtcloud.model.views import ClusterView
 
 ReadPeers = Callable[[str, str], ClusterPeers]
-"""Returns the guests of a cluster's network, and the user of the cluster's guests. The arguments are key and ID."""
+"""Reads the guests of a cluster's network, and the cluster's user name, from SBF. The arguments are the cluster's key
+and ID.
+"""
 NO_PEERS: Final = {"login": None, "peers": ()}
 
 
@@ -28,7 +31,7 @@ class ScriptAccess:
     """
 
     def __init__(self, provider: JobAccessProvider, records: JobRecordStore, read_peers: ReadPeers) -> None:
-        """Open the access with ``provider``, for the jobs in ``records``."""
+        """Open the access by ``provider``, for the jobs in ``records``."""
         self._provider = provider
         self._records = records
         self._read_peers = read_peers
@@ -37,9 +40,9 @@ class ScriptAccess:
         self._errors: dict[str, str] = {}
 
     def provide_environment(self, job: JobRecord, view: ClusterView, site: Name) -> ScriptEnvironment:
-        """Return environment variables for a job's script. On the script's host, also open the job's access.
+        """Return the environment variables of a job's script. If the script runs on this host, open the job's access.
 
-        Raise Refused when the access cannot be opened.
+        Raise Refused if the access cannot be opened.
         """
         variables = {
             "VCLUSTER_ID": view.key,
@@ -55,7 +58,10 @@ class ScriptAccess:
         return variables
 
     def _describe_access(self, job: JobRecord, view: ClusterView, site: Name) -> JobAccess | None:
-        """Return the job's access with the host keys of guests, which are read from SBF once."""
+        """Return the job's access with the host keys of guests. Read them from SBF unless the record has them.
+
+        Return None if the script does not run on this host or the job's user is unknown.
+        """
         access, known = _job_access(job, view, site), self._records.get(job.cluster)
         if access is None or not _is_current_run(job, known):
             return access
@@ -63,18 +69,18 @@ class ScriptAccess:
             return known.opening
         try:
             peers = self._read_peers(view.key, view.id)
-        except VirtcloudError as error:  # an older SBF, or SBF does not answer now: ssh accepts the guests' first keys
+        except VirtcloudError as error:  # without host keys, ssh accepts the first key that a guest sends
             log.warning("peers_not_read", cluster=view.key, error=error)
             return access
         network = access.network or peers.network
         return access.model_copy(update={"login": peers.user, "peers": peers.peers, "network": network})
 
     def reopen(self, report_progress: ReportProgress = lambda: None) -> bool:
-        """Open the access of all jobs whose access was open when the former agent ended. Return whether all are open.
+        """Open the access of all jobs whose record has an access. Return False if an access cannot be opened yet.
 
-        Errors are logged when they change. After a reboot, an access cannot be opened until the cluster's bridge was
-        built. The access of a cancelled run is opened too, because the script may survive the signal
-        (``qsig -s TERM``).
+        After a reboot, an access cannot be opened until the reconciler has built the cluster's bridge. The access of a
+        cancelled run is opened too, because the script may survive the signal of the cancellation (``qsig -s TERM``).
+        An error is logged if it differs from the error of the previous call.
         """
         former_errors, self._errors = self._errors, {}
         for job in self._records.all():
@@ -92,7 +98,7 @@ class ScriptAccess:
         return not self._errors
 
     def close(self, job: JobRecord) -> None:
-        """Close the access of a finished run. The access of a later run with the same key stays open.
+        """Close the access of a finished run. Do nothing if the record already belongs to a later run.
 
         Raise Refused if the access cannot be closed.
         """
@@ -108,7 +114,10 @@ class ScriptAccess:
         self._provider.close(cluster)
 
     def _open_and_record(self, job: JobRecord, access: JobAccess | None) -> ScriptEnvironment:
-        """Open the access, then record it. If the agent is killed between these steps, the hook repeats its request."""
+        """Open the access, and then record it. Return the environment variables of the access.
+
+        If the agent is killed between these steps, the hook repeats its request.
+        """
         environment = self._ensure_open(access) if access else {}
         self._records.change(
             job.cluster, lambda known: record_access(known, access) if known and _is_current_run(job, known) else known
@@ -124,7 +133,7 @@ class ScriptAccess:
 
 
 def _is_current_run(job: JobRecord, known: JobRecord | None) -> bool:
-    """Return whether ``known`` is a record of the same run and the run is neither cancelled nor finished."""
+    """Return whether ``known`` is a record of the run of ``job``, and this run is neither cancelled nor over."""
     return known is not None and known.is_same_run(job) and known.phase is RecordPhase.ASKED
 
 
@@ -142,7 +151,10 @@ def _job_access(job: JobRecord, view: ClusterView, site: Name) -> JobAccess | No
 
 
 def _is_same_access(recorded: JobAccess, access: JobAccess) -> bool:
-    """Return whether accesses are equal. Ignore the peers, and ignore the network if only one access has a network."""
+    """Return whether a recorded access equals ``access``, except for data that is read from SBF later.
+
+    The peers are ignored. The network is ignored if one of the accesses has none.
+    """
     networks = {recorded.network, access.network}
     return recorded.model_copy(update=NO_PEERS | {"network": access.network}) == access and (
         None in networks or len(networks) == 1

@@ -6,10 +6,10 @@ A connection carries one request and one answer. The request is a JSON object on
 on one line too. Every request is idempotent. The agent writes the effect of a request to the disk before it sends the
 answer, so the effect is not lost when the agent is killed.
 
-`cluster` is the key of the job's cluster. `attempt` counts the runs of the job. A batch system that does not count runs
-sends 0. A run with a higher attempt number replaces the former run. A request with a lower attempt number is refused
-(`gone`) and changes nothing. A request whose `user` is not the job's user is refused too, unless the request is `up`.
-The request `up` replaces the other user's job.
+`cluster` is the key of the job's cluster. `attempt` is the number of the job's run. A batch system that does not count
+runs sends 0. A run with a higher attempt number replaces the recorded run. A request with a lower attempt number is
+refused (`gone`) and changes nothing. If `user` is not the job's user, the request `up` replaces the recorded job of the
+other user, and all other requests are refused.
 """
 
 import json
@@ -43,7 +43,7 @@ ERROR_SLUGS = {
 
 
 class JobRunId(NamedTuple):
-    """Identification of a job's run. ``user`` is None if the job's user is unknown."""
+    """The identification of a job's run. ``user`` is None if the job's user is unknown."""
 
     cluster: ClusterKey
     attempt: int

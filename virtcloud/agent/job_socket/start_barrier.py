@@ -1,6 +1,6 @@
-"""The start barrier: decides whether a job's script may start.
+"""The start barrier: decides whether a job's script can start.
 
-The decision depends on the cluster's state at SBF and on the guests that answer address probes.
+The script can start when the cluster is active at SBF and each of its guests has answered an address probe.
 """
 
 import time
@@ -23,15 +23,16 @@ from virtcloud.model.values import Name
 from virtcloud.model.views import ClusterView, PlacementProgress, PlacementView
 
 POLL_S = 1.0
-"""Longest time in seconds from a cancellation to the answer to a waiting caller."""
+"""Longest time in seconds of one check. A waiting caller therefore learns of a cancellation within this time."""
 MIN_PROBE_S = 0.3
-"""Seconds in which guests can answer a probe if the caller does not wait."""
+"""Shortest time in seconds of a probe, even if the caller does not want to wait."""
 
 
 class BarrierState(StrEnum):
     """The state of the barrier.
 
-    The job's script waits (``WAITING``) or may start (``UP``). In every other state, the script will not start.
+    In the state ``WAITING``, the job's script must wait. In the state ``UP``, the script can start. In every other
+    state, the script will not start.
     """
 
     WAITING = "waiting"
@@ -43,7 +44,11 @@ class BarrierState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BarrierResult:
-    """The state of the barrier. ``missing`` explains ``waiting``. ``reason`` explains why the script will not start."""
+    """The state of the barrier.
+
+    ``missing`` has a sentence for each element or guest for which the script waits. ``reason`` is the reason why the
+    script will not start, or None.
+    """
 
     state: BarrierState
     missing: tuple[str, ...] = ()
@@ -60,7 +65,7 @@ class JobClusterApi(Protocol):
         """Return the guests of the cluster's network with their host keys, and the user of the cluster's guests."""
 
     def delete_cluster(self, key: str, attempt: int | None = None, owner: str | None = None) -> ClusterView:
-        """Request the end of a cluster. If given, ``attempt`` and ``owner`` identify the job's run. Idempotent."""
+        """Request the end of a cluster, if it has this attempt number and owner. None: any. Idempotent."""
 
 
 class StartBarrier:
@@ -69,7 +74,7 @@ class StartBarrier:
     def __init__(
         self, element: Name, sbf: JobClusterApi, open_prober: OpenProber, pause: Callable[[float], object]
     ) -> None:
-        """Probe guests from the host ``element``. ``pause`` waits some seconds after an error."""
+        """Probe guests from the host ``element``. ``pause`` waits a number of seconds; it is called after errors."""
         self._element = element
         self._sbf = sbf
         self._open_prober = open_prober
@@ -89,7 +94,7 @@ class StartBarrier:
 
     @property
     def site(self) -> Name | None:
-        """The site of this host, or None before SBF's first answer or if the cluster has no placement on this host."""
+        """The site of this host. None: SBF has not answered yet, or the cluster has no placement on this host."""
         return self._site(self.view) if self.view else None
 
     def _site(self, view: ClusterView) -> Name | None:
@@ -97,9 +102,10 @@ class StartBarrier:
         return placement.site if placement else None
 
     def check(self, job: JobRecord, seconds: float) -> BarrierResult:
-        """Return the barrier's state when it changes, at the latest after the shorter time of ``seconds`` and `POLL_S`.
+        """Wait for a change of the cluster or for answers of guests. Then return the barrier's state.
 
-        Raise Gone if the key belongs to a later attempt or to another user's cluster.
+        Wait at most ``seconds``, and at most `POLL_S`. Raise Gone if the key belongs to a later attempt or to another
+        user's cluster.
         """
         deadline = time.monotonic() + min(seconds, POLL_S)
         try:
@@ -127,9 +133,9 @@ class StartBarrier:
         return evaluate_view(view, job.attempt, self._answered)
 
     def _fetch_view(self, job: JobRecord, seconds: float) -> ClusterView:
-        """Return the cluster. Wait at most ``seconds`` until the cluster changes.
+        """Return the cluster from SBF. Wait at most ``seconds`` until it differs from the previous answer.
 
-        Do not wait if the cluster is active, because the caller then probes the guests.
+        Do not wait at the first call, or if the cluster is active, because the caller then probes the guests.
         """
         former = self.view
         if former is None:
@@ -143,7 +149,7 @@ class StartBarrier:
         return view
 
     def _reset(self) -> None:
-        """Discard the answers of guests, because the key now belongs to another cluster."""
+        """Discard the answers of guests, and close the prober, because the key now belongs to another cluster."""
         self._exit_stack.close()
         self._prober, self._answered = None, frozenset()
 
@@ -158,12 +164,12 @@ class StartBarrier:
 
 
 def waiting_for(*missing: str) -> BarrierResult:
-    """Return the state ``waiting`` with one line for each missing element or guest. Pure."""
+    """Return the state ``WAITING``. ``missing`` has a sentence for each missing element or guest. Pure."""
     return BarrierResult(BarrierState.WAITING, tuple(" ".join(text.split()) for text in missing))
 
 
 def evaluate_record(job: JobRecord) -> BarrierResult | None:
-    """Return the state of a run that was cancelled or ended on this host. Return None for other runs. Pure."""
+    """Return the state of a run that was cancelled or is over according to its record; otherwise None. Pure."""
     if job.phase is RecordPhase.CANCELLED:
         return BarrierResult(BarrierState.CANCELLED, reason=job.reason)
     if job.phase in {RecordPhase.LEAVING, RecordPhase.GONE}:
@@ -172,7 +178,10 @@ def evaluate_record(job: JobRecord) -> BarrierResult | None:
 
 
 def evaluate_view(view: ClusterView, attempt: int, answered: Iterable[IpAddress]) -> BarrierResult:
-    """Return the barrier's state for a cluster. Raise Gone when SBF has a later attempt. Pure."""
+    """Return the barrier's state for a cluster. ``answered`` are the addresses at which guests have answered.
+
+    Raise Gone if SBF has a later attempt. Pure.
+    """
     if attempt not in {UNCOUNTED_ATTEMPT, view.attempt}:
         return _evaluate_other_attempt(view, attempt)
     if view.state in LEAVING_STATES | ENDED_STATES:
@@ -190,14 +199,14 @@ def evaluate_view(view: ClusterView, attempt: int, answered: Iterable[IpAddress]
 
 
 def is_attempt_active(view: ClusterView, attempt: int) -> bool:
-    """Return whether the cluster is active and has this attempt number. The number 0 matches every attempt. Pure."""
+    """Return whether the cluster is active and has this attempt number. 0 matches every attempt number. Pure."""
     return view.state is ClusterState.ACTIVE and attempt in {UNCOUNTED_ATTEMPT, view.attempt}
 
 
 def find_unanswered_guests(view: ClusterView, answered: Iterable[IpAddress]) -> list[Guest]:
     """Return the guests that have not answered at any address. Pure.
 
-    Guests without addresses, and guests that a user stopped, are omitted.
+    Guests without addresses, and guests that a user has stopped, are omitted.
     """
     answered_addresses = frozenset(answered)
     expected = (guest for guest in view.spec.guests if guest.addresses and guest.name not in view.stopped_guests)
@@ -215,7 +224,7 @@ def find_placement(view: ClusterView, element: Name) -> PlacementView | None:
 
 
 def format_unconfirmed(placement: PlacementView, change: str = "") -> str:
-    """Return the message that an element has not confirmed ``change``. Add the element's last error. Pure."""
+    """Return a sentence: an element has not confirmed ``change``, with the element's last error. Pure."""
     subject = f"{placement.kind} {placement.element} at {placement.site}"
     return f"{subject} has not confirmed{change}" + _format_reason(placement.trouble)
 

@@ -1,7 +1,7 @@
 """Reports of the traffic counters of clusters to SBF.
 
-The counters come from the readings of the host that the reconciler makes anyway, so they cost no further netlink
-request. One call reports all clusters of the host, at most once in `MIN_INTERVAL_S`.
+The counters are part of the reconciler's readings of the host, so the agent needs no additional netlink requests. One
+call reports all clusters of the host, at most once in `MIN_INTERVAL_S` seconds.
 """
 
 import threading
@@ -18,22 +18,22 @@ from virtcloud.model.traffic import MAX_SEGMENTS, SegmentCounters, TrafficReport
 from virtcloud.model.values import Name
 
 MIN_INTERVAL_S: Final = 15.0
-"""The shortest time between two reports. The reconciler reads an unchanged host every 30 s."""
+"""Shortest time in seconds between two reports. The reconciler reads an unchanged host every 30 s."""
 EARLIER_SBF_PAUSE_S: Final = 3600.0
-"""The pause after the answer that SBF does not have the call. SBF may be upgraded while the agent runs."""
+"""Pause in seconds after an earlier version of SBF refused a report. SBF may be upgraded while the agent runs."""
 IDLE_S: Final = 60.0
 MAX_IDLE_S: Final = 300.0
 
 
 class TrafficApi(Protocol):
-    """The call of SBF that reports need."""
+    """The call of SBF that sends the reports."""
 
     def report_traffic(self, element: str, report: TrafficReport) -> None:
-        """Report the counters of a host or gateway. Raise NoSuchCall for an earlier SBF."""
+        """Report the counters of a host or gateway. Raise NoSuchCall if SBF is an earlier version without this call."""
 
 
 def find_counters(interfaces: Iterable[KernelInterface]) -> tuple[SegmentCounters, ...]:
-    """Return the counters of the uplink port of each segment's bridge. Pure."""
+    """Return the counters of each segment, taken from its bridge's port to the uplink. Pure."""
     listed = list(interfaces)
     ports: dict[int, list[KernelInterface]] = {}
     for interface in listed:
@@ -95,13 +95,13 @@ class TrafficReporter:
         return self._clock() < self._next_s
 
     def notice(self, interfaces: Iterable[KernelInterface]) -> None:
-        """Receive a reading of the host. The reconciler calls this method, which does not wait."""
+        """Receive a reading of the host from the reconciler. Return without waiting for the report."""
         if not self.is_waiting:
             self._newest = find_counters(interfaces)
             self._read.set()
 
     def report(self) -> None:
-        """Report the newest reading, unless the host has had no cluster since the last report. Log errors."""
+        """Report the newest counters. Log errors. If there are no counters and the last report had none, do nothing."""
         newest = self._newest
         if not newest and not self._reported:
             return
