@@ -86,7 +86,10 @@ def _transaction(engine: Engine) -> Iterator[Connection]:
 
 
 def _empty_database(connection: Connection, migration: str, *, replace: bool) -> None:
-    """Create the tables of ``migration`` again, without rows. Raise BadInput if there are rows and not ``replace``."""
+    """Create the tables of ``migration`` again, without rows.
+
+    Raise BadInput if the database has rows and ``replace`` is false.
+    """
     if inspect(connection).has_table(VERSION_TABLE):
         upgrade_database(connection)
         if not replace and (found := _list_used_tables(connection)):

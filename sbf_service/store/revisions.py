@@ -59,7 +59,7 @@ def require_element(unit: Unit, name: str) -> ElementRow:
         row = unit.session.scalars(_READ_ELEMENT, {"element": name}).one_or_none()
     if row is None or not (row.present or row.leaving):
         raise NotFound(f"element {name} is not known; known elements: {', '.join(_list_names(unit)) or 'none'}")
-    unit.session.info.setdefault(ELEMENTS, {})[name] = row  # the identity map alone would forget the row
+    unit.session.info.setdefault(ELEMENTS, {})[name] = row  # the session itself has only a weak reference to the row
     return row
 
 

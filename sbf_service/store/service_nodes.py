@@ -24,7 +24,7 @@ from virtcloud.model.wanted import HostWanted
 
 
 def find_cluster_service_node(unit: Unit, topology: Topology, cluster: LiveCluster) -> Name:
-    """Return the gateway that a new cluster should use as service node. Change nothing. Raise NoGateway for none."""
+    """Return the gateway to use as service node of a new cluster. Change nothing. Raise NoGateway if there is none."""
     return choose_service_node(topology, cluster, find_alive_gateways(unit))
 
 
