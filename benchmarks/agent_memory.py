@@ -160,7 +160,7 @@ class _Answers(BaseHTTPRequestHandler):
 
 
 def measure() -> dict[str, dict[str, float]]:
-    """Return the memory of an agent in MB, without clusters and with them."""
+    """Return the memory of an agent in MB, without clusters (``idle``) and with clusters (``busy``)."""
     folder = Path(mkdtemp())
     folder.chmod(0o711)
     try:

@@ -17,7 +17,7 @@ DECISIONS = "decisions/README.md"
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Set the navigation: one tab for each row of the table in docs/README.md, and one for the decisions."""
+    """Set the navigation: one tab for each row of the table in docs/README.md, and one tab for the decisions."""
     folder = Path(config.docs_dir)
     rows = [line.split("|")[1:3] for line in (folder / FIRST).read_text().splitlines() if line.startswith("| ")]
     tabs: list[dict[str, Any]] = [{"Start": FIRST}]

@@ -110,7 +110,7 @@ def open_client(token: str) -> Iterator[httpx.Client]:
 
 @contextmanager
 def running(database: str) -> Iterator[int]:
-    """Run SBF in a process. Yield its process ID when it is ready."""
+    """Run SBF in a process. Yield the process ID when SBF is ready."""
     started = time.monotonic()
     command = [sys.executable, "-m", "benchmarks.scale.topology_changes", "--serve", database]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as process:  # noqa: S603

@@ -16,7 +16,9 @@ class UnusableFile(ChildError):
 
 
 def run_as_user(name: str, work: Callable[[], Any], seconds: float) -> Any:
-    """Call ``work`` in a child process with the rights of a user, and return the result. The child sends it as JSON.
+    """Call ``work`` in a child process with the rights of a user, and return the result of ``work``.
+
+    The child sends the result as JSON.
 
     Raises ChildError if the user is unknown or root, if this process cannot become the user, if ``work`` raises an
     error, or if there is no result within ``seconds``.

@@ -67,7 +67,7 @@ def plan_submit_filter(path: Path, text: str, owner: int = 0) -> list[ScriptFile
 
 
 def write_files(files: Sequence[ScriptFile], text: str, owner: int = 0) -> None:
-    """Write atomically each file whose content, mode or owner is not the wanted one.
+    """Write each file whose content, mode or owner is wrong. A file is replaced atomically.
 
     Idempotent. Raises BadInput if a file cannot be written.
     """

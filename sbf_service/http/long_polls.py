@@ -49,9 +49,9 @@ ReadVersion = Callable[[], Awaitable[int]]
 
 @dataclass
 class PollAdmission:
-    """The admission of agents' calls to the threads that read for agents, and the delays of refused calls.
+    """Assigns agents' calls to the threads that read for agents, and refuses calls if too many calls wait.
 
-    An application has one such object.
+    An application has one object of this class.
     """
 
     service: SbfService

@@ -119,7 +119,7 @@ class PathCheck:
                 delete_session(unit, session.id)
 
     async def _wait_for_agent(self, host: CheckedHost, session: WaitingSession, outcome: ExchangeOutcome) -> None:
-        """Wait until the agent of a host has reported its bridge, or record why it has not."""
+        """Wait until the agent of a host has reported its bridge. After a failure or timeout, record the reason."""
         limit = self.service.settings.relay.agent_wait
         try:
             async with asyncio.timeout(limit):

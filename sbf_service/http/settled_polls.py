@@ -30,9 +30,10 @@ from virtcloud.model.errors import TooManyRequests
 PREFIX: Final = "/v1/elements/"
 SUFFIX: Final = "/wanted"
 MIN_SILENCE_S: Final = 6 * SLOW_POLL_S
-"""The shortest ``agent_silence`` with which this middleware answers, because it records heartbeats with the slow poll.
+"""The shortest ``agent_silence`` with which this middleware answers polls.
 
-With a shorter ``agent_silence``, agents would become stale before the next slow poll.
+SBF records the heartbeats of these polls only with the slow poll. With a shorter ``agent_silence``, a late record could
+make an agent stale.
 """
 _REQUEST_ID: Final = REQUEST_ID_HEADER.lower().encode()
 _TRACE: Final = TRACE_HEADER.encode()

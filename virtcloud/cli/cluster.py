@@ -121,7 +121,7 @@ def show_(context: click.Context, key: str, as_json: bool) -> None:
         printing.print_json(found.view)
         return
     print_cluster(found.view)
-    with suppress(NoSuchCall):  # an earlier SBF
+    with suppress(NoSuchCall):  # an earlier version of SBF lacks this API call
         print_traffic(found.traffic())
 
 

@@ -251,7 +251,7 @@ def _create(client: Client, key: str, spec: ClusterSpec, attempt: int | None) ->
 
 
 def _warn_of_unreachable_sites(client: Client, view: ClusterView) -> None:
-    """If other clusters may join the network, warn of the sites from which they cannot join."""
+    """If other clusters may join the network, warn of the sites from which these clusters cannot join."""
     if view.network or not (view.spec.name or view.spec.shares_with):
         return
     for line in find_unreachable_sites(view, client.sbf.sites()):

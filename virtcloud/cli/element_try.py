@@ -136,7 +136,9 @@ def _run_trial(trial: TrialRequest) -> TrialRecord:
 
 
 def run_driver_program(module: str, request: Document, command: str) -> str:
-    """Run a module of the service that uses drivers, and return its output. If it fails, exit with its exit code.
+    """Run a module of the service that uses drivers, and return the output of the module.
+
+    If the module fails, exit with the exit code of the module.
 
     Raise BadInput if the libraries of drivers are missing. ``command`` is the command's name for this message.
     """

@@ -146,7 +146,7 @@ def exit_interrupted(context: click.Context, message: str = "interrupted", progr
 
 
 class SummaryCommand(click.Command):
-    """A command whose short help is the complete first sentence of the help text. By default, click truncates it."""
+    """A command whose short help is the first sentence of the help text, which click would otherwise truncate."""
 
     def get_short_help_str(self, limit: int = 0) -> str:  # noqa: ARG002 - click's signature
         """Return the first sentence of the help text."""

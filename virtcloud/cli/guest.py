@@ -222,7 +222,7 @@ def _row(view: GuestView) -> tuple[object, ...]:
 
 
 def describe_state(view: GuestView) -> str:
-    """Return the state of a guest: whether it runs, and otherwise what its host must still do."""
+    """Return the state of a guest: ``running``, ``starting``, ``stopped`` or ``stopping``, or why it is unknown."""
     if not view.reachable:
         return f"unknown, wanted {view.power}: host {view.host} does not answer"
     if view.power is GuestPower.ON:

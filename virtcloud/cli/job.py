@@ -24,7 +24,7 @@ JOB_VARIABLES = ("VCLUSTER_ID", "PBS_JOBID")
 
 
 class JobSummary(Document):
-    """The cluster of a job, sentences about elements that have not confirmed it, and all clusters in the network."""
+    """The cluster of a job, a sentence for each element without confirmation, and all clusters in the network."""
 
     job: ClusterKey
     missing: tuple[str, ...]

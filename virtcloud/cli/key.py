@@ -69,7 +69,7 @@ def list_(context: click.Context, user: str | None, as_json: bool) -> None:
 @printing.json_option
 @click.pass_context
 def remove(context: click.Context, fingerprint: str, user: str | None, as_json: bool) -> None:
-    """Remove the key with FINGERPRINT. Guests that were created with the key keep it until their cluster ends.
+    """Remove the key with FINGERPRINT. Guests that were created with the key accept the key until their cluster ends.
 
     Example: virtcloud key remove SHA256:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU
     """

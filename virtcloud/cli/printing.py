@@ -200,7 +200,7 @@ def format_vlans(view: ClusterView) -> str:
 
 
 def format_size(size: float) -> str:
-    """Return a number of bytes in the unit that fits."""
+    """Return a number of bytes in the largest unit of which there is at least one, such as ``1.5 GiB``."""
     unit = 0
     while size >= 1024 and unit < len(UNITS) - 1:  # noqa: PLR2004 - IEC 80000-13
         size, unit = size / 1024, unit + 1

@@ -1,4 +1,4 @@
-"""``virtcloud site``: show sites, check their cables, print commands that prepare them, and import an existing site."""
+"""``virtcloud site``: show sites, check cables, print a site's one-time configuration, and import an existing site."""
 
 import click
 
@@ -26,7 +26,7 @@ SHEET_SIDES = {
 
 @click.group(cls=SummaryGroup)
 def site() -> None:
-    """Show sites, check their cables, print commands that prepare them, and import an existing site.
+    """Show sites, check their cables, print their one-time configuration, and import an existing site.
 
     Example: virtcloud site list
     """
@@ -89,8 +89,8 @@ def verify(context: click.Context, name: str, as_json: bool) -> None:
 def prepare(context: click.Context, /, name: str, as_json: bool, **backbone: str | None) -> None:
     """Print commands that administrators enter once: at the uplinks of the site NAME, and at the backbone.
 
-    The command changes nothing. Only the backbone's administrators know some values. The output shows these values in
-    angle brackets, and lists them.
+    The command changes nothing. Only the backbone's administrators know some values. The output has placeholders in
+    angle brackets for these values, and explains each placeholder.
 
     Example: virtcloud site prepare brno --platform cisco_ios --port Gi1/0/1
     """

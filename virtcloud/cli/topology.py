@@ -177,8 +177,8 @@ def set_(  # noqa: PLR0913 - click passes each option by its name
 def diff(context: click.Context, /, file: IO[str] | Path, *, site: str | None, as_json: bool) -> None:
     """Compare the topology in FILE or FOLDER with SBF's topology. The command reads no device and changes nothing.
 
-    The exit code is 0 if both are equal, and 1 if they differ. 'topology set --dry-run' also shows the changes on
-    devices and the changes of clusters' paths.
+    The exit code is 0 if the topologies are equal, and 1 if they differ. 'topology set --dry-run' also shows the
+    changes on devices and the changes of clusters' paths.
 
     Example: virtcloud topology diff sites
     """

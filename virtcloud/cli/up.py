@@ -46,8 +46,8 @@ ACTIONS = ("off", "on", "drift", "restart")
 def up(port: int, sites: int, keep: Path | None, delay: float) -> None:
     """Run SBF with simulated sites on this machine, until Ctrl-C: no root, no devices, no guests.
 
-    Simulated switches and hosts confirm changes as real ones do, after a short delay. One switch is unreachable. Use
-    SBF from another terminal with the printed lines. 'virtcloud simulate' simulates faults.
+    Simulated switches and hosts confirm changes after a short delay, as real switches and hosts do. One switch is
+    unreachable. To use SBF from another terminal, copy the printed lines. 'virtcloud simulate' simulates faults.
 
     Example: virtcloud up
     """

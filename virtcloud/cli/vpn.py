@@ -101,7 +101,7 @@ def _write(text: str, output: Path | None) -> None:
 def _protect_stdout() -> None:
     try:
         descriptor = sys.stdout.fileno()
-    except OSError:  # a test's stdout, which is no file
+    except OSError:  # stdout has no descriptor, for example in tests
         return
     status = os.fstat(descriptor)
     if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():

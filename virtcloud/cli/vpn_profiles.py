@@ -16,7 +16,7 @@ from virtcloud.model.values import Name, format_utc
 from virtcloud.model.vpn import NewVpnProfile, VpnProfileView
 
 WAIT_S: Final = 60.0
-"""The longest wait for the gateways, in seconds. After a timeout, the profile still becomes valid when they confirm."""
+"""The longest wait for the gateways, in seconds. A gateway that confirms the profile later accepts the profile too."""
 WAIT_POLL_S: Final = 5.0
 """The longest wait in one long poll, in seconds."""
 POLL_S: Final = 0.3

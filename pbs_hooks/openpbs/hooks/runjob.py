@@ -202,9 +202,10 @@ def _add_user_keys(event: ServerHookEvent, order: ClusterOrder) -> ClusterOrder:
 
 
 def _put(event: ServerHookEvent, order: ClusterOrder) -> SbfAnswer:
-    """Send the request.
+    """Send the request, and return SBF's answer.
 
-    Two jobs that join a network at the same time may choose the same addresses. In this case, choose again once.
+    Two jobs that join a network at the same time may choose the same addresses. Then SBF refuses one request. In this
+    case, choose new addresses and send the request once more.
     """
     request = order.request
     if request.net is None:

@@ -120,7 +120,7 @@ def run_precancel(call: ScriptCall, settings: ScriptSettings) -> None:
 def withdraw(call: ScriptCall, settings: ScriptSettings) -> None:
     """Request the removal of the cluster from the agent or, if this fails, from SBF. Do not wait.
 
-    Raises ScriptExit if neither of them answers. The cluster then ends with its lease.
+    Raises ScriptExit if neither the agent nor SBF answers. The cluster then ends with its lease.
     """
     try:
         ask_agent(settings.socket, build_agent_request("remove", call), wait=0)

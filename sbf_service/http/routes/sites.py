@@ -91,7 +91,7 @@ def declare_vlan_clean(
 
 @router.put("/{name}/pool", responses=problem_responses(404, 409, 422))
 def put_pool(name: Name, pool: Pool, caller: CurrentCaller, service: CurrentService) -> Pool:
-    """Set the pool of a site: the VLAN IDs that it allocates to virtual clusters."""
+    """Set the pool of a site: the VLAN IDs that SBF may allocate to clusters at this site."""
     caller.require(Action.SET_POOL, describe_site(name))
     with service.store.change(who=caller.who) as unit:
         put_site_pool(unit, name, pool, service.reserved)

@@ -71,7 +71,7 @@ def get_topology(caller: CurrentCaller, service: CurrentService, response: Respo
 
 @router.post("/v1/topology/dry-run", tags=["topology"], responses=problem_responses(409, 422, 503))
 async def preview_topology(topology: Topology, caller: CurrentCaller, service: CurrentService) -> ChangeDryRun:
-    """Read the switches and edges that a new topology concerns, and return what it would change; changes nothing."""
+    """Read the switches and edges that a new topology concerns, and return the changes; changes nothing."""
     caller.require(Action.SET_TOPOLOGY)
     caller.count_device_read()
     await run_in_threadpool(
@@ -119,7 +119,7 @@ def put_site_topology(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter
 async def preview_site_topology(
     name: Name, part: SitePart, caller: CurrentCaller, service: CurrentService
 ) -> ChangeDryRun:
-    """Read the switches and edges that a site's new part concerns, and return what it would change; changes nothing."""
+    """Read the switches and edges that a site's new part concerns, and return the changes; changes nothing."""
     _authorize_part(caller, name, part)
     caller.count_device_read()
 
@@ -135,7 +135,7 @@ def hash_part(part: SitePart) -> str:
 
 
 async def dry_run_setting(service: SbfService, change: Callable[[Unit], None]) -> ChangeDryRun:
-    """Read the devices that ``change`` concerns, and return what it would change. ``change`` is rolled back.
+    """Read the devices that ``change`` concerns, and return the changes of ``change``. Then roll ``change`` back.
 
     Raise the errors of ``change``, and ServiceBusy if no thread is free.
     """

@@ -100,7 +100,7 @@ async def get_vpn_profile(  # noqa: PLR0913, PLR0917 - FastAPI passes each param
     wait: Wait = 0,
     id: IdQuery = None,  # noqa: A002 - the word of the API
 ) -> VpnProfileView:
-    """Return a profile, with the elements that have not confirmed it yet.
+    """Return a profile, with the elements that have not confirmed the profile yet.
 
     With ``wait``, wait until these elements, or their errors, change.
     """
