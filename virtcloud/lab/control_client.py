@@ -112,8 +112,7 @@ def _exit_code(letter: bytes, payload: bytes) -> int:
 def _copy_streams(link: socket.socket) -> int:
     """Copy this process's input to the program, and the program's output to this process's output.
 
-    End when the program has ended.
-    Return the program's exit code.
+    Return the program's exit code when the program has ended.
     """
     outputs: dict[bytes, BinaryIO] = {b"o": sys.stdout.buffer, b"r": sys.stderr.buffer}
     with selectors.DefaultSelector() as selector:

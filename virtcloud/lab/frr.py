@@ -1,7 +1,7 @@
 """FRR, which implements BGP EVPN at the lab's edges: the configuration of zebra and bgpd, and their services. Pure.
 
 Edges use iBGP with each other, from loopback to loopback. bgpd announces every VNI whose interface is up. zebra
-writes the learnt routes into the bridge. The configuration is the same for any clusters.
+writes the learnt routes into the bridge. The configuration does not depend on the clusters.
 """
 
 from collections.abc import Iterator

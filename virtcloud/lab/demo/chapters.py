@@ -126,7 +126,7 @@ LIMIT_S = 60.0
 
 
 def check_failed_creation(context: DemoContext) -> None:
-    """Disconnect the second site's switch and request a cluster. Check that SBF fails and removes the cluster."""
+    """Disconnect the second site's switch and request a cluster. Check that the cluster fails and SBF removes it."""
     report, lab = context.report, context.lab
     first, disconnected = switch_names(context.topology)[:2]
     with report.chapter(f"A creation fails, because {disconnected} is disconnected"), ThreadPoolExecutor() as pool:
@@ -170,7 +170,7 @@ def _fail_creation(context: DemoContext, first: Name) -> tuple[ClusterView, dict
 
 
 def _check_removal(context: DemoContext, view: ClusterView, vlans: dict[Name, VlanId], before: Snapshot) -> None:
-    """Wait until SBF has removed a failed cluster. Check that every element has its state before the request again."""
+    """Wait until SBF has removed a failed cluster. Check that every element has the state from before the request."""
     report = context.report
     context.follow(view, lambda current: current.state is ClusterState.FAILED, LIMIT_S)
     after = take_snapshot(context.lab, context.topology)

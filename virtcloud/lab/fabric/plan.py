@@ -48,9 +48,11 @@ def read_settings(path: Path) -> FabricSettings:
 class NodeService:
     """A program that runs on a node.
 
-    If ``module`` is set, a process that has already imported this Python module and the modules ``imports`` forks. The
-    fork runs the module's ``main(argv[1:])``. The service is ready when the address ``ready`` (``unix:PATH`` or
-    ``tcp:ADDRESS:PORT``) accepts connections. If ``ready`` is "", the service is ready immediately.
+    If ``module`` is set, the zygote runs the service (``zygote.py``). The zygote has already imported this Python
+    module and the modules ``imports``. It forks, and the fork runs the module's ``main(argv[1:])``.
+
+    The service is ready when the address ``ready`` (``unix:PATH`` or ``tcp:ADDRESS:PORT``) accepts connections. If
+    ``ready`` is "", the service is ready immediately.
     """
 
     name: str
