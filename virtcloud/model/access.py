@@ -138,7 +138,7 @@ Amount = Annotated[int, Field(ge=0, le=10**12)]
 
 
 class QuotaLimits(Document):
-    """Limits of one user. ``sites`` and ``lease_s`` limit each cluster; the other fields limit all clusters together.
+    """Limits of one user. ``sites`` and ``lease_s`` apply to each cluster; the other fields limit the user's totals.
 
     In the service's settings, ``None`` means no limit. In the limits of a single user, ``None`` means that the limit in
     the service's settings applies.
@@ -175,18 +175,18 @@ class QuotaView(Document):
 
     user: UserName
     limits: QuotaLimits
-    """The limits that apply: the user's limits, completed by the service's settings."""
+    """The limits that apply: the user's own limits, or else the limits in the service's settings."""
     own: QuotaLimits
     """The limits that were set for this user only."""
     clusters: int
-    """Clusters that the user has."""
+    """Number of clusters that the user has."""
     networks: int = 0
-    """Networks that the user has."""
+    """Number of networks that the user has."""
     guests: int = 0
-    """Guests that the user has."""
+    """Number of guests that the user has."""
     cpus: int = 0
-    """Virtual processors of the user's guests."""
+    """Number of virtual processors of all guests of the user."""
     memory_mb: int = 0
-    """Memory of the user's guests in MiB."""
+    """Memory of all guests of the user in MiB."""
     images_mb: int = 0
-    """Size of the user's images at SBF in MiB."""
+    """Size of all images that SBF stores for the user in MiB."""

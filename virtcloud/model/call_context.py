@@ -1,6 +1,6 @@
-"""The context of a call to SBF: the request ID, by which logs are searched, and the trace context; settings of traces.
+"""The context of a call to SBF (request ID and trace context), and the settings of traces. Pure.
 
-Pure.
+Log lines contain the request ID, so that an administrator can find all lines about one call.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from virtcloud.model.values import PatternText
 REQUEST_ID_HEADER = "X-Request-ID"
 TRACE_HEADER = "traceparent"
 MAX_REQUESTS = 8
-"""The highest number of request IDs in one log line or audit row. A change may be on behalf of several calls."""
+"""Maximum number of request IDs in one log line or audit row. Several calls can cause one change together."""
 
 
 class RequestId(PatternText):
@@ -42,7 +42,7 @@ class CallContext(Document):
 
 
 def join_request_ids(calls: Iterable[CallContext]) -> str:
-    """Return the different request IDs, at most ``MAX_REQUESTS``, separated by commas; an empty text without any."""
+    """Return the distinct request IDs of the calls, at most ``MAX_REQUESTS``, separated by commas; ``""`` if none."""
     ids = dict.fromkeys(request for call in calls for request in call.request_id.split(","))
     return ",".join(list(ids)[:MAX_REQUESTS])
 
@@ -54,6 +54,9 @@ class TelemetryKeys(Document):
         None,
         pattern="^https?://[^/]+$",
         description="Address of an OpenTelemetry collector with OTLP over HTTP, such as `http://collector:4318`. "
-        "Without this key, nothing is traced. Needs the extra `telemetry` (`pip install 'virtcloud[telemetry]'`).",
+        "Without this key, no traces are recorded. "
+        "The key needs the extra `telemetry` (`pip install 'virtcloud[telemetry]'`).",
     )
-    ca_file: str | None = Field(None, description="File with the certificates (PEM) of the collector's authority.")
+    ca_file: str | None = Field(
+        None, description="File with the certificates (PEM) of the authority that issued the collector's certificate."
+    )

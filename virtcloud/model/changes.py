@@ -51,7 +51,7 @@ class ElementDifference(Document):
     """The kind of element."""
     site: Name
     read_at: datetime | None = None
-    """When the observed state was read; null if it was never read."""
+    """When the observed state was read; null if the state was never read."""
     switch: SwitchDifference | None = None
     """The change of a switch."""
     edge: EdgeDifference | None = None
@@ -67,7 +67,7 @@ class ElementDifference(Document):
 
 
 class ClusterDryRun(Document):
-    """The effect that a request for a cluster would have now. The dry run claims and writes nothing."""
+    """The effect that a request for a cluster would have now. The dry run claims no VLAN ID and changes no data."""
 
     key: ClusterKey
     created: bool
@@ -75,7 +75,7 @@ class ClusterDryRun(Document):
     vlans: dict[Name, VlanId]
     """The VLAN ID of the cluster at each site: the allocated VLAN ID, or the VLAN ID that SBF would allocate now."""
     joined: ClusterTransport | None = None
-    """The transport that would join the cluster's sites; null for one site."""
+    """The transport that would connect the cluster's sites; null for one site."""
     elements: tuple[ElementDifference, ...] = ()
     """The change of each element."""
 
@@ -93,7 +93,7 @@ class OtherUse(Document):
     effect: str
     """The effect of the change on the use."""
     asks: bool = False
-    """Whether the change would alter the use. Then an administrator must confirm the change first."""
+    """Whether the change would alter the use. If so, an administrator must confirm the change before SBF makes it."""
 
 
 class PathChange(Document):
@@ -112,11 +112,11 @@ class ChangeDryRun(Document):
     elements: tuple[ElementDifference, ...] = ()
     """The devices that were read, each with its difference."""
     other_use: tuple[OtherUse, ...] = ()
-    """The other uses of these devices."""
+    """The uses of these devices that SBF did not configure."""
     unread: dict[Name, str] = Field(default_factory=dict)
     """Devices that could not be read, each with the reason."""
     paths: tuple[PathChange, ...] = ()
-    """The clusters with another path after the change. Their connections may be interrupted for a short time."""
+    """The clusters whose paths the change would alter. The change can interrupt their connections for a short time."""
 
     @property
     def asks(self) -> bool:
@@ -141,11 +141,11 @@ class AuditEntry(Document):
     at: datetime
     """When the change was made."""
     who: str
-    """The originator of the change: a cluster's owner, an administrator, an element, or a part of the service."""
+    """The originator of the change: a cluster's owner, an administrator, an element, or a component of the service."""
     what: str
     """The kind of change, such as `cluster_active`."""
     why: str | None = None
-    """The reason, if one was recorded."""
+    """The reason for the change; null if no reason was recorded."""
     element: Name | None = None
     """The element that was changed."""
     cluster: ClusterKey | None = None

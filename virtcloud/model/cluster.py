@@ -56,11 +56,11 @@ def check_transition(state: ClusterState, to: ClusterState) -> ClusterState:
 GuestFilters = Literal["addresses", "open"]
 """Filters of guests' frames that differ from the default.
 
-- ``addresses``: guests may only use the IP addresses of the spec, besides the link-local IPv6 address of their MAC
-  address
-- ``open``: guests may use any MAC address and offer all services, for example as bridges. Only hosts that allow open
-  filters run these guests. Tags, protocols of switches and storms are dropped nevertheless, because they affect other
-  clusters.
+- ``addresses``: guests may use only the IP addresses of the spec, and the link-local IPv6 address that follows from
+  their MAC address
+- ``open``: guests may use any MAC address, for example as bridges, and offer all services. Only hosts that allow open
+  filters run these guests. Even with ``open``, hosts drop frames that affect other clusters: frames with VLAN tags,
+  protocols of switches such as spanning tree, and broadcasts above a rate.
 """
 GuestService = Literal["dhcp", "ra"]
 """A service that guests offer to other guests of their network: DHCP, or IPv6 router advertisements."""
@@ -72,11 +72,11 @@ HostService = Literal["dhcp", "dns", "metadata"]
 - ``metadata``: the guest's seed by HTTP, as cloud-init reads it
 """
 RouterKind = Literal["gateway", "device"]
-"""Who is the router of a network: a gateway, or a user's device that joins the network with a VPN profile."""
+"""The router of a network: a gateway, or a user's device that joins the network with a VPN profile."""
 ClusterService = Literal["nfs"]
 """A service of a gateway at one of the network's sites.
 
-- ``nfs``: folders of the owner, by NFSv4.2
+- ``nfs``: an NFSv4.2 server for folders of the cluster's owner
 """
 NETWORK_KEYS: Final = (
     "name",
@@ -92,7 +92,7 @@ NETWORK_KEYS: Final = (
     "outside",
     "services",
 )
-"""The keys of a spec that only a new network has."""
+"""The keys that only the spec of a new network may contain. The spec of a member must not contain them."""
 
 
 LeaseSeconds = Annotated[float, Field(gt=0, le=366 * 86400)]
@@ -116,8 +116,9 @@ class ClusterSpec(Document):
     joins: ClusterKey | None = None
     """Name or key of the cluster whose network this cluster joins."""
     subnets: Annotated[tuple[Address, ...], Field(max_length=2)] | None = None
-    """Subnets from which guests without addresses get their addresses: at most one of each IP version, or the first
-    address to assign (`10.0.0.50/24`). Null: SBF makes two subnets if no guest has an address. `[]`: no addresses."""
+    """Subnets from which SBF assigns addresses to guests: at most one of each IP version. An item such as
+    `10.0.0.50/24` is the first address to assign. Null: SBF chooses an IPv4 and an IPv6 subnet if no guest has an
+    address. `[]`: SBF assigns no addresses."""
     shares_with: tuple[UserName, ...] = ()
     """Owners whose clusters may join this cluster's network."""
     sites: tuple[Name, ...] = ()
@@ -127,30 +128,33 @@ class ClusterSpec(Document):
     guests: tuple[Guest, ...] = ()
     """The virtual machines."""
     user: LoginName | None = None
-    """The user of the guests; null: the owner, or the nearest valid login name."""
+    """The login name in the guests; null: the owner's name, or a similar valid name (`eva_nova` for `Eva.Nova`)."""
     authorized_keys: Annotated[tuple[UserKey, ...], OMIT_EMPTY] = ()
-    """Public SSH keys that may log in to the guests, in addition to the keys that the owner has at the creation."""
+    """Public SSH keys that may log in to the guests, in addition to the owner's keys at the creation of the cluster."""
     filters: GuestFilters | None = None
     """Filters of the network's guests: `addresses` (only the IP addresses of the spec) or `open` (any MAC address);
-    null: any IP addresses, no foreign MAC addresses."""
+    null: any IP addresses, but only the guest's own MAC address."""
     serves: Annotated[tuple[GuestService, ...], OMIT_EMPTY] = ()
-    """Services that guests offer to other guests; answers of other DHCP servers and routers are dropped."""
+    """Services that guests may offer to other guests. Hosts drop DHCP answers of guests unless `dhcp` is listed, and
+    router advertisements of guests unless `ra` is listed."""
     host_services: Annotated[tuple[HostService, ...], OMIT_EMPTY] = ()
     """Services that hosts offer to their guests: `dhcp` with the addresses of the spec, `dns` with the names of the
-    network's guests, and `metadata` (the guest's seed by HTTP). `dns` and `metadata` need `dhcp`, by which guests learn
-    the way to the server. `metadata` identifies guests by their addresses, so open `filters` are refused."""
+    network's guests, and `metadata` (the guest's seed by HTTP). `dns` and `metadata` need `dhcp`, because guests learn
+    the server's address by DHCP. `metadata` identifies guests by their addresses. Therefore SBF refuses `metadata` with
+    open `filters`."""
     services: Annotated[tuple[ClusterService, ...], OMIT_EMPTY] = ()
-    """Services of gateways in the network: `nfs` (folders of the owner, by NFSv4.2). A gateway at one of the sites
-    must offer them."""
+    """Services of gateways in the network: `nfs` (folders of the owner, by NFSv4.2). A gateway at one of the network's
+    sites must offer each service."""
     vpn: Annotated[bool, OMIT_EMPTY] = False
-    """Whether SBF connects the cluster to gateways at its creation. Otherwise, the first VPN profile does so."""
+    """Whether SBF connects the cluster to gateways when the cluster is created. If false, SBF does so when a user
+    creates the first VPN profile."""
     router: Annotated[RouterKind | None, OMIT_NONE] = None
     """The router of the network, to which guests send packets for other networks: `gateway`, or `device` for a device
     of a user ('virtcloud access router'). Null: guests have no default route."""
     router_addresses: Annotated[tuple[Address, ...] | None, OMIT_NONE] = None
     """The addresses of the router: at most one of each IP version. Null: SBF assigns an address of each subnet."""
     outside: Annotated[tuple[Name, ...], Field(max_length=64), OMIT_EMPTY] = ()
-    """Destinations of the sites that guests may reach, by name. A gateway is the router then."""
+    """Names of the sites' destinations that guests may reach. If there are any, a gateway is the network's router."""
     spread: GuestSpread | None = None
     """Further virtual machines, for which SBF chooses the hosts. The cluster's view lists them in `guests`."""
     lease_s: LeaseSeconds = 4 * 3600
@@ -212,7 +216,7 @@ class ClusterSpec(Document):
             raise BadInput("expected a subnet for the addresses of services, got subnets: []", ("services",))
         for name in (*(guest.name for guest in self.guests), *(self.spread.names if self.spread else ())):
             if name in self.services:
-                raise BadInput(f"guest {name}: expected another name than that of the service {name}", ("guests",))
+                raise BadInput(f"guest {name}: expected a name other than the service's name {name}", ("guests",))
         return self
 
     @model_validator(mode="after")
@@ -224,10 +228,12 @@ class ClusterSpec(Document):
             first = self.host_services[0]
             server = {"dns": "DNS"}.get(first, first)
             raise BadInput(
-                f"expected dhcp with {first}, because guests learn by DHCP where the {server} server is", path
+                f"expected dhcp with {first}, because guests learn the address of the {server} server by DHCP", path
             )
         if "metadata" in self.host_services and self.filters == "open":
-            raise BadInput("expected no metadata with filters: open, by which a guest could read another's seed", path)
+            raise BadInput(
+                "expected no metadata with filters: open, because a guest could read another guest's seed", path
+            )
         if "dhcp" in self.serves:
             raise BadInput("expected DHCP servers on hosts or in guests (serves), got both", path)
         if self.subnets == () and not any(guest.addresses for guest in self.guests):

@@ -67,8 +67,8 @@ class TrialRecord(Document):
 
     ``source`` describes the origin of the answers (model, release). The example change adds VLAN ``vlan`` to ``ports``.
     These ports are access ports if ``access`` is true. ``lines`` are the commands that SBF would send for the example
-    change. ``faults`` names the parts that could not be read or parsed, and the reasons why SBF would refuse the
-    example change.
+    change. ``faults`` names the parts of the state that could not be read or parsed, and the reasons why SBF would
+    refuse the example change.
     """
 
     platform: str
@@ -103,7 +103,7 @@ class TrialRequest(Document):
 
 
 def compare_records(before: TrialRecord, now: TrialRecord) -> Iterator[str]:
-    """Yield the differences between a replay and its record. Parts that the record lacks are not compared."""
+    """Yield the differences between a replay and its record. Fields that are missing in the record are not compared."""
     recorded, parsed = before.understood, now.understood
     if recorded is not None and parsed is not None:
         yield from (

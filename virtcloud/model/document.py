@@ -22,9 +22,9 @@ from pydantic_core import CoreSchema, ErrorDetails
 from virtcloud.model.errors import BadDocument, BadInput
 
 OMIT_EMPTY: Final = Field(exclude_if=not_)
-"""An empty value is left out of documents, because an older version refuses a key that it does not know."""
+"""Option of a field: documents omit the key if its value is empty, because older versions reject unknown keys."""
 OMIT_NONE: Final = Field(exclude_if=lambda value: value is None)
-"""An absent value is left out of documents, because an earlier version refuses a key that it does not know."""
+"""Option of a field: documents omit the key if its value is None, because older versions reject unknown keys."""
 
 
 class Document(BaseModel):
@@ -49,7 +49,8 @@ class Document(BaseModel):
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         """Return the JSON schema. The docstring of a field is the description of the property.
 
-        pydantic's option ``use_attribute_docstrings`` would parse the source code of each document during the import.
+        pydantic's option ``use_attribute_docstrings`` is not used, because it would slow down each import: it parses
+        the source code of every document.
         """
         result = handler(schema)
         properties = handler.resolve_ref_schema(result).get("properties", {})
@@ -70,7 +71,7 @@ def _read_field_docstrings(kind: type[Document]) -> Iterator[tuple[str, str]]:
 
 
 def find_unknown_keys(value: object, path: str = "") -> Iterator[str]:
-    """Yield the path of each key that the document's model does not define. Keys with an empty value are omitted.
+    """Yield the path of each key that the document's model does not define, except keys with an empty value.
 
     The document must have been validated with ``extra="allow"``.
     """
@@ -93,7 +94,7 @@ D = TypeVar("D", bound=Document)
 
 @dataclass(frozen=True, slots=True)
 class YamlText:
-    """A parsed text in YAML: its nodes, which have line numbers, and its data. ``source`` is its name in messages."""
+    """A parsed YAML text: its nodes with line numbers, and its data. ``source`` is the name of the text in messages."""
 
     source: str
     root: yaml.Node | None
@@ -122,7 +123,7 @@ class YamlText:
 
 
 def parse_yaml(text: str, source: str) -> YamlText:
-    """Parse a text once. If it is no YAML, raise BadDocument."""
+    """Parse a text. If the text is not YAML, raise BadDocument."""
     try:
         text.encode()
         loader = yaml.SafeLoader(text)
@@ -141,8 +142,8 @@ def read_document(text: str, source: str, kind: type[D]) -> D:
     """Parse a document from YAML. JSON is also accepted, because JSON is a subset of YAML.
 
     ``source`` is the name of the text in messages, such as a file name. If the text is invalid, raise BadDocument that
-    lists every error as ``source:line: key: expected …, got …``. Bytes that are not UTF-8 are lone surrogates in
-    ``text`` (error handler ``surrogateescape``).
+    lists every error as ``source:line: key: expected …, got …``. Lone surrogates in ``text`` represent bytes that are
+    not UTF-8 (error handler ``surrogateescape``).
     """
     return parse_yaml(text, source).read(kind)
 
@@ -163,7 +164,7 @@ def fault_path(detail: ErrorDetails) -> list[str | int]:
 
 
 def _find_line(node: yaml.Node | None, path: Sequence[str | int]) -> int:
-    """Return the line (from 1) of the deepest node on ``path``. The value of a key has the line of the key."""
+    """Return the line (from 1) of the deepest node on ``path``. For a mapping's value, return the line of its key."""
     if node is None:
         return 1
     line, rest = int(node.start_mark.line) + 1, list(path)
@@ -183,7 +184,7 @@ def _find_child(node: yaml.Node, part: str | int) -> tuple[yaml.Node, yaml.Node]
 
 
 def list_validation_errors(error: ValidationError) -> list[ErrorDetails]:
-    """Return the errors. If a list has invalid items, omit its error "too short", because the items cause it."""
+    """Return the errors. If a list has invalid items, omit the error "too short", because these items cause it."""
     every = error.errors()
     return [
         detail

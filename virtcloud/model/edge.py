@@ -28,7 +28,7 @@ class Circuit(Document):
 
 
 class CircuitRemnant(Document):
-    """The remnant of a circuit that is incomplete or exists twice.
+    """Configuration on an edge that belongs to an incomplete or duplicate circuit, and that SBF deletes.
 
     If the service is unknown, ``service`` is :data:`NO_SERVICE`. Then the port and the VLAN identify the remnant.
     """

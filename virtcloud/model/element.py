@@ -65,8 +65,8 @@ class Device(Element):
     """An element that SBF configures itself: a switch or a provider edge.
 
     ``credential`` is the name of an entry in the service's settings, because a topology contains no secrets. If
-    ``keep_session`` is true, each replica of the service keeps a session open. If ``keep_session`` is false, one
-    replica at a time opens a session for each change.
+    ``keep_session`` is true, each replica of the service keeps a session with the device open. If ``keep_session`` is
+    false, a session is opened for each change, by one replica at a time.
     """
 
     platform: str
@@ -151,7 +151,7 @@ def kind_of(element: Element) -> ElementKind:
 def find_duplicates(values: Sequence[T]) -> list[T]:
     """Return the values that occur more than once."""
     if len(set(values)) == len(values):
-        return []  # the usual case, many times faster than a count
+        return []  # usual case: comparing the lengths is many times faster than counting
     return [value for value, times in Counter(values).items() if times > 1]
 
 

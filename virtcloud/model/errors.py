@@ -31,8 +31,8 @@
     ├── TooManyRequests       the caller exceeded its rate limit            HTTP 429
     ├── JobUnproven           the batch server has not confirmed the job    HTTP 503
     ├── Gone                  the call belongs to an outdated attempt       HTTP 410
-    ├── NoSuchCall            SBF is older than this client
-    ├── ServiceUnreachable    SBF does not answer
+    ├── NoSuchCall            SBF is older than this client and lacks the call
+    ├── ServiceUnreachable    SBF gives no usable answer
     │   ├── AnswerUnreadable  … its answer does not fit this version of virtcloud
     │   ├── DatabaseUnavailable  … its database does not answer             HTTP 503
     │   └── ServiceBusy       … too many calls of this kind are running     HTTP 503, with Retry-After
@@ -43,9 +43,9 @@
     ├── TimedOut              a wait ended early; the operation continues
     ├── GuestsFailed          a command or a copy failed on some guests
     └── ElementError          an element failed
-        ├── Unreachable       it does not answer: retry
-        ├── Refused           it rejected the change, with a message
-        └── Unsafe            its observed configuration must not be changed
+        ├── Unreachable       … it does not answer: retry
+        ├── Refused           … it rejected the change, with a message
+        └── Unsafe            … its observed configuration must not be changed
 
 A message names the object, the expectation, the observation and the remedy.
 """
@@ -118,7 +118,7 @@ __all__ = [
 
 
 class NoSuchCall(VirtcloudError):
-    """SBF does not have this call, because it is older than this client."""
+    """SBF lacks this call, because SBF is older than this client."""
 
     slug = "no-such-call"
 
@@ -130,13 +130,13 @@ class JobUnproven(VirtcloudError):
 
 
 class ServiceUnreachable(VirtcloudError):
-    """SBF does not answer."""
+    """SBF does not answer, or its answer is unusable."""
 
     slug = "service-unreachable"
 
 
 class AnswerUnreadable(ServiceUnreachable):
-    """SBF's answer does not fit this version of virtcloud. ``fault`` has the key and the expectation, not the value."""
+    """SBF's answer is invalid for this version of virtcloud. ``fault`` contains the key and the expectation."""
 
     slug = "answer-unreadable"
 
@@ -164,7 +164,7 @@ class ServiceBusy(ServiceUnreachable):
 
 
 class ServiceStopping(ServiceBusy):
-    """The service stops. Retry after ``retry_after_s`` seconds, at another replica or at the restarted service."""
+    """The service is stopping. Retry after ``retry_after_s`` seconds, at another replica or after the restart."""
 
     slug = "service-stopping"
 
@@ -199,7 +199,7 @@ class GuestsFailed(VirtcloudError):
     slug = "guests-failed"
 
     def __init__(self, subject: str, failures: Mapping[str, str], total: int) -> None:
-        """Store the reasons. ``total`` is the number of all guests that were used."""
+        """Store the reasons. ``total`` is the number of all guests of the operation, with those that succeeded."""
         self.failures = dict(failures)
         reasons = "".join(f"\n{name}: {reason}" for name, reason in failures.items())
         super().__init__(f"{subject} failed on {len(failures)} of {count_of(total, 'guest')}:{reasons}")

@@ -1,7 +1,8 @@
-"""Gateways' own interfaces in networks, by which a gateway serves a network as router, relay or server.
+"""The interfaces of gateways in networks. Through its interface, a gateway serves a network as router or server.
 
-Administrators describe a gateway's link to the outside and a site's destinations in the topology. A cluster names the
-destinations that its guests need. Nothing else outside the network is reachable.
+The *outside* is all computers that are not in a network of SBF. Administrators describe in the topology each gateway's
+link to the outside, and each site's destinations: the outside services that clusters may use. A cluster's spec names
+the destinations that its guests need. The guests reach no other computers outside their network.
 """
 
 from datetime import datetime
@@ -16,24 +17,26 @@ from virtcloud.model.errors import BadInput
 from virtcloud.model.values import Address, Name, PatternText, PortName
 
 GATEWAY_ADDRESSES: Final = "gateway-addresses"
-"""The requirement of segments with ``gateway_addresses``. An agent that ignores this key would offer none of them."""
+"""Capability that segments with ``gateway_addresses`` require. Agents without it would not configure the addresses."""
 GATEWAY_ROUTER: Final = "gateway-router"
-"""The requirement of segments with ``router``. Guests would have no way out through an agent that ignores this key."""
+"""Capability that segments with ``router`` require. Agents without it would forward no packets to the outside."""
 GATEWAY_PUBLICATIONS: Final = "gateway-publications"
-"""The requirement of segments with ``publications``. An agent that ignores this key would publish none of them."""
+"""Capability that segments with ``publications`` require. Agents without it would publish no ports."""
 UDP_PUBLICATIONS: Final = "udp-publications"
-"""The requirement of segments with publications of UDP ports. An agent that ignores the protocol would publish TCP."""
+"""Capability that segments with published UDP ports require. Agents without it would publish TCP ports instead."""
 GATEWAY_FQDNS: Final = "gateway-fqdns"
-"""The requirement of segments with ``router.named_destinations``. An agent that ignores this key would admit none."""
+"""Capability that segments with ``router.named_destinations`` require. Agents without it would admit none of these
+destinations."""
 LOWEST_PUBLIC_PORT, HIGHEST_PORT = 1024, 65535
 MAX_FQDN: Final = 253
-"""The most characters of an FQDN (RFC 1035)."""
+"""Maximum number of characters of an FQDN (RFC 1035)."""
 MAX_FQDNS: Final = 32
-"""The most FQDNs of a destination."""
+"""Maximum number of FQDNs of a destination."""
 PRIVATE_NETWORKS: Final = tuple(
     map(ip_network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"))
 )
-"""The networks that FQDNs resolve to only with permission (RFC 1918, 6598, 4193)."""
+"""Private networks (RFC 1918, 6598, 4193). If an FQDN has an address in these networks, gateways admit the address only
+if the destination's ``private_networks`` contain it."""
 
 
 class PublishedProtocol(StrEnum):
@@ -44,7 +47,7 @@ class PublishedProtocol(StrEnum):
 
 
 OMIT_TCP: Final = Field(exclude_if=lambda value: value == PublishedProtocol.TCP)
-"""TCP is left out of documents, because an earlier version refuses a key that it does not know."""
+"""Option of a field: documents omit the key if its value is TCP, because older versions reject unknown keys."""
 
 
 class OutsideNetwork(PatternText):
@@ -64,7 +67,7 @@ class OutsideNetwork(PatternText):
 
 
 class Fqdn(PatternText):
-    """The fully qualified name of a computer outside, such as ``archive.example.org`` (RFC 1123), in lower case."""
+    """The fully qualified name of an outside computer, such as ``archive.example.org`` (RFC 1123), in lower case."""
 
     __slots__ = ()
     pattern = r"([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]([a-z0-9-]{0,61}[a-z0-9])?"
@@ -79,22 +82,22 @@ class Fqdn(PatternText):
 
 
 def _find_name_fault(text: str) -> str | None:
-    """Return why a text cannot be an FQDN, if this has a remedy."""
+    """Return why a text is not an FQDN, with a remedy, or None if none of these checks applies."""
     if "*" in text:
-        return "a wildcard has no addresses that a gateway could ask for; list each name"
+        return "DNS has no addresses for a wildcard; list each name"
     if not text.isascii():
         return "write the name as DNS does, with xn--"
     if ":" in text or text.rpartition(".")[2].isdecimal():
         return "addresses belong to `networks`"
     if len(text) > MAX_FQDN:
-        return f"it has {len(text)} characters, and the most are {MAX_FQDN}"
+        return f"the name has {len(text)} characters, and the maximum is {MAX_FQDN}"
     if "." not in text:
-        return "a name without a dot differs from computer to computer"
+        return "a name without a dot can mean another computer on each network; write the full name"
     return None
 
 
 class ServicePort(PatternText):
-    """The transport protocol and port of a service outside, such as ``tcp/443``."""
+    """The transport protocol and port of an outside service, such as ``tcp/443``."""
 
     __slots__ = ()
     pattern = r"(tcp|udp)/([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
@@ -102,14 +105,14 @@ class ServicePort(PatternText):
 
 
 class PortRange(PatternText):
-    """The ports of a gateway at which guests are published, such as ``40000-40999``, for TCP and for UDP."""
+    """The range of a gateway's TCP and UDP ports that can be published for guests, such as ``40000-40999``."""
 
     __slots__ = ()
     pattern = r"[1-9][0-9]{3,4}-[1-9][0-9]{3,4}"
     meaning = "a range of ports from 1024 to 65535 such as 40000-40999"
 
     def __new__(cls, value: str) -> Self:
-        """Check ``value``: its ports, and their order."""
+        """Check that both ports of ``value`` are valid, and that the lower port is first."""
         text = super().__new__(cls, value)
         first, last = map(int, text.split("-"))
         if not LOWEST_PUBLIC_PORT <= first <= last <= HIGHEST_PORT:
@@ -118,21 +121,22 @@ class PortRange(PatternText):
 
     @property
     def ports(self) -> range:
-        """The ports."""
+        """All ports of the range."""
         first, last = map(int, self.split("-"))
         return range(first, last + 1)
 
 
 class Destination(Document):
-    """Services outside that clusters may request by name: computers in ``networks`` or with names in ``fqdns``."""
+    """Outside services that a cluster may request by name, on computers in ``networks`` or with names in ``fqdns``."""
 
     name: Name
     networks: Annotated[tuple[OutsideNetwork, ...], Field(max_length=256)] = ()
     """The networks of the services' computers."""
     fqdns: Annotated[tuple[Fqdn, ...], Field(max_length=MAX_FQDNS), OMIT_EMPTY] = ()
-    """The names of the services' computers. Gateways resolve them every 30 s."""
+    """The names of the services' computers. Gateways resolve the names every 30 s."""
     private_networks: Annotated[tuple[OutsideNetwork, ...], Field(max_length=64), OMIT_EMPTY] = ()
-    """The private networks in which computers with these names may be. Other private addresses are ignored."""
+    """The private networks in which computers with these names may be. Gateways ignore addresses in other private
+    networks."""
     ports: Annotated[tuple[ServicePort, ...], Field(min_length=1, max_length=64)]
     """The ports of the services."""
     description: str = ""
@@ -159,14 +163,16 @@ def _is_private(network: IPv4Network | IPv6Network) -> bool:
 
 
 class OutsideLink(Document):
-    """A gateway's link to computers outside of clusters."""
+    """A gateway's link to the outside."""
 
     interface: PortName
-    """The gateway's interface by which packets leave. It is not one of the managed ports."""
+    """The gateway's interface to the outside. This interface must not be one of the gateway's managed ports."""
     addresses: Annotated[tuple[IPvAnyAddress, ...], Field(max_length=2)] = ()
-    """The source addresses of packets from clusters: at most one of each IP version; `[]`: those of the interface."""
+    """The source addresses of packets from clusters: at most one of each IP version; `[]`: the addresses of the
+    interface."""
     publish_ports: Annotated[PortRange | None, OMIT_NONE] = None
-    """The TCP and UDP ports of these addresses at which users may publish guests; null: none."""
+    """The TCP and UDP ports of these addresses at which users may publish guests; null: the gateway publishes no
+    guests."""
 
     @model_validator(mode="after")
     def _check_addresses(self) -> Self:
@@ -178,7 +184,7 @@ class OutsideLink(Document):
 
 
 class PublishedPort(Document):
-    """A port of a gateway that leads to a guest. Open connections end with the publication."""
+    """A port of a gateway that leads to a guest. When the publication ends, its open connections end too."""
 
     address: IPvAnyAddress
     """The address of the gateway."""
@@ -199,7 +205,7 @@ class PublishedPort(Document):
 
 
 class GatewayRouter(Document):
-    """What a gateway needs to be the router of a network."""
+    """The data that a gateway needs as the router of a network."""
 
     addresses: tuple[Address, ...]
     """The addresses of the router, besides the gateway's own addresses."""

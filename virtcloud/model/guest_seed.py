@@ -1,4 +1,6 @@
-"""Seeds and peers of guests: what a guest learns at its first boot, and how guests and users log in to its peers.
+"""Seeds and peers of guests, and the data for SSH logins to guests.
+
+A *seed* is the data that a guest reads at its first boot. The *peers* of a guest are the guests of its network.
 
 SBF computes the seed. The host's agent renders the seed for the guest's kind: as NoCloud data for cloud-init, or as
 files in a container's root file system. Source of the format of ``known_hosts``: sshd(8), SSH_KNOWN_HOSTS FILE FORMAT.
@@ -14,7 +16,7 @@ from virtcloud.model.document import Document
 from virtcloud.model.values import Address, ClusterKey, LoginName, Name, PatternText, UserName
 
 WITH_SECRETS: Final = {"secrets": True}
-"""The pydantic context with which a document is written for an agent. Without this context, secrets are asterisks."""
+"""The pydantic context for documents that are sent to agents. Without this context, secrets become asterisks."""
 
 
 def _serialize_secret(secret: SecretStr, info: SerializationInfo) -> str:
@@ -24,7 +26,7 @@ def _serialize_secret(secret: SecretStr, info: SerializationInfo) -> str:
 Secret = Annotated[
     SecretStr,
     PlainSerializer(_serialize_secret, return_type=str),
-    WithJsonSchema({"type": "string", "format": "password"}),  # the schema of SecretStr would forbid it in answers
+    WithJsonSchema({"type": "string", "format": "password"}),  # the schema of SecretStr is writeOnly: not in answers
 ]
 
 
@@ -40,7 +42,7 @@ class PublicKey(PatternText):
 
 
 class Peer(Document):
-    """A guest of a network, as the other guests of the network know it."""
+    """The data about a guest that the other guests of its network receive."""
 
     name: Name
     cluster: ClusterKey
@@ -50,11 +52,11 @@ class Peer(Document):
     host_key: PublicKey | None = None
     """The public host key of the guest's SSH server."""
     cpus: int | None = None
-    """Number of virtual processors: the guest's slots in MPI host files."""
+    """Number of virtual processors. MPI host files contain this number as the guest's slots."""
 
 
 class GuestSeed(Document):
-    """What a guest learns at its first boot. The key pair of the cluster lets its guests reach each other with SSH."""
+    """The data that a guest reads at its first boot. Guests of a cluster use its key pair for SSH to each other."""
 
     user: UserName
     """The user that the guest creates."""
@@ -69,15 +71,15 @@ class GuestSeed(Document):
 
 
 class ClusterPeers(Document):
-    """How to log in to the guests of a cluster and of its network with SSH."""
+    """The data for SSH logins to the guests of a cluster and of its network."""
 
     key: ClusterKey
     user: LoginName | None = None
-    """The user of the cluster's guests; null: the cluster was created before SBF made seeds of guests."""
+    """The login name in the cluster's guests; null: an early SBF, which made no seeds, created the cluster."""
     peers: tuple[Peer, ...] = ()
     """All guests of the cluster's network, with their public host keys."""
     network: str | None = None
-    """The id of the cluster whose network the guests use; null in answers of earlier versions."""
+    """The id of the cluster whose network the guests use; null in answers of earlier versions of SBF."""
 
 
 def render_known_hosts(peers: Iterable[Peer]) -> str:

@@ -18,7 +18,7 @@ END_OF_INPUT = "end"
 
 
 class SessionKind(StrEnum):
-    """What a session is connected to."""
+    """The kinds of sessions with guests (log, console, TCP port, clone) and with hosts (frames)."""
 
     LOG = "log"
     CONSOLE = "console"
@@ -28,7 +28,7 @@ class SessionKind(StrEnum):
 
 
 FIRST_KINDS: Final = frozenset({SessionKind.LOG, SessionKind.CONSOLE, SessionKind.PORT})
-"""The kinds of sessions of the first version. Agents that do not name the kinds that they know, know these kinds."""
+"""The kinds of sessions that an agent supports if the agent does not report its kinds, as in the first version."""
 USER_KINDS: Final = FIRST_KINDS | {SessionKind.CLONE}
 """The kinds of sessions that users open."""
 
@@ -62,13 +62,13 @@ class GuestSession(SessionRequest):
     """A session that waits for the agent of the guest's host."""
 
     number: int
-    """The sessions of an SBF are numbered in the order of their requests."""
+    """The number of the session. SBF numbers all sessions in the order of their requests."""
     id: str
-    """The secret name of the session."""
+    """The secret identifier of the session. The agent joins the session with this identifier."""
     network: str
     """Id of the cluster that created the guest's network: the id of the guest's segment."""
     guest: Name
-    """The guest; the host for kind `frames`."""
+    """Name of the guest; for kind `frames`, name of the host."""
     address: str | None = None
     """Address of the replica that waits for the agent; null: the address in the agent's settings."""
 
@@ -81,15 +81,15 @@ class SessionAnswer(Document):
 
 
 class CloneProgress(Document):
-    """One line of a session of kind `clone`. The last line has the new image or the error."""
+    """A progress report in a session of kind `clone`. The last report contains the new image or the error."""
 
     packed: int = 0
-    """Bytes that the host has packed."""
+    """Number of bytes that the host has packed into the image's file."""
     sent: int = 0
-    """Bytes that SBF has received from the host."""
+    """Number of bytes of the file that SBF has received from the host."""
     size: int | None = None
     """Size of the image's file in bytes; null: the host is still packing."""
     image: CatalogueImage | None = None
     """The new image."""
     error: str | None = None
-    """The error because of which there is no new image."""
+    """The error that prevented the new image."""

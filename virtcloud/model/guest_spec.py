@@ -16,13 +16,14 @@ DiskMb = Annotated[int, Field(ge=MIN_DISK_MB, le=64 * 1024 * 1024)]
 Pids = Annotated[int, Field(ge=16, le=4_000_000)]
 BandwidthMbit = Annotated[int, Field(ge=1, le=400_000)]
 GUEST_LIMITS: Final = "guest-limits"
-"""The requirement of a segment with a guest that has limits or extra disks. Older agents would ignore them."""
+"""Capability that a segment requires if a guest has limits or extra disks. Older agents would ignore these keys."""
 HOST_SERVICE_MAC: Final = Mac("02:76:63:00:00:fe")
-"""The MAC address of the servers that hosts run for guests. A guest with this address could answer in their place."""
+"""The MAC address of the servers (such as DHCP) that hosts run for guests. A guest must not use this address, because
+the guest could answer in place of these servers."""
 
 
 class DiskName(PatternText):
-    """A name of a guest's extra disk. virtio limits the serial number of a disk to 20 characters."""
+    """A name of a guest's extra disk. The name is the disk's serial number, which virtio limits to 20 characters."""
 
     __slots__ = ()
     pattern = r"[a-z][a-z0-9-]{0,19}"
@@ -30,10 +31,10 @@ class DiskName(PatternText):
 
 
 class GuestDisk(Document):
-    """An extra disk of a guest. It is empty at first, and is removed with the guest."""
+    """An extra disk of a guest. The disk is empty at first. The host deletes the disk when the guest is removed."""
 
     name: DiskName
-    """Name of the disk, which the guest reads as the disk's serial number."""
+    """Name of the disk. The guest reads this name as the disk's serial number."""
     size_mb: DiskMb
     """Size in MiB."""
 
@@ -64,20 +65,23 @@ class Guest(Document):
     addresses: tuple[Address, ...] = ()
     """Addresses of `eth0`, each with its prefix length."""
     disk_mb: DiskMb | None = None
-    """Size in MiB of a virtual machine's disk, and of what a container may write to its root; null: no limit."""
+    """Size in MiB of a virtual machine's disk, or maximum size in MiB of a container's files; null: no limit."""
     disks: Annotated[tuple[GuestDisk, ...], Field(max_length=16)] = ()
     """Extra disks: the devices `virtio-NAME` of a virtual machine, the folders `/mnt/NAME` of a container."""
     pids: Pids | None = None
-    """Number of processes and threads of a container; null: the limit of the host."""
+    """Maximum number of processes and threads of a container; null: the limit of the host."""
     bandwidth_mbit: BandwidthMbit | None = None
-    """Mbit/s that the guest may send, and that it may receive; null: no limit."""
+    """Maximum rate in Mbit/s at which the guest sends, and at which the guest receives; null: no limit."""
     user_data: str | None = None
-    """The user's cloud-config, at most 16 KiB. It is no place for secrets: whoever may read the cluster can read it."""
+    """The user's cloud-config, at most 16 KiB. It must not contain secrets, because every user who may read the cluster
+    can read it."""
 
     @model_validator(mode="after")
     def _check_mac(self) -> Self:
         if self.mac == HOST_SERVICE_MAC:
-            raise BadInput(f"guest {self.name}: expected a MAC address other than that of the hosts' servers", ("mac",))
+            raise BadInput(
+                f"guest {self.name}: expected a MAC address other than {HOST_SERVICE_MAC}, which hosts use", ("mac",)
+            )
         return self
 
     @model_validator(mode="after")
@@ -96,7 +100,7 @@ class GuestSpread(Document):
     """Guests for which SBF chooses the hosts, by free capacity."""
 
     count: Annotated[int, Field(ge=1, le=65536)]
-    """Number of guests. Their names are `prefix` and a number from 1 on."""
+    """Number of guests. The guests' names are `prefix` and a number from 1 on: `g1`, `g2` and so on."""
     image: Name
     sites: tuple[Name, ...] = ()
     """Sites whose hosts SBF may choose; empty: all sites."""
@@ -109,13 +113,13 @@ class GuestSpread(Document):
     user_data: str | None = None
     """The user's cloud-config of each guest."""
     disk_mb: Annotated[DiskMb | None, OMIT_NONE] = None
-    """Size in MiB of each virtual machine's disk, and of what a container may write to its root; null: no limit."""
+    """Size in MiB of each virtual machine's disk, or maximum size in MiB of each container's files; null: no limit."""
     disks: Annotated[tuple[GuestDisk, ...], Field(max_length=16), OMIT_EMPTY] = ()
     """Extra disks of each guest."""
     pids: Annotated[Pids | None, OMIT_NONE] = None
-    """Number of processes and threads of each container; null: the limit of the host."""
+    """Maximum number of processes and threads of each container; null: the limit of the host."""
     bandwidth_mbit: Annotated[BandwidthMbit | None, OMIT_NONE] = None
-    """Mbit/s that each guest may send, and that it may receive; null: no limit."""
+    """Maximum rate in Mbit/s at which each guest sends, and at which each guest receives; null: no limit."""
 
     @property
     def names(self) -> tuple[Name, ...]:
@@ -136,11 +140,11 @@ class GuestSpread(Document):
 
 
 class GuestLimits(Document):
-    """What a guest may use of its host, besides processors and memory."""
+    """The limits of a guest on its host, except those of processors and memory."""
 
     disk_mb: DiskMb | None = None
-    """Size in MiB of a virtual machine's disk, and of what a container may write to its root."""
+    """Size in MiB of a virtual machine's disk, or maximum size in MiB of a container's files."""
     pids: Pids | None = None
-    """Number of processes and threads of a container; null: the limit in the settings of the host's agent."""
+    """Maximum number of processes and threads of a container; null: the limit in the settings of the host's agent."""
     bandwidth_mbit: BandwidthMbit | None = None
-    """Mbit/s that the guest may send, and that it may receive."""
+    """Maximum rate in Mbit/s at which the guest sends, and at which the guest receives."""

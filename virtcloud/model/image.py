@@ -15,7 +15,7 @@ HEAD_BYTES: Final = 512
 """Number of bytes at the beginning of an image's file from which its format is recognized."""
 FETCHING: Final = "fetching image"
 UNPACKING: Final = "unpacking image"
-"""The beginnings of an agent's report about an image that is not ready yet. Such a report is no error."""
+"""An agent's report that begins with one of these texts is not an error: the image is not ready yet."""
 
 
 class Sha256(PatternText):
@@ -73,7 +73,8 @@ MAGIC: Final = (
     (ImageFormat.TAR_ZST, 0, b"\x28\xb5\x2f\xfd"),
     (ImageFormat.TAR, 257, b"ustar"),
 )
-"""The bytes at an offset by which a format is recognized. A raw disk has no such bytes."""
+"""The signatures of formats: the format, the offset in the file, and the bytes at this offset. Raw disks have no
+signature."""
 
 
 def recognize_format(head: bytes) -> ImageFormat:
@@ -107,11 +108,13 @@ def _check_qcow2(head: bytes) -> None:
         raise BadInput(f"expected a qcow2 file of version 2 or 3, got version {version} in {len(head)} bytes")
     if backing_offset:
         raise BadInput(
-            "expected a qcow2 file without a backing file, got one that reads another file of the host; flatten it "
+            "expected a qcow2 file without a backing file, got a file that reads another file of the host; flatten it "
             "with: qemu-img convert -O qcow2 OLD NEW"
         )
     if int.from_bytes(head[32:36]):
-        raise BadInput("expected a qcow2 file without encryption, got an encrypted file; use qemu-img convert")
+        raise BadInput(
+            "expected a qcow2 file without encryption, got an encrypted file; decrypt it with qemu-img convert"
+        )
     features = int.from_bytes(head[72:80]) if version > QCOW2_VERSIONS[0] else 0
     if features & ~UNDERSTOOD_FEATURES:
         raise BadInput(
@@ -192,7 +195,7 @@ class CatalogueImage(Document):
     shared_with: tuple[UserName, ...] = ()
     """Users who may use the image, besides its owner."""
     certified: tuple[Certification, ...] = ()
-    """The sites whose administrators certified the image."""
+    """The certifications of the image, at most one for each site."""
 
 
 class ImageShares(Document):
@@ -213,6 +216,7 @@ class ImageCheck(Document):
     sha256: Sha256
     """The recorded checksum."""
     found: str | None
-    """The checksum of the file now; null: SBF has no file of this image, and agents check it when they fetch it."""
+    """The present checksum of the file; null: SBF does not store this image's file. Agents then check the checksum when
+    they fetch the file."""
     intact: bool | None
-    """Whether both checksums are equal; null: SBF has no file."""
+    """Whether both checksums are equal; null: SBF does not store the file."""

@@ -1,4 +1,4 @@
-"""File servers of gateways (NFSv4.2): the exports that administrators define, and what a network gets of them."""
+"""File servers of gateways (NFSv4.2): the exports that administrators define, and each network's own server."""
 
 from typing import Annotated, Final, Self
 
@@ -9,9 +9,9 @@ from virtcloud.model.errors import BadInput
 from virtcloud.model.values import Name, PatternText, UserName
 
 NFS: Final = "nfs"
-"""The requirement of segments with ``nfs``. An agent that ignores this key would offer no files."""
+"""Capability that segments with ``nfs`` require. Agents without it would offer no files."""
 OWNER: Final = "{owner}"
-"""The part of a folder that the name of the cluster's owner replaces."""
+"""The placeholder in a folder's path for the name of the cluster's owner."""
 
 
 class ExportFolder(PatternText):
@@ -26,21 +26,21 @@ class NfsExport(Document):
     """A folder that a gateway exports to the clusters that ask for the service ``nfs``."""
 
     name: Name
-    """The folder's name for the guests: they mount `nfs:/NAME`."""
+    """The name of the export. Guests mount the folder as `nfs:/NAME`."""
     folder: ExportFolder
-    """The folder on the gateway, which is the root of a file system. `{owner}` stands for the owner of the cluster."""
+    """The folder on the gateway. `{owner}` stands for the name of the cluster's owner."""
     read_only: bool = False
     """Whether guests may only read."""
     size_mb: Annotated[int, Field(ge=16, le=16 * 1024 * 1024)] | None = None
-    """The gateway keeps the files in a file system of this size in MiB, in the file `FOLDER.ext4`, which it creates.
-    Null: the folder is on the gateway."""
+    """Size in MiB of the file system that the gateway creates for the files, in the file `FOLDER.ext4`. Null: the
+    folder exists on the gateway and is the root of a mounted file system."""
 
 
 class NfsListener(Document):
     """The file server of a gateway, as the topology describes it."""
 
     exports: Annotated[tuple[NfsExport, ...], Field(min_length=1, max_length=16)]
-    """The folders that clusters get."""
+    """The folders that the gateway exports to clusters."""
 
     @model_validator(mode="after")
     def _check_writable(self) -> Self:
@@ -63,7 +63,7 @@ class NfsListener(Document):
 
 
 class NfsServer(Document):
-    """The file server of one network on a gateway. It has the rights of the owner's account on the gateway."""
+    """The file server of one network on a gateway. The server runs with the rights of the owner's account there."""
 
     owner: UserName
     """The owner of the cluster that created the network."""
@@ -91,7 +91,7 @@ class FileMount(Document):
 
 
 def make_nfs_server(listener: NfsListener, owner: UserName) -> NfsServer:
-    """Return the file server of a network of ``owner``. Each user name is a valid name of a folder."""
+    """Return the file server of a network of ``owner``. Every user name is also a valid folder name."""
     exports = tuple(
         export.model_copy(update={"folder": ExportFolder(export.folder.replace(OWNER, owner))})
         for export in listener.exports

@@ -1,4 +1,4 @@
-"""The use of destinations outside: counters of gateways, and their sums as SBF shows them."""
+"""The use of outside destinations by guests: the counters that gateways report, and the sums that SBF shows."""
 
 from datetime import datetime
 from typing import Annotated, Final
@@ -13,7 +13,7 @@ from virtcloud.model.vpn import ByteCount
 
 MAX_USES = 100_000
 MAX_NAME_ADDRESSES: Final = 64
-"""The most addresses of an FQDN that a gateway admits."""
+"""Maximum number of addresses that a gateway admits for one FQDN."""
 MAX_ERROR: Final = 300
 
 
@@ -24,11 +24,11 @@ class ResolvedName(Document):
     addresses: Annotated[tuple[IPvAnyAddress, ...], Field(max_length=MAX_NAME_ADDRESSES)] = ()
     """The addresses to which guests may open connections."""
     error: Annotated[ElementMessage | None, Field(max_length=MAX_ERROR), OMIT_NONE] = None
-    """Why the gateway does not admit all addresses, or has no present answer; null: no error."""
+    """Why the gateway does not admit all addresses, or why it has no current DNS answer; null: no error."""
 
 
 class DestinationUse(Document):
-    """The counters of a gateway for one destination of one network. They begin at 0 again if they are lost."""
+    """The counters of a gateway for one destination of one network. If the gateway loses them, they restart at 0."""
 
     network: str
     """Id of the network's cluster."""
@@ -62,8 +62,8 @@ class DestinationUseView(Document):
     received_bytes: ByteCount
     """Bytes of packets to guests in open connections."""
     since: datetime
-    """When the gateway reported the destination first."""
+    """When the gateway first reported the destination."""
     reported_at: datetime
-    """When the gateway reported the destination last."""
+    """When the gateway last reported the destination."""
     names: Annotated[tuple[ResolvedName, ...], OMIT_EMPTY] = ()
-    """The FQDNs of the destination, as the gateway resolved them at last."""
+    """The FQDNs of the destination, as the gateway last resolved them."""

@@ -1,7 +1,7 @@
 """Documents about the check of a cluster's paths: the exchange of frames between hosts, and the result for the user.
 
-SBF asks the agent of each host to open the cluster's bridge, and to exchange check frames with the other hosts. Sizes
-are those of packets, as an MTU: without the Ethernet header and tags.
+SBF asks the agent of each host to open the cluster's bridge, and to exchange check frames with the other hosts. All
+sizes are packet sizes in bytes: like an MTU, they do not include the Ethernet header and VLAN tags.
 """
 
 from datetime import datetime
@@ -17,7 +17,7 @@ from virtcloud.model.values import ClusterKey, Mac, Name, PortRef
 SMALL_BYTES: Final = 64
 """Size of the small packets. Every path that carries any packets carries packets of this size."""
 MAX_HOSTS: Final = 128
-"""Largest number of hosts of a check. The number of paths grows with its square."""
+"""Maximum number of hosts in a check. The number of paths grows with the square of the number of hosts."""
 
 
 class BridgeEnd(Document):
@@ -35,7 +35,7 @@ class ExchangePeer(Document):
 
 
 class FrameExchange(Document):
-    """What a host must send and expect during a check."""
+    """The frames that a host must send and expect during a check."""
 
     check: Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
     """The check's identifier. Frames of other checks are ignored."""
@@ -49,11 +49,11 @@ class FrameExchange(Document):
     round_s: Annotated[float, Field(gt=0, le=60)]
     """Seconds in which the host sends one frame of each size to each peer."""
     seconds: Annotated[float, Field(gt=0, le=300)]
-    """Seconds until the host reports what is missing."""
+    """Maximum duration in seconds. Then the host reports the received frames, even if frames are missing."""
 
 
 class ReceivedFrames(Document):
-    """The frames that a host received from one host. Frames from itself are the host's own, which came back."""
+    """The frames that a host received from one host. A frame from the receiving host itself indicates a loop."""
 
     number: int
     """The number of the sender."""
@@ -69,7 +69,7 @@ class FrameReport(Document):
 
     received: tuple[ReceivedFrames, ...] = ()
     error: str | None = None
-    """Why the host could not send full packets; null: it sent them."""
+    """Why the host could not send full packets; null: the host sent all full packets."""
 
 
 class PathResult(StrEnum):
@@ -83,14 +83,14 @@ class PathResult(StrEnum):
 
 
 class PathSection(Document):
-    """The part of a path in which frames are lost. Other paths of the check show that the rest carries frames."""
+    """The part of a path in which frames are lost. Other checked paths show that the other parts carry frames."""
 
     after: PortRef | None = None
-    """The last port that is known to carry frames in this direction; null: unknown, maybe not even the sender's."""
+    """The last port before the loss that is known to carry frames in this direction; null: no such port is known."""
     before: PortRef | None = None
-    """The next port that is known to carry frames in this direction; null: unknown, maybe not even the receiver's."""
+    """The first port after the loss that is known to carry frames in this direction; null: no such port is known."""
     ports: tuple[PortRef, ...] = ()
-    """The ports between these two, in the order of the path."""
+    """The ports between ``after`` and ``before``, in the order of the path."""
 
 
 class VerifiedPath(Document):
@@ -111,7 +111,7 @@ class UnverifiedHost(Document):
     reason: str
     """Why the host did not take part."""
     seen_at: datetime | None = None
-    """The last contact with the host's agent; null: there was none."""
+    """The last contact with the host's agent; null: there was no contact."""
 
 
 class ClusterVerification(Document):
@@ -127,16 +127,16 @@ class ClusterVerification(Document):
     paths: tuple[VerifiedPath, ...] = ()
     """One path for each direction between two hosts."""
     unverified: tuple[UnverifiedHost, ...] = ()
-    """The hosts that did not take part. Their paths are not known."""
+    """The hosts that did not take part. The check has no result for their paths."""
     notes: tuple[str, ...] = ()
-    """What elements report about these paths."""
+    """Errors of hosts and devices that may explain the result."""
 
     @property
     def failed(self) -> tuple[VerifiedPath, ...]:
-        """The paths that do not pass."""
+        """The paths whose result is not ``passes``."""
         return tuple(path for path in self.paths if path.result is not PathResult.PASSES)
 
     @property
     def passed(self) -> bool:
-        """Whether all hosts took part and all paths pass."""
+        """Whether all hosts took part, and the result of every path is ``passes``."""
         return not self.failed and not self.unverified

@@ -77,7 +77,11 @@ def is_in_other_use(use: PortUse, managed: VlanSet, unused: frozenset[str]) -> b
 
 
 class PortState(StrEnum):
-    """The state of a managed port with regard to SBF."""
+    """The state of a managed port.
+
+    - ``IN_USE``: the port has a configuration that SBF did not make. ``ADOPTED``: SBF may replace this configuration.
+    - ``TAKEN``: SBF has configured the port. ``LEAVING``: SBF is restoring the configuration that it replaced.
+    """
 
     UNUSED = "unused"
     IN_USE = "in use"
@@ -91,13 +95,13 @@ class PortView(Document):
 
     port: PortName
     state: PortState
-    """The state of the port with regard to SBF."""
+    """The state of the port."""
     use: PortUse
     """The current use."""
     before: PortUse | None = None
     """The use that SBF restores when SBF releases the port."""
     effect: str = ""
-    """The change of the port when a cluster first needs the port."""
+    """The change that SBF will make to the port when a cluster first needs the port."""
 
 
 class PortAdoption(Document):

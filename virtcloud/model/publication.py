@@ -40,16 +40,17 @@ class PublicationView(Document):
     """The site of the gateway; null: the gateway is no longer in the topology."""
     gateway: Name
     address: IPvAnyAddress | None
-    """The address at which users reach the guest; null: the topology no longer contains it."""
+    """The address at which users reach the guest; null: the topology no longer contains this address."""
     port: TransportPort
     """The port of this address."""
     created_at: datetime
-    """When the port was published first."""
+    """When the port was first published."""
     created_by: str
     """The user who published the port."""
     moved_from: Annotated[Name | None, OMIT_NONE] = None
-    """The gateway that published the port before and did not answer; null: the publication did not move."""
+    """The gateway that published the port before. SBF moved the publication, because this gateway did not answer. Null:
+    SBF did not move the publication."""
     suspended: str | None = None
-    """Why the port does not lead to the guest at present; null: it does."""
+    """Why the port does not lead to the guest at present; null: the port leads to the guest."""
     lease_ends: datetime
-    """When the publication ends, with the lease of the cluster or of its network."""
+    """When the publication ends: the end of the cluster's lease or of its network's lease, whichever is earlier."""

@@ -66,7 +66,7 @@ class NoSuchHost(NotFound):
 
 
 class NoSuchNetwork(NotFound):
-    """A spec joins a network by a name or key that no running cluster has."""
+    """A spec joins a network with a name or key that no running cluster has."""
 
     slug = "no-such-network"
 

@@ -1,4 +1,4 @@
-"""Documents of ``virtcloud site import``: what the switches of a site carry, and the proposals that follow."""
+"""Documents of ``virtcloud site import``: the VLANs of a site's switches, and a draft of the site's topology."""
 
 from pydantic import Field
 
@@ -28,7 +28,7 @@ class SurveyedSwitch(Document):
     platform: str
     address: str
     fault: str | None = None
-    """Why the switch, or a part of it, could not be read."""
+    """Why the switch, or a part of its state, could not be read; null: no error."""
     is_read: bool = True
     """Whether the VLANs and ports were read."""
     open_trunks: tuple[str, ...] = ()
@@ -48,7 +48,7 @@ class SurveyedVlan(Document):
 
 
 class SurveyedNeighbour(Document):
-    """An LLDP neighbour that is not in the draft."""
+    """An LLDP neighbour that is not in the proposed topology (the draft)."""
 
     switch: Name
     port: str
@@ -66,7 +66,7 @@ class SiteSurvey(Document):
     reserved: VlanSet = VlanSet()
     """The VLAN IDs that the switches reserve."""
     free: VlanSet = VlanSet()
-    """The VLAN IDs that no switch that was read uses or reserves."""
+    """The VLAN IDs that none of the switches uses or reserves, as far as the switches were read."""
     pool: VlanSet = VlanSet()
     """The proposed pool, a range of ``free``."""
     draft: SitePart
@@ -74,7 +74,7 @@ class SiteSurvey(Document):
     others: tuple[SurveyedNeighbour, ...] = ()
     """LLDP neighbours that are not in the draft."""
     notes: tuple[str, ...] = ()
-    """What the administrator should check or complete."""
+    """Instructions for the administrator: what to check or complete."""
 
     @property
     def faults(self) -> tuple[str, ...]:

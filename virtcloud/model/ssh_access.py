@@ -1,8 +1,8 @@
 """SSH access to guests through a gateway: sshd of gateways, grants of users, and certificates for one connection.
 
-A gateway runs one sshd for all clusters. A user proves the identity with a certificate of SBF's SSH authority. Whether
-the user reaches a guest, and until when, is decided by the grants in the gateway's wanted document. The gateway's sshd
-starts no shell: it connects the user's ssh with the sshd of a guest.
+A gateway runs one sshd for all clusters. Users prove their identity with certificates of SBF's SSH authority. The
+grants in the gateway's wanted document determine which guests a user reaches, and until when. The gateway's sshd starts
+no shell: it only connects the user's ssh with the sshd of a guest.
 """
 
 from datetime import datetime
@@ -19,7 +19,7 @@ from virtcloud.model.vpn import PendingElement, PortNumber, ServerHost
 ACCOUNT: Final = "virtcloud"
 """The only account of a gateway's sshd, and a principal of each certificate."""
 SSH_REVOCATIONS: Final = "ssh-revocations"
-"""The requirement of segments with revoked certificates. An agent that ignores them would admit their holders."""
+"""Capability that segments with revoked certificates require. Agents without it would accept these certificates."""
 
 
 class SshListener(Document):
@@ -32,7 +32,7 @@ class SshListener(Document):
 
 
 class SshServer(Document):
-    """What a gateway needs to run its sshd."""
+    """The data that a gateway needs to run its sshd."""
 
     port: PortNumber
     """The TCP port."""
@@ -87,13 +87,13 @@ class SshGatewayView(Document):
 
 
 class SshAccessView(Document):
-    """The gateways of a cluster that offer SSH, and what the caller may expect of them."""
+    """The gateways through which a cluster's guests are reachable with SSH, and until when."""
 
     cluster: ClusterKey
     cluster_id: str
     """Id of the cluster."""
     gateways: tuple[SshGatewayView, ...]
-    """The gateways in order of preference. None if no gateway of the cluster offers SSH."""
+    """The gateways in order of preference; empty if no gateway of the cluster offers SSH."""
     pending: tuple[PendingElement, ...] = ()
     """The elements that have not confirmed the cluster yet."""
     lease_ends: datetime
@@ -113,12 +113,12 @@ class SshCertificateView(SshAccessView):
     user: UserName
     """The user whom the certificate identifies."""
     serial: int
-    """The serial number, which the audit log and the gateway's log name."""
+    """The serial number of the certificate. The audit log and the gateway's log contain this number."""
     certificate: str
     """The certificate as one line, as in a file that ends in ``-cert.pub``."""
     expires_at: datetime
     """When the certificate becomes invalid."""
     guest_user: LoginName | None = None
-    """The user in the cluster's guests."""
+    """The login name in the cluster's guests."""
     peers: tuple[Peer, ...] = ()
     """The guests of the cluster's network, with their public host keys."""

@@ -10,7 +10,7 @@ from virtcloud.model.values import ClusterKey, Name, UserName
 
 SERIAL_LIMIT: Final = 1 << 63
 MAX_CONNECTIONS: Final = 4096
-"""The most connections in a report. A gateway has at most 1024."""
+"""Maximum number of connections in a report. A gateway has at most 1024 connections."""
 SerialNumber = Annotated[int, Field(ge=0, lt=SERIAL_LIMIT)]
 ShortText = Annotated[str, Field(max_length=128)]
 
@@ -51,7 +51,7 @@ class SshConnection(Document):
 
 
 class SshConnections(Document):
-    """All SSH connections through a gateway. Each report replaces the former report of the same gateway."""
+    """All SSH connections through a gateway. Each report replaces the previous report of this gateway."""
 
     connections: Annotated[tuple[SshConnection, ...], Field(max_length=MAX_CONNECTIONS)] = ()
     """The open connections."""
@@ -71,4 +71,4 @@ class SshConnectionView(Document):
     connected_at: datetime | None
     """When the connection began; null: an agent of an earlier version accepted it."""
     reported_at: datetime
-    """When the gateway reported the connection last."""
+    """When the gateway last reported the connection."""

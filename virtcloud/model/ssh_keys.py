@@ -47,7 +47,7 @@ class UserKey(PublicKey):
     __slots__ = ()
 
     def __new__(cls, value: str) -> Self:
-        """Check ``value``. Raise BadInput, without the value, if it is not such a key."""
+        """Check ``value``. If it is not such a key, raise BadInput with a message that does not contain ``value``."""
         if type(value) is cls:
             return value
         text = _normalize(value) if isinstance(value, str) else ""

@@ -15,7 +15,7 @@ class Topology(TopologyDocument):
 
     @cached_property
     def first_fault(self) -> BadInput | None:
-        """The first fault of the whole topology. It is kept, because FastAPI validates a parsed topology once more."""
+        """The first fault of the topology, or None. The value is cached, because FastAPI validates a topology twice."""
         return next(find_topology_faults(self), None)
 
     @model_validator(mode="after")

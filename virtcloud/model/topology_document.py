@@ -58,7 +58,7 @@ class Site(Document):
     images: tuple[Name, ...] | None = None
     """Images that users may choose for guests of clusters outside batch jobs; null: any image."""
     destinations: Annotated[tuple[Destination, ...], OMIT_EMPTY] = ()
-    """Services outside that clusters may reach through the site's gateways, if they request them by name."""
+    """Outside services that clusters may reach through the site's gateways. Specs refer to these services by name."""
     open_filters: bool = False
     """Whether hosts run guests of clusters with open filters, which may use any MAC address."""
 
@@ -110,7 +110,7 @@ class TopologyDocument(Document):
 
     @cached_property
     def computed(self) -> dict[object, Any]:
-        """Values that were computed from this topology only, such as paths, by function and arguments.
+        """A cache of values computed from this topology alone, such as paths. The key is a function with its arguments.
 
         The values live as long as the topology object, so they never become outdated (docs/decisions/0078).
         """

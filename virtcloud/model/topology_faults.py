@@ -68,8 +68,8 @@ def _port_uses(topology: TopologyDocument) -> Iterator[tuple[PortRef, Path]]:
 def _transport_faults(topology: TopologyDocument) -> Iterator[BadInput]:
     """Yield a fault for each pair of transports of the same kind with common service IDs.
 
-    Pairs without a transport at provider edges are allowed. In all other pairs, clusters on both transports could get
-    the same service ID.
+    A pair is allowed if neither transport is configured at provider edges. In every other pair, a cluster on one
+    transport and a cluster on the other transport could get the same service ID.
     """
     indexed = [(index, transport) for index, transport in enumerate(topology.transports) if transport.service_ids]
     for (_, transport), (index, other) in combinations(indexed, 2):

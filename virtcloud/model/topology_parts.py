@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class CommonPart(Document):
-    """What belongs to no single site: the name, the transports, the order of the sites, the links between sites."""
+    """The data that belong to no single site: name, transports, order of the sites, and links between sites."""
 
     name: Name
     transports: tuple[Transport, ...] = ()
@@ -39,9 +39,10 @@ def common_part_of(topology: Topology) -> CommonPart:
 
 
 def join_parts(common: CommonPart, parts: Mapping[Name, SitePart], former: Topology | None = None) -> Topology:
-    """Return the topology with these parts, which must be without faults. Sites without a part are those of ``former``.
+    """Return the topology that consists of these parts. The parts are not checked.
 
-    The look-ups of ``former`` are used for the sites that do not change.
+    If ``parts`` lacks a site, the site's part of ``former`` is used. The look-ups of ``former`` are reused where
+    possible.
     """
     sites = tuple(parts[name].site if name in parts else _require(former, name) for name in common.sites)
     known = {} if former is None else former.links_by_site
@@ -66,13 +67,13 @@ def _require(former: Topology | None, name: Name) -> Site:
 
 
 def arrange_links(topology: Topology) -> Topology:
-    """Return a topology with its links in the order of topologies that are made of parts."""
+    """Return an equal topology with its links in the order that the module's docstring describes."""
     parts = {site.name: site_part_of(topology, site.name) for site in topology.sites}
     return join_parts(common_part_of(topology), parts)
 
 
 def share_parts(topology: Topology, former: Topology) -> Topology:
-    """Return an equal topology that has the objects and look-ups of ``former`` for equal parts."""
+    """Return an equal topology that reuses the objects and look-ups of ``former`` for all equal parts."""
     common, before = common_part_of(topology), common_part_of(former)
     known, within, former_within = former.sites_by_name, topology.links_by_site, former.links_by_site
     parts = {
@@ -102,7 +103,7 @@ def _equals(former: object, new: object) -> bool:
 
 
 def replace_site_part(topology: Topology, part: SitePart) -> Topology:
-    """Return the topology with one site's part replaced. Only the site and the sites that concern it are checked.
+    """Return the topology with one site's part replaced. Check only this site and the sites that the change concerns.
 
     Raise NotFound for an unknown site. Raise BadInput for a link to another site. Raise ValidationError for a site with
     faults.
@@ -121,9 +122,9 @@ def replace_site_part(topology: Topology, part: SitePart) -> Topology:
 
 
 def _check_part(topology: Topology, former: Site, part: SitePart) -> None:
-    """Raise ValidationError if a new part has a fault, by itself or with the sites that concern it.
+    """Raise ValidationError if a new part has a fault, by itself or together with another site.
 
-    These sites have a link to the site, or an element with the name of a new element.
+    Another site is checked if it has a link to the changed site, or an element with the name of a new element.
     """
     known = {element.name for element in former.elements}
     new = {element.name for element in part.site.elements} - known
@@ -146,7 +147,10 @@ def _sites_of(topology: Topology, link: Link) -> set[Name]:
 
 
 def _derive_look_ups(before: Topology, after: Topology) -> None:
-    """Set the look-ups that are cheap to derive from a topology with the same sites. Others are made on first use."""
+    """Derive look-ups of ``after`` from those of ``before``, which has the same sites, where this is cheap.
+
+    All other look-ups are computed on first use.
+    """
     changed = [(old, new) for old, new in zip(before.sites, after.sites, strict=True) if old is not new]
     look_ups: dict[str, Any] = {
         "site_positions": before.site_positions,
@@ -175,7 +179,10 @@ def _list_names(site: Site) -> list[list[Name]]:
 
 
 def list_differing_links(before: Topology, after: Topology) -> tuple[list[Link], list[Link]]:
-    """Return the links of the groups that differ: those of the former topology, and those of the new topology."""
+    """Return the links of ``before`` and the links of ``after``, without the groups of links that both share.
+
+    A group has the links of one site, or the links between sites. A shared group is the same object in both topologies.
+    """
     lost, added = list[Link](), list[Link]()
     for name in dict.fromkeys((*before.links_by_site, *after.links_by_site)):
         old, new = before.links_by_site.get(name, ()), after.links_by_site.get(name, ())

@@ -14,12 +14,12 @@ from virtcloud.model.values import Name
 from virtcloud.model.vpn import ByteCount
 
 MAX_SEGMENTS: Final = 4096
-"""The most clusters on one host: each has a VLAN ID of its own."""
+"""Maximum number of clusters on one host, because each cluster has its own VLAN ID."""
 PortIdentity = Annotated[str, StringConstraints(max_length=40, pattern=r"^[!-~]*$")]
 
 
 class SegmentCounters(Document):
-    """The counters of a cluster's uplink port on one element. They begin at 0 again with a new interface."""
+    """The counters of a cluster's uplink port on one element. The counters of a new interface start at 0."""
 
     network: str
     """Id of the cluster that created the network."""
@@ -65,7 +65,7 @@ class ElementTraffic(Document):
     element: Name
     site: Name
     reported_at: datetime
-    """When the element's agent reported the counters last."""
+    """When the element's agent last reported the counters."""
     rates: tuple[TrafficRate, ...] = ()
     """The rates of the last minutes, oldest first. Periods without a rate, such as after a restart of the host, are
     left out.

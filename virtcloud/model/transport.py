@@ -87,7 +87,7 @@ class Transport(Document):
         TransportKind.VPLS: (Keys({"vpn_id", "asn"}), Keys({"vpn_ids", "asn"})),
         TransportKind.EVPN: (Keys({"vnis", "asn"}),),
     }
-    # Bytes in which a transport encapsulates a cluster's packet, besides the cluster's tag
+    # Bytes that each kind of transport adds to a cluster's packet, without the cluster's own VLAN tag
     overheads: ClassVar[dict[TransportKind, int]] = {
         TransportKind.DIRECT: 0,
         TransportKind.QINQ: 0,  # the S-tag is the outermost tag

@@ -38,7 +38,7 @@ class PlacementProgress(StrEnum):
 
 
 class PlacementView(Document):
-    """A cluster's part on one element.
+    """A cluster on one element: the element's progress and its error.
 
     ``progress`` was observed at ``seen_at``. An element that is not ``reachable`` may have restarted after ``seen_at``.
     """
@@ -50,7 +50,7 @@ class PlacementView(Document):
     progress: PlacementProgress
     """The element's progress with the cluster."""
     trouble: str | None = None
-    """The error that prevents the element from finishing its part."""
+    """The error that prevents the element from setting up or removing the cluster."""
     reachable: bool = True
     """Whether the element is reachable."""
     seen_at: datetime | None = None
@@ -102,7 +102,7 @@ class ClusterView(Document):
     spec: ClusterSpec
     """The requested spec; ``shares_with`` lists the users who may join the network now."""
     placements: tuple[PlacementView, ...] = ()
-    """The cluster's part on each element."""
+    """The cluster's placements: one for each element of its path."""
     network: ClusterKey | None = None
     """The key of the cluster whose network this member has joined."""
     members: dict[ClusterKey, UserName] = Field(default_factory=dict)
@@ -113,7 +113,7 @@ class ClusterView(Document):
     """The guests that a user stopped. A job's start does not wait for these guests."""
     mounts: Annotated[tuple[FileMount, ...], OMIT_EMPTY] = ()
     """The folders that guests can mount, if the cluster asked for the service `nfs`. Only the answer to `get_cluster`
-    has them.
+    contains the folders.
     """
 
 
@@ -128,7 +128,7 @@ class HostCapacity(Document):
     memory_mb: Annotated[int, Field(ge=1, le=2**40)]
     """Memory in MiB."""
     images: Annotated[tuple[Name, ...], OMIT_EMPTY, Field(max_length=MAX_HOST_IMAGES)] = ()
-    """Names of the images in the host's folder. Users cannot add images with these names to the catalogue."""
+    """Names of the images in the host's folder of images. Users cannot add images with these names to the catalogue."""
 
 
 class ElementView(Document):
@@ -244,8 +244,9 @@ class Confirmation(Document):
 class ElementErrorReport(Document):
     """An element's report of the reasons why it cannot reach the wanted state of ``revision``.
 
-    The owner of a cluster can read the cluster's error in ``clusters``. The element has refused the clusters in
-    ``refused`` repeatedly, so those that are still being set up fail at once, before their deadlines.
+    The owner of a cluster can read the cluster's error in ``clusters``. ``refused`` contains the clusters that the
+    element has refused several times in a row. If such a cluster is still being set up, SBF does not wait for the
+    cluster's deadline: the cluster fails immediately.
     """
 
     revision: int
@@ -264,9 +265,9 @@ class Problem(Document):
     type: str
     """The kind of problem."""
     title: str
-    """The text of the status code."""
+    """The standard text of the HTTP status code."""
     status: int
-    """The status code."""
+    """The HTTP status code."""
     detail: str
     """The expectation, the observation and the remedy."""
 

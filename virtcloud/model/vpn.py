@@ -1,8 +1,8 @@
 """VPN access to clusters: OpenVPN servers of gateways, grants of devices, profiles of users, and sessions.
 
 A gateway runs one OpenVPN server for each protocol, for all clusters (``--vlan-tagging``, openvpn(8)). A device proves
-its identity with a certificate of SBF's certificate authority. Which network the device joins, and until when, is
-decided by the grants in the gateway's wanted document, not by the certificate.
+its identity with a certificate of SBF's certificate authority. The grants in the gateway's wanted document, not the
+certificate, determine which network the device joins, and until when.
 """
 
 from datetime import datetime
@@ -19,7 +19,7 @@ from virtcloud.model.values import Address, ClusterKey, Name, PatternText, UserN
 ByteCount = Annotated[int, Field(ge=0, lt=1 << 63)]
 PortNumber = Annotated[int, Field(ge=1, le=65535)]
 VPN: Final = "vpn"
-"""The requirement of segments with ``grants``. An agent that ignores this key would admit nobody."""
+"""Capability that segments with ``grants`` require. Agents without it would admit no devices."""
 
 
 class Fingerprint(PatternText):
@@ -46,7 +46,7 @@ class VpnProtocol(StrEnum):
 
 
 class VpnListener(Document):
-    """The OpenVPN servers of a gateway, as the topology describes them. Null ports: no server for this protocol."""
+    """The OpenVPN servers of a gateway, as the topology describes them: one for each port that is not null."""
 
     address: ServerHost
     """The name or IP address by which clients reach the gateway."""
@@ -69,7 +69,7 @@ class VpnListener(Document):
 
 
 class VpnServer(Document):
-    """What a gateway needs to run its OpenVPN servers. All texts are in PEM form."""
+    """The data that a gateway needs to run its OpenVPN servers. All texts are in PEM form."""
 
     ports: dict[VpnProtocol, PortNumber]
     """The port of each protocol that has a server."""
@@ -99,8 +99,8 @@ class VpnGrant(Document):
     expires_at: datetime
     """The end of the cluster's lease."""
     replaced: Annotated[datetime | None, OMIT_NONE] = None
-    """The device connected to another gateway after its connection to this gateway that began at this time. The gateway
-    ends connections that began at this time or earlier.
+    """The gateway ends the device's connections that began at this time or earlier, because the device has since
+    connected to another gateway. Null: the gateway ends no connections.
     """
     router: Annotated[bool, OMIT_EMPTY] = False
     """Whether the device is the router of the network."""
@@ -150,7 +150,8 @@ class VpnProfileView(Document):
     revoked_at: datetime | None = None
     """When the profile was revoked."""
     lease_ends: datetime
-    """When the cluster ends. After an extension of the lease, the lease ends later than the certificate."""
+    """When the cluster ends. If the lease was extended after the certificate was made, the cluster ends later than the
+    certificate."""
     pending: tuple[PendingElement, ...] = ()
     """The elements that have not confirmed the profile, or its revocation, yet."""
     router: Annotated[bool, OMIT_EMPTY] = False
@@ -167,7 +168,8 @@ class VpnRemote(Document):
     protocol: VpnProtocol
     """The transport protocol."""
     tls_crypt_key: str
-    """The device's client key for tls-crypt-v2 at this gateway. SBF shows it only in the answer that creates it."""
+    """The device's client key for tls-crypt-v2 at this gateway. SBF returns the key only in the answer that creates the
+    profile."""
 
 
 class NewVpnProfile(VpnProfileView):
@@ -199,7 +201,7 @@ class VpnConnection(Document):
 
 
 class VpnConnections(Document):
-    """All connections of a gateway. Each report replaces the former report of the same gateway."""
+    """All connections of a gateway. Each report replaces the previous report of this gateway."""
 
     connections: tuple[VpnConnection, ...] = ()
     """The devices that are connected."""
@@ -212,7 +214,7 @@ class VpnConnectionView(VpnConnection):
     user: UserName
     device: Name
     reported_at: datetime
-    """When the gateway reported the connection last."""
+    """When the gateway last reported the connection."""
 
 
 class VpnInvitation(Document):

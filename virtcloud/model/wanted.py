@@ -1,6 +1,6 @@
-"""Wanted and observed states of switches and hosts, and the difference between them (DESIGN.md §3).
+"""Wanted and observed states of switches, the difference between them, and wanted states of hosts (DESIGN.md §3).
 
-``virtcloud.model.edge`` defines these states and the difference for provider edges.
+``virtcloud.model.edge`` defines the wanted and observed states of provider edges.
 """
 
 from typing import Annotated, Final, Literal, Self
@@ -25,12 +25,12 @@ from virtcloud.model.vpn import VpnGrant, VpnServer
 
 PortVlans = dict[PortName, VlanSet]
 UNCHECKED_NETWORK: Final = "unchecked-network"
-"""The requirement of a segment that the host must keep as it is, and not set up. After a restore of its database, SBF
-first waits until the other elements have removed the clusters that SBF does not know.
+"""Requirement of a segment that the host must leave as it is: the host creates no missing parts. SBF sets it after a
+restore of its database, until the other elements have removed the clusters that the database does not contain.
 """
 IMAGES: Final = "images"
-"""The requirement of a segment with a guest whose image comes from the catalogue. An older agent would start another
-image with the same name.
+"""Capability that a segment requires if a guest's image is in the catalogue. Older agents could start another image
+with the same name.
 """
 
 
@@ -204,33 +204,31 @@ class GuestWanted(Document):
     cluster: str | None = None
     """Id of the member to which the guest belongs; null: the guest belongs to the network's cluster."""
     seed: GuestSeed | None = None
-    """What the guest learns at its first boot; null: nothing but its name and addresses."""
+    """The data that the guest reads at its first boot; null: only its name and addresses."""
     power: Literal["off"] | None = None
     """`off`: the guest must not run, and its disk stays on the host; null: the guest must run."""
     starts: int | None = None
-    """Number of requested resets. The host restarts the guest when this number changes; null: none was requested."""
+    """Number of requested resets. The host restarts the guest when this number changes; null: no reset."""
     image_source: ImageSource | None = None
     """The source of an image of the catalogue; null: the image is in the host's folder of images."""
     limits: GuestLimits | None = None
-    """What the guest may use of its host; null: only processors and memory are limited."""
+    """The limits of the guest on its host; null: only processors and memory are limited."""
     disks: tuple[GuestDisk, ...] | None = None
     """Extra disks; null: none."""
 
 
 GUEST_POWER: Final = "guest-power"
-"""The requirement of a segment with a guest that was stopped or reset. Older agents would run such a guest."""
+"""Capability that a segment requires if a guest was stopped or reset. Older agents would run a stopped guest."""
 
 
 ADDRESS_FILTERS = "address-filters"
-"""The requirement of segments with ``filters: addresses``. An agent that ignores this key would not check addresses."""
+"""Capability that segments with ``filters: addresses`` require. Agents without it would not check addresses."""
 HOST_SERVICES: Final = "host-services"
-"""The requirement of segments with ``host_services``. An agent that ignores this key would leave guests without
-addresses.
-"""
+"""Capability that segments with ``host_services`` require. Agents without it would leave guests without addresses."""
 
 
 class Segment(Document):
-    """A network's part on a host or gateway: the VLAN on a port, and the local guests of its cluster and members.
+    """A network on one host or gateway: the VLAN on a port, and the guests of the network that run on this host.
 
     An agent ignores unknown keys, and rejects a segment that requires an unknown capability (docs/decisions/0040).
     """
@@ -254,7 +252,7 @@ class Segment(Document):
     peers: tuple[Peer, ...] = ()
     """All guests of the network at all hosts, for host files."""
     filters: GuestFilters | None = None
-    """The filters of the guests' frames; null: the guests may use any IP addresses, but no foreign MAC addresses."""
+    """The filters of the guests' frames; null: any IP addresses, but only the guest's own MAC address."""
     serves: tuple[GuestService, ...] = ()
     """The services that guests offer to other guests."""
     host_services: tuple[HostService, ...] = ()
@@ -270,11 +268,11 @@ class Segment(Document):
     gateway_addresses: Annotated[tuple[Address, ...], OMIT_EMPTY] = ()
     """The gateway's own addresses in the network. `[]`: the gateway has no interface in the network."""
     router: Annotated[GatewayRouter | None, OMIT_NONE] = None
-    """What the gateway needs as router of the network; null: the gateway is not the router."""
+    """The data that the gateway needs as the router of the network; null: the gateway is not the router."""
     services: Annotated[dict[Name, tuple[Address, ...]], OMIT_EMPTY] = Field(default_factory=dict)
     """The addresses of the network's services, by the service's name."""
     nfs: Annotated[NfsServer | None, OMIT_NONE] = None
-    """The file server that the gateway runs at these addresses; null: none."""
+    """The file server that the gateway runs at the addresses of the service `nfs`; null: none."""
     ssh: Annotated[SshAccess | None, OMIT_NONE] = None
     """SSH access to the guests of the network through this gateway; null: none."""
     publications: Annotated[tuple[PublishedPort, ...], OMIT_EMPTY] = ()

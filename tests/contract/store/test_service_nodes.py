@@ -107,7 +107,7 @@ def test_services_belong_to_the_network(world: World) -> None:
 
 def test_no_guest_has_the_name_of_the_service(world: World) -> None:
     guest = {"name": "nfs", "host": "brno-h1", "image": "debian"}
-    with pytest.raises(ValueError, match="guest nfs: expected another name than that of the service nfs"):
+    with pytest.raises(ValueError, match="guest nfs: expected a name other than the service's name nfs"):
         spec(guests=[guest], services=["nfs"])
 
 

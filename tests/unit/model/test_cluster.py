@@ -55,7 +55,7 @@ def test_a_multicast_mac_is_refused() -> None:
 
 def test_no_guest_has_the_mac_address_of_hosts_servers() -> None:
     text = "owner: alice\nguests:\n- {name: a, host: h1, image: x, mac: '02:76:63:00:00:fe'}\n"
-    assert "expected a MAC address other than that of the hosts' servers" in refusal(text)
+    assert "expected a MAC address other than 02:76:63:00:00:fe, which hosts use" in refusal(text)
 
 
 @pytest.mark.parametrize("key", ["filters: open", "serves: [dhcp]", "host_services: [dhcp]"])
@@ -66,16 +66,16 @@ def test_only_a_new_network_chooses_its_filters(key: str) -> None:
 @pytest.mark.parametrize(
     ("keys", "reason"),
     [
-        ("host_services: [dns]", "expected dhcp with dns, because guests learn by DHCP where the DNS server is"),
+        ("host_services: [dns]", "expected dhcp with dns, because guests learn the address of the DNS server by DHCP"),
         ("host_services: [dhcp]\nserves: [dhcp]", "expected DHCP servers on hosts or in guests (serves), got both"),
         ("host_services: [dhcp]\nsubnets: []", "expected addresses that DHCP can assign, got subnets: []"),
         (
             "host_services: [metadata]",
-            "expected dhcp with metadata, because guests learn by DHCP where the metadata server is",
+            "expected dhcp with metadata, because guests learn the address of the metadata server by DHCP",
         ),
         (
             "host_services: [dhcp, metadata]\nfilters: open",
-            "expected no metadata with filters: open, by which a guest could read another's seed",
+            "expected no metadata with filters: open, because a guest could read another guest's seed",
         ),
         ("host_services: [ntp]", "expected 'dhcp', 'dns' or 'metadata', got 'ntp'"),
     ],

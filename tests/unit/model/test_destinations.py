@@ -17,13 +17,13 @@ def test_a_name_is_written_in_one_form() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("*.example.org", "a wildcard has no addresses that a gateway could ask for; list each name"),
+        ("*.example.org", "DNS has no addresses for a wildcard; list each name"),
         ("192.0.2.1", "addresses belong to `networks`"),
         ("2001:db8::1", "addresses belong to `networks`"),
         ("127.1", "addresses belong to `networks`"),
-        ("localhost", "a name without a dot differs from computer to computer"),
+        ("localhost", "a name without a dot can mean another computer on each network; write the full name"),
         ("bücher.example", "write the name as DNS does, with xn--"),
-        (".".join(["a" * 60] * 5) + ".org", "it has 308 characters, and the most are 253"),
+        (".".join(["a" * 60] * 5) + ".org", "the name has 308 characters, and the maximum is 253"),
     ],
 )
 def test_a_text_that_names_no_computer_is_refused(text: str, reason: str) -> None:
