@@ -1,7 +1,8 @@
 """The client of SBF for Python: clusters as objects (``Client``, ``Cluster``), and all HTTP calls (``SbfClient``).
 
-A name is imported when it is first used, because the command line and the agent need only some names. The client uses
-httpx, but not httpx's command line. Without this optional module, a process needs 5 MB less memory.
+A name is imported when it is first used, because the command line and the agent need only some names. Importing httpx
+would also import httpx's optional command line. This module prevents that import, which saves 5 MB of memory in each
+process.
 """
 
 import sys

@@ -16,7 +16,7 @@ class AccessCalls(SbfCalls):
     """Calls about callers: their identity, tokens, quotas and SSH keys, and SBF's clock."""
 
     def whoami(self) -> Identity:
-        """Return the user and role that SBF sees for the caller. Raise Unauthenticated if there is no valid token."""
+        """Return the name and role of the caller, as SBF sees them. Raise Unauthenticated if the token is invalid."""
         return self._document(Identity, self._connection.send("GET", "/v1/whoami"))
 
     def clock(self) -> datetime:
@@ -37,13 +37,13 @@ class AccessCalls(SbfCalls):
         return self._document(NewToken, self._connection.send("POST", "/v1/tokens", request))
 
     def tokens(self) -> list[TokenView]:
-        """Return all tokens, including expired and revoked tokens. Raise Forbidden if the caller may not read them."""
+        """Return all tokens, also expired and revoked tokens. Raise Forbidden if the caller may not read tokens."""
         return self._documents(TokenView, self._connection.send("GET", "/v1/tokens"))
 
     def token_pages(
         self, *, name: str | None = None, role: str | None = None, size: int = PAGE_SIZE
     ) -> Iterator[list[TokenView]]:
-        """Yield the tokens of one holder, of one role, or of all, in pages of ``size``, oldest first."""
+        """Yield the tokens in pages of ``size``, oldest first. ``name`` and ``role`` select one holder or one role."""
         return self._pages(TokenView, "/v1/tokens", {"name": name, "role": role}, size)
 
     def revoke_token(self, token_id: str) -> TokenView:
@@ -54,7 +54,7 @@ class AccessCalls(SbfCalls):
         return self._document(TokenView, self._connection.send("DELETE", f"/v1/tokens/{TokenId(token_id)}"))
 
     def quotas(self) -> list[QuotaView]:
-        """Return the quotas of all users with individual limits. Raise Forbidden if the caller may not read them."""
+        """Return the quotas of all users with individual limits. Raise Forbidden if the caller may not read quotas."""
         return self._documents(QuotaView, self._connection.send("GET", "/v1/quotas"))
 
     def quota_pages(self, *, size: int = PAGE_SIZE) -> Iterator[list[QuotaView]]:
@@ -96,7 +96,7 @@ class AccessCalls(SbfCalls):
         return self._document(QuotaView, self._connection.send("PUT", f"/v1/quotas/{UserName(user)}", limits))
 
     def keys(self, user: str) -> list[UserKeyView]:
-        """Return a user's public SSH keys, oldest first. Raise Forbidden if the caller may not read them."""
+        """Return a user's public SSH keys, oldest first. Raise Forbidden if the caller may not read the keys."""
         return self._documents(UserKeyView, self._connection.send("GET", f"/v1/users/{UserName(user)}/keys"))
 
     def add_key(self, user: str, key: str) -> UserKeyView:
@@ -109,7 +109,7 @@ class AccessCalls(SbfCalls):
         return self._document(UserKeyView, self._connection.send("POST", f"/v1/users/{UserName(user)}/keys", new))
 
     def remove_key(self, user: str, fingerprint: str) -> UserKeyView:
-        """Remove a public SSH key from a user's keys. Guests that were created with the key keep it.
+        """Remove a public SSH key from a user's keys. Guests that were created with the key continue to accept the key.
 
         Raise NotFound if the user has no such key. Raise Forbidden if the caller may not change the user's keys.
         """

@@ -49,7 +49,7 @@ class Client:
         ca_file: str | Path | None = None,
         certificate: str | Path | None = None,
     ) -> None:
-        """Prepare the connection. Nothing is sent yet. ``timeout`` is the timeout of one call, in seconds.
+        """Prepare the connection without sending a call. ``timeout`` is the timeout of one call, in seconds.
 
         Without ``token`` and ``token_file``, :mod:`virtcloud.client.credentials` finds the token. ``ca_file``
         (``VIRTCLOUD_CA_FILE``) contains the trusted certificate authorities; the default is the operating system's
@@ -63,7 +63,7 @@ class Client:
         self.sbf = SbfClient(address, timeout, token=token_source(address, token, token_file), trust=trust)
 
     def __repr__(self) -> str:
-        """Return the client's address as text, never the token."""
+        """Return a text with SBF's address, and without the token."""
         return f"<virtcloud.Client of {self.sbf.url}>"
 
     def __enter__(self) -> Self:
@@ -146,11 +146,11 @@ class Client:
         newest: bool = False,
         page_size: int = PAGE_SIZE,
     ) -> Iterator[Cluster]:
-        """Yield the running clusters, oldest first, or ``newest`` first; with ``ended``, also ended clusters.
+        """Yield the running clusters, oldest first. With ``newest``, newest first. With ``ended``, also ended clusters.
 
         The clusters are read in pages of at most ``page_size`` while the caller iterates. Each cluster that exists
-        during the whole iteration appears exactly once. ``state``, ``site`` and ``element`` select clusters in this
-        state, with an element at this site, and on this element. Raise BadInput for an unknown site or element.
+        during the whole iteration appears exactly once. ``state``, ``site`` and ``element`` select the clusters in one
+        state, at one site, and on one element. Raise BadInput for an unknown site or element.
         """
         pages = self.sbf.cluster_pages(
             owner,
@@ -169,7 +169,7 @@ class Client:
     def delete(self, key: str, *, wait: bool = False, attempt: int | None = None) -> None:
         """Delete the cluster with this key. With ``wait``, return when the cluster is removed everywhere.
 
-        Idempotent. A key without a cluster is no error. Raise Gone if the key belongs to a later attempt.
+        Idempotent. A key without a cluster is not an error. Raise Gone if the key belongs to a later attempt.
         """
         try:
             cluster = Cluster(self.sbf, self.sbf.delete_cluster(key, attempt))

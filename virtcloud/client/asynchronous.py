@@ -1,4 +1,4 @@
-"""The Python API for asyncio and trio: the methods of :mod:`virtcloud.client.api`, to be awaited.
+"""The Python API for asyncio and trio: the methods of :mod:`virtcloud.client.api` as coroutines.
 
 ::
 
@@ -10,8 +10,9 @@
             async for event in cluster.events():
                 print(event)
 
-Each method calls the method of the same name and signature of a synchronous object, the *twin*, in a thread. A
-cancelled wait ends at once, and its thread ends within a second or two.
+Each asynchronous object wraps a synchronous object, its *twin*. An asynchronous method calls the twin's method of the
+same name and signature in a thread. If the task of a waiting method is cancelled, the task continues immediately, and
+the thread ends within two seconds.
 """
 
 import inspect
@@ -53,7 +54,7 @@ def _twin(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any,
 def _wrapped_twin(
     method: Callable[Concatenate[Any, P], R], wrap: Callable[[Any, R], W]
 ) -> Callable[Concatenate[Any, P], Awaitable[W]]:
-    """Return a twin whose result is converted by ``wrap``, which gets the object and the method's result."""
+    """Return a coroutine function like `_twin` that returns ``wrap(object, result)`` instead of the twin's result."""
     called = _twin(method)
 
     @wraps(method)
@@ -64,7 +65,7 @@ def _wrapped_twin(
 
 
 def _return_self(twin: W, _result: object) -> W:
-    """Return the asynchronous object, for a method that returns its own object."""
+    """Return the asynchronous object. For methods whose synchronous twin returns its own object."""
     return twin
 
 
@@ -210,12 +211,12 @@ class AsyncClient:
     """The virtual clusters of one installation; see :class:`Client`."""
 
     def __init__(self, sync: Client | None = None) -> None:
-        """Create the twin of ``sync``, by default of ``Client()``. Nothing is sent yet."""
+        """Create the twin of ``sync``, by default of ``Client()``, without sending a call."""
         self.sync = sync or Client()
         self.threads = CallThreads()
 
     def __repr__(self) -> str:
-        """Return the client's address as text, never the token."""
+        """Return a text with SBF's address, and without the token."""
         return f"<virtcloud.AsyncClient of {self.sync.sbf.url}>"
 
     async def __aenter__(self) -> Self:
@@ -229,7 +230,7 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """Wait until the threads of cancelled calls have ended, usually within a second. Then close the connections."""
+        """Close the connections, after the threads of cancelled calls have ended (usually within a second)."""
         await to_thread.run_sync(self.threads.wait_idle)
         self.sync.close()
 
@@ -267,7 +268,7 @@ class AsyncClient:
 
 
 def _read_property(sync: object, name: str) -> object:
-    """Return an attribute of a synchronous object. Raise AttributeError for a method: it would block the event loop."""
+    """Return an attribute of a synchronous object. Raise AttributeError for methods, which block the event loop."""
     if name.startswith("_") or callable(getattr(type(sync), name, None)):
         raise AttributeError(name)
     return getattr(sync, name)

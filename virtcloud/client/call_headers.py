@@ -1,4 +1,4 @@
-"""The request ID and the trace context of the calls that this process sends to SBF. The default is none."""
+"""The request ID and the trace context that this process sends with its calls to SBF. The default is neither."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ def calling_for(call: CallContext | None) -> Iterator[None]:
 
 
 def current_request_id() -> str | None:
-    """Return the request ID that calls to SBF have now, or None."""
+    """Return the request ID that is sent with calls to SBF at present, or None."""
     call = _CURRENT.get()
     return call.request_id if call else None
 

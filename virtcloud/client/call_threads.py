@@ -1,4 +1,4 @@
-"""The threads in which the asynchronous client runs calls, and the end of a call whose caller was cancelled."""
+"""The threads in which the asynchronous client runs calls, and the cancellation of calls."""
 
 import inspect
 from collections.abc import Callable
@@ -19,7 +19,7 @@ R = TypeVar("R")
 
 @dataclass
 class CallThreads:
-    """The threads of one client's calls. Cancelled calls continue in their threads for a moment."""
+    """The threads of one client's calls. After a cancellation, the call's thread continues until the call ends."""
 
     limiter: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(MAX_THREADS))
     running: int = 0
@@ -30,7 +30,7 @@ class CallThreads:
         return await to_thread.run_sync(partial(self._count, call), abandon_on_cancel=True, limiter=self.limiter)
 
     def wait_idle(self) -> None:
-        """Wait until no thread runs a call. Calls end, because each call to SBF has a timeout."""
+        """Wait until no thread runs a call. The wait is finite, because each call to SBF has a timeout."""
         with self._changed:
             self._changed.wait_for(lambda: not self.running)
 
@@ -48,13 +48,14 @@ class CallThreads:
 
 
 class CallAbandoned(BaseException):
-    """The task that waited for a call was cancelled. Ends the call's thread; no caller receives this exception."""
+    """Raised in a call's thread to end the call, after the waiting task was cancelled. Callers never receive it."""
 
 
 async def run_waiting(threads: CallThreads, method: Callable[..., R], bound: inspect.BoundArguments) -> R:
-    """Run a waiting method. The callback ``progress`` runs in the thread of the event loop.
+    """Run a waiting method in a thread. The callback ``progress`` runs in the thread of the event loop.
 
-    Waiting methods call their callback at least every second. If the task is cancelled, the callback ends the thread.
+    Waiting methods call ``progress`` at least every second. After the cancellation of the task, the next such call
+    raises CallAbandoned, which ends the method and its thread.
     """
     cancelled = Event()
     with open_progress(bound.arguments.get("progress")) as shown:
@@ -73,7 +74,7 @@ async def run_waiting(threads: CallThreads, method: Callable[..., R], bound: ins
 
 
 def _end_if_abandoned(method: Callable[..., R], bound: inspect.BoundArguments) -> R:
-    """Call ``method``. After a cancellation, nobody receives the result."""
+    """Call ``method`` and return its result. After a cancellation, the result or error is discarded."""
     with suppress(CallAbandoned):
         return method(*bound.args, **bound.kwargs)
     raise RuntimeError("the call was abandoned")

@@ -15,9 +15,9 @@ from virtcloud.model.image import ImageContent
 DEVICE_S = 120.0
 """Additional timeout of a call that reads or changes a device, in seconds."""
 PAGE_SIZE: Final = 100
-"""The number of rows of a page, if the caller chooses no other number."""
+"""The default number of rows of a page."""
 ANY_VERSION = "*"
-"""With this ``version``, SBF replaces a document even if another caller has changed the document."""
+"""A value of ``version`` with which SBF replaces a document even if another caller has changed the document."""
 UNKNOWN_KEYS: Final = "ignore"
 """Unknown keys of answers are ignored, because a later version of SBF may send keys that this client does not know."""
 D = TypeVar("D", bound=Document)
@@ -37,7 +37,7 @@ class SbfCalls:
     def _pages(self, kind: type[D], path: str, query: Mapping[str, str | float | None], size: int) -> Iterator[list[D]]:
         """Yield the pages of a list. Each page is one call, which is sent when the caller asks for the page.
 
-        An SBF that knows no pages sends the whole list as one page.
+        An SBF of an earlier version, which does not support pages, sends the whole list as one page.
         """
         cursor = None
         while True:
@@ -64,7 +64,7 @@ class SbfCalls:
 
 
 def entity_tag(version: str | None) -> str | None:
-    """Return the entity tag of a version (RFC 9110, 8.8.3)."""
+    """Return the entity tag of a version (RFC 9110, 8.8.3), or None without a version."""
     return version if version in {None, ANY_VERSION} else f'"{version}"'
 
 
@@ -84,7 +84,7 @@ def content_query(content: ImageContent) -> dict[str, str]:
 
 
 def validated(kind: type[D], **keys: object) -> D:
-    """Return a document of this kind with these keys. If keys are invalid, raise BadInput that lists every error."""
+    """Return a document of class ``kind`` with these keys. For invalid keys, raise BadInput that lists every error."""
     try:
         return kind.model_validate(keys)
     except ValidationError as error:

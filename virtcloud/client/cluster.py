@@ -1,4 +1,4 @@
-"""A virtual cluster as an object of the Python API: its state, its guests, and the waits for a state."""
+"""A virtual cluster as an object of the Python API: its state, its guests, and methods that wait for a state."""
 
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -45,7 +45,7 @@ PATIENCE_S = 30.0
 
 @contextmanager
 def open_progress(progress: ShownProgress) -> Iterator[ProgressCallback | None]:
-    """Return the function that a waiting method calls. For True, show a progress bar within the block."""
+    """Yield the function that a waiting method calls. For True, show a progress bar within the block."""
     if progress is True:
         with import_module("virtcloud.client.progress_bar").open_bar() as bar:  # rich takes 0.1 s to import
             yield bar
@@ -54,7 +54,7 @@ def open_progress(progress: ShownProgress) -> Iterator[ProgressCallback | None]:
 
 
 class Cluster:
-    """A cluster. As a context manager, this object deletes the cluster at the end and waits for the removal.
+    """A cluster. The end of a ``with`` block deletes the cluster and waits until the cluster is removed.
 
     ``view`` is the last answer of SBF. Waiting methods use long polls, and tolerate an unreachable SBF for half a
     minute.
@@ -74,7 +74,7 @@ class Cluster:
         return ", ".join(f"VLAN {vlan} at {site}" for site, vlan in sorted(self.vlans.items())) or "no VLAN"
 
     def __enter__(self) -> Self:
-        """Return this cluster. The end of the context deletes it."""
+        """Return this cluster. The end of the context deletes the cluster."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -128,14 +128,15 @@ class Cluster:
         return self
 
     def verify(self) -> ClusterVerification:
-        """Send packets of the cluster's MTU between all pairs of the cluster's hosts. Return which pairs fail.
+        """Send packets of the cluster's MTU between all pairs of the cluster's hosts. Return the result of each pair.
 
-        The check needs nothing in the guests. Raise Conflict if the cluster is being configured or is ending.
+        The hosts exchange the packets. The guests are not involved. Raise Conflict if the cluster is being configured
+        or is ending.
         """
         return self._sbf.verify_cluster(self.key, self.view.id)
 
     def traffic(self) -> list[ElementTraffic]:
-        """Return the traffic of the cluster's network at each host and gateway, of the last quarter of an hour."""
+        """Return the traffic of the cluster's network at each host and gateway in the last 15 minutes."""
         return self._sbf.traffic(self.key, self.view.id)
 
     def known_hosts(self) -> str:
@@ -160,11 +161,13 @@ class Cluster:
     ) -> dict[str, GuestResult]:
         """Run a command on all guests, or on the named ``guests``, at the same time over ssh. Return results by guest.
 
-        A text is a line for the guest's shell; a sequence has the program and its arguments. ``stdin`` is the standard
-        input of each command. A command that does not end within ``timeout`` seconds is ended. A guest that
-        does not accept logins yet, for example because it boots, is tried again for ``wait`` seconds. At most ``jobs``
-        guests are used at the same time. A command that fails, or a guest that cannot be reached, is a result and no
-        exception. With ``check``, raise GuestsFailed. Raise NotFound for an unknown guest.
+        If ``command`` is a string, the guest's shell runs it. A sequence contains a program and its arguments.
+        ``stdin`` is the standard input of each command. This method ends a command that does not end within ``timeout``
+        seconds. If a guest does not accept logins yet, for example because the guest boots, this method repeats the
+        login for up to ``wait`` seconds. At most ``jobs`` commands run at the same time.
+
+        If a command fails or a guest cannot be reached, the guest's result contains the error. With ``check``, the
+        method raises GuestsFailed for such results. Raise NotFound for an unknown guest.
         """
         made = make_command(command, stdin)
         with open_logins(self._sbf, self.key, self.view.id) as logins:
@@ -186,9 +189,9 @@ class Cluster:
     ) -> None:
         """Copy files or folders to all guests, or to the named ``guests``. The other arguments are those of `run`.
 
-        ``remote`` is a folder in each guest, or the new name of the only file or folder; the default is the user's
-        home. Raise GuestsFailed if the copy failed on any guest; no incomplete file remains. Raise BadInput for a
-        local file that does not exist.
+        ``remote`` is a folder in each guest, or the new name of the only file or folder; the default is the home folder
+        of the user in the guest. Raise GuestsFailed if the copy failed on any guest; no incomplete file remains. Raise
+        BadInput for a local file that does not exist.
         """
         sources = list_sources([local] if isinstance(local, str | Path) else local)
         with open_logins(self._sbf, self.key, self.view.id) as logins:
@@ -217,7 +220,7 @@ class Cluster:
         return {name: Path(local) / name for name in found}
 
     def events(self, timeout: float | None = None) -> Iterator[ClusterEvent]:
-        """Yield the present state and progress, then each change. End with the cluster, or after ``timeout`` seconds.
+        """Yield the present state and progress, then each change, until the cluster ends or for ``timeout`` seconds.
 
         Changes of the state, the lease, the VLAN IDs and the elements' progress are events. A value that changes twice
         within one long poll results in one event.
@@ -228,7 +231,7 @@ class Cluster:
             before = view
 
     def poll_views(self, timeout: float | None = None, poll_s: float = POLL_S) -> Iterator[ClusterView]:
-        """Yield the cluster's view now and after each long poll, changed or not, at least every ``poll_s`` seconds.
+        """Yield the cluster's view now, and again at each change or after ``poll_s`` seconds without a change.
 
         End after the view of the ended cluster, or after ``timeout`` seconds. Raise ServiceUnreachable if SBF does not
         answer for half a minute.
@@ -238,7 +241,7 @@ class Cluster:
     def _poll_views(
         self, timeout: float | None, poll_s: float, until: Collection[ClusterState] = ()
     ) -> Iterator[ClusterView]:
-        """Yield views as :meth:`poll_views` does. With ``until``, SBF answers when one of these states begins."""
+        """Yield views like :meth:`poll_views`. With ``until``, SBF answers only when one of these states begins."""
         deadline = None if timeout is None else self._clock() + timeout
         answered = self._clock()
         yield self.view
@@ -256,11 +259,11 @@ class Cluster:
         return self
 
     def share(self, *users: str) -> Self:
-        """Allow clusters of these users to join this cluster's network from now on. Idempotent."""
+        """Allow clusters of these users to join this cluster's network. Idempotent."""
         return self._share(users, shared=True)
 
     def unshare(self, *users: str) -> Self:
-        """Forbid new clusters of these users to join. Existing members remain until they end. Idempotent."""
+        """Forbid new clusters of these users to join. Existing members are not affected. Idempotent."""
         return self._share(users, shared=False)
 
     def _share(self, users: Sequence[str], *, shared: bool) -> Self:
@@ -271,7 +274,7 @@ class Cluster:
     def delete(self, *, wait: bool = False, progress: ShownProgress = None, timeout: float | None = None) -> Self:
         """Delete the cluster. Idempotent. With ``wait``, return when the cluster is removed everywhere.
 
-        Never deletes a later cluster with the same key.
+        This method never deletes a later cluster with the same key.
         """
         try:
             self.view = self._sbf.delete_cluster(self.key, *self._fence)
@@ -281,7 +284,7 @@ class Cluster:
 
     @property
     def _fence(self) -> tuple[int, str, str]:
-        """The arguments that identify this cluster. Earlier versions of SBF compare only attempt and owner."""
+        """The attempt, owner and id of this cluster. Earlier versions of SBF compare only the attempt and the owner."""
         return self.view.attempt, self.view.spec.owner, self.view.id
 
     def _wait(
@@ -296,9 +299,10 @@ class Cluster:
         raise TimedOut(f"cluster {self.key} is {self.view.state} after {timeout:g} s, not {goal}; SBF continues")
 
     def _poll(self, answered: float, wait: float, until: Collection[ClusterState]) -> float:
-        """Run one long poll of at most ``wait`` seconds for a newer view, in one of the states ``until`` if any.
+        """Run one long poll of at most ``wait`` seconds for a newer view.
 
-        Return the time of SBF's last answer, as seconds of ``clock``.
+        With ``until``, SBF answers only when one of these states begins. ``answered`` is the time of SBF's last answer
+        before the poll. Return the time of SBF's last answer, as seconds of ``clock``.
         """
         try:
             view = self._sbf.cluster(self.key, self.view.version, wait, self.view.id, until)
@@ -311,7 +315,7 @@ class Cluster:
         return self._clock()
 
     def _check_id(self, view: ClusterView) -> ClusterView:
-        """Return ``view``. Raise ClusterFailed if ``view`` shows a later cluster, which an old SBF may send."""
+        """Return ``view``. Raise ClusterFailed if ``view`` shows a later cluster, which an early SBF can send."""
         if view.id != self.view.id:
             raise ClusterFailed(
                 f"cluster {self.key} has ended, and a later cluster has its key now (attempt {view.attempt})"

@@ -35,7 +35,7 @@ class ClusterCalls(SbfCalls):
         return self._document(ClusterView, self._connection.send("PUT", f"/v1/clusters/{ClusterKey(key)}", request))
 
     def dry_run_cluster(self, key: str, request: ClusterRequest) -> ClusterDryRun:
-        """Return the effect that :meth:`put_cluster` would have now. Nothing is claimed or written.
+        """Return the effect that :meth:`put_cluster` would have now. SBF claims no VLAN ID and changes no data.
 
         Raise the same errors as :meth:`put_cluster`.
         """
@@ -53,8 +53,8 @@ class ClusterCalls(SbfCalls):
         """Return a cluster. Raise NotFound if no cluster ever had the key.
 
         With ``after``, wait until the cluster's version is higher, but at most ``wait`` seconds. With ``cluster_id``,
-        return the cluster with this id, even if a later cluster has the key now. With ``until``, wait until the cluster
-        also has one of these states; an older SBF does not wait for the state.
+        return the cluster with this id, even if a later cluster has the key now. With ``until``, also wait until the
+        cluster has one of these states. An older SBF ignores ``until``.
         """
         query: dict[str, str | Sequence[str]] = {"until": sorted(until)} if until else {}
         query |= {} if cluster_id is None else {"id": cluster_id}
@@ -93,8 +93,8 @@ class ClusterCalls(SbfCalls):
     ) -> Iterator[list[ClusterView]]:
         """Yield the clusters in pages of ``size``, in the order of their creation: oldest first, or ``newest`` first.
 
-        Without ``ended`` and ``state``, these are the clusters that have not ended. Clusters that are created or end
-        meanwhile do not shift the next page. Raise BadInput for an unknown ``site`` or ``element``.
+        Without ``ended`` and ``state``, yield only clusters that have not ended. If clusters are created or end between
+        two pages, no other cluster is skipped or repeated. Raise BadInput for an unknown ``site`` or ``element``.
         """
         query: dict[str, str | float | None] = {"owner": owner, "network": network, "state": state, "site": site}
         query |= {"element": element, "order": "newest" if newest else "oldest", **flag_query(ended=ended)}
@@ -125,7 +125,7 @@ class ClusterCalls(SbfCalls):
         return self._document(ClusterPeers, answer)
 
     def verify_cluster(self, key: str, cluster_id: str | None = None) -> ClusterVerification:
-        """Send packets of the cluster's MTU between all pairs of the cluster's hosts. Return which pairs fail.
+        """Send packets of the cluster's MTU between all pairs of the cluster's hosts. Return the result of each pair.
 
         Raise NotFound if no cluster ever had the key. Raise Conflict if the cluster is being configured or is ending.
         """
@@ -141,7 +141,7 @@ class ClusterCalls(SbfCalls):
         shared: bool = True,
         cluster_id: str | None = None,
     ) -> ClusterView:
-        """Share a cluster's network with ``user``, or stop sharing it. Idempotent.
+        """Share a cluster's network with ``user``. If ``shared`` is false, stop sharing the network. Idempotent.
 
         Raise NotFound for an unknown key. Raise Conflict if the cluster is a member of another network, or is ending.
         """
@@ -157,25 +157,25 @@ class ClusterCalls(SbfCalls):
         return self._document(ClusterView, self._connection.send("DELETE", path, query=query))
 
     def destination_uses(self, key: str) -> list[DestinationUseView]:
-        """Return the destinations outside that a cluster's network used. Raise NotFound for an unknown cluster."""
+        """Return the outside destinations that a cluster's network has used. Raise NotFound for an unknown cluster."""
         answer = self._connection.send("GET", f"/v1/clusters/{ClusterKey(key)}/outside")
         return self._documents(DestinationUseView, answer)
 
     def traffic(self, key: str, cluster_id: str | None = None) -> list[ElementTraffic]:
-        """Return the traffic of a cluster's network at each host and gateway, of the last quarter of an hour.
+        """Return the traffic of a cluster's network at each host and gateway in the last 15 minutes.
 
-        Raise NotFound if no cluster ever had the key. Raise NoSuchCall for an earlier SBF.
+        Raise NotFound if no cluster ever had the key. Raise NoSuchCall if SBF is too old for this call.
         """
         answer = self._connection.send("GET", f"/v1/clusters/{ClusterKey(key)}/traffic", query={"id": cluster_id})
         return self._documents(ElementTraffic, answer)
 
     def requested_jobs(self, server: str, wait: float = 0) -> list[ClusterKey]:
-        """Return the jobs that a batch server must confirm. If there is none, wait up to ``wait`` seconds."""
+        """Return the jobs that a batch server must confirm. If there is no job, wait up to ``wait`` seconds."""
         query: dict[str, str | float | None] = {"server": server, "wait": min(wait, LONGEST_WAIT_S)}
         return self._connection.send("GET", "/v1/jobs", query=query, wait=wait).read(
             TypeAdapter(list[ClusterKey]).validate_json
         )
 
     def send_job_statement(self, key: str, statement: JobStatement) -> None:
-        """Send a batch server's statement about a job. Idempotent. Raise Forbidden if the caller may not send it."""
+        """Send a batch server's statement about a job. Idempotent. Raise Forbidden if the caller lacks the right."""
         self._connection.send("PUT", f"/v1/jobs/{ClusterKey(key)}", statement)

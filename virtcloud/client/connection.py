@@ -26,14 +26,15 @@ from virtcloud.model.errors import (
 
 LONGEST_WAIT_S = 60.0
 TRANSFER_S = 60.0
-"""Timeout in seconds of each part of a file that is sent or received."""
+"""Timeout in seconds for each chunk of a file that is sent or received."""
 PARTIAL_CONTENT = 206
 NOT_MODIFIED = 304
 CONNECT_S = 5.0
 CONNECTION_LIMITS = httpx.Limits(max_keepalive_connections=20)
-"""Connections are not limited: in an agent, the long polls of many jobs must not delay the calls of the reconciler."""
+"""The number of connections is not limited, so that many long polls of an agent do not delay its other calls."""
 USER_AGENT = f"virtcloud/{__version__}"
-"""This client's User-Agent (RFC 9110, 10.1.5). SBF treats a caller with httpx's default as a client of version 0.1."""
+"""This client's User-Agent (RFC 9110, 10.1.5). If a call has httpx's default User-Agent, SBF answers as version 0.1
+did."""
 R = TypeVar("R")
 
 
@@ -60,10 +61,10 @@ class SbfResponse:
     cursor: str | None = None
     """The position of the next page of a list, or None if there is no further page."""
     is_unchanged: bool = False
-    """Whether SBF answered that the document with ``If-None-Match`` has not changed (304)."""
+    """Whether SBF answered 304: the document still has the entity tag that was sent in ``If-None-Match``."""
 
     def read(self, parse: Callable[[bytes], R]) -> R:
-        """Parse the answer. Raise AnswerUnreadable if the answer is invalid in this version of the API."""
+        """Return ``parse(content)``. Raise AnswerUnreadable if the answer is invalid in this version of the API."""
         try:
             return parse(self.content)
         except ValidationError as error:
@@ -88,7 +89,7 @@ class Connection:
     """The HTTP connections to SBF at ``url``; see :class:`virtcloud.client.sbf.SbfClient`."""
 
     def __init__(self, url: str, timeout: float, token: TokenSource = no_token, trust: TlsTrust = SYSTEM_TRUST) -> None:
-        """Prepare the connections. Nothing is sent yet. Raise BadInput for an invalid address."""
+        """Prepare the connections without sending a call. Raise BadInput for an invalid address."""
         self.url = url
         self._timeout = timeout
         self.token = token
@@ -96,7 +97,7 @@ class Connection:
         self._http = _build_http_client(url, trust)
 
     def with_timeout(self, seconds: float) -> Self:
-        """Return a connection with another timeout. Both share their HTTP connections, and the TLS context of these."""
+        """Return a connection with another timeout. Both objects share the HTTP connections and the TLS context."""
         other = copy(self)
         other._timeout = seconds  # noqa: SLF001 - of this class
         return other
@@ -118,7 +119,7 @@ class Connection:
     ) -> SbfResponse:
         """Send a call and return the answer. ``wait`` seconds are added to the timeout of the call.
 
-        The body omits keys that have their default value, because an older SBF refuses keys that it does not know.
+        The body omits keys that have their default value, because an older SBF rejects unknown keys.
         """
         content = None if body is None else body.model_dump_json(exclude_defaults=True).encode()
         headers = self._headers() | ({} if content is None else {"content-type": "application/json"})
@@ -163,7 +164,7 @@ class Connection:
 
     @contextmanager
     def download(self, path: str, offset: int, etag: str | None) -> Iterator[FileTransfer]:
-        """Yield a file from ``offset``, or from its beginning if the file has changed since ``etag``.
+        """Yield a file from byte ``offset`` on, or from byte 0 if the file's entity tag differs from ``etag``.
 
         Raise ServiceUnreachable if the connection ends before the end of the file.
         """
@@ -287,7 +288,7 @@ class _UnixTransport(httpx.HTTPTransport):
     def __init__(self, path: str) -> None:
         super().__init__(
             uds=path, verify=False, limits=CONNECTION_LIMITS
-        )  # a Unix socket has no TLS; no list of authorities is loaded
+        )  # a Unix socket needs no TLS, so that loading the list of authorities would only take time
         self._path = path
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:

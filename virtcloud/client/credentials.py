@@ -1,13 +1,13 @@
 """The client's token: the search for the token file, and the check that no other user can read this file.
 
-A source overrides the sources below it:
+The first source that is set is used:
 
 1. ``--token-file FILE``
 2. ``VIRTCLOUD_TOKEN_FILE``
 3. ``~/.config/virtcloud/token``, written by ``virtcloud login``; not used for ``unix://`` addresses, where the kernel
    identifies the caller
 
-No command takes a token as an argument, because every local user can read a command's arguments.
+No command accepts a token as an argument, because every local user can read a command's arguments.
 """
 
 import os
@@ -27,7 +27,8 @@ CERTIFICATE_VARIABLE = "VIRTCLOUD_CERTIFICATE"
 PRIVATE = 0o600
 PREFIX = "vc_"
 TokenSource = Callable[[], SecretStr | None]
-"""A function that returns the token. The client calls it for each request, so a replaced file needs no restart."""
+"""A function that returns the token. The client calls the function for each request. Therefore a new token in a file
+takes effect without a restart."""
 
 
 def no_token() -> None:
@@ -52,7 +53,7 @@ def default_token_file() -> Path:
 
 
 def token_source(url: str, token: str | SecretStr | None = None, file: str | Path | None = None) -> TokenSource:
-    """Return a function that reads the token for calls to ``url``. ``token_source`` itself reads no file."""
+    """Return a function that returns the token for calls to ``url``. If the token is in a file, each call reads it."""
     if token is not None:
         secret = token if isinstance(token, SecretStr) else SecretStr(token)
         check_token(secret.get_secret_value(), "token")
@@ -86,7 +87,7 @@ def read_token(path: Path) -> SecretStr:
 
 
 def _check_prefix(path: Path, text: str) -> str:
-    """Return ``text`` if it has a token's prefix; otherwise raise BadInput."""
+    """Return ``text``. Raise BadInput if ``text`` does not begin with a token's prefix."""
     check_token(text if text.startswith(PREFIX) else "", f"token file {path}")
     return text
 
@@ -120,6 +121,6 @@ def _replace(path: Path, text: str, kind: str) -> None:
 
 
 def read_default_token() -> SecretStr | None:
-    """Return the token of the file that ``virtcloud login`` writes, or None if there is no file."""
+    """Return the token in the file that ``virtcloud login`` writes, or None if there is no such file."""
     path = default_token_file()
     return read_token(path) if path.exists() else None

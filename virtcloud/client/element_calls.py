@@ -16,10 +16,10 @@ from virtcloud.model.views import CleanDeclaration, Confirmation, ElementErrorRe
 from virtcloud.model.wanted import WantedDocument
 
 KNOWN_S = 4 * 3600.0
-"""The longest time in seconds for which the client uses a wanted document that has not changed.
+"""Maximum time in seconds for which the client uses a wanted document that has not changed.
 
-After three to four quarters of this time, at random, the client reads the document again, in case a part of the
-document has changed without a new revision.
+After a random time between three quarters and the whole of this time, the client reads the document again, because
+parts of the document can change without a new revision.
 """
 
 
@@ -33,7 +33,7 @@ class _KnownDocument:
 
 
 def _draw_lifetime() -> float:
-    """Return the seconds for which a document is used. Agents that started together do not return together."""
+    """Return the seconds for which a document is used: a random time, so that agents do not read at the same time."""
     return KNOWN_S * (1 - random.random() / 4)  # noqa: S311 - no secret
 
 
@@ -58,11 +58,11 @@ class ElementCalls(SbfCalls):
         return self._pages(ElementView, "/v1/elements", query, size)
 
     def element(self, name: str) -> ElementView:
-        """Return one element. Raise NotFound if the topology does not contain it."""
+        """Return one element. Raise NotFound if the topology does not contain the element."""
         return self._document(ElementView, self._connection.send("GET", f"/v1/elements/{Name(name)}"))
 
     def difference(self, element: str, *, read: bool = False) -> ElementDifference:
-        """Return the changes that an element needs. With ``read``, read the device first.
+        """Return the changes that an element needs. With ``read``, SBF reads the device first.
 
         Raise ElementError if the device cannot be read.
         """
@@ -71,7 +71,7 @@ class ElementCalls(SbfCalls):
         return self._document(ElementDifference, answer)
 
     def reconcile(self, element: str) -> ElementReconciliation:
-        """Read a device now and apply its difference from the wanted state.
+        """Request that SBF reads a device now and applies the difference from the wanted state.
 
         Raise NotFound for an unknown element. Raise Conflict for a host.
         """
@@ -79,7 +79,7 @@ class ElementCalls(SbfCalls):
         return self._document(ElementReconciliation, self._connection.send("POST", path, wait=DEVICE_S))
 
     def declare_element_clean(self, element: str, *, reason: str) -> ElementView:
-        """Declare that an element carries no cluster that a restored database does not contain. Idempotent.
+        """Declare that an element carries no clusters which are missing in SBF's restored database. Idempotent.
 
         Raise NotFound for an unknown element. Raise BadInput for a blank reason.
         """
@@ -89,7 +89,7 @@ class ElementCalls(SbfCalls):
         )
 
     def ports(self, element: str) -> list[PortView]:
-        """Read a switch now and return its managed ports and their uses.
+        """Request that SBF reads a switch now. Return the switch's managed ports and their uses.
 
         Raise NotFound for an unknown element. Raise Conflict if the element is not a switch. Raise ElementError if the
         switch cannot be read.
@@ -98,7 +98,10 @@ class ElementCalls(SbfCalls):
         return self._documents(PortView, self._connection.send("GET", path, wait=DEVICE_S))
 
     def adopt_ports(self, element: str, uses: Mapping[PortName, PortUse]) -> None:
-        """Allow SBF to change ports in other use. ``uses`` maps each port to its confirmed use. Idempotent."""
+        """Allow SBF to change ports in other use. ``uses`` maps each port to the use that the caller saw.
+
+        Idempotent.
+        """
         adoption = PortAdoption(ports=dict(uses))
         self._connection.send("POST", f"/v1/elements/{Name(element)}/ports/adopt", adoption)
 
@@ -113,8 +116,8 @@ class ElementCalls(SbfCalls):
     def wanted(self, element: str, after: int | None = None, wait: float = 0) -> WantedDocument:
         """Return the wanted state of a host or gateway.
 
-        With ``after``, wait until the revision is higher, but at most ``wait`` seconds. While nothing changes, SBF
-        sends the document again only after some hours.
+        With ``after``, wait until the revision is higher, but at most ``wait`` seconds. An unchanged document is
+        returned from memory. SBF sends it again only after three to four hours.
         """
         path, known = f"/v1/elements/{Name(element)}/wanted", self._known.get(element)
         if after is None or self.find_settled(element, after) is None:
@@ -130,9 +133,9 @@ class ElementCalls(SbfCalls):
         return document
 
     def find_settled(self, element: str, revision: int) -> WantedDocument | None:
-        """Return the wanted document of a revision that this client has received, if only a new revision changes it.
+        """Return the wanted document of this revision if this client has received the document and may still use it.
 
-        Return None if the document must be read again.
+        Return None if the client must read the document again.
         """
         known = self._known.get(element)
         is_usable = known is not None and known.document.revision == revision and time.monotonic() < known.until
@@ -151,7 +154,7 @@ class ElementCalls(SbfCalls):
         maps the id of each cluster that the element could not remove to the error. An earlier SBF refuses each of these
         keys with BadInput.
         """
-        # an SBF that refuses the key `incomplete` wants nothing for which an agent has to wait
+        # An earlier SBF, which refuses `incomplete`, has no clusters that wait, so that the key is then omitted.
         confirmation = Confirmation(
             revision=revision,
             incomplete=dict(incomplete) if incomplete else None,
@@ -170,7 +173,7 @@ class ElementCalls(SbfCalls):
         """Report why an element cannot reach the wanted state of ``revision``.
 
         ``message`` is the error of the element as a whole. ``clusters`` maps a cluster id to the error of this cluster.
-        ``refused`` contains the clusters that the element refuses permanently. It maps the cluster id to the reason.
+        ``refused`` maps the id of each cluster that the element has refused several times in a row to the reason.
         """
         report = ElementErrorReport(
             revision=revision, message=message, clusters=dict(clusters or {}), refused=dict(refused or {})
@@ -178,19 +181,22 @@ class ElementCalls(SbfCalls):
         self._connection.send("POST", f"/v1/elements/{Name(element)}/trouble", report)
 
     def report_drift(self, element: str, revision: int) -> None:
-        """Report that an element has left the wanted state of ``revision``, which the element had confirmed."""
+        """Report that an element no longer has the wanted state of ``revision``, which it had confirmed."""
         self._connection.send("POST", f"/v1/elements/{Name(element)}/drifted", Confirmation(revision=revision))
 
     def report_capacity(self, element: str, capacity: HostCapacity) -> None:
-        """Report the processors and the memory of a host. Idempotent. Raise NotFound if SBF does not know this call."""
+        """Report the processors and the memory of a host. Idempotent. Raise NotFound if SBF is too old."""
         self._connection.send("PUT", f"/v1/elements/{Name(element)}/capacity", capacity)
 
     def report_destination_uses(self, gateway: str, report: OutsideReport) -> None:
-        """Report a gateway's counters for destinations outside, as its agent. Idempotent."""
+        """Report a gateway's counters for outside destinations. Only the gateway's agent may call this. Idempotent."""
         self._connection.send("PUT", f"/v1/elements/{Name(gateway)}/outside", report)
 
     def report_traffic(self, element: str, report: TrafficReport) -> None:
-        """Report the traffic counters of a host or gateway, as its agent. Raise NoSuchCall for an earlier SBF."""
+        """Report the traffic counters of a host or gateway. Only its agent may call this.
+
+        Raise NoSuchCall if SBF is too old for this call.
+        """
         self._connection.send("PUT", f"/v1/elements/{Name(element)}/traffic", report)
 
     def audit(  # noqa: PLR0913, PLR0917 - the filters of the call
@@ -224,7 +230,8 @@ class ElementCalls(SbfCalls):
     ) -> Iterator[list[AuditEntry]]:
         """Yield the rows of the audit log in pages of ``size``, oldest first, or ``newest`` first.
 
-        ``who`` is the caller who made the change. The times have time zones. Raise BadInput for an unknown element.
+        ``who`` selects the changes of one caller. ``since`` and ``until`` must have a time zone. Raise BadInput for an
+        unknown element.
         """
         query: dict[str, str | float | None] = {"element": element, "cluster": cluster, "who": who}
         query |= {name: at.isoformat() for name, at in (("since", since), ("until", until)) if at is not None}

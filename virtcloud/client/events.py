@@ -8,17 +8,17 @@ from virtcloud.model.views import ClusterView, PlacementView
 
 
 class ClusterEvent(Document):
-    """A change of a cluster: of its state, its lease, its VLAN IDs, or of an element's part."""
+    """A change of a cluster: of its state, lease or VLAN IDs, or of the progress of one of its elements."""
 
     cluster: ClusterKey
     element: Name | None = None
-    """The element whose part of the cluster changed; null: the cluster itself changed."""
+    """The element whose progress changed; null: the cluster itself changed."""
     before: str | None = None
-    """The former value; null in the first event of a cluster or element."""
+    """The previous value; null in the first event of a cluster or element."""
     after: str
-    """The new value: a state, a progress, or the end of the lease."""
+    """The new value: a state, VLAN IDs, a progress, or the end of the lease."""
     detail: str | None = None
-    """The reason for a state, or the trouble of an element."""
+    """The reason for a state, or the error of an element."""
 
     def __str__(self) -> str:
         """Return the event as a line of text."""
@@ -45,11 +45,14 @@ def find_events(before: ClusterView | None, after: ClusterView) -> Iterator[Clus
 
 
 _FIRST = frozenset({"state", "progress"})
-"""The subjects of the events from which an observer learns the present values."""
+"""The subjects of the events that ``find_events`` yields without ``before``."""
 
 
 def _describe(view: ClusterView) -> dict[tuple[Name | None, str], tuple[str, str | None]]:
-    """Return what can change in a view: texts and details by element and subject."""
+    """Return the values of a view that events report.
+
+    The keys are (element or None, subject). The values are (text, detail or None).
+    """
     vlans = ", ".join(f"VLAN {vlan} at {site}" for site, vlan in sorted(view.vlans.items())) or "no VLAN"
     found: dict[tuple[Name | None, str], tuple[str, str | None]] = {(None, "state"): (view.state, view.reason)}
     found |= {(part.element, "progress"): _describe_part(part) for part in view.placements}

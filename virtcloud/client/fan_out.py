@@ -1,7 +1,7 @@
-"""Fan-out: work with many guests at the same time, each with ssh processes of its own.
+"""Fan-out: the same work with many guests at the same time, for example a command over ssh.
 
-A worker thread runs the work of a guest. This thread also enforces the time limit, and at the end kills every process
-that still runs, so that a guest that hangs delays no other guest.
+A thread runs the work with each guest. The calling thread enforces the time limit of each guest, and kills processes
+that do not end. Therefore a guest that does not answer delays no other guest.
 """
 
 import os
@@ -18,7 +18,8 @@ from virtcloud.client.ssh_arguments import SshArguments, require_ssh
 from virtcloud.model.errors import BadInput, TimedOut
 
 DEFAULT_JOBS = 32
-"""Number of guests that are used at the same time. SBF allows a user 100 sessions (``relay.sessions_per_user``)."""
+"""Default number of guests with which this module works at the same time. SBF allows each user 100 sessions
+(``relay.sessions_per_user``)."""
 TICK_S = 0.1
 """Pause in seconds between two checks of the time limits."""
 GRACE_S = 2.0
@@ -27,21 +28,21 @@ R = TypeVar("R")
 
 
 class FanOutProgress(NamedTuple):
-    """The number of guests whose work has ended, and of all guests."""
+    """The number of guests with which the work has ended, and the number of all guests."""
 
     ended: int
     total: int
 
 
 ShowFanOut = Callable[[FanOutProgress], None]
-"""A function that is called at least every second while work with guests is running."""
+"""A function that is called at least every second until the work with all guests has ended."""
 
 
 class GuestTurn:
-    """The time in which the work with one guest runs. Thread-safe. ``timeout`` limits the turn, in seconds."""
+    """The work with one guest: its processes and its time limit ``timeout`` in seconds. Thread-safe."""
 
     def __init__(self, timeout: float | None, clock: Callable[[], float] = time.monotonic) -> None:
-        """Create a turn that has not begun."""
+        """Create an object for work that has not begun."""
         self._timeout = timeout
         self._clock = clock
         self._lock = threading.Lock()
@@ -52,7 +53,7 @@ class GuestTurn:
         self.is_late = False
 
     def begin(self) -> None:
-        """Start the clock."""
+        """Start to measure the time of the work."""
         self._began = self._clock()
 
     @property
@@ -61,15 +62,16 @@ class GuestTurn:
         return 0.0 if self._began is None else self._clock() - self._began
 
     def pause(self, seconds: float) -> bool:
-        """Wait. Return False, at once, if the turn has ended."""
+        """Wait ``seconds`` and return True. If the work is ended before, return False immediately."""
         return not self._ended.wait(seconds)
 
     @contextmanager
     def run(self, arguments: SshArguments, stdin: int, stdout: int) -> Iterator[subprocess.Popen[bytes]]:
-        """Run a program with these streams within the block, in a session of its own. stderr is a pipe.
+        """Run a program with these standard streams within the block. The program's stderr is a pipe.
 
-        Ctrl-C at the terminal therefore does not reach the program. An exception in the block ends the turn. If
-        the turn has ended, raise TimedOut. Raise BadInput if the program does not exist, or cannot be started.
+        The program runs in its own session, so that Ctrl-C at the terminal does not reach it. An exception in the block
+        ends the work. If the work has already ended, raise TimedOut. Raise BadInput if the program does not exist, or
+        cannot be started.
         """
         with self._lock:
             if self._ended_at is not None:
@@ -88,7 +90,7 @@ class GuestTurn:
                 self._processes.remove(process)
 
     def check_time(self) -> None:
-        """End the turn if its time limit has passed. Kill processes that do not end within the grace period."""
+        """End the work if its time limit has passed. Kill processes that do not end within the grace period."""
         if self._timeout is not None and self.seconds > self._timeout and self._ended_at is None:
             self.is_late = True
             self.end()
@@ -96,7 +98,7 @@ class GuestTurn:
             self._signal(signal.SIGKILL)
 
     def end(self) -> None:
-        """End the turn: end its processes, and start no further process. Idempotent."""
+        """End the work: send SIGTERM to its processes, and start no further process. Idempotent."""
         if self._ended_at is None:
             self._ended_at = self._clock()
             self._ended.set()

@@ -33,13 +33,13 @@ from virtcloud.model.ssh_access import (
 from virtcloud.model.ssh_keys import UserKey
 
 CONNECT_S: Final = 10
-"""Time limit of ssh for the answer of a gateway, in seconds. Then ssh tries the next gateway."""
+"""Seconds for which ssh waits for the answer of a gateway, before it tries the next gateway."""
 PROBE_S: Final = 2.0
 BANNER_S: Final = 4.0
-"""Time limits in seconds of the check whether a gateway is reachable: for the connection, and for the banner."""
+"""Seconds for which :func:`is_reachable` waits for the connection, and then for the first line of the server."""
 BANNER: Final = b"SSH-"
 WAIT_S: Final = 60.0
-"""The longest wait in seconds for the elements of a cluster that was just connected to a gateway."""
+"""Maximum wait in seconds until the elements of a cluster have confirmed a new connection to a gateway."""
 POLL_S: Final = 0.3
 ALIVE_S: Final = 60
 KEY, CERTIFICATE, KNOWN_HOSTS, CONFIG = "key", "key-cert.pub", "known_hosts", "config"
@@ -72,8 +72,9 @@ def request_login_files(
 ) -> SshCertificateView:
     """Request a certificate, and write the files of a login to ``folder``. Return the certificate.
 
-    If the cluster was just connected to a gateway, wait for the elements between them, and call ``show`` meanwhile.
-    Raise the errors of `SbfClient.create_ssh_certificate`. Raise BadInput if a file cannot be written.
+    If this request connects the cluster to a gateway, wait until the elements on the path have confirmed the
+    connection. Call ``show`` with the present state during the wait. Raise the errors of
+    `SbfClient.create_ssh_certificate`. Raise BadInput if a file cannot be written.
     """
     login = make_login_key()
     certificate = sbf.create_ssh_certificate(key, SshCertificateRequest(public_key=login.public), cluster_id)
@@ -95,7 +96,7 @@ def _wait_for_elements(sbf: SbfClient, view: SshAccessView, show: Callable[[SshA
 
 
 def find_reachable_access(sbf: SbfClient, key: str, cluster_id: str) -> bool:
-    """Return whether the caller reaches the cluster's guests through a gateway from here.
+    """Return whether the caller can reach the cluster's guests through a gateway from this computer.
 
     Return False for an SBF of an earlier version, which does not support this access.
     """
@@ -107,9 +108,10 @@ def find_reachable_access(sbf: SbfClient, key: str, cluster_id: str) -> bool:
 
 
 def is_reachable(gateway: SshGatewayView) -> bool:
-    """Return whether an sshd answers at the gateway's address from here (RFC 4253, 4.2).
+    """Return whether an sshd answers this computer at the gateway's address (RFC 4253, 4.2).
 
-    Proxies and firewalls of some networks accept every connection, and then forward nothing.
+    An open connection is not sufficient, because proxies and firewalls of some networks accept every connection, even
+    to unreachable servers.
     """
     with suppress(OSError), socket.create_connection((gateway.address, gateway.port), PROBE_S) as connection:
         connection.settimeout(BANNER_S)
@@ -141,9 +143,10 @@ def render_login_config(certificate: SshCertificateView, folder: Path) -> str:
 
 
 def make_proxy_arguments(gateways: Sequence[SshGatewayView], folder: Path, guest: str) -> list[str]:
-    """Return a command that joins its standard streams with the sshd of a guest. Further arguments are ignored. Pure.
+    """Return a command that connects its standard input and output with the sshd of a guest. Pure.
 
-    If a gateway does not answer, the command tries the next one.
+    The command ignores arguments that a caller appends. If a gateway does not answer, the command tries the next
+    gateway.
     """
     config = shlex.quote(str(folder / CONFIG))
     first, *others = (f"ssh -F {config} {_alias(gateway)} {guest}" for gateway in gateways)
@@ -182,12 +185,15 @@ def _render_host(names: str, lines: Sequence[str]) -> str:
 
 
 def _alias(gateway: SshGatewayView) -> str:
-    """Return the name of a gateway in the configuration. No guest has this name, because of the dot."""
+    """Return the name of a gateway in the configuration of ssh. The dot distinguishes it from guests' names."""
     return f"{gateway.name}.gateway"
 
 
 def make_login_folder(parent: Path) -> Path:
-    """Return a new folder for a login whose ssh replaces this program. Remove the folders of logins that have ended."""
+    """Return a new folder for the files of a login. Remove the folders of logins that have ended.
+
+    Because ssh replaces this program (execve), a later login must remove the folder.
+    """
     for folder in parent.glob(f"{PREFIX}*"):
         if not _is_running(folder.name.removeprefix(PREFIX)):
             shutil.rmtree(folder, ignore_errors=True)

@@ -11,7 +11,7 @@ from virtcloud.model.image import CatalogueImage, ImageContent
 from virtcloud.model.values import ClusterKey, Name
 
 AGENT_S = 60.0
-"""Additional timeout of a session until the agent of the guest's host has connected, in seconds."""
+"""Additional timeout in seconds of a call that opens a session, for the agent of the guest's host to connect."""
 
 
 class GuestCalls(SbfCalls):
@@ -29,7 +29,7 @@ class GuestCalls(SbfCalls):
     def guest(
         self, key: str, guest: str, after: int | None = None, wait: float = 0, cluster_id: str | None = None
     ) -> GuestView:
-        """Return a guest. Raise NotFound if the cluster or the guest is not known.
+        """Return a guest. Raise NotFound if SBF has no such cluster or guest.
 
         With ``after``, wait until the guest's host has confirmed a later revision, but at most ``wait`` seconds.
         """
@@ -39,9 +39,9 @@ class GuestCalls(SbfCalls):
     def set_guest_power(
         self, key: str, guest: str, power: GuestPower, resets: int | None = None, cluster_id: str | None = None
     ) -> GuestView:
-        """Stop or start a guest. With ``resets``, reset the guest unless it had this number of resets. Idempotent.
+        """Stop or start a guest. With ``resets``, reset the guest if it had fewer resets. Idempotent.
 
-        Raise Conflict if the guest is stopped and would be reset, or if another caller reset the guest in between.
+        Raise Conflict if a stopped guest would be reset, or if another caller has reset the guest in the meantime.
         """
         request = GuestPowerRequest(power=power, resets=resets)
         answer = self._connection.send("PUT", f"{_path(key, guest)}/power", request, query={"id": cluster_id})
@@ -64,14 +64,14 @@ class GuestCalls(SbfCalls):
         return self._connection.open_stream(f"{_path(key, guest)}/session", query, AGENT_S)
 
     def waiting_sessions(self, element: str, after: int = 0, wait: float = 0) -> list[GuestSession]:
-        """Return the sessions that wait for the agent of an element. If there is none, wait up to ``wait`` seconds."""
+        """Return the sessions that wait for an element's agent. If there is no session, wait up to ``wait`` seconds."""
         kinds = ",".join(SessionKind)
         query: dict[str, str | float | None] = {"after": after, "wait": min(wait, LONGEST_WAIT_S), "kinds": kinds}
         answer = self._connection.send("GET", f"/v1/elements/{Name(element)}/sessions", query=query, wait=wait)
         return self._documents(GuestSession, answer)
 
     def join_session(self, element: str, session: GuestSession) -> SessionStream:
-        """Open the agent's side of a session. Raise NotFound if the user has left."""
+        """Open the agent's side of a session. Raise NotFound if the user has closed the session."""
         path = f"/v1/elements/{Name(element)}/sessions/{session.id}"
         return self._connection.open_stream(path, {}, url=session.address)
 
@@ -80,8 +80,8 @@ class GuestCalls(SbfCalls):
     ) -> CatalogueImage:
         """Send the image that a session of kind `clone` requested, as the agent of the guest's host.
 
-        First ask SBF whether it would accept the image. Raise NotFound if the user has left. Raise the errors of
-        :meth:`upload_image`.
+        Before the upload, check whether SBF would accept the image. Raise NotFound if the user has closed the session.
+        Raise the errors of :meth:`upload_image`.
         """
         path = f"/v1/elements/{Name(element)}/sessions/{session.id}/image"
         query = content_query(content)

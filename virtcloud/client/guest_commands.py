@@ -1,9 +1,9 @@
 """Commands on many guests at the same time, over ssh.
 
-The guest's shell runs a short script around the command. The script ends the command and its children when the standard
-input ends: sshd sends no signal to a command without a terminal when its connection ends, so that the command would
-continue. The script also marks the start of the command, because ssh exits with 255 for its own errors and for a
-command that exits with 255.
+The guest's shell runs a short script, which runs the command. The script ends the command and its children when the
+standard input ends. This is necessary because sshd sends no signal to a command without a terminal when the connection
+ends. Before the command, the script prints a random line, the *mark*. The mark shows that the login succeeded: ssh
+exits with 255 for its own errors and for a command that exits with 255.
 """
 
 import secrets
@@ -21,12 +21,12 @@ from virtcloud.model.errors import BadInput, GuestsFailed
 from virtcloud.model.message_text import printable
 
 CONNECT_S = 60
-"""Time limit of ssh for the answer of a guest's sshd, in seconds."""
+"""Seconds for which ssh waits for the answer of a guest's sshd."""
 BATCH_OPTIONS = ("BatchMode=yes", f"ConnectTimeout={CONNECT_S}")
 """Options for ssh without a terminal. Options of the user override these options."""
 CHUNK = 1 << 16
 MAX_COMMAND_BYTES = 100_000
-"""Linux limits each argument of a program to 128 KiB (execve(2))."""
+"""Maximum length of a command. Linux limits each argument of a program to 128 KiB (execve(2))."""
 SSH_FAILED = 255
 RETRY_S = 2.0
 """Pause in seconds before the next login to a guest that does not accept logins yet."""
@@ -36,10 +36,12 @@ SCRIPT = (
     '{ read -r w; for f in 1 4; do printf "%s\\n" "$3" >&$f; done; "${SHELL:-sh}" -c "$2" 2>&4 4>&-; c=$?; '
     'kill -KILL "$w"; exit $c; }'
 )
-"""Prints the mark `$3` to both output streams. Runs the command `$2` with the first `$1` bytes of the standard input.
+"""The script. It prints the mark `$3` to stdout and stderr, and runs the command `$2` with the first `$1` bytes of
+stdin.
 
-Left of the pipe: sends the process ID of this part and the input, and waits for the end of the standard input. Then
-ends the process group. Right of the pipe: runs the command, then ends the left part. For dash, bash and BusyBox's sh.
+The part before the pipe writes its process ID and the input to the pipe, waits for the end of stdin, and then ends the
+process group. The part after the pipe runs the command, and then ends the first part. Works in dash, bash and BusyBox's
+sh.
 """
 
 
@@ -49,7 +51,7 @@ class GuestResult:
 
     guest: str
     returncode: int | None
-    """The command's exit code; None: the command did not run, or did not end in time."""
+    """The command's exit code; None: the command did not start, or did not end in time."""
     stdout_bytes: bytes = field(repr=False)
     stderr_bytes: bytes = field(repr=False)
     seconds: float
@@ -73,22 +75,22 @@ class GuestResult:
 
     @property
     def failure(self) -> str:
-        """A short description of the failure."""
+        """A short description of the failure: the reason, or the exit code."""
         lost = "; ssh also exits with 255 if the connection is lost" if self.returncode == SSH_FAILED else ""
         return self.error or f"exit code {self.returncode}{lost}"
 
 
 class OutputSink(Protocol):
-    """Receives the output of a guest's command. Each stream has a thread of its own."""
+    """Receives the output of a guest's command. stdout and stderr are written by different threads."""
 
     def write_stdout(self, data: bytes) -> None:
-        """Receive bytes of the standard output."""
+        """Write bytes of the standard output."""
 
     def write_stderr(self, data: bytes) -> None:
-        """Receive bytes of the standard error."""
+        """Write bytes of the standard error."""
 
     def close(self) -> None:
-        """End both streams."""
+        """Close both streams."""
 
 
 class CollectedOutput:
@@ -119,7 +121,7 @@ class GuestCommand:
     stdin: bytes = b""
 
     def __post_init__(self) -> None:
-        """Check the command. Raise BadInput if it is empty, too long, or contains NUL."""
+        """Check the command line. Raise BadInput if it is empty, too long, or contains NUL."""
         size = len(self.line.encode(errors="surrogateescape"))
         if not self.line.strip() or "\0" in self.line:
             raise BadInput("expected a command for the guests' shell, got an empty line or a NUL character")
@@ -131,7 +133,7 @@ class GuestCommand:
 
 
 def make_command(command: str | Sequence[str], stdin: str | bytes | None = None) -> GuestCommand:
-    """Return the command. A text is a line for the guest's shell; a sequence has the program and its arguments."""
+    """Return the command. A string is a line for the guest's shell. A sequence contains a program and its arguments."""
     line = command if isinstance(command, str) else shlex.join(command)
     return GuestCommand(line, stdin.encode() if isinstance(stdin, str) else stdin or b"")
 
@@ -146,12 +148,12 @@ def run_collected(  # noqa: PLR0913, PLR0917 - the options of Cluster.run
     progress: ShowFanOut | None = None,
     wait: float = 0,
 ) -> dict[str, GuestResult]:
-    """Run a command on the named guests, or on all guests, and return the results with the whole output."""
+    """Run a command on ``guests``, or on all guests if ``guests`` is empty. Return the results with the output."""
     return run_commands(find_batch_logins(logins, options, guests), command, None, jobs, timeout, progress, wait)
 
 
 def find_batch_logins(logins: ClusterLogins, options: SshOptions, guests: Sequence[str]) -> dict[str, SshArguments]:
-    """Return the arguments of ssh for each guest. ssh asks no questions, because many ssh processes run together."""
+    """Return the arguments of ssh for each guest. ssh asks no questions, because many processes share a terminal."""
     batch = replace(options, options=(*options.options, *BATCH_OPTIONS))
     return logins.find(batch, guests)
 
@@ -165,10 +167,11 @@ def run_commands(  # noqa: PLR0913, PLR0917 - as above
     progress: ShowFanOut | None = None,
     wait: float = 0,
 ) -> dict[str, GuestResult]:
-    """Run a command with the given arguments of ssh. ``open_sink`` returns the receiver of a guest's output.
+    """Run a command on the guests ``logins``, which maps each guest to arguments of ssh. Return the results by guest.
 
-    Without ``open_sink``, the results have the output. ``timeout`` limits the time for each guest, in seconds. A
-    guest that does not accept the login yet is tried again for ``wait`` seconds.
+    ``open_sink`` returns the object to which a guest's output is written. Without ``open_sink``, the results contain
+    the output. ``timeout`` limits the time for each guest, in seconds. If a guest does not accept the login yet, the
+    login is repeated for up to ``wait`` seconds.
     """
 
     def work(name: str, turn: GuestTurn) -> GuestResult:
@@ -187,10 +190,10 @@ def run_commands(  # noqa: PLR0913, PLR0917 - as above
 
 
 class MarkedStream:
-    """Passes the bytes after a mark on. The bytes before the mark are messages of ssh and of the guest's login."""
+    """Copies the part of a stream after the mark. The part before the mark has messages of ssh and of the login."""
 
     def __init__(self, mark: bytes, write: Callable[[bytes], None]) -> None:
-        """Pass bytes to ``write``."""
+        """Create a copier that calls ``write`` with the bytes after the mark."""
         self._mark = mark
         self._write = write
         self.before = b""
@@ -213,7 +216,7 @@ class MarkedStream:
 
 
 class RunningCommand:
-    """The command of one guest. Passes the output from the mark on to a sink."""
+    """The command on one guest. Writes the output of the command to a sink."""
 
     def __init__(self, sink: OutputSink) -> None:
         """Prepare a command with a random mark."""
@@ -224,7 +227,7 @@ class RunningCommand:
         self._stderr = MarkedStream(f"{mark}\n".encode(), sink.write_stderr)
 
     def run(self, login: SshArguments, command: GuestCommand, turn: GuestTurn) -> tuple[int | None, str | None]:
-        """Run the command. Return its exit code, or the reason why it did not start."""
+        """Run the command. Return (exit code, None), or (None, the reason why the command did not start)."""
         words = ("sh", "-c", SCRIPT, "virtcloud", str(len(command.stdin)), command.line, self._word)
         arguments = [*login[:-1], "-T", login[-1], f"exec {shlex.join(words)}"]
         with turn.run(arguments, subprocess.PIPE, subprocess.PIPE) as process:
@@ -242,25 +245,25 @@ class RunningCommand:
         return None, explain_failure(messages.decode(errors="replace"), process.returncode)
 
     def close(self) -> None:
-        """End the output."""
+        """Close the sink."""
         self._sink.close()
 
     def describe_lateness(self, timeout: float | None) -> str:
-        """Return the reason for the end after ``timeout`` seconds."""
+        """Return the message for a command that was ended after ``timeout`` seconds."""
         if self._stdout.has_started:
             return f"the command did not end within {timeout:g} s, and was ended"
         return f"no login within {timeout:g} s; read the guest's console: virtcloud guest log"
 
 
 def start_thread(call: Callable[..., None], *arguments: object) -> threading.Thread:
-    """Start a thread that does not delay the end of the program."""
+    """Start a daemon thread, which does not delay the end of the program."""
     thread = threading.Thread(target=call, args=arguments, daemon=True)
     thread.start()
     return thread
 
 
 def _feed(stream: IO[bytes], data: bytes) -> None:
-    """Write the command's input. The stream stays open, because its end would end the command."""
+    """Write the command's input to the stream. Do not close the stream, because its end would end the command."""
     try:
         stream.write(data)
         stream.flush()
@@ -276,7 +279,7 @@ def require_success(results: Mapping[str, GuestResult]) -> None:
 
 
 def is_temporary(reason: str | None) -> bool:
-    """Return whether a later login may succeed. A refused key or a wrong host key does not change. Pure."""
+    """Return whether a later login can succeed. If a key was refused, or the host key is wrong, it cannot. Pure."""
     return reason is not None and not any(text in reason for text in ("Permission denied", "Host key verification"))
 
 
@@ -303,4 +306,4 @@ REMEDIES = {
     "Connection closed by": "the guest's sshd may not have started yet, or refuses connections; read its console: "
     "virtcloud guest log",
 }
-"""Remedies by a text in the messages of ssh."""
+"""Maps a text in the messages of ssh to the remedy."""

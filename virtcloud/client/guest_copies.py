@@ -1,8 +1,8 @@
 """Copies of files and folders to and from many guests at the same time, over ssh.
 
-A copy is a tar stream that is unpacked into a temporary folder beside the destination. After the last byte, the files
-are renamed. Therefore an interrupted copy, or a full disk, leaves no incomplete file under the final name. Guests need
-only a POSIX shell, tar and mktemp.
+A copy is a tar stream. The receiver unpacks the stream into a temporary folder beside the destination, and then renames
+the files. Therefore an interrupted copy, or a full disk, leaves no incomplete file under a final name. Guests need only
+a POSIX shell, tar and mktemp.
 """
 
 import secrets
@@ -23,7 +23,8 @@ from virtcloud.model.errors import BadInput, GuestsFailed, Refused, VirtcloudErr
 from virtcloud.model.message_text import printable
 
 LAST_MEMBER = ".virtcloud-complete"
-"""The last file of a stream to a guest. Some versions of tar accept a stream that ends between two files."""
+"""The last file of a stream to a guest, which shows that the stream is complete. Without this file, a stream that ends
+between two files would look complete to some versions of tar."""
 MAX_REASON_LINES = 3
 HOME = 'case "$d" in "~") d=.;; "~/"*) d=./${d#??};; "") d=.;; esac'
 PUT_SCRIPT = f"""\
@@ -56,10 +57,11 @@ merge() {{
 }}
 for n; do move "$t/$n" "${{name:-$n}}" || exit 1; done
 """
-"""Reads a tar stream. Arguments: the destination, 1 if it must be a folder, and the names in the stream.
+"""Script that unpacks a tar stream. Arguments: the destination, 1 if it must be a folder, and the names in the stream.
 
-The temporary folder has the name of the guest and the process ID. The next copy removes the folders of processes that
-were killed, but not those of other computers, which may write to the same network file system.
+The name of the temporary folder contains the guest's name and the process ID. The next copy removes the folders of
+killed processes of this guest. It does not remove folders with names of other computers, which may write to the same
+network file system.
 """
 GET_SCRIPT = f"""\
 echo "$0" >&2; export LC_ALL=C; IFS=
@@ -72,20 +74,20 @@ for d; do {HOME}
   done
 done
 """
-"""Writes a tar stream for each path or pattern. GNU tar exits with 1 if a file changed while it was read."""
+"""Script that writes a tar stream for each path or pattern. GNU tar exits with 1 if a file changed during the copy."""
 
 
 class GuestPlace(NamedTuple):
-    """A path in guests. Without a guest's name: in all guests."""
+    """A path in a guest. If ``guest`` is None, the path is meant in all guests."""
 
     guest: str | None
     path: str
 
 
 def parse_place(text: str) -> GuestPlace | Path:
-    """Return a place in guests (``NAME:path``, or ``:path`` for all guests), or a local path. Pure.
+    """Parse a path in a guest (``NAME:path``), in all guests (``:path``), or on this computer. Pure.
 
-    As for scp, a text with a slash before its first colon is a local path, for example ``./a:b``.
+    A text with a slash before its first colon, such as ``./a:b``, is a local path, as for scp.
     """
     guest, colon, path = text.partition(":")
     if not colon or "/" in guest:
@@ -94,7 +96,7 @@ def parse_place(text: str) -> GuestPlace | Path:
 
 
 def list_sources(paths: Sequence[str | Path]) -> dict[str, Path]:
-    """Return local files and folders by their names. Symbolic links are followed.
+    """Return the path of each local file or folder by its name. Symbolic links are followed.
 
     Raise BadInput if a source does not exist, or if two sources have the same name.
     """
@@ -118,7 +120,7 @@ def put_files(  # noqa: PLR0913, PLR0917 - the options of Cluster.put
     timeout: float | None = None,
     progress: ShowFanOut | None = None,
 ) -> None:
-    """Copy files and folders to ``remote`` in each guest: into this folder if it exists, or else under this name.
+    """Copy files and folders to ``remote`` in each guest. If ``remote`` is not a folder, it is the new name.
 
     Raise GuestsFailed with the reasons if the copy failed on any guest.
     """
@@ -147,9 +149,9 @@ def get_files(  # noqa: PLR0913, PLR0917 - the options of Cluster.get
 ) -> None:
     """Copy files and folders from each guest. ``remotes`` are the paths or patterns by guest.
 
-    With ``folder_for_each``, the files of a guest are copied into the folder ``target/NAME``, which is created. Without
-    it, ``target`` is a folder, or the new name of the only source. Raise GuestsFailed with the reasons if the copy
-    failed on any guest.
+    With ``folder_for_each``, the files of each guest are copied into a folder ``target/NAME``, which is created.
+    Otherwise, ``target`` is an existing folder, or the new name of the only source. Raise GuestsFailed with the reasons
+    if the copy failed on any guest.
     """
 
     def get(name: str, turn: GuestTurn) -> None:
@@ -230,7 +232,7 @@ def _run_script(  # noqa: PLR0913, PLR0917 - the parts of a process
 
 
 def _read(read: Callable[[IO[bytes]], None], stream: IO[bytes] | None) -> tarfile.TarError | None:
-    """Read a stream. Return the error of a stream that is no archive: the script's message is a better reason."""
+    """Read a stream. If the stream is not an archive, return the error, because the script's message explains more."""
     if stream is None:
         return None
     try:
@@ -250,14 +252,14 @@ def _send_files(sources: Mapping[str, Path], errors: list[str], stream: IO[bytes
             archive.addfile(tarfile.TarInfo(LAST_MEMBER))
         stream.close()
     except BrokenPipeError:
-        return  # the guest's message is the reason
+        return  # the guest has closed the stream, and its message has the reason
     except OSError as error:
         errors.append(f"{error.filename or 'a local file'}: {error.strerror or error}")
         _close(stream)
 
 
 def _make_neutral(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    """Return a member without owner and special bits. Raise OSError for a device or pipe."""
+    """Return a tar member without owner and special mode bits. Raise OSError for a device or pipe."""
     if not (member.isreg() or member.isdir() or member.issym() or member.islnk()):
         raise OSError(f"{member.name} is no file, folder or symbolic link")
     member.uid = member.gid = 0
@@ -270,7 +272,7 @@ def _close(stream: IO[bytes]) -> None:
     try:
         stream.close()
     except BrokenPipeError:
-        return  # the script has ended
+        return  # the script has already ended
 
 
 def _drain(stream: IO[bytes]) -> None:

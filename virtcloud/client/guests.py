@@ -72,11 +72,11 @@ class ClusterGuest:
         return self.view.name
 
     def stop(self, *, wait: bool = True, progress: GuestProgress | None = None, timeout: float | None = None) -> Self:
-        """Stop the guest; idempotent. The guest's disk stays. With ``wait``, return when the host has confirmed."""
+        """Stop the guest; idempotent. The disk remains. With ``wait``, return when the host has confirmed the stop."""
         return self._set(GuestPower.OFF, None, progress, timeout, wait=wait)
 
     def start(self, *, wait: bool = True, progress: GuestProgress | None = None, timeout: float | None = None) -> Self:
-        """Start the guest again; idempotent. With ``wait``, return when the host has confirmed."""
+        """Start the stopped guest; idempotent. With ``wait``, return when the host has confirmed the start."""
         return self._set(GuestPower.ON, None, progress, timeout, wait=wait)
 
     def reset(self, *, wait: bool = True, progress: GuestProgress | None = None, timeout: float | None = None) -> Self:
@@ -144,7 +144,7 @@ class ClusterGuest:
         options: SshOptions = DEFAULT_OPTIONS,
         progress: ShowFanOut | None = None,
     ) -> None:
-        """Copy files or folders from the guest into the folder ``local``, or the only source to the new name ``local``.
+        """Copy files or folders from the guest into the folder ``local``. For a single source, ``local`` can be a name.
 
         Raise GuestsFailed if the copy failed; no incomplete file remains.
         """
@@ -164,12 +164,12 @@ class ClusterGuest:
                 return subprocess.call([*arguments, *command])  # noqa: S603 - no shell
 
     def clone(self, image: str, *, stop: bool = False, progress: CloneObserver | None = None) -> CatalogueImage:
-        """Make an image from the disk of the stopped guest. Return the image, which is the caller's.
+        """Create an image from the disk of the stopped guest. Return the image, whose owner is the caller.
 
-        With ``stop``, stop the guest first, and start it again afterwards. Call ``progress`` with each report of the
-        host. Raise Conflict if the guest runs. Raise NameTaken if an image has the name. Raise Refused if the host
-        cannot make the image. Raise ServiceUnreachable if the session is interrupted: SBF stores the whole image or
-        nothing.
+        With ``stop``, stop the guest first, and start the guest again afterwards. Call ``progress`` with each report of
+        the host. Raise Conflict if the guest runs. Raise NameTaken if an image has the name. Raise Refused if the host
+        cannot make the image. Raise ServiceUnreachable if the session is interrupted. SBF then stores no part of the
+        image.
         """
         request = SessionRequest(kind=SessionKind.CLONE, image=Name(image))
         if not stop or self.refresh().power is GuestPower.OFF:
@@ -253,7 +253,7 @@ class ClusterGuest:
 
 
 def _read_reports(stream: SessionStream) -> Iterator[CloneProgress]:
-    """Yield the lines of a clone's session."""
+    """Yield the progress reports of a session of kind ``clone``."""
     text = b""
     while data := stream.receive():
         *lines, text = (text + data).split(b"\n")
@@ -265,7 +265,7 @@ class ClusterGuests(Mapping[str, ClusterGuest]):
     """The guests of a cluster, by name. Each access reads the guest from SBF."""
 
     def __init__(self, sbf: SbfClient, key: str, cluster_id: str) -> None:
-        """Create the mapping for a cluster. Nothing is read yet."""
+        """Create the mapping for a cluster without a call to SBF."""
         self._sbf = sbf
         self._key = key
         self._cluster_id = cluster_id

@@ -1,8 +1,8 @@
-"""Networks for the legacy commands of ``sbf``. These commands create a network, then add and remove hosts by name.
+"""Networks for the legacy command ``sbf``, which creates a network, and then adds and removes hosts by name.
 
-Each host is a member cluster, whose key consists of the network's ID and the host's name. Every call is idempotent. A
-call that fails removes the clusters that it created. ``sbf dumpstate`` prints the networks as XML. Each tag and each
-host has a line of its own, because existing scripts parse this output with grep.
+Each host is a member cluster, whose key consists of the network's ID and the host's name. Every call is idempotent. If
+a call fails, it removes the clusters that it created. ``sbf dumpstate`` prints the networks as XML. Each ``<tag>`` and
+each ``<host>`` is on a separate line, because existing scripts parse this output with grep.
 """
 
 import time
@@ -36,7 +36,7 @@ class HostNetwork:
 class HostNetworks:
     """Networks whose IDs a scheduler chooses. ``timeout`` is the time limit of one command, in seconds.
 
-    Each command needs a new instance, because the time begins when the instance is created.
+    The time starts when the object is created. Therefore each command needs a new object.
     """
 
     client: Client
@@ -44,7 +44,7 @@ class HostNetworks:
     began: float = field(default_factory=time.monotonic)
 
     def ensure(self, network: ClusterKey, owner: str | None, sites: Iterable[str], lease: float) -> ClusterView:
-        """Create a network at these sites (default: all) and wait until it is active. After a failure, delete it."""
+        """Create a network at these sites (default: all) and wait until it is active. Delete the network on failure."""
         existing = self._find(network)
         if existing is not None:
             return Cluster(self.client.sbf, existing.root).wait_active(timeout=self._remaining_s).view
@@ -151,7 +151,7 @@ def _member_spec(root: ClusterView, host: Name, lease: float) -> ClusterSpec:
 
 
 def _member_key(network: ClusterKey, host: Name) -> ClusterKey:
-    # if the network's ID is a number, a dot would make this key look like a job's key
+    # A dot would make the key look like a job's key (``12.pbssrv``) if the network's ID is a number.
     return ClusterKey(f"{network}_{host}")
 
 

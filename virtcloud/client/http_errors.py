@@ -1,7 +1,7 @@
 """Errors of calls to SBF: failed connections and problem documents become exceptions of the model (RFC 9457).
 
-SBF states in ``Retry-After`` when a refused call may return. The pauses of many callers differ at random, so that the
-callers do not return simultaneously after a restart of SBF.
+SBF states in ``Retry-After`` after how many seconds a caller should repeat a refused call. Callers add a random time,
+so that many callers do not repeat their calls simultaneously after a restart of SBF.
 """
 
 import json
@@ -45,14 +45,14 @@ ERRORS_BY_STATUS: Mapping[int, type[VirtcloudError]] = {
     504: Unreachable,
     507: StorageFull,
 }
-"""The exceptions by HTTP status, for problem types that this client does not know. A later SBF may send such types."""
+"""The exceptions by HTTP status, for problem types that only later versions of SBF and of this client define."""
 NO_SUCH_CALL = ("no-such-route", "no-such-method")
 FIRST_SERVER_ERROR = 500
 UNTRUSTED_CERTIFICATE = "CERTIFICATE_VERIFY_FAILED"
 NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
 """OpenSSL's error reasons if the peer does not use TLS. OpenSSL 3.2 and later report the second reason."""
 SPREAD = 0.5
-"""The largest random part of a pause, as a fraction of the pause."""
+"""Maximum random addition to a pause, as a fraction of the pause."""
 
 
 def explain_request_error(url: str, error: httpx.RequestError) -> str:
@@ -97,7 +97,8 @@ def _is_denied(error: BaseException) -> bool:
 def error_of_response(url: str, answer: httpx.Response) -> VirtcloudError:
     """Return the exception for an answer with an error status, as `error_of_answer` does.
 
-    The message of an error in SBF or a device contains the request ID, by which an administrator finds the log lines.
+    If the error is in SBF or in a device, the message contains the request ID, so that an administrator can find the
+    log lines.
     """
     error = error_of_answer(url, answer.status_code, answer.content, answer.request.url.path)
     request_id = answer.headers.get(REQUEST_ID_HEADER)
@@ -109,7 +110,7 @@ def error_of_response(url: str, answer: httpx.Response) -> VirtcloudError:
 
 
 def _parse_retry_after(answer: httpx.Response) -> int | None:
-    """Return the seconds of the header Retry-After; None for an answer without seconds."""
+    """Return the number of seconds in the header Retry-After, or None if the header is missing or has a date."""
     text = answer.headers.get("retry-after", "")
     return int(text) if re.fullmatch(r"\d{1,5}", text, re.ASCII) else None
 
@@ -139,7 +140,7 @@ def _errors_by_slug(root: type[VirtcloudError]) -> dict[str, type[VirtcloudError
 
 
 def compute_retry_pause(error: VirtcloudError, pause_s: float, jitter: Callable[[], float] = random.random) -> float:
-    """Return the seconds before a call is repeated: ``pause_s``, or SBF's ``Retry-After`` if it is longer.
+    """Return the seconds to wait before a call is repeated: ``pause_s``, or SBF's ``Retry-After`` if that is longer.
 
     A random part is added. ``jitter`` returns a random number from 0 to 1.
     """

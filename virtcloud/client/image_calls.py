@@ -21,7 +21,7 @@ class ImageCalls(SbfCalls):
         return self._pages(CatalogueImage, "/v1/images", {"owner": owner}, size)
 
     def image(self, name: str) -> CatalogueImage:
-        """Return an image. Raise NotFound if there is no such image, or if the caller may not use it."""
+        """Return an image. Raise NotFound if there is no such image, or if the caller may not use the image."""
         return self._document(CatalogueImage, self._connection.send("GET", _path(name)))
 
     def add_image(
@@ -56,7 +56,7 @@ class ImageCalls(SbfCalls):
     def download_image(
         self, name: str, offset: int = 0, etag: str | None = None
     ) -> AbstractContextManager[FileTransfer]:
-        """Receive the file of an uploaded image, from ``offset`` if the file is unchanged since ``etag``.
+        """Receive the file of an uploaded image. If it still has the entity tag ``etag``, start at byte ``offset``.
 
         Raise NotFound if there is no such file, or if the caller may not use the image.
         """
@@ -69,7 +69,7 @@ class ImageCalls(SbfCalls):
     def share_image(
         self, name: str, add: Iterable[str] = (), remove: Iterable[str] = (), *, everybody: bool | None = None
     ) -> CatalogueImage:
-        """Change the users who may use an image. Idempotent. Running clusters are not affected."""
+        """Change who may use an image. Idempotent. Clusters that already use the image are not affected."""
         shares = validated(ImageShares, add=tuple(add), remove=tuple(remove), everybody=everybody)
         return self._document(CatalogueImage, self._connection.send("POST", f"{_path(name)}/shares", shares))
 
@@ -84,7 +84,7 @@ class ImageCalls(SbfCalls):
         return self._document(CatalogueImage, self._connection.send("DELETE", path))
 
     def remove_image(self, name: str) -> CatalogueImage:
-        """Remove an image and its file at SBF. Raise Conflict while a running cluster uses the image."""
+        """Remove an image and its file at SBF. Raise Conflict if a running cluster uses the image."""
         return self._document(CatalogueImage, self._connection.send("DELETE", _path(name)))
 
 

@@ -14,13 +14,14 @@ _REMAINING = frozenset({PlacementProgress.ADDING, PlacementProgress.REMOVING})
 
 
 class ProgressBar:
-    """A function object that shows how many elements have confirmed their part of a cluster.
+    """A progress bar of the elements that have confirmed a cluster. Calling the object updates the bar.
 
-    On stderr of a terminal, and in a notebook (with the package ipywidgets). Elsewhere, nothing is shown.
+    The bar appears in a terminal (on stderr), and in a notebook that has the package ipywidgets. Elsewhere, the bar is
+    not shown.
     """
 
     def __init__(self, console: Console | None = None) -> None:
-        """Create the bar. Nothing is shown until the start of the ``with`` block."""
+        """Create the bar. The ``with`` block shows the bar."""
         shown_on = console or Console(stderr=True)
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         is_shown = shown_on.is_terminal or shown_on.is_jupyter
@@ -33,7 +34,7 @@ class ProgressBar:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Stop the bar. Its last state stays visible."""
+        """Stop the bar. Its last state remains visible."""
         self._bar.stop()
 
     def __call__(self, view: ClusterView) -> None:

@@ -33,7 +33,7 @@ class PublicationCalls(SbfCalls):
     ) -> list[PublicationView]:
         """End the publication of a port of a guest; idempotent. Return the publications that ended."""
         path = f"{_path(key)}/{Name(guest)}/{port}"
-        named = None if protocol is PublishedProtocol.TCP else str(protocol)  # unknown to an SBF of an earlier version
+        named = None if protocol is PublishedProtocol.TCP else str(protocol)  # an earlier SBF lacks the parameter
         answer = self._connection.send("DELETE", path, query={"site": site, "id": cluster_id, "protocol": named})
         return self._documents(PublicationView, answer)
 

@@ -18,9 +18,9 @@ CHUNK = 1 << 20
 
 @contextmanager
 def receive_files(target: Path) -> Iterator[Callable[[IO[bytes]], None]]:
-    """Yield a function that unpacks a stream beside ``target``. Rename the files at the end of the block.
+    """Yield a function that unpacks a stream into a temporary folder beside ``target``. Rename the files at the end.
 
-    After an exception in the block, no file remains. If ``target`` is a folder, the files are moved to this folder.
+    If the block raises an exception, no file remains. If ``target`` is a folder, the files are moved to this folder.
     Otherwise, the only file or folder of the stream is renamed to ``target``. Raise Refused if the parent folder of
     ``target`` does not exist.
     """
@@ -60,7 +60,9 @@ def _is_running(pid: int) -> bool:
 
 
 def _unpack(stream: IO[bytes], folder: Path, links: dict[Path, str]) -> None:
-    """Unpack one or several archives. Symbolic links are only recorded, so that no later file is written through one.
+    """Unpack one or several archives. Symbolic links are recorded in ``links``, and not created.
+
+    Therefore a later file of the stream cannot be written through a link.
 
     Raise Refused for a member that is neither file, folder nor link, or that would be outside ``folder``.
     """
@@ -93,7 +95,7 @@ def _write(archive: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> Non
 
 
 def find_path(folder: Path, name: str) -> Path:
-    """Return the path of a member below ``folder``. Raise Refused for a path that leads elsewhere. Pure."""
+    """Return the path of a member below ``folder``. Raise Refused for a path outside ``folder``. Pure."""
     parts = [part for part in PurePosixPath(name).parts if part != "."]
     if not parts or ".." in parts or name.startswith("/"):
         raise Refused(f"the guest sent a file outside the copied folder: {name!r}")

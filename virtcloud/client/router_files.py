@@ -1,4 +1,4 @@
-"""The files with which a user's computer becomes the router of a cluster: ``router`` (a script) and ``router.conf``.
+"""The files that make a user's computer the router of a cluster: ``router`` (a script) and ``router.conf``.
 
 The script is the same for all clusters. Its settings are assignments of the POSIX shell in ``router.conf``.
 """
@@ -43,7 +43,7 @@ class PortForward:
 
 
 def parse_forwards(texts: Iterable[str]) -> tuple[PortForward, ...]:
-    """Return the port forwards of these options. Raise BadInput if two of them use the same port."""
+    """Parse the values of ``--forward``. Raise BadInput if two values have the same protocol and port."""
     forwards = tuple(map(PortForward.parse, texts))
     taken: dict[tuple[str, int], PortForward] = {}
     for forward in forwards:
@@ -57,7 +57,7 @@ def parse_forwards(texts: Iterable[str]) -> tuple[PortForward, ...]:
 
 
 def find_targets(forwards: Iterable[PortForward], peers: Sequence[Peer]) -> dict[Name, tuple[Address, ...]]:
-    """Return the addresses of the guests of forwards. Raise BadInput if a guest is unknown or has no addresses."""
+    """Return the addresses of each guest that ``forwards`` name. Raise BadInput for a guest without an address."""
     addresses = {peer.name: peer.addresses for peer in reversed(peers)}
     for forward in forwards:
         if not addresses.get(forward.guest):
@@ -73,7 +73,7 @@ def render_settings(
     targets: Mapping[Name, tuple[Address, ...]],
     reachable: Iterable[str] = (),
 ) -> str:
-    """Return the text of ``router.conf``. PURE. ``targets`` are the addresses of guests, with prefix lengths."""
+    """Return the text of ``router.conf``. Pure. ``targets`` maps guests to their addresses with prefix lengths."""
     subnets = " ".join(str(ip_interface(address).network) for address in profile.addresses)
     lines = "".join(f"{line}\n" for forward in forwards for line in _list_rules(forward, targets[forward.guest]))
     return f"""\

@@ -44,7 +44,7 @@ class SbfClient(
         token: TokenSource = no_token,
         trust: TlsTrust = SYSTEM_TRUST,
     ) -> None:
-        """Prepare the connection. Nothing is sent yet. Raise BadInput for an invalid address.
+        """Prepare the connection without sending a call. Raise BadInput for an invalid address.
 
         ``token`` returns the token for each call (:func:`virtcloud.client.credentials.token_source`).
         """
@@ -75,7 +75,7 @@ class SbfClient(
         return self._connection.trust
 
     def with_timeout(self, seconds: float) -> Self:
-        """Return a client with another timeout. It uses the connections of this client, until this client is closed."""
+        """Return a client with another timeout. Closing one client closes the shared connections of both."""
         other = copy(self)
         other._connection = self._connection.with_timeout(seconds)  # noqa: SLF001 - of this class
         return other

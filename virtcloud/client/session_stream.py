@@ -23,7 +23,8 @@ KEEPALIVE = tuple(
     for name, seconds in (("TCP_KEEPIDLE", 30), ("TCP_KEEPALIVE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
     if hasattr(socket, name)  # macOS has TCP_KEEPALIVE instead of TCP_KEEPIDLE
 )
-"""A lost peer is detected after a minute (tcp(7)). WebSocket pings have no time limit: a slow reader delays answers."""
+"""TCP options that detect a lost peer after a minute (tcp(7)). Timeouts of WebSocket pings would not be reliable,
+because a slow reader delays the answers."""
 
 
 class HandshakeRefusedError(Exception):
@@ -37,7 +38,7 @@ class HandshakeRefusedError(Exception):
 
 
 class SessionStream:
-    """A stream in both directions. One thread may send while another thread receives.
+    """A byte stream in both directions. Two threads can use it at the same time: one sends, the other receives.
 
     Each method raises ServiceUnreachable if the connection is lost.
     """
@@ -56,7 +57,7 @@ class SessionStream:
         self.close()
 
     def send(self, data: bytes) -> None:
-        """Send bytes. Wait while the other side reads slowly."""
+        """Send bytes. Block until the other side has read enough of the earlier bytes."""
         for start in range(0, len(data), CHUNK):
             self._send(data[start : start + CHUNK])
 
@@ -65,7 +66,7 @@ class SessionStream:
         self._send(END_OF_INPUT)
 
     def send_text(self, text: str) -> None:
-        """Send a message that is not part of the stream."""
+        """Send a text message, which is not part of the byte stream."""
         self._send(text)
 
     def _send(self, message: str | bytes) -> None:
@@ -77,7 +78,7 @@ class SessionStream:
             raise ServiceUnreachable(f"the session has ended: {_describe(error)}") from error
 
     def receive(self) -> bytes:
-        """Return the next bytes. Return no bytes if the other side has ended its direction or the session."""
+        """Return the next bytes, or ``b""`` if the other side has ended its direction or the session."""
         from websockets.exceptions import ConnectionClosed, ConnectionClosedOK  # noqa: PLC0415 - as above
 
         while True:
@@ -93,7 +94,7 @@ class SessionStream:
                 return message
 
     def close(self) -> None:
-        """Close the stream. A stream that is closed already raises no error."""
+        """Close the stream. Idempotent."""
         with suppress(OSError):
             self._closing.close()
 

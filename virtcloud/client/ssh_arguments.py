@@ -1,7 +1,9 @@
-"""The arguments of ssh for guests: through SBF and the agent of the guest's host, a gateway, or the relay of a job.
+"""The arguments of ssh for guests.
 
-The program is OpenSSH's client. It uses the user's configuration, agent and hardware keys. The script of a job reaches
-the guests of its own cluster without SBF, with the ssh configuration that the agent wrote for the job.
+ssh reaches a guest in one of three ways: through SBF and the agent of the guest's host, through a gateway, or through
+the relay of a job. The program is OpenSSH's client. It uses the user's configuration, ssh-agent and hardware keys. The
+script of a job reaches the guests of its own cluster without SBF, with the ssh configuration that the agent wrote for
+the job.
 """
 
 import os
@@ -28,7 +30,7 @@ from virtcloud.model.errors import BadInput, NotFound
 from virtcloud.model.guest_seed import ClusterPeers, Peer, render_known_hosts
 
 SERVER_ALIVE_S = 60
-"""Interval of ssh's messages on an idle connection, so that SBF does not end the session."""
+"""Interval in seconds of ssh's messages on an idle connection, so that SBF does not end the session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ class SshOptions:
     identity: str | Path | None = None
     options: tuple[str, ...] = ()
     through: Literal["sbf", "gateway"] | None = None
-    """The way to the guests; None: a gateway of the cluster that is reachable from here, otherwise SBF."""
+    """The way to the guests. None: through a gateway of the cluster if one is reachable, otherwise through SBF."""
 
 
 DEFAULT_OPTIONS = SshOptions()
@@ -48,10 +50,10 @@ SshArguments = Sequence[str]
 
 
 def choose_guest(found: ClusterPeers, names: Sequence[str], name: str | None) -> Peer:
-    """Return the named guest of the cluster's network, or else the cluster's first guest. Pure.
+    """Return the guest ``name`` of the cluster's network, or the cluster's first guest if ``name`` is None. Pure.
 
-    Guests of the cluster come first, because another member of the network may use the same names. ``names``
-    are the cluster's guests. Raise NotFound for an unknown guest.
+    If several members of the network have a guest with this name, the cluster's own guest is chosen. ``names`` are the
+    cluster's guests. Raise NotFound for an unknown guest.
     """
     if name is None and not names:
         raise BadInput(f"cluster {found.key} has no guests to log in to")
@@ -67,8 +69,8 @@ def choose_guest(found: ClusterPeers, names: Sequence[str], name: str | None) ->
 def build_ssh_arguments(options: SshOptions, peer: Peer, proxy: Sequence[str], known_hosts: Path) -> list[str]:
     """Return the arguments of ssh. Pure.
 
-    The user's options come first, because ssh uses the first value of each option (ssh_config(5)). Without a known host
-    key, ssh asks whether the guest's key is right. ssh must not use a connection that it shares with other commands
+    The user's options are first, because ssh uses the first value of each option (ssh_config(5)). If the guest's host
+    key is not known, ssh asks the user to confirm the key. ssh must not share a connection with other ssh commands
     (``ControlPath``), because a guest of another cluster may have the same name.
     """
     proxy_command = shlex.join(proxy).replace("%", "%%")
@@ -101,9 +103,9 @@ def _words(options: Sequence[str]) -> list[str]:
 
 
 def proxy_arguments(sbf: SbfClient, peer: Peer, folder: Path) -> list[str]:
-    """Return the command that joins its standard streams with a port of the guest. ssh appends the port.
+    """Return the command that connects its standard input and output with a port of the guest. ssh appends the port.
 
-    A token that is in no file is written to a private file in ``folder``.
+    If the token is not in a file, this function writes the token to a private file in ``folder``.
     """
     values = {
         "--url": sbf.url,
@@ -133,9 +135,9 @@ def write_known_hosts(found: ClusterPeers, cluster_id: str, folder: Path) -> Pat
 
 
 def find_job_guests(key: str, environment: Mapping[str, str]) -> tuple[str, list[str]] | None:
-    """Return the ssh configuration and the guests of the job with this key, if its script is running here.
+    """Return the path of the ssh configuration and the guests of the job with this key.
 
-    Return None elsewhere, and after the end of the job.
+    Return None if this process does not run in the job's script, or if the job has ended.
     """
     config = environment.get("VCLUSTER_SSH_CONFIG", "")
     if environment.get("VCLUSTER_ID") != key or not os.access(config, os.R_OK):
@@ -146,7 +148,7 @@ def find_job_guests(key: str, environment: Mapping[str, str]) -> tuple[str, list
 class ClusterLogins:
     """Finds the arguments of ssh for the guests of one cluster. ``folder`` is a private folder for known host keys.
 
-    Nothing is read before the first call.
+    The cluster is read from SBF at the first call of :meth:`find`.
     """
 
     def __init__(self, sbf: SbfClient, key: str, folder: Path, cluster_id: str | None = None) -> None:
@@ -159,8 +161,8 @@ class ClusterLogins:
     def find(self, options: SshOptions, names: Sequence[str | None]) -> dict[str, SshArguments]:
         """Return the arguments for each guest of ``names``, by the guest's name.
 
-        None in ``names`` means the first guest. Empty ``names`` mean all guests.
-        Raise NotFound for an unknown guest. Raise BadInput if the cluster has no guests.
+        None in ``names`` means the first guest. If ``names`` is empty, return the arguments for all guests. Raise
+        NotFound for an unknown guest. Raise BadInput if the cluster has no guests.
         """
         job = find_job_guests(self._key, os.environ)
         return self._find_in_job(options, names, *job) if job else self._find_by_sbf(options, names)
@@ -190,7 +192,7 @@ class ClusterLogins:
     def _find_by_gateway(
         self, options: SshOptions, names: Sequence[str | None], cluster_id: str | None
     ) -> dict[str, SshArguments]:
-        """Return the arguments for guests that are reached through a gateway. Users who are invited reach them too."""
+        """Return the arguments for guests that are reached through a gateway. Invited users can also use this way."""
         folder = make_login_folder(self._folder)
         certificate = request_login_files(self._sbf, self._key, folder, cluster_id)
         found = ClusterPeers(key=certificate.cluster, user=certificate.guest_user, peers=certificate.peers)
@@ -204,7 +206,7 @@ class ClusterLogins:
 
 @contextmanager
 def require_ssh() -> Iterator[None]:
-    """Raise BadInput if the program that the block starts does not exist."""
+    """Raise BadInput, with the remedy, if the block raises FileNotFoundError because ssh is not installed."""
     try:
         yield
     except FileNotFoundError as error:

@@ -19,10 +19,10 @@ class SshCalls(SbfCalls):
     def create_ssh_certificate(
         self, key: str, request: SshCertificateRequest, cluster_id: str | None = None
     ) -> SshCertificateView:
-        """Create a certificate for the caller. The first one connects the cluster to gateways.
+        """Create a certificate for the caller. The first certificate of a cluster connects the cluster to gateways.
 
         Raise NotFound for an unknown cluster. Raise NoGateway if no gateway of the cluster offers SSH. Raise Forbidden
-        unless the caller owns the cluster or is invited.
+        if the caller neither owns the cluster nor is invited.
         """
         answer = self._connection.send("POST", f"{_path(key)}/certificates", request, query={"id": cluster_id})
         return self._document(SshCertificateView, answer)
@@ -46,7 +46,7 @@ class SshCalls(SbfCalls):
         return self._documents(SshConnectionView, self._connection.send("GET", f"{_path(key)}/connections"))
 
     def report_ssh_connections(self, gateway: str, report: SshConnections) -> None:
-        """Report all SSH connections of a gateway, as its agent. Idempotent. The report replaces the former report."""
+        """Report all SSH connections of a gateway; replaces the previous report. Only its agent may call this."""
         self._connection.send("PUT", f"/v1/elements/{Name(gateway)}/ssh/connections", report)
 
 

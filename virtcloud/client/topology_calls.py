@@ -37,7 +37,7 @@ class TopologyCalls(SbfCalls):
         return self._document_to_change(Topology, answer), version_of(answer)
 
     def dry_run_topology(self, topology: Topology) -> ChangeDryRun:
-        """Read the affected devices and return the changes that :meth:`put_topology` would cause on them.
+        """Request that SBF reads the affected devices. Return the changes that :meth:`put_topology` would cause.
 
         Raise the same errors as :meth:`put_topology`.
         """
@@ -53,12 +53,12 @@ class TopologyCalls(SbfCalls):
         return self._document_to_change(SitePart, answer), version_of(answer)
 
     def put_site_part(self, part: SitePart, version: str | None = None) -> SitePart:
-        """Replace one site's part of the topology. Use ``version`` and raise errors like :meth:`put_topology`."""
+        """Replace one site's part of the topology. ``version`` and the errors are those of :meth:`put_topology`."""
         path = f"/v1/sites/{part.site.name}/topology"
         return self._document(SitePart, self._connection.send("PUT", path, part, if_match=entity_tag(version)))
 
     def dry_run_site_part(self, part: SitePart) -> ChangeDryRun:
-        """Read the affected devices and return the changes that :meth:`put_site_part` would cause on them.
+        """Request that SBF reads the affected devices. Return the changes that :meth:`put_site_part` would cause.
 
         Raise the same errors as :meth:`put_site_part`.
         """
@@ -89,7 +89,7 @@ class TopologyCalls(SbfCalls):
         return self._document(Pool, self._connection.send("PUT", f"/v1/sites/{Name(site)}/pool", pool))
 
     def dry_run_pool(self, site: str, pool: Pool) -> ChangeDryRun:
-        """Read a site's devices and return the changes that :meth:`put_pool` would cause on them.
+        """Request that SBF reads a site's devices. Return the changes that :meth:`put_pool` would cause.
 
         Raise the same errors as :meth:`put_pool`.
         """
@@ -106,7 +106,7 @@ class TopologyCalls(SbfCalls):
         return self._document(SiteView, self._connection.send("POST", path, declaration))
 
     def check_cables(self, site: str) -> SiteCables:
-        """Read a site's switches and compare the site's cables with the topology. Change nothing.
+        """Request that SBF reads a site's switches. Return the comparison of the site's cables with the topology.
 
         Raise NotFound if there is no such site.
         """

@@ -19,7 +19,7 @@ class VpnCalls(SbfCalls):
     """Calls about VPN access. Users who are invited to a cluster see and change only their own profiles."""
 
     def create_profile(self, key: str, request: VpnProfileRequest) -> NewVpnProfile:
-        """Create a profile for a device. Not idempotent: each call revokes the device's former profile.
+        """Create a profile for a device. Not idempotent: each call revokes the device's previous profile.
 
         Raise NotFound for an unknown cluster. Raise NoGateway if no gateway can connect users to the cluster. Raise
         Conflict if the cluster is ending.
@@ -34,8 +34,8 @@ class VpnCalls(SbfCalls):
     def profile(self, key: str, profile: str, wait: float = 0) -> VpnProfileView:
         """Return a profile. Raise NotFound if the cluster has no such profile.
 
-        If elements have not confirmed the profile, wait at most ``wait`` seconds until these elements change. A former
-        SBF does not wait.
+        If elements have not confirmed the profile yet, wait at most ``wait`` seconds for a change of these elements. An
+        SBF of an earlier version does not wait.
         """
         query = {"wait": wait} if wait else None
         return self._document(
@@ -65,11 +65,11 @@ class VpnCalls(SbfCalls):
         return self._documents(VpnProfileView, answer)
 
     def renew_authority(self) -> AuthorityRenewal:
-        """Replace the certificate authority, and revoke all profiles of all clusters. As an operator."""
+        """Replace the certificate authority, and revoke all profiles of all clusters. Only operators may call this."""
         return self._document(AuthorityRenewal, self._connection.send("POST", "/v1/vpn/authority/renew"))
 
     def report_connections(self, gateway: str, report: VpnConnections) -> None:
-        """Report all connections of a gateway, as its agent. Idempotent. The report replaces the former report."""
+        """Report all connections of a gateway; replaces the previous report. Only the gateway's agent may call this."""
         self._connection.send("PUT", f"/v1/elements/{Name(gateway)}/vpn/connections", report)
 
 

@@ -31,10 +31,11 @@ OPTIONS: Final = (
 )
 """The options of each profile."""
 REFUSED_OPTIONS: Final = ("route", "redirect-", "dhcp-option", "dns", "block-outside-dns", "setenv", "register-dns")
-"""Prefixes of options that a gateway must not set: a profile changes neither routes nor the DNS of the computer."""
+"""Prefixes of options that a client ignores if a gateway sends them, so that a gateway cannot change the routes and the
+DNS of the computer."""
 SERVER_MTU: Final = "tun-mtu 1500"
-"""An option that OpenVPN 2.6 pushes to each client, and that clients ignore. It would replace the MTU of the network,
-which the gateway pushes before if that MTU is smaller.
+"""An option that OpenVPN 2.6 sends to each client. Clients ignore it, because it would replace a smaller MTU of the
+network, which the gateway sends before.
 """
 
 
@@ -55,7 +56,7 @@ def make_device_key() -> DeviceKey:
 
 
 def render_profile(profile: NewVpnProfile, private_key: SecretStr) -> str:
-    """Return the file for an OpenVPN client. PURE."""
+    """Return the content of the file for an OpenVPN client. Pure."""
     return "\n".join(_list_lines(profile, private_key)) + "\n"
 
 
