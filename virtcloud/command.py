@@ -1,7 +1,8 @@
 """Entry point of the command ``virtcloud``.
 
-Importing this module imports nothing but two modules of Python's start. So Ctrl-C while Python imports the command ends
-the program without a traceback, and an agent needs none of the libraries of the other commands.
+This module imports only modules that Python has already imported at its start. Therefore the handler of Ctrl-C is set
+before the long import of the command line, so that Ctrl-C during this import ends the program without a traceback. An
+agent does not import the libraries of the other commands.
 """
 
 import os
@@ -19,19 +20,19 @@ def main() -> int:
     if _is_agent(sys.argv[1:]):
         from virtcloud.agent.bootstrap import main as run_agent  # noqa: PLC0415 - only the agent needs it
 
-        return run_agent(sys.argv[2:])  # handles Ctrl-C itself, as soon as it is imported
-    from virtcloud.cli import main as run_command  # noqa: PLC0415 - Ctrl-C must be handled before
+        return run_agent(sys.argv[2:])  # the agent's module sets its own handler of Ctrl-C
+    from virtcloud.cli import main as run_command  # noqa: PLC0415 - after the handler of Ctrl-C is set
 
     signal.signal(signal.SIGINT, signal.default_int_handler)
     return int(run_command() or 0)
 
 
 def _is_agent(arguments: list[str]) -> bool:
-    """Return whether the arguments are those of the agent's systemd unit. The command line parses all others."""
+    """Return whether the arguments are those of the agent's systemd unit. All other arguments need the command line."""
     return len(arguments) == len(_AGENT) + 1 and arguments[:-1] == _AGENT
 
 
 def _exit_interrupted(_number: int, _frame: object) -> NoReturn:
-    """End the process at once. An exception in the middle of an import could be reported as the import's failure."""
+    """End the process immediately. An exception during an import could be reported as a failure of the import."""
     os.write(2, b"\nvirtcloud: interrupted\n")
     os._exit(EXIT_INTERRUPTED)

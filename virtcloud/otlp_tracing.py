@@ -33,7 +33,7 @@ class OtlpSpan:
 
 @dataclass(frozen=True, slots=True)
 class OtlpTracer:
-    """Creates spans of one provider."""
+    """Creates spans with one provider of OpenTelemetry's SDK."""
 
     tracer: "trace.Tracer"
 
@@ -41,7 +41,7 @@ class OtlpTracer:
     def span(
         self, name: str, parent: str | None, links: Sequence[str], attributes: Mapping[str, str | int]
     ) -> Iterator[Span]:
-        """Begin a span, and end it with the context."""
+        """Begin a span. The end of the context ends the span."""
         from opentelemetry import trace  # noqa: PLC0415 - an optional package
         from opentelemetry.context import Context  # noqa: PLC0415
 
@@ -73,7 +73,7 @@ def make_tracer(provider: "TracerProvider") -> OtlpTracer:
 
 @contextmanager
 def tracing(keys: TelemetryKeys, service: str, instance: str) -> Iterator[None]:
-    """Send traces to the collector in the settings during the context. At its end, send the last spans.
+    """Send traces to the collector in the settings while the context is open. At its end, send the remaining spans.
 
     Raise BadInput if the extra is not installed. Without a collector, do nothing.
     """

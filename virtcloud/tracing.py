@@ -1,7 +1,7 @@
-"""Spans of traces. Without an installed tracer, spans cost one comparison, and no library is loaded.
+"""Spans of traces. Without an installed tracer, a span costs one comparison, and no library is loaded.
 
-``virtcloud/otlp_tracing.py`` installs a tracer if the settings name a collector. The tracer belongs to the process, as
-the configuration of logging does, because spans begin in all layers.
+``virtcloud/otlp_tracing.py`` installs a tracer if the settings name a collector. The tracer is global to the process,
+like the configuration of logging, because the code of all layers begins spans.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from typing import Protocol
 
 
 class Span(Protocol):
-    """An operation with a beginning and an end. An exception that leaves its context marks the span as failed."""
+    """An operation with a beginning and an end. If an exception leaves the span's context, the span has failed."""
 
     def describe(self, name: str | None = None, **attributes: str | int) -> None:
         """Change the name, and add attributes."""
@@ -67,10 +67,11 @@ def child_span(name: str, **attributes: str | int) -> AbstractContextManager[Spa
 
 
 def span_of_calls(name: str, traceparents: Sequence[str], **attributes: str | int) -> AbstractContextManager[Span]:
-    """Return a context that is a span on behalf of calls.
+    """Return a context that is a span for work that calls have caused.
 
-    The span is a child of a single call's span. For several calls, the span begins a trace, and has a link to each
-    call. Without calls, the span is a child of the current span.
+    ``traceparents`` are the trace contexts of the calls. For one call, the span is a child of the call's span. For
+    several calls, the span begins a new trace with a link to each call. Without calls, the span is a child of the
+    current span.
     """
     if not traceparents:
         return child_span(name, **attributes)

@@ -3,11 +3,11 @@
 =====================================  ========================================================================
 the request contains                   the guests get
 =====================================  ========================================================================
-a network (``10.0.0.0/24``)            addresses of this network, from the first on
-an address (``10.0.0.50/24``)          addresses of its network, from this address on
+a network (``10.0.0.0/24``)            addresses of this network, beginning with the lowest
+an address (``10.0.0.50/24``)          addresses of its network, beginning with this address
 no subnet, for a new network           addresses of ``10.0.0.0/24``; the subnet is widened until all guests fit
-no subnet, for a running network       addresses of its subnets after the highest address in use; after the end
-                                       of a subnet, its lowest free addresses
+no subnet, for a running network       addresses of its subnets above the highest address in use; when these
+                                       addresses are used up, the lowest free addresses of the subnets
 =====================================  ========================================================================
 
 Addresses that are in use, or that the request assigns to a guest, are skipped.
@@ -21,7 +21,7 @@ from virtcloud.jobs.request_values import RequestError
 
 DEFAULT_SUBNET = "10.0.0.0/24"
 RESERVED_ADDRESSES = 16
-"""Number of addresses that a default subnet leaves free for hosts and for the computers that users connect."""
+"""Number of addresses of a default subnet that guests do not get, for hosts and for the computers of users."""
 WIDEST_PREFIX = 8
 IPV4 = 4
 
@@ -41,11 +41,11 @@ class Subnet:
         self.start = max(lowest, int(interface.ip))
 
     def free(self, start: int, used: Collection[str]) -> Iterator[str]:
-        """Yield the free addresses with their prefix length, from the integer address ``start`` on."""
+        """Yield the addresses that are not in ``used``, with prefix length, from the integer address ``start`` on."""
         return self._format_free(range(start, self.highest + 1), used)
 
     def after(self, used: Collection[str]) -> Iterator[str]:
-        """Yield the free addresses after the highest address in use, then the lower free addresses."""
+        """Yield the free addresses above the highest address in use, and then the free addresses below it."""
         inside = [int(address) for address in map(ipaddress.ip_address, used) if address in self.network]
         top = max(inside, default=self.lowest - 1)
         return self._format_free(chain(range(top + 1, self.highest + 1), range(self.lowest, top + 1)), used)
@@ -63,8 +63,8 @@ def plan_addresses(
     """Return the addresses of ``count`` guests, in order.
 
     ``subnets``: the subnets of the request. ``used``: the addresses in use, without prefix length. ``own``: the subnets
-    of the running network. ``default``: the subnet of a new network. Raises RequestError if a subnet has too few free
-    addresses.
+    of the running network that the job joins. ``default``: the subnet of a new network, if the request has no subnet.
+    Raises RequestError if a subnet has too few free addresses.
     """
     if count == 0:
         return []

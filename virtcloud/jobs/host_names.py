@@ -1,4 +1,4 @@
-"""Parses the hosts of a job in the notations of OpenPBS and Torque, and returns SBF's names of these hosts.
+"""Functions that parse the hosts of a job in the notations of OpenPBS and Torque, and return SBF's names of hosts.
 
 The MoM hook loads this module at every event. Therefore this module imports few modules.
 """

@@ -9,7 +9,7 @@ from virtcloud.jobs.request_file import check_host_count
 
 SETUP_S = 600
 MARGIN_S = 300
-"""Seconds that the lease continues after the walltime. Usually the cluster ends earlier, together with the job."""
+"""Seconds between the end of the job's walltime and the end of the lease. Usually the cluster ends with the job."""
 
 
 class JobRun(NamedTuple):
@@ -79,14 +79,18 @@ def parse_network(clusters: Sequence[Mapping[str, Any]], key: str) -> Optional[J
 
 
 def parse_job_number(key: str) -> str:
-    """Return the part of a job's key that the names of its guests contain: ``12`` of ``12.pbssrv``."""
+    """Return the part of a job's key before the first dot: ``12`` of ``12.pbssrv``. Guests' names contain it."""
     return re.sub("[^a-z0-9]", "-", key.partition(".")[0])
 
 
 def _assign_addresses(
     request: JobRequest, named: Sequence[Tuple[str, GuestRequest]], network: JobNetwork, default: Optional[str]
 ) -> Dict[str, Tuple[str, ...]]:
-    """Return each guest's addresses: the requested addresses, else the guest's former addresses, else new addresses."""
+    """Return the addresses of each guest, by the guest's name.
+
+    These are the addresses that the request lists for the guest, or else the guest's previous addresses, or else new
+    addresses.
+    """
     assigned = {name: guest.addresses for name, guest in named if guest.addresses is not None}
     names = [name for name, _ in named if name not in assigned]
     assigned.update({name: network.former[name] for name in names if name in network.former})
@@ -111,7 +115,7 @@ def _build_guest(host: str, request: GuestRequest, name: str, addresses: Sequenc
 
 
 def _network_fields(request: JobRequest, network: JobNetwork) -> Iterator[Tuple[str, Any]]:
-    """Yield the fields of a spec that describe its network."""
+    """Yield (key, value) for each key of the spec that describes the cluster's network."""
     if request.net is not None:
         yield "joins", network.key
     fields = [

@@ -57,9 +57,9 @@ def _parse_chunk(text: str) -> Chunk:
 
 
 def check_chunks(request: JobRequest, chunks: Sequence[Chunk]) -> None:
-    """Raise RequestError if a host's guests need more than its chunk has, or if the request file has too many parts."""
+    """Raise RequestError if guests need more than their host's chunk has, or if the request file has too many parts."""
     if not request.parts:
-        return  # the request file was not read yet
+        return  # the request names a file that is not read yet
     check_host_count(request, sum(chunk.hosts for chunk in chunks))
     first = 0
     for chunk in chunks:
@@ -78,7 +78,7 @@ def _check_fits(request: JobRequest, index: int, chunk: Chunk) -> None:
 
 
 def _find_shortages(part: HostGuests, chunk: Chunk) -> Iterator[Tuple[str, str]]:
-    """Yield each resource of which a chunk has less than the guests of a host need, as (needed, available)."""
+    """Yield (needed, available), as texts, for each resource of which a host's chunk has less than its guests need."""
     memory, cpus = chunk.resources.get("mem"), chunk.resources.get("ncpus")
     needed = sum(guest.memory_mb for guest in part) * MIB
     if memory is not None and _parse_size(memory) < needed:
@@ -112,9 +112,10 @@ def check_walltime(walltime: Optional[str], longest_s: int) -> None:
 
 
 def _check_place(place: Optional[str]) -> str:
-    """Return the place.
+    """Return the place, or the default place for None.
 
-    Raises RequestError unless each chunk gets its own exclusive host. Guests and other jobs must not share a host.
+    Raises RequestError unless the place gives each chunk its own exclusive host. Guests and other jobs must not share a
+    host.
     """
     if not place:
         return DEFAULT_PLACE

@@ -1,4 +1,4 @@
-"""Selects the public SSH keys of a job's user that SBF accepts. SBF would refuse the request because of any other line.
+"""Selects the public SSH keys of a job's user that SBF accepts. SBF refuses a request with any other line as a key.
 
 ``virtcloud/model/ssh_keys.py`` has the same rules for keys that users send to SBF themselves.
 """
@@ -9,7 +9,7 @@ from binascii import Error as NotBase64
 from typing import Iterable, Iterator, List
 
 MAX_KEYS = 8
-"""The largest number of keys of one job. It is lower than SBF's default limit (``limits.keys``)."""
+"""Maximum number of keys of one job. This number is lower than SBF's default limit (``limits.keys``)."""
 MIN_RSA_BITS = 2048
 FIELDS = {
     "ssh-ed25519": 1,

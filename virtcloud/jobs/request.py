@@ -20,7 +20,7 @@ RESERVED_KEYS = ("access", "publish", "outside")
 class GuestRequest(NamedTuple):
     """The request of one guest. If ``name`` or ``addresses`` is None, virtcloud assigns a value.
 
-    A guest with empty ``addresses`` gets no address. If a limit is None, the limit of the host applies.
+    A guest whose ``addresses`` are empty (``()``) gets no address. If a limit is None, the limit of the host applies.
     """
 
     image: str = ""
@@ -42,11 +42,11 @@ class JobRequest(NamedTuple):
     """A request. Each item of ``parts`` contains the guests of one host. The last item also applies to all later hosts.
 
     ``net``: the name of a running network to join, or None for a new network. ``share``: users who may join the new
-    network. ``reach``: sites of the new network, besides the sites of the job's hosts. ``services``: the services that
-    hosts offer to the guests of the new network. ``service``: the services of gateways in the new network.
-    ``vpn``: whether SBF connects the cluster to gateways. ``outside``: the destinations that guests may reach through a
-    gateway. ``spec``: the path of the request file, or None. If there is a request file, ``parts`` is empty until the
-    file is read.
+    network. ``reach``: further sites of the new network, in addition to the sites of the job's hosts. ``services``: the
+    services that hosts offer to the guests of the new network. ``service``: the services of gateways in the new
+    network. ``vpn``: whether SBF connects the cluster to gateways. ``outside``: the destinations that guests may reach
+    through a gateway. ``spec``: the path of the request file, or None. If there is a request file, ``parts`` is empty
+    until the file is read.
     """
 
     parts: Tuple[HostGuests, ...] = ()
@@ -69,7 +69,7 @@ class JobRequest(NamedTuple):
 
     @property
     def images(self) -> Tuple[str, ...]:
-        """Every requested image, once, in order."""
+        """The requested images, without duplicates, in the order of the request."""
         return tuple(OrderedDict.fromkeys(guest.image for part in self.parts for guest in part))
 
 
@@ -106,21 +106,21 @@ REQUEST_KEYS = OrderedDict(
             "disk",
             RequestKey(
                 request_values.DISK,
-                "What each guest may write to its disk. A virtual machine's disk has this size. Default: no limit.",
+                "Size of a virtual machine's disk, or maximum size of a container's files. Default: no limit.",
                 "10gb",
             ),
         ),
         (
             "pids",
             RequestKey(
-                request_values.PIDS, "Processes and threads of each container; default: the limit of the host.", "500"
+                request_values.PIDS, "Maximum processes and threads of a container; default: the host's limit.", "500"
             ),
         ),
         (
             "bandwidth",
             RequestKey(
                 request_values.BANDWIDTH,
-                "Mbit/s that each guest may send, and that it may receive; default: no limit.",
+                "Maximum rate in Mbit/s at which a guest sends, and at which it receives; default: no limit.",
                 "1000",
             ),
         ),
@@ -129,7 +129,7 @@ REQUEST_KEYS = OrderedDict(
             RequestKey(
                 request_values.FILTERS,
                 "`addresses`: guests may only use the IP addresses of the spec. `open`: guests may use any MAC "
-                "address, on hosts that allow this. Default: any IP addresses, no foreign MAC addresses.",
+                "address, on hosts that allow this. Default: any IP addresses, but only the guest's own MAC address.",
                 "addresses",
             ),
         ),
@@ -243,7 +243,7 @@ def find_conflicts(values: Mapping[str, Any]) -> Iterator[Tuple[str, str]]:
             yield key, "no value together with net=%s" % values["net"]
     services = values.get("services", ())
     if services and "dhcp" not in services:
-        yield "services", "dhcp too, by which guests find the server"
+        yield "services", "dhcp too, because guests learn the server's address by DHCP"
     if "metadata" in services and values.get("filters") == "open":
         yield "services", "no metadata together with filters=open"
     versions = ip_versions(values.get("subnet", ()))

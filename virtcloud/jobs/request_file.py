@@ -66,7 +66,7 @@ DEFAULT_NAME = re.compile("g[0-9]+")
 
 
 class _FilePosition(NamedTuple):
-    """A position in a request file."""
+    """A position in a request file: the name of the file, and the path of keys and list indexes."""
 
     file: str
     path: Tuple[str, ...] = ()
@@ -104,7 +104,8 @@ def merge_request_file(request: JobRequest, document: object) -> JobRequest:
 def check_host_count(request: JobRequest, count: int) -> None:
     """Raise RequestError if the file has more parts than the job has hosts.
 
-    Also raise RequestError if several hosts get the last part and a guest of this part has a value that must be unique.
+    If the last part applies to several hosts, also raise RequestError for a guest of this part with a name, MAC address
+    or IP addresses, because these values must be unique.
     """
     if request.spec is None:
         return
@@ -145,7 +146,7 @@ def _parse_value(value: object, kind: ValueKind, at: _FilePosition) -> object:
 
 
 def _parse_single(value: object, kind: ValueKind, at: _FilePosition) -> object:
-    if kind is request_values.YES_OR_NO and isinstance(value, bool):  # YAML reads yes and no without quotes as booleans
+    if kind is request_values.YES_OR_NO and isinstance(value, bool):  # YAML parses unquoted yes and no as booleans
         return value
     if isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool)):
         try:

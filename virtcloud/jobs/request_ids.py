@@ -1,7 +1,7 @@
 """The request ID of a job's attempt, and its trace context.
 
-Both are computed from the cluster's key and the number of the attempt. A hook that repeats a call, the hooks of other
-hosts and the agents therefore use the same request ID for the same attempt, and store nothing.
+Both are computed from the cluster's key and the attempt number. Therefore all hooks and agents use the same request ID
+for the same attempt, also if a hook repeats a call, and need not store the ID.
 """
 
 import re

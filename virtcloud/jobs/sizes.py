@@ -7,7 +7,7 @@ WORD_BYTES = 8
 SIZE = re.compile(r"([0-9]{1,15})([kmgtp]?[bw])?", re.IGNORECASE)
 TIME = re.compile(r"((?:[0-9]{1,6}:){0,3}[0-9]{1,9})(?:\.[0-9]+)?")
 STEPS = (24, 60, 60)
-"""Hours in a day, minutes in an hour, seconds in a minute."""
+"""The factors between the units of ``days:hours:minutes:seconds``."""
 
 
 def parse_bytes(text: str) -> int:

@@ -1,8 +1,8 @@
 """Torque jobs: their resources (``-l nodes=3:ppn=4,walltime=4:00:00,vcluster=…``), and how a request reaches the hosts.
 
-Torque does not know the resource ``vcluster``, and passes only known resources to a host. Torque reserves the resource
-``other`` for local use, so the submit filter copies the request into ``other``. If a site's Torque has a resource
-``net`` (``net=private``, ``net=ID``), ``net`` requests a network without guests.
+Torque passes only the resources that it knows to a host, and does not know ``vcluster``. Torque reserves the resource
+``other`` for local use. Therefore the submit filter copies the request into ``other``. A site can define the resource
+``net`` in its Torque. Then ``net=private`` or ``net=ID`` requests a network without guests.
 """
 
 import re
@@ -31,9 +31,9 @@ def admit_torque_job(
 ) -> None:
     """Raise RequestError if the job with the resources ``wanted`` cannot have a cluster.
 
-    ``longest_s``: the maximum walltime in seconds, or None if a queue may set a walltime later. ``neednodes`` repeats
-    ``nodes``; a truncated list contains only ``nodes`` or only ``neednodes``. A job cannot request exclusive hosts.
-    Therefore administrators must configure exclusive hosts in Torque's scheduler.
+    ``longest_s`` is the maximum walltime in seconds, or None if a queue may set a walltime later. ``neednodes`` repeats
+    ``nodes``. In a truncated list of resources, one of the two can be missing. A job of Torque cannot request exclusive
+    hosts. Therefore administrators must configure exclusive hosts in Torque's scheduler.
     """
     check_no_array(array)
     if request.spec is not None:
@@ -52,7 +52,8 @@ def check_no_array(array: bool) -> None:
 def parse_nodes(nodes: str) -> Tuple[Chunk, ...]:
     """Parse ``3:ppn=4+n7:ppn=8:big``.
 
-    Each part begins with a number of hosts or with a host's name. Processors and properties follow.
+    Parts are separated by ``+``. Each part begins with a number of hosts or a host's name. After a colon follow the
+    number of processors (``ppn=4``) and properties (``big``).
     """
     return tuple(_parse_chunk(text) for text in nodes.split("+"))
 
@@ -92,7 +93,7 @@ class QsubSubmission(NamedTuple):
 def parse_submission(arguments: Sequence[str], script: str) -> QsubSubmission:
     """Parse qsub's arguments and the script's directives.
 
-    Arguments override directives. A later value overrides an earlier one.
+    Arguments override directives. If an option occurs several times, its last value is used.
     """
     words = [word for line in _parse_directives(script) for word in line.split()]
     resources = {}  # type: Dict[str, str]
@@ -112,7 +113,7 @@ def add_request_directive(script: str, request: str) -> str:
 
 
 def find_carried_request(script: str) -> Optional[str]:
-    """Return the request in a script's directive, or None if there is no such directive."""
+    """Return the request in the directive that `add_request_directive` added, or None if there is no such directive."""
     return next(
         (line[len(CARRIED_DIRECTIVE) :].strip() for line in script.split("\n") if line.startswith(CARRIED_DIRECTIVE)),
         None,
@@ -120,7 +121,7 @@ def find_carried_request(script: str) -> Optional[str]:
 
 
 def _parse_directives(script: str) -> Iterator[str]:
-    """Yield the text after each ``#PBS``. Like qsub, stop at the first line that a shell would execute."""
+    """Yield the text after ``#PBS`` of each directive. Stop at the first line that a shell would execute, like qsub."""
     lines = iter(script.replace("\r\n", "\n").split("\n"))
     for line in lines:
         text = line.lstrip()

@@ -1,8 +1,8 @@
 """Merges NetBox's devices, links and pools with SBF's topology. Pure.
 
-NetBox decides about ports, aggregates, links, platforms, addresses and pools of its sites. Everything that NetBox does
-not know stays: transports, attachments, gateways, edges, rules and latencies. Elements and links that NetBox lacks stay
-too, unless they are pruned.
+The ports, aggregates, links, platforms, addresses and pools of the imported sites are those of NetBox. SBF's topology
+keeps what NetBox cannot describe: transports, attachments, gateways, edges, rules and latencies. It also keeps elements
+and links that NetBox lacks, unless ``prune`` is true.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,7 +22,7 @@ from virtcloud.netbox.translation import TranslatedDevice, Translation
 
 @dataclass(frozen=True, slots=True)
 class NetBoxMerge:
-    """The wanted topology, the wanted pools of NetBox's sites, and notes about what stays or is missing."""
+    """The merged topology, the pools of NetBox's sites, and notes for the administrator about the differences."""
 
     topology: Topology
     pools: Mapping[Name, VlanSet]
@@ -36,7 +36,7 @@ class _Merger:
     prune: bool
 
     def run(self) -> NetBoxMerge:
-        """Return the merge. Raise BadInput if the result is no valid topology."""
+        """Return the result of the merge. Raise BadInput if the merged topology is invalid."""
         notes = list(self.translation.problems)
         sites = {site.name: site for site in self.former.sites} if self.former else {}
         for name in self.translation.sites:
@@ -52,7 +52,7 @@ class _Merger:
             topology = Topology.model_validate(fields)
         except ValidationError as error:
             faults = format_validation_errors(error)
-            raise BadInput(f"NetBox and SBF's topology do not fit together:\n{faults}\ncorrect NetBox first") from error
+            raise BadInput(f"NetBox and SBF give an invalid topology:\n{faults}\ncorrect NetBox first") from error
         pools = {name: vlans for name, vlans in self.translation.pools.items() if vlans}
         notes += [
             f"site {name}: NetBox has no VLANs for its pool" for name in self.translation.sites if name not in pools
@@ -66,21 +66,21 @@ class _Merger:
         for device in devices.values():
             kept = self._kept_ports(device, switches.get(device.name) or hosts.get(device.name))
             if not device.ports and not kept:
-                notes.append(f"{device.name}: NetBox shows no cable to another device: it stays out of the topology")
+                notes.append(f"{device.name}: NetBox shows no cable to another device: the device is not imported")
             elif not device.is_switch:
                 hosts[device.name] = _merge_host(device, hosts.get(device.name), kept)
             elif (merged := _merge_switch(device, switches.get(device.name), kept)) is not None:
                 switches[device.name] = merged
         for element in (*site.switches, *site.hosts):
             if element.name not in devices:
-                notes.append(f"{element.name} is not in NetBox: it {'is removed' if self.prune else 'stays'}")
+                notes.append(f"{element.name} is not in NetBox: SBF {'removes' if self.prune else 'keeps'} the element")
                 if self.prune:
                     switches.pop(element.name, None)
                     hosts.pop(element.name, None)
         return site.model_copy(update={"switches": tuple(switches.values()), "hosts": tuple(hosts.values())})
 
     def _kept_ports(self, device: TranslatedDevice, former: Element | None) -> tuple[PortName, ...]:
-        """Return the ports that NetBox does not link, but that carry an attachment or a remaining link."""
+        """Return the former ports that NetBox does not link, but that an attachment or a remaining link uses."""
         if former is None or self.former is None:
             return ()
         used = {attachment.port for site in self.former.sites for attachment in site.attachments}
@@ -90,7 +90,11 @@ class _Merger:
         )
 
     def _remaining_links(self) -> Iterator[Link]:
-        """Yield the former links whose ports NetBox does not link otherwise."""
+        """Yield the links of SBF's topology that remain.
+
+        A link remains if NetBox has no link at either of its ports. With ``prune``, a link between two devices of
+        NetBox does not remain.
+        """
         linked = {end for pair in self.translation.links for end in pair}
         known = {device.name for device in self.translation.devices}
         for link in self.former.links if self.former else ():
@@ -108,7 +112,7 @@ class _Merger:
         for link in self._remaining_links():
             if {link.a.element, link.b.element} <= elements:
                 if {link.a.element, link.b.element} <= known:
-                    notes.append(f"link {link.a} to {link.b} is not in NetBox: it stays")
+                    notes.append(f"link {link.a} to {link.b} is not in NetBox: SBF keeps the link")
                 yield link
 
 
@@ -118,7 +122,7 @@ def merge(translation: Translation, former: Topology | None, *, prune: bool = Fa
 
 
 def _merge_switch(device: TranslatedDevice, former: Switch | None, kept: tuple[PortName, ...]) -> Switch | None:
-    """Return the switch; None if its platform is unknown, which is among the problems already."""
+    """Return the switch, or None if its platform is unknown. In this case, the translation has reported a problem."""
     platform = device.platform or (former.platform if former else None)
     if platform is None:
         return None
@@ -144,7 +148,7 @@ def _merge_host(device: TranslatedDevice, former: Host | None, kept: tuple[PortN
 def _merge_ports(
     device: TranslatedDevice, former: Element | None, kept: tuple[PortName, ...]
 ) -> tuple[tuple[PortName, ...], dict[PortName, tuple[PortName, ...]]]:
-    """Return the ports, former ones first and in their order, and the aggregates."""
+    """Return the ports and the aggregates. The ports of ``former`` are first and remain in their order."""
     every = {*device.ports, *kept}
     order = [port for port in (former.ports if former else ()) if port in every]
     ports = tuple(dict.fromkeys([*order, *sorted(every)]))

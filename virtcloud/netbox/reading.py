@@ -12,7 +12,7 @@ from virtcloud.netbox.settings import NetBoxFile
 
 TIMEOUT_S = 30.0
 BATCH: Final = 50
-"""The most devices whose interfaces are read with one request. The limit keeps the request's URL short."""
+"""Maximum number of devices whose interfaces one request reads, so that the request's URL is not too long."""
 BAD_REQUEST, UNAUTHORIZED, FORBIDDEN, NOT_FOUND = 400, 401, 403, 404
 Row = dict[str, Any]
 """An object of NetBox, as its REST API documents it."""
@@ -26,9 +26,9 @@ class NetBoxData:
     devices: tuple[Row, ...]
     interfaces: tuple[Row, ...]
     groups: tuple[Row, ...]
-    """The VLAN groups with the tag, of all scopes."""
+    """The VLAN groups with the tag of the settings, whatever their scope is (site, rack and so on)."""
     vlans: tuple[Row, ...]
-    """The VLANs of the sites and of these groups, whether or not a VLAN has the tag."""
+    """All VLANs of the sites and of ``groups``, also those without the tag."""
 
 
 def read_netbox(file: NetBoxFile) -> NetBoxData:
@@ -95,7 +95,7 @@ def _read_token(file: NetBoxFile) -> str | None:
 
 
 def _read(file: NetBoxFile, noun: str, query: Callable[[], Iterable[Any]]) -> list[Row]:
-    """Return all objects of a query, from all pages. Translate the errors of the libraries."""
+    """Return all objects of a query, from all pages. Convert the libraries' errors to exceptions of virtcloud."""
     import pynetbox  # noqa: PLC0415 - an optional library
     import requests  # noqa: PLC0415 - a library of pynetbox
 

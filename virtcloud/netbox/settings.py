@@ -18,21 +18,22 @@ class NetBoxFile(Document):
     url: str = Field(pattern=r"^https?://[^\s]+$")
     """The address of NetBox, such as https://netbox.example.org."""
     token_file: str | None = None
-    """The file with an API token of NetBox; reading rights are sufficient."""
+    """The file with an API token of NetBox. The token needs only the right to read."""
     ca_file: str | None = None
-    """The CA certificates that verify NetBox's certificate; null: the system's."""
+    """The file with the CA certificates that verify NetBox's certificate; null: the system's CA certificates."""
     sites: Annotated[tuple[str, ...], Field(min_length=1)]
     """The slugs of the sites in NetBox."""
     tag: str | None = "virtcloud"
-    """Only devices and VLANs with this tag count; null: all devices of the sites."""
+    """Only devices and VLANs with this tag are imported; null: all devices of the sites, and no VLANs."""
     switch_roles: tuple[str, ...] = ()
     """The slugs of the roles of switches."""
     host_roles: tuple[str, ...] = ()
     """The slugs of the roles of hosts."""
     platforms: dict[str, str] = Field(default_factory=dict)
-    """The platform of SBF for each slug of a platform in NetBox. Other slugs are used with '_' instead of '-'."""
+    """The platform of SBF for each slug of a platform in NetBox. For other slugs, SBF's platform is the slug with '_'
+    instead of '-'."""
     credential: Name | None = None
-    """The credential of new switches."""
+    """The name of the credential of switches that SBF's topology does not contain yet."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -22,7 +22,7 @@ FREE_STATUSES = frozenset({"reserved", "deprecated"})
 
 @dataclass(frozen=True, slots=True)
 class TranslatedDevice:
-    """A switch or a host. ``ports`` are the ends of cables to other devices of the translation."""
+    """A switch or a host. ``ports`` are the ports with a cable to another switch or host of the import."""
 
     name: Name
     site: Name
@@ -36,7 +36,7 @@ class TranslatedDevice:
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """The devices, links and pools of NetBox. ``problems`` names what could not be translated, with the remedy."""
+    """The devices, links and pools of NetBox. ``problems`` lists the objects that cannot be imported, with remedies."""
 
     devices: tuple[TranslatedDevice, ...]
     links: tuple[tuple[PortRef, PortRef], ...]
@@ -73,18 +73,21 @@ class _Translator:
         text = str(row["slug"])
         if Name.matches(text):
             return Name(text)
-        self.problems.append(f"site {text}: its slug is no name of SBF ({Name.meaning}): change the slug")
+        self.problems.append(f"site {text}: its slug is not a valid name of a site ({Name.meaning}): change the slug")
         return None
 
     def _masters(self) -> dict[int, int]:
-        """Return the master of each other member of a virtual chassis. A chassis is one element, its master."""
+        """Return the id of the master of each virtual chassis, by the id of each other member.
+
+        SBF's topology has one element for a chassis, with the name of its master.
+        """
         known = {row["id"] for row in self.data.devices}
         chassis = {row["id"]: row["virtual_chassis"] for row in self.data.devices if row.get("virtual_chassis")}
         masters = {member: _id_of(row, "master") for member, row in chassis.items()}
         return {member: master for member, master in masters.items() if master and master in known - {member}}
 
     def _device_names(self, sites: Mapping[int, Name], masters: Mapping[int, int]) -> dict[int, Name]:
-        """Return the name of each usable device, by its id. Names must be unique."""
+        """Return the name of each device by its id, except devices whose name is invalid or not unique."""
         names: dict[int, Name] = {}
         owners: dict[Name, int] = {}
         for row in self.data.devices:
@@ -97,7 +100,7 @@ class _Translator:
                 self.problems.append(f"{label}: expected {Name.meaning}, got {printable(text)!r}: {remedy}")
             elif Name(text) in owners:
                 other = owners[Name(text)]
-                self.problems.append(f"{label}: id {other} has the name {text} too: set virtcloud_name of one of both")
+                self.problems.append(f"{label}: id {other} also has the name {text}: set virtcloud_name of one device")
             elif row["site"]["id"] in sites:
                 names[row["id"]], owners[Name(text)] = Name(text), row["id"]
         return names
@@ -105,7 +108,7 @@ class _Translator:
     def _links(
         self, names: Mapping[int, Name], by_device: Mapping[int, Mapping[int, Row]]
     ) -> Iterator[tuple[PortRef, PortRef]]:
-        """Yield each link once. The cables of an aggregate are one link."""
+        """Yield each link once. All cables of an aggregate together are one link."""
         seen = set[tuple[PortRef, PortRef]]()
         interfaces = {row["id"]: row for rows in by_device.values() for row in rows.values()}
         for device, rows in by_device.items():
@@ -122,7 +125,10 @@ class _Translator:
                         yield pair
 
     def _sole_links(self, links: Sequence[tuple[PortRef, PortRef]]) -> Iterator[tuple[PortRef, PortRef]]:
-        """Yield the links whose ports have no other link, such as a breakout cable or an aggregate of two peers."""
+        """Yield the links whose ports have no other link. Record a problem for each port with several links.
+
+        A port has several links if its cable is a breakout cable, or if it is an aggregate with two peers.
+        """
         peers: dict[PortRef, list[PortRef]] = {}
         for a, b in links:
             peers.setdefault(a, []).append(b)
@@ -136,7 +142,7 @@ class _Translator:
         yield from (link for link in links if all(len(peers[end]) == 1 for end in link))
 
     def _end(self, element: Name, row: Row) -> PortRef | None:
-        """Return the port of an interface, or of its aggregate."""
+        """Return the port for an interface: its aggregate or the interface itself. Return None for an invalid name."""
         text = str((row.get("lag") or row)["name"])
         if PortName.matches(text):
             return PortRef.of(element, PortName(text))
@@ -190,7 +196,11 @@ class _Translator:
         return Name(text) if text else self.file.credential
 
     def _pool(self, site: int) -> VlanSet:
-        """Return a site's pool: its tagged VLANs, and the ranges of its tagged groups without their other VLANs."""
+        """Return a site's pool: the VLANs with the tag, and the VLAN IDs in the ranges of the site's groups.
+
+        VLAN IDs of the ranges that NetBox's VLANs without the tag use are omitted. ``groups`` contains only groups with
+        the tag.
+        """
         groups = [row for row in self.data.groups if _scope_site(row) == site]
         ids = {row["id"] for row in groups}
         ranges = VlanSet(vlan for row in groups for vlan in _group_vlans(row))
@@ -215,7 +225,7 @@ def _custom(row: Row, key: str) -> str:
 
 
 def _slug(row: Row, *keys: str) -> str:
-    """Return the slug of the first key that has one. NetBox before 4.0 calls a device's role ``device_role``."""
+    """Return the slug of the first key that is set. NetBox before 4.0 names a device's role ``device_role``."""
     return next((str(row[key]["slug"]) for key in keys if row.get(key)), "")
 
 

@@ -1,5 +1,5 @@
 """Reconciliation of a batch system's jobs with SBF's clusters, on the host of the batch system's server.
 
 ``decision`` contains the rules (pure). ``openpbs_adapter`` and ``torque_adapter`` query the batch systems.
-``job_reconciler`` runs the rounds. ``reconciliation_threads`` starts the threads.
+``job_reconciler`` runs the rounds of reconciliation. ``reconciliation_threads`` starts the threads.
 """

@@ -20,7 +20,7 @@ class CommandResult:
 
     @property
     def failure(self) -> str:
-        """The exit code and the error message of the command, on one line."""
+        """The command, its exit code and its error message, on one line."""
         message = "; ".join(line.strip() for line in self.err.splitlines() if line.strip())
         return f"{self.command} ended with exit code {self.code}: {message or 'no error message'}"
 

@@ -1,10 +1,12 @@
 """Decides which clusters to end and which alerts to raise; computes extensions of leases. Pure.
 
-A cluster is *in doubt* if the batch system reports that the cluster's job does not run, or runs a later attempt. The
-cluster is ended after several doubtful observations in a row and a grace period.
+A *doubt* is a mismatch between a job and its cluster that a single observation shows, and that may be temporary. A
+cluster is *in doubt* if the batch system reports that the cluster's job does not run, or runs a later attempt. If
+several observations in a row show this doubt, and the grace period has passed, the cluster is ended.
 
-A job is in doubt if it runs but has no cluster, or if the job's script does not start although the job's cluster is
-active. A doubt about a job raises an alert. A job that is missing in the batch system's answer causes no doubt.
+A job is in doubt if it runs but has no cluster, or if its script does not start although its cluster is active. After
+several observations in a row and a grace period, this doubt raises an alert. If the batch system's answer lacks a job,
+this causes no doubt.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -43,7 +45,7 @@ class Alert:
 
 
 class DoubtSubject(StrEnum):
-    """The subject of a doubt."""
+    """The subject of a doubt: a cluster without a running job, a job without a cluster, a script not started."""
 
     CLUSTER = "cluster"
     JOB = "job"
@@ -54,7 +56,7 @@ class DoubtSubject(StrEnum):
 class DoubtKey:
     """Identifies a doubt about one attempt of a cluster or job.
 
-    A change of the attempt or of the owner begins a new doubt.
+    If the attempt or the owner changes, the next observation begins a new doubt.
     """
 
     subject: DoubtSubject
@@ -65,7 +67,7 @@ class DoubtKey:
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """A doubt. ``since``: monotonic seconds. ``observations``: the number of doubtful observations in a row."""
+    """A doubt. ``since``: its first observation, in monotonic seconds. ``observations``: their number, in a row."""
 
     since: float
     observations: int
@@ -75,14 +77,14 @@ class Doubt:
 DoubtMemory = Mapping[DoubtKey, Doubt]
 DOUBT_ALERTS = {DoubtSubject.JOB: AlertName.JOB_WITHOUT_CLUSTER, DoubtSubject.START: AlertName.JOB_NOT_BEGUN}
 SCRIPT_START_S = 900
-"""After this time (in seconds), a script will not start any more, because the MoM hook is killed after ten minutes."""
+"""Time in seconds after which a script that has not started never starts: PBS kills the MoM hook after ten minutes."""
 
 
 @dataclass(frozen=True, slots=True)
 class DoubtRules:
-    """The number of observations and the grace period after which a doubt has consequences.
+    """The number of observations and the grace period after which a doubt ends a cluster or raises an alert.
 
-    ``grace_empty_s`` applies while the batch system has no job at all.
+    While the batch system has no job at all, ``grace_empty_s`` replaces ``grace_s``.
     """
 
     observations: int = 2
@@ -92,7 +94,7 @@ class DoubtRules:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """A complete observation of one batch system: clusters and jobs. ``empty``: the batch system has no job."""
+    """A complete observation: a batch system's jobs, and their clusters. ``empty``: the batch system has no job."""
 
     clusters: Collection[ClusterView]
     jobs: Mapping[ClusterKey, SchedulerJob]
@@ -171,7 +173,7 @@ def _find_doubts(observation: Observation) -> Iterator[tuple[DoubtKey, str]]:
 
 
 def _find_mismatch(cluster: ClusterView, job: SchedulerJob) -> str | None:
-    """Return the reason why a cluster does not belong to its job any more, or None."""
+    """Return the reason why a cluster no longer belongs to its job, or None if the cluster belongs to the job."""
     if job.phase in {JobPhase.PENDING, JobPhase.GONE}:
         return f"job {job.key} {job.description}"
     if job.phase is JobPhase.RUNNING and job.attempt is not None and cluster.attempt < job.attempt:
@@ -186,12 +188,12 @@ def _alert_unreadable_jobs(observation: Observation) -> Iterator[Alert]:
 
 
 EXTEND_BELOW_S = 120
-"""A lease is extended if it ends less than this many seconds after the end of the job's walltime. The clocks of SBF and
-the agent may differ by up to this time.
+"""A lease is extended if it ends less than this many seconds after the end of the job's walltime. Therefore the clocks
+of SBF and the agent may differ by up to this time.
 """
 EXTEND_TO_S = 900
-"""A lease is extended to this many seconds after the end of the job's walltime. Therefore a suspended job needs few
-extensions.
+"""A lease is extended to this many seconds after the end of the job's walltime. The walltime of a suspended job ends
+later and later; with a long extension, its lease needs few extensions.
 """
 
 

@@ -15,9 +15,9 @@ from virtcloud.scheduler.protocols import Log
 
 QUERY_WAIT_S = 30.0
 PAUSE_S = 0.5
-"""Pause in seconds after statements were sent. SBF repeats its query after a negative statement."""
+"""Pause in seconds after statements were sent. If a statement is negative, SBF soon asks about the job again."""
 RETRY_S = 5.0
-"""Pause in seconds if the batch system or SBF did not answer."""
+"""Pause in seconds after the batch system or SBF did not answer."""
 OLD_SBF_PAUSE_S = 60.0
 """Pause in seconds if SBF is too old for confirmations."""
 
@@ -52,9 +52,10 @@ def confirm_requested_jobs(
     log: Log,
     beat: Callable[[], None] = lambda: None,
 ) -> float:
-    """Wait for SBF's next queries and answer them. Return the seconds to pause afterwards.
+    """Wait for SBF's next queries about jobs and answer them. Return the seconds to pause before the next call.
 
-    Errors of the batch system and of SBF are logged and not raised, because SBF repeats unanswered queries.
+    Errors of the batch system and of SBF are logged and not raised, because SBF repeats unanswered queries. ``beat``
+    reports progress.
     """
     try:
         server = scheduler.server()

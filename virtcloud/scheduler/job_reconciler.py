@@ -3,12 +3,12 @@
 ==============================  =========================================================================
 event                           consequence
 ==============================  =========================================================================
-the batch system's answer is    Clusters continue. All doubts are deleted, because doubtful observations
-missing or incomplete           must be in a row. Alert ``scheduler-silent``.
+the batch system's answer is    Clusters continue. All doubts are deleted, because a doubt has consequences
+missing or incomplete           only after observations in a row. Alert ``scheduler-silent``.
 SBF does not answer             Clusters and jobs continue. All doubts are deleted. Alert ``sbf-silent``.
 the agent restarts              All doubts are deleted.
-an administrator sets a clock   Doubts are not affected (monotonic clock). An extension of a lease may be
-                                unnecessary, or late by the error of the clock.
+an administrator sets a clock   Doubts are not affected (monotonic clock). A lease can be extended without
+                                need, or too late by as much as the clock is wrong.
 SBF refuses an action           Alert ``cluster-not-ended`` or ``lease-not-extended``. The next round
                                 repeats the action.
 ==============================  =========================================================================
@@ -40,7 +40,7 @@ from virtcloud.scheduler.status import MAX_ACTIONS, AlertView, DoubtView, Reconc
 
 
 class ReconciliationJournal:
-    """Logs the start and the end of each alert once, and stores the last actions."""
+    """Stores the current alerts and the last actions. Logs the start and the end of each alert once."""
 
     def __init__(self, log: Log) -> None:
         """Start without alerts and actions."""
@@ -101,9 +101,10 @@ def observe(scheduler: Scheduler, clusters: ClusterApi) -> ServerObservation:
 
 
 def belongs_to_server(cluster: ClusterView, server: SchedulerServer) -> bool:
-    """Return whether a batch system requested the cluster for a job of this server. The cluster's key names the job.
+    """Return whether a batch system requested the cluster for a job of this server.
 
-    If an old version of SBF did not record the caller (``created_by``), only the key is checked.
+    The function checks the caller who created the cluster (``created_by``) and the job id in the cluster's key. If an
+    old version of SBF did not record the caller, only the key is checked.
     """
     is_for_job = cluster.created_by is None or cluster.created_by.startswith(BATCH_PREFIXES)
     return is_for_job and parse_job_number(cluster.key, server) is not None
@@ -162,7 +163,7 @@ class JobReconciler:
         return self._report(observed, at)
 
     def _act(self, observed: Observation) -> Iterator[Alert]:
-        """Decide after a complete observation, end and extend clusters, and yield alerts."""
+        """Decide after a complete observation. End and extend clusters. Yield the resulting alerts."""
         decision = decide(observed, self._memory, self._clocks.monotonic(), self._rules)
         self._memory = decision.memory
         yield from decision.alerts
@@ -175,7 +176,7 @@ class JobReconciler:
                 yield from self._extend(cluster, seconds)
 
     def _record_failure(self, alert: Alert, at: datetime) -> None:
-        """Delete all doubts. Earlier alerts stay, because no observation shows that these alerts are over."""
+        """Delete all doubts and add an alert. Earlier alerts remain, because no observation shows that they ended."""
         self._memory = {}
         self._journal.update_alerts((*self._alerts, alert), at)
 

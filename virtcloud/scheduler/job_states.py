@@ -11,7 +11,7 @@ from virtcloud.scheduler.command import CommandResult
 
 
 class JobPhase(StrEnum):
-    """The meaning of a job's state for the job's cluster."""
+    """The phase of a job, which determines whether the job's cluster must exist."""
 
     RUNNING = "running"
     """The job has hosts: it starts, runs or is suspended."""
@@ -45,7 +45,7 @@ class SchedulerJob:
 
 @dataclass(frozen=True, slots=True)
 class SchedulerServer:
-    """The server of a batch system. Job ids end with the server's name. ``empty``: the server has no job at all."""
+    """The server of a batch system. Job ids end with its name (``12.pbssrv``). ``empty``: the server has no job."""
 
     name: str
     empty: bool
@@ -63,7 +63,7 @@ def parse_job_number(key: str, server: SchedulerServer) -> str | None:
 
 
 def parse_seconds_or_zero(text: object) -> int:
-    """Parse ``168:00:00``. Return 0 for an invalid value; then the job's lease is extended in small steps."""
+    """Parse ``168:00:00``. Return 0 for an invalid value, so that the job's lease is extended in small steps."""
     try:
         return parse_seconds(str(text))
     except ValueError:

@@ -1,8 +1,8 @@
 """Queries OpenPBS with ``qstat -f -F json``, ``qstat -B``, ``qselect`` and ``pbsnodes``, and parses their output.
 
-Jobs are queried by their numbers. The parsers were written from output of version 23.06. ``qstat`` reports a finished
-or unknown job on stderr. If the caller may not see a job, ``qstat`` omits the job and exits with code 0. Therefore a
-missing job is an error.
+Jobs are queried by their numbers. ``qstat`` reports a finished or unknown job on stderr. If the caller may not see a
+job, ``qstat`` omits the job and exits with code 0. Therefore this module raises an error if the output lacks a job. The
+parsers were written from output of version 23.06.
 """
 
 import json
@@ -24,7 +24,7 @@ from virtcloud.scheduler.job_states import (
 )
 
 QSTAT_CODES = frozenset({0, 35, 153})
-"""Exit codes of a complete answer. 35: a job has finished (15139 modulo 256). 153: a job is unknown (15001)."""
+"""Exit codes of a complete answer: 35 if a job has finished (15139 modulo 256), 153 if a job is unknown (15001)."""
 GONE_MESSAGES = (
     (re.compile(r"qstat: Unknown Job Id ([0-9]+)\S*"), "is not known to {server}"),
     (re.compile(r"qstat: ([0-9]+)\S* Job has finished, use .*"), "has finished"),
@@ -152,7 +152,7 @@ JOBS_PER_QSTAT = 100
 """Maximum number of jobs in one call of qstat. The output is large, because it contains the jobs' environments."""
 SELECT_WITH_CLUSTER = ("qselect", "-s", "RSU", "-l", f"{REQUEST_RESOURCE}.ge.a")
 """The command that selects running jobs that requested a cluster. ``qselect`` compares the text of the request with
-``a``. Every request is greater than or equal to ``a``, and an unset request is less.
+``a``. Every request is greater than or equal to ``a``. A job without a request has an empty text, which is less.
 """
 
 
@@ -186,7 +186,7 @@ class OpenPbsScheduler:
         return parse_nodes(self._run(("pbsnodes", "-a", "-F", "json")))
 
     def _read(self, numbers: Sequence[str], server: SchedulerServer) -> dict[ClusterKey, SchedulerJob]:
-        """Read jobs. If the output is invalid, read each job separately."""
+        """Read jobs. If the output is not JSON, read each job separately."""
         try:
             return parse_jobs(self._run(("qstat", "-f", "-F", "json", *numbers)), server)
         except ValueError:

@@ -1,4 +1,4 @@
-"""Interfaces of reconciliation to a batch system, to SBF and to a log."""
+"""The interfaces through which reconciliation uses a batch system, SBF and a log."""
 
 from collections.abc import Collection, Mapping
 from typing import Protocol
@@ -10,7 +10,7 @@ from virtcloud.scheduler.job_states import SchedulerJob, SchedulerServer
 
 
 class Scheduler(Protocol):
-    """A batch system. If the answer is an error, late or incomplete, every call raises SchedulerUnavailable."""
+    """A batch system. Every call raises SchedulerUnavailable if the answer is an error, late or incomplete."""
 
     def server(self) -> SchedulerServer:
         """Return the batch system's server."""
@@ -34,7 +34,7 @@ class ClusterApi(Protocol):
     def extend_lease(
         self, key: str, seconds: float, attempt: int | None = None, owner: str | None = None
     ) -> ClusterView:
-        """Extend a cluster's lease to at least ``seconds`` from now. Raises Gone in the cases of ``delete_cluster``."""
+        """Extend a cluster's lease to at least ``seconds`` from now. Raises Gone like ``delete_cluster``."""
 
     def topology(self) -> Topology:
         """Return the topology. Raises NotFound if SBF has no topology yet."""

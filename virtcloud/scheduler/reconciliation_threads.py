@@ -19,15 +19,15 @@ from virtcloud.scheduler.torque_adapter import TorqueScheduler
 
 SCHEDULERS: dict[str, Callable[[CommandRunner], Scheduler]] = {"openpbs": OpenPbsScheduler, "torque": TorqueScheduler}
 StartThread = Callable[[str, Callable[[Callable[[], None]], None], float], threading.Thread]
-"""A function that starts a thread. Its arguments are the thread's name, the work, and the longest time between two
-progress reports, in seconds. The work is a function, which gets a function that reports progress.
+"""A function that starts a thread. Its arguments are the thread's name, a function to run, and the maximum time in
+seconds between two progress reports. The function to run has one argument: a function that reports progress.
 """
 COMMANDS_PER_ROUND = 20
-"""A round may take as long as the time limits of this many commands together. A longer round is considered to hang."""
+"""A round that takes longer than the time limits of this many commands together is considered to hang."""
 CONFIRMING_SCHEDULERS: dict[str, Callable[[CommandRunner], ConfirmingScheduler]] = {"torque": TorqueScheduler}
-"""Batch systems that must confirm jobs, because their hosts request the clusters of jobs."""
+"""Batch systems that must confirm jobs to SBF, because their hosts, and not their servers, request the clusters."""
 STOP_WAIT_S = 2.0
-"""When reconciliation ends, a running round gets this many seconds to end. Then the round may be interrupted."""
+"""Seconds for which the end of reconciliation waits for a running round. A longer round can be interrupted."""
 
 
 @contextmanager

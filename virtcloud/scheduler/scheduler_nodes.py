@@ -1,4 +1,4 @@
-"""Finds nodes of a batch system that are not hosts in SBF's topology. Jobs on these nodes could get no cluster."""
+"""Finds nodes of a batch system that are not hosts in SBF's topology. A job on such a node cannot get a cluster."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from fnmatch import fnmatchcase

@@ -30,10 +30,10 @@ class SchedulerSettings(Document):
         2,
         ge=2,
         le=100,
-        description="Number of successful rounds in a row in which a cluster must be in doubt before it is ended.",
+        description="A cluster is ended only if its job did not run in this number of successful rounds in a row.",
     )
     grace: float = Field(
-        120, ge=0, le=86400, description="Time for which a cluster must be in doubt before it is ended."
+        120, ge=0, le=86400, description="A cluster is ended only if its job did not run for this time."
     )
     grace_empty: float = Field(
         900,

@@ -19,7 +19,7 @@ MAX_ACTIONS = 50
 
 
 class AlertView(Document):
-    """An alert about a job, a cluster, a host or a service (``about``). ``since``: the start of the alert."""
+    """An alert. ``about``: the job, cluster, host or service. ``since``: the start of the alert."""
 
     name: AlertName
     about: str

@@ -1,7 +1,7 @@
 """Queries Torque with ``qstat -x`` (XML), ``qstat -B -f`` and ``pbsnodes -x``, and parses their output.
 
-The parsers were written from Torque's documentation (2.4 to 6.1) and from existing parsers. The parsers were tried
-manually with Torque 2.5.13 and 6.1.3.
+The parsers were written from Torque's documentation (2.4 to 6.1) and from existing parsers. They were tested manually
+with Torque 2.5.13 and 6.1.3.
 """
 
 import re
@@ -29,7 +29,7 @@ from virtcloud.scheduler.job_states import (
 QSTAT_CODES = frozenset({0, 153})
 UNKNOWN_JOB = re.compile(r"qstat: Unknown Job Id(?: Error)? ([0-9]+)\S*")
 INVALID_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
-"""Control characters that qstat does not escape. Users' environments may contain these, such as ESC in a prompt."""
+"""Characters that are invalid in XML. qstat does not escape them in jobs' environments, such as ESC in a prompt."""
 TORQUE_STATES = {**job_states.COMMON_STATES, "C": (JobPhase.GONE, "has finished")}
 
 
@@ -168,7 +168,7 @@ class TorqueScheduler:
         return parse_server(self._run(("qstat", "-B", "-f")))
 
     def jobs(self, server: SchedulerServer, numbers: Collection[str]) -> Mapping[ClusterKey, SchedulerJob]:
-        """Return all jobs. If the list of jobs lacks one of these numbers, that job is queried separately."""
+        """Return all jobs. If the list of jobs lacks one of ``numbers``, this job is queried separately."""
         try:
             jobs = parse_jobs(self._run(("qstat", "-x")), server)
         except ValueError as error:

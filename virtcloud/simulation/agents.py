@@ -1,4 +1,4 @@
-"""Simulated agents: each fetches its host's wanted document over HTTP, waits, and confirms it. No guest is started."""
+"""Simulated agents. Each agent fetches its host's wanted document over HTTP, waits, and confirms the revision."""
 
 import logging
 import math
@@ -21,7 +21,7 @@ POLL_S = 5.0
 """Duration of a long poll in seconds. When a host is switched off, its agent first ends the current poll."""
 PAUSE_S = 1.0
 TRAFFIC_S = 15.0
-"""Seconds between two reports of traffic. The rates are a slow wave between 0 and `PEAK` bytes per second."""
+"""Seconds between two reports of traffic. The simulated rates vary slowly between 0 and `PEAK` bytes per second."""
 PEAK, PERIOD_S, FRAME = 2_000_000.0, 600.0, 900
 CAPACITY = HostCapacity(cpus=16, memory_mb=65536)
 
@@ -37,7 +37,7 @@ class SimulatedAgents:
     _threads: dict[str, threading.Thread] = field(default_factory=dict)
 
     def start(self, element: str, *, is_host: bool) -> None:
-        """Start the agent of an element, unless it runs. The file with the element's token must exist."""
+        """Start the agent of an element, unless the agent runs. The file with the element's token must exist."""
         if element not in self._threads:
             thread = threading.Thread(target=self._run, args=(element, is_host), name=element, daemon=True)
             self._threads[element] = thread
@@ -70,7 +70,7 @@ class SimulatedAgents:
 
 @dataclass
 class SimulatedAgent:
-    """The agent of one element. ``change`` waits as long as a change of a real host takes."""
+    """The agent of one element. ``change`` waits for the time that a change takes."""
 
     element: str
     sbf: SbfClient
@@ -80,7 +80,7 @@ class SimulatedAgent:
     _next_traffic_s: float = 0
 
     def reconcile_once(self) -> None:
-        """Wait for a new wanted document, at most ``POLL_S`` seconds, and confirm it. Raise the errors of the calls."""
+        """Wait at most ``POLL_S`` seconds for a new wanted document, and confirm it. Raise the errors of the calls."""
         document = self.sbf.wanted(self.element, self._revision, POLL_S)
         if document.revision != self._revision or document.confirmed_revision < document.revision:
             self.change()

@@ -1,4 +1,4 @@
-"""The folder of a simulation: SBF's database, tokens, simulated switches, and the files that disturb elements.
+"""The folder of a simulation: SBF's database, tokens, simulated switches, and the files that cause events.
 
 ======================  ======================================================================
 file                    meaning
@@ -6,8 +6,8 @@ file                    meaning
 ``operator.token``      the token of the operator ``admin``; SBF creates it
 ``tokens/NAME.token``   the tokens of users and agents
 ``events/NAME.off``     while this file exists, the element does not answer
-``events/NAME.drift``   at the next reading, the switch loses the VLANs of a port
-``events/NAME.restart`` at the next reading, the switch loads its startup configuration
+``events/NAME.drift``   when SBF next reads the switch, it loses the VLANs of a port
+``events/NAME.restart`` when SBF next reads the switch, it loads its startup configuration
 ``cables.json``         the cables that simulated switches report as LLDP neighbours
 ``sbf.log``             SBF's log
 ======================  ======================================================================
@@ -31,7 +31,7 @@ FOLDER_VARIABLE: Final = "VIRTCLOUD_SIMULATION"
 
 @dataclass(frozen=True)
 class SimulationFolder:
-    """The folder at ``path``."""
+    """The folder of a simulation at ``path``."""
 
     path: Path
 
@@ -50,7 +50,7 @@ class SimulationFolder:
         return self.path / "tokens" / f"{name}.token"
 
     def write_cables(self, topology: Topology) -> None:
-        """Record the cables, unless an earlier run recorded them."""
+        """Write ``cables.json`` from the topology's links, unless an earlier run has written the file."""
         file = self.path / "cables.json"
         if not file.exists():
             file.write_text(topology.model_dump_json(), encoding="utf-8")
@@ -69,13 +69,13 @@ class SimulationFolder:
         return self._event(element, "off").exists()
 
     def disturb(self, element: str, event: str) -> None:
-        """Request an event. Idempotent."""
+        """Create the file that requests an event (``off``, ``drift`` or ``restart``). Idempotent."""
         file = self._event(element, event)
         file.parent.mkdir(exist_ok=True)
         file.touch()
 
     def mend(self, element: str) -> None:
-        """Switch an element on. Idempotent."""
+        """Switch an element on again. Idempotent."""
         self._event(element, "off").unlink(missing_ok=True)
 
     def _event(self, element: str, event: str) -> Path:
@@ -84,7 +84,7 @@ class SimulationFolder:
 
 @contextmanager
 def open_folder(kept: Path | None) -> Iterator[SimulationFolder]:
-    """Yield the folder ``kept``, or a new folder that is removed at the end.
+    """Yield the folder ``kept``. If ``kept`` is None, yield a new folder, which is removed at the end of the block.
 
     Raise BadInput for a folder with other content, or a folder that another simulation uses.
     """

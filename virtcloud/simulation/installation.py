@@ -1,4 +1,4 @@
-"""The parts of ``virtcloud up``: SBF as a program, its first documents, and the simulated agents."""
+"""The components of ``virtcloud up``: SBF as a program, its first topology and tokens, and the simulated agents."""
 
 import socket
 import subprocess
@@ -55,7 +55,7 @@ class Simulation:
         return SbfClient(self.url, token=FileToken(self.folder.operator_token))
 
     def wait(self, stop: threading.Event) -> None:
-        """Start agents of new hosts until ``stop`` is set. Raise ElementError if SBF ends before."""
+        """Until ``stop`` is set, start an agent for each new host. Raise ElementError if SBF ends earlier."""
         with self.client() as sbf:
             while not stop.wait(NEW_AGENTS_S):
                 if self.process.poll() is not None:
@@ -73,7 +73,7 @@ def check_libraries() -> None:
 
 @contextmanager
 def run_simulation(folder: SimulationFolder, options: SimulationOptions) -> Iterator[Simulation]:
-    """Start SBF and the agents, and yield when SBF has its sites. Stop both at the end."""
+    """Start SBF and the agents. Yield the simulation when SBF has its sites. Stop SBF and the agents at the end."""
     port = choose_port(options)
     process = _start_sbf(folder, options, port)
     url = f"http://{options.host}:{port}"
@@ -105,7 +105,7 @@ def choose_port(options: SimulationOptions) -> int:
 
 
 def _start_sbf(folder: SimulationFolder, options: SimulationOptions, port: int) -> "subprocess.Popen[bytes]":
-    """Start SBF. It ends when this process ends, because it reads from a pipe of this process."""
+    """Start SBF. SBF reads from a pipe of this process, so that SBF ends when this process ends."""
     argv = [sys.executable, "-m", MODULE, str(folder.path), "--listen", f"{options.host}:{port}"]
     with folder.log.open("ab") as log:
         return subprocess.Popen(  # noqa: S603 - a module of virtcloud
@@ -166,7 +166,7 @@ def furnish(sbf: SbfClient, folder: SimulationFolder, site_count: int) -> None:
 def start_agents(sbf: SbfClient, agents: SimulatedAgents) -> None:
     """Start an agent for each host and gateway of the topology that has none. Idempotent."""
     elements = [element for element in sbf.elements() if element.kind in {ElementKind.HOST, ElementKind.GATEWAY}]
-    for element in elements:  # before the first agent, because agents would slow down the creation of many tokens
+    for element in elements:  # before any agent starts, because running agents slow down this loop
         _ensure_token(sbf, agents.folder, element.name, Role.AGENT)
     for element in elements:
         agents.start(element.name, is_host=element.kind is ElementKind.HOST)

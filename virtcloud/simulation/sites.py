@@ -12,7 +12,10 @@ TRANSPORT = "core"
 
 
 def simulated_topology(count: int) -> Topology:
-    """Return ``count`` sites on an 802.1ad core: each with a switch and two hosts, the last with a second switch."""
+    """Return a topology of ``count`` sites on an 802.1ad transport.
+
+    Each site has a switch and two hosts. The last site has a second switch.
+    """
     names = [site_name(index) for index in range(count)]
     last = names[-1]
     sites = [_site(name, has_second=name == last) for name in names]
@@ -31,7 +34,7 @@ def simulated_pools(topology: Topology) -> dict[str, VlanSet]:
 
 
 def unreachable_switch(topology: Topology) -> str:
-    """Return the switch that does not answer at first."""
+    """Return the name of the switch that does not answer at first."""
     return topology.sites[-1].switches[-1].name
 
 

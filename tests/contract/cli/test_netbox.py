@@ -144,7 +144,7 @@ def test_custom_fields_override_name_and_platform(netbox: EmulatedNetBox, token_
     [
         ("9th floor", "got '9th floor': rename it, or set its custom field virtcloud_name"),
         (None, "got '': rename it, or set its custom field virtcloud_name"),
-        ("node1.other.example.org", "has the name node1 too: set virtcloud_name of one of both"),
+        ("node1.other.example.org", "also has the name node1: set virtcloud_name of one device"),
     ],
 )
 def test_an_unusable_name_is_reported_and_skipped(
@@ -187,7 +187,7 @@ def test_elements_that_netbox_lacks_are_removed_only_on_request(netbox: Emulated
     host = next(key for key, row in netbox.rows["devices"].items() if row["name"] == "node1")
     del netbox.rows["devices"][host]
     stays = imported(netbox, token_file, former)
-    assert "node1 is not in NetBox: it stays" in stays.notes
+    assert "node1 is not in NetBox: SBF keeps the element" in stays.notes
     assert "node1" in stays.topology.elements
     assert "node1" not in imported(netbox, token_file, former, prune=True).topology.elements
 
