@@ -162,8 +162,8 @@ REQUEST_KEYS = OrderedDict(
             "vpn",
             RequestKey(
                 request_values.YES_OR_NO,
-                "Connect the cluster to gateways when the job starts, for `virtcloud access profile`. Default: with "
-                "the first profile.",
+                "Whether SBF connects the cluster to gateways when the job starts. Default: SBF does so when a user "
+                "creates the first VPN profile (`virtcloud access profile`).",
                 "yes",
             ),
         ),
@@ -171,7 +171,7 @@ REQUEST_KEYS = OrderedDict(
             "outside",
             RequestKey(
                 request_values.DESTINATIONS,
-                "Destinations of the sites that guests may reach through a gateway, their router. Default: none.",
+                "Destinations of the sites that guests may reach. A gateway is their router. Default: none.",
                 "archive+web",
             ),
         ),
@@ -179,20 +179,20 @@ REQUEST_KEYS = OrderedDict(
             "subnet",
             RequestKey(
                 request_values.SUBNET,
-                "The guests' addresses: a network, used from its first address on, or the first address to use. "
+                "The guests' addresses: a network, or the first address of a network that guests get. "
                 "One IPv4 subnet, one IPv6 subnet, or both: `[10.0.0.0/24+fd00::/64]`.",
                 "10.0.0.50/24",
             ),
         ),
         (
             "vlan",
-            RequestKey(request_values.VLAN, "The VLAN ID, if the job needs a certain VLAN of the site's pool.", "112"),
+            RequestKey(request_values.VLAN, "The VLAN ID, if the job needs a certain one of the sites' pools.", "112"),
         ),
         (
             "spec",
             RequestKey(
                 request_values.PATH,
-                "A file with the rest of the request; only `name` and `net` may be on the line as well.",
+                "A file with the request. Of the other keys, only `name` and `net` may be on the line.",
                 "/home/alice/c.yaml",
             ),
         ),

@@ -28,12 +28,12 @@ TOP_KEYS = OrderedDict(
 GUEST_KEYS = OrderedDict(
     [
         ("image", REQUEST_KEYS["image"]._replace(meaning="The image of the guest. Required.")),
-        ("name", RequestKey(request_values.NAME, "The name of the guest; default: `g` and its number.", "head")),
+        ("name", RequestKey(request_values.NAME, "The name of the guest; default: `g1`, `g2` and so on.", "head")),
         ("mem", RequestKey(request_values.MEMORY, "The memory of the guest; default: 256mb.", "4gb")),
-        ("ncpus", RequestKey(request_values.CPUS, "The processors of the guest; default: 1.", "2")),
-        ("disk", REQUEST_KEYS["disk"]._replace(meaning="What the guest may write to its disk; default: no limit.")),
-        ("pids", REQUEST_KEYS["pids"]._replace(meaning="Processes and threads of a container.")),
-        ("bandwidth", REQUEST_KEYS["bandwidth"]._replace(meaning="Mbit/s that the guest may send, and receive.")),
+        ("ncpus", RequestKey(request_values.CPUS, "Number of processors of the guest; default: 1.", "2")),
+        ("disk", REQUEST_KEYS["disk"]._replace(meaning="Maximum size of its disk or files; default: no limit.")),
+        ("pids", REQUEST_KEYS["pids"]._replace(meaning="Maximum processes and threads of a container.")),
+        ("bandwidth", REQUEST_KEYS["bandwidth"]._replace(meaning="Maximum rate in Mbit/s in each direction.")),
         ("mac", RequestKey(request_values.MAC, "The MAC address; default: generated.", "02:00:00:00:00:01")),
         (
             "addresses",
@@ -46,8 +46,9 @@ GUEST_KEYS = OrderedDict(
     ]
 )
 HOSTS_TEXT = (
-    "The parts of `hosts` apply to the job's hosts in order. The last part applies to all remaining hosts. There must "
-    "not be more parts than hosts. In a part for several hosts, guests have no `name`, `mac` or `addresses`."
+    "The first item of `hosts` applies to the job's first host, and so on. The last item also applies to all further "
+    "hosts. A job must have at least as many hosts as `hosts` has items. If an item applies to several hosts, its "
+    "guests must not have `name`, `mac` or `addresses`."
 )
 EXAMPLE = """\
 name: mine
@@ -56,7 +57,7 @@ subnet: [10.0.0.50/24, "fd00::/64"]
 hosts:
   - guests:                   # the first host
       - {image: debian12, name: head, mem: 4gb, ncpus: 2, addresses: [10.0.0.1/24]}
-  - guests:                   # each of the others
+  - guests:                   # each further host
       - {image: debian12, mem: 2gb}
       - {image: debian12, mem: 2gb}
 """
