@@ -75,7 +75,7 @@ def make_tracer(provider: "TracerProvider") -> OtlpTracer:
 def tracing(keys: TelemetryKeys, service: str, instance: str) -> Iterator[None]:
     """Send traces to the collector in the settings while the context is open. At its end, send the remaining spans.
 
-    Raise BadInput if the extra is not installed. Without a collector, do nothing.
+    Raise BadInput if the extra is not installed. If the settings name no collector, do nothing.
     """
     if keys.endpoint is None:
         yield

@@ -23,7 +23,7 @@ class AccessCalls(SbfCalls):
         """Return SBF's time, to the second. Raise ServiceUnreachable if the response has no Date header."""
         date = self._connection.send("GET", "/healthz").date
         if date is None:
-            raise ServiceUnreachable("SBF's answer has no Date; does a proxy remove it?")
+            raise ServiceUnreachable("SBF's answer has no header Date; check whether a proxy removes the header")
         return parsedate_to_datetime(date)
 
     def create_token(

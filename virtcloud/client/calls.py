@@ -1,4 +1,4 @@
-"""The base class of SBF's calls. It converts answers to documents."""
+"""The base class of all classes with calls to SBF. The base class converts answers to documents."""
 
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -58,7 +58,7 @@ class SbfCalls:
             raise Conflict(
                 f"SBF at {self._connection.url} has a later version: virtcloud {__version__} does not know "
                 f"{', '.join(unknown)} at {answer.path}, and would delete these keys with any change; "
-                "upgrade virtcloud here first"
+                "upgrade virtcloud on this computer first"
             )
         return self._document(kind, answer)
 

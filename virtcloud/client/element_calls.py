@@ -117,7 +117,7 @@ class ElementCalls(SbfCalls):
         """Return the wanted state of a host or gateway.
 
         With ``after``, wait until the revision is higher, but at most ``wait`` seconds. An unchanged document is
-        returned from memory. SBF sends it again only after three to four hours.
+        returned from memory. After three to four hours, SBF sends the document again.
         """
         path, known = f"/v1/elements/{Name(element)}/wanted", self._known.get(element)
         if after is None or self.find_settled(element, after) is None:

@@ -301,9 +301,9 @@ REMEDIES = {
     "for a key with a passphrase) or pass it with -i; guests accept the keys that you added before you created the "
     "cluster (virtcloud key list)",
     "Host key verification failed": "the guest has another host key than SBF knows, or SBF knows none: an image may "
-    "create host keys of its own; if you trust it: -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null",
-    "Connection timed out": "the guest's sshd does not answer; read its console: virtcloud guest log",
-    "Connection closed by": "the guest's sshd may not have started yet, or refuses connections; read its console: "
-    "virtcloud guest log",
+    "create its own host keys; if you trust the guest: -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null",
+    "Connection timed out": "the guest's sshd does not answer; read the guest's console: virtcloud guest log",
+    "Connection closed by": "the guest's sshd may not have started yet, or refuses connections; read the guest's "
+    "console: virtcloud guest log",
 }
 """Maps a text in the messages of ssh to the remedy."""

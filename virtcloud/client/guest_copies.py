@@ -120,7 +120,7 @@ def put_files(  # noqa: PLR0913, PLR0917 - the options of Cluster.put
     timeout: float | None = None,
     progress: ShowFanOut | None = None,
 ) -> None:
-    """Copy files and folders to ``remote`` in each guest. If ``remote`` is not a folder, it is the new name.
+    """Copy files and folders to each guest. ``remote`` is an existing folder, or the new name of the only source.
 
     Raise GuestsFailed with the reasons if the copy failed on any guest.
     """
@@ -163,7 +163,7 @@ def get_files(  # noqa: PLR0913, PLR0917 - the options of Cluster.get
             receive(name, turn, target / name)
         finally:
             with suppress(OSError):
-                (target / name).rmdir()  # unless it contains files
+                (target / name).rmdir()  # rmdir fails, as intended, if the folder contains files
 
     def receive(name: str, turn: GuestTurn, place: Path) -> None:
         with receive_files(place) as unpack:

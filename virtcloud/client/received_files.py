@@ -20,9 +20,9 @@ CHUNK = 1 << 20
 def receive_files(target: Path) -> Iterator[Callable[[IO[bytes]], None]]:
     """Yield a function that unpacks a stream into a temporary folder beside ``target``. Rename the files at the end.
 
-    If the block raises an exception, no file remains. If ``target`` is a folder, the files are moved to this folder.
-    Otherwise, the only file or folder of the stream is renamed to ``target``. Raise Refused if the parent folder of
-    ``target`` does not exist.
+    If the block raises an exception, no file remains. If ``target`` is a folder, the files are moved to this folder. If
+    ``target`` is not a folder, the only file or folder of the stream is renamed to ``target``. Raise Refused if the
+    parent folder of ``target`` does not exist.
     """
     into = target if target.is_dir() else target.parent
     prefix = f".virtcloud-{platform.node()}-"

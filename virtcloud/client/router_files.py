@@ -1,6 +1,6 @@
 """The files that make a user's computer the router of a cluster: ``router`` (a script) and ``router.conf``.
 
-The script is the same for all clusters. Its settings are assignments of the POSIX shell in ``router.conf``.
+The script is the same for all clusters. ``router.conf`` contains the script's settings as shell assignments.
 """
 
 import re
@@ -62,7 +62,9 @@ def find_targets(forwards: Iterable[PortForward], peers: Sequence[Peer]) -> dict
     for forward in forwards:
         if not addresses.get(forward.guest):
             known = ", ".join(name for name in sorted(addresses) if addresses[name]) or "none"
-            raise BadInput(f"--forward: expected a guest with an address, got {forward.guest}; such guests: {known}")
+            raise BadInput(
+                f"--forward: expected a guest with an address, got {forward.guest}; guests with addresses: {known}"
+            )
     return {forward.guest: addresses[forward.guest] for forward in forwards}
 
 

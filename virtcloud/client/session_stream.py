@@ -62,7 +62,7 @@ class SessionStream:
             self._send(data[start : start + CHUNK])
 
     def send_end(self) -> None:
-        """End this direction. The other direction continues."""
+        """Send the message that ends this direction. The other side can continue to send."""
         self._send(END_OF_INPUT)
 
     def send_text(self, text: str) -> None:
@@ -111,7 +111,7 @@ def open_stream(  # noqa: PLR0913, PLR0917 - the parts of a call
 ) -> SessionStream:
     """Open a stream to the server at ``url``. Wait at most ``timeout`` seconds for the answer.
 
-    Raise HandshakeRefusedError if the server answers with an error. Raise ServiceUnreachable if it does not answer.
+    Raise HandshakeRefusedError if the server answers with an error. Raise ServiceUnreachable if there is no answer.
     """
     try:
         from websockets.exceptions import InvalidHandshake, InvalidStatus  # noqa: PLC0415 - as above

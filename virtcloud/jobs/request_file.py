@@ -1,4 +1,4 @@
-"""The request file of a job, in YAML or JSON. It has the keys of the request line, and describes each guest.
+"""The request file of a job, in YAML or JSON. The file has the keys of the request line, and lists the guests.
 
 Values have the notation of the request line. Several values of one key form a list.
 """

@@ -58,7 +58,7 @@ class Role(StrEnum):
 
 
 class TokenId(PatternText):
-    """The public part of a token. It identifies the token in lists and for revocation."""
+    """The public part of a token. In lists and for a revocation, this id identifies the token."""
 
     __slots__ = ()
     pattern = r"[a-z2-7]{8}"

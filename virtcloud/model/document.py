@@ -49,8 +49,8 @@ class Document(BaseModel):
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         """Return the JSON schema. The docstring of a field is the description of the property.
 
-        pydantic's option ``use_attribute_docstrings`` is not used, because it would slow down each import: it parses
-        the source code of every document.
+        pydantic's option ``use_attribute_docstrings`` is not used, because pydantic would parse the source code of
+        every document during the import.
         """
         result = handler(schema)
         properties = handler.resolve_ref_schema(result).get("properties", {})

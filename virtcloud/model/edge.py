@@ -35,11 +35,11 @@ class CircuitRemnant(Document):
 
     transport: Name
     service: int
-    """The service, or 0 if it is unknown."""
+    """The service ID, or 0 if the service is unknown."""
     port: PortName | None = None
-    """The port, if it is known."""
+    """The port; null if the port is unknown."""
     vlan: VlanId | None = None
-    """The VLAN ID, if it is known."""
+    """The VLAN ID; null if the VLAN ID is unknown."""
 
 
 Circuits = tuple[Circuit, ...]

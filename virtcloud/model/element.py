@@ -70,7 +70,7 @@ class Device(Element):
     """
 
     platform: str
-    """The name of the driver; `docs/reference/platforms.md` lists them."""
+    """The name of the driver; `docs/reference/platforms.md` lists the names."""
     address: DeviceAddress | None = None
     """The address of the management interface: host or host:port."""
     credential: Name | None = None

@@ -199,7 +199,7 @@ class GuestsFailed(VirtcloudError):
     slug = "guests-failed"
 
     def __init__(self, subject: str, failures: Mapping[str, str], total: int) -> None:
-        """Store the reasons. ``total`` is the number of all guests of the operation, with those that succeeded."""
+        """Store the reasons. ``total`` is the number of all guests, including the guests without a failure."""
         self.failures = dict(failures)
         reasons = "".join(f"\n{name}: {reason}" for name, reason in failures.items())
         super().__init__(f"{subject} failed on {len(failures)} of {count_of(total, 'guest')}:{reasons}")

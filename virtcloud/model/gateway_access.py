@@ -74,7 +74,7 @@ class Fqdn(PatternText):
     meaning = "a fully qualified domain name such as archive.example.org"
 
     def __new__(cls, value: str) -> Self:
-        """Check ``value`` and return it in lower case, without the dot of the root."""
+        """Check ``value`` and return the name in lower case, without a final dot."""
         text = value.lower().removesuffix(".")
         if reason := _find_name_fault(text):
             raise BadInput(f"expected {cls.meaning}, got {value!r}: {reason}")
@@ -184,7 +184,7 @@ class OutsideLink(Document):
 
 
 class PublishedPort(Document):
-    """A port of a gateway that leads to a guest. When the publication ends, its open connections end too."""
+    """A port of a gateway that leads to a guest. The end of the publication ends the open connections of the port."""
 
     address: IPvAnyAddress
     """The address of the gateway."""

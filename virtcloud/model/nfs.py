@@ -63,7 +63,7 @@ class NfsListener(Document):
 
 
 class NfsServer(Document):
-    """The file server of one network on a gateway. The server runs with the rights of the owner's account there."""
+    """The file server of one network on a gateway. The server runs with the rights of the owner's account."""
 
     owner: UserName
     """The owner of the cluster that created the network."""

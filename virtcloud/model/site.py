@@ -13,7 +13,7 @@ from virtcloud.model.values import Name, PortRef
 
 
 class SitePart(Document):
-    """A site and the links between its elements. Operators own transports and links to other sites."""
+    """A site and the links between its elements. Only operators change transports and links to other sites."""
 
     site: Site
     """The site."""
@@ -120,7 +120,7 @@ class PreparationSheet(Document):
     device: str
     """The device to configure."""
     platform: str
-    """The platform whose commands these are."""
+    """The platform to which the commands belong."""
     lines: tuple[str, ...] = ()
     """The commands."""
     notes: tuple[str, ...] = ()

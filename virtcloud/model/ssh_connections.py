@@ -47,7 +47,7 @@ class SshConnection(Document):
     remote: ShortText
     """The user's IP address and port."""
     connected_at: datetime | None = None
-    """When the connection began; null: an agent of an earlier version accepted it."""
+    """When the connection began; null: the gateway's agent is too old to report this time."""
 
 
 class SshConnections(Document):
@@ -69,6 +69,6 @@ class SshConnectionView(Document):
     remote: str
     """The user's IP address and port."""
     connected_at: datetime | None
-    """When the connection began; null: an agent of an earlier version accepted it."""
+    """When the connection began; null: the gateway's agent is too old to report this time."""
     reported_at: datetime
     """When the gateway last reported the connection."""

@@ -96,8 +96,8 @@ class UserKeyView(Document):
 def parse_user_keys(text: str, source: str) -> list[UserKey]:
     """Return the keys of a file such as ``id_ed25519.pub`` or ``authorized_keys``: one key a line.
 
-    Empty lines and comments are skipped. Raise BadInput, with the line, for any other line, and for a text without a
-    key. ``source`` is the name of the text in messages. No message contains a rejected line.
+    Empty lines and comments are skipped. For any other line, raise BadInput with the line's number. Also raise BadInput
+    if the text contains no key. ``source`` is the name of the text in messages. No message contains a rejected line.
     """
     _refuse_private_key(text, source)
     lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), start=1)]

@@ -98,7 +98,7 @@ class Transport(Document):
 
     @property
     def services(self) -> range:
-        """The service IDs that SBF allocates, one per network; empty if all networks share one service or need none."""
+        """The service IDs that SBF allocates to networks; empty if networks share a service or need no service ID."""
         service_range = self.s_tags or self.vpn_ids or self.vnis
         return service_range.service_ids if service_range else range(0)
 

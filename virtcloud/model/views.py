@@ -90,7 +90,7 @@ class ClusterView(Document):
     state: ClusterState
     """The state in the lifecycle."""
     reason: str | None = None
-    """The reason for the state, if there is one."""
+    """The reason for the state; null if there is no reason."""
     vlans: dict[Name, VlanId]
     """The VLAN ID at each site."""
     joined: ClusterTransport | None = None
@@ -201,7 +201,7 @@ class VlanInOtherUse(Document):
     read_at: datetime | None = None
     """When the use was last read."""
     cluster: ClusterKey | None = None
-    """The cluster that got the VLAN ID before the other use was observed."""
+    """The key of the cluster to which SBF had allocated the VLAN ID before SBF observed the other use."""
 
 
 class CleanDeclaration(Document):

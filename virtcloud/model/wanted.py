@@ -25,8 +25,9 @@ from virtcloud.model.vpn import VpnGrant, VpnServer
 
 PortVlans = dict[PortName, VlanSet]
 UNCHECKED_NETWORK: Final = "unchecked-network"
-"""Requirement of a segment that the host must leave as it is: the host creates no missing parts. SBF sets it after a
-restore of its database, until the other elements have removed the clusters that the database does not contain.
+"""Requirement of a segment that the host must leave as it is: the host creates no missing parts. SBF adds this
+requirement after a restore of SBF's database, until the other elements have removed the clusters that the database does
+not contain.
 """
 IMAGES: Final = "images"
 """Capability that a segment requires if a guest's image is in the catalogue. Older agents could start another image
@@ -94,11 +95,11 @@ class SwitchObserved(Document):
     - ``elsewhere``: the managed VLAN IDs on unmanaged ports. Trunks that carry every VLAN are ignored, because such a
       trunk does not show that a particular VLAN is in use.
     - ``foreign``: the foreign VLANs, derived from ``names`` and ``elsewhere``. ``sbf_service/domain/ownership.py``
-      computes them, and removes those that SBF did not create from ``vlans`` and ``ports``.
-    - ``untaken``: the managed ports that SBF has not configured yet, each with its present use. ``in_use``: those ports
-      of ``untaken`` that serve something other than SBF's clusters.
+      computes the foreign VLANs, and removes a VLAN from ``vlans`` and ``ports`` if SBF did not create the VLAN.
+    - ``untaken``: the managed ports that SBF has not configured yet, each with its present use. ``in_use``: the ports
+      in ``untaken`` that serve something other than SBF's clusters.
     - ``down``: the managed ports that are shut down, without the access ports that SBF itself shut down.
-    - ``astray``: the ports that SBF released and whose former use SBF has not restored yet, each with this use.
+    - ``astray``: the released ports whose former use SBF has not restored yet, each with its former use.
     """
 
     vlans: VlanSet

@@ -67,7 +67,10 @@ class DoubtKey:
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """A doubt. ``since``: its first observation, in monotonic seconds. ``observations``: their number, in a row."""
+    """A doubt. ``since``: the time of its first observation, in monotonic seconds.
+
+    ``observations``: the number of successive observations that showed the doubt.
+    """
 
     since: float
     observations: int
@@ -177,7 +180,8 @@ def _find_mismatch(cluster: ClusterView, job: SchedulerJob) -> str | None:
     if job.phase in {JobPhase.PENDING, JobPhase.GONE}:
         return f"job {job.key} {job.description}"
     if job.phase is JobPhase.RUNNING and job.attempt is not None and cluster.attempt < job.attempt:
-        return f"job {job.key} {job.description} as attempt {job.attempt}, the cluster is of attempt {cluster.attempt}"
+        runs = f"job {job.key} {job.description} as attempt {job.attempt}"
+        return f"{runs}, the cluster belongs to attempt {cluster.attempt}"
     return None
 
 
@@ -192,8 +196,8 @@ EXTEND_BELOW_S = 120
 of SBF and the agent may differ by up to this time.
 """
 EXTEND_TO_S = 900
-"""A lease is extended to this many seconds after the end of the job's walltime. The walltime of a suspended job ends
-later and later; with a long extension, its lease needs few extensions.
+"""A lease is extended to this many seconds after the end of the job's walltime. The end of a suspended job's walltime
+moves, and this long extension limits the number of extensions.
 """
 
 

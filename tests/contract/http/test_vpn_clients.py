@@ -163,7 +163,7 @@ def test_the_files_of_a_router_are_for_its_owner_only(served: Served) -> None:
     ("arguments", "message"),
     [
         (("--output", "/nowhere/router"), "--output: expected a folder that you can write"),
-        (("--output", ".", "--forward", "80:g9:80"), "got g9; such guests: g1"),
+        (("--output", ".", "--forward", "80:g9:80"), "got g9; guests with addresses: g1"),
         (("--output", ".", "--reach", "home"), "--reach: expected a network"),
         (("--output", "."), "create the cluster with --router device"),
     ],

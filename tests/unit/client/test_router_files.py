@@ -68,5 +68,5 @@ def test_the_same_port_of_tcp_and_udp_is_forwarded_twice() -> None:
 
 @pytest.mark.parametrize("guest", ["g2", "bare"])
 def test_a_forward_to_a_guest_without_address_names_the_others(guest: str) -> None:
-    with pytest.raises(BadInput, match=f"got {guest}; such guests: g1$"):
+    with pytest.raises(BadInput, match=f"got {guest}; guests with addresses: g1$"):
         find_targets(parse_forwards([f"80:{guest}:80"]), PEERS)

@@ -83,7 +83,7 @@ def test_the_cluster_of_an_unmentioned_job_is_kept() -> None:
 def test_the_cluster_of_an_earlier_attempt_is_ended() -> None:
     observed = observation([cluster("12.pbssrv", attempt=2)], job(12, attempt=3, description="runs"))
     assert decide_all([(0, observed), (100, observed)]).ends == (
-        ClusterEnd("12.pbssrv", 2, "job 12.pbssrv runs as attempt 3, the cluster is of attempt 2", "alice"),
+        ClusterEnd("12.pbssrv", 2, "job 12.pbssrv runs as attempt 3, the cluster belongs to attempt 2", "alice"),
     )
 
 

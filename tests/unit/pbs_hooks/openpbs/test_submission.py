@@ -43,7 +43,7 @@ def test_a_job_is_placed_and_cannot_be_checkpointed(server_hook: ServerHook) -> 
         (
             "image=a:services=dns",
             {},
-            "vcluster: services: expected dhcp too, because guests learn the server's address by DHCP, got 'dns' (character 9)",
+            "vcluster: services: expected dhcp too, because guests find the server by DHCP, got 'dns' (character 9)",
         ),
         ("image=a", {"select": ""}, "vcluster: use -l select=N:ncpus=…"),
         ("image=a", {"select": "", "nodes": "2:ppn=1"}, "vcluster: use -l select=N:ncpus=…"),
