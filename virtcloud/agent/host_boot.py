@@ -1,4 +1,4 @@
-"""Detection of a reboot of this host. After a reboot, the host no longer carries what the agent confirmed.
+"""Detection of a reboot of this host. After a reboot, the host lacks the configuration that the agent confirmed.
 
 The kernel has a new boot ID after each boot (random(4)). When the agent confirms a revision to SBF or reports drift, it
 records the present boot ID in the file ``<state>/boot``. If the recorded boot ID differs from the present one, the host

@@ -39,7 +39,7 @@ from virtcloud.model.errors import Refused, VirtcloudError
 
 CLONE_NEWNET = 0x40000000  # linux/sched.h
 ANSWER_S = 5.0
-CAPABILITIES_S = 60.0  # libvirt may start each QEMU program first
+CAPABILITIES_S = 60.0  # libvirt may start each QEMU program before it answers
 MIN_MTU, MIN_FREE_GIB, MAX_CLOCK_OFFSET_S = 1500, 1, 30
 INSTALL = "pip install 'virtcloud[agent]'"
 

@@ -164,16 +164,16 @@ class LocalHost:
         """
         try:
             if wanted == self._orphans_removed_for or self._guests.remove_orphaned_files(wanted):
-                self._orphans_removed_for = wanted  # an equal former document would need memory too
+                self._orphans_removed_for = wanted  # not the equal older object, which then needs no memory
         except Refused as error:
             log.warning("orphaned_files_not_removed", error=error)
 
     def find_end_cause(self, step: StartGuest) -> EndCause:
-        """Return why a guest has ended by itself, as far as known. ``step`` is the step that starts the guest again."""
+        """Return why a guest has ended by itself, or UNKNOWN. ``step`` is the step that starts the guest again."""
         return self._guests.find_end_cause(step.segment.id, step.guest.name)
 
     def apply(self, step: Step) -> None:
-        """Apply one step. Idempotent. Several threads may start different guests at the same time.
+        """Apply one step. Idempotent. Several threads can call this method at the same time, to start different guests.
 
         Raise Refused if the kernel or a hypervisor refuses the step. Raise Unsafe if the step would change a foreign
         object. Raise Unreachable if a hypervisor does not answer.
@@ -200,7 +200,7 @@ class LocalHost:
                 case _:
                     self._apply_service(step)
         except Refused:
-            self._orphans_removed_for = None  # the removal of files may have failed: try again at the next reading
+            self._orphans_removed_for = None  # files may remain: remove them at the next reading
             raise
 
     def _apply_service(self, step: FilterGuests | ServeGuests | StopServing | VpnStep) -> None:
@@ -242,7 +242,7 @@ class LocalHost:
 
     def _build(self, segment: Segment, faults: tuple[str, ...]) -> None:
         self._segments.ensure_segment(segment, self._recent_interfaces(segment))
-        if faults:  # guests may be running; a port is last, because its MTU shows that the guest has it
+        if faults:  # guests may be running; ports are last: a correct MTU of a port shows that all is done
             self._guests.ensure_mtu(segment)
             self._segments.ensure_guest_mtus(segment, segment.guests)
 

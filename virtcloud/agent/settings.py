@@ -51,14 +51,14 @@ class GuestKeys(Document):
         8192,
         ge=16,
         le=4_000_000,
-        description="Most processes and threads of a container. A spec may set a lower limit (`pids` of a guest).",
+        description="Limit of processes and threads of a container. A spec can set a lower limit (`pids` of a guest).",
     )
     starts_per_processor: int = Field(
         3,
         ge=1,
         le=16,
-        description="Most guests that start at the same time, for each processor of this host. On no host do more than "
-        "16 guests start at the same time. A start mostly waits for libvirt and the kernel.",
+        description="Limit of guests that start at the same time, for each processor of this host. On any host, at "
+        "most 16 guests start at the same time. A start mostly waits for libvirt and the kernel.",
     )
     users_images: tuple[Name, ...] | None = Field(
         None,

@@ -72,7 +72,7 @@ SUPPORTED_REQUIREMENTS: frozenset[str] = frozenset(
 would ignore, SBF adds a requirement to the segment. An agent that does not support a requirement refuses the segment.
 """
 MAX_STARTS: Final = 16
-"""Most guests that start at the same time, on a host with any number of processors."""
+"""Limit of guests that start at the same time, on a host with any number of processors."""
 HELD_REASON: Final = (
     "SBF's database was restored from a backup: SBF sets up the network when it has read all elements that may carry "
     "the VLAN ID for another cluster (virtcloud element list)"
@@ -91,10 +91,10 @@ class ManagedHost(Protocol):
         """Return the observed state."""
 
     def find_end_cause(self, step: StartGuest) -> EndCause:
-        """Return why a guest has ended by itself, as far as known. ``step`` is the step that starts the guest again."""
+        """Return why a guest has ended by itself, or UNKNOWN. ``step`` is the step that starts the guest again."""
 
     def apply(self, step: Step) -> None:
-        """Apply one step. Several threads may start different guests at the same time."""
+        """Apply one step. Several threads can call this method at the same time, to start different guests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ class StepApplication:
         if threads <= 1:
             return [self._try_step(step, keys) for step in batch]
         with ThreadPoolExecutor(threads, thread_name_prefix="start of guests") as pool:
-            contexts = [copy_context() for _ in batch]  # a context can be entered by one thread only
+            contexts = [copy_context() for _ in batch]  # only one thread can enter a context
             return list(pool.map(lambda step, context: context.run(self._try_step, step, keys), batch, contexts))
 
     def _try_step(self, step: Step, keys: Mapping[str, ClusterKey]) -> VirtcloudError | None:

@@ -64,7 +64,7 @@ class StopSignal:
         self.requested = True
         main = threading.main_thread().ident
         if self._handles_signals and main is not None:
-            signal.pthread_kill(main, signal.SIGTERM)  # interrupts the main thread's wait
+            signal.pthread_kill(main, signal.SIGTERM)  # the signal handler interrupts a wait of the main thread
 
     def check(self) -> None:
         """Raise StopRequested if the stop was requested."""
@@ -90,7 +90,7 @@ class StopSignal:
             with self.interruptible():
                 self._sleep(seconds)
         else:
-            self._sleep(seconds)  # `interruptible` would interrupt the main thread, which waits for this thread
+            self._sleep(seconds)  # other threads must not use `interruptible`: it would interrupt the main thread
             self.check()
 
 

@@ -124,7 +124,7 @@ def list_options(granted: NetworkGrant) -> Iterator[str]:
 
 
 class EndedSession(NamedTuple):
-    """A session that must end. If ``connects_again``, the device may connect again at once."""
+    """A session that must end. If ``connects_again``, the notice tells the device to connect again at once."""
 
     session: DeviceSession
     reason: str

@@ -16,7 +16,7 @@ from virtcloud.model.errors import Refused
 
 TABLE: Final = ("inet", "virtcloud_vpn")
 PER_SOURCE: Final = 100
-"""Most open connections from one source. Devices behind one NAT address count as one source; they can use UDP."""
+"""Limit of open connections from one source. Devices behind one NAT address count as one source; they can use UDP."""
 SOURCES: Final = 65536
 _SETS: Final = {"sources4": "ipv4_addr", "sources6": "ipv6_addr"}
 

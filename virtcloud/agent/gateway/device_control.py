@@ -144,8 +144,8 @@ class DeviceControl:
     def take_over(self) -> None:
         """Take over a running server that an earlier agent process started.
 
-        End the connections that are not recorded. Their devices may connect again at once. Raise Unreachable if the
-        server does not answer.
+        End the connections that are not recorded; their devices connect again at once. Raise Unreachable if the server
+        does not answer.
         """
         self._connection.send("status 3")
         events = wait_for_event(self._connection, StatusDone)

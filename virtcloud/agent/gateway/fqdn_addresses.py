@@ -69,7 +69,7 @@ def resolve_names(names: Iterable[str]) -> dict[str, FqdnAnswer]:
         missing = FqdnAnswer(error=f"the resolver failed: {errors.strip()[-200:]}", is_temporary=True)
     answers = dict.fromkeys(asked, missing)
     for line in output.splitlines():
-        with suppress(json.JSONDecodeError):  # the last line of a program that was killed
+        with suppress(json.JSONDecodeError):  # a killed program may have written only a part of its last line
             answer = json.loads(line)
             addresses = tuple(answer.get("addresses", ()))
             answers[answer["name"]] = FqdnAnswer(addresses, answer.get("error"), answer.get("is_temporary", False))

@@ -19,7 +19,7 @@ from virtcloud.agent.host_services.server_isolation import drop_privileges, limi
 NOBODY = 65534
 MAX_THREADS = 64
 MAX_ANSWER = 128
-"""The most addresses of one name that the program prints."""
+"""Limit of addresses that the program prints for one name."""
 STACK_SIZE = 256 << 10
 FINAL_ERRORS = {
     socket.EAI_NONAME: "DNS has no such name",

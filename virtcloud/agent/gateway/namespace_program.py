@@ -151,7 +151,7 @@ def _announce(device: str, mac: str, addresses: Iterable[str]) -> None:
                 index = socket.if_nametoindex(device)
                 icmp.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_IF, index)
                 message = struct.pack("!BBHI", 136, 0, 0, 0x20000000) + packed + b"\x02\x01" + octets
-                with suppress(OSError):  # the interface has no address yet, so no computer has cached a MAC address
+                with suppress(OSError):  # the interface cannot send yet; other computers send neighbour solicitations
                     icmp.sendto(message, ("ff02::1", 0, 0, index))
         else:
             with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as link:

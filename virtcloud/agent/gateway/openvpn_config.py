@@ -16,9 +16,9 @@ from virtcloud.model.errors import Refused
 from virtcloud.model.vpn import VpnProtocol, VpnServer
 
 MAX_MACS: Final = 8
-"""Most MAC addresses of one device during a connection, for example of virtual machines on a laptop."""
+"""Limit of MAC addresses of one device during a connection, for example of virtual machines on a laptop."""
 MAX_DEVICES: Final = 1024
-"""Most devices that are connected to a server at the same time."""
+"""Limit of devices that are connected to a server at the same time."""
 KEEPALIVE: Final = "10 60"
 """Seconds between two pings, and seconds without a packet after which the device connects again."""
 CIPHERS: Final = "AES-256-GCM:AES-128-GCM:CHACHA20-POLY1305"

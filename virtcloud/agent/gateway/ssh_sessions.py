@@ -27,7 +27,7 @@ from virtcloud.model.wanted import Segment
 
 MAX_OF_USER: Final = 128
 MAX_SESSIONS: Final = 1024
-"""Most open connections of one user, and of all users together. Each connection needs about 15 MB of memory."""
+"""Limits of open connections: of one user, and of all users together. Each connection needs about 15 MB of memory."""
 CHECK_S: Final = 5.0
 """Longest time in seconds between two checks of the ends of grants, because the host's clock may be set forward."""
 

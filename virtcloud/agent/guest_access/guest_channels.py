@@ -16,7 +16,7 @@ CHUNK = 1 << 16
 FOLLOW_S = 0.3
 """Pause in seconds between two readings of a log that a user follows."""
 MAX_BACKLOG = 256
-"""Most pieces of a console's output that are queued for a slow user. If there are more, the oldest are discarded."""
+"""Limit of queued pieces of a console's output for a slow user. Beyond the limit, the oldest pieces are discarded."""
 
 
 class GuestChannel(Protocol):

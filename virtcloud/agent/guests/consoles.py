@@ -161,9 +161,9 @@ class GuestConsoles:
 
 
 def list_log_files(log_file: Path) -> list[Path]:
-    """Return the files of a console's log, the oldest first: ``NAME.1``, ``NAME.0``, ``NAME``, if they exist.
+    """Return the files of a console's log, the oldest first: existing files such as ``NAME.1``, ``NAME.0``, and NAME.
 
-    ``log_file`` itself is always the last element.
+    ``log_file``, which is NAME, is always the last element.
     """
     former = sorted(log_file.parent.glob(f"{log_file.name}.[0-9]"), reverse=True)
     return [*former, log_file]

@@ -35,7 +35,7 @@ def power_off_systemd(name: str, controller: int) -> None:
     except ProcessLookupError:
         return
     try:
-        if process in _list_children(controller):  # not another process with the same ID
+        if process in _list_children(controller):  # another process may have got the process ID
             signal.pidfd_send_signal(descriptor, POWER_OFF_SYSTEMD)
     except ProcessLookupError:
         return

@@ -173,7 +173,7 @@ def _add_disk(devices: ET.Element, overlay: Path, disk: Path, disk_format: str, 
     source = _add(backing, "source", file=str(disk))
     if shared:
         _add(source, "seclabel", model="dac", relabel="no")  # otherwise QEMU's user would own the image's disk
-    _add(backing, "backingStore")  # the disk of an image names no other file of the host
+    _add(backing, "backingStore")  # an image's disk must not refer to another file of the host
     return element
 
 

@@ -1,6 +1,6 @@
 """Reading, starting and stopping the guests of this host. All operations are idempotent.
 
-Several threads may start different guests at the same time.
+Several threads can start different guests at the same time.
 """
 
 import stat
@@ -143,7 +143,7 @@ class LocalGuests:
         set_mtu(hypervisor, name, segment)
 
     def find_end_cause(self, cluster: str, guest: str) -> EndCause:
-        """Return why a guest has ended by itself, as far as this is known."""
+        """Return why a guest has ended by itself. The cause is UNKNOWN unless the kernel's log shows it."""
         return self._kills.find_cause(names.domain_name(cluster, guest)) if self._kills else EndCause.UNKNOWN
 
     def ensure_mtu(self, segment: Segment) -> None:
@@ -170,7 +170,7 @@ class LocalGuests:
         """Stop all ``guests`` at the same time. Request their shutdown, and destroy them after the grace period.
 
         Then remove their disks and logs, except those of the guests in ``kept``.
-        Raise Unreachable when a guest may run on a hypervisor that does not answer.
+        Raise Unreachable if a hypervisor on which one of the guests may run does not answer.
         """
         domains, unreachable = self._hypervisors.list_domains()
         owned = [

@@ -1,4 +1,4 @@
-"""A hypervisor, accessed through libvirt. Only this module imports libvirt, and it translates each libvirtError.
+"""A hypervisor, accessed through libvirt. Only this module imports libvirt. It raises no libvirtError to its callers.
 
 Every call has a deadline (`call_deadlines`), because a hanging libvirtd neither answers nor closes the socket.
 libvirt's keepalive messages cannot replace the deadlines, because they need an event loop, and are not sent while a
@@ -23,7 +23,7 @@ from virtcloud.model.errors import Refused, Unreachable
 
 T = TypeVar("T")
 CALLS_AT_ONCE = 5
-"""Most calls that libvirtd executes at the same time for one connection (``max_client_requests`` of libvirtd.conf)."""
+"""Limit of calls of one connection that libvirtd executes at the same time (``max_client_requests``, libvirtd.conf)."""
 _ALIVE = frozenset({libvirt.VIR_DOMAIN_RUNNING, libvirt.VIR_DOMAIN_BLOCKED, libvirt.VIR_DOMAIN_NOSTATE})
 _CONNECTION_LOST = frozenset(
     {libvirt.VIR_ERR_SYSTEM_ERROR, libvirt.VIR_ERR_INTERNAL_ERROR, libvirt.VIR_ERR_RPC, libvirt.VIR_ERR_NO_CONNECT}

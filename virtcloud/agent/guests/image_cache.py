@@ -65,7 +65,7 @@ class _Fetch:
     error: VirtcloudError | None = None
 
     def __str__(self) -> str:
-        """Return the progress for the user, for example "fetching debian: 40 %"."""
+        """Return the progress for the user, for example "fetching image debian: 40 %"."""
         percent = f": {100 * self.done // self.source.size} %" if self.phase == FETCHING else ""
         trouble = f"; {self.trouble}; trying again" if self.trouble else ""
         return f"{self.phase} {self.name}{percent}{trouble}"

@@ -17,7 +17,7 @@ from typing import Final
 
 MS_NODEV: Final = 4  # linux/mount.h
 MNT_DETACH, UMOUNT_NOFOLLOW = 2, 8
-OPEN_TREE, MOVE_MOUNT, MOUNT_SETATTR = 428, 429, 442  # the same numbers on all architectures
+OPEN_TREE, MOVE_MOUNT, MOUNT_SETATTR = 428, 429, 442  # system calls: the same numbers on all architectures
 OPEN_TREE_CLONE, AT_EMPTY_PATH, AT_FDCWD, MOVE_MOUNT_F_EMPTY_PATH = 1, 0x1000, -100, 4
 MOUNT_ATTR_RDONLY, MOUNT_ATTR_IDMAP = 0x1, 0x00100000
 MOUNT_INFO = Path("/proc/thread-self/mountinfo")

@@ -122,7 +122,7 @@ def add_entry(
     elif stat.S_ISFIFO(status.st_mode):
         entry.type = tarfile.FIFOTYPE
     elif not stat.S_ISREG(status.st_mode):
-        return False  # sockets and devices
+        return False  # sockets and devices are omitted
     elif status.st_nlink > 1 and (status.st_dev, status.st_ino) in links:
         entry.type, entry.linkname = tarfile.LNKTYPE, links[status.st_dev, status.st_ino]
     else:

@@ -18,7 +18,7 @@ from typing import Final
 from virtcloud.agent.guests.guest_roots import GuestRoot
 from virtcloud.agent.guests.id_ranges import IDS_PER_GUEST
 
-OPENAT2: Final = 437  # the same number on all architectures
+OPENAT2: Final = 437  # a system call: the same number on all architectures
 RESOLVE_NO_MAGICLINKS, RESOLVE_IN_ROOT = 0x02, 0x10  # linux/openat2.h
 MAX_READ: Final = 1 << 20
 FOLDER_MODE, FILE_MODE, ACCESS = 0o755, 0o644, 0o777

@@ -24,7 +24,7 @@ PRELOADED = (
     encodings.utf_8,
     lzma,
     zlib,
-)  # tarfile imports these modules when needed, which is impossible in the folder
+)  # tarfile imports these modules when needed, but this is impossible after chroot(2)
 INIT = "/sbin/init"
 CAPABILITY = "security.capability"
 MEMORY_BYTES = 2 << 30
@@ -56,7 +56,7 @@ def main(folder: str, compression: str, max_bytes: int, max_files: int, machine:
 
 def extract(archive: tarfile.TarFile, max_bytes: int, max_files: int) -> int:
     """Create all files of an archive. Return their size in bytes."""
-    archive.extraction_filter = lambda member, _: member  # no filter; Python 3.11.3 and earlier have no argument for it
+    archive.extraction_filter = lambda member, _: member  # accept all; Python up to 3.11.3 has no argument for a filter
     size = 0
     for count, member in enumerate(archive, 1):
         archive.members = []  # type: ignore[attr-defined] # otherwise tarfile keeps every member in memory

@@ -23,7 +23,7 @@ from virtcloud.model.wanted import GuestWanted, Segment
 
 PORT: Final = 80
 CONNECTIONS_PER_S, BURST = 20, 100
-"""Most new connections per second of each guest, and most in a burst. cloud-init opens about 30 when a guest boots."""
+"""Limits of each guest's new connections: per second, and in a burst. cloud-init opens about 30 when a guest boots."""
 _IPV4: Final = 4
 
 

@@ -37,7 +37,7 @@ from virtcloud.agent.host_services.server_isolation import (
 
 HEAD_BYTES, LIMIT_S = 8192, 10.0
 CONNECTIONS, ALL_CONNECTIONS = 4, 128
-"""Most open connections of each guest, and of all guests together."""
+"""Limits of open connections: of each guest, and of all guests together."""
 STACK_BYTES = 256 << 10
 PAUSE_S = 0.1
 """The pause in seconds after an error of the listening socket, for example for lack of memory."""

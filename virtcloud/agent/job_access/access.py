@@ -32,7 +32,7 @@ SCRIPT_VARIABLES = {
 }
 IpNetwork = IPv4Network | IPv6Network
 BATCH_SIZE, MAX_BATCHES = 8, 4
-"""Number of addresses that are probed at the same time (a batch), and most batches in each subnet."""
+"""Number of addresses that are probed at the same time (a batch), and limit of batches in each subnet."""
 PROBE_S = 0.15
 """Time limit of one probe in seconds, in which even guests at the farthest site answer. Each address is probed twice,
 because a frame may be lost.

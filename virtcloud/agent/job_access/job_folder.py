@@ -23,11 +23,11 @@ from virtcloud.agent.files import refuse_os_errors
 from virtcloud.agent.network.names import file_name
 from virtcloud.model.errors import Refused
 
-ROOT_MODE = 0o711  # users may enter the folder but cannot list other jobs' keys
+ROOT_MODE = 0o711  # users can enter the folder, but cannot list other jobs' keys
 FOLDER_MODE, FILE_MODE = 0o500, 0o600  # the user's ssh adds host keys to the file known_hosts
 COMPLETE_PREFIX, NEW_PREFIX, OLD_PREFIX = ".made-", ".new-", ".old-"  # no cluster's key begins with a dot
 USER_BYTES, USER_FILES, PAGE = 1 << 18, 32, 4096
-"""Most bytes and most files that a user can add to the folder, for example known hosts and sockets of ssh."""
+"""Limits of bytes and of files that a user can add to the folder, for example known hosts and sockets of ssh."""
 REMOVE_TIMEOUT_S = 60.0
 MS_NOSUID, MS_NODEV, MS_NOEXEC = 2, 4, 8  # linux/mount.h
 MNT_DETACH, UMOUNT_NOFOLLOW = 2, 8

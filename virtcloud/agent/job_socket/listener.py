@@ -63,7 +63,7 @@ class CallerPolicy:
 
 
 MAX_CONNECTIONS = {True: 128, False: 8}
-"""Most open connections: of all trusted callers together (True), and of all other callers together (False).
+"""Limits of open connections: of all trusted callers together (True), and of all other callers together (False).
 
 The limits are separate, so that other callers cannot block a batch system, which is trusted.
 """

@@ -79,7 +79,7 @@ class UpRequest(_RunRequest):
 
 
 class StateRequest(_RunRequest):
-    """Returns whether the job's script may start."""
+    """Returns whether the job's script can start."""
 
     answer: ClassVar[str] = (
         "`state`, `missing` (a sentence for each missing element or guest), `reason` (or null), `facts`. The state "

@@ -52,7 +52,7 @@ _CODE_BYTES: Final = 16
 
 
 class FrameKind(IntEnum):
-    """The kinds of check frames."""
+    """The kinds of check frames: broadcasts, small frames, and frames of the full MTU."""
 
     BROADCAST = 1
     SMALL = 2

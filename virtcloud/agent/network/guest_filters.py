@@ -57,9 +57,9 @@ DEVICE_PORTS = "vpn-*"
 FILTERED_PORTS = "v*"
 """A pattern that matches both kinds of ports. One comparison with it is enough to accept the frames of most uplinks."""
 BROADCASTS_PER_S = 1000
-"""Most broadcast frames per second of a guest. A guest may send this number of frames in a burst."""
+"""Limit of a guest's broadcast frames per second. A guest can send this number of frames in a burst."""
 MULTICASTS_PER_S = 10_000
-"""Most frames per second of a guest to group addresses, which are multicast and broadcast addresses."""
+"""Limit of a guest's frames per second to group addresses, which are multicast and broadcast addresses."""
 INGRESS, PORT_KINDS, GUEST, ADDRESSES, IPV4, IPV6 = "ingress", "port_kinds", "guest", "addresses", "ipv4", "ipv6"
 DEVICE, DEVICE_ADDRESSES = "vpn", "vpn_addresses"
 SERVER4, SERVER6 = "169.254.169.254", "fe80::a9fe:a9fe"

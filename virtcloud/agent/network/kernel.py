@@ -32,7 +32,7 @@ class NetlinkKernel:
 
     def __init__(self) -> None:
         """Open the socket."""
-        pyroute2.config.nlm_generator = True  # a dump yields its messages one after the other: not all are in memory
+        pyroute2.config.nlm_generator = True  # a dump yields each message when it arrives, so not all are in memory
         self._socket = IPRoute()
         self._control = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)  # for netdevice(7)
 
@@ -72,14 +72,14 @@ class NetlinkKernel:
     def add_veth_pair(self, name: str, peer: str, process: int, mtu: int, mac: str | None = None) -> int:
         """Create a veth pair that is down, with ``peer`` in the network namespace of the process ID ``process``.
 
-        ``mac`` is the MAC address of ``peer``. None: the kernel chooses one. Return the index of the new ``name``.
+        ``mac`` is the MAC address of ``peer``. None: the kernel chooses one. Return the index of ``name``.
         """
         return self._add_veth(name, peer, mtu, mac, net_ns_pid=process)
 
     def add_namespace_veth(self, name: str, peer: str, descriptor: int, mtu: int, mac: str | None = None) -> int:
         """Create a veth pair that is down, with ``peer`` in the network namespace of an open descriptor.
 
-        ``mac`` is the MAC address of ``peer``. None: the kernel chooses one. Return the index of the new ``name``.
+        ``mac`` is the MAC address of ``peer``. None: the kernel chooses one. Return the index of ``name``.
         """
         return self._add_veth(name, peer, mtu, mac, net_ns_fd=descriptor)
 
@@ -186,7 +186,7 @@ class NetlinkKernel:
             (message,) = tuple(self._socket.route("get", dst=address))
             is_other = message["type"] == _UNICAST
             return socket.if_indextoname(MessageAttributes(message)["RTA_OIF"]) if is_other else ""
-        except (NetlinkError, OSError):  # no route, a route that forbids the address, or a former interface
+        except (NetlinkError, OSError):  # no route, an unreachable route, or an interface that was deleted
             return None
 
     def disable_host_ip(self, index: int, name: str) -> None:
