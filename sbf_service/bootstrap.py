@@ -76,10 +76,9 @@ class SbfService:
         migrate(self.store.engine)
 
     def start(self) -> None:
-        """Load the tokens of agents, and start the reader of changes, the reconciler and the schedule of retention."""
+        """Load tokens and settled agents. Start the reader of changes, the reconciler and the schedule of retention."""
         self.change_reader.poll_once()  # after this reading, every revocation of a token empties the cache
         self.token_cache.load()
-        self.settled_agents.load()
         self.change_reader.start()
         self.scheduler.start()
         self.retention.start()
@@ -115,8 +114,10 @@ def build_service(
         StoreDeviceStatuses(store), worker, sweep, settings, record_metrics=metrics.record_reconciliation
     )
     heartbeats = AgentHeartbeats(store, timedelta(seconds=settings.timing.agent_silence / 2))
-    change_reader = ChangeReader(store, change_feed, lambda: _exchange(heartbeats, settled_agents))
     settled_agents = SettledAgents(store, gets_notices=lambda: change_reader.listens)
+    change_reader = ChangeReader(
+        store, change_feed, lambda: _exchange(heartbeats, settled_agents), settled_agents.is_current
+    )
     token_cache = TokenCache(store, gets_notices=lambda: change_reader.listens)
     change_feed.add_listener(scheduler.wake)
     change_feed.add_listener(token_cache.on_change, remote=True)

@@ -30,11 +30,16 @@ log = get_log(__name__)
 
 @dataclass
 class ChangeReader:
-    """Reads the changes of other replicas, in one thread. ``before_poll`` runs before each slow poll."""
+    """Reads the changes of other replicas, in one thread.
+
+    ``before_poll`` runs before each slow poll. ``is_current`` returns whether ``before_poll`` has found this version of
+    a topic in the database.
+    """
 
     store: Store
     feed: ChangeFeed
     before_poll: Callable[[], None] = lambda: None
+    is_current: Callable[[str, int | None], bool] = lambda _topic, _version: False
     interval: float = SLOW_POLL_S
     clock: Callable[[], float] = time.monotonic
     listens: bool = False
@@ -63,7 +68,10 @@ class ChangeReader:
 
     def poll_once(self) -> None:
         """Run the slow poll: publish each topic of which the database has another version than a waiting call."""
-        known = {**self.feed.list_versions(), TOKENS_TOPIC: self._revoked_tokens}
+        self.before_poll()
+        versions = self.feed.list_versions().items()
+        known = {topic: version for topic, version in versions if not self.is_current(topic, version)}
+        known[TOKENS_TOPIC] = self._revoked_tokens
         with self.store.read() as unit:
             outdated = find_outdated_topics(unit, known)
         self._revoked_tokens = outdated.get(TOKENS_TOPIC, self._revoked_tokens)
@@ -110,7 +118,6 @@ class ChangeReader:
         if listener is not None:
             listener.check()
         try:
-            self.before_poll()
             self.poll_once()
         except DatabaseUnavailable:
             log.warning("waiting_for_database")

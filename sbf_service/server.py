@@ -21,7 +21,7 @@ import uvicorn
 from sbf_service.bootstrap import SbfService
 from sbf_service.console.app import add_console
 from sbf_service.device_credentials import log_credential_faults
-from sbf_service.http.app import create_app
+from sbf_service.http.app import answer_settled_polls, create_app
 from sbf_service.http.auth.authentication import PeerHttpProtocol
 from sbf_service.log import get_log
 from sbf_service.settings import ListenAddress, ServiceSettings
@@ -202,7 +202,7 @@ def make_server_config(service: SbfService, context: ssl.SSLContext | None) -> u
     """Return uvicorn's configuration for a service: HTTP and WebSockets, with TLS if there is a context."""
     app = create_app(service)
     return uvicorn.Config(
-        add_console(app) if service.settings.console.enabled else app,
+        answer_settled_polls(add_console(app) if service.settings.console.enabled else app),
         http=PeerHttpProtocol,
         log_config=None,
         access_log=False,

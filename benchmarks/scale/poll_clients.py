@@ -16,6 +16,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from sbf_service.http.entity_tags import make_wanted_etag
+
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
 HTTP_OK, NOT_MODIFIED = 200, 304
 
@@ -105,8 +107,8 @@ async def run_agents(agents: list[PollingAgent], open_per_s: float) -> None:
     tasks = []
     for number, agent in enumerate(agents):
         tasks.append(asyncio.create_task(agent.run()))
-        if number % 100 == 0:
-            await asyncio.sleep(100 / open_per_s)
+        if number % 10 == 0:
+            await asyncio.sleep(10 / open_per_s)
     while True:
         sys.stdout.flush()
         await asyncio.sleep(0.1)
@@ -119,10 +121,14 @@ def main() -> int:
     parser.add_argument("host")
     parser.add_argument("port", type=int)
     parser.add_argument("wait", type=int)
+    parser.add_argument("--settled", action="store_true", help="the agents have the documents of their revision 1")
     options = parser.parse_args()
     lines = [line.split() for line in options.file.read_text("utf-8").splitlines()]
     agents = [PollingAgent(name, token, (options.host, options.port), options.wait) for name, token in lines]
-    asyncio.run(run_agents(agents, 2_000))
+    if options.settled:
+        for agent in agents:
+            agent.revision, agent.etag = 1, make_wanted_etag(1)
+    asyncio.run(run_agents(agents, len(agents) / options.wait if options.settled else 2_000))
     return 0
 
 

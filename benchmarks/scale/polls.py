@@ -123,10 +123,10 @@ class PollingAgents:
 
 
 @contextmanager
-def polling(tokens: Path, listen: str, wait: int) -> Iterator[PollingAgents]:
+def polling(tokens: Path, listen: str, wait: int, *options: str) -> Iterator[PollingAgents]:
     """Run the agents in a process."""
     host, _, port = listen.rpartition(":")
-    command = [sys.executable, "-m", "benchmarks.scale.poll_clients", str(tokens), host, port, str(wait)]
+    command = [sys.executable, "-m", "benchmarks.scale.poll_clients", str(tokens), host, port, str(wait), *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603 - our own
         agents = PollingAgents(process)
         threading.Thread(target=agents.follow, daemon=True).start()

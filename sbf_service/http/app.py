@@ -7,6 +7,7 @@ from typing import Any
 
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
+from starlette.types import ASGIApp
 
 from sbf_service.bootstrap import SbfService
 from sbf_service.http.auth.authentication import STATIC_DOCS, AuthenticationMiddleware
@@ -90,9 +91,13 @@ def create_app(service: SbfService) -> FastAPI:
     app.add_middleware(Version01Middleware)
     app.add_middleware(RequestTimingMiddleware, metrics=service.metrics)
     app.add_middleware(RequestIdMiddleware)
-    app.add_middleware(SettledPollMiddleware, service=service, polls=app.state.polls)
     _include_routes(app)
     return app
+
+
+def answer_settled_polls(app: FastAPI) -> ASGIApp:
+    """Return the application with the short path of settled agents' polls, outside of FastAPI and its middleware."""
+    return SettledPollMiddleware(app, app.state.service, app.state.polls)
 
 
 def _include_routes(app: FastAPI) -> None:

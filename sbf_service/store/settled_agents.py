@@ -57,6 +57,11 @@ class SettledAgents:
         """
         return self._revisions.get(element) if self.gets_notices() else None
 
+    def is_current(self, topic: str, version: int | None) -> bool:
+        """Return whether ``topic`` is the topic of an element whose settled revision is ``version``."""
+        kind, _, element = topic.partition(":")
+        return kind == "element" and version is not None and self._revisions.get(element) == version
+
     def estimate_time(self) -> datetime:
         """Return the database's time, computed from the last reading and ``clock``. Requires a settled agent."""
         assert self._read_at is not None  # noqa: S101 - a settled agent was read

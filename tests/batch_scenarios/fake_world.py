@@ -17,7 +17,7 @@ from sbf_fakes.world import FakeClock, World, three_sites
 
 from batch_scenarios.stage import HostFault
 from sbf_service.bootstrap import SbfService
-from sbf_service.http.app import create_app
+from sbf_service.http.app import answer_settled_polls, create_app
 from virtcloud.agent.bootstrap import JobSocketAdapters, serve_job_socket
 from virtcloud.agent.job_access.access import JobAccess
 from virtcloud.agent.network.address_probe import IpAddress
@@ -88,7 +88,10 @@ class SbfProcess:
         self.port = listening.getsockname()[1]
         self._service = self.world.restarted()
         config = uvicorn.Config(
-            create_app(self._service), log_config=None, access_log=False, timeout_graceful_shutdown=1
+            answer_settled_polls(create_app(self._service)),
+            log_config=None,
+            access_log=False,
+            timeout_graceful_shutdown=1,
         )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, args=([listening],))

@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sbf_fakes.world import World, spec
 from sbf_service.bootstrap import SbfService
-from sbf_service.http.app import create_app
+from sbf_service.http.app import answer_settled_polls, create_app
 from sbf_service.http.auth import authentication
 from sbf_service.http.auth.authentication import LocalPeer
 from virtcloud.client.connection import USER_AGENT
@@ -44,7 +44,7 @@ def client(service: SbfService, token: str | None = None, local: LocalPeer | Non
     With ``token``, the caller is the holder of the token (over TCP). With ``local``, the caller is this local user.
     Otherwise, the caller is root.
     """
-    app = app_of(service)
+    app = answer_settled_polls(app_of(service))
     target = app if token is not None else from_peer(app, local or ROOT)
     headers = {"user-agent": USER_AGENT} | ({"authorization": f"Bearer {token}"} if token else {})
     transport = httpx.ASGITransport(target, raise_app_exceptions=False)

@@ -174,9 +174,11 @@ def _parse_address(text: str) -> IPv4Address | IPv6Address:
 
 def bearer_token(scope: Scope) -> Token | None:
     """Return the token of a call's Authorization header (RFC 6750); None if the header has no well-formed token."""
-    header = next((value for name, value in scope["headers"] if name == HEADER), b"")
-    scheme, _, text = header.decode("latin-1").partition(" ")
-    return Token.parse(text.strip()) if scheme.lower() == "bearer" else None
+    for name, value in scope["headers"]:
+        if name == HEADER:
+            scheme, _, text = value.decode("latin-1").partition(" ")
+            return Token.parse(text.strip()) if scheme.lower() == "bearer" else None
+    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,22 @@
+"""Tests of the garbage collector's thresholds, in a process of their own, because they apply to a whole process."""
+
+import subprocess
+import sys
+
+POLLS = """
+import gc
+from collections import deque
+from sbf_service.__main__ import COLLECTION_THRESHOLDS
+
+gc.set_threshold(*COLLECTION_THRESHOLDS)
+waiting, before = deque(maxlen=2_000), gc.get_stats()[2]["collections"]
+for _ in range(6_000):
+    waiting.append([[] for _ in range(70)])
+print(gc.get_stats()[2]["collections"] - before)
+"""
+
+
+def test_waiting_polls_cause_no_full_collection() -> None:
+    """6,000 polls of 2,000 agents, with 70 objects each. Python's own thresholds cause several full collections."""
+    found = subprocess.run([sys.executable, "-c", POLLS], check=True, capture_output=True, text=True)  # noqa: S603 - ours
+    assert found.stdout == "0\n"
