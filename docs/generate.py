@@ -59,7 +59,7 @@ def settings() -> str:
     """Return the page of all settings of the service, the agent and the hooks."""
     service = "# Settings\n\n## `sbf serve --config FILE` (TOML)\n\n" + _fields(ServiceSettings)
     agent = "\n## `virtcloud agent --config FILE` (TOML)\n\n" + _fields(AgentSettings)
-    pbs = _hook("The hook of OpenPBS's server", SERVER_SETTINGS) + _hook("The hook of its MoMs", MOM_SETTINGS)
+    pbs = _hook("The hook of OpenPBS's server", SERVER_SETTINGS) + _hook("The hook of OpenPBS's MoMs", MOM_SETTINGS)
     return service + agent + pbs + _hook("Torque's scripts", TORQUE, "`/etc/virtcloud/torque.json` on each host.")
 
 
@@ -175,7 +175,7 @@ def metrics() -> str:
         "A metric from the database has the same value at every replica: use `max`, not `sum`. A metric of a replica "
         f"describes one process.\n\n{table}{rows}\n"
         "`process_…` are the metrics of the process, such as `process_resident_memory_bytes`.\n\n"
-        f"## Metrics of other programs that the rules use\n\n| metric | meaning |\n|---|---|\n{foreign}"
+        f"## Metrics of other programs that the alert rules use\n\n| metric | meaning |\n|---|---|\n{foreign}"
     )
 
 

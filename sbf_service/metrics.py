@@ -101,17 +101,17 @@ def make_metrics() -> ServiceMetrics:
         ),
         traffic_bytes=counter(
             "virtcloud_traffic_bytes",
-            "Bytes of clusters between the hosts and gateways of a site and its network, as agents reported them.",
+            "Bytes in the VLANs of clusters at the uplinks of a site's hosts and gateways, as agents reported them.",
             ("site", "direction"),
         ),
         traffic_frames=counter(
             "virtcloud_traffic_frames",
-            "Frames of clusters between the hosts and gateways of a site and its network, as agents reported them.",
+            "Frames in the VLANs of clusters at the uplinks of a site's hosts and gateways, as agents reported them.",
             ("site", "direction"),
         ),
         transaction_seconds=histogram(
             "virtcloud_transaction_seconds",
-            "Duration of database transactions with the wait for locks, in seconds.",
+            "Duration of database transactions in seconds, including the wait for locks.",
             ("kind",),
             buckets=TRANSACTION_BUCKETS,
         ),

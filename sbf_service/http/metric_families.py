@@ -156,7 +156,7 @@ def _pool_families(counts: InstallationCounts) -> Iterator[GaugeMetricFamily]:
 
 def _element_families(counts: InstallationCounts) -> Iterator[GaugeMetricFamily]:
     for name, attribute, help_ in (
-        ("elements", "total", "Elements."),
+        ("elements", "total", "Number of elements."),
         ("elements_behind", "unconfirmed", "Elements that have not confirmed their wanted revision."),
         (
             "elements_unreachable",
@@ -164,7 +164,11 @@ def _element_families(counts: InstallationCounts) -> Iterator[GaugeMetricFamily]
             "Devices that do not answer, and hosts and gateways with a stale agent.",
         ),
         ("elements_troubled", "troubled", "Elements with an error report."),
-        ("elements_unsaved", "unsaved", "Switches and edges whose running configuration may not be saved."),
+        (
+            "elements_unsaved",
+            "unsaved",
+            "Switches and edges with a pending save: SBF has not verified that the last changes were saved.",
+        ),
     ):
         samples = [(labels, getattr(count, attribute)) for labels, count in counts.elements.items()]
         yield _gauge(name, help_, ("site", "kind"), samples)

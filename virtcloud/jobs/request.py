@@ -1,7 +1,7 @@
 """The request of a job, on one line: ``image=debian12:guests=2:mem=4gb:ncpus=2:subnet=10.0.0.0/24``.
 
 ``=`` separates a key from its value, and ``:`` separates pairs, as in a PBS ``select``. A value that contains colons
-(an IPv6 network) is written in brackets. This module checks only the syntax, not whether the image and the network
+(an IPv6 network) is written in brackets. The parser checks only the syntax, not whether the image and the network
 exist.
 """
 
@@ -106,7 +106,8 @@ REQUEST_KEYS = OrderedDict(
             "disk",
             RequestKey(
                 request_values.DISK,
-                "Size of a virtual machine's disk, or maximum size of a container's files. Default: no limit.",
+                "Size of each virtual machine's disk, or the amount of data that each container can write. Default: "
+                "the size of the image for a disk; no limit for a container.",
                 "10gb",
             ),
         ),
@@ -171,7 +172,8 @@ REQUEST_KEYS = OrderedDict(
             "outside",
             RequestKey(
                 request_values.DESTINATIONS,
-                "Destinations of the sites that guests may reach. A gateway is their router. Default: none.",
+                "Destinations, defined by the sites' administrators, that guests may reach. A gateway becomes the "
+                "guests' router. Default: none.",
                 "archive+web",
             ),
         ),
@@ -192,7 +194,7 @@ REQUEST_KEYS = OrderedDict(
             "spec",
             RequestKey(
                 request_values.PATH,
-                "A file with the request. Of the other keys, only `name` and `net` may be on the line.",
+                "A file with the other keys of the request. Beside `spec`, the line may contain only `name` and `net`.",
                 "/home/alice/c.yaml",
             ),
         ),

@@ -31,7 +31,13 @@ GUEST_KEYS = OrderedDict(
         ("name", RequestKey(request_values.NAME, "The name of the guest; default: `g1`, `g2` and so on.", "head")),
         ("mem", RequestKey(request_values.MEMORY, "The memory of the guest; default: 256mb.", "4gb")),
         ("ncpus", RequestKey(request_values.CPUS, "Number of processors of the guest; default: 1.", "2")),
-        ("disk", REQUEST_KEYS["disk"]._replace(meaning="Maximum size of its disk or files; default: no limit.")),
+        (
+            "disk",
+            REQUEST_KEYS["disk"]._replace(
+                meaning="The size of a virtual machine's disk (default: the image's size), or the amount of data that "
+                "a container can write (default: no limit)."
+            ),
+        ),
         ("pids", REQUEST_KEYS["pids"]._replace(meaning="Maximum processes and threads of a container.")),
         ("bandwidth", REQUEST_KEYS["bandwidth"]._replace(meaning="Maximum rate in Mbit/s in each direction.")),
         ("mac", RequestKey(request_values.MAC, "The MAC address; default: generated.", "02:00:00:00:00:01")),

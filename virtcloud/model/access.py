@@ -25,7 +25,7 @@ class ClusterOrigin(Document):
 class AdmissionRule(Document):
     """The clusters that a host accepts: clusters of batch jobs, and clusters that certain users request themselves."""
 
-    batch: bool = Field(default=True, description="Whether hosts accept clusters of batch jobs.")
+    batch: bool = Field(default=True, description="Whether the hosts accept clusters of batch jobs.")
     users: Literal["all"] | tuple[UserName, ...] = Field(
         "all",
         description='Users who may request clusters without a batch system: `"all"`, or names; `[]`: no user.',

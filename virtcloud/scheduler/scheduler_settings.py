@@ -23,28 +23,43 @@ class SchedulerSettings(Document):
     )
     status: Path = Field(
         Path("/run/virtcloud/scheduler.json"),
-        description="File with the result of the last round; `virtcloud pbs status` shows it.",
+        description="File with the result of the last round. `virtcloud pbs status` shows this result.",
     )
-    interval: float = Field(30, gt=0, le=600, description="Time between two rounds.")
+    interval: float = Field(
+        30,
+        gt=0,
+        le=600,
+        description="Seconds between two rounds. In a round, the agent compares the batch system's jobs with SBF's "
+        "clusters.",
+    )
     looks: int = Field(
         2,
         ge=2,
         le=100,
-        description="A cluster is ended only if its job did not run in this number of successful rounds in a row.",
+        description="Number of rounds in a row in which the batch system must answer that a cluster's job does not "
+        "run, or runs a later attempt, before the agent ends the cluster.",
     )
     grace: float = Field(
-        120, ge=0, le=86400, description="A cluster is ended only if its job did not run for this time."
+        120,
+        ge=0,
+        le=86400,
+        description="Seconds from the first of these answers until the agent ends the cluster. The agent ends no "
+        "cluster before both `looks` and `grace` are reached.",
     )
     grace_empty: float = Field(
         900,
         ge=0,
         le=86400,
-        description="The value of `grace` while the scheduler has no job, not even a queued job.",
+        description="Seconds that apply instead of `grace` while the batch system has no job, not even a queued job.",
     )
-    timeout: float = Field(30, gt=0, le=300, description="Time limit of one command of the scheduler.")
-    nodes_interval: float = Field(600, gt=0, le=86400, description="Time between two checks of the scheduler's nodes.")
+    timeout: float = Field(
+        30, gt=0, le=300, description="Time limit in seconds of one command of the batch system, such as `qstat`."
+    )
+    nodes_interval: float = Field(
+        600, gt=0, le=86400, description="Seconds between two checks whether SBF knows all nodes of the batch system."
+    )
     apart: tuple[str, ...] = Field(
-        (), description='Patterns of nodes without clusters, such as `["login*"]`; they raise no alert.'
+        (), description='Patterns of nodes that need no clusters, such as `["login*"]`. SBF need not know these nodes.'
     )
     hosts: dict[str, Name] = Field(
         default_factory=dict,

@@ -45,7 +45,7 @@ def publish_guest(
     service: CurrentService,
     id: IdQuery = None,  # noqa: A002 - the word of the API
 ) -> PublicationView:
-    """Publish a port of a guest at a site's gateway; idempotent. A suspended publication is active again.
+    """Publish a port of a guest at a site's gateway; idempotent. The call restores a suspended publication.
 
     All guests of the network must have images that are certified for the site.
     """

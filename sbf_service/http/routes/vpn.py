@@ -84,7 +84,7 @@ def list_vpn_profiles(
     revoked: RevokedQuery = False,
     id: IdQuery = None,  # noqa: A002 - the word of the API
 ) -> list[VpnProfileView]:
-    """List the profiles of a cluster, oldest first. A user who is invited sees only own profiles."""
+    """List the profiles of a cluster, oldest first. An invited user sees only the user's own profiles."""
     with service.store.read() as unit:
         user = authorize_vpn(unit, caller, Action.READ_VPN, key, id)
         return vpn_profile_views.list_profiles(unit, key, user, id, revoked=revoked)
@@ -155,7 +155,7 @@ def list_vpn_invitations(
     service: CurrentService,
     id: IdQuery = None,  # noqa: A002 - the word of the API
 ) -> list[VpnInvitation]:
-    """List the users who are invited to a cluster. A user who is invited sees only the own invitation."""
+    """List the users who are invited to a cluster. An invited user sees only the user's own invitation."""
     with service.store.read() as unit:
         user = authorize_vpn(unit, caller, Action.READ_VPN, key, id)
         found = vpn_users.list_invitations(unit, key, id)

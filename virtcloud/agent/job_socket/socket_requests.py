@@ -26,7 +26,10 @@ Key = Annotated[ClusterKey, Field(description="The cluster's key.")]
 Attempt = Annotated[int, Field(ge=0, lt=1 << 31, description="The attempt number of the job's run.")]
 User = Annotated[
     Annotated[str, Field(min_length=1, max_length=64)] | None,
-    Field(description="The job's user. It distinguishes jobs with the same id after a reinstallation."),
+    Field(
+        description="The job's user. After a reinstallation of the batch system, the user distinguishes jobs with the "
+        "same id."
+    ),
 ]
 MAX_STATE_WAIT_S, MAX_REMOVE_WAIT_S = 30, 600
 ERROR_SLUGS = {
