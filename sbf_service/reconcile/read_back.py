@@ -65,7 +65,7 @@ def has_drifted(lost: DeviceDifference, shut: Iterable[ChangeFault], *, behind: 
 def check_switch_scope(name: Name, scope: SwitchScope, difference: SwitchDifference) -> None:
     """Raise Unsafe if a difference changes unmanaged ports or VLANs.
 
-    This is the last check before the switch receives the change (DESIGN.md §7.4).
+    This is the last check before the switch receives the change (docs/explanation/invariants.md, 4).
     """
     for port, vlans in (*difference.add.items(), *difference.remove.items()):
         if port in scope.ports and (outside := vlans - scope.vlans):
@@ -109,8 +109,9 @@ def check_switch_ownership(
 ) -> None:
     """Raise Unsafe if a difference changes a VLAN in other use.
 
-    This is the last check before the switch receives the change (DESIGN.md §3, Ownership). The check decides again from
-    the observed state and the record of created VLANs. It therefore also finds errors in the computed difference.
+    This is the last check before the switch receives the change (docs/explanation/invariants.md, 4). The check
+    decides again from the observed state and the record of created VLANs. It therefore also finds errors in the
+    computed difference.
     """
     owned = find_owned_vlans(observed, scope.created)
     used = VlanSet(vlan for vlans in observed.elsewhere.values() for vlan in vlans)
@@ -152,7 +153,7 @@ def list_switch_faults(left: SwitchDifference) -> Iterator[ChangeFault]:
 def check_edge_scope(name: Name, scope: EdgeScope, difference: EdgeDifference) -> None:
     """Raise Unsafe if a difference changes unmanaged ports, VLANs or services.
 
-    This is the last check before the edge receives the change (DESIGN.md §7.4).
+    This is the last check before the edge receives the change (docs/explanation/invariants.md, 4).
     """
     for circuit in difference.subjects:
         if not _is_managed(circuit, scope):
@@ -166,7 +167,7 @@ def check_edge_scope(name: Name, scope: EdgeScope, difference: EdgeDifference) -
 def check_edge_ownership(name: Name, observed: EdgeObserved, difference: EdgeDifference) -> None:
     """Raise Unsafe if a difference changes a VLAN in other use.
 
-    This is the last check before the edge receives the change (DESIGN.md §3, Ownership).
+    This is the last check before the edge receives the change (docs/explanation/invariants.md, 4).
     """
     if wrong := difference.vlan_ids & observed.foreign_vlans:
         raise Unsafe(f"edge {name}: VLAN {wrong} is in other use; left unchanged")

@@ -1,4 +1,4 @@
-"""The worker, which reconciles one device (DESIGN.md §3).
+"""The worker, which reconciles one device (docs/explanation/wanted-and-confirmed.md).
 
 The steps are: acquire the lease, read, compare, apply, read back, save, read, confirm. No database transaction is open
 during the conversation with the device. The worker commits the audit row and the pending save before the device

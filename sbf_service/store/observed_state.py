@@ -1,7 +1,7 @@
 """The observed state of switches and edges at the last save, and pending saves.
 
 SBF records a pending save before it sends a change to a device. SBF deletes the record when the device has reported a
-successful save (DESIGN.md §3: a confirmation includes the save).
+successful save. SBF confirms a revision only after the save.
 """
 
 from datetime import timedelta

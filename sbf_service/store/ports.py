@@ -1,4 +1,4 @@
-"""Managed ports of switches, and the original use of each port (DESIGN.md §3, Ownership).
+"""Managed ports of switches, and the original use of each port.
 
 The original use is the configuration of the port before SBF configured the port for the first time.
 """

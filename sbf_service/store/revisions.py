@@ -1,4 +1,4 @@
-"""The wanted revisions of elements (DESIGN.md §3). A change of the wanted state increments the revision."""
+"""The wanted revisions of elements. A change of the wanted state increments the revision."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

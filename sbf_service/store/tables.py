@@ -1,7 +1,7 @@
 """The base class of all database tables, and the tables of the topology: sites, elements and ports.
 
 ``cluster_tables.py``, ``vlan_tables.py`` and the other modules ``*_tables.py`` contain the tables of other subjects.
-The constraints enforce the invariants that the domain rules also enforce (DESIGN.md §7).
+The constraints enforce the invariants that the domain rules also enforce (docs/explanation/invariants.md).
 """
 
 from datetime import datetime

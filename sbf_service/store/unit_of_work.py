@@ -317,7 +317,7 @@ def record_audit(  # noqa: PLR0913 - the columns of an audit row
     difference: Document | None = None,
     request_id: str | None = None,
 ) -> None:
-    """Insert a row into the audit log, in the same transaction as the change (DESIGN.md §7.8).
+    """Insert a row into the audit log, in the same transaction as the change (docs/explanation/invariants.md, 8).
 
     ``request_id`` is recorded only if SBF does not currently work for a call. Otherwise the call's request ID is
     recorded.

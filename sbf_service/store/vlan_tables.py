@@ -17,7 +17,10 @@ from sbf_service.store.tables import Base
 
 
 class ClaimRow(Base):
-    """The claim of one VLAN ID at one site by one cluster. The primary key enforces DESIGN.md §7.1."""
+    """The claim of one VLAN ID at one site by one cluster.
+
+    The primary key enforces invariant 1 (docs/explanation/invariants.md).
+    """
 
     __tablename__ = "claims"
     __table_args__ = (
@@ -70,7 +73,10 @@ class ForeignVlanRow(Base):
 
 
 class ServiceClaimRow(Base):
-    """The claim of one service ID of a transport by one cluster. The primary key enforces DESIGN.md §7.1."""
+    """The claim of one service ID of a transport by one cluster.
+
+    The primary key enforces invariant 1 (docs/explanation/invariants.md).
+    """
 
     __tablename__ = "service_claims"
     __table_args__ = (

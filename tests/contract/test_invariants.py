@@ -1,4 +1,4 @@
-"""Tests of the invariants (DESIGN.md §7). A test's name contains the number of the invariant.
+"""Tests of the invariants (docs/explanation/invariants.md). A test's name contains the invariant's number.
 
 The simulation (``tests/simulation``) checks these invariants after each step of random schedules.
 """
@@ -22,7 +22,7 @@ from virtcloud.model.errors import Conflict, NoVlanFree
 TWO_SITES = spec("brno-h1", "praha-h1")
 
 
-def test_7_1_one_of_two_threads_gets_the_last_id(world: World) -> None:
+def test_invariant_1_one_of_two_threads_gets_the_last_id(world: World) -> None:
     world.put_pool("brno", "100")
     start = Barrier(2)
 
@@ -37,7 +37,7 @@ def test_7_1_one_of_two_threads_gets_the_last_id(world: World) -> None:
         assert sorted(threads.map(ask, ["a", "b"])) == ["100", "NoVlanFree"]
 
 
-def test_7_1_two_replicas_never_allocate_an_id_twice(world: World) -> None:
+def test_invariant_1_two_replicas_never_allocate_an_id_twice(world: World) -> None:
     """Two services with separate engines receive 30 simultaneous requests. No two clusters get the same VLAN ID."""
     other = world.restarted()
     stores = [world.store, other.store] * 15
@@ -55,7 +55,7 @@ def test_7_1_two_replicas_never_allocate_an_id_twice(world: World) -> None:
     assert sorted(numbers) == list(range(100, 130))
 
 
-def test_7_1_ten_of_fifty_requests_exceed_forty_ids(world: World) -> None:
+def test_invariant_1_ten_of_fifty_requests_exceed_forty_ids(world: World) -> None:
     start = Barrier(50)
 
     def ask(number: int) -> int | str:
@@ -76,7 +76,7 @@ def test_7_1_ten_of_fifty_requests_exceed_forty_ids(world: World) -> None:
     ] * 10
 
 
-def test_7_1_the_database_refuses_a_second_claim(world: World) -> None:
+def test_invariant_1_the_database_refuses_a_second_claim(world: World) -> None:
     world.put("a", spec("brno-h1"))
     other = world.put("b", spec("brno-h2")).view
     twice = insert(ClaimRow).values(site="brno", vlan=100, cluster_id=other.id)
@@ -88,7 +88,7 @@ def test_7_1_the_database_refuses_a_second_claim(world: World) -> None:
 
 
 @pytest.mark.parametrize("last", ["brno-sw1", "praha-sw1", "brno-h1", "praha-h1"])
-def test_7_2_confirmed_removals_free_an_id(world: World, last: str) -> None:
+def test_invariant_2_confirmed_removals_free_an_id(world: World, last: str) -> None:
     """Until element ``last`` confirms the removal of the cluster, the VLAN ID is free at no site.
 
     This also holds for a site whose elements have all confirmed the removal.
@@ -110,7 +110,7 @@ def test_7_2_confirmed_removals_free_an_id(world: World, last: str) -> None:
     assert str(world.site("praha").free) == "100-139"
 
 
-def test_7_2_an_id_stays_quarantined_until_confirmation(world: World) -> None:
+def test_invariant_2_an_id_stays_quarantined_until_confirmation(world: World) -> None:
     world.put("demo", TWO_SITES)
     world.settle()
     world.switches["praha-sw1"].cut_off = True
@@ -133,7 +133,7 @@ def test_7_2_an_id_stays_quarantined_until_confirmation(world: World) -> None:
     assert str(world.site("brno").quarantined) == ""
 
 
-def test_7_2_a_released_id_is_allocated_last(world: World) -> None:
+def test_invariant_2_a_released_id_is_allocated_last(world: World) -> None:
     world.put_pool("brno", "100-102")
     for key in ("a", "b"):
         world.put(key, TWO_SITES)
@@ -144,7 +144,7 @@ def test_7_2_a_released_id_is_allocated_last(world: World) -> None:
 
 
 @pytest.mark.parametrize("fault", ["cut_off", "refuses", "lies", "unsafe"])
-def test_7_3_a_switch_converges_whatever_failed_before(world: World, fault: str) -> None:
+def test_invariant_3_a_switch_converges_whatever_failed_before(world: World, fault: str) -> None:
     world.settle()
     switch = world.switches["brno-sw1"]
     setattr(switch, fault, True)
@@ -157,7 +157,7 @@ def test_7_3_a_switch_converges_whatever_failed_before(world: World, fault: str)
     assert switch.carried() == {"p1": "100", "uplink": "100"}
 
 
-def test_7_3_manual_changes_within_the_pool_are_corrected(world: World) -> None:
+def test_invariant_3_manual_changes_within_the_pool_are_corrected(world: World) -> None:
     world.put("demo", TWO_SITES)
     world.settle()
     world.switches["brno-sw1"].ports = {"p1": {139}, "p2": {100}, "uplink": {100}}
@@ -166,7 +166,7 @@ def test_7_3_manual_changes_within_the_pool_are_corrected(world: World) -> None:
     assert world.switches["brno-sw1"].carried() == {"p1": "100", "uplink": "100"}
 
 
-def test_7_4_foreign_vlans_and_ports_are_never_changed(world: World) -> None:
+def test_invariant_4_foreign_vlans_and_ports_are_never_changed(world: World) -> None:
     """After the end of a cluster, unmanaged ports and all foreign VLANs (in the pool or not) are unchanged."""
     switch = world.switches["brno-sw1"]
     switch.ports = {"p1": {7, 99, 140}, "console": {100, 101}}
@@ -184,7 +184,7 @@ def test_7_4_foreign_vlans_and_ports_are_never_changed(world: World) -> None:
     assert {port for one in switch.applied for port in (*one.add, *one.remove)} == {"p1", "uplink"}
 
 
-def test_7_4_managed_ports_are_emptied_before_the_first_cluster(world: World) -> None:
+def test_invariant_4_managed_ports_are_emptied_before_the_first_cluster(world: World) -> None:
     """A switch that is new to the service carries VLANs of the pool on managed ports.
 
     The first reconciliation removes these VLANs.
@@ -195,7 +195,7 @@ def test_7_4_managed_ports_are_emptied_before_the_first_cluster(world: World) ->
     assert switch.carried() == {"p1": "7"}
 
 
-def test_7_4_new_pool_ids_are_removed_from_ports(world: World) -> None:
+def test_invariant_4_new_pool_ids_are_removed_from_ports(world: World) -> None:
     world.settle()
     world.switches["brno-sw1"].ports = {"p1": {150}}
     world.put_pool("brno", "100-159")
@@ -203,7 +203,7 @@ def test_7_4_new_pool_ids_are_removed_from_ports(world: World) -> None:
     assert world.switches["brno-sw1"].carried() == {}
 
 
-def test_7_5_a_switch_that_ignores_commands_makes_nothing_active(world: World) -> None:
+def test_invariant_5_a_switch_that_ignores_commands_makes_nothing_active(world: World) -> None:
     world.settle()
     world.switches["brno-sw1"].lies = True
     world.put("demo", TWO_SITES)
@@ -216,7 +216,7 @@ def test_7_5_a_switch_that_ignores_commands_makes_nothing_active(world: World) -
     )
 
 
-def test_7_5_a_switch_that_lost_a_vlan_degrades_clusters(world: World) -> None:
+def test_invariant_5_a_switch_that_lost_a_vlan_degrades_clusters(world: World) -> None:
     """The next reading of the switch detects the restart. The cluster is degraded before the switch is corrected."""
     world.put("demo", TWO_SITES)
     world.settle()
@@ -231,7 +231,7 @@ def test_7_5_a_switch_that_lost_a_vlan_degrades_clusters(world: World) -> None:
     assert switch.carried() == {"p1": "100", "uplink": "100"}
 
 
-def test_7_5_a_new_cluster_hides_no_lost_one(world: World) -> None:
+def test_invariant_5_a_new_cluster_hides_no_lost_one(world: World) -> None:
     """After a restart, a switch lacks the VLAN of one cluster and refuses the VLAN of the next cluster.
 
     The first cluster is degraded.
@@ -249,7 +249,7 @@ def test_7_5_a_new_cluster_hides_no_lost_one(world: World) -> None:
     assert world.view("demo").state is ClusterState.ACTIVE
 
 
-def test_7_5_an_outdated_revision_confirms_no_later_cluster(world: World) -> None:
+def test_invariant_5_an_outdated_revision_confirms_no_later_cluster(world: World) -> None:
     """A cluster is created during a change of the switch. The next reconciliation configures this cluster."""
     world.settle()
     world.put("first", spec("brno-h1"))
@@ -261,7 +261,7 @@ def test_7_5_an_outdated_revision_confirms_no_later_cluster(world: World) -> Non
     assert progress["brno-sw1"] == "confirmed"
 
 
-def test_7_7_the_same_request_again_changes_nothing(world: World) -> None:
+def test_invariant_7_the_same_request_again_changes_nothing(world: World) -> None:
     made = world.put("demo", TWO_SITES)
     rows = len(world.audit())
     again = world.put("demo", TWO_SITES)
@@ -270,7 +270,7 @@ def test_7_7_the_same_request_again_changes_nothing(world: World) -> None:
     assert len(world.audit()) == rows
 
 
-def test_7_7_another_spec_for_a_key_is_a_conflict(world: World) -> None:
+def test_invariant_7_another_spec_for_a_key_is_a_conflict(world: World) -> None:
     world.put("demo", TWO_SITES)
     rows = len(world.audit())
     with pytest.raises(Conflict, match="cluster demo exists and is configuring, and differs in guests"):
@@ -279,13 +279,13 @@ def test_7_7_another_spec_for_a_key_is_a_conflict(world: World) -> None:
     assert str(world.site("brno").claimed) == "100"
 
 
-def test_7_7_every_call_of_an_administrator_may_be_repeated(world: World) -> None:
+def test_invariant_7_every_call_of_an_administrator_may_be_repeated(world: World) -> None:
     rows = len(world.audit())
     world.furnish()
     assert len(world.audit()) == rows
 
 
-def test_7_7_deleting_again_changes_nothing(world: World) -> None:
+def test_invariant_7_deleting_again_changes_nothing(world: World) -> None:
     world.put("demo", TWO_SITES)
     first = world.delete("demo")
     assert world.delete("demo") == first
@@ -294,7 +294,7 @@ def test_7_7_deleting_again_changes_nothing(world: World) -> None:
     assert world.delete("demo") == ended
 
 
-def test_7_8_switch_changes_are_audited_before_they_are_sent(world: World) -> None:
+def test_invariant_8_switch_changes_are_audited_before_they_are_sent(world: World) -> None:
     world.settle()
     rows: list[tuple[str | None, str | None]] = []
     world.switches["brno-sw1"].before_apply = lambda: rows.extend(
@@ -305,7 +305,7 @@ def test_7_8_switch_changes_are_audited_before_they_are_sent(world: World) -> No
     assert rows == [("revision 3 for demo", '{"create":"100","add":{"p1":"100","uplink":"100"}}')]
 
 
-def test_7_8_audit_rows_show_a_clusters_lifecycle(world: World) -> None:
+def test_invariant_8_audit_rows_show_a_clusters_lifecycle(world: World) -> None:
     world.settle()
     before = len(world.audit())
     world.put("demo", spec("brno-h1", owner="alice"))

@@ -213,7 +213,7 @@ class Session:
         self._send(line)
         device = self.device
         if device.announced.get(self.holder) != device.fences[self.holder]:
-            device.stage.broken.append(f"7.8: {self.holder} changes {device.name} and has recorded no change")
+            device.stage.broken.append(f"invariant 8: {self.holder} changes {device.name} and has recorded no change")
         if not device.is_current(self.holder):
             device.doubtful = device.unread = True
             device.surprises += 1

@@ -1,4 +1,7 @@
-"""The invariants of DESIGN.md §7. They are checked after each step of a schedule and at the end of the schedule."""
+"""The invariants (docs/explanation/invariants.md).
+
+They are checked after each step of a schedule and at the end of the schedule.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -57,19 +60,19 @@ class Invariants:
             self._checked = changes
 
     def check_all(self) -> None:
-        """Check §7.1, §7.2, §7.4 and §7.5 of DESIGN.md."""
+        """Check the invariants 1, 2, 4 and 5."""
         held = [(at, vlan) for one in self.store.clusters for at, vlan in one.claims.items()]
-        require(len(held) == len(set(held)), lambda: f"7.1: a VLAN ID is claimed twice: {held}")
+        require(len(held) == len(set(held)), lambda: f"invariant 1: a VLAN ID is claimed twice: {held}")
         services = [one.service for one in self.store.clusters if one.service is not None]
-        require(len(services) == len(set(services)), lambda: f"7.1: a service ID is claimed twice: {services}")
+        require(len(services) == len(set(services)), lambda: f"invariant 1: a service ID is claimed twice: {services}")
         stray = self.list_carried_services() - set(services)
-        require(not stray, f"7.2: service IDs {stray} are carried, but no cluster has claimed them")
+        require(not stray, f"invariant 2: service IDs {stray} are carried, but no cluster has claimed them")
         for row in self.store.clusters:
             holds = row.joined is None and not row.is_settled
             if bool(row.claims) != holds:
                 raise BrokenError(f"{row.id} is {row.state} and holds {row.claims}")
             if row.joined is not None and not row.is_settled and not row.joined.claims:
-                raise BrokenError(f"7.2: {row.id} is {row.state}, and its network's VLAN IDs were released")
+                raise BrokenError(f"invariant 2: {row.id} is {row.state}, and its network's VLAN IDs were released")
             if row.state is ClusterState.ACTIVE:
                 missing = [
                     name
@@ -77,23 +80,23 @@ class Invariants:
                     if part.removed is None and not self.carries(row, name)
                 ]
                 if missing:
-                    raise BrokenError(f"7.5: {row.id} is active, and not carried by {missing}")
+                    raise BrokenError(f"invariant 5: {row.id} is active, and not carried by {missing}")
         self.check_vlans_unshared()
         for name, device in self.devices.items():
             if device.read_foreign() != self.foreign[name]:
-                raise BrokenError(f"7.4: {name} lost what is not SBF's: {device.read_foreign()}")
+                raise BrokenError(f"invariant 4: {name} lost what is not SBF's: {device.read_foreign()}")
 
     def check_vlans_unshared(self) -> None:
-        """Check §7.2: an element carries only VLANs of clusters that use the element, now and after a restart."""
+        """Check invariant 2: elements carry only VLANs of clusters that use the element, now and after a restart."""
         allowed = self.allowed()
         for name, device in self.devices.items():
             for config in () if device.doubtful else (device.running, device.startup):
                 if stray := self.carried(device, config) - allowed[name]:
                     when = "" if config is device.running else " after a restart"
-                    raise BrokenError(f"7.2: {name}{when} carries {stray}, which no cluster has claimed there")
+                    raise BrokenError(f"invariant 2: {name}{when} carries {stray}, which no cluster has claimed there")
         for name, host in self.hosts.items():
             if not host.doubtful and (stray := set(host.segments.items()) - self.segments(name)):
-                raise BrokenError(f"7.2: {name} carries {stray}, which no cluster has claimed there")
+                raise BrokenError(f"invariant 2: {name} carries {stray}, which no cluster has claimed there")
 
     def carried(self, device: Switch | Edge, config: object) -> set[tuple[PortName, int]]:
         """Return the result of the function :func:`carried`. The result is cached until the configuration changes."""
@@ -169,26 +172,28 @@ class Invariants:
         return all(ways <= self.carried(thing, config) for config in (thing.running, thing.startup))
 
     def check_converged(self) -> None:
-        """Check §7.3. Call this method after all faults have been removed and the actors have run for some time."""
+        """Check invariant 3. Call this after all faults have been removed and the actors have run for some time."""
         for name, thing in (*self.devices.items(), *self.hosts.items()):
             revision, confirmed, wanted = self.store.read_wanted(name)
-            require(confirmed == revision, f"7.3: {name} confirmed {confirmed}, wanted is {revision}")
+            require(confirmed == revision, f"invariant 3: {name} confirmed {confirmed}, wanted is {revision}")
             found = (
                 set(thing.segments.items())
                 if isinstance(thing, Host)
                 else carried(thing, thing.running, self.store.pool)
             )
-            require(found == expected_vlans(wanted), f"7.3: {name} carries {found}, wanted is {expected_vlans(wanted)}")
+            expected = expected_vlans(wanted)
+            require(found == expected, f"invariant 3: {name} carries {found}, wanted is {expected}")
             if isinstance(thing, Switch):
                 exist = {vlan for vlan in thing.running.vlans - thing.foreign_vlans if vlan in self.store.pool}
-                require(exist == {vlan for _, vlan in found}, f"7.3: {name} has VLANs {exist}, and carries {found}")
+                used = {vlan for _, vlan in found}
+                require(exist == used, f"invariant 3: {name} has VLANs {exist}, and carries {found}")
             if isinstance(thing, Edge):
-                require(not thing.running.parts, f"7.3: {name} has parts: {thing.running.parts}")
+                require(not thing.running.parts, f"invariant 3: {name} has parts: {thing.running.parts}")
             if not isinstance(thing, Host):
-                require(thing.startup == thing.running, f"7.3: {name} would lose {found} in a restart")
+                require(thing.startup == thing.running, f"invariant 3: {name} would lose {found} in a restart")
         for row in self.store.clusters:
             rests = row.state in {ClusterState.ACTIVE, *ENDED_STATES} and not row.quarantined
-            require(rests, f"7.3: {row.id} does not come to rest: {row.state}")
+            require(rests, f"invariant 3: {row.id} does not come to rest: {row.state}")
 
 
 def carried(device: Switch | Edge, config: object, pool: VlanSet) -> set[tuple[PortName, int]]:

@@ -143,7 +143,7 @@ class Schedule:
         """Run two rounds of each replica and one round of each agent."""
         for replica in (*self.replicas, *self.replicas):
             replica.scheduler.run_once()
-        require(not self.store.is_overdue(), "7.3: a deadline has passed, and its cluster's state has not changed")
+        require(not self.store.is_overdue(), "invariant 3: a deadline has passed, and its cluster has not changed")
         for host in self.hosts.values():
             Agent(self.database, host).run()
         self.invariants.check()
@@ -209,14 +209,14 @@ class Schedule:
             changes = self.store.changes
             require(
                 self.store.put(key, request) is row and self.store.changes == changes,
-                "7.7: a repeated request changed something",
+                "invariant 7: a repeated request changed something",
             )
             own = row.network
             for at, vlan in own.claims.items():
                 used = (own.id, at) not in before and vlan in self.invariants.list_carried_vlans(at)
-                require(not used, f"7.2: VLAN {vlan} at {at} was allocated while an element carries it")
+                require(not used, f"invariant 2: VLAN {vlan} at {at} was allocated while an element carries it")
             used = row is own and own.service in self.invariants.list_carried_services()
-            require(not used, f"7.2: service {own.service} was allocated while an edge carries it")
+            require(not used, f"invariant 2: service {own.service} was allocated while an edge carries it")
         return f"{what}: {row.state}, {dict(row.network.claims)}"
 
     def end_cluster(self) -> str:
@@ -285,7 +285,7 @@ class Schedule:
         return f"{seconds} s pass"
 
     def check_convergence(self) -> None:
-        """Remove all faults, resume all actors, and check §7.3.
+        """Remove all faults, resume all actors, and check invariant 3.
 
         Every element must carry exactly the wanted state. Every cluster must be active or have ended.
         """

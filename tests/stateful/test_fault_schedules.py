@@ -51,37 +51,37 @@ def test_ten_thousand_fault_schedules_break_nothing(first: int) -> None:
 CHECKED = "reading.check_read_back()"
 BUGS = {
     "frees VLAN IDs before all elements confirmed": (
-        "7.2",
+        "invariant 2",
         (
             lifecycle,
             "all(removed)",
             "any(removed)",
         ),
     ),
-    "frees VLAN IDs before the members are removed": ("7.2", (lifecycle, "not self.members and ", "")),
+    "frees VLAN IDs before the members are removed": ("invariant 2", (lifecycle, "not self.members and ", "")),
     "confirms without a read-back check": (
-        "7.",
+        "invariant ",
         (worker, f"try:\n        {CHECKED}", "try:\n        pass"),
         (worker, f"        {CHECKED}\n        overtaken", "        overtaken"),
     ),
     "does not read again after a save": (
-        "7.",
+        "invariant ",
         (worker, "if not driver.save():", "if driver.save() is not None:"),
     ),
-    "confirms an unsaved configuration": ("7.", (worker, "reading = self._save(driver, reading)", "pass")),
+    "confirms an unsaved configuration": ("invariant ", (worker, "reading = self._save(driver, reading)", "pass")),
     "ignores a failed save": (
-        "7.",
+        "invariant ",
         (device_task, "not self.task.unsaved and list_observed_items(self.observed) == self.task.saved", "True"),
     ),
-    "ignores an interrupted save": ("7.", (device_task, "not self.task.unsaved and ", "")),
+    "ignores an interrupted save": ("invariant ", (device_task, "not self.task.unsaved and ", "")),
     "deletes VLANs that SBF did not create": (
-        "7.4",
+        "invariant 4",
         (ownership, "return vlan in created and (not name or is_default_name(vlan, name))", "return True"),
         (ownership, "    for vlan in VlanSet(ports) | unowned:", "    for vlan in unowned:"),
         (device_task, "        self.check_ownership()\n", ""),
     ),
     "continues without its lease": (
-        "7.8",
+        "invariant 8",
         (
             worker,
             "announced = self.transactions.announce(reading, why, drifted=drifted)",
@@ -92,19 +92,19 @@ BUGS = {
         ),
     ),
     "changes a device before the change is recorded": (
-        "7.8",
+        "invariant 8",
         (worker, "if (difference or drifted) and not self._announce(reading, drifted=drifted):", "if False:"),
     ),
     "ignores drift": (
-        "7.5",
+        "invariant 5",
         (worker, "reading.has_drifted", "False"),
     ),
     "never frees a device": (
-        "7.3",
+        "invariant 3",
         (scheduler, "self._queue.record_outcome(status, outcome)\n            self._free", "str"),
     ),
-    "never retries after a failure": ("7.3", (due_elements, " and clock < retry.not_before", "")),
-    "ignores deadlines": ("7.3", (deadlines, "self.transactions.apply_transitions()", "pass")),
+    "never retries after a failure": ("invariant 3", (due_elements, " and clock < retry.not_before", "")),
+    "ignores deadlines": ("invariant 3", (deadlines, "self.transactions.apply_transitions()", "pass")),
 }
 """Bugs by description: the beginning of the expected error, and changes (a module, its present text, the new text)."""
 

@@ -1,1 +1,1 @@
-"""The agent: the daemon that reconciles one host with its wanted state and serves the job socket (DESIGN.md §3)."""
+"""The agent: the daemon that reconciles one host with its wanted state and serves the job socket."""

@@ -1,4 +1,4 @@
-"""Wanted and observed states of switches, the difference between them, and wanted states of hosts (DESIGN.md §3).
+"""Wanted and observed states of switches, the difference between them, and wanted states of hosts.
 
 ``virtcloud.model.edge`` defines the wanted and observed states of provider edges.
 """
@@ -122,7 +122,7 @@ class SwitchObserved(Document):
 class SwitchDifference(Document):
     """The changes of a switch.
 
-    ``close`` is applied first (DESIGN.md §7.4), and ``put_back`` last. On each port, VLANs are removed before other
+    ``close`` is applied first, and ``put_back`` last. On each port, VLANs are removed before other
     VLANs are added. A VLAN is created before it is added to a port. On access ports, VLANs are untagged.
     """
 

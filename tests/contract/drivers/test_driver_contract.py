@@ -1,4 +1,4 @@
-"""The driver contract (DESIGN.md §8): one test suite for every driver.
+"""The driver contract: tests that every driver passes.
 
 To test a new driver, add a ``Device`` to ``DEVICES``: a simulated device that can be inspected and disconnected.
 """

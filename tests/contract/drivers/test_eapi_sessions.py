@@ -45,7 +45,7 @@ def test_a_change_is_confirmed_in_both_forms_of_sessions(release: float, make_be
 def test_a_revert_restores_the_running_not_the_startup_configuration(
     bench: SwitchBench, fault: str, command: str
 ) -> None:
-    """NAPALM's rollback would restore the startup configuration (SWITCHES.md, pitfall 9)."""
+    """NAPALM's rollback would restore the startup configuration instead of the running configuration."""
     arista_switch(bench).configure("vlan 77")
     arista_switch(bench).fail(fault, command, times=9)
     with pytest.raises(Refused, match=r"which was reverted|Invalid input"):

@@ -1,4 +1,4 @@
-"""Tests of every provider-edge driver on an emulated edge of each platform (DESIGN.md §7, §8)."""
+"""Tests of every provider-edge driver on an emulated edge of each platform."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -80,7 +80,7 @@ def test_a_new_edge_has_no_circuits(direct: EdgeBench) -> None:
 
 
 def test_a_difference_is_applied_and_reversed_without_other_changes(bench: EdgeBench) -> None:
-    """The remaining configuration stays identical, byte by byte (DESIGN.md §7.4)."""
+    """The remaining configuration stays identical, byte by byte (docs/explanation/invariants.md, 4)."""
     bench.device.configure(*FOREIGN[bench.device.platform])
     before = bench.device.running_config()
     assert not bench.converge(112, 120)
@@ -92,7 +92,7 @@ def test_a_difference_is_applied_and_reversed_without_other_changes(bench: EdgeB
 
 
 def test_clusters_with_separate_services_are_never_joined(direct: EdgeBench) -> None:
-    """A bridge domain contains VLANs of several clusters only if these share one service (DESIGN.md §7.4)."""
+    """A bridge domain contains VLANs of several clusters only if these share one service."""
     assert not direct.converge(112, 120)
     assert not direct.converge(120, 130)
     assert not direct.converge()
@@ -130,7 +130,7 @@ def test_after_a_lost_session_the_next_session_continues(first_bench: EdgeBench)
 
 @pytest.mark.parametrize("done", [False, True])
 def test_a_session_lost_at_any_line_is_repaired(direct: EdgeBench, done: bool) -> None:
-    """The connection is lost at each line in turn during the creation or removal of a circuit (DESIGN.md §7.3)."""
+    """The connection is lost at each line in turn during the creation or removal of a circuit."""
     before = direct.device.running_config()
     for line in direct.driver.list_commands(EdgeDifference(add=(direct.circuit(112),))):
         with direct.device.failing("disconnect", line, done=done), suppress(Unreachable):
@@ -305,7 +305,7 @@ def test_a_port_in_other_use_is_refused_without_a_change(platform: str, mode: st
 
 
 def test_a_session_that_the_device_counts_as_open_is_awaited(make_edge_bench: MakeBench) -> None:
-    """Many devices count a lost session as open for a minute (SWITCHES.md, pitfall 6)."""
+    """Many devices count a lost session as open for a minute."""
     bench = make_edge_bench("cisco_iosxr", "vpls", sessions=1, linger=60, read_timeout=3)
     bench.device.fail("disconnect", ATTACH["cisco_iosxr"])
     with pytest.raises(Unreachable, match="ended the session"):

@@ -1,4 +1,4 @@
-"""Tests of empty VLAN lists. A driver reads the lists to check that they are empty (DESIGN.md §7.4).
+"""Tests of empty VLAN lists. A driver reads the lists to check that they are empty (docs/explanation/invariants.md, 4).
 
 Only after this check does the driver create VLANs and trunks.
 """

@@ -1,4 +1,4 @@
-"""Tests of saves: the driver recognizes success and failure by the output of each platform (DESIGN.md §8)."""
+"""Tests of saves: the driver recognizes success and failure by the output of each platform."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor

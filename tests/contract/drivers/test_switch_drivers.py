@@ -1,4 +1,4 @@
-"""Tests of every switch driver on an emulated switch of each platform (DESIGN.md §7, §8)."""
+"""Tests of every switch driver on an emulated switch of each platform."""
 
 from contextlib import suppress
 
@@ -88,7 +88,7 @@ def test_a_new_switch_carries_no_managed_vlan(bench: SwitchBench) -> None:
 
 
 def test_a_difference_is_applied_and_reversed_without_other_changes(bench: SwitchBench) -> None:
-    """Unmanaged ports and VLANs stay identical, byte by byte (DESIGN.md §7.4)."""
+    """Unmanaged ports and VLANs stay identical, byte by byte (docs/explanation/invariants.md, 4)."""
     bench.switch.running.vlans |= {50: "other"}
     other = bench.switch.running.ports[bench.other]
     other.mode, other.allowed = "trunk", {50}
@@ -242,7 +242,7 @@ def test_one_session_is_sufficient(platform: str, make_bench: MakeBench) -> None
 
 
 def test_a_session_that_the_device_counts_as_open_is_awaited(make_bench: MakeBench) -> None:
-    """Many devices count a lost session as open for a minute (SWITCHES.md, pitfall 6)."""
+    """Many devices count a lost session as open for a minute."""
     bench = make_bench("dell_os10", sessions=1, linger=60, read_timeout=1)
     bench.switch.fail("disconnect", ALLOW["dell_os10"])
     with pytest.raises(Unreachable, match="ended the session"):

@@ -32,7 +32,7 @@ def test_a_procurve_at_its_vlan_limit_is_refused(make_bench: MakeBench) -> None:
 
 
 def test_a_procurve_vlan_with_foreign_ports_is_not_deleted(make_bench: MakeBench) -> None:
-    """The switch asks whether to move the ports to another VLAN; the driver answers no (SWITCHES.md, pitfall 3)."""
+    """The switch asks whether to move the ports to another VLAN; the driver answers no."""
     bench = make_bench("hp_procurve")
     bench.converge("112")
     bench.switch.running.ports[bench.other].allowed = {112}

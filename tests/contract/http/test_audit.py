@@ -1,4 +1,4 @@
-"""Tests of the audit log: each change has a row (DESIGN.md §7.8), and no row contains a secret."""
+"""Tests of the audit log: each change has a row, and no row contains a secret (docs/explanation/invariants.md, 8)."""
 
 import asyncio
 import time

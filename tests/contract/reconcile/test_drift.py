@@ -1,4 +1,4 @@
-"""Tests of drift (N8): readings that show manual changes on a switch.
+"""Tests of drift: readings that show manual changes on a switch.
 
 SBF reports and corrects only changes of managed VLANs.
 """

@@ -1,4 +1,4 @@
-"""Tests of the invariants (DESIGN.md §7) of provider edges and of the service IDs of transports."""
+"""Tests of the invariants (docs/explanation/invariants.md) of provider edges and of the service IDs of transports."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -32,7 +32,7 @@ def circuit(vlan: int, service: int, port: str = "ac") -> Circuit:
     return Circuit(transport=Name("evpn"), port=PortName(port), vlan=VlanId(vlan), service=service)
 
 
-def test_7_1_racing_replicas_allocate_each_service_once(world: World) -> None:
+def test_invariant_1_racing_replicas_allocate_each_service_once(world: World) -> None:
     """Two replicas get twelve simultaneous requests. The transport has eight service IDs.
 
     Eight requests succeed, with eight different service IDs.
@@ -56,7 +56,7 @@ def test_7_1_racing_replicas_allocate_each_service_once(world: World) -> None:
     assert answers == [*map(str, range(10100, 10108)), *["NoVlanFree"] * 4]
 
 
-def test_7_1_the_database_refuses_another_claim_of_a_service(world: World) -> None:
+def test_invariant_1_the_database_refuses_another_claim_of_a_service(world: World) -> None:
     world.put("a", TWO_SITES)
     other = world.put("b", spec("plzen-h1")).view
     twice = insert(ServiceClaimRow).values(transport="evpn", number=10100, cluster_id=other.id)
@@ -67,7 +67,7 @@ def test_7_1_the_database_refuses_another_claim_of_a_service(world: World) -> No
         connection.execute(twice)
 
 
-def test_7_1_a_cluster_without_service_claims_nothing(world: World) -> None:
+def test_invariant_1_a_cluster_without_service_claims_nothing(world: World) -> None:
     for number in range(8):
         world.put(f"c{number}", TWO_SITES)
     with pytest.raises(NoVlanFree):
@@ -76,7 +76,7 @@ def test_7_1_a_cluster_without_service_claims_nothing(world: World) -> None:
 
 
 @pytest.mark.parametrize("last", ["brno-pe1", "praha-sw1", "praha-h1"])
-def test_7_2_confirmed_removals_free_a_service(world: World, last: str) -> None:
+def test_invariant_2_confirmed_removals_free_a_service(world: World, last: str) -> None:
     for number in range(8):
         world.put(f"c{number}", TWO_SITES)
     world.settle()
@@ -93,7 +93,7 @@ def test_7_2_confirmed_removals_free_a_service(world: World, last: str) -> None:
 
 
 @pytest.mark.parametrize("fault", ["cut_off", "refuses", "lies", "unsafe", "breaks"])
-def test_7_3_an_edge_converges_after_any_failure(world: World, fault: str) -> None:
+def test_invariant_3_an_edge_converges_after_any_failure(world: World, fault: str) -> None:
     edge = world.edges["brno-pe1"]
     setattr(edge, fault, True)
     world.put("demo", TWO_SITES)
@@ -105,7 +105,7 @@ def test_7_3_an_edge_converges_after_any_failure(world: World, fault: str) -> No
     assert (world.view("demo").state, edge.carried(), edge.parts) == (ClusterState.ACTIVE, [("ac", 100, 10100)], set())
 
 
-def test_7_4_only_managed_services_are_removed(world: World) -> None:
+def test_invariant_4_only_managed_services_are_removed(world: World) -> None:
     managed, foreign = {circuit(105, 10105)}, {circuit(105, 20000), circuit(7, 10106)}
     world.edges["brno-pe1"].circuits = managed | foreign
     world.edges["brno-pe1"].parts = {CircuitRemnant(transport=Name("evpn"), service=10107)}
@@ -113,21 +113,21 @@ def test_7_4_only_managed_services_are_removed(world: World) -> None:
     assert (world.edges["brno-pe1"].circuits, world.edges["brno-pe1"].parts) == (foreign, set())
 
 
-def test_7_5_an_edge_that_ignores_commands_activates_no_cluster(world: World) -> None:
+def test_invariant_5_an_edge_that_ignores_commands_activates_no_cluster(world: World) -> None:
     world.edges["praha-pe1"].lies = True
     world.put("demo", TWO_SITES)
     world.settle()
     assert world.view("demo").state is ClusterState.CONFIGURING
 
 
-def test_7_7_a_repeated_request_claims_no_second_service(world: World) -> None:
+def test_invariant_7_a_repeated_request_claims_no_second_service(world: World) -> None:
     world.put("demo", TWO_SITES)
     again = world.put("demo", TWO_SITES)
     assert (again.created, again.view.joined.service) == (False, 10100)
     assert world.put("next", TWO_SITES).view.joined.service == 10101
 
 
-def test_7_8_edge_changes_are_audited_before_they_are_sent(world: World) -> None:
+def test_invariant_8_edge_changes_are_audited_before_they_are_sent(world: World) -> None:
     world.settle()
     audited: list[str] = []
     world.edges["brno-pe1"].before_apply = lambda: audited.extend(

@@ -111,7 +111,7 @@ def test_a_qinq_cluster_has_a_service_vlan(world: World) -> None:
     assert world.edges["praha-pe1"].carried() == [("ac", 100, 3000)]
 
 
-# Translation (N4).
+# Translation.
 
 
 def test_translation_gives_each_site_its_own_vlan_id(world: World) -> None:

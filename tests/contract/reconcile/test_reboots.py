@@ -1,4 +1,4 @@
-"""Tests of switches that restart from an old startup configuration (DESIGN.md §7.2).
+"""Tests of switches that restart from an old startup configuration (docs/explanation/invariants.md, 2).
 
 A restart must not put a port into the VLAN of another cluster. The tests run the whole service with the real driver and
 an emulated switch of each platform.

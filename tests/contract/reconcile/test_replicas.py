@@ -1,4 +1,4 @@
-"""Tests of several service processes on one PostgreSQL database, with emulated switches over SSH (DESIGN.md §3, §5)."""
+"""Tests of several service processes on one PostgreSQL database, with emulated switches over SSH."""
 
 import signal
 import time
@@ -160,7 +160,7 @@ def installation(tmp_path: Path, postgresql: str) -> Iterator[Installation]:
 
 
 def test_three_replicas_never_claim_one_id_twice(installation: Installation) -> None:
-    """45 simultaneous requests each need a VLAN ID. The pool has 40 VLAN IDs (DESIGN.md §7.1).
+    """45 simultaneous requests each need a VLAN ID. The pool has 40 VLAN IDs.
 
     After that, a long poll at one replica returns a change that another replica made.
     """

@@ -1,4 +1,4 @@
-"""Tests that SBF confirms only saved changes (DESIGN.md §3): pending saves, failed saves, restarts."""
+"""Tests that SBF confirms only saved changes: pending saves, failed saves, restarts."""
 
 from contextlib import suppress
 from copy import deepcopy

@@ -1,4 +1,7 @@
-"""Tests of VLANs that SBF does not own (DESIGN §3, Ownership). SBF does not change or allocate these VLANs."""
+"""Tests of VLANs that SBF does not own (docs/explanation/invariants.md, 4).
+
+SBF does not change or allocate these VLANs.
+"""
 
 from typing import Any
 

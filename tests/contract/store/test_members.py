@@ -1,4 +1,4 @@
-"""Tests of clusters that join a running network, and of refused requests (REQUIREMENTS N6)."""
+"""Tests of clusters that join a running network, and of refused requests."""
 
 import pytest
 from network_members import RING, changed_elements, guest, join_network, member, request_body, revisions, states
