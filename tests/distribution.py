@@ -23,7 +23,7 @@ TABLE = Path(__file__).with_name("durations.json")
 PIECE_S = 20.0
 UNKNOWN_S = 0.2
 UNKNOWN_IN_LAB_S = 5.0
-"""The assumed duration, in seconds, of each test in a file that the table lacks: ``UNKNOWN_IN_LAB_S`` in tests/lab."""
+"""The assumed seconds of a test in a file without a record: ``UNKNOWN_IN_LAB_S`` in tests/lab, else ``UNKNOWN_S``."""
 LAB = "tests/lab/"
 WHOLE = (
     *(LAB, "tests/compatibility/", "tests/pbs/", "tests/packages/"),
@@ -226,7 +226,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Collect garbage rarely, and exclude the collected tests and their modules, which live until the end.
+    """Make garbage collections rare, and exclude the tests and their modules from them: they live until the end.
 
     With Python's default settings, garbage collection took a seventh of the tests' processor time.
     """

@@ -40,9 +40,9 @@ def unshare_mounts() -> None:
 def dead_file_server(folder: Path) -> Iterator[ExitStack]:
     """Mount a file system (FUSE) on ``folder`` whose server receives requests and never answers.
 
-    A process that accesses the folder hangs in the kernel. SIGKILL ends the process only after the file system has been
-    closed at the end of the context. The yielded stack is closed after that: enter the contexts of such processes into
-    the stack. Call this function only in a separate mount namespace.
+    A process that accesses the folder hangs in the kernel, and not even SIGKILL ends the process before the file system
+    is closed. Therefore, enter the contexts of such processes into the yielded stack: at the end, this function first
+    closes the file system, then the stack. Call this function only in a separate mount namespace.
     """
     libc, closing = ctypes.CDLL(None, use_errno=True), threading.Event()
     server = os.open("/dev/fuse", os.O_RDWR)

@@ -193,7 +193,7 @@ def _slugged(slug: str) -> Row:
 
 
 def _matches(row: Row, key: str, values: list[str]) -> bool:
-    """Return whether an object passes a filter. A repeated tag means all of the tags, otherwise any of the values."""
+    """Return whether an object has all of ``values`` (key ``tag``), or one of ``values`` (any other key)."""
     if key == "tag":
         return set(values) <= {tag["slug"] for tag in row["tags"]}
     if key in {"site", "role"}:

@@ -23,7 +23,7 @@ def opaque(data: bytes) -> bytes:
 
 
 class Answer(NamedTuple):
-    """The status of a request (0: success), and the encoded results of operations, as the method describes."""
+    """The status of a request (0: success), and the encoded results of its operations, one after the other."""
 
     status: int
     results: bytes

@@ -136,7 +136,9 @@ _CARRIED: Final[Mapping[PathResult, frozenset[PathResult]]] = {
     PathResult.ONLY_SMALL: frozenset({PathResult.PASSES, PathResult.NO_BROADCAST, PathResult.DUPLICATES}),
     PathResult.NO_BROADCAST: frozenset({PathResult.PASSES, PathResult.DUPLICATES}),
 }
-"""For each result of a path that loses frames: the results of other paths on which the same kind of frame passes."""
+"""The key is the result of a path that loses frames of one kind. The value contains the results of paths on which these
+frames pass. For example, full frames, which ``ONLY_SMALL`` paths lose, pass on ``NO_BROADCAST`` paths.
+"""
 
 
 def _find_sections(

@@ -40,7 +40,7 @@ class GrantedProfile:
     ends: datetime
     router: bool = False
     replaced: datetime | None = None
-    """When the gateway's connection of the profile began, if the profile connected to another gateway afterwards."""
+    """The start time of the profile's connection to this gateway, if the profile later connected to another gateway."""
 
 
 class ReportedConnection(NamedTuple):

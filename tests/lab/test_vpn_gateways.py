@@ -61,7 +61,7 @@ def wait_for_connections(lab: Lab, *gateways: str) -> None:
 
 
 def only(profile: str, gateway: str) -> str:
-    """Return the profile without the connections to other gateways than ``gateway``."""
+    """Return the profile with the ``<connection>`` blocks of one gateway only."""
     blocks = re.findall(r"<connection>.*?</connection>\n", profile, re.DOTALL)
     for block in blocks:
         if f"remote {gateway} " not in block:

@@ -25,7 +25,8 @@ class Changes:
 class Watched:
     """An object whose fields the invariants read. ``changes`` counts the changes of the fields of all such objects.
 
-    A change within a value, such as a new key of a dictionary, is not counted. Therefore these values are not changed.
+    A change within a value, such as a new key of a dictionary, is not counted. Therefore no value is changed in
+    place.
     Changes of the fields ``uncounted`` are not counted either. The invariants must not read these fields.
     """
 

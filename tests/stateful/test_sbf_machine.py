@@ -49,7 +49,7 @@ EVPN = {"name": "evpn", "kind": "evpn", "vnis": "10100-10103", "asn": 65000}
 
 
 class Machine(RuleBasedStateMachine):
-    """A state machine whose rules are calls of users, workers and agents, and faults. They occur in any order."""
+    """A state machine. Its rules are calls of users, workers and agents, and faults. The rules run in any order."""
 
     def __init__(self, database: Callable[[Path], str] = lambda folder: f"sqlite:///{folder / 'sbf.db'}") -> None:
         super().__init__()

@@ -45,7 +45,7 @@ KEY = parse_device_key(CSR)
 
 
 class VpnMachine(RuleBasedStateMachine):
-    """A state machine whose rules are actions of users, agents and administrators. They occur in any order."""
+    """A state machine. Its rules are actions of users, agents and administrators. The rules run in any order."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -118,7 +118,7 @@ def _add_attachment(contents: MapContents, column: Column, attachment: Attachmen
 
 
 def _order_devices(topology: Topology, site: Site) -> list[Device]:
-    """Return the devices of a site: edges first, then switches, each after the switch that leads to the transport."""
+    """Return the edges of a site, then its switches. A switch comes after the device that links it to the transport."""
     found: list[Device] = list(site.edges)
     starts = [attachment.port.element for attachment in site.attachments]
     known = {device.name: device for device in site.devices}

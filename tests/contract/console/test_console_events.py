@@ -17,7 +17,7 @@ from virtcloud.model.errors import TooManyRequests
 
 
 def open_browser(world: World, role: Role = Role.USER, name: str = "alice") -> Browser:
-    """Return the session of a user in the form in which a page of the console receives the session."""
+    """Log a user in. Return the object :class:`Browser` that the console's pages get as their parameter."""
     from starlette.requests import Request  # noqa: PLC0415
 
     cookie = "; ".join(f"{key}={value}" for key, value in logged_in(world, role, name).cookies.items())

@@ -115,7 +115,7 @@ def test_a_token_expires(world: World) -> None:
     token = world.token(Role.USER, "alice", expires_in_s=3600)
     assert ask(world, "GET", "/v1/whoami", token=token).status_code == 200
     world.clock.advance(3600)
-    world.service.token_cache.clock = lambda: 1e9  # the cache has expired
+    world.service.token_cache.clock = lambda: 1e9  # the entry of the token cache has expired
     assert problem(ask(world, "GET", "/v1/whoami", token=token))[2] == (
         f"token {token.split('_')[1]} of alice expired at 2026-01-01 01:00:00 UTC: an operator can create a new token"
     )
@@ -143,7 +143,7 @@ def test_a_token_is_shown_once_and_stored_as_hash(world: World) -> None:
 
 def test_the_use_of_a_token_is_recorded_hourly(world: World) -> None:
     token = world.token(Role.USER, "alice")
-    world.service.token_cache.clock = iter(range(0, 10**6, 100)).__next__  # the cache is empty
+    world.service.token_cache.clock = iter(range(0, 10**6, 100)).__next__  # each entry of the token cache has expired
     last_uses = []
     for minutes in (0, 59, 1):
         world.clock.advance(60 * minutes)

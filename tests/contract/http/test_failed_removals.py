@@ -14,7 +14,7 @@ FAILED = "could not remove VLAN 100: tap7 is a port of br100"
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    """Return a world with an active cluster `old`. The agent of the cluster's host confirms only when a test does so.
+    """Return a world with an active cluster `old`. Tests confirm in place of the cluster's host.
 
     SQLite suffices, because these tests do not depend on the kind of database.
     """

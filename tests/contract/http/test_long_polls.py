@@ -396,7 +396,7 @@ def parse_token(text: str) -> Token:
 def test_a_notice_of_another_replica_wakes_the_poll(
     world: World, monkeypatch: pytest.MonkeyPatch, *, is_interrupted: bool
 ) -> None:
-    """If the connection for notices was lost, a reading after the reconnection replaces the lost notice (slow poll)."""
+    """If the connection is lost, the notice is lost too. After the reconnection, the slow poll finds the change."""
     if world.store.engine.dialect.name != "postgresql":
         pytest.skip("SQLite has no second replica")
     monkeypatch.setattr(change_reader, "RECONNECT_S", 0.05)

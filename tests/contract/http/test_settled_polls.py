@@ -180,7 +180,7 @@ def test_a_change_during_the_reading_is_kept(settled: World, monkeypatch: pytest
 
 
 def test_an_outdated_reading_answers_no_poll_after_a_reconnection(settled: World) -> None:
-    """Changes of other replicas may have been missed before the reader of changes was connected again."""
+    """While the change reader was not connected, this replica could not receive notices of other replicas' changes."""
     reader, found, has_polled = settled.service.change_reader, list[int | None](), Event()
     reader.listens = False
 

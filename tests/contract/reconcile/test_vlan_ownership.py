@@ -299,9 +299,9 @@ def test_a_recorded_vlan_that_was_renamed_is_foreign(world: World, switch: FakeS
 
 
 def test_ports_leave_a_renamed_vlan_when_its_cluster_ends(world: World, switch: FakeSwitch) -> None:
-    """SBF added these ports to the VLAN, so SBF must remove the ports.
+    """SBF added the ports to the VLAN, so SBF must remove them from it, although another user renamed the VLAN.
 
-    Otherwise a later cluster with this VLAN ID would be in a foreign VLAN.
+    If the ports stayed, frames of a later cluster with this VLAN ID would enter the foreign VLAN.
     """
     world.put("demo", spec("brno-h1", "praha-h1"))
     world.settle()

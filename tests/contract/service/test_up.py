@@ -218,7 +218,7 @@ def test_a_host_that_is_off_confirms_nothing(running: RunningUp) -> None:
 
 
 def test_no_function_of_linux_is_needed(tmp_path: Path) -> None:
-    """Replace a test on macOS, which lacks functions of Linux."""
+    """A substitute for a test on macOS, where Python lacks functions of Linux."""
     (tmp_path / "sitecustomize.py").write_text(WITHOUT_LINUX)
     with up("--sites", "1", home=tmp_path, PYTHONPATH=str(tmp_path)) as running:
         result = running.run("cluster", "create", "demo", "--host", "brno-h1", "--image", "busybox")

@@ -165,7 +165,11 @@ def test_a_member_waits_for_no_other_host(world: World) -> None:
 
 
 def test_a_member_without_guests_changes_no_peers(world: World) -> None:
-    """Member ``first`` already extended the network to Praha, because a new transport could change the MTU."""
+    """Neither the creation nor the end of member ``m1`` changes the wanted document of brno-h1.
+
+    Member ``first`` has extended the network to Praha earlier. Otherwise ``m1`` would give the network a transport, and
+    the transport's MTU would change the documents of all hosts.
+    """
     at_praha = ClusterSpec.model_validate({"owner": "alice", "joins": "ring", "hosts": ["praha-h1"]})
     world.put("root", RING)
     world.put("first", at_praha)

@@ -76,9 +76,9 @@ def test_members_do_not_change_the_networks_own_guests(ring: World) -> None:
 
 
 def test_a_member_without_guests_waits_for_its_path(ring: World) -> None:
-    """Member m1 has a guest on the host of member m2, which has no guests. So m2 changes nothing on the host.
+    """Members m1 and m2 have the same host. Member m2 has no guests, so m2 changes nothing on the host.
 
-    But m2 is not active until the switch on its path answers.
+    Nevertheless, m2 is not active until the switch on its path has confirmed.
     """
     ring.switches["brno-sw1"].cut_off = True
     ring.put("m1", member("brno-h2"))

@@ -107,7 +107,7 @@ def test_a_version_1_database_keeps_rows_and_references(empty_database: str) -> 
 
 
 def test_ports_confirmed_before_an_upgrade_count_as_adopted(empty_database: str) -> None:
-    """A confirmed port without VLANs may be an access port that SBF shut down. The migration records it as shut."""
+    """The migration records confirmed ports without VLANs as shut, because SBF may have shut such a port down."""
     engine = make_engine(empty_database)
     written = (
         "INSERT INTO sites VALUES ('brno', true, '100-139')",

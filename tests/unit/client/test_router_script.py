@@ -121,7 +121,7 @@ class RouterWorld:
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RouterWorld]:
-    """Yield a world in which ``up`` has made the computer a router. Tests change neither its settings nor its state."""
+    """Yield a world in which ``up`` has made the computer a router. Tests do not change this world."""
     with network_namespaces(4) as namespaces:
         world = RouterWorld(namespaces, tmp_path_factory.mktemp("running"))
         world.up()

@@ -301,7 +301,7 @@ def test_a_link_in_the_path_of_a_folder_is_refused(in_network: Run) -> None:
 
 
 def test_a_folder_of_a_larger_file_system_is_refused(in_network: Run) -> None:
-    """A client that forges handles could read any file of a file system of which an export is only a part."""
+    """With a forged handle, a client can read every file of the file system, also outside of the exported folder."""
 
     def scenario() -> None:
         with furnished() as gateway:

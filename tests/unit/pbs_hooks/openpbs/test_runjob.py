@@ -266,7 +266,7 @@ def test_an_unshared_network_holds_the_job_for_its_user(server_hook: ServerHook,
 def test_a_used_run_number_lets_the_job_start_and_fail(
     server_hook: ServerHook, sbf: ScriptedSbf, answer: tuple[int, object]
 ) -> None:
-    """PBS increases the run number only when it sends a job to hosts, so a rejection would keep the used number."""
+    """After a rejection, PBS would not increase the run number, so the hook would reject every later start too."""
     sbf.say(PUT, answer)
     found = server_hook.start("image=debian12")
     assert found.accepted
