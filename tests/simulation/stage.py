@@ -25,9 +25,9 @@ class Changes:
 class Watched:
     """An object whose fields the invariants read. ``changes`` counts the changes of the fields of all such objects.
 
-    A change within a value, such as a new key of a dictionary, is not counted. Therefore no value is changed in
-    place.
-    Changes of the fields ``uncounted`` are not counted either. The invariants must not read these fields.
+    A change within a value, such as a new key of a dictionary, is not counted. Therefore the simulation replaces a
+    value instead of changing it. Changes of the fields ``uncounted`` are not counted either, so the invariants must not
+    read these fields.
     """
 
     __slots__ = ()
