@@ -23,7 +23,11 @@ EMPTY_FOLDERS = ("/run", "/etc/libvirt", "/var/lib/libvirt", "/var/log/libvirt",
 DRIVER = Path("/usr/lib/x86_64-linux-gnu/libvirt/connection-driver/libvirt_driver_lxc.so")
 LIBVIRTD, SOCKET = "/usr/sbin/libvirtd", Path("/run/libvirt/libvirt-sock")
 OPEN_FILES = 8192
-"""The limit of open files, as in libvirtd's systemd unit. A container's first process closes this many descriptors."""
+"""The limit of open files, as in libvirtd's systemd unit.
+
+A higher limit would delay each start of a container, because the container's first process closes as many descriptors
+as the limit allows.
+"""
 START_S = 60.0
 
 

@@ -1,4 +1,7 @@
-"""The measured operations, on a service in this process whose switches are fakes and whose agents are calls."""
+"""The measured operations, on a service in this process.
+
+The service's switches are fakes. There are no agents: the benchmark itself makes the calls of an agent.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field

@@ -86,7 +86,7 @@ async def install_sites(operator: SimulatedCaller, size: TraceSize) -> float:
 
 
 def describe_jobs(group: str, jobs: list[ObservedJob]) -> dict[str, float]:
-    """Return the figures of a group of jobs: single clusters, or those of the burst."""
+    """Return the figures of a group of jobs: the single clusters, or the array jobs."""
     return {
         **describe_times(f"{group}: claim", [job.claim_s for job in jobs if job.claim_s is not None]),
         **describe_times(f"{group}: delete", [job.delete_s for job in jobs if job.delete_s is not None]),

@@ -92,7 +92,7 @@ class Callers:
         self.times.append((started, time.monotonic() - started))
 
     def describe(self, since: float) -> str:
-        """Return the median, the 99th percentile and the longest of the calls since a time."""
+        """Return a text with the number of calls that ended after ``since``, and with their durations."""
         times = [duration for started, duration in list(self.times) if started + duration >= since]
         if len(times) < 2:  # noqa: PLR2004 - two values have quantiles
             return f"{len(times)} other calls"

@@ -50,5 +50,5 @@ def add_etag(request: Request, response: Response) -> Response:
 
 
 def not_modified(headers: Mapping[str, str]) -> Response:
-    """Return the answer 304, with the headers that concern the stored answer."""
+    """Return an answer with status 304, and with those of ``headers`` that are in ``KEPT``."""
     return Response(status_code=HTTPStatus.NOT_MODIFIED, headers={key: headers[key] for key in KEPT if key in headers})

@@ -37,11 +37,17 @@ AGENT_THREADS = 4
 MAX_QUEUED = 500
 """The highest number of agents' calls that wait for a thread. Further calls are answered with 503."""
 RETURNS_PER_S = 250
-"""The rate at which agents repeat refused calls: SBF chooses ``Retry-After`` at random from a period of this rate."""
+"""The number of refused calls that agents should repeat in a second.
+
+For N refused calls, SBF chooses each ``Retry-After`` at random between 1 s and about N / 250 s.
+"""
 LONGEST_SPREAD_S = 20
-"""The longest ``Retry-After`` in seconds when the service stops. Repeated calls are cheap: queries are batched."""
+"""The longest ``Retry-After`` in seconds when the service stops. It is short, because one query serves many calls."""
 LONGEST_BUSY_SPREAD_S = 100
-"""The longest ``Retry-After`` in seconds of a busy service. With less, refusals would occupy the event loop."""
+"""The longest ``Retry-After`` in seconds of a busy service.
+
+With a shorter time, agents would call so often that refusals would occupy the event loop.
+"""
 T = TypeVar("T")
 ReadVersion = Callable[[], Awaitable[int]]
 """Returns the present version of a document."""
@@ -110,7 +116,7 @@ class LongPoll:
     caller: Caller
 
     async def read(self, call: Callable[[], T]) -> T:
-        """Run a call that reads the database in a thread.
+        """Run ``call``, which reads the database, in a thread.
 
         Raise ServiceBusy if too many agents read. Raise Unauthenticated if the caller's token was revoked during the
         poll.
@@ -147,10 +153,10 @@ class LongPoll:
         """Wait until ``read_version()`` exceeds ``after``, or until ``wait`` seconds have passed.
 
         Return whether the last version that was read exceeds ``after``. The change feed publishes changes of the
-        document under ``topic``, ``others`` and ``uncompared``. The slow poll does not compare the topics in
-        ``uncompared``. ``is_exact`` is true if ``read_version`` returns the version of the topic in the database.
-        ``is_awaited`` returns whether the last document that was read ends the wait. Raise ServiceStopping when the
-        service stops. Raise TooManyRequests for a caller that calls too often without waiting.
+        document under ``topic``, ``others`` and ``uncompared``. The slow poll of the change reader does not compare
+        the topics in ``uncompared``. ``is_exact`` is true if ``read_version`` returns the version of the topic in the
+        database. ``is_awaited`` returns whether the last document that was read ends the wait. Raise ServiceStopping
+        when the service stops. Raise TooManyRequests for a caller that calls too often without waiting.
         """
         if after is None:
             return False

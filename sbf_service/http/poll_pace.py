@@ -41,7 +41,7 @@ class PollPace:
     _buckets: dict[PollKey, _Bucket] = field(default_factory=dict)
 
     def check(self, key: PollKey, rate: str) -> None:
-        """Raise TooManyRequests if the caller has used up the calls that return no newer version."""
+        """Raise TooManyRequests if the bucket of ``key`` is empty."""
         bucket = self._buckets.get(key)
         if bucket is None:
             return

@@ -117,7 +117,7 @@ class SessionRelay:
 
     @contextmanager
     def expect(self, element: Name) -> Iterator[WaitingSession]:
-        """Expect the agent of ``element`` for the duration of the block."""
+        """Yield a new session that waits for the agent of ``element``. End the session after the block."""
         session = WaitingSession(element, secrets.token_hex(16), asyncio.get_running_loop().create_future())
         self._waiting[session.id] = session
         try:
@@ -210,7 +210,7 @@ def _is_complete(task: "asyncio.Task[Any]") -> bool:
 
 
 async def close(side: WebSocket, code: int, reason: str) -> None:
-    """Close a WebSocket. A side that has left raises no error."""
+    """Close a WebSocket. Raise no error if its other end is closed already."""
     with suppress(RuntimeError, WebSocketDisconnect):
         await side.close(code, reason.encode()[:MAX_REASON].decode(errors="ignore"))
 

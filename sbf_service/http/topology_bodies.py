@@ -41,7 +41,8 @@ class TopologyOperation(Operation):
             try:
                 body = await request.body()
             except ClientDisconnect:
-                return await handler(request)  # FastAPI receives the disconnect again, and reports no error of SBF
+                # FastAPI then receives the disconnect itself, and does not treat the disconnect as a fault in SBF.
+                return await handler(request)
             topology = await run_in_threadpool(parse_topology, body) if len(body) >= LARGE else None
             return await handler(request if topology is None else _ParsedRequest(request, body, topology))
 
@@ -70,7 +71,7 @@ def parse_topology(body: bytes) -> Topology | None:
 
 
 def _parse_whole(body: bytes) -> Topology | None:
-    """Parse a topology at once, because only this finds all faults, each with its place."""
+    """Parse a whole topology at once. Only this way finds all faults, each with its position in the document."""
     try:
         return Topology.model_validate(json.loads(body))
     except ValidationError as error:

@@ -81,7 +81,8 @@ class DeadlineSweep:
     def _has_run_long_enough(self) -> bool:
         """Return whether this service has run for ``agent_silence``.
 
-        An agent could not send heartbeats while the service was stopped. It is therefore not stale before this time.
+        Agents could not send heartbeats while the service was stopped. Before the service has run for
+        ``agent_silence``, a missing heartbeat therefore does not make an agent stale.
         """
         if self._started is None:
             self._started = self.clock()

@@ -134,7 +134,7 @@ class StoreWorkerTransactions:
     def confirm(self, reading: DeviceReading, *, changed: bool) -> bool:
         """Record that a device carries and has saved the wanted state. Return whether a newer revision is wanted.
 
-        Commit the transaction before raising LeaseLostError.
+        If the lease was lost, commit the record for the next worker before raising LeaseLostError.
         """
         task = reading.task
 

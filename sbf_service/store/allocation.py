@@ -75,7 +75,10 @@ _COUNT_AS_OLD = (
     .scalar_subquery()
 )
 _READ_WINDOW = select(_WINDOW.c.since, _WINDOW.c.vlan, _COUNT_AS_OLD).order_by(_WINDOW.c.since, _WINDOW.c.vlan)
-"""A site's free VLAN IDs. The last column counts the sites where the VLAN ID is free and was not released later."""
+"""A site's free VLAN IDs.
+
+The last column counts the sites where the VLAN ID is free and was not released later than at this site.
+"""
 
 
 @dataclass(frozen=True, slots=True)

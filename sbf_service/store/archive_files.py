@@ -1,6 +1,6 @@
 """Archive files. SBF writes database rows as JSON lines into an archive file before SBF deletes the rows.
 
-SBF renames the file to its final name when the file is complete. The caller chooses the name by the first row. If SBF
+SBF renames the file to its final name when the file is complete. The caller derives the name from the first row. If SBF
 is killed after writing the file and before deleting the rows, the next run writes a file with the same name again.
 """
 

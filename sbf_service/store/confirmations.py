@@ -59,7 +59,8 @@ class ElementClusterErrors:
     - ``clusters``: the error text of each cluster with an error, by cluster ID.
     - ``blocked``: the IDs of networks that the element has not set up completely.
     - ``remaining``: the IDs of clusters that the element could not remove.
-    - ``unknown``: the IDs of clusters that the element could not remove and that the database does not know there.
+    - ``unknown``: the IDs of clusters that the element could not remove, and that are not on the element according to
+      the database.
     """
 
     message: str

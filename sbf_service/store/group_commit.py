@@ -23,7 +23,9 @@ U_co = TypeVar("U_co", covariant=True)
 MAX_GROUP = 16
 """The maximum number of changes in one transaction. A transaction of this size holds its locks for less than 0.1 s."""
 FindScope = Callable[[U], LockScope]
-"""A function that returns the sites and names that a change must lock, or raises OutsideScopeError for everything.
+"""A function that returns the sites and names that a change must lock.
+
+If the change must lock everything, the function raises OutsideScopeError.
 
 The function reads the database in the unit that it receives.
 """

@@ -123,13 +123,13 @@ def read_network_addresses(unit: Unit, network: ClusterRow) -> NetworkAddresses:
 
 
 def _read_gateway_addresses(unit: Unit, network: ClusterRow) -> dict[str, str]:
-    """Return the name of the gateway that has each address, for a network's gateways."""
+    """Return a dict that maps each address of a network's gateways to the gateway's name."""
     rows = unit.connection.execute(_READ_GATEWAYS, {"network": network.id})
     return {row.address: row.gateway for row in rows}
 
 
 def _read_device_addresses(unit: Unit, network: ClusterRow) -> dict[str, str]:
-    """Return a description of the user's device that has each address, such as ``"device laptop of alice"``."""
+    """Return a dict that maps each address of a user's device to a text such as ``"device laptop of alice"``."""
     rows = unit.connection.execute(_READ_DEVICES, {"network": network.id})
     return {row.address: f"device {row.device} of {row.user_name}" for row in rows}
 

@@ -100,7 +100,7 @@ def _is_changed(former: Element | None, element: Element) -> bool:
 def _describe_elements(unit: Unit, topology: Topology, known: Sequence[Element], rows: _Rows) -> None:
     """Record the kind and site of elements that were removed earlier and are now added again.
 
-    Also record the kind or site of elements for which it changes.
+    Also record the new kind and site of elements whose kind or site changes.
     """
     described = ((element, (topology.site_of[element.name].name, str(kind_of(element)), True)) for element in known)
     values = [

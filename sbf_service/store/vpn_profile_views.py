@@ -110,7 +110,10 @@ def make_profile_views(unit: Unit, row: ClusterRow, profiles: Sequence[VpnProfil
 
 
 def list_pending_elements(unit: Unit, row: ClusterRow) -> tuple[PendingElement, ...]:
-    """Return the elements that have not confirmed the cluster. Until then, devices may reach only some guests."""
+    """Return the elements that have not confirmed the cluster.
+
+    Until these elements have confirmed the cluster, a device possibly reaches only some of the guests.
+    """
     if row.state not in WANTED_STATES:
         return ()
     placements = read_placements(unit, [row.id]).get(row.id, ())

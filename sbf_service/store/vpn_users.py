@@ -45,7 +45,10 @@ def invite_user(unit: Unit, key: str, user: UserName, cluster_id: str | None = N
 
 
 def withdraw_invitation(unit: Unit, key: str, user: UserName, cluster_id: str | None = None) -> list[VpnProfileView]:
-    """Withdraw an invitation, and revoke the user's profiles and certificates. Idempotent. Return the profiles."""
+    """Withdraw an invitation, and revoke the user's profiles and certificates. Idempotent.
+
+    Return the profiles that this call revoked.
+    """
     row = require_cluster(unit, key, cluster_id)
     found = unit.session.get(VpnInvitationRow, (row.id, user))
     if found is None:

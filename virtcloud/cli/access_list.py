@@ -45,10 +45,11 @@ kind_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
 @printing.json_option
 @click.pass_context
 def list_(context: click.Context, /, key: str, *, ended: bool, kind: str | None, as_json: bool) -> None:
-    """List the VPN profiles and SSH certificates of CLUSTER. If you are only invited to the cluster, list your own.
+    """List the VPN profiles and SSH certificates of CLUSTER.
 
-    An SSH certificate expires after some minutes. Connections that were opened with the certificate continue until you
-    revoke the certificate. The last column is the ID for 'virtcloud access revoke'.
+    An invited user sees only the user's own profiles and certificates. An SSH certificate expires after some minutes.
+    Connections that were opened with the certificate continue until you revoke the certificate. The last column is the
+    ID for 'virtcloud access revoke'.
 
     Example: virtcloud access list demo
     """

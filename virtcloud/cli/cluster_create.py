@@ -41,7 +41,7 @@ RENAME_GUESTS = (
     "guest_count",
     type=click.IntRange(1, 4096),
     metavar="N",
-    help="Number of guests for which SBF chooses the hosts, by free capacity. Then --host creates no guests.",
+    help="Number of guests for which SBF chooses the hosts, by free capacity. --host then adds a host, but no guests.",
 )
 @click.option(
     "--sites",
@@ -128,7 +128,7 @@ RENAME_GUESTS = (
     "--filters",
     type=click.Choice(get_args(GuestFilters)),
     help="'addresses': guests may only use the IP addresses of the spec. 'open': guests may use any MAC address, if "
-    "their hosts allow open filters.  [default: any IP address, no foreign MAC address]",
+    "their hosts allow open filters.  [default: any IP address, but only the guest's own MAC address]",
 )
 @click.option(
     "--serve",

@@ -171,7 +171,7 @@ def _parse_disk(text: str) -> dict[str, object]:
 
 
 def add_user_data(guests: Iterable[Guest], text: str) -> tuple[Guest, ...]:
-    """Return the guests with this cloud-config. Raise BadInput, with a guest's name, if the text is no cloud-config."""
+    """Return the guests, each with ``text`` as its cloud-config. Raise BadInput if ``text`` is no cloud-config."""
     found = tuple(guests)
     for guest in found[:1]:
         check_user_data(text, f"guest {guest.name}")
@@ -179,7 +179,7 @@ def add_user_data(guests: Iterable[Guest], text: str) -> tuple[Guest, ...]:
 
 
 def _parse_subnets(texts: tuple[str, ...]) -> tuple[str, ...] | None:
-    """Return the subnets of a spec: None without the option, and no subnets for ``none``."""
+    """Return the subnets of a spec: None (the default) without the option, and an empty tuple for ``none``."""
     if not texts:
         return None
     return () if texts == (NO_SUBNETS,) else texts

@@ -39,7 +39,7 @@ def publish(context: click.Context, /, key: str, *, target: str, site: str | Non
     view = open_client(context).sbf.publish(key, request)
     printing.print_json(view) if as_json else click.echo(
         f"{_format_address(view)} leads to {_format_target(view)} of cluster {key}, as soon as gateway "
-        f"{view.gateway} confirms it, until {printing.format_time(view.lease_ends)}"
+        f"{view.gateway} confirms the publication, until {printing.format_time(view.lease_ends)}"
     )
 
 

@@ -189,15 +189,15 @@ class PrefixedSink:
         self._rest = {False: b"", True: b""}
 
     def write_stdout(self, data: bytes) -> None:
-        """Write the lines of the standard output that are complete now."""
+        """Write each line of the standard output that ``data`` completes, and store the rest of ``data``."""
         self._write_lines(data, is_error=False)
 
     def write_stderr(self, data: bytes) -> None:
-        """Write the lines of the standard error that are complete now."""
+        """Write each line of the standard error that ``data`` completes, and store the rest of ``data``."""
         self._write_lines(data, is_error=True)
 
     def close(self) -> None:
-        """Write the last lines, which end without a line feed."""
+        """Write the stored data: the last line of each stream, if the line has no line feed."""
         for is_error, rest in self._rest.items():
             if rest:
                 self._write(self._prefix + rest + b"\n", is_error)

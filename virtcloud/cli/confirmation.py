@@ -43,7 +43,9 @@ def print_dry_run(dry_run: ChangeDryRun, *, as_json: bool) -> None:
 
 
 def confirm_change(dry_run: ChangeDryRun, *, yes: bool) -> None:
-    """Print the ports and VLANs in other use, and changes of paths. Ask for confirmation if another use would change.
+    """Print the ports and VLANs in other use, and changes of paths.
+
+    If the change would affect one of these ports or VLANs, ask for confirmation.
 
     Raise BadInput if confirmation is needed and standard input is not a terminal. Raise Conflict if the answer is no.
     In both cases nothing was changed.

@@ -136,7 +136,7 @@ def show(context: click.Context, name: str, as_json: bool) -> None:
 def verify(context: click.Context, name: str, as_json: bool) -> None:
     """Read the file of an image again and compare its checksum with the recorded checksum.
 
-    SBF reads a file that SBF stores. This command reads a URL.
+    If SBF stores the file, SBF reads the file. If the image is at a URL, this command downloads the image.
 
     Example: virtcloud image verify debian12
     """

@@ -37,7 +37,7 @@ def catalogue_row(found: CatalogueImage) -> tuple[object, ...]:
 
 
 def print_image(found: CatalogueImage, summary: str | None, *, as_json: bool) -> None:
-    """Print an image as JSON, or the summary, or without a summary all properties."""
+    """Print an image as JSON, or as text: ``summary``, or all properties of the image if ``summary`` is None."""
     if as_json:
         printing.print_json(found)
         return

@@ -50,7 +50,7 @@ class DurationType(click.ParamType):  # type: ignore[type-arg] # not generic in 
 
 
 class MomentType(click.ParamType):  # type: ignore[type-arg] # not generic in older releases of click
-    """A time on the command line: ISO 8601, or a duration before now. The default is the local time zone."""
+    """A time on the command line: ISO 8601 (local time if no time zone is given), or a duration before now."""
 
     name = "time"
 

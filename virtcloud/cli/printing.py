@@ -52,7 +52,7 @@ def print_pages(  # noqa: PLR0913 - the parameters of print_list, and a limit
     as_json: bool,
     limit: int | None = None,
 ) -> None:
-    """Print the documents of all pages, at most ``limit``, as :func:`print_list` does: each page as it arrives."""
+    """Print at most ``limit`` documents, in the format of :func:`print_list`. Print each page as soon as it is read."""
     shown = limit_pages(pages, limit)
     if as_json:
         _print_json_pages(shown)
@@ -83,7 +83,7 @@ def _print_json_pages(pages: Iterable[Sequence[Document]]) -> None:
 
 
 def _print_table_pages(columns: Sequence[str], pages: Iterable[Sequence[Row]], empty: str) -> None:
-    """Print one table. Its head and the widths of its columns are those of the first page."""
+    """Print the rows of all pages as one table. The rows of the first page determine the widths of the columns."""
     terminal, widths, width = sys.stdout.isatty(), None, 0
     for number, page in enumerate(pages):
         cells = _format_cells((columns, *page))

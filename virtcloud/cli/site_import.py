@@ -100,7 +100,7 @@ def print_survey(survey: SiteSurvey) -> None:
 
 
 def format_names(names: Mapping[Name, str]) -> str:
-    """Format the names of a VLAN: one name if all switches agree, otherwise each name with its first switch."""
+    """Format a VLAN's names by switch: ``lab`` if all names are equal, else such as ``lab (sw1), test (sw2)``."""
     distinct: dict[str, Name] = {}
     for switch, name in names.items():
         distinct.setdefault(name, switch)

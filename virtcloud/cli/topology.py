@@ -130,7 +130,9 @@ def show_(context: click.Context, site: str | None, folder: Path | None, as_json
 @topology.command("set")
 @click.argument("file", metavar="FILE|FOLDER", type=FileOrFolder(errors="surrogateescape"))
 @site_option
-@click.option("--force", is_flag=True, help="Replace any version; changes made by other users since then are lost.")
+@click.option(
+    "--force", is_flag=True, help="Replace any version. Changes that other users made after FILE was read are lost."
+)
 @confirmation.dry_run_option
 @confirmation.yes_option
 @printing.json_option

@@ -165,7 +165,7 @@ def _check_links_within(part: _Part) -> None:
 
 
 def _locate_faults(error: ValidationError, everything: list[_Part], sites: list[_Part]) -> Iterator[str]:
-    """Yield a line for each error, with the file and the line in which it is."""
+    """Yield a text for each error, with the error's file and line number."""
     links = [(part, index) for part in everything for index in range(len(part.links))]
     for detail in list_validation_errors(error):
         path = fault_path(detail)
@@ -217,7 +217,7 @@ def order_like(topology: Topology, former: Topology) -> Topology:
 
 
 def add_site(topology: Topology | None, part: SitePart) -> Topology:
-    """Return the topology with a new site. ``topology`` is None if SBF has none. Raise BadInput for a known site."""
+    """Return SBF's topology (None if SBF has none) with a new site. Raise BadInput if it already contains the site."""
     name = part.site.name
     if topology is None:
         return Topology(name=name, sites=(part.site,), links=part.links)

@@ -101,7 +101,7 @@ def _describe_console(simulation: Simulation) -> str:
 
 
 def _has_page(simulation: Simulation, path: str) -> bool:
-    """Return whether SBF answers for a page, directly or after a redirection. Ignore proxies of the environment."""
+    """Return whether SBF has the page ``path``. Follow redirections, and ignore proxies of the environment."""
     token = FileToken(simulation.folder.operator_token)().get_secret_value()
     request = Request(f"{simulation.url}{path}", headers={"authorization": f"Bearer {token}"})  # noqa: S310 - http
     with suppress(URLError, OSError), build_opener(ProxyHandler({})).open(request, timeout=CONSOLE_S):

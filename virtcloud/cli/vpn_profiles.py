@@ -25,7 +25,7 @@ _OTHER_CHARACTERS: Final = re.compile("[^a-z0-9]+")
 
 
 def parse_device(text: str | None) -> Name:
-    """Return the device of an option; without the option, the host name. Raise BadInput for a malformed name."""
+    """Return ``text`` as a device name. If ``text`` is None, use the host name. Raise BadInput for a malformed name."""
     if text is None:
         return derive_device_name(socket.gethostname())
     try:
@@ -80,7 +80,7 @@ def wait_for_gateways(client: Client, created: VpnProfileView, next_step: str) -
 
 
 def find_ready_gateways(view: VpnProfileView) -> list[Name]:
-    """Return the gateways that have confirmed a profile. Return [] if another element has not confirmed the cluster."""
+    """Return the gateways that have confirmed a profile, or [] if another element is still unconfirmed."""
     pending = {element.element for element in view.pending}
     return [] if pending - set(view.gateways) else [name for name in view.gateways if name not in pending]
 

@@ -178,7 +178,10 @@ class Lab:
 
 
 def take_down(state: LabState) -> list[str]:
-    """Remove everything that a lab has left on the machine, and return a list of it. Raise LabFailed if this fails."""
+    """Remove everything that a lab has left on the machine. Return descriptions of what was removed.
+
+    Raise LabFailed if a part remains.
+    """
     remains = find_remains(state)
     remaining = remove_remains(state) if remains else []
     if remaining:

@@ -53,8 +53,10 @@ REPORTED_VARIABLE = "VCLUSTER_TOLD"
 RETRY_SUFFIX = "; the job will be tried again"
 MAX_REASON_CHARACTERS = 1000
 UNQUOTED_CHARACTERS = " :;()/"
-"""Characters that stay unquoted. A comma must be quoted because a comma would end the variable, and a newline because a
-newline would end the line. PBS adds a backslash before a quote.
+"""Characters that are not percent-encoded, besides letters, digits and ``_.-~``.
+
+The other characters are encoded: a comma would end the variable, a newline would end the line, and PBS would add a
+backslash before a quotation mark.
 """
 
 

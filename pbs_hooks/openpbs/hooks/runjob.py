@@ -70,7 +70,7 @@ def _refusal_key(run: JobRun) -> JobRun:
 
 
 NOTHING_TO_END = (404, 410)
-"""The cluster never existed, or the key already belongs to a later attempt."""
+"""HTTP statuses of SBF for a cluster that never existed, or for a key that already belongs to a later attempt."""
 
 
 def jobobit(event: ServerHookEvent) -> None:

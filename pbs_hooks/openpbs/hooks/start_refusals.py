@@ -98,9 +98,10 @@ def _refuse_missing_network(answer: SbfAnswer, context: RefusalContext, retry_af
 
 
 def _refuse_forbidden(answer: SbfAnswer, context: RefusalContext, retry_after: int) -> StartRefusal:
-    """Distinguish an error of the user from an error of the site.
+    """Return the refusal for a missing right, which is an error of the site or of the user.
 
-    The batch system may create every network. If the job joins no network, the error is therefore the site's.
+    The batch system has the right to create networks. If the job joins no network, the missing right is therefore an
+    error of the site. If the job joins a network, the network is not shared with the job's owner.
     """
     if context.net is None:
         return _refuse_unexpected(answer, context, retry_after)

@@ -200,7 +200,10 @@ def _withdraw_on_error(call: ScriptCall, settings: ScriptSettings) -> Iterator[N
 
 @contextmanager
 def _abort_if_deleted(call: ScriptCall, settings: ScriptSettings, patience: RetryBudget) -> Iterator[None]:
-    """Abort a job that was deleted. A requeued job would run again."""
+    """End the retries in the block if the job is deleted, and abort a deleted job instead of requeueing it.
+
+    A deleted job that is requeued would run again.
+    """
     patience.is_pointless = lambda: is_deleted(settings.socket, call)
     try:
         yield

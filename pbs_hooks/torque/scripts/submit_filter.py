@@ -1,6 +1,6 @@
 """The submit filter of qsub: rejects invalid requests, and writes a valid request into the job's script.
 
-The hosts read the request from there.
+The hosts read the request from the job's script.
 """
 
 import sys

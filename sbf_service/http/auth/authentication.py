@@ -91,7 +91,7 @@ class AuthenticationMiddleware:
     async def _authenticate_token(self, scope: Scope) -> Principal | None:
         """Return the principal of the call's token; None for a call without a token.
 
-        The rate limit of failed tokens also limits the number of log lines that an address can cause.
+        The rate limit of invalid tokens also limits the number of log lines that an address can cause.
         """
         if all(name != HEADER for name, _ in scope["headers"]):
             return None

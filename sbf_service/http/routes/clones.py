@@ -1,4 +1,4 @@
-"""Clones of guests: images that agents send for their users' sessions of kind ``clone`` (decision 59)."""
+"""Clones of guests: agents send images for sessions of kind ``clone``, which users open (decision 59)."""
 
 from typing import Annotated
 
@@ -33,7 +33,7 @@ from virtcloud.model.values import Name
 
 SessionPath = Annotated[str, Path(description="The session's id.")]
 UNKNOWN = ImageSource(sha256=Sha256("0" * 64), size=1, format=ImageFormat.TAR_GZ, architecture=Architecture("unknown"))
-"""Stands for the content of a clone before the host has packed the guest's root."""
+"""Stands for the content of a clone before the host has packed the guest's root file system."""
 
 router = APIRouter(tags=["elements"], route_class=Operation)
 

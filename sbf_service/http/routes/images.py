@@ -262,7 +262,10 @@ def _report_addition(response: Response, caller: Caller, image: CatalogueImage, 
 
 
 def _authorize(unit: Unit, caller: Caller, action: Action, name: Name) -> CatalogueImage:
-    """Return an image. Raise NotFound if the caller may not see the image, Forbidden if it may not be changed."""
+    """Return an image. Raise NotFound if the caller may not see the image.
+
+    Raise Forbidden if the caller may see the image, but has no right to ``action``.
+    """
     caller.require_for_any(action, "image")
     unrestricted = caller.is_unrestricted(action)
     try:

@@ -79,7 +79,7 @@ def list_ssh_certificates(
 ) -> list[SshCertificateEntry]:
     """List the certificates of a cluster that are valid or have open connections, oldest first.
 
-    A user who is invited sees only own certificates.
+    An invited user sees only the user's own certificates.
     """
     with service.store.read() as unit:
         user = authorize_vpn(unit, caller, Action.READ_VPN, key, id)
@@ -108,7 +108,7 @@ def list_ssh_connections(
 ) -> list[SshConnectionView]:
     """List the open connections of users with guests, as the gateways reported them.
 
-    A user who is invited sees only own connections.
+    An invited user sees only the user's own connections.
     """
     with service.store.read() as unit:
         user = authorize_vpn(unit, caller, Action.READ_VPN, key, id)
