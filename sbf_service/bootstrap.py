@@ -29,9 +29,9 @@ from sbf_service.store.agent_heartbeats import AgentHeartbeats
 from sbf_service.store.database import make_engine, migrate
 from sbf_service.store.settled_agents import SettledAgents
 from sbf_service.store.tokens import TokenCache
-from sbf_service.store.unit_of_work import Clock, Store, read_database_clock
+from sbf_service.store.unit_of_work import Clock, Store, read_database_clock, read_topology
 from virtcloud.model.element import Device
-from virtcloud.model.errors import VirtcloudError
+from virtcloud.model.errors import NotFound, VirtcloudError
 from virtcloud.model.vlans import VlanSet
 from virtcloud.tracing import child_span
 
@@ -76,7 +76,9 @@ class SbfService:
         migrate(self.store.engine)
 
     def start(self) -> None:
-        """Load tokens and settled agents. Start the reader of changes, the reconciler and the schedule of retention."""
+        """Load what calls need. Start the reader of changes, the reconciler and the schedule of retention."""
+        with suppress(NotFound), self.store.read() as unit:
+            read_topology(unit)  # parses and caches the topology: a user's first call would wait for the parser
         self.change_reader.poll_once()  # after this reading, every revocation of a token empties the cache
         self.token_cache.load()
         self.change_reader.start()

@@ -16,7 +16,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
-from threading import Lock
 from typing import Final, TypeVar
 from uuid import uuid4
 
@@ -28,6 +27,7 @@ from sbf_service.request_context import current_request_id
 from sbf_service.store.change_notices import send_notice
 from sbf_service.store.columns import database_now
 from sbf_service.store.database_errors import translate_errors
+from sbf_service.store.fair_lock import FairLock
 from sbf_service.store.group_commit import FindScope, GroupCommit
 from sbf_service.store.lock_scopes import (
     MAX_KEYS,
@@ -135,7 +135,7 @@ class Store:
     measure: Measure = lambda _kind: nullcontext()
     name: str = field(default_factory=make_random_id)
     """The name under which this store sends notices of its changes to other replicas."""
-    _sqlite_writer: Lock = field(default_factory=Lock)
+    _sqlite_writer: FairLock = field(default_factory=FairLock)
     _cache: TopologyCache = field(default_factory=TopologyCache)
     _group_commit: GroupCommit[Unit] = field(default_factory=GroupCommit)
 

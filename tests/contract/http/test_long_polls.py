@@ -23,6 +23,7 @@ from sbf_service.store.agent_heartbeats import AgentElement
 from sbf_service.store.confirmations import reset_confirmation
 from sbf_service.store.leases import holds_lease
 from sbf_service.store.tokens import revoke_token
+from sbf_service.store.unit_of_work import read_topology
 from virtcloud.client.connection import USER_AGENT
 from virtcloud.model.access import Role, TokenId
 from virtcloud.model.errors import VirtcloudError
@@ -384,6 +385,17 @@ def test_a_start_with_revoked_tokens_loads_the_others(world: World, monkeypatch:
     found = [cache.find(parse_token(token)) is not None for token in (used, revoked)]
     started.stop()
     assert found == [True, False]
+
+
+def test_a_start_parses_the_topology(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    started = world.restarted()
+    monkeypatch.setattr(started.scheduler, "start", lambda: None)
+    monkeypatch.setattr(started.retention, "start", lambda: None)
+    started.start()
+    with counted_statements(started) as statements, started.store.read() as unit:
+        assert read_topology(unit).sites
+    started.stop()
+    assert not [one for one in statements if "site_documents" in one]
 
 
 def parse_token(text: str) -> Token:
