@@ -125,7 +125,7 @@ def list_(context: click.Context, /, *, name: str | None, role: str | None, limi
 @printing.json_option
 @click.pass_context
 def revoke(context: click.Context, token_id: str, as_json: bool) -> None:
-    """Revoke the token with this ID. All replicas of SBF reject the token within five seconds. Idempotent.
+    """Revoke the token with this ID. Replicas of SBF refuse the token within 15 seconds, usually at once. Idempotent.
 
     Example: virtcloud token revoke k3qh7x2a
     """
