@@ -84,7 +84,7 @@ def make_metrics() -> ServiceMetrics:
         ),
         request_seconds=histogram(
             "virtcloud_request_seconds",
-            "Duration of calls of the HTTP API without long polls, in seconds.",
+            "Duration of calls of the HTTP API, in seconds. Long polls and polls answered from memory are not counted.",
             ("method", "route", "status"),
             buckets=REQUEST_BUCKETS,
         ),

@@ -2,6 +2,9 @@
 
 Each machine is a systemd-nspawn container on an overlay of one image. The image contains the Debian packages that the
 roles install, because the machines have no connection to the Internet.
+
+The machines run Debian 12. For another Debian, set ``VIRTCLOUD_TEST_DEBIAN`` to its name, for example trixie, and
+``VIRTCLOUD_TEST_WHEELS`` to an archive that ``make wheels`` wrote on a machine with that Debian.
 """
 
 import fcntl
@@ -11,7 +14,7 @@ import signal
 import subprocess
 import tarfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -31,10 +34,11 @@ PACKAGES = (
 )
 DISABLED = ("haproxy", "prometheus", "libvirtd", "libvirtd.socket", "libvirtd-ro.socket", "libvirtd-admin.socket")
 """Services that the image disables, because only some machines need them. The roles start the needed services."""
+SUITE = os.environ.get("VIRTCLOUD_TEST_DEBIAN", "bookworm")
 SHORT = 12
 IMAGE = Path(
     "/var/cache/virtcloud/lab",
-    f"ansible-machine-{sha256(repr((PACKAGES, DISABLED)).encode()).hexdigest()[:SHORT]}",
+    f"ansible-machine-{sha256(repr((PACKAGES, DISABLED, SUITE)).encode()).hexdigest()[:SHORT]}",
 )
 SSH_OPTIONS = "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR"
 START_S = 180.0
@@ -93,21 +97,31 @@ class Site:
 
     def kill_at(self, playbook: str, task: str) -> None:
         """Run a playbook, and kill Ansible when ``task`` begins. Raise AssertionError if this task never begins."""
+        done = self.play_with(playbook, {task: [lambda process: os.killpg(process.pid, signal.SIGKILL)]})
+        assert done.returncode == -signal.SIGKILL, f"no task {task}: {done.stdout[-4000:]}"
+
+    def play_with(
+        self, playbook: str, faults: Mapping[str, Sequence[Callable[[subprocess.Popen[str]], object]]]
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a playbook. When a task of ``faults`` begins for the n-th time, call its n-th function."""
+        command = (*self._enter_network, *self._playbook(playbook))
+        pending, lines = {task: list(functions) for task, functions in faults.items()}, []
         with subprocess.Popen(  # noqa: S603
-            (*self._enter_network, *self._playbook(playbook)),
+            command,
             stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             text=True,
             env=self._environment,
             start_new_session=True,
         ) as process:
             assert process.stdout
-            lines = []
             for line in process.stdout:
                 lines.append(line)
-                if f"[{task}]" in line:
-                    os.killpg(process.pid, signal.SIGKILL)
-                    return
-        raise AssertionError(f"no task {task}: {''.join(lines)[-4000:]}")
+                for task, functions in pending.items():
+                    if f"[{task}]" in line and functions:
+                        functions.pop(0)(process)
+        assert not any(pending.values()), f"no task {pending}: {''.join(lines)[-4000:]}"
+        return subprocess.CompletedProcess(command, process.returncode, "".join(lines), "")
 
     def _playbook(self, playbook: str) -> tuple[str, ...]:
         file = self.folder / "inventory.yml"
@@ -280,7 +294,7 @@ def _build_missing_image() -> None:
         '--aptopt=APT::Install-Recommends "false"',
         f'--customize-hook=chroot "$1" systemctl --quiet disable {" ".join(DISABLED)}',
     )
-    _run("mmdebstrap", *options, "bookworm", str(new))
+    _run("mmdebstrap", *options, SUITE, str(new))
     for key in (new / "etc/ssh").glob("ssh_host_*"):
         key.unlink()
     new.rename(IMAGE)

@@ -5,6 +5,8 @@ The machine "services" runs HAProxy, PostgreSQL and Prometheus. The tests run in
 
 import json
 import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,14 @@ REPLICAS = ("sbf1", "sbf2")
 SERVERS = "echo 'show stat' | socat - /run/haproxy/admin.sock | awk -F, '$1 == \"sbf\" && $2 ~ /^sbf/ {print $2, $18}'"
 CALL = "curl --silent --show-error --fail --max-time 20 --cacert /etc/virtcloud/authority.crt https://services:8800"
 SETTINGS = "log_statement = 'all'"
+
+
+@dataclass(frozen=True)
+class DisturbedUpgrade:
+    """An upgrade during which services are killed, and a second run of the playbook."""
+
+    first: subprocess.CompletedProcess[str]
+    second: subprocess.CompletedProcess[str]
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +40,7 @@ def installed(site: Site) -> Site:
     site.inventory.update(
         {group: {"hosts": {"services": services}} for group in ("database", "balancers", "monitoring")}
     )
-    site.read("services", f'echo "{SETTINGS}" > /etc/postgresql/15/main/conf.d/log.conf')
+    site.read("services", f'echo "{SETTINGS}" > /etc/postgresql/$(ls /etc/postgresql)/main/conf.d/log.conf')
     play = site.play("site.yml")
     assert play.returncode == 0, play.stdout[-6000:] + play.stderr
     (site.folder / "replicas.log").write_text(play.stdout + play.stderr)
@@ -88,9 +98,9 @@ def test_prometheus_scrapes_both_replicas(installed: Site) -> None:
 
 
 def test_an_unreachable_database_is_explained(installed: Site) -> None:
-    installed.read("services", "systemctl stop postgresql@15-main")
+    installed.read("services", "systemctl stop 'postgresql@*'")
     play = installed.play("site.yml", "--limit", "sbf2")
-    installed.read("services", "systemctl start postgresql@15-main")
+    installed.read("services", "systemctl restart postgresql")
     assert play.returncode != 0
     assert "sbf2 cannot use the database: " in play.stdout + play.stderr
     assert "Connection refused" in play.stdout + play.stderr
@@ -113,6 +123,37 @@ def test_callers_do_not_notice_an_upgrade(installed: Site) -> None:
         folder = installed.read(name, "readlink /opt/virtcloud").strip()
         assert folder != before[name].strip()
         assert folder in installed.read(name, "tr '\\0' ' ' </proc/$(systemctl show -P MainPID virtcloud-sbf)/cmdline")
+
+
+@pytest.fixture(scope="module")
+def disturbed_upgrade(installed: Site) -> DisturbedUpgrade:
+    """HAProxy is killed while sbf1 is upgraded, and PostgreSQL while sbf2 is upgraded. Then the playbook runs again."""
+    variables = installed.inventory["all"]["vars"]
+    variables["program_archive"] = str(make_newer_archive(Path(variables["program_archive"]), installed.folder))
+
+    def kill(name: str) -> Callable[[object], object]:
+        return lambda _: installed.read("services", f"pkill -KILL -x {name}")
+
+    first = installed.play_with("site.yml", {"sbf : Restart the service": [kill("haproxy"), kill("postgres")]})
+    return DisturbedUpgrade(first, installed.play("site.yml"))
+
+
+def test_an_upgrade_survives_a_killed_balancer(disturbed_upgrade: DisturbedUpgrade) -> None:
+    recap = disturbed_upgrade.first.stdout.partition("PLAY RECAP")[2].splitlines()
+    assert [row for row in recap if row.startswith("sbf1") and "failed=0" in row]
+
+
+def test_a_killed_database_stops_an_upgrade_with_its_reason(disturbed_upgrade: DisturbedUpgrade) -> None:
+    assert disturbed_upgrade.first.returncode != 0
+    output = " ".join(disturbed_upgrade.first.stdout.split())
+    assert "SBF on sbf2 is not ready 60 s after its start: " in output
+    assert "database" in output.partition("SBF on sbf2 is not ready")[2]
+
+
+def test_a_second_run_completes_a_disturbed_upgrade(installed: Site, disturbed_upgrade: DisturbedUpgrade) -> None:
+    assert count_changes(disturbed_upgrade.second)["sbf2"] > 0
+    assert installed.read("services", SERVERS).split() == ["sbf1", "UP", "sbf2", "UP"]
+    assert json.loads(installed.read("services", f"{CALL}/readyz"))["status"] == "ok"
 
 
 def test_uninstalling_leaves_nothing(installed: Site) -> None:
