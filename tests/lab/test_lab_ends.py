@@ -20,6 +20,9 @@ pytestmark = pytest.mark.lab
 
 MIXED, PLAIN = (Path(__file__).parent / f"topologies/{name}.yaml" for name in ("mixed", "plain"))
 NAMESPACE_KINDS = ("net", "mnt", "pid", "uts", "ipc")
+MOUNT_POINT = 4
+"""The index of the mount point in a line of mountinfo (proc_pid_mountinfo(5))."""
+OTHER_PROGRAMS = ("/tmp/", "/var/tmp/", "/var/cache/", "/run/netns")  # noqa: S108 - not a path that a test writes
 GUEST = {"name": "n1", "host": "praha-h1", "image": "busybox", "memory_mb": 32, "addresses": ["10.0.0.1/24"]}
 
 
@@ -99,13 +102,15 @@ def own_namespaces(pid: int | None) -> dict[str, int]:
 def machine_unchanged(state: LabState) -> Iterator[None]:
     """Check that the block does not change the mounts and interfaces of this machine.
 
-    Network namespaces that tests on other workers mount in their own folders are ignored.
+    Other programs of this machine may mount below ``OTHER_PROGRAMS`` meanwhile. Mounts there are ignored, unless they
+    belong to this lab.
     """
 
     def read_machine() -> tuple[list[str], list[str]]:
         interfaces = sorted(one.name for one in Path("/sys/class/net").iterdir())
         mounts = Path("/proc/self/mountinfo").read_text().splitlines()
-        return [mount for mount in mounts if " - nsfs " not in mount or str(state.folder) in mount], interfaces
+        others = [mount for mount in mounts if mount.split()[MOUNT_POINT].startswith(OTHER_PROGRAMS)]
+        return [mount for mount in mounts if mount not in others or str(state.folder) in mount], interfaces
 
     before = read_machine()
     yield
