@@ -96,7 +96,7 @@ def create_app(service: SbfService) -> FastAPI:
 
 
 def answer_settled_polls(app: FastAPI) -> ASGIApp:
-    """Return the application with the short path of settled agents' polls, outside of FastAPI and its middleware."""
+    """Return an application that answers polls of settled agents itself, and passes all other calls to ``app``."""
     return SettledPollMiddleware(app, app.state.service, app.state.polls)
 
 

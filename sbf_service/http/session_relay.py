@@ -147,7 +147,7 @@ class SessionRelay:
     async def wait_for_agent(self, session: WaitingSession, user: WebSocket, seconds: float) -> WebSocket:
         """Return the agent's WebSocket. Raise Unreachable if the agent does not connect within ``seconds``.
 
-        Raise UserLeftError if the user leaves. Raise Refused with the agent's error.
+        Raise UserLeftError if the user leaves. Raise the errors of :func:`check_answer`.
         """
         left = asyncio.ensure_future(_wait_for_end(user))
         try:
@@ -221,7 +221,10 @@ async def _wait_for_end(side: WebSocket) -> None:
 
 
 async def check_answer(element: Name, agent: WebSocket) -> None:
-    """Read the agent's first message. Raise Refused with the agent's error."""
+    """Read the agent's first message. Raise Refused if the message is an error.
+
+    Raise Unreachable if the agent ended the session, or if the message is invalid.
+    """
     try:
         answer = SessionAnswer.model_validate_json(await agent.receive_text())
     except (WebSocketDisconnect, ValueError, KeyError) as error:

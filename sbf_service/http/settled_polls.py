@@ -1,9 +1,9 @@
 """Answers from memory to the most frequent call: an agent has confirmed a revision, and polls for a newer revision.
 
 The middleware answers such a poll without a query if the caller's token is in the cache and the agent is settled
-(:mod:`sbf_service.store.settled_agents`). This takes about a ninth of the processor time of the call's route, which
-passes all middleware and queries the element. The middleware passes all other calls to their routes. It also passes a
-poll to the route if the element changes during the poll.
+(:mod:`sbf_service.store.settled_agents`). This takes about a ninth of the processor time of FastAPI's answer, which
+passes all other middleware and queries the element. The middleware passes all other calls to FastAPI. It also passes a
+poll to FastAPI if the element changes during the poll.
 """
 
 from collections.abc import Mapping

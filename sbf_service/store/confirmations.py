@@ -85,10 +85,11 @@ def confirm_revision(  # noqa: PLR0913, PLR0917 - the confirmed revision and the
 ) -> None:
     """Record that an element has the wanted state of ``revision``. Then apply the due transitions. Idempotent.
 
-    A revision lower than the confirmed revision changes nothing. ``carried`` is the observed and saved state of a
-    device. ``errors`` names the clusters that the confirmation excludes. The clusters of the networks in
+    For a revision lower than the confirmed revision, record only the reading. ``carried`` is the observed and saved
+    state of a device. ``errors`` names the clusters that the confirmation excludes. The clusters of the networks in
     ``errors.blocked`` do not count as set up. The clusters in ``errors.remaining`` do not count as removed, so their
-    VLAN IDs stay claimed. Raise Conflict for a revision that does not exist.
+    VLAN IDs stay claimed. Raise Conflict for a revision that does not exist, or that is older than the last restore of
+    the database.
     """
     row = require_element(unit, name)
     if revision > row.wanted_revision:

@@ -107,9 +107,10 @@ def adopt_ports(unit: Unit, switch: Switch, uses: Mapping[PortName, PortUse]) ->
 
 
 def release_ports(unit: Unit, switch: Switch, wanted: SwitchWanted, release: PortRelease) -> None:
-    """Release ports. Idempotent. A worker then restores the original use of each port.
+    """Release ports. Idempotent. A worker then restores the original uses, unless ``release.forget`` is true.
 
-    Raise BadInput for an unknown port. Raise Conflict for an access port, or for a port that a cluster needs.
+    Raise BadInput for an unknown port. Raise Conflict for a port that a cluster needs. Also raise Conflict for an
+    access port, unless ``release.forget`` is true.
     """
     rows = {row.port: row for row in read_port_rows(unit, switch.name)}
     _check_ports_managed(switch, set(release.ports) - rows.keys())

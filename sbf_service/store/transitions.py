@@ -173,7 +173,7 @@ def _remove_placements(unit: Unit, row: ClusterRow) -> None:
     """Increment the wanted revisions of a cluster's elements, and end the cluster's placements at these revisions.
 
     Also end the cluster's publications. If the cluster is a member with guests, also increment the revisions of all
-    hosts of the network, because the members' guests are removed from the lists of peers on these hosts.
+    hosts of the network, because the member's guests are removed from the lists of peers on these hosts.
     """
     carrying = select(PlacementRow).where(PlacementRow.cluster_id == row.id, PlacementRow.removed_revision.is_(None))
     placements = unit.session.scalars(carrying).all()

@@ -44,7 +44,7 @@ def image() -> None:
 @click.option(
     "--host-file",
     metavar="PATH",
-    help="Do not upload FILE: hosts have a copy at PATH in their folder of images, such as on a network file system.",
+    help="Do not upload FILE: hosts have a copy at PATH in their folder of images (for example a network file system).",
 )
 @printing.json_option
 @click.pass_context

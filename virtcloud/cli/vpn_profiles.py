@@ -76,7 +76,10 @@ def wait_for_gateways(client: Client, created: VpnProfileView, next_step: str) -
         click.echo(f"ready: {next_step} through {' or '.join(ready)}", err=True)
     else:
         names = ", ".join(element.element for element in view.pending)
-        click.echo(f"virtcloud: {names} did not confirm the profile within {WAIT_S:.0f} s; it may work later", err=True)
+        click.echo(
+            f"virtcloud: {names} did not confirm the profile within {WAIT_S:.0f} s; the profile may work later",
+            err=True,
+        )
 
 
 def find_ready_gateways(view: VpnProfileView) -> list[Name]:

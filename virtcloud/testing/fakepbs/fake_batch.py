@@ -127,7 +127,7 @@ class FakeBatch:
             record.apply_server_hook(outcome)
 
     def delete(self, job: str, *, force: bool = False) -> None:
-        """Delete a job, as ``qdel`` does. No hook is called for a job that never ran."""
+        """Delete a job, as ``qdel`` does. No hook is called for a job that does not run."""
         with self._serve_request():
             record, run = self._find_record(job), self._runs.get(job)
             if record.state is BatchJobState.FINISHED:

@@ -151,7 +151,7 @@ class FakeRun:
         self._kill()
 
     def requeue(self) -> None:
-        """Apply ``qrerun``. No hook is called."""
+        """Apply ``qrerun``: end the script. The hooks of the run's end follow."""
         self.rerun = True
         self._kill()
 
