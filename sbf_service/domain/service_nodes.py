@@ -26,7 +26,10 @@ def find_service_node(topology: Topology, gateways: Iterable[Name]) -> Name | No
 
 
 def choose_service_node(topology: Topology, cluster: LiveCluster, alive: Collection[Name]) -> Name:
-    """Return the gateway that serves a new cluster: the first in the topology's order. Raise NoGateway without one."""
+    """Return the gateway that serves a new cluster: the first in the topology's order.
+
+    Raise NoGateway if no gateway can serve the cluster.
+    """
     if (chosen := find_service_node(topology, cluster.gateways)) is not None:
         return chosen
     for name in _list_candidates(topology, cluster):

@@ -70,7 +70,7 @@ def parse_certified_key(key: UserKey) -> SshPublicKey:
 
 
 def sign_certificate(secret: SecretBytes, key: SshPublicKey, certificate: SshCertificate) -> str:
-    """Return a certificate as one line, as in a file that ends in ``-cert.pub``. It permits no forwarding and no PTY.
+    """Return a certificate as one line of a file ``*-cert.pub``. The certificate permits neither forwarding nor a PTY.
 
     A certificate has whole seconds, so the certificate ends less than a second before ``ends``.
     """

@@ -87,7 +87,7 @@ class TopologyChange:
             yield from (known.site_of[end.element].name for end in link.ends)
 
     def _list_differing_links(self) -> Iterator[tuple[Topology, Link]]:
-        """Yield each link that is in only one of the topologies, with this topology.
+        """Yield the links that only one of the topologies has, each with this topology.
 
         Groups of links that both topologies contain as the same Python object are skipped, because they are equal.
         """

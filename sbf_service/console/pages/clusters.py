@@ -105,8 +105,8 @@ def _describe(service: SbfService, browser: Browser, view: ClusterView) -> dict[
 def _list_connections(service: SbfService, browser: Browser, view: ClusterView) -> list[VpnConnectionView]:
     """Return the devices that are connected to a cluster, for its owner and for operators.
 
-    For site administrators, the list is empty, because their right depends on the sites of the gateways. They use
-    'virtcloud access sessions'.
+    For site administrators, the list is empty, because their right depends on the sites of the gateways. Site
+    administrators can use 'virtcloud access sessions'.
     """
     caller = browser.caller
     if not caller.is_unrestricted(Action.READ_VPN) and view.spec.owner != caller.principal.name:

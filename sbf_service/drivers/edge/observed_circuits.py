@@ -35,7 +35,7 @@ class PieceGroup:
 
     @property
     def core(self) -> tuple[CircuitPiece, ...]:
-        """The pieces that are not attachments. They join the domain to a service."""
+        """The pieces that join the domain to a service: all pieces except attachments."""
         return tuple(piece for piece in self.pieces if piece.kind != ATTACHMENT)
 
     @property

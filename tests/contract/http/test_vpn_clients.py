@@ -94,7 +94,7 @@ def test_a_profile_is_written_for_its_owner_only(served: Served) -> None:
 
 
 def test_a_call_waits_until_elements_confirm_a_profile(served: Served) -> None:
-    """The agents of the gateways stay silent, so the profile stays pending. It changes when the agents answer again."""
+    """The agents of the gateways stay silent, so the profile stays pending until the agents answer again."""
     served.world.dead_hosts |= {"brno-gw", "brno-gw2"}
     served.run("profile", "demo", "--device", "laptop", "--no-wait")
     with served.connect() as client:

@@ -299,7 +299,7 @@ def test_a_recorded_vlan_that_was_renamed_is_foreign(world: World, switch: FakeS
 
 
 def test_ports_leave_a_renamed_vlan_when_its_cluster_ends(world: World, switch: FakeSwitch) -> None:
-    """SBF added the ports to the VLAN, so SBF must remove them from it, although another user renamed the VLAN.
+    """SBF added the ports to the VLAN. Therefore SBF removes the ports, although another user renamed the VLAN.
 
     If the ports stayed, frames of a later cluster with this VLAN ID would enter the foreign VLAN.
     """

@@ -100,7 +100,7 @@ def test_an_ended_cluster_goes_with_all_its_rows(world: World, archive: Path) ->
     assert {row.get("id", row.get("cluster_id")) for row in rows} == {gone}
 
 
-def test_a_network_goes_after_its_members(world: World, archive: Path) -> None:
+def test_a_network_is_archived_after_its_members(world: World, archive: Path) -> None:
     world.put("net", spec("brno-h1"))
     member = [{"name": "g9", "host": "brno-h2", "image": "debian"}]
     world.put("member", spec(joins="net", guests=member))

@@ -169,7 +169,7 @@ def test_an_empty_difference_sends_no_batch() -> None:
     assert list(pack_words([])) == []
 
 
-def test_an_answer_without_its_marks_is_unsafe() -> None:
+def test_an_answer_without_begin_and_end_is_unsafe() -> None:
     with pytest.raises(Unsafe, match="expected output between 'begin-of-answer' and 'end-of-answer:', got 'logout'"):
         LinuxBridge(SWITCH, Line("logout")).read(SwitchScope(PORTS, VlanSet()))
 
