@@ -23,7 +23,7 @@ class TopologyChange:
 
     def compute(self) -> None:
         """Compute and cache all differences."""
-        _ = self.sites, self.elements, self.lost_elements, self.lost_ports
+        _ = self.sites, self.elements, self.changed_elements, self.lost_elements, self.lost_ports
 
     @cached_property
     def sites(self) -> frozenset[Name]:
@@ -53,6 +53,12 @@ class TopologyChange:
             for name in self.sites & known.keys()
             for element in known[name].elements
         )
+
+    @cached_property
+    def changed_elements(self) -> frozenset[Name]:
+        """The elements of the new topology that the former topology lacks, or describes otherwise."""
+        before, after = self.former.elements, self.topology.elements
+        return frozenset(name for name in self.elements & after.keys() if not _is_same(before, after, name))
 
     @property
     def common_elements(self) -> frozenset[Name]:
@@ -115,7 +121,7 @@ def list_path_changes(change: TopologyChange, live: Iterable[LiveCluster]) -> It
             yield PathChange(cluster=cluster.key, add=add, remove=remove)
 
 
-def _is_same(former: Mapping[Name, Site], topology: Mapping[Name, Site], name: Name) -> bool:
+def _is_same(former: Mapping[Name, object], topology: Mapping[Name, object], name: Name) -> bool:
     before, after = former.get(name), topology.get(name)
     return before is after or before == after
 

@@ -20,11 +20,9 @@ from virtcloud.model.vlans import VlanSet
 _NAMES: BindParameter[Any] = bindparam("names", expanding=True)
 _ELEMENTS = Base.metadata.tables[ElementRow.__tablename__]
 _READ_SITES = select(SiteRow.name).where(SiteRow.name.in_(_NAMES))
-_READ_ELEMENTS = (
-    select(ElementRow.name, ElementRow.site, ElementRow.kind, ElementRow.present)
-    .where(ElementRow.name.in_(_NAMES))
-    .order_by(ElementRow.name)
-)
+_SELECT_ELEMENTS = select(ElementRow.name, ElementRow.site, ElementRow.kind, ElementRow.present)
+_READ_ELEMENTS = _SELECT_ELEMENTS.where(ElementRow.name.in_(_NAMES))
+_READ_AT_SITES = _SELECT_ELEMENTS.where(ElementRow.present, ElementRow.site.in_(_NAMES))
 _INSERT_ELEMENTS = insert(_ELEMENTS).values(
     present=True, reachable=True, fence=0, wanted_revision=1, confirmed_revision=0, highest_confirmed=0
 )
@@ -68,18 +66,20 @@ def update_elements(unit: Unit, change: TopologyChange) -> None:
     records describe the old device.
     """
     unit.session.flush()
-    topology, before, rows = change.topology, change.former.elements, _read_rows(unit, _READ_ELEMENTS, change.elements)
+    topology, before, rows = change.topology, change.former.elements, _read_elements(unit, change)
     after = [topology.elements[name] for name in sorted(change.elements) if name in topology.elements]
     new = [element for element in after if element.name not in rows]
     known = [element for element in after if element.name in rows]
     _insert_elements(unit, topology, new)
     _describe_elements(unit, topology, known, rows)
-    _reset_elements(unit, [element.name for element in known if _is_changed(before.get(element.name), element)])
-    lost = [name for name in rows if name not in topology.elements]
+    _reset_elements(unit, [element.name for element in known if element.name in change.changed_elements])
+    lost = [name for name in sorted(rows) if name not in topology.elements]
     for group in split_ids(lost):
         unit.connection.execute(_REMOVE, {"names": group})
     expire_elements(unit)
-    _update_devices(unit, [(before.get(element.name), element) for element in after])
+    _update_devices(
+        unit, [(before.get(element.name), element) for element in after if element.name in change.changed_elements]
+    )
     for name in lost:
         _release_records(unit, name)
         left = before.get(Name(name)) if rows[name].present else None
@@ -87,14 +87,17 @@ def update_elements(unit: Unit, change: TopologyChange) -> None:
             release_removed_switch(unit, unit.session.get_one(ElementRow, name), left)
 
 
+def _read_elements(unit: Unit, change: TopologyChange) -> _Rows:
+    """Return the rows of all elements of a change. The row of a removed element can be at another site."""
+    at_sites = _read_rows(unit, _READ_AT_SITES, change.sites)
+    rows = {name: row for name, row in at_sites.items() if name in change.elements}
+    return rows | _read_rows(unit, _READ_ELEMENTS, change.elements - rows.keys())
+
+
 def _read_rows(unit: Unit, statement: Executable, names: Iterable[Name]) -> dict[str, Row[Any]]:
     """Execute a statement for these names. Return the rows, by name."""
     groups = split_ids(sorted(names))
-    return {row.name: row for group in groups for row in unit.connection.execute(statement, {"names": group})}
-
-
-def _is_changed(former: Element | None, element: Element) -> bool:
-    return former is not element and former != element
+    return {row.name: row for group in groups for row in unit.connection.execute(statement, {"names": group}).all()}
 
 
 def _describe_elements(unit: Unit, topology: Topology, known: Sequence[Element], rows: _Rows) -> None:
@@ -120,10 +123,8 @@ def _reset_elements(unit: Unit, names: Sequence[Name]) -> None:
 
 
 def _update_devices(unit: Unit, changes: Iterable[tuple[Element | None, Element]]) -> None:
-    """Update the records of ports and VLANs of switches and edges that are new or changed."""
+    """Update the records of ports and VLANs of switches and edges. ``changes`` has the new and changed elements."""
     for former, element in changes:
-        if not _is_changed(former, element):
-            continue
         is_other = is_other_device(former, element)
         if isinstance(element, Switch):
             update_described_ports(unit, element, former, is_other=is_other)

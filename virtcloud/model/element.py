@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
+from functools import cache
 from typing import Annotated, Self, TypeVar
 
 from pydantic import Field, IPvAnyAddress, model_validator
@@ -145,7 +146,12 @@ ELEMENT_KINDS: tuple[tuple[type[Element], ElementKind], ...] = (
 
 def kind_of(element: Element) -> ElementKind:
     """Return the kind of an element, derived from its class."""
-    return next(kind for element_class, kind in ELEMENT_KINDS if isinstance(element, element_class))
+    return _kind_of_class(type(element))
+
+
+@cache
+def _kind_of_class(element_class: type[Element]) -> ElementKind:
+    return next(kind for known_class, kind in ELEMENT_KINDS if issubclass(element_class, known_class))
 
 
 def find_duplicates(values: Sequence[T]) -> list[T]:

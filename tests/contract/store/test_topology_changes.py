@@ -4,13 +4,16 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from contract.http.test_long_polls import counted_statements
 from sbf_fakes.world import World, spec
 
+from sbf_service.domain.topology_change import TopologyChange
 from sbf_service.domain.topology_effects import TopologyEffects
 from sbf_service.store.allocation import find_excluded_vlans
 from sbf_service.store.topology import FormerTopology, change_topology, put_topology
 from sbf_service.store.topology_cache import TopologyCache
-from sbf_service.store.unit_of_work import Store, read_topology, read_topology_version
+from sbf_service.store.topology_elements import update_sites
+from sbf_service.store.unit_of_work import Store, Unit, read_topology, read_topology_version
 from virtcloud.model.errors import Conflict
 from virtcloud.model.site import SitePart, site_part_of
 from virtcloud.model.topology import Topology
@@ -108,6 +111,36 @@ def test_another_order_of_the_sites_links_is_no_change(world: World) -> None:
     mixed = (*before.links[::2], *before.links[1::2])
     store_change(world.store, lambda topology: topology.model_copy(update={"links": mixed}))
     assert read(world.store) is before
+
+
+def with_open_hosts(topology: Topology) -> Topology:
+    """Return a topology in which every host has open filters."""
+    sites = [
+        site.model_copy(update={"hosts": tuple(host.model_copy(update={"open_filters": True}) for host in site.hosts)})
+        for site in topology.sites
+    ]
+    return topology.model_copy(update={"sites": tuple(sites)})
+
+
+def test_the_elements_of_changed_sites_are_read_by_site(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one name in each statement, a reading by name would have a statement for each of the elements."""
+    monkeypatch.setattr("sbf_service.store.columns.MAX_PARAMETERS", 1)
+    with counted_statements(world.service) as statements:
+        change_topology(world.store, lambda former: with_open_hosts(former.require()), who="eva")
+    reading = [one for one in statements if one.startswith("SELECT elements.name, elements.site, elements.kind")]
+    assert len(reading) == len(read(world.store).sites) == 3
+
+
+def test_elements_are_compared_before_the_transaction(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+
+    def record_comparison(unit: Unit, change: TopologyChange) -> None:
+        found.append("changed_elements" in vars(change))
+        update_sites(unit, change)
+
+    monkeypatch.setattr("sbf_service.store.topology.update_sites", record_comparison)
+    change_topology(world.store, lambda former: with_open_hosts(former.require()), who="eva")
+    assert found == [True]
 
 
 class FleetingVlans(dict[tuple[int | None, Name], VlanSet]):
