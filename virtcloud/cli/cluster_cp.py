@@ -16,7 +16,7 @@ from virtcloud.cli.groups import SummaryCommand
 from virtcloud.cli.options import open_client
 from virtcloud.client.fan_out import FanOutProgress, ShowFanOut
 from virtcloud.client.guest_commands import find_batch_logins
-from virtcloud.client.guest_copies import GuestPlace, get_files, list_sources, parse_place, put_files
+from virtcloud.client.guest_copies import RemotePath, get_files, list_sources, parse_copy_path, put_files
 from virtcloud.client.ssh_arguments import ClusterLogins, SshOptions, open_logins
 from virtcloud.model.errors import BadInput, GuestsFailed
 from virtcloud.model.message_text import count_of
@@ -60,16 +60,16 @@ def cp(  # noqa: PLR0913 - click passes each option by its name
 
     Example: virtcloud cluster cp demo g1:result.csv .
     """
-    places = [parse_place(source) for source in sources]
+    paths = [parse_copy_path(source) for source in sources]
     target = _parse_target(destination)
     names = split_names(guests)
     with open_logins(open_client(context).sbf, key) as logins, _show_progress() as show:
         copy = GuestCopy(logins, SshOptions(user, identity, options, through), names, jobs, timeout, show)
         try:
-            failed = copy.run(places, target)
+            failed = copy.run(paths, target)
         except KeyboardInterrupt:
             groups.exit_interrupted(context, "interrupted; files of unfinished copies were not changed")
-    _report(copy.guests, failed, "to" if isinstance(target, GuestPlace) else "from", as_json=as_json)
+    _report(copy.guests, failed, "to" if isinstance(target, RemotePath) else "from", as_json=as_json)
 
 
 def _report(guests: Collection[str], failed: GuestsFailed | None, direction: str, *, as_json: bool) -> None:
@@ -82,12 +82,12 @@ def _report(guests: Collection[str], failed: GuestsFailed | None, direction: str
         click.echo(f"copied {direction} {count_of(len(guests), 'guest')}", err=True)
 
 
-def _parse_target(destination: str) -> GuestPlace | Path:
+def _parse_target(destination: str) -> RemotePath | Path:
     """Return the destination of a copy.
 
     Raise BadInput for a local path that ends with a slash if no local folder has this path.
     """
-    target = parse_place(destination)
+    target = parse_copy_path(destination)
     if isinstance(target, Path) and destination.endswith("/") and not target.is_dir():
         raise BadInput(f"{destination}: expected a folder, found none; create it first: mkdir {destination}")
     return target
@@ -115,7 +115,7 @@ class GuestCopy:
         self._limits = jobs, timeout, show
         self.guests: list[str] = []
 
-    def run(self, sources: Sequence[GuestPlace | Path], target: GuestPlace | Path) -> GuestsFailed | None:
+    def run(self, sources: Sequence[RemotePath | Path], target: RemotePath | Path) -> GuestsFailed | None:
         """Copy from this machine to guests, or from guests to this machine. Return the failures, or None.
 
         Raise BadInput if source and target are both on this machine or both in guests.
@@ -126,10 +126,10 @@ class GuestCopy:
             return error
         return None
 
-    def _copy(self, sources: Sequence[GuestPlace | Path], target: GuestPlace | Path) -> None:
+    def _copy(self, sources: Sequence[RemotePath | Path], target: RemotePath | Path) -> None:
         local = [source for source in sources if isinstance(source, Path)]
-        remote = [source for source in sources if isinstance(source, GuestPlace)]
-        if isinstance(target, GuestPlace) and not remote:
+        remote = [source for source in sources if isinstance(source, RemotePath)]
+        if isinstance(target, RemotePath) and not remote:
             self._put(local, target)
         elif isinstance(target, Path) and not local:
             self._get(remote, target)
@@ -147,12 +147,12 @@ class GuestCopy:
         self.guests = list(found)
         return found
 
-    def _put(self, sources: Sequence[Path], target: GuestPlace) -> None:
+    def _put(self, sources: Sequence[Path], target: RemotePath) -> None:
         files = list_sources(sources)
         logins = self._find({target.guest})
         put_files(logins, files, target.path, *self._limits)
 
-    def _get(self, sources: Sequence[GuestPlace], target: Path) -> None:
+    def _get(self, sources: Sequence[RemotePath], target: Path) -> None:
         logins = self._find({source.guest for source in sources})
         remotes = {name: [source.path for source in sources if source.guest in {None, name}] for name in logins}
         is_one = len(logins) == 1 and all(source.guest for source in sources)

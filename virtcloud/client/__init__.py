@@ -1,8 +1,8 @@
 """The client of SBF for Python: clusters as objects (``Client``, ``Cluster``), and all HTTP calls (``SbfClient``).
 
-A name is imported when it is first used, because the command line and the agent need only some names. Importing httpx
-would also import httpx's optional command line. This module prevents that import, which saves 5 MB of memory in each
-process.
+A name is imported when it is first used, because the command line and the agent need only some names. The import of
+httpx would also import httpx's optional command line. This module prevents the import of httpx's command line, which
+saves 5 MB of memory in each process.
 """
 
 import sys

@@ -10,7 +10,7 @@
             async for event in cluster.events():
                 print(event)
 
-Each asynchronous object wraps a synchronous object, its *twin*. An asynchronous method calls the twin's method of the
+Each asynchronous object wraps a synchronous object. An asynchronous method calls the synchronous object's method of the
 same name and signature in a thread. If the task of a waiting method is cancelled, the task continues immediately, and
 the thread ends within two seconds.
 """
@@ -26,10 +26,11 @@ from anyio import to_thread
 from virtcloud.client.api import Client
 from virtcloud.client.call_threads import CallThreads, run_waiting
 from virtcloud.client.calls import PAGE_SIZE
-from virtcloud.client.cluster import POLL_S, Cluster
+from virtcloud.client.cluster import Cluster
 from virtcloud.client.events import ClusterEvent, find_events
 from virtcloud.client.guests import ClusterGuest
 from virtcloud.client.session_stream import SessionStream
+from virtcloud.client.waiting import POLL_S
 from virtcloud.model.views import ClusterView
 
 P = ParamSpec("P")
@@ -37,13 +38,13 @@ R = TypeVar("R")
 W = TypeVar("W")
 
 
-def _twin(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], Awaitable[R]]:
-    """Return a coroutine function that runs ``method`` of the synchronous twin in a thread."""
+def _asynchronous(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], Awaitable[R]]:
+    """Return a coroutine function that runs ``method`` of the synchronous object in a thread."""
     signature = inspect.signature(method)
 
     @wraps(method)
-    async def call(twin: Any, /, *args: P.args, **keys: P.kwargs) -> R:  # noqa: ANN401 - one of the classes below
-        bound, threads = signature.bind(twin.sync, *args, **keys), _threads_of(twin)
+    async def call(wrapper: Any, /, *args: P.args, **keys: P.kwargs) -> R:  # noqa: ANN401 - one of the classes below
+        bound, threads = signature.bind(wrapper.sync, *args, **keys), _threads_of(wrapper)
         if "progress" in signature.parameters:
             return await run_waiting(threads, method, bound)
         return await threads.run(partial(method, *bound.args, **bound.kwargs))
@@ -51,26 +52,26 @@ def _twin(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any,
     return call
 
 
-def _wrapped_twin(
+def _asynchronous_wrapped(
     method: Callable[Concatenate[Any, P], R], wrap: Callable[[Any, R], W]
 ) -> Callable[Concatenate[Any, P], Awaitable[W]]:
-    """Return a coroutine function like `_twin` that returns ``wrap(object, result)`` instead of the twin's result."""
-    called = _twin(method)
+    """Return a coroutine function like `_asynchronous`, but with the result ``wrap(asynchronous_object, result)``."""
+    called = _asynchronous(method)
 
     @wraps(method)
-    async def call(twin: Any, /, *args: P.args, **keys: P.kwargs) -> W:  # noqa: ANN401 - one of the classes below
-        return wrap(twin, await called(twin, *args, **keys))
+    async def call(wrapper: Any, /, *args: P.args, **keys: P.kwargs) -> W:  # noqa: ANN401 - one of the classes below
+        return wrap(wrapper, await called(wrapper, *args, **keys))
 
     return call
 
 
-def _return_self(twin: W, _result: object) -> W:
-    """Return the asynchronous object. For methods whose synchronous twin returns its own object."""
-    return twin
+def _return_self(wrapper: W, _result: object) -> W:
+    """Return the asynchronous object, for methods whose synchronous method returns its own object."""
+    return wrapper
 
 
-def _threads_of(twin: Any) -> CallThreads:  # noqa: ANN401 - one of the classes below
-    found: CallThreads = twin.threads
+def _threads_of(wrapper: Any) -> CallThreads:  # noqa: ANN401 - one of the classes below
+    found: CallThreads = wrapper.threads
     return found
 
 
@@ -78,7 +79,7 @@ class AsyncStream:
     """A session with a guest; see :class:`SessionStream`. The end of an ``async with`` block closes the session."""
 
     def __init__(self, sync: SessionStream, threads: CallThreads) -> None:
-        """Create the twin of ``sync``."""
+        """Wrap ``sync``."""
         self.sync = sync
         self.threads = threads
 
@@ -92,10 +93,10 @@ class AsyncStream:
         """Close the stream without an await, and wake a thread that receives."""
         self.sync.close()
 
-    send = _twin(SessionStream.send)
-    send_end = _twin(SessionStream.send_end)
-    receive = _twin(SessionStream.receive)
-    close = _twin(SessionStream.close)
+    send = _asynchronous(SessionStream.send)
+    send_end = _asynchronous(SessionStream.send_end)
+    receive = _asynchronous(SessionStream.receive)
+    close = _asynchronous(SessionStream.close)
 
 
 def _wrap_stream(guest: "AsyncGuest", stream: SessionStream) -> AsyncStream:
@@ -106,26 +107,26 @@ class AsyncGuest:
     """A guest of a cluster; see :class:`ClusterGuest`."""
 
     def __init__(self, sync: ClusterGuest, threads: CallThreads) -> None:
-        """Create the twin of ``sync``."""
+        """Wrap ``sync``."""
         self.sync = sync
         self.threads = threads
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any property of the twin
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any property of the synchronous object
         """Return a property of the synchronous guest, such as ``view`` or ``name``."""
         return _read_property(self.sync, name)
 
-    stop = _wrapped_twin(ClusterGuest.stop, _return_self)
-    start = _wrapped_twin(ClusterGuest.start, _return_self)
-    reset = _wrapped_twin(ClusterGuest.reset, _return_self)
-    run = _twin(ClusterGuest.run)
-    put = _twin(ClusterGuest.put)
-    get = _twin(ClusterGuest.get)
-    ssh = _twin(ClusterGuest.ssh)
-    clone = _twin(ClusterGuest.clone)
-    wait_confirmed = _wrapped_twin(ClusterGuest.wait_confirmed, _return_self)
-    connect = _wrapped_twin(ClusterGuest.connect, _wrap_stream)
-    console = _wrapped_twin(ClusterGuest.console, _wrap_stream)
-    open_log = _wrapped_twin(ClusterGuest.open_log, _wrap_stream)
+    stop = _asynchronous_wrapped(ClusterGuest.stop, _return_self)
+    start = _asynchronous_wrapped(ClusterGuest.start, _return_self)
+    reset = _asynchronous_wrapped(ClusterGuest.reset, _return_self)
+    run = _asynchronous(ClusterGuest.run)
+    put = _asynchronous(ClusterGuest.put)
+    get = _asynchronous(ClusterGuest.get)
+    ssh = _asynchronous(ClusterGuest.ssh)
+    clone = _asynchronous(ClusterGuest.clone)
+    wait_confirmed = _asynchronous_wrapped(ClusterGuest.wait_confirmed, _return_self)
+    connect = _asynchronous_wrapped(ClusterGuest.connect, _wrap_stream)
+    console = _asynchronous_wrapped(ClusterGuest.console, _wrap_stream)
+    open_log = _asynchronous_wrapped(ClusterGuest.open_log, _wrap_stream)
 
     async def log(self, *, follow: bool = False) -> AsyncIterator[bytes]:
         """Yield the log of the guest's console; see :meth:`ClusterGuest.log`."""
@@ -133,22 +134,22 @@ class AsyncGuest:
             while data := await stream.receive():
                 yield data
 
-    refresh = _twin(ClusterGuest.refresh)
+    refresh = _asynchronous(ClusterGuest.refresh)
 
 
 class AsyncCluster:
     """A cluster; see :class:`Cluster`. The end of an ``async with`` block deletes the cluster."""
 
     def __init__(self, sync: Cluster, threads: CallThreads) -> None:
-        """Create the twin of ``sync``."""
+        """Wrap ``sync``."""
         self.sync = sync
         self.threads = threads
 
     def __repr__(self) -> str:
-        """Return the text of the synchronous twin."""
+        """Return the text of the synchronous cluster."""
         return repr(self.sync).replace("virtcloud.Cluster", "virtcloud.AsyncCluster")
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any property of the twin
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any property of the synchronous object
         """Return a property of the synchronous cluster, such as ``view``, ``key``, ``state`` or ``vlans``."""
         return _read_property(self.sync, name)
 
@@ -162,19 +163,19 @@ class AsyncCluster:
         """Delete the cluster and wait until it is removed everywhere."""
         await self.delete(wait=True)
 
-    refresh = _twin(Cluster.refresh)
-    wait_active = _wrapped_twin(Cluster.wait_active, _return_self)
-    wait_ended = _wrapped_twin(Cluster.wait_ended, _return_self)
-    extend = _wrapped_twin(Cluster.extend, _return_self)
-    share = _wrapped_twin(Cluster.share, _return_self)
-    unshare = _wrapped_twin(Cluster.unshare, _return_self)
-    delete = _wrapped_twin(Cluster.delete, _return_self)
-    known_hosts = _twin(Cluster.known_hosts)
-    verify = _twin(Cluster.verify)
-    traffic = _twin(Cluster.traffic)
-    run = _twin(Cluster.run)
-    put = _twin(Cluster.put)
-    get = _twin(Cluster.get)
+    refresh = _asynchronous(Cluster.refresh)
+    wait_active = _asynchronous_wrapped(Cluster.wait_active, _return_self)
+    wait_ended = _asynchronous_wrapped(Cluster.wait_ended, _return_self)
+    extend = _asynchronous_wrapped(Cluster.extend, _return_self)
+    share = _asynchronous_wrapped(Cluster.share, _return_self)
+    unshare = _asynchronous_wrapped(Cluster.unshare, _return_self)
+    delete = _asynchronous_wrapped(Cluster.delete, _return_self)
+    known_hosts = _asynchronous(Cluster.known_hosts)
+    verify = _asynchronous(Cluster.verify)
+    traffic = _asynchronous(Cluster.traffic)
+    run = _asynchronous(Cluster.run)
+    put = _asynchronous(Cluster.put)
+    get = _asynchronous(Cluster.get)
 
     async def guest(self, name: str) -> AsyncGuest:
         """Return a guest. Raise NotFound for an unknown name."""
@@ -182,7 +183,7 @@ class AsyncCluster:
 
     async def poll_views(
         self,
-        timeout: float | None = None,  # noqa: ASYNC109 - as its twin
+        timeout: float | None = None,  # noqa: ASYNC109 - as in the synchronous class
         poll_s: float = POLL_S,
     ) -> AsyncIterator[ClusterView]:
         """Yield the cluster's view after each long poll; see :meth:`Cluster.poll_views`."""
@@ -190,7 +191,7 @@ class AsyncCluster:
         while (view := await self.threads.run(partial(next, views, None))) is not None:
             yield view
 
-    async def events(self, timeout: float | None = None) -> AsyncIterator[ClusterEvent]:  # noqa: ASYNC109 - as its twin
+    async def events(self, timeout: float | None = None) -> AsyncIterator[ClusterEvent]:  # noqa: ASYNC109 - as in the synchronous class
         """Yield the changes of the cluster; see :meth:`Cluster.events`."""
         before = None
         async for view in self.poll_views(timeout):
@@ -211,7 +212,7 @@ class AsyncClient:
     """The virtual clusters of one installation; see :class:`Client`."""
 
     def __init__(self, sync: Client | None = None) -> None:
-        """Create the twin of ``sync``, by default of ``Client()``, without sending a call."""
+        """Wrap ``sync``, by default ``Client()``. No call is sent."""
         self.sync = sync or Client()
         self.threads = CallThreads()
 
@@ -234,11 +235,11 @@ class AsyncClient:
         await to_thread.run_sync(self.threads.wait_idle)
         self.sync.close()
 
-    create = _wrapped_twin(Client.create, _wrap_cluster)
-    preview = _twin(Client.preview)
-    get = _wrapped_twin(Client.get, _wrap_cluster)
-    list = _wrapped_twin(Client.list, _wrap_clusters)
-    delete = _twin(Client.delete)
+    create = _asynchronous_wrapped(Client.create, _wrap_cluster)
+    preview = _asynchronous(Client.preview)
+    get = _asynchronous_wrapped(Client.get, _wrap_cluster)
+    list = _asynchronous_wrapped(Client.list, _wrap_clusters)
+    delete = _asynchronous(Client.delete)
 
     async def iterate(  # noqa: PLR0913 - callers pass each filter by its name
         self,

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from anyio import CapacityLimiter, from_thread, to_thread
 
-from virtcloud.client.cluster import open_progress
+from virtcloud.client.waiting import open_progress
 
 MAX_THREADS = 64
 """Largest number of simultaneous calls of one client. Each call needs a connection to SBF."""
@@ -48,7 +48,7 @@ class CallThreads:
 
 
 class CallAbandoned(BaseException):
-    """Raised in a call's thread to end the call, after the waiting task was cancelled. Callers do not see it."""
+    """Raised in a call's thread to end the call, after the waiting task was cancelled. Not raised to callers."""
 
 
 async def run_waiting(threads: CallThreads, method: Callable[..., R], bound: inspect.BoundArguments) -> R:

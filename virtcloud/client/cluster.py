@@ -2,26 +2,25 @@
 
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from virtcloud.client.events import ClusterEvent, find_events
 from virtcloud.client.fan_out import DEFAULT_JOBS, ShowFanOut
-from virtcloud.client.guest_commands import (
-    GuestResult,
-    find_batch_logins,
-    make_command,
-    require_success,
-    run_collected,
-)
+from virtcloud.client.guest_commands import GuestResult, find_batch_logins, make_command, require_success, run_collected
 from virtcloud.client.guest_copies import get_files, list_sources, put_files
 from virtcloud.client.guests import ClusterGuests
-from virtcloud.client.http_errors import compute_retry_pause
 from virtcloud.client.sbf import SbfClient
 from virtcloud.client.ssh_arguments import DEFAULT_OPTIONS, SshOptions, open_logins
+from virtcloud.client.waiting import (
+    POLL_S,
+    QUIET_POLL_S,
+    ProgressCallback,
+    ShownProgress,
+    open_progress,
+    pause_after_failed_poll,
+)
 from virtcloud.model.cluster import ENDED_STATES, LEAVING_STATES, ClusterState
 from virtcloud.model.errors import ClusterFailed, Gone, ServiceUnreachable, TimedOut
 from virtcloud.model.guest_seed import render_known_hosts
@@ -29,28 +28,6 @@ from virtcloud.model.path_check import ClusterVerification
 from virtcloud.model.traffic import ElementTraffic
 from virtcloud.model.values import Name, VlanId
 from virtcloud.model.views import ClusterView
-
-ProgressCallback = Callable[[ClusterView], None]
-ShownProgress = ProgressCallback | bool | None
-"""A function that is called with each new view, or True for a progress bar."""
-POLL_S = 1.0
-"""Maximum duration of a long poll with a progress callback, and the pause after a failed long poll, in seconds."""
-QUIET_POLL_S = 20.0
-"""Maximum duration of a long poll without a progress callback, in seconds."""
-MAX_PAUSE_S = 5.0
-"""The longest pause after a failed long poll, in seconds."""
-PATIENCE_S = 30.0
-"""A waiting method raises an error if SBF does not answer for this many seconds."""
-
-
-@contextmanager
-def open_progress(progress: ShownProgress) -> Iterator[ProgressCallback | None]:
-    """Yield the function that a waiting method calls. For True, show a progress bar within the block."""
-    if progress is True:
-        with import_module("virtcloud.client.progress_bar").open_bar() as bar:  # rich takes 0.1 s to import
-            yield bar
-    else:
-        yield progress or None
 
 
 class Cluster:
@@ -307,15 +284,13 @@ class Cluster:
         try:
             view = self._sbf.cluster(self.key, self.view.version, wait, self.view.id, until)
         except ServiceUnreachable as error:
-            if self._clock() - answered > PATIENCE_S:
-                raise
-            time.sleep(min(compute_retry_pause(error, POLL_S), MAX_PAUSE_S))
+            pause_after_failed_poll(error, self._clock() - answered)
             return answered
         self.view = self._check_id(view)
         return self._clock()
 
     def _check_id(self, view: ClusterView) -> ClusterView:
-        """Return ``view``. Raise ClusterFailed if ``view`` shows a later cluster, which an early SBF can send."""
+        """Return ``view``. Raise ClusterFailed if ``view`` shows a later cluster, which an old SBF can send."""
         if view.id != self.view.id:
             raise ClusterFailed(
                 f"cluster {self.key} has ended, and a later cluster has its key now (attempt {view.attempt})"

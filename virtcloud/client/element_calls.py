@@ -71,7 +71,7 @@ class ElementCalls(SbfCalls):
         return self._document(ElementDifference, answer)
 
     def reconcile(self, element: str) -> ElementReconciliation:
-        """Request that SBF reads a device now and applies the difference from the wanted state.
+        """Request that SBF reads a device now and applies the difference to the wanted state.
 
         Raise NotFound for an unknown element. Raise Conflict for a host.
         """
@@ -154,7 +154,7 @@ class ElementCalls(SbfCalls):
         maps the id of each cluster that the element could not remove to the error. An earlier SBF refuses each of these
         keys with BadInput.
         """
-        # An earlier SBF, which refuses `incomplete`, has no clusters that wait, so that the key is then omitted.
+        # Without incomplete or remaining clusters, the keys are omitted, so that an earlier SBF accepts the call.
         confirmation = Confirmation(
             revision=revision,
             incomplete=dict(incomplete) if incomplete else None,

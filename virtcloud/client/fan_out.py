@@ -38,11 +38,11 @@ ShowFanOut = Callable[[FanOutProgress], None]
 """A function that is called at least every second until the work with all guests has ended."""
 
 
-class GuestTurn:
-    """The work with one guest: its processes and its time limit ``timeout`` in seconds. Thread-safe."""
+class GuestTask:
+    """The work with one guest: its processes and its time limit. Thread-safe."""
 
     def __init__(self, timeout: float | None, clock: Callable[[], float] = time.monotonic) -> None:
-        """Create an object for work that has not begun."""
+        """Create an object for work that has not begun. ``timeout`` is the time limit in seconds."""
         self._timeout = timeout
         self._clock = clock
         self._lock = threading.Lock()
@@ -58,24 +58,24 @@ class GuestTurn:
 
     @property
     def seconds(self) -> float:
-        """Seconds since the beginning."""
+        """Seconds since the beginning of the work; 0 if the work has not begun."""
         return 0.0 if self._began is None else self._clock() - self._began
 
     def pause(self, seconds: float) -> bool:
-        """Wait ``seconds`` and return True. If the work is ended before, return False immediately."""
+        """Wait ``seconds`` and return True. If the work is ended during the wait, return False immediately."""
         return not self._ended.wait(seconds)
 
     @contextmanager
     def run(self, arguments: SshArguments, stdin: int, stdout: int) -> Iterator[subprocess.Popen[bytes]]:
         """Run a program with these standard streams within the block. The program's stderr is a pipe.
 
-        The program runs in its own session, so that Ctrl-C at the terminal does not reach it. An exception in the block
-        ends the work. If the work has already ended, raise TimedOut. Raise BadInput if the program does not exist, or
-        cannot be started.
+        The program runs in its own session, so that Ctrl-C at the terminal does not reach the program. An exception in
+        the block ends the work. If the work has already ended, raise TimedOut. Raise BadInput if the program does not
+        exist, or cannot be started.
         """
         with self._lock:
             if self._ended_at is not None:
-                raise TimedOut("it was interrupted")
+                raise TimedOut("the work was interrupted")
             process = _start(arguments, stdin, stdout)
             self._processes.append(process)
         try:
@@ -123,7 +123,7 @@ def _start(arguments: SshArguments, stdin: int, stdout: int) -> subprocess.Popen
 
 def fan_out(
     names: Iterable[str],
-    work: Callable[[str, GuestTurn], R],
+    work: Callable[[str, GuestTask], R],
     jobs: int = DEFAULT_JOBS,
     timeout: float | None = None,
     progress: ShowFanOut | None = None,
@@ -132,12 +132,12 @@ def fan_out(
 
     If ``work`` or ``progress`` raises an exception, or after Ctrl-C, end the work with all guests and raise.
     """
-    turns = {name: GuestTurn(timeout) for name in names}
+    tasks = {name: GuestTask(timeout) for name in names}
     threads = ThreadPoolExecutor(max(1, jobs), thread_name_prefix="guest")
-    futures = {name: threads.submit(_work, work, name, turn) for name, turn in turns.items()}
+    futures = {name: threads.submit(_work, work, name, task) for name, task in tasks.items()}
     ended = 0
     try:
-        for done in _watch(futures.values(), turns.values()):
+        for done in _watch(futures.values(), tasks.values()):
             ended += len(done)
             if progress:
                 progress(FanOutProgress(ended, len(futures)))
@@ -146,18 +146,18 @@ def fan_out(
         return {name: future.result() for name, future in futures.items()}
     finally:
         threads.shutdown(wait=False, cancel_futures=True)
-        for turn in turns.values():
-            turn.end()
-        for _ in _watch([future for future in futures.values() if not future.cancelled()], turns.values()):
+        for task in tasks.values():
+            task.end()
+        for _ in _watch([future for future in futures.values() if not future.cancelled()], tasks.values()):
             pass
 
 
-def _work(work: Callable[[str, GuestTurn], R], name: str, turn: GuestTurn) -> R:
-    turn.begin()
-    return work(name, turn)
+def _work(work: Callable[[str, GuestTask], R], name: str, task: GuestTask) -> R:
+    task.begin()
+    return work(name, task)
 
 
-def _watch(futures: Collection[Future[R]], turns: Collection[GuestTurn]) -> Iterator[set[Future[R]]]:
+def _watch(futures: Collection[Future[R]], tasks: Collection[GuestTask]) -> Iterator[set[Future[R]]]:
     """Yield the futures that have ended since the last check, until all have ended. Enforce the time limits."""
     waiting = set(futures)
     while True:
@@ -165,5 +165,5 @@ def _watch(futures: Collection[Future[R]], turns: Collection[GuestTurn]) -> Iter
         yield done
         if not waiting:
             return
-        for turn in turns:
-            turn.check_time()
+        for task in tasks:
+            task.check_time()

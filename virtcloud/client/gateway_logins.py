@@ -21,6 +21,7 @@ from pydantic import SecretStr
 
 from virtcloud.client.credentials import replace_private_file
 from virtcloud.client.sbf import SbfClient
+from virtcloud.client.ssh_failures import SSH_FAILED
 from virtcloud.model.errors import BadInput, NoSuchCall, NotFound
 from virtcloud.model.guest_seed import render_known_hosts
 from virtcloud.model.ssh_access import (
@@ -43,7 +44,6 @@ WAIT_S: Final = 60.0
 POLL_S: Final = 0.3
 ALIVE_S: Final = 60
 KEY, CERTIFICATE, KNOWN_HOSTS, CONFIG = "key", "key-cert.pub", "known_hosts", "config"
-SSH_FAILED: Final = 255
 PREFIX: Final = "gateway-"
 
 

@@ -15,10 +15,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import IO, Protocol
 
-from virtcloud.client.fan_out import DEFAULT_JOBS, GuestTurn, ShowFanOut, fan_out
+from virtcloud.client.fan_out import DEFAULT_JOBS, GuestTask, ShowFanOut, fan_out
 from virtcloud.client.ssh_arguments import ClusterLogins, SshArguments, SshOptions
+from virtcloud.client.ssh_failures import SSH_FAILED, explain_failure, is_temporary
 from virtcloud.model.errors import BadInput, GuestsFailed
-from virtcloud.model.message_text import printable
 
 CONNECT_S = 60
 """Seconds for which ssh waits for the answer of a guest's sshd."""
@@ -27,7 +27,6 @@ BATCH_OPTIONS = ("BatchMode=yes", f"ConnectTimeout={CONNECT_S}")
 CHUNK = 1 << 16
 MAX_COMMAND_BYTES = 100_000
 """Maximum length of a command. Linux limits each argument of a program to 128 KiB (execve(2))."""
-SSH_FAILED = 255
 RETRY_S = 2.0
 """Pause in seconds before the next login to a guest that does not accept logins yet."""
 SCRIPT = (
@@ -174,17 +173,17 @@ def run_commands(  # noqa: PLR0913, PLR0917 - as above
     login is repeated for up to ``wait`` seconds.
     """
 
-    def work(name: str, turn: GuestTurn) -> GuestResult:
+    def work(name: str, task: GuestTask) -> GuestResult:
         collected = CollectedOutput()
         running = RunningCommand(collected if open_sink is None else open_sink(name))
-        returncode, error = running.run(logins[name], command, turn)
-        while returncode is None and is_temporary(error) and turn.seconds < wait and turn.pause(RETRY_S):
-            returncode, error = running.run(logins[name], command, turn)
+        returncode, error = running.run(logins[name], command, task)
+        while returncode is None and is_temporary(error) and task.seconds < wait and task.pause(RETRY_S):
+            returncode, error = running.run(logins[name], command, task)
         running.close()
-        if turn.is_late:
+        if task.is_late:
             returncode, error = None, running.describe_lateness(timeout)
         output = bytes(collected.stdout), bytes(collected.stderr)
-        return GuestResult(name, returncode, *output, turn.seconds, error)
+        return GuestResult(name, returncode, *output, task.seconds, error)
 
     return fan_out(logins, work, jobs, timeout, progress)
 
@@ -226,11 +225,11 @@ class RunningCommand:
         self._stdout = MarkedStream(f"{mark}\n".encode(), sink.write_stdout)
         self._stderr = MarkedStream(f"{mark}\n".encode(), sink.write_stderr)
 
-    def run(self, login: SshArguments, command: GuestCommand, turn: GuestTurn) -> tuple[int | None, str | None]:
+    def run(self, login: SshArguments, command: GuestCommand, task: GuestTask) -> tuple[int | None, str | None]:
         """Run the command. Return (exit code, None), or (None, the reason why the command did not start)."""
         words = ("sh", "-c", SCRIPT, "virtcloud", str(len(command.stdin)), command.line, self._word)
         arguments = [*login[:-1], "-T", login[-1], f"exec {shlex.join(words)}"]
-        with turn.run(arguments, subprocess.PIPE, subprocess.PIPE) as process:
+        with task.run(arguments, subprocess.PIPE, subprocess.PIPE) as process:
             threads = [
                 start_thread(self._stderr.copy, process.stderr),
                 start_thread(_feed, process.stdin, command.stdin),
@@ -276,34 +275,3 @@ def require_success(results: Mapping[str, GuestResult]) -> None:
     """Raise GuestsFailed if a command failed on any guest."""
     if failures := {name: result.failure for name, result in results.items() if not result.is_ok}:
         raise GuestsFailed("the command", failures, len(results))
-
-
-def is_temporary(reason: str | None) -> bool:
-    """Return whether a later login can succeed. If a key was refused, or the host key is wrong, it cannot. Pure."""
-    return reason is not None and not any(text in reason for text in ("Permission denied", "Host key verification"))
-
-
-def explain_failure(messages: str, code: int | None = SSH_FAILED) -> str:
-    """Return the reason why ssh did not start a command, with a remedy, from the messages of ssh. Pure."""
-    lines = [printable(line.replace("\r", "")).strip() for line in messages.splitlines()]
-    own = [line.removeprefix("virtcloud: ") for line in lines if line.startswith("virtcloud: ")]
-    if own:
-        return "; ".join(own)
-    for text, remedy in REMEDIES.items():
-        if found := next((line for line in lines if text in line), None):
-            return f"{found}; {remedy}"
-    last = next((line for line in reversed(lines) if line), None)
-    return last or f"ssh ended with exit code {code} before the command started"
-
-
-REMEDIES = {
-    "Permission denied": "expected a key that the guest accepts: load your key into the ssh-agent (ssh-add, needed "
-    "for a key with a passphrase) or pass it with -i; guests accept the keys that you added before you created the "
-    "cluster (virtcloud key list)",
-    "Host key verification failed": "the guest has another host key than SBF knows, or SBF knows none: an image may "
-    "create its own host keys; if you trust the guest: -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null",
-    "Connection timed out": "the guest's sshd does not answer; read the guest's console: virtcloud guest log",
-    "Connection closed by": "the guest's sshd may not have started yet, or refuses connections; read the guest's "
-    "console: virtcloud guest log",
-}
-"""Maps a text in the messages of ssh to the remedy."""

@@ -15,10 +15,11 @@ from functools import partial
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from virtcloud.client.fan_out import DEFAULT_JOBS, GuestTurn, ShowFanOut, fan_out
-from virtcloud.client.guest_commands import MarkedStream, explain_failure, start_thread
+from virtcloud.client.fan_out import DEFAULT_JOBS, GuestTask, ShowFanOut, fan_out
+from virtcloud.client.guest_commands import MarkedStream, start_thread
 from virtcloud.client.received_files import receive_files
 from virtcloud.client.ssh_arguments import SshArguments
+from virtcloud.client.ssh_failures import explain_failure
 from virtcloud.model.errors import BadInput, GuestsFailed, Refused, VirtcloudError
 from virtcloud.model.message_text import printable
 
@@ -57,11 +58,12 @@ merge() {{
 }}
 for n; do move "$t/$n" "${{name:-$n}}" || exit 1; done
 """
-"""Script that unpacks a tar stream. Arguments: the destination, 1 if it must be a folder, and the names in the stream.
+"""Script that unpacks a tar stream. Arguments: the destination, 1 if the destination must be a folder (otherwise 0),
+the names in the stream.
 
 The name of the temporary folder contains the guest's name and the process ID. The next copy removes the folders of
-killed processes of this guest. It does not remove folders with names of other computers, which may write to the same
-network file system.
+killed processes of this guest. It does not remove the folders of other computers, which may write to the same network
+file system.
 """
 GET_SCRIPT = f"""\
 echo "$0" >&2; export LC_ALL=C; IFS=
@@ -77,14 +79,14 @@ done
 """Script that writes a tar stream for each path or pattern. GNU tar exits with 1 if a file changed during the copy."""
 
 
-class GuestPlace(NamedTuple):
+class RemotePath(NamedTuple):
     """A path in a guest. If ``guest`` is None, the path is meant in all guests."""
 
     guest: str | None
     path: str
 
 
-def parse_place(text: str) -> GuestPlace | Path:
+def parse_copy_path(text: str) -> RemotePath | Path:
     """Parse a path in a guest (``NAME:path``), in all guests (``:path``), or on this computer. Pure.
 
     A text with a slash before its first colon, such as ``./a:b``, is a local path, as for scp.
@@ -92,7 +94,7 @@ def parse_place(text: str) -> GuestPlace | Path:
     guest, colon, path = text.partition(":")
     if not colon or "/" in guest:
         return Path(text)
-    return GuestPlace(guest or None, path)
+    return RemotePath(guest or None, path)
 
 
 def list_sources(paths: Sequence[str | Path]) -> dict[str, Path]:
@@ -126,11 +128,11 @@ def put_files(  # noqa: PLR0913, PLR0917 - the options of Cluster.put
     """
     many = "1" if len(sources) > 1 else "0"
 
-    def put(name: str, turn: GuestTurn) -> None:
+    def put(name: str, task: GuestTask) -> None:
         errors: list[str] = []
         feed = partial(_send_files, sources, errors)
         try:
-            _run_script(logins[name], PUT_SCRIPT, (remote, many, *sources), turn, feed, _drain)
+            _run_script(logins[name], PUT_SCRIPT, (remote, many, *sources), task, feed, _drain)
         except Refused as error:
             raise Refused(errors[0] if errors else str(error)) from error
 
@@ -154,38 +156,38 @@ def get_files(  # noqa: PLR0913, PLR0917 - the options of Cluster.get
     if the copy failed on any guest.
     """
 
-    def get(name: str, turn: GuestTurn) -> None:
+    def get(name: str, task: GuestTask) -> None:
         if not folder_for_each:
-            receive(name, turn, target)
+            receive(name, task, target)
             return
         (target / name).mkdir(parents=True, exist_ok=True)
         try:
-            receive(name, turn, target / name)
+            receive(name, task, target / name)
         finally:
             with suppress(OSError):
                 (target / name).rmdir()  # rmdir fails, as intended, if the folder contains files
 
-    def receive(name: str, turn: GuestTurn, place: Path) -> None:
-        with receive_files(place) as unpack:
-            _run_script(logins[name], GET_SCRIPT, remotes[name], turn, _close, unpack)
+    def receive(name: str, task: GuestTask, folder: Path) -> None:
+        with receive_files(folder) as unpack:
+            _run_script(logins[name], GET_SCRIPT, remotes[name], task, _close, unpack)
 
     _copy_all(logins, get, jobs, timeout, progress)
 
 
 def _copy_all(
     names: Mapping[str, SshArguments],
-    copy: Callable[[str, GuestTurn], None],
+    copy: Callable[[str, GuestTask], None],
     jobs: int,
     timeout: float | None,
     progress: ShowFanOut | None,
 ) -> None:
-    def work(name: str, turn: GuestTurn) -> str | None:
+    def work(name: str, task: GuestTask) -> str | None:
         try:
-            copy(name, turn)
+            copy(name, task)
         except BadInput:
             raise
         except VirtcloudError as error:
-            return f"the copy did not end within {timeout:g} s" if turn.is_late else str(error)
+            return f"the copy did not end within {timeout:g} s" if task.is_late else str(error)
         except OSError as error:
             return f"{error.filename or 'local files'}: {error.strerror or error}"
         return None
@@ -199,7 +201,7 @@ def _run_script(  # noqa: PLR0913, PLR0917 - the parts of a process
     login: SshArguments,
     script: str,
     words: Sequence[str],
-    turn: GuestTurn,
+    task: GuestTask,
     feed: Callable[[IO[bytes]], None],
     read: Callable[[IO[bytes]], None],
 ) -> None:
@@ -211,12 +213,12 @@ def _run_script(  # noqa: PLR0913, PLR0917 - the parts of a process
     messages = bytearray()
     stderr = MarkedStream(f"{mark}\n".encode(), messages.extend)
     command = shlex.join(("sh", "-c", script, mark, *words))
-    with turn.run([*login[:-1], "-T", login[-1], f"exec {command}"], subprocess.PIPE, subprocess.PIPE) as process:
+    with task.run([*login[:-1], "-T", login[-1], f"exec {command}"], subprocess.PIPE, subprocess.PIPE) as process:
         threads = [start_thread(stderr.copy, process.stderr), start_thread(feed, process.stdin)]
         try:
             failure = _read(read, process.stdout)
         except BaseException:
-            turn.end()
+            task.end()
             raise
         finally:
             for thread in threads:

@@ -30,10 +30,10 @@ from virtcloud.client.guest_commands import (
     run_collected,
 )
 from virtcloud.client.guest_copies import get_files, list_sources, put_files
-from virtcloud.client.http_errors import compute_retry_pause
 from virtcloud.client.sbf import SbfClient
 from virtcloud.client.session_stream import SessionStream
 from virtcloud.client.ssh_arguments import DEFAULT_OPTIONS, SshOptions, open_logins, require_ssh
+from virtcloud.client.waiting import POLL_S, pause_after_failed_poll
 from virtcloud.model.errors import NameTaken, NotFound, Refused, ServiceUnreachable, TimedOut
 from virtcloud.model.guest_sessions import CloneProgress, SessionKind, SessionRequest
 from virtcloud.model.guests import GuestPower, GuestView
@@ -42,12 +42,6 @@ from virtcloud.model.values import Name
 
 GuestProgress = Callable[[GuestView], None]
 CloneObserver = Callable[[CloneProgress], None]
-POLL_S = 1.0
-"""Maximum duration of a long poll, and the pause after a failed long poll, in seconds."""
-MAX_PAUSE_S = 5.0
-"""The longest pause after a failed long poll, in seconds."""
-PATIENCE_S = 30.0
-"""A waiting method raises an error if SBF does not answer for this many seconds."""
 
 
 class ClusterGuest:
@@ -245,9 +239,7 @@ class ClusterGuest:
         try:
             self.view = self._sbf.guest(view.cluster, view.name, view.wanted_revision - 1, POLL_S, self._cluster_id)
         except ServiceUnreachable as error:
-            if self._clock() - answered > PATIENCE_S:
-                raise
-            time.sleep(min(compute_retry_pause(error, POLL_S), MAX_PAUSE_S))
+            pause_after_failed_poll(error, self._clock() - answered)
             return answered
         return self._clock()
 

@@ -45,7 +45,7 @@ ERRORS_BY_STATUS: Mapping[int, type[VirtcloudError]] = {
     504: Unreachable,
     507: StorageFull,
 }
-"""The exceptions by HTTP status, for problem types that only later versions of SBF and of this client define."""
+"""The exception for each HTTP status, for answers with a problem type that this version of the client does not know."""
 NO_SUCH_CALL = ("no-such-route", "no-such-method")
 FIRST_SERVER_ERROR = 500
 UNTRUSTED_CERTIFICATE = "CERTIFICATE_VERIFY_FAILED"

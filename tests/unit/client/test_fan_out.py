@@ -4,28 +4,28 @@ import time
 
 import pytest
 
-from virtcloud.client.fan_out import FanOutProgress, GuestTurn, fan_out
+from virtcloud.client.fan_out import FanOutProgress, GuestTask, fan_out
 from virtcloud.model.errors import BadInput
 
 
-def run_program(turn: GuestTurn, *arguments: str) -> int:
-    with turn.run(arguments, subprocess.DEVNULL, subprocess.DEVNULL) as process:
+def run_program(task: GuestTask, *arguments: str) -> int:
+    with task.run(arguments, subprocess.DEVNULL, subprocess.DEVNULL) as process:
         return process.wait()
 
 
 def test_results_have_the_order_of_the_names() -> None:
-    assert list(fan_out(["b", "a"], lambda name, _turn: name * 2).items()) == [("b", "bb"), ("a", "aa")]
+    assert list(fan_out(["b", "a"], lambda name, _task: name * 2).items()) == [("b", "bb"), ("a", "aa")]
 
 
 def test_no_guests_have_no_results() -> None:
-    assert fan_out([], lambda name, _turn: name) == {}
+    assert fan_out([], lambda name, _task: name) == {}
 
 
 def test_at_most_jobs_run_together() -> None:
     running, most = 0, 0
     lock = threading.Lock()
 
-    def work(_name: str, _turn: GuestTurn) -> None:
+    def work(_name: str, _task: GuestTask) -> None:
         nonlocal running, most
         with lock:
             running += 1
@@ -41,9 +41,9 @@ def test_at_most_jobs_run_together() -> None:
 def test_a_guest_that_hangs_ends_at_its_time_limit() -> None:
     late: dict[str, bool] = {}
 
-    def work(name: str, turn: GuestTurn) -> int:
-        code = run_program(turn, "sleep", "60" if name == "hung" else "0")
-        late[name] = turn.is_late
+    def work(name: str, task: GuestTask) -> int:
+        code = run_program(task, "sleep", "60" if name == "hung" else "0")
+        late[name] = task.is_late
         return code
 
     assert fan_out(["hung", "quick"], work, timeout=0.5) == {"hung": -15, "quick": 0}
@@ -53,7 +53,7 @@ def test_a_guest_that_hangs_ends_at_its_time_limit() -> None:
 def test_a_program_that_ignores_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("virtcloud.client.fan_out.GRACE_S", 0.1)
     ignoring = ("sh", "-c", "trap '' TERM; sleep 60; sleep 60")
-    assert fan_out(["g1"], lambda _name, turn: run_program(turn, *ignoring), timeout=0.2) == {"g1": -9}
+    assert fan_out(["g1"], lambda _name, task: run_program(task, *ignoring), timeout=0.2) == {"g1": -9}
 
 
 def test_an_interruption_ends_all_programs_at_once() -> None:
@@ -64,11 +64,11 @@ def test_an_interruption_ends_all_programs_at_once() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        fan_out("abc", lambda _n, turn: codes.append(run_program(turn, "sleep", "60")), jobs=2, progress=interrupt)
+        fan_out("abc", lambda _n, task: codes.append(run_program(task, "sleep", "60")), jobs=2, progress=interrupt)
     assert time.monotonic() - started < 10
     assert threading.active_count() == 1 or not [t for t in threading.enumerate() if t.name.startswith("guest")]
 
 
 def test_a_missing_program_is_bad_input() -> None:
     with pytest.raises(BadInput, match="expected the program ssh on this machine, found none: apt-get install"):
-        fan_out(["g1"], lambda _name, turn: run_program(turn, "/no/ssh"))
+        fan_out(["g1"], lambda _name, task: run_program(task, "/no/ssh"))

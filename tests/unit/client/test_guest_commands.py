@@ -1,6 +1,7 @@
 import pytest
 
-from virtcloud.client.guest_commands import GuestResult, explain_failure, make_command, require_success
+from virtcloud.client.guest_commands import GuestResult, make_command, require_success
+from virtcloud.client.ssh_failures import explain_failure
 from virtcloud.model.errors import BadInput, GuestsFailed
 
 

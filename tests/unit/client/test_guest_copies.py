@@ -6,23 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from virtcloud.client.guest_copies import LAST_MEMBER, PUT_SCRIPT, GuestPlace, list_sources, parse_place
+from virtcloud.client.guest_copies import LAST_MEMBER, PUT_SCRIPT, RemotePath, list_sources, parse_copy_path
 from virtcloud.model.errors import BadInput
 
 
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        ("g1:/tmp/a", GuestPlace("g1", "/tmp/a")),  # noqa: S108 - a path in a guest
-        (":a:b", GuestPlace(None, "a:b")),
-        (":", GuestPlace(None, "")),
+        ("g1:/tmp/a", RemotePath("g1", "/tmp/a")),  # noqa: S108 - a path in a guest
+        (":a:b", RemotePath(None, "a:b")),
+        (":", RemotePath(None, "")),
         ("file", Path("file")),
         ("./a:b", Path("a:b")),
         ("/x/a:b", Path("/x/a:b")),
     ],
 )
 def test_a_colon_before_any_slash_names_guests(text: str, place: object) -> None:
-    assert parse_place(text) == place
+    assert parse_copy_path(text) == place
 
 
 def test_a_missing_source_is_bad_input(tmp_path: Path) -> None:

@@ -1,0 +1,44 @@
+"""The reasons why ssh could not start a command in a guest, with remedies. Pure."""
+
+from typing import Final
+
+from virtcloud.model.message_text import printable
+
+SSH_FAILED: Final = 255
+"""The exit code of ssh for its own errors (ssh(1)). A command that exits with 255 has the same exit code."""
+REMEDIES: Final = {
+    "Permission denied": "expected a key that the guest accepts: load your key into the ssh-agent (ssh-add, needed "
+    "for a key with a passphrase) or pass it with -i; guests accept the keys that you added before you created the "
+    "cluster (virtcloud key list)",
+    "Host key verification failed": "the guest has another host key than SBF knows, or SBF knows none: an image may "
+    "create its own host keys; if you trust the guest: -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null",
+    "Connection timed out": "the guest's sshd does not answer; read the guest's console: virtcloud guest log",
+    "Connection closed by": "the guest's sshd may not have started yet, or refuses connections; read the guest's "
+    "console: virtcloud guest log",
+}
+"""Maps a text in the messages of ssh to the remedy."""
+
+
+def is_temporary(reason: str | None) -> bool:
+    """Return whether a later login can succeed: not after a refused key or a wrong host key.
+
+    ``reason`` is the result of :func:`explain_failure`, or None if ssh did not fail.
+    """
+    return reason is not None and not any(text in reason for text in ("Permission denied", "Host key verification"))
+
+
+def explain_failure(messages: str, code: int | None = SSH_FAILED) -> str:
+    """Return the reason why ssh did not start a command, with a remedy.
+
+    ``messages`` is the standard error of ssh, and ``code`` is the exit code of ssh. Lines that begin with
+    ``virtcloud: `` come from virtcloud's proxy command, and take precedence.
+    """
+    lines = [printable(line.replace("\r", "")).strip() for line in messages.splitlines()]
+    own = [line.removeprefix("virtcloud: ") for line in lines if line.startswith("virtcloud: ")]
+    if own:
+        return "; ".join(own)
+    for text, remedy in REMEDIES.items():
+        if found := next((line for line in lines if text in line), None):
+            return f"{found}; {remedy}"
+    last = next((line for line in reversed(lines) if line), None)
+    return last or f"ssh ended with exit code {code} before the command started"
