@@ -198,5 +198,5 @@ def check_reconciliation(file: Path, now: datetime) -> Iterator[HookFinding]:
     elif not report.good:
         yield HookFinding("reconciliation", good=False, seen=f"{at} failed: read the agent's log")
     else:
-        seen = f"{at}: {report.jobs} jobs, {report.clusters} clusters, {len(report.doubts)} in doubt"
+        seen = f"{at}: {report.jobs} jobs, {report.clusters} clusters, {len(report.doubts)} mismatches"
         yield HookFinding("reconciliation", good=True, seen=seen)

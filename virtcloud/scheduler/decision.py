@@ -1,12 +1,17 @@
 """Decides which clusters to end and which alerts to raise; computes extensions of leases. Pure.
 
-A *doubt* is a mismatch between a job and its cluster that a single observation shows, and that may be temporary. A
-cluster is *in doubt* if the batch system reports that the cluster's job does not run, or runs a later attempt. If
-several observations in a row show this doubt, and the grace period has passed, the cluster is ended.
+A *mismatch* is a contradiction between a job and its cluster in one observation. A mismatch can be temporary. It has
+consequences only if several observations in a row show it, and if the grace period has passed:
 
-A job is in doubt if it runs but has no cluster, or if its script does not start although its cluster is active. After
-several observations in a row and a grace period, this doubt raises an alert. If the batch system's answer lacks a job,
-this causes no doubt.
+=================================================================  ====================
+mismatch                                                           consequence
+=================================================================  ====================
+the cluster's job does not run, or runs a later attempt            the cluster is ended
+the job runs, but has no cluster                                   an alert
+the job's cluster is active, but the job's script does not start   an alert
+=================================================================  ====================
+
+A job that the batch system's answer lacks is no mismatch.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -44,8 +49,12 @@ class Alert:
     text: str
 
 
-class DoubtSubject(StrEnum):
-    """The subject of a doubt: a cluster without a running job, a job without a cluster, a script not started."""
+class MismatchKind(StrEnum):
+    """The kinds of mismatches.
+
+    ``CLUSTER``: a cluster without a running job. ``JOB``: a running job without a cluster. ``START``: a running job
+    whose script has not started.
+    """
 
     CLUSTER = "cluster"
     JOB = "job"
@@ -53,23 +62,23 @@ class DoubtSubject(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class DoubtKey:
-    """Identifies a doubt about one attempt of a cluster or job.
+class MismatchKey:
+    """Identifies a mismatch of one attempt of a cluster or job.
 
-    If the attempt or the owner changes, the next observation begins a new doubt.
+    If the attempt or the owner changes, the next observation begins a new mismatch.
     """
 
-    subject: DoubtSubject
+    kind: MismatchKind
     key: ClusterKey
     attempt: int
     owner: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Doubt:
-    """A doubt. ``since``: the time of its first observation, in monotonic seconds.
+class Mismatch:
+    """A mismatch. ``since``: the time of its first observation, in monotonic seconds.
 
-    ``observations``: the number of successive observations that showed the doubt.
+    ``observations``: the number of successive observations that showed the mismatch. ``why``: the reason, for messages.
     """
 
     since: float
@@ -77,15 +86,15 @@ class Doubt:
     why: str
 
 
-DoubtMemory = Mapping[DoubtKey, Doubt]
-DOUBT_ALERTS = {DoubtSubject.JOB: AlertName.JOB_WITHOUT_CLUSTER, DoubtSubject.START: AlertName.JOB_NOT_BEGUN}
+Mismatches = Mapping[MismatchKey, Mismatch]
+MISMATCH_ALERTS = {MismatchKind.JOB: AlertName.JOB_WITHOUT_CLUSTER, MismatchKind.START: AlertName.JOB_NOT_BEGUN}
 SCRIPT_START_S = 900
 """Time in seconds after which a script that has not started never starts: PBS kills the MoM hook after ten minutes."""
 
 
 @dataclass(frozen=True, slots=True)
-class DoubtRules:
-    """The number of observations and the grace period after which a doubt ends a cluster or raises an alert.
+class GraceRules:
+    """The number of observations and the grace period after which a mismatch ends a cluster or raises an alert.
 
     While the batch system has no job at all, ``grace_empty_s`` replaces ``grace_s``.
     """
@@ -116,55 +125,55 @@ class ClusterEnd:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The clusters to end, the alerts, and the doubts to pass to the next decision."""
+    """The clusters to end, the alerts, and the mismatches to pass to the next call of ``decide``."""
 
     ends: tuple[ClusterEnd, ...] = ()
     alerts: tuple[Alert, ...] = ()
-    memory: DoubtMemory = field(default_factory=dict)
+    mismatches: Mismatches = field(default_factory=dict)
 
 
-def decide(observation: Observation, memory: DoubtMemory, now: float, rules: DoubtRules) -> Decision:
+def decide(observation: Observation, former: Mismatches, now: float, rules: GraceRules) -> Decision:
     """Return the decision after a complete observation. ``now`` is in monotonic seconds.
 
-    ``memory`` contains the doubts of the previous decision, and is empty after a failed observation.
+    ``former`` contains the mismatches of the previous decision. After a failed observation, ``former`` is empty.
     """
-    doubts = dict(_find_doubts(observation))
-    remembered = {about: _extend_doubt(memory.get(about), why, now) for about, why in doubts.items()}
+    current = dict(_find_mismatches(observation))
+    remembered = {about: _extend_mismatch(former.get(about), why, now) for about, why in current.items()}
     grace = rules.grace_empty_s if observation.empty else rules.grace_s
-    graces = {DoubtSubject.CLUSTER: grace, DoubtSubject.JOB: grace, DoubtSubject.START: SCRIPT_START_S}
+    graces = {MismatchKind.CLUSTER: grace, MismatchKind.JOB: grace, MismatchKind.START: SCRIPT_START_S}
     confirmed = {
-        about: doubt
-        for about, doubt in remembered.items()
-        if doubt.observations >= rules.observations and now - doubt.since >= graces[about.subject]
+        about: mismatch
+        for about, mismatch in remembered.items()
+        if mismatch.observations >= rules.observations and now - mismatch.since >= graces[about.kind]
     }
-    clusters = [(about, doubt.why) for about, doubt in confirmed.items() if about.subject is DoubtSubject.CLUSTER]
+    clusters = [(about, mismatch.why) for about, mismatch in confirmed.items() if about.kind is MismatchKind.CLUSTER]
     ends = tuple(ClusterEnd(about.key, about.attempt, why, about.owner) for about, why in clusters)
-    doubt_alerts = [
-        Alert(DOUBT_ALERTS[about.subject], about.key, doubt.why)
-        for about, doubt in confirmed.items()
-        if about.subject in DOUBT_ALERTS
+    mismatch_alerts = [
+        Alert(MISMATCH_ALERTS[about.kind], about.key, mismatch.why)
+        for about, mismatch in confirmed.items()
+        if about.kind in MISMATCH_ALERTS
     ]
-    return Decision(ends, (*doubt_alerts, *_alert_unreadable_jobs(observation)), remembered)
+    return Decision(ends, (*mismatch_alerts, *_alert_unreadable_jobs(observation)), remembered)
 
 
-def _extend_doubt(before: Doubt | None, why: str, now: float) -> Doubt:
-    return Doubt(now, 1, why) if before is None else Doubt(before.since, before.observations + 1, why)
+def _extend_mismatch(before: Mismatch | None, why: str, now: float) -> Mismatch:
+    return Mismatch(now, 1, why) if before is None else Mismatch(before.since, before.observations + 1, why)
 
 
-def _find_doubts(observation: Observation) -> Iterator[tuple[DoubtKey, str]]:
-    """Yield the current doubts and their reasons."""
+def _find_mismatches(observation: Observation) -> Iterator[tuple[MismatchKey, str]]:
+    """Yield each mismatch in the observation, with the reason."""
     wanted = {cluster.key: cluster for cluster in observation.clusters if cluster.state in WANTED_STATES}
     for key, cluster in wanted.items():
         job = observation.jobs.get(key)
-        why = None if job is None else _find_mismatch(cluster, job)
+        why = None if job is None else _describe_mismatch(cluster, job)
         if why:
-            yield DoubtKey(DoubtSubject.CLUSTER, key, cluster.attempt, cluster.spec.owner), why
+            yield MismatchKey(MismatchKind.CLUSTER, key, cluster.attempt, cluster.spec.owner), why
     for key, job in observation.jobs.items():
         if not job.wants_cluster or job.phase is not JobPhase.RUNNING:
             continue
         if key not in wanted:
             yield (
-                DoubtKey(DoubtSubject.JOB, key, job.attempt or 0),
+                MismatchKey(MismatchKind.JOB, key, job.attempt or 0),
                 f"job {key} {job.description} and has no cluster",
             )
         elif not job.script_started and wanted[key].state is ClusterState.ACTIVE:
@@ -172,10 +181,10 @@ def _find_doubts(observation: Observation) -> Iterator[tuple[DoubtKey, str]]:
                 f"job {key} {job.description}, its cluster is active, and its script does not start; "
                 f"run qrerun -W force {key}"
             )
-            yield DoubtKey(DoubtSubject.START, key, job.attempt or 0), why
+            yield MismatchKey(MismatchKind.START, key, job.attempt or 0), why
 
 
-def _find_mismatch(cluster: ClusterView, job: SchedulerJob) -> str | None:
+def _describe_mismatch(cluster: ClusterView, job: SchedulerJob) -> str | None:
     """Return the reason why a cluster no longer belongs to its job, or None if the cluster belongs to the job."""
     if job.phase in {JobPhase.PENDING, JobPhase.GONE}:
         return f"job {job.key} {job.description}"

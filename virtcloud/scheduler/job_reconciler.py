@@ -1,17 +1,18 @@
 """Rounds of reconciliation: observe the jobs and clusters, decide, act, report.
 
-==============================  =========================================================================
+==============================  ====================================================================================
 event                           consequence
-==============================  =========================================================================
-the batch system's answer is    Clusters continue. All doubts are deleted, because a doubt has consequences
-missing or incomplete           only after observations in a row. Alert ``scheduler-silent``.
-SBF does not answer             Clusters and jobs continue. All doubts are deleted. Alert ``sbf-silent``.
-the agent restarts              All doubts are deleted.
-an administrator sets a clock   Doubts are not affected (monotonic clock). A lease can be extended without
-                                need, or too late by as much as the clock is wrong.
+==============================  ====================================================================================
+the batch system's answer is    Clusters continue. The reconciler forgets all mismatches, because a mismatch has
+missing or incomplete           consequences only after several observations in a row. Alert ``scheduler-silent``.
+SBF does not answer             Clusters and jobs continue. The reconciler forgets all mismatches. Alert
+                                ``sbf-silent``.
+the agent restarts              The reconciler forgets all mismatches.
+an administrator sets a clock   Mismatches are not affected (monotonic clock). The reconciler can extend a lease
+                                without need, or too late by as much as the clock is wrong.
 SBF refuses an action           Alert ``cluster-not-ended`` or ``lease-not-extended``. The next round
                                 repeats the action.
-==============================  =========================================================================
+==============================  ====================================================================================
 """
 
 from collections import deque
@@ -28,15 +29,15 @@ from virtcloud.scheduler.decision import (
     Alert,
     AlertName,
     ClusterEnd,
-    DoubtMemory,
-    DoubtRules,
+    GraceRules,
+    Mismatches,
     Observation,
     compute_extension,
     decide,
 )
 from virtcloud.scheduler.job_states import SchedulerServer, parse_job_number
 from virtcloud.scheduler.protocols import ClusterApi, Log, Scheduler
-from virtcloud.scheduler.status import MAX_ACTIONS, AlertView, DoubtView, ReconciliationAction, ReconciliationReport
+from virtcloud.scheduler.status import MAX_ACTIONS, AlertView, MismatchView, ReconciliationAction, ReconciliationReport
 
 
 class ReconciliationJournal:
@@ -125,12 +126,12 @@ class JobReconciler:
         self,
         scheduler: Scheduler,
         clusters: ClusterApi,
-        rules: DoubtRules,
+        rules: GraceRules,
         log: Log,
         clocks: Clocks,
         more_alerts: Callable[[], Iterable[Alert]] = tuple,
     ) -> None:
-        """Start without doubts. ``more_alerts`` returns additional alerts after each complete observation."""
+        """Start without mismatches. ``more_alerts`` returns additional alerts after each complete observation."""
         self._scheduler = scheduler
         self._clusters = clusters
         self._rules = rules
@@ -138,7 +139,7 @@ class JobReconciler:
         self._clocks = clocks
         self._more_alerts = more_alerts
         self._journal = ReconciliationJournal(log)
-        self._memory: DoubtMemory = {}
+        self._mismatches: Mismatches = {}
         self._alerts: tuple[Alert, ...] = ()
         self._last_good: datetime | None = None
 
@@ -164,8 +165,8 @@ class JobReconciler:
 
     def _act(self, observed: Observation) -> Iterator[Alert]:
         """Decide after a complete observation. End and extend clusters. Yield the resulting alerts."""
-        decision = decide(observed, self._memory, self._clocks.monotonic(), self._rules)
-        self._memory = decision.memory
+        decision = decide(observed, self._mismatches, self._clocks.monotonic(), self._rules)
+        self._mismatches = decision.mismatches
         yield from decision.alerts
         for end in decision.ends:
             yield from self._end(end)
@@ -176,8 +177,8 @@ class JobReconciler:
                 yield from self._extend(cluster, seconds)
 
     def _record_failure(self, alert: Alert, at: datetime) -> None:
-        """Delete all doubts and add an alert. Earlier alerts remain, because no observation shows that they ended."""
-        self._memory = {}
+        """Forget all mismatches and add an alert. Earlier alerts remain, because no observation shows their end."""
+        self._mismatches = {}
         self._journal.update_alerts((*self._alerts, alert), at)
 
     def _end(self, end: ClusterEnd) -> Iterator[Alert]:
@@ -206,16 +207,16 @@ class JobReconciler:
 
     def _report(self, observed: ServerObservation | None, at: datetime) -> ReconciliationReport:
         now = self._clocks.monotonic()
-        doubts = tuple(
-            DoubtView(
-                subject=about.subject,
+        mismatches = tuple(
+            MismatchView(
+                subject=about.kind,
                 key=about.key,
                 attempt=about.attempt,
-                looks=doubt.observations,
-                seconds=now - doubt.since,
-                why=doubt.why,
+                looks=mismatch.observations,
+                seconds=now - mismatch.since,
+                why=mismatch.why,
             )
-            for about, doubt in self._memory.items()
+            for about, mismatch in self._mismatches.items()
         )
         return ReconciliationReport(
             at=at,
@@ -224,7 +225,7 @@ class JobReconciler:
             server=observed.server.name if observed else None,
             jobs=len(observed.observed.jobs) if observed else 0,
             clusters=len(observed.observed.clusters) if observed else 0,
-            doubts=doubts,
+            doubts=mismatches,
             alerts=self._journal.alerts,
             deeds=self._journal.actions,
         )

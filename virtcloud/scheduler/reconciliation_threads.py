@@ -7,7 +7,7 @@ from functools import partial
 
 from virtcloud.client.sbf import SbfClient
 from virtcloud.scheduler.command import CommandRunner, build_runner, find_command_folder
-from virtcloud.scheduler.decision import DoubtRules
+from virtcloud.scheduler.decision import GraceRules
 from virtcloud.scheduler.job_confirmation import OLD_SBF_PAUSE_S, ConfirmingScheduler, confirm_until_stopped
 from virtcloud.scheduler.job_reconciler import Clocks, JobReconciler
 from virtcloud.scheduler.openpbs_adapter import OpenPbsScheduler
@@ -79,5 +79,5 @@ def build_reconciler(keys: SchedulerSettings, sbf: SbfClient, log: Log) -> JobRe
     scheduler = SCHEDULERS[keys.kind](_build_runner(keys))
     clocks = Clocks()
     watch = NodeWatch(scheduler, sbf, keys, clocks.monotonic)
-    rules = DoubtRules(keys.looks, keys.grace, keys.grace_empty)
+    rules = GraceRules(keys.looks, keys.grace, keys.grace_empty)
     return JobReconciler(scheduler, sbf, rules, log, clocks, watch.alerts)

@@ -43,14 +43,14 @@ class SchedulerSettings(Document):
         120,
         ge=0,
         le=86400,
-        description="Seconds from the first of these answers until the agent ends the cluster. The agent ends no "
-        "cluster before both `looks` and `grace` are reached.",
+        description="Minimum seconds from the batch system's first answer that a cluster's job does not run, or runs a "
+        "later attempt, to the end of the cluster. Both `looks` and `grace` must be reached.",
     )
     grace_empty: float = Field(
         900,
         ge=0,
         le=86400,
-        description="Seconds that apply instead of `grace` while the batch system has no job, not even a queued job.",
+        description="Seconds that replace `grace` while the batch system has no job, not even a queued job.",
     )
     timeout: float = Field(
         30, gt=0, le=300, description="Time limit in seconds of one command of the batch system, such as `qstat`."

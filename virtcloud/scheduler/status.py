@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from virtcloud.model.document import Document
 from virtcloud.model.errors import BadInput, NotFound
 from virtcloud.model.values import ClusterKey
-from virtcloud.scheduler.decision import AlertName, DoubtSubject
+from virtcloud.scheduler.decision import AlertName, MismatchKind
 
 MAX_ACTIONS = 50
 """The maximum number of actions in the file."""
@@ -27,15 +27,15 @@ class AlertView(Document):
     since: datetime
 
 
-class DoubtView(Document):
-    """A doubt: a job and its cluster did not match in the latest round or rounds.
+class MismatchView(Document):
+    """A mismatch between a job and its cluster in the last round.
 
-    ``subject`` states the suspicion: the cluster's job no longer runs (``cluster``), the job has no cluster (``job``),
-    or the job's script does not start (``start``). ``looks`` is the number of rounds in a row with this doubt, and
-    ``seconds`` is the time since the first of these rounds. ``why`` is the reason in the last round.
+    ``subject`` is ``cluster`` if the cluster's job does not run, ``job`` if the job has no cluster, and ``start`` if
+    the job's script does not start. ``looks`` is the number of rounds in a row with this mismatch, and ``seconds`` is
+    the time since the first of these rounds. ``why`` is the reason in the last round.
     """
 
-    subject: DoubtSubject
+    subject: MismatchKind
     key: ClusterKey
     attempt: int
     looks: int
@@ -62,9 +62,11 @@ class ReconciliationReport(Document):
     server: str | None = None
     jobs: int = 0
     clusters: int = 0
-    doubts: tuple[DoubtView, ...] = ()
+    doubts: tuple[MismatchView, ...] = ()
+    """The mismatches between jobs and clusters in this round."""
     alerts: tuple[AlertView, ...] = ()
     deeds: tuple[ReconciliationAction, ...] = ()
+    """The last actions, oldest first."""
 
 
 class SchedulerStatus(Document):

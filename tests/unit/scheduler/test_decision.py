@@ -14,8 +14,8 @@ from virtcloud.scheduler.decision import (
     AlertName,
     ClusterEnd,
     Decision,
-    DoubtMemory,
-    DoubtRules,
+    GraceRules,
+    Mismatches,
     Observation,
     compute_extension,
     decide,
@@ -23,7 +23,7 @@ from virtcloud.scheduler.decision import (
 from virtcloud.scheduler.job_states import JobPhase, SchedulerJob, parse_job_number, parse_seconds_or_zero
 from virtcloud.scheduler.job_states import SchedulerServer as PbsServer
 
-RULES = DoubtRules(observations=2, grace_s=100, grace_empty_s=900)
+RULES = GraceRules(observations=2, grace_s=100, grace_empty_s=900)
 
 
 def observation(clusters: Sequence[object], *jobs: SchedulerJob, empty: bool = False) -> Observation:
@@ -31,12 +31,12 @@ def observation(clusters: Sequence[object], *jobs: SchedulerJob, empty: bool = F
 
 
 def decide_all(observations: Sequence[tuple[float, Observation]]) -> Decision:
-    """Decide at each observation, with the memory of the previous decision. Return the last decision."""
-    memory: DoubtMemory = {}
+    """Decide at each observation, with the mismatches of the previous decision. Return the last decision."""
+    mismatches: Mismatches = {}
     result = Decision()
     for now, observed in observations:
-        result = decide(observed, memory, now, RULES)
-        memory = result.memory
+        result = decide(observed, mismatches, now, RULES)
+        mismatches = result.mismatches
     return result
 
 
@@ -56,10 +56,10 @@ def test_a_cluster_is_kept_within_the_grace_period(
 
 
 def test_without_grace_several_observations_are_still_needed() -> None:
-    rules, memory, ends = DoubtRules(observations=3, grace_s=0), {}, []
+    rules, mismatches, ends = GraceRules(observations=3, grace_s=0), {}, []
     for now in range(3):
-        result = decide(GONE, memory, now, rules)
-        memory, ends = dict(result.memory), [*ends, len(result.ends)]
+        result = decide(GONE, mismatches, now, rules)
+        mismatches, ends = dict(result.mismatches), [*ends, len(result.ends)]
     assert ends == [0, 0, 1]
 
 
@@ -93,7 +93,7 @@ def test_the_cluster_of_this_or_the_next_attempt_is_kept(attempt: int | None) ->
     assert decide_all([(0, observed), (100, observed)]).ends == ()
 
 
-def test_doubts_of_one_attempt_do_not_count_for_the_next() -> None:
+def test_mismatches_of_one_attempt_do_not_count_for_the_next() -> None:
     later = observation([cluster("12.pbssrv", attempt=2)], job(12, JobPhase.GONE))
     assert decide_all([(0, GONE), (100, later)]).ends == ()
 
@@ -166,16 +166,16 @@ steps = st.lists(st.tuples(st.floats(0, 1000), st.one_of(st.none(), good)), max_
 def test_a_recently_running_job_keeps_its_cluster(
     timed_observations: list[tuple[float, Observation | None]],
 ) -> None:
-    memory: DoubtMemory = {}
+    mismatches: Mismatches = {}
     now, recent = 0.0, []
     for pause, observed in timed_observations:
         now += pause
         if observed is None:
-            memory = {}  # a failed observation
+            mismatches = {}  # a failed observation
             continue
         recent = [*recent[-1:], observed]
-        result = decide(observed, memory, now, RULES)
-        memory = result.memory
+        result = decide(observed, mismatches, now, RULES)
+        mismatches = result.mismatches
         for end in result.ends:
             alive = [job for earlier in recent if (job := earlier.jobs.get(end.key)) and may_run(job, end.attempt)]
             assert (alive, len(recent)) == ([], 2)
@@ -194,21 +194,21 @@ def may_run(reported_job: SchedulerJob, attempt: int) -> bool:
 def test_nothing_is_ended_after_a_failed_observation(
     timed_observations: list[tuple[float, Observation | None]],
 ) -> None:
-    now, memory, fresh = 0.0, {}, True
+    now, mismatches, fresh = 0.0, {}, True
     for pause, observed in timed_observations:
         now += pause
-        result = Decision() if observed is None else decide(observed, memory, now, RULES)
+        result = Decision() if observed is None else decide(observed, mismatches, now, RULES)
         assert not (fresh and result.ends)
-        memory, fresh = dict(result.memory), observed is None
+        mismatches, fresh = dict(result.mismatches), observed is None
 
 
 @settings(deadline=None)
 @given(good)
-def test_long_doubts_end_clusters(observed: Observation) -> None:
-    doubted = {
-        (about.key, about.attempt) for about in decide(observed, {}, 0, RULES).memory if about.subject == "cluster"
+def test_long_mismatches_end_clusters(observed: Observation) -> None:
+    mismatched = {
+        (about.key, about.attempt) for about in decide(observed, {}, 0, RULES).mismatches if about.kind == "cluster"
     }
-    assert {(end.key, end.attempt) for end in decide_all([(0, observed), (900, observed)]).ends} == doubted
+    assert {(end.key, end.attempt) for end in decide_all([(0, observed), (900, observed)]).ends} == mismatched
 
 
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "when-something-fails.md"

@@ -8,7 +8,7 @@ from batch_fakes.scheduler import FakeClocks, FakeClusterApi, FakeLog, FakeSched
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.errors import Forbidden, QuotaExceeded, ServiceUnreachable
 from virtcloud.model.topology import Topology
-from virtcloud.scheduler.decision import Alert, AlertName, DoubtRules
+from virtcloud.scheduler.decision import Alert, AlertName, GraceRules
 from virtcloud.scheduler.job_reconciler import Clocks, JobReconciler
 from virtcloud.scheduler.job_states import JobPhase
 from virtcloud.scheduler.scheduler_nodes import NodeWatch
@@ -29,7 +29,7 @@ class Reconciliation:
 
     def start(self, more_alerts: Callable[[], Iterable[Alert]] = tuple) -> JobReconciler:
         clocks = Clocks(self.clock.monotonic, self.clock.now)
-        return JobReconciler(self.scheduler, self.sbf, DoubtRules(2, 100, 900), self.log, clocks, more_alerts)
+        return JobReconciler(self.scheduler, self.sbf, GraceRules(2, 100, 900), self.log, clocks, more_alerts)
 
     def run_rounds(self, count: int, pause: float = 100) -> ReconciliationReport:
         for _ in range(count):
@@ -74,7 +74,7 @@ def test_clusters_that_users_requested_are_ignored(
     assert len(reconciliation.sbf.ended) == ended
 
 
-def test_a_failed_round_deletes_all_doubts(reconciliation: Reconciliation) -> None:
+def test_a_failed_round_deletes_all_mismatches(reconciliation: Reconciliation) -> None:
     reconciliation.run_rounds(1)
     reconciliation.scheduler.failing = "it did not end within 30 s"
     blind = reconciliation.run_rounds(1)
@@ -93,7 +93,7 @@ def test_reconciliation_continues_after_an_outage_of_sbf(reconciliation: Reconci
     assert reconciliation.sbf.ended == [("2.pbssrv", 1)]
 
 
-def test_a_restart_deletes_all_doubts(reconciliation: Reconciliation) -> None:
+def test_a_restart_deletes_all_mismatches(reconciliation: Reconciliation) -> None:
     reconciliation.run_rounds(1)
     reconciliation.reconciler = reconciliation.start()
     reconciliation.run_rounds(1)
@@ -180,10 +180,10 @@ def test_an_alert_is_logged_at_its_start_and_end(reconciliation: Reconciliation)
     ]
 
 
-def test_a_report_lists_doubts_with_their_duration(reconciliation: Reconciliation) -> None:
+def test_a_report_lists_mismatches_with_their_duration(reconciliation: Reconciliation) -> None:
     reconciliation.run_rounds(1, pause=30)
-    (doubt,) = reconciliation.run_rounds(1).doubts
-    assert (doubt.key, doubt.looks, doubt.seconds, doubt.why) == ("2.pbssrv", 2, 30, "job 2.pbssrv is gone")
+    (mismatch,) = reconciliation.run_rounds(1).doubts
+    assert (mismatch.key, mismatch.looks, mismatch.seconds, mismatch.why) == ("2.pbssrv", 2, 30, "job 2.pbssrv is gone")
 
 
 def test_an_ended_cluster_is_not_ended_again(reconciliation: Reconciliation) -> None:
