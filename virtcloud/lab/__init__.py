@@ -3,8 +3,8 @@
 A lab consists of nodes. Each switch, provider edge, host, gateway and transport core is a node, as are the user's
 laptop and the *station*, on which SBF runs.
 
-This package imports a module only when one of the module's names is first used. The processes inside the lab's kernel
-then do not import modules that they do not need.
+This package imports a module only when one of the module's names is first used, because imports are slow in User-mode
+Linux, in which a lab can run.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -39,7 +39,7 @@ def outside_address(number: int) -> str:
 
 
 def fabric_addresses(number: int) -> tuple[IPv4Address, IPv4Address]:
-    """Return two addresses for link ``number`` (from 0) of an EVPN fabric (RFC 3021): of the core, and of the edge."""
+    """Return the core's and the edge's address on link ``number`` (from 0) of an EVPN fabric: a /31 (RFC 3021)."""
     return _FABRIC + 2 * number, _FABRIC + 2 * number + 1
 
 

@@ -66,7 +66,7 @@ def newer_source(suite: str) -> str:
     codename = release()
     sources = format_newer_source(_list_targets(), codename, suite, KEYRING)
     if not sources:
-        raise LabImpossible(f"expected a Debian source of release {codename}, whose mirror also has {suite}, got none")
+        raise LabImpossible(f"expected an APT source of Debian {codename}, got none: correct /etc/apt/sources.list.d")
     return sources
 
 

@@ -39,7 +39,7 @@ menuentry Debian {{
 """Debian's kernel packages maintain the links /vmlinuz and /initrd.img, so a new kernel needs no other file."""
 FSTAB = f"LABEL={LABEL} / ext4 errors=remount-ro 0 1\n"
 OLD_EXT4 = "^metadata_csum_seed,^orphan_file"
-"""Features of ext4 that GRUB 2.06 cannot read."""
+"""An option of mke2fs that disables the features of ext4 that GRUB 2.06 cannot read."""
 
 
 def make_boot_disk(root: Path, target: Path, size_mib: int = SIZE_MIB, *, compressed: bool = False) -> None:

@@ -1,9 +1,9 @@
-"""Adapts a program that was linked with glibc 2.38 or later to an older glibc, if the program needs only C23's names.
+"""Adapts a program that was linked with glibc 2.38 or later to an older glibc.
 
 A program that calls strtol() and was linked with glibc 2.38 refers to ``__isoc23_strtol`` of version GLIBC_2.38. The
 only difference to strtol() of version GLIBC_2.2.5 is that ``__isoc23_strtol`` also accepts binary numbers. The same
-applies to other functions with the prefix ``__isoc23_``. :func:`use_older_names` replaces these references. It leaves
-the program unchanged if the program needs another function of version GLIBC_2.38.
+applies to other functions with the prefix ``__isoc23_``. :func:`use_older_names` replaces the references to these
+functions. If the program needs any other function of version GLIBC_2.38, :func:`use_older_names` changes nothing.
 
 Format: System V ABI, AMD64 supplement; symbol versions: Linux Standard Base Core 5.0, section 10.7.
 """
@@ -100,7 +100,7 @@ def _references(program: bytes, symbols: Section, indexes: Section, version: int
 
 
 def _replace_version(program: bytearray, old: NeededVersion, new: NeededVersion) -> None:
-    """Replace the name and hash of version ``old`` by those of ``new``. The index stays: symbols refer to the index."""
+    """Write the name and hash of version ``new`` into the entry of ``old``. The entry retains its index."""
     (hash_of_name,) = struct.unpack_from("<I", program, new.offset)
     (name,) = struct.unpack_from("<I", program, new.offset + 8)
     struct.pack_into("<I", program, old.offset, hash_of_name)

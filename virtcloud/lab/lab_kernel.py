@@ -109,8 +109,8 @@ def find_compiler() -> str | None:
 def preload_library(kernel: UmlKernel, folder: Path) -> str:
     """Build a library for a kernel without seccomp. It avoids most reads and writes of the extended processor state.
 
-    Return the path of the library, or "" if the kernel uses seccomp and needs no library. If the library cannot be
-    built, return "" too, or raise LabImpossible if the kernel cannot run without the library.
+    Return the path of the library, or "" if the kernel uses seccomp and needs no library. Also return "" if the library
+    cannot be built, but the kernel can run without it. Raise LabImpossible if the kernel needs the library.
     """
     if kernel.uses_seccomp:
         return ""

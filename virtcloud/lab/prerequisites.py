@@ -97,7 +97,7 @@ def has_routers() -> bool:
 class Prerequisite:
     """The result of one check.
 
-    ``needed`` is true if no lab can run without this prerequisite. ``remedy`` tells how to install the prerequisite.
+    ``needed`` is true if no lab can run without this prerequisite. ``remedy`` describes the installation.
     """
 
     group: str
@@ -150,12 +150,12 @@ def _kernel(features: dict[str, bool], uml_obstacles: list[str], kernel: str | N
         "User-mode Linux with seccomp",
         uml is not None and uml.uses_seccomp,
         needed=False,
-        remedy="make setup downloads it: labs then take half of the processor time",
+        remedy="make setup downloads this kernel: labs then take half of the processor time",
     )
 
 
 def _list_programs(lab: LabFile | None) -> Iterator[Prerequisite]:
-    """Yield the results for all programs and drivers. ``needed`` tells whether ``lab`` needs the program or driver.
+    """Yield the results for all programs and drivers. ``needed``: ``lab`` needs the program or driver.
 
     If ``lab`` is None, ``needed`` is true only if every lab needs the program or driver.
     """

@@ -123,7 +123,7 @@ def _apt(folder: Path, seconds: float, *command: str) -> str:
 
 
 def store_package(package: Path, target: Path) -> UmlKernel:
-    """Unpack the kernel and its modules into ``target``, and return the kernel. Adapt it to this machine's glibc.
+    """Unpack the kernel and its modules into ``target``, adapt the kernel to this machine's glibc, and return it.
 
     The folder ``target`` appears only when it is complete. Raise LabImpossible if the kernel does not run on this
     machine.

@@ -256,7 +256,7 @@ def _copy(source: socket.socket, target: socket.socket) -> None:
 
 
 class _Sender:
-    """A writable file-like object that sends what is written to a socket."""
+    """A file-like object. It sends all data that a caller writes to it over the socket ``target``."""
 
     def __init__(self, target: socket.socket) -> None:
         self._target = target

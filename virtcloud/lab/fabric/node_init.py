@@ -1,8 +1,8 @@
 """The first process of a node: creates the node's file tree and network, and runs programs on request.
 
-The process exchanges packets with the fabric over a packet socket. Each packet is one JSON object. A packet that starts
-a program also carries the file descriptors of the program's standard streams. Requests are ``network``, ``spawn`` and
-``signal``. The process also reaps all processes of the node.
+The process exchanges messages with the fabric over a Unix socket (SOCK_SEQPACKET). Each message is one JSON object. A
+message that starts a program also carries the file descriptors of the program's standard streams. Requests are
+``network``, ``spawn`` and ``signal``. The process also reaps all processes of the node.
 """
 
 import array

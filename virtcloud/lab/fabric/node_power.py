@@ -29,7 +29,7 @@ POLL_S = 0.02
 
 
 def create_disk(node: LabNode) -> None:
-    """Create the disk of a node: a file system in memory. It exists until the lab ends. Do nothing without a disk."""
+    """Create the disk of a node: a file system in memory, until the lab ends. Do nothing if the node has no disk."""
     if not node.disk:
         return
     Path(node.disk).mkdir(parents=True, exist_ok=True)
@@ -87,7 +87,7 @@ def _boot(handle: NodeHandle) -> tuple[int, socket.socket]:
 
 
 def _waiting_name(handle: NodeHandle, port: str) -> str:
-    """Return the name of a powered-off node's port in the fabric: at most 15 characters, as Linux requires."""
+    """Return the name of ``port`` in the fabric's network namespace while the node is off (at most 15 characters)."""
     return f"w{handle.node.address.rpartition('.')[2]}-{port}"[:15]
 
 

@@ -1,7 +1,7 @@
 """The fabric's handles of nodes.
 
-The fabric forks the first process of each node in new namespaces, and sends requests to this process over a packet
-socket, the node's channel.
+The fabric forks the first process of each node in new namespaces. The fabric sends requests to this process over a Unix
+socket (SOCK_SEQPACKET), the node's channel.
 """
 
 import hashlib

@@ -132,7 +132,7 @@ def plan_from_json(text: str) -> FabricPlan:
 
 
 def node_from_data(data: dict[str, Any]) -> LabNode:
-    """Return the node that ``dataclasses.asdict`` converted to a dict. The dict may have been converted to JSON."""
+    """Return the node for a dict that ``dataclasses.asdict`` returned. The dict may have lists instead of tuples."""
     services = tuple(
         NodeService(**{**service, "argv": tuple(service["argv"]), "imports": tuple(service["imports"])})
         for service in data.pop("services")

@@ -20,7 +20,8 @@ MODULES = ("8021q", "bridge", "veth", "tun", "fuse", "sch_netem", "nf_tables", "
 HOTPLUG = Path("/proc/sys/kernel/hotplug")
 """The file with the path of the program that the kernel starts for each device event. The lab disables this program."""
 MODPROBE = Path("/run/modprobe")
-# The kernel itself also calls this script to load modules. busybox is static, so busybox does not need /usr/lib.
+# A script that replaces modprobe. The kernel also calls it to load modules. The script mounts the modules at /usr/lib.
+# busybox is linked statically, so it does not need the libraries in /usr/lib.
 MODPROBE_TEXT = """#!/bin/busybox sh
 exec /bin/busybox unshare -m /bin/busybox sh -c \
 '/bin/busybox mount --bind {modules} /usr/lib && exec /bin/busybox modprobe "$@"' modprobe "$@"

@@ -89,7 +89,7 @@ def _serve(channel: socket.socket, modules: tuple[str, ...]) -> None:
     os.setsid()
     os.closerange(3, channel.fileno())
     os.closerange(channel.fileno() + 1, 4096)
-    gc.disable()  # the imports leave almost no garbage, but collections would take a sixth of their time
+    gc.disable()  # collections would take a sixth of the imports' time and free almost no memory
     failed = _import(modules)
     gc.freeze()  # a garbage collection in a child would copy the memory of all imported modules
     gc.enable()
@@ -129,7 +129,7 @@ def _start(request: dict[str, Any], failed: dict[str, str], children: dict[int, 
 
 
 def _run_in_node(request: dict[str, Any]) -> None:
-    """Enter the node's other namespaces, unless the node is the station, and run the module."""
+    """Enter the node's namespaces except the PID namespace (the station has none), and run the module."""
     os.setsid()
     os.closerange(3, 4096)
     log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
