@@ -83,12 +83,7 @@ class RequestKey(NamedTuple):
 
 REQUEST_KEYS = OrderedDict(
     [
-        (
-            "image",
-            RequestKey(
-                request_values.NAME, "The image of the guests. Required unless `spec` names a file.", "debian12"
-            ),
-        ),
+        ("image", RequestKey(request_values.NAME, "The image of the guests; required without `spec`.", "debian12")),
         ("name", RequestKey(request_values.NAME, "The name of the new network, by which others can join it.", "mine")),
         (
             "net",
@@ -147,7 +142,7 @@ REQUEST_KEYS = OrderedDict(
             RequestKey(
                 request_values.SERVICES,
                 "What each host offers to its guests: `dhcp` with the addresses of the spec, `dns` with the names of "
-                "all guests, `metadata` with the guest's seed. All need `dhcp`. Default: none.",
+                "all guests, `metadata` with the guest's seed. `dns` and `metadata` need `dhcp`. Default: none.",
                 "dhcp+dns",
             ),
         ),
@@ -155,7 +150,7 @@ REQUEST_KEYS = OrderedDict(
             "service",
             RequestKey(
                 request_values.GATEWAY_SERVICES,
-                "What a gateway offers in the new network: `nfs`, folders of the owner by NFSv4.2. Default: none.",
+                "What a gateway offers in the new network: `nfs` (folders of the owner, by NFSv4.2). Default: none.",
                 "nfs",
             ),
         ),
@@ -182,14 +177,11 @@ REQUEST_KEYS = OrderedDict(
             RequestKey(
                 request_values.SUBNET,
                 "The guests' addresses: a network, or the first address of a network that guests get. "
-                "One IPv4 subnet, one IPv6 subnet, or both: `[10.0.0.0/24+fd00::/64]`.",
+                "At most one IPv4 subnet and one IPv6 subnet: `[10.0.0.0/24+fd00::/64]`.",
                 "10.0.0.50/24",
             ),
         ),
-        (
-            "vlan",
-            RequestKey(request_values.VLAN, "The VLAN ID, if the job needs a certain one of the sites' pools.", "112"),
-        ),
+        ("vlan", RequestKey(request_values.VLAN, "The VLAN ID, from the sites' pools; default: SBF chooses.", "112")),
         (
             "spec",
             RequestKey(

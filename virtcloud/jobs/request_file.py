@@ -206,7 +206,7 @@ def _check_first_use(
     if value is None:
         return
     if (key, value) in used:
-        position.fail("a value other than that of %s" % ".".join(used[key, value].path[:-1]), repr(value))
+        position.fail("a value that %s does not have" % ".".join(used[key, value].path[:-1]), repr(value))
     used[key, value] = position
 
 

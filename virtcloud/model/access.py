@@ -62,7 +62,7 @@ class TokenId(PatternText):
 
     __slots__ = ()
     pattern = r"[a-z2-7]{8}"
-    meaning = "a token's id: eight characters, lower case or 2 to 7"
+    meaning = "a token's id: eight characters, each a lower-case letter or a digit from 2 to 7"
 
 
 TokenSeconds = Annotated[float, Field(gt=0, le=10 * 366 * 86400)]

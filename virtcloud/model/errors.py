@@ -40,7 +40,7 @@
     ├── StorageFull           SBF cannot store an image                     HTTP 507
     ├── SchedulerUnavailable  the batch system's answer is missing or incomplete
     ├── ClusterFailed         the awaited cluster has failed
-    ├── TimedOut              a wait ended early; the operation continues
+    ├── TimedOut              a wait exceeded its timeout; the operation continues
     ├── GuestsFailed          a command or a copy failed on some guests
     └── ElementError          an element failed
         ├── Unreachable       … it does not answer: retry

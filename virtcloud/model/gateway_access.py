@@ -171,8 +171,7 @@ class OutsideLink(Document):
     """The source addresses of packets from clusters: at most one of each IP version; `[]`: the addresses of the
     interface."""
     publish_ports: Annotated[PortRange | None, OMIT_NONE] = None
-    """The TCP and UDP ports of these addresses at which users may publish guests; null: the gateway publishes no
-    guests."""
+    """The TCP and UDP ports of `addresses` that users can publish for guests; null: the gateway publishes no guests."""
 
     @model_validator(mode="after")
     def _check_addresses(self) -> Self:

@@ -75,7 +75,7 @@ class ClusterPeers(Document):
 
     key: ClusterKey
     user: LoginName | None = None
-    """The login name in the cluster's guests; null: an early SBF, which made no seeds, created the cluster."""
+    """The login name in the cluster's guests; null: an early version of SBF created the cluster, without seeds."""
     peers: tuple[Peer, ...] = ()
     """All guests of the cluster's network, with their public host keys."""
     network: str | None = None

@@ -14,8 +14,9 @@ from virtcloud.model.values import Name, PatternText, UserName
 HEAD_BYTES: Final = 512
 """Number of bytes at the beginning of an image's file from which its format is recognized."""
 FETCHING: Final = "fetching image"
+"""The beginning of an agent's report while a host fetches an image. Such a report is not an error."""
 UNPACKING: Final = "unpacking image"
-"""An agent's report that begins with one of these texts is not an error: the image is not ready yet."""
+"""The beginning of an agent's report while a host unpacks an image. Such a report is not an error."""
 
 
 class Sha256(PatternText):

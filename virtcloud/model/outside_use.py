@@ -28,7 +28,7 @@ class ResolvedName(Document):
 
 
 class DestinationUse(Document):
-    """The counters of a gateway for one destination of one network. If the gateway loses them, they restart at 0."""
+    """The counters of a gateway for one destination of one network. Lost counters restart at 0."""
 
     network: str
     """Id of the network's cluster."""

@@ -163,7 +163,7 @@ class ElementView(Document):
     capacity: HostCapacity | None = None
     """The capacity of a host; null until its agent has reported the capacity."""
     notices: Annotated[tuple[str, ...], OMIT_EMPTY] = ()
-    """Faults that do not prevent the wanted state, such as names that a gateway cannot resolve. Lists omit them."""
+    """Faults that do not prevent the wanted state, such as names that a gateway cannot resolve. Lists omit this key."""
 
 
 class Pool(Document):

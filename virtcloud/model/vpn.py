@@ -118,7 +118,7 @@ class VpnProfileRequest(Document):
 
 
 class PendingElement(Document):
-    """An element that has not confirmed the latest change of a profile."""
+    """An element that has not confirmed the latest change of VPN or SSH access to a cluster."""
 
     element: Name
     reachable: bool

@@ -1,7 +1,4 @@
-"""Wanted and observed states of switches, the difference between them, and wanted states of hosts.
-
-``virtcloud.model.edge`` defines the wanted and observed states of provider edges.
-"""
+"""Wanted and observed states of switches, their differences, and wanted states of hosts (edges: ``edge.py``)."""
 
 from typing import Annotated, Final, Literal, Self
 
@@ -27,12 +24,10 @@ PortVlans = dict[PortName, VlanSet]
 UNCHECKED_NETWORK: Final = "unchecked-network"
 """Requirement of a segment that the host must leave as it is: the host creates no missing parts. SBF adds this
 requirement after a restore of SBF's database, until the other elements have removed the clusters that the database does
-not contain.
-"""
+not contain."""
 IMAGES: Final = "images"
 """Capability that a segment requires if a guest's image is in the catalogue. Older agents could start another image
-with the same name.
-"""
+with the same name."""
 
 
 class SwitchWanted(Document):
@@ -60,9 +55,7 @@ class SwitchWanted(Document):
 
 
 class ForeignVlan(Document):
-    """A VLAN ID of the pool that a device uses for something other than clusters.
-
-    SBF never creates, deletes or renames such a VLAN.
+    """A VLAN ID of the pool that a device uses for something other than clusters. SBF never changes such a VLAN.
 
     ``name`` is the VLAN's name on the device, or None if the device shows no name. On a switch, ``name`` is also None
     if SBF owns the VLAN. ``ports`` are the unmanaged ports that carry the VLAN. If there is neither a name nor a port,
@@ -205,7 +198,7 @@ class GuestWanted(Document):
     cluster: str | None = None
     """Id of the member to which the guest belongs; null: the guest belongs to the network's cluster."""
     seed: GuestSeed | None = None
-    """The data that the guest reads at its first boot; null: only its name and addresses."""
+    """The data that the guest reads at its first boot; null: the guest reads only its name and addresses."""
     power: Literal["off"] | None = None
     """`off`: the guest must not run, and its disk stays on the host; null: the guest must run."""
     starts: int | None = None
@@ -300,10 +293,7 @@ class WantedDocument(Document):
     confirmed_revision: int
     """The latest revision that the element confirmed."""
     incomplete: tuple[str, ...] = ()
-    """Ids of clusters that are not complete, or not removed, although the element confirmed the revision.
-
-    Such a cluster waits for something, for example an image, or the element could not remove the cluster.
-    """
+    """Ids of clusters that waited (for example for an image) or could not be removed at the latest confirmation."""
     wanted: HostWanted
     """The wanted state of the element."""
     calls: tuple[CallContext, ...] = ()

@@ -144,7 +144,7 @@ def test_a_job_whose_chunks_hold_the_files_guests_is_admitted() -> None:
         ({"hosts": [{}] * 4}, "hosts: expected at most 3 parts, one for each host of the job, got 4"),
         (
             {"hosts": [{"guests": [{"image": "a", "addresses": ["10.0.0.1/24"]}] * 2}, {}]},
-            "hosts.0.guests.1.addresses: expected a value other than that of hosts.0.guests.0, got '10.0.0.1'",
+            "hosts.0.guests.1.addresses: expected a value that hosts.0.guests.0 does not have, got '10.0.0.1'",
         ),
         (
             {"hosts": [{}, {"guests": [{"image": "a", "mem": "3gb"}, {"image": "a", "mem": "2gb"}]}]},
