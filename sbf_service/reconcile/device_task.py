@@ -97,7 +97,7 @@ class ReconcileTask(ABC):
 
     @property
     def change(self) -> str:
-        """The name of the event for a change of this device, in both logs: ``switch_change`` or ``edge_change``."""
+        """The event of a change in the audit log and the service's log: ``switch_change`` or ``edge_change``."""
         return f"{self.kind}_change"
 
     @property

@@ -1,1 +1,1 @@
-"""Sites, cables and pools from NetBox: read with pynetbox, translate, and merge with SBF's topology."""
+"""Sites, cables and pools from NetBox: read with pynetbox, translated, and merged with SBF's topology."""

@@ -198,8 +198,8 @@ class _Translator:
     def _pool(self, site: int) -> VlanSet:
         """Return a site's pool: the VLANs with the tag, and the VLAN IDs in the ranges of the site's groups.
 
-        VLAN IDs of the ranges that NetBox's VLANs without the tag use are omitted. ``groups`` contains only groups with
-        the tag.
+        A VLAN ID of a range is omitted if NetBox has a VLAN with this ID that is in use and lacks the tag. All groups
+        in ``data`` have the tag.
         """
         groups = [row for row in self.data.groups if _scope_site(row) == site]
         ids = {row["id"] for row in groups}

@@ -6,8 +6,8 @@ file                    meaning
 ``operator.token``      the token of the operator ``admin``; SBF creates it
 ``tokens/NAME.token``   the tokens of users and agents
 ``events/NAME.off``     while this file exists, the element does not answer
-``events/NAME.drift``   when SBF next reads the switch, it loses the VLANs of a port
-``events/NAME.restart`` when SBF next reads the switch, it loads its startup configuration
+``events/NAME.drift``   at SBF's next reading, the switch loses the VLANs of a port
+``events/NAME.restart`` at SBF's next reading, the switch loads its startup configuration
 ``cables.json``         the cables that simulated switches report as LLDP neighbours
 ``sbf.log``             SBF's log
 ======================  ======================================================================
