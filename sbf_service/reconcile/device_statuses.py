@@ -38,7 +38,7 @@ _DUE_DEVICES = union(
     _DEVICES.where(ElementRow.checked_at.is_(None)),
     _DEVICES.where(ElementRow.checked_at <= bindparam("oldest")),
 )
-"""Selects the switches and edges that may be due. ``oldest`` is the time of reading before which a device is due.
+"""Selects the switches and edges that may be due. A device that was last read at ``oldest`` or earlier is due.
 
 Each part of the union uses an index, so that the query's duration does not depend on the number of devices that are not
 due.

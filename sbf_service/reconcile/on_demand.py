@@ -150,7 +150,7 @@ def make_element_difference(reading: DeviceReading, driver: ReconcilableDriver, 
 def read_port_views(driver: SwitchDriver, ports: Iterable[PortName], scope: SwitchScope) -> Iterator[PortView]:
     """Yield the current use of each port in ``ports``.
 
-    The driver receives a scope without any ports that SBF has configured, so that it reports the use of every port.
+    The driver receives a scope in which SBF has configured no port, so that the driver reports the use of each port.
     """
     all_ports = tuple(ports)
     unconfigured = replace(

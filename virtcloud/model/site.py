@@ -52,7 +52,7 @@ def _login_of(device: Device) -> tuple[object, ...]:
 
 
 class CableState(StrEnum):
-    """The result of a cable's check. ``unknown``: the check could not decide."""
+    """The result of a cable's check. ``unknown``: for example, a switch could not be read."""
 
     RIGHT = "right"
     OTHER_NEIGHBOUR = "other-neighbour"

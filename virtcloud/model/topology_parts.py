@@ -91,7 +91,7 @@ def _share(former: T | None, new: T) -> T:
 
 
 def list_changed_sites(former: Topology, topology: Topology) -> Iterator[Name]:
-    """Yield the sites of ``topology`` whose parts differ from those of ``former``."""
+    """Yield the sites of ``topology`` whose parts differ from their parts in ``former``."""
     known, before, after = former.sites_by_name, former.links_by_site, topology.links_by_site
     for site in topology.sites:
         if not (_equals(known.get(site.name), site) and _equals(before.get(site.name), after.get(site.name))):
@@ -147,9 +147,9 @@ def _sites_of(topology: Topology, link: Link) -> set[Name]:
 
 
 def _derive_look_ups(before: Topology, after: Topology) -> None:
-    """Derive look-ups of ``after`` from those of ``before``, which has the same sites, where this is cheap.
+    """Compute the look-ups of ``after`` that can be derived quickly from the look-ups of ``before``.
 
-    All other look-ups are computed on first use.
+    Both topologies have sites with the same names in the same order. All other look-ups are computed on first use.
     """
     changed = [(old, new) for old, new in zip(before.sites, after.sites, strict=True) if old is not new]
     look_ups: dict[str, Any] = {

@@ -29,7 +29,7 @@ ElementMessage = Annotated[str, BeforeValidator(_make_printable)]
 
 
 class PlacementProgress(StrEnum):
-    """The progress of an element with a cluster."""
+    """How far an element has set up (``adding``, ``confirmed``) or removed a cluster (``removing``, ``removed``)."""
 
     ADDING = "adding"
     CONFIRMED = "confirmed"

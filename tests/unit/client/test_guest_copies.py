@@ -54,7 +54,7 @@ def test_a_stream_that_ends_between_two_files_changes_nothing(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("shell", [["sh"], ["busybox", "sh"]])
-def test_a_copy_to_a_guest_removes_only_folders_of_killed_copies(tmp_path: Path, shell: list[str]) -> None:
+def test_a_copy_removes_only_folders_of_killed_copies(tmp_path: Path, shell: list[str]) -> None:
     """The folder's name contains the process ID of the copy. Process 1 is running.
 
     No process has an ID above 2^22 (proc(5), pid_max).
