@@ -149,7 +149,7 @@ class WorkerScheduler:
         return running and self._last_round is not None and self.clock() - self._last_round < STALLED_AFTER_S
 
     def wake(self, changed: Iterable[str]) -> None:
-        """Start a round immediately if ``changed`` contains an element, such as ``"element:brno-sw1"``."""
+        """Start the next round early if ``changed`` contains an element, such as ``"element:brno-sw1"``."""
         if any(name.startswith("element:") for name in changed):
             self._wake.set()
 

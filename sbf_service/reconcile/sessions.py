@@ -1,6 +1,7 @@
 """Sessions with devices.
 
-A session stays open between reconciliations until an error occurs or the device's description changes.
+A session stays open between reconciliations until an error occurs or the device's description changes. If
+``keep_session`` of the device is false, the session ends after each use.
 """
 
 import math

@@ -1,8 +1,9 @@
 """Dry runs of a new pool or topology. SBF reads the affected devices and changes nothing on these devices.
 
 SBF makes the change in a database transaction, finds the affected devices, and rolls the transaction back. The result
-contains the differences that workers would apply. SBF records VLAN IDs in other use on these devices. When the
-administrator then sets the pool, SBF does not allocate the recorded VLAN IDs to clusters.
+contains the differences that workers would apply. SBF records the VLAN IDs in other use on these devices, except on
+devices that the change adds to the topology or describes differently. When the administrator then sets the pool, SBF
+does not allocate the recorded VLAN IDs to clusters.
 """
 
 from collections.abc import Callable, Iterator

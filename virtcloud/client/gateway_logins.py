@@ -72,8 +72,8 @@ def request_login_files(
 ) -> SshCertificateView:
     """Request a certificate, and write the files of a login to ``folder``. Return the certificate.
 
-    If this request connects the cluster to a gateway, wait until the elements on the path have confirmed the
-    connection. Call ``show`` with the present state during the wait. Raise the errors of
+    If this request connects the cluster to a gateway, wait at most ``WAIT_S`` seconds until the elements on the path
+    have confirmed the connection. Call ``show`` with the present state during the wait. Raise the errors of
     `SbfClient.create_ssh_certificate`. Raise BadInput if a file cannot be written.
     """
     login = make_login_key()
@@ -190,7 +190,7 @@ def _alias(gateway: SshGatewayView) -> str:
 
 
 def make_login_folder(parent: Path) -> Path:
-    """Return a new folder for the files of a login. Remove the folders of logins that have ended.
+    """Return the path of a new folder for the files of a login. Remove the folders of logins that have ended.
 
     Because ssh replaces this program (execve), a later login must remove the folder.
     """

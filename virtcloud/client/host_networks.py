@@ -44,7 +44,10 @@ class HostNetworks:
     began: float = field(default_factory=time.monotonic)
 
     def ensure(self, network: ClusterKey, owner: str | None, sites: Iterable[str], lease: float) -> ClusterView:
-        """Create a network at these sites (default: all) and wait until it is active. Delete the network on failure."""
+        """Create a network at these sites (default: all), unless it exists, and wait until it is active.
+
+        If this call created the network and fails, it deletes the network.
+        """
         existing = self._find(network)
         if existing is not None:
             return Cluster(self.client.sbf, existing.root).wait_active(timeout=self._remaining_s).view
@@ -57,6 +60,7 @@ class HostNetworks:
     def add(self, network: ClusterKey, hosts: Sequence[Name], lease: float) -> None:
         """Add hosts and wait until all hosts are active. If a host fails, remove the hosts that this call added.
 
+        Also extend the leases of the network and of hosts that it already contains to ``lease`` seconds from now.
         Raise NoSuchNetwork, ClusterFailed, TimedOut, or an error of SBF.
         """
         existing = self._find(network)

@@ -140,9 +140,9 @@ def _errors_by_slug(root: type[VirtcloudError]) -> dict[str, type[VirtcloudError
 
 
 def compute_retry_pause(error: VirtcloudError, pause_s: float, jitter: Callable[[], float] = random.random) -> float:
-    """Return the seconds to wait before a call is repeated: ``pause_s``, or SBF's ``Retry-After`` if that is longer.
+    """Return the seconds to wait before a call is repeated: the longer of ``pause_s`` and SBF's ``Retry-After``.
 
-    A random part is added. ``jitter`` returns a random number from 0 to 1.
+    A random time is added. ``jitter`` returns a random number from 0 to 1.
     """
     wanted_s = error.retry_after_s if isinstance(error, TooManyRequests | ServiceBusy) else 0
     return max(pause_s, wanted_s) * (1 + SPREAD * jitter())

@@ -53,7 +53,7 @@ def choose_guest(found: ClusterPeers, names: Sequence[str], name: str | None) ->
     """Return the guest ``name`` of the cluster's network, or the cluster's first guest if ``name`` is None. Pure.
 
     If several members of the network have a guest with this name, the cluster's own guest is chosen. ``names`` are the
-    cluster's guests. Raise NotFound for an unknown guest.
+    cluster's guests. Raise NotFound for an unknown guest. Raise BadInput if the cluster has no guests.
     """
     if name is None and not names:
         raise BadInput(f"cluster {found.key} has no guests to log in to")

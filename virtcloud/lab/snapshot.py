@@ -32,7 +32,7 @@ true"""
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The state of all elements: the VLANs of each switch port, and the interfaces and guests of each host.
+    """The VLANs of each port of switches and cores, and the interfaces and guests of each host.
 
     For an edge, the snapshot also contains its BGP routes, and the MAC addresses that its bridge has learnt.
     """
@@ -55,7 +55,7 @@ class Snapshot:
 
 
 def take_snapshot(lab: Lab, topology: Topology) -> Snapshot:
-    """Read every element of the lab once."""
+    """Read every switch, core, host and edge of the lab once."""
     hosts = {host.name: read_host(lab, host.name) for site in topology.sites for host in site.hosts}
     return Snapshot(
         switches={name: read_switch_vlans(lab, name) for name in switch_names(topology)},

@@ -64,8 +64,9 @@ class PortUse(Document):
 def is_in_other_use(use: PortUse, managed: VlanSet, unused: frozenset[str]) -> bool:
     """Return whether a port serves something other than SBF's ``managed`` VLANs.
 
-    ``unused`` are the modes of a platform's unconfigured ports. A port in one of these modes is unused if its untagged
-    VLAN is the default VLAN. A trunk is unused if its list contains only managed VLANs and the default VLAN.
+    ``unused`` are the modes of a platform's unconfigured ports. A port is not in other use if its mode is ``trunk`` or
+    one of ``unused``, its untagged VLAN is the default VLAN, and its allowed-VLAN list contains only managed VLANs and
+    the default VLAN. A port that carries every VLAN is in other use, unless its mode is one of ``unused``.
     """
     if {use.native, use.access} - {None, *DEFAULT_VLAN}:
         return True

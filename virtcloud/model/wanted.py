@@ -115,8 +115,8 @@ class SwitchObserved(Document):
 class SwitchDifference(Document):
     """The changes of a switch.
 
-    ``close`` is applied first, and ``put_back`` last. On each port, VLANs are removed before other
-    VLANs are added. A VLAN is created before it is added to a port. On access ports, VLANs are untagged.
+    ``close`` is applied first, and ``put_back`` last. On each port, VLANs are removed before other VLANs are added. A
+    VLAN is created before it is added to a port. On access ports, VLANs are untagged.
     """
 
     access: tuple[PortName, ...] = ()
@@ -153,8 +153,8 @@ class SwitchDifference(Document):
 def compare_switch(wanted: SwitchWanted, carried: SwitchObserved) -> SwitchDifference:
     """Return the difference between a switch's observed and wanted states. VLANs in other use are added to no port.
 
-    The difference contains no unmanaged ports. Open trunks are closed if a VLAN is wanted on any port, because an open
-    trunk would also carry this VLAN. Open access ports are always closed.
+    Only ``put_back`` contains ports that are not managed: the released ports. Open trunks are closed if a VLAN is
+    wanted on any port, because an open trunk would also carry this VLAN. Open access ports are always closed.
     """
     vlans, foreign = wanted.vlans, carried.foreign_vlans
     present = {port: carried.ports.get(port, VlanSet()) for port in wanted.ports}

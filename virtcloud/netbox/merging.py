@@ -1,8 +1,9 @@
 """Merges NetBox's devices, links and pools with SBF's topology. Pure.
 
-The ports, aggregates, links, platforms, addresses and pools of the imported sites are those of NetBox. SBF's topology
-keeps what NetBox cannot describe: transports, attachments, gateways, edges, rules and latencies. SBF's topology also
-keeps elements and links that NetBox lacks, unless ``prune`` is true.
+The ports, aggregates, links, platforms, addresses and pools of the imported sites are those of NetBox. A platform or
+address that NetBox lacks remains as in SBF's topology. SBF's topology keeps what NetBox cannot describe: transports,
+attachments, gateways, edges, rules, credentials and latencies. SBF's topology also keeps elements and links that NetBox
+lacks, unless ``prune`` is true.
 """
 
 from collections.abc import Iterator, Mapping
