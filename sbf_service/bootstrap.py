@@ -117,10 +117,10 @@ def build_service(
     )
     heartbeats = AgentHeartbeats(store, timedelta(seconds=settings.timing.agent_silence / 2))
     settled_agents = SettledAgents(store, gets_notices=lambda: change_reader.listens)
-    change_reader = ChangeReader(
-        store, change_feed, lambda: _exchange(heartbeats, settled_agents), settled_agents.is_current
-    )
     token_cache = TokenCache(store, gets_notices=lambda: change_reader.listens)
+    change_reader = ChangeReader(
+        store, change_feed, lambda: _exchange(heartbeats, settled_agents, token_cache), settled_agents.is_current
+    )
     change_feed.add_listener(scheduler.wake)
     change_feed.add_listener(token_cache.on_change, remote=True)
     change_feed.add_listener(settled_agents.on_change, remote=True)
@@ -143,10 +143,11 @@ def build_service(
     )
 
 
-def _exchange(heartbeats: AgentHeartbeats, settled_agents: SettledAgents) -> None:
-    """Record the heartbeats of agents, and load the agents that have confirmed their wanted state."""
+def _exchange(heartbeats: AgentHeartbeats, settled_agents: SettledAgents, token_cache: TokenCache) -> None:
+    """Record the heartbeats of agents, load the agents that have confirmed their wanted state, and check old tokens."""
     heartbeats.record()
     settled_agents.load()
+    token_cache.renew()
 
 
 @contextmanager

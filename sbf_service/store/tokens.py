@@ -4,8 +4,7 @@ A cache of recently authenticated tokens avoids a query for most calls.
 """
 
 import time
-from collections.abc import Callable, Collection
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from hmac import compare_digest
@@ -17,6 +16,7 @@ from sqlalchemy import bindparam, select, update
 
 from sbf_service.domain.authentication import ID_BYTES, SECRET_BYTES, Principal, Token
 from sbf_service.domain.page_cursors import CursorFormat, Moment, Word
+from sbf_service.store.columns import split_ids
 from sbf_service.store.pages import Page, PageOrder, PagePart, read_page
 from sbf_service.store.unit_of_work import Store, Unit, record_audit
 from sbf_service.store.user_tables import TokenRow
@@ -171,6 +171,17 @@ class _CheckedToken:
     expires_at: float
 
 
+def _cache_valid(unit: Unit, rows: Iterable[TokenRow], cached: dict[str, _CheckedToken], checked_at: float) -> None:
+    """Cache the principals of the valid tokens among ``rows``, and remove the others."""
+    for row in rows:
+        try:
+            principal = make_principal(unit, row)
+        except Unauthenticated:
+            cached.pop(row.digest, None)
+        else:
+            cached[row.digest] = _CheckedToken(principal, checked_at, checked_at + _seconds_left(unit, row))
+
+
 @dataclass
 class TokenCache:
     """The principals of recently checked tokens. Thread-safe, because each access to the dictionary is atomic.
@@ -182,23 +193,41 @@ class TokenCache:
     clock: Callable[[], float] = time.monotonic
     gets_notices: Callable[[], bool] = lambda: False
     _cached: dict[str, _CheckedToken] = field(default_factory=dict)
+    _found: set[str] = field(default_factory=set)
+    """The digests of the tokens that calls have found since the last renewal."""
 
     def load(self) -> None:
         """Cache the tokens that agents used recently. Called at the start, because all agents then connect at once."""
-        checked_at = self.clock()
+        known, checked_at = self._cached, self.clock()
         with self.store.read() as unit:
-            for row in unit.session.scalars(_READ_USED, {"used_since": unit.now - USE_INTERVAL}):
-                with suppress(Unauthenticated):
-                    principal = make_principal(unit, row)
-                    self._cached[row.digest] = _CheckedToken(
-                        principal, checked_at, checked_at + _seconds_left(unit, row)
-                    )
+            rows = unit.session.scalars(_READ_USED, {"used_since": unit.now - 2 * USE_INTERVAL})
+            _cache_valid(unit, rows, known, checked_at)
+
+    def renew(self) -> None:
+        """Check used tokens again before their checks end, with few queries. Record the use of these tokens.
+
+        Without this, each agent's poll would check the token with queries of its own, twice in an hour.
+        """
+        known, checked_at, stale = self._cached, self.clock(), list[str]()
+        found, self._found = self._found, set()
+        used = [known[digest] for digest in found if digest in known]
+        aging = [cached for cached in used if checked_at - cached.checked_at >= CACHE_WITH_NOTICES_S / 2]
+        with self.store.read() as unit:
+            for ids in split_ids(str(cached.principal.token) for cached in aging):
+                rows = unit.session.scalars(_READ_TOKENS, {"ids": ids}).all()
+                _cache_valid(unit, rows, known, checked_at)
+                stale += [row.id for row in rows if row.digest in known and is_use_stale(unit, row)]
+        for ids in split_ids(stale):
+            with self.store.change_row() as unit:
+                record_uses(unit, ids)
 
     def find(self, token: Token) -> Principal | None:
         """Return the principal of a recently checked token, or None. This method does not query the database."""
-        cached, lifetime = self._cached.get(token.digest), CACHE_WITH_NOTICES_S if self.gets_notices() else CACHE_S
+        digest, lifetime = token.digest, CACHE_WITH_NOTICES_S if self.gets_notices() else CACHE_S
+        cached = self._cached.get(digest)
         if cached is None or self.clock() >= min(cached.checked_at + lifetime, cached.expires_at):
             return None
+        self._found.add(digest)
         return cached.principal
 
     def was_valid(self, token: Token) -> bool:

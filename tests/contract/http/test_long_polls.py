@@ -22,7 +22,8 @@ from sbf_service.http.long_polls import PollAdmission
 from sbf_service.store.agent_heartbeats import AgentElement
 from sbf_service.store.confirmations import reset_confirmation
 from sbf_service.store.leases import holds_lease
-from sbf_service.store.tokens import revoke_token
+from sbf_service.store.pages import PagePart
+from sbf_service.store.tokens import read_token_page, revoke_token
 from sbf_service.store.unit_of_work import read_topology
 from virtcloud.client.connection import USER_AGENT
 from virtcloud.model.access import Role, TokenId
@@ -369,6 +370,31 @@ def test_tokens_of_agents_are_known_after_a_restart(world: World) -> None:
     cache.load()
     assert (found := cache.find(parse_token(token))) is not None
     assert found.name == "brno-h1"
+
+
+def test_used_tokens_are_checked_together_before_their_checks_end(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used, unused, revoked = (parse_token(agent(world, f"brno-h{number}")) for number in (1, 2, 3))
+    cache, now = world.service.token_cache, [0.0]
+    monkeypatch.setattr(cache, "clock", lambda: now[0])
+    monkeypatch.setattr(cache, "gets_notices", lambda: True)
+    cache.authenticate_many([used, unused, revoked])
+    world.clock.advance(3600)
+    now[0] = 1000
+    assert None not in {cache.find(used), cache.find(revoked)}
+    with world.restarted().store.change() as unit:  # the notice does not reach this replica
+        revoke_token(unit, revoked.id)
+    with counted_statements(world.service) as statements:
+        cache.renew()
+    assert len([one for one in statements if one.startswith("SELECT") and "tokens.digest" in one]) == 1
+    now[0] = 2500
+    assert [cache.find(token) is not None for token in (used, unused, revoked)] == [True, False, False]
+    with world.store.read() as unit:
+        hours = {
+            view.id: view.last_used_at and view.last_used_at.hour for view in read_token_page(unit, PagePart()).rows
+        }
+    assert [hours[used.id], hours[unused.id]] == [1, 0]
 
 
 def test_a_start_with_revoked_tokens_loads_the_others(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
