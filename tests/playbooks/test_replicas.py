@@ -146,7 +146,7 @@ def test_an_upgrade_survives_a_killed_balancer(disturbed_upgrade: DisturbedUpgra
 def test_a_killed_database_stops_an_upgrade_with_its_reason(disturbed_upgrade: DisturbedUpgrade) -> None:
     assert disturbed_upgrade.first.returncode != 0
     output = " ".join(disturbed_upgrade.first.stdout.split())
-    assert "SBF on sbf2 is not ready 60 s after its start: " in output
+    assert "SBF on sbf2 is not ready 60 s after its start." in output
     assert "database" in output.partition("SBF on sbf2 is not ready")[2]
 
 

@@ -13,7 +13,7 @@ from virtcloud.jobs import request_values
 from virtcloud.jobs.request_values import NAME_PATTERN, RequestError, ValueKind, ip_versions
 
 PAIR = re.compile(r"([^=:\[\]]*)(=)?(\[[^\[\]]*\]|[^:\[\]]*)")
-RESERVED_KEYS = ("access", "publish", "outside")
+RESERVED_KEYS = ("access", "publish")
 """Keys that are reserved for later versions."""
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from virtcloud.jobs.request import GuestRequest, JobRequest, parse_request
+from virtcloud.jobs.request import REQUEST_KEYS, GuestRequest, JobRequest, parse_request
 from virtcloud.jobs.request_values import RequestError
 
 KEYS = (
@@ -29,6 +29,16 @@ def test_one_line_may_contain_all_keys() -> None:
     line = "image=debian12:name=mine:share=bob+carol:guests=2:mem=4gb:ncpus=2:subnet=10.0.0.0/24:vlan=1203"
     two = (GuestRequest("debian12", 4096, 2), GuestRequest("debian12", 4096, 2))
     assert parse_request(line) == JobRequest((two,), "mine", None, ("bob", "carol"), ("10.0.0.0/24",), 1203)
+
+
+@pytest.mark.parametrize("key", REQUEST_KEYS)
+def test_the_example_of_each_key_is_accepted(key: str) -> None:
+    line = f"{key}={REQUEST_KEYS[key].example}"
+    assert parse_request(line if key in {"image", "spec"} else f"image=a:{line}") != parse_request("image=a")
+
+
+def test_a_job_requests_destinations_outside() -> None:
+    assert parse_request("image=a:outside=archive+web").outside == ("archive", "web")
 
 
 def test_addresses_may_begin_within_a_network() -> None:

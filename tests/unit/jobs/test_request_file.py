@@ -162,3 +162,7 @@ def test_a_fault_in_a_file_names_its_position(document: object, message: str) ->
 def test_net_on_the_line_conflicts_with_the_files_name() -> None:
     message = "vcluster: /home/a/c.yaml: name: expected no value together with net=theirs, got 'mine'"
     assert refusal(FILE, LINE + ":net=theirs") == message
+
+
+def test_a_file_requests_destinations_outside() -> None:
+    assert read(guest() | {"outside": ["archive", "web"]}).outside == ("archive", "web")
