@@ -74,7 +74,7 @@ async def run_waiting(threads: CallThreads, method: Callable[..., R], bound: ins
 
 
 def _end_if_abandoned(method: Callable[..., R], bound: inspect.BoundArguments) -> R:
-    """Call ``method`` and return its result. After a cancellation, the result or error is discarded."""
+    """Call ``method`` and return its result. If CallAbandoned ends the call, raise RuntimeError; nobody awaits it."""
     with suppress(CallAbandoned):
         return method(*bound.args, **bound.kwargs)
     raise RuntimeError("the call was abandoned")

@@ -116,8 +116,8 @@ class ElementCalls(SbfCalls):
     def wanted(self, element: str, after: int | None = None, wait: float = 0) -> WantedDocument:
         """Return the wanted state of a host or gateway.
 
-        With ``after``, wait until the revision is higher, but at most ``wait`` seconds. An unchanged document is
-        returned from memory. After three to four hours, SBF sends the document again.
+        With ``after``, wait until the revision is higher, but at most ``wait`` seconds. If the document has not changed
+        since the last call, return the document from memory. After three to four hours, SBF sends the document again.
         """
         path, known = f"/v1/elements/{Name(element)}/wanted", self._known.get(element)
         if after is None or self.find_settled(element, after) is None:
@@ -185,7 +185,7 @@ class ElementCalls(SbfCalls):
         self._connection.send("POST", f"/v1/elements/{Name(element)}/drifted", Confirmation(revision=revision))
 
     def report_capacity(self, element: str, capacity: HostCapacity) -> None:
-        """Report the processors and the memory of a host. Idempotent. Raise NotFound if SBF is too old."""
+        """Report a host's processors, memory and images. Idempotent. Raise NoSuchCall if SBF is too old."""
         self._connection.send("PUT", f"/v1/elements/{Name(element)}/capacity", capacity)
 
     def report_destination_uses(self, gateway: str, report: OutsideReport) -> None:
