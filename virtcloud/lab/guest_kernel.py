@@ -4,6 +4,7 @@ A downloaded package is not installed. The lab unpacks only the kernel and a few
 """
 
 import os
+import re
 import shutil
 import subprocess
 import tarfile
@@ -51,7 +52,7 @@ def find_guest_kernel() -> GuestKernel | None:
 
     If none is installed, return the kernel that the lab has downloaded, or None.
     """
-    for image in sorted(BOOT.glob("vmlinuz-*cloud-amd64"), reverse=True):
+    for image in sorted(BOOT.glob("vmlinuz-*cloud-amd64"), key=_version_numbers, reverse=True):
         modules = MODULE_TREE / image.name.removeprefix("vmlinuz-")
         if modules.is_dir():
             return GuestKernel(image, _modules(list(modules.rglob("*.ko*"))))
@@ -59,6 +60,11 @@ def find_guest_kernel() -> GuestKernel | None:
     return (
         GuestKernel(image, _modules(list(FETCHED.iterdir()))) if os.access(image, os.R_OK, effective_ids=True) else None
     )
+
+
+def _version_numbers(image: Path) -> tuple[int, ...]:
+    """Return the numbers in a kernel's name: ``vmlinuz-6.1.0-10-cloud-amd64`` -> (6, 1, 0, 10, 64)."""
+    return tuple(int(number) for number in re.findall(r"\d+", image.name))
 
 
 def _modules(files: Sequence[Path]) -> tuple[Path, ...]:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from virtcloud.model.errors import NotFound, VirtcloudError
+from virtcloud.model.errors import NoSuchCall, VirtcloudError
 from virtcloud.model.values import ClusterKey
 from virtcloud.model.views import JobStatement
 from virtcloud.scheduler.job_states import SchedulerServer, parse_job_number
@@ -69,7 +69,7 @@ def confirm_requested_jobs(
                 log.info(
                     "job_answered", job=key, runs=statement.runs, owner=statement.owner, hosts=",".join(statement.hosts)
                 )
-    except NotFound as error:
+    except NoSuchCall as error:
         log.warning("jobs_not_answered", error=f"{error}; upgrade SBF")
         return OLD_SBF_PAUSE_S
     except VirtcloudError as error:

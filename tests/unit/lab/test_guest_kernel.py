@@ -70,6 +70,16 @@ def test_the_newest_installed_kernel_with_modules_is_used(machine: Path) -> None
     assert [module.name for module in kernel.modules] == ["virtio_ring.ko", "virtio_net.ko"]
 
 
+def test_versions_of_kernels_are_compared_as_numbers(machine: Path) -> None:
+    for version in ("6.1.0-9-cloud-amd64", "6.1.0-10-cloud-amd64"):
+        (machine / "MODULE_TREE" / version).mkdir(parents=True)
+        (machine / "BOOT").mkdir(exist_ok=True)
+        (machine / "BOOT" / f"vmlinuz-{version}").touch()
+    found = guest_kernel.find_guest_kernel()
+    assert found is not None
+    assert found.image.name == "vmlinuz-6.1.0-10-cloud-amd64"
+
+
 def test_only_required_modules_of_a_downloaded_kernel_are_stored(machine: Path, debian: None) -> None:
     events: list[LabEvent] = []
     kernel = guest_kernel.fetch_guest_kernel(events.append)

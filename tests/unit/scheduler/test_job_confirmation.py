@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import pytest
 from batch_fakes.scheduler import SERVER, FakeCommands, FakeLog
 
-from virtcloud.model.errors import NotFound, SchedulerUnavailable, ServiceUnreachable, VirtcloudError
+from virtcloud.model.errors import NoSuchCall, SchedulerUnavailable, ServiceUnreachable, VirtcloudError
 from virtcloud.model.values import ClusterKey
 from virtcloud.model.views import JobStatement
 from virtcloud.scheduler.job_confirmation import (
@@ -126,7 +126,7 @@ def test_every_requested_job_of_this_server_is_confirmed() -> None:
     [
         (SchedulerUnavailable("x"), RETRY_S),
         (ServiceUnreachable("x"), RETRY_S),
-        (NotFound("no such route"), OLD_SBF_PAUSE_S),
+        (NoSuchCall("no such route"), OLD_SBF_PAUSE_S),
     ],
 )
 def test_failures_are_retried_later(error: VirtcloudError, pause: float) -> None:
