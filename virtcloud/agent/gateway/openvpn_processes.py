@@ -28,6 +28,8 @@ SEARCH_PATH: Final = "/usr/sbin:/usr/local/sbin:/usr/bin:/sbin:/bin"
 USERS: Final = ("openvpn", "nobody")
 """The servers run as the first of these users that exists."""
 MIN_VERSION: Final = (2, 6)
+FINAL_LINES: Final = ("Exiting due to fatal error", "Use --help for more information")
+"""The beginnings of lines that OpenVPN prints after the line with the reason why it ends."""
 CAPABILITIES: Final = "-all,+setuid,+setgid,+net_bind_service,+sys_chroot"
 
 
@@ -79,10 +81,13 @@ class OpenvpnLaunch:
         self._configuration = -1
 
     def read_error(self) -> str:
-        """Return the last line that OpenVPN printed, except "Exiting due to fatal error"; or "no message"."""
+        """Return the last line that OpenVPN printed, except the lines of `FINAL_LINES`; or "no message".
+
+        The line contains no time (``--suppress-timestamps``), so failures for the same reason have the same message.
+        """
         with suppress(BlockingIOError):
             lines = os.read(self._output, 65536).decode(errors="replace").strip().splitlines()
-            meaningful = [line for line in lines if "Exiting due to fatal error" not in line]
+            meaningful = [line for line in lines if not line.startswith(FINAL_LINES)]
             return meaningful[-1] if meaningful else "no message"
         return "no message"
 
@@ -123,7 +128,8 @@ def find_account() -> ServerAccount:
 
 def _render_command(management: Path) -> list[str]:
     drop = (_find_program("setpriv"), "--no-new-privs", "--bounding-set", CAPABILITIES)
-    return [*drop, _find_program("openvpn"), "--config", "stdin", "--management", str(management), "unix"]
+    options = ("--suppress-timestamps", "--config", "stdin", "--management", str(management), "unix")
+    return [*drop, _find_program("openvpn"), *options]
 
 
 def _find_program(name: str) -> str:

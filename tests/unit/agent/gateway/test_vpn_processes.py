@@ -103,6 +103,22 @@ def test_a_bad_key_is_refused_with_openvpns_reason(in_world: Callable[..., Any])
     assert "tls-crypt" in in_world(work) or "certificate" in in_world(work)
 
 
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ("nonsense\n", "Options error: Unrecognized option"),
+        ("dev null\nauth none\ncipher none\n", "MANAGEMENT: Socket bind"),
+    ],
+)
+def test_openvpns_reason_is_reported_without_its_time(tmp_path: Path, config: str, reason: str) -> None:
+    """The path of the management socket is a folder. Therefore OpenVPN ends even if its configuration is valid."""
+    launch = openvpn_processes.OpenvpnLaunch(tmp_path)
+    launch.configure(config)
+    os.waitpid(launch.pid, 0)
+    assert launch.read_error().startswith(reason)
+    launch.close()
+
+
 def test_a_missing_program_is_named_with_the_remedy(
     in_world: Callable[..., Any], authority: VpnAuthority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
