@@ -17,7 +17,8 @@ from guest_attacks import (
 )
 
 from virtcloud.agent.network import names
-from virtcloud.agent.network.guest_filters import RULES, DevicePort, FilteredPort, GuestPort, render_table
+from virtcloud.agent.network.guest_filter_rules import RULES
+from virtcloud.agent.network.guest_filters import DevicePort, FilteredPort, GuestPort, render_table
 from virtcloud.agent.network.kernel import NetlinkKernel
 from virtcloud.agent.network.nftables import _run
 

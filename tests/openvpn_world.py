@@ -9,8 +9,8 @@ from pathlib import Path
 
 from vpn_documents import VpnAuthority, VpnDevice
 
-from virtcloud.agent.gateway.device_control import SharedGrants
 from virtcloud.agent.gateway.openvpn_processes import VpnServerRecord
+from virtcloud.agent.gateway.shared_grants import SharedGrants
 from virtcloud.agent.gateway.vpn_gateway import VpnGateway
 from virtcloud.agent.network.kernel import NetlinkKernel
 from virtcloud.model.vpn import VpnGrant, VpnProtocol

@@ -1,15 +1,12 @@
 """Checks of a host's settings, kernel, libvirt and connection to SBF, for ``virtcloud doctor --host``.
 
-The checks do not change the host. They create test interfaces in a temporary network namespace.
+The checks do not change the host.
 """
 
-import ctypes
 import os
 import shutil
 import socket
-import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -30,17 +27,14 @@ from virtcloud.agent.guests.containment_checks import (
 )
 from virtcloud.agent.guests.images import list_images
 from virtcloud.agent.host_services.dnsmasq_servers import describe_dnsmasq
-from virtcloud.agent.network.guest_filters import GuestPort
-from virtcloud.agent.network.nftables import NftablesFilters
 from virtcloud.agent.settings import AgentSettings, read_settings
 from virtcloud.client.sbf import SbfClient
 from virtcloud.model.element import Hypervisor
 from virtcloud.model.errors import Refused, VirtcloudError
 
-CLONE_NEWNET = 0x40000000  # linux/sched.h
 ANSWER_S = 5.0
 CAPABILITIES_S = 60.0  # libvirt may start each QEMU program before it answers
-MIN_MTU, MIN_FREE_GIB, MAX_CLOCK_OFFSET_S = 1500, 1, 30
+MIN_FREE_GIB, MAX_CLOCK_OFFSET_S = 1, 30
 INSTALL = "pip install 'virtcloud[agent]'"
 
 
@@ -144,14 +138,11 @@ def _free_space(folder: Path) -> str:
 
 
 def _kernel(settings: AgentSettings) -> Iterator[HostCheck]:
-    from virtcloud.agent.network.kernel import NetlinkKernel  # noqa: PLC0415 - pyroute2 may be missing
+    from virtcloud.agent.network import kernel_checks  # noqa: PLC0415 - pyroute2 may be missing
 
     remedy = "modprobe 8021q bridge veth, and list these modules in /etc/modules-load.d/virtcloud.conf"
-    yield _attempt(
-        "kernel", "802.1Q interfaces, bridges, veth", lambda: _in_test_namespace(_create_test_interfaces), remedy
-    )
-    with closing(NetlinkKernel()) as kernel:
-        filters = kernel.packet_filter_sysctls()
+    yield _attempt("kernel", "802.1Q interfaces, bridges, veth", kernel_checks.check_interfaces, remedy)
+    filters = kernel_checks.list_packet_filter_sysctls()
     accepted = settings.bridged_frames_filtered == "accept"
     observation = f"{', '.join(filters)} set" + (" (accepted by the settings)" if accepted else "") if filters else ""
     yield HostCheck(
@@ -164,40 +155,7 @@ def _kernel(settings: AgentSettings) -> Iterator[HostCheck]:
     )
     if settings.guests.filters == "strict":
         remedy = 'install the package that the observation names, or set filters = "off" under [guests] in the settings'
-        yield _attempt("kernel", "filters of guests", lambda: _in_test_namespace(_set_test_filters), remedy)
-
-
-def _create_test_interfaces() -> None:
-    """Create interfaces like those of a segment in the present network namespace. Raise Refused on failure."""
-    from virtcloud.agent.network.kernel import NetlinkKernel  # noqa: PLC0415 - pyroute2 may be missing
-
-    with closing(NetlinkKernel()) as kernel:
-        kernel.add_veth_pair("vctry0", "vctry1", threading.get_native_id(), MIN_MTU)
-        (uplink,) = [interface for interface in kernel.list_interfaces() if interface.name == "vctry0"]
-        kernel.add_vlan("vctry0.2", uplink, 2)
-        kernel.add_bridge("vctry2")
-
-
-def _set_test_filters() -> None:
-    """Set filters like those of a guest in the present network namespace. Raise Refused on failure."""
-    NftablesFilters().replace((GuestPort("vctry", "02:00:00:00:00:01"),))
-
-
-def _in_test_namespace(action: Callable[[], None]) -> str:
-    """Run an action in a temporary network namespace. Return "" as the observation of a successful check.
-
-    Raise OSError if the namespace cannot be created.
-    """
-
-    def enter() -> None:
-        if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNET):
-            error_number = ctypes.get_errno()
-            raise OSError(error_number, f"cannot create a network namespace: {os.strerror(error_number)}")
-
-    with ThreadPoolExecutor(1) as thread:  # unshare(2) changes the network namespace of one thread
-        thread.submit(enter).result()
-        thread.submit(action).result()
-    return ""
+        yield _attempt("kernel", "filters of guests", kernel_checks.check_filters, remedy)
 
 
 def _hypervisors(settings: AgentSettings) -> Iterator[HostCheck]:
@@ -265,8 +223,7 @@ def _sbf(settings: AgentSettings, *, checks_uplinks: bool) -> Iterator[HostCheck
         if any(segment.nfs for segment in wanted.segments):
             yield _attempt("nfs", "NFS-Ganesha", find_ganesha)
         if checks_uplinks:
-            ports = sorted({segment.port for segment in wanted.segments})
-            yield from (_attempt("uplinks", port, _check_uplink(port)) for port in ports)
+            yield from _uplinks({segment.port for segment in wanted.segments})
 
 
 def _revision(sbf: SbfClient, settings: AgentSettings) -> str:
@@ -282,21 +239,11 @@ def _clock(sbf: SbfClient) -> str:
     return offset
 
 
-def _check_uplink(port: str) -> Callable[[], str]:
-    def check() -> str:
-        from virtcloud.agent.network.kernel import NetlinkKernel  # noqa: PLC0415 - pyroute2 may be missing
+def _uplinks(ports: Iterable[str]) -> Iterator[HostCheck]:
+    from virtcloud.agent.network.kernel_checks import check_uplink  # noqa: PLC0415 - pyroute2 may be missing
 
-        with closing(NetlinkKernel()) as kernel:
-            interface = next((interface for interface in kernel.list_interfaces() if interface.name == port), None)
-        if interface is None:
-            raise Refused("this host has no such interface; correct the topology, or rename the interface")
-        if not interface.up:
-            raise Refused(f"the interface is down; ip link set {port} up")
-        if interface.mtu < MIN_MTU:
-            raise Refused(f"MTU {interface.mtu}, but guests expect {MIN_MTU}; ip link set {port} mtu {MIN_MTU}")
-        return f"up, MTU {interface.mtu}"
-
-    return check
+    for port in sorted(ports):
+        yield _attempt("uplinks", port, partial(check_uplink, port))
 
 
 def _agent(settings: AgentSettings) -> HostCheck:

@@ -1,26 +1,19 @@
 """The network namespaces of a gateway: one for each network in which the gateway has addresses.
 
-Each namespace is mounted at the file ``<folder>/<cluster id>``, like the namespaces of ip-netns(8). The namespace
-therefore remains when the agent ends, and an administrator can enter the namespace with ``nsenter --net=FILE``. A
-reboot removes all namespaces. A veth pair connects the namespace to the network's bridge; the end of the pair that is a
-port of the bridge has the cluster's ownership alias.
+Each namespace is mounted at a file (`namespace_files`). A veth pair connects the namespace to the network's bridge; the
+end of the pair that is a port of the bridge has the cluster's ownership alias.
 """
 
-import ctypes
-import fcntl
 import json
-import os
-import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 from virtcloud.agent import log
-from virtcloud.agent.files import refuse_os_errors
 from virtcloud.agent.gateway import namespace_program
 from virtcloud.agent.gateway.namespace_config import (
     PORT,
@@ -36,6 +29,7 @@ from virtcloud.agent.gateway.namespace_difference import (
     find_gateway_ports,
     find_links,
 )
+from virtcloud.agent.gateway.namespace_files import NamespaceFiles
 from virtcloud.agent.gateway.outside_links import OUTSIDE, ListAdmitted, admit_none, find_link_addresses, has_link
 from virtcloud.agent.host_services.server_processes import PACKAGE_ROOT
 from virtcloud.agent.network import names
@@ -43,13 +37,9 @@ from virtcloud.agent.network.interfaces import KernelInterface
 from virtcloud.model.errors import NotFound, Refused, Unsafe
 from virtcloud.model.wanted import Segment
 
-NS_GET_NSTYPE: Final = 0xB703  # linux/nsfs.h, ioctl_ns(2)
-CLONE_NEWNET: Final = 0x40000000
-MNT_DETACH: Final = 2  # umount2(2)
 ETHERNET_MTU: Final = 1500
 LIMIT_S: Final = 30.0
 """Time limit in seconds of the program that reads or configures namespaces."""
-_LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 
 class NamespaceKernel(Protocol):
@@ -84,7 +74,7 @@ class ClusterNamespaces:
         list_admitted: ListAdmitted = admit_none,
         list_addresses: Callable[[], frozenset[str]] = frozenset,
     ) -> None:
-        """Mount namespaces at files in ``folder``. The first namespace creates ``folder``.
+        """Mount namespaces at files in ``folder``.
 
         ``list_admitted`` returns the addresses of a destination's FQDNs. ``list_addresses`` returns the gateway's own
         addresses.
@@ -93,30 +83,19 @@ class ClusterNamespaces:
         self._addresses: frozenset[str] = frozenset()
         """The gateway's own addresses. The namespaces drop packets to these addresses."""
         self._kernel = kernel
-        self._folder = folder
+        self._files = NamespaceFiles(folder)
         self._list_admitted = list_admitted
         self._sets_lock = threading.Lock()
         """A thread holds this lock while it reads the addresses of FQDNs and writes them to the namespaces."""
 
-    @contextmanager
-    def open_namespace(self, cluster: str) -> Iterator[int]:
-        """Open the namespace of a network. Yield its descriptor, which a child process can pass to setns(2).
-
-        Raise NotFound if this gateway has no namespace in the network. Any thread may call this method.
-        """
-        descriptor = self._open(cluster)
-        if descriptor is None:
-            raise NotFound(f"this gateway has no network namespace of cluster {cluster}")
-        try:
-            yield descriptor
-        finally:
-            os.close(descriptor)
+    def open_namespace(self, cluster: str) -> AbstractContextManager[int]:
+        """Open the namespace of a network within the block (`NamespaceFiles.open`). Any thread may call this method."""
+        return self._files.open(cluster)
 
     def read(self, interfaces: Sequence[KernelInterface]) -> tuple[ObservedNamespace, ...]:
         """Return the observed namespaces: one for each network with a namespace file, or with a port or link."""
         ports, links = find_gateway_ports(interfaces), find_links(interfaces)
-        with refuse_os_errors(f"read the network namespaces in {self._folder}"):
-            files = {path.name for path in self._folder.iterdir()} if self._folder.exists() else set()
+        files = self._files.list_clusters()
         states: dict[str, Any] = {}
         with ExitStack() as stack:
             opened = {}
@@ -142,7 +121,7 @@ class ClusterNamespaces:
         bridge = interfaces.get(names.bridge_name(segment.vlan))
         if bridge is None or names.cluster_of_alias(bridge.alias) != segment.id:
             raise Refused(f"expected bridge {names.bridge_name(segment.vlan)} of cluster {segment.key}, found none")
-        self._ensure_file(segment.id)
+        self._files.ensure(segment.id)
         with self.open_namespace(segment.id) as descriptor:
             (state,) = _run_program([{"descriptor": descriptor, "sysctls": []}])
             inside = state.get("interfaces", {})
@@ -203,41 +182,7 @@ class ClusterNamespaces:
             is_own = any(parse(interface.name) is not None for parse in parsers)
             if is_own and names.cluster_of_alias(interface.alias) == cluster:
                 self._kernel.delete(interface.index)
-        path = self._folder / cluster
-        with refuse_os_errors(f"remove the network namespace {path}"), suppress(FileNotFoundError):
-            while _LIBC.umount2(os.fsencode(path), MNT_DETACH) == 0:
-                pass
-            path.unlink()
-
-    def _open(self, cluster: str) -> int | None:
-        try:
-            descriptor = os.open(self._folder / cluster, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return None
-        with suppress(OSError):  # no namespace is mounted at the file
-            if fcntl.ioctl(descriptor, NS_GET_NSTYPE) == CLONE_NEWNET:
-                return descriptor
-        os.close(descriptor)
-        return None
-
-    def _ensure_file(self, cluster: str) -> None:
-        """Create the namespace of a network and mount it at its file, unless a namespace is mounted there."""
-        descriptor = self._open(cluster)
-        if descriptor is not None:
-            os.close(descriptor)
-            return
-        path = self._folder / cluster
-        with refuse_os_errors(f"create the network namespace {path}"):
-            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            path.touch(mode=0o600)
-        unshare = shutil.which("unshare", path=namespace_program.SEARCH_PATH)
-        if unshare is None:
-            raise Refused("the program unshare is missing: install the package util-linux")
-        command = [unshare, f"--net={path}", sys.executable, "-I", "-S", "-c", ""]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - util-linux
-        if done.returncode:
-            raise Refused(f"cannot create the network namespace {path}: {done.stderr.strip()}")
-        log.info("namespace_created", cluster=cluster)
+        self._files.ensure_none(cluster)
 
     def _ensure_port(
         self,

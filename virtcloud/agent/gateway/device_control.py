@@ -13,8 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 
 from virtcloud.agent import log
@@ -45,6 +44,7 @@ from virtcloud.agent.gateway.management_messages import (
 )
 from virtcloud.agent.gateway.management_socket import ANSWER_S, ManagementSocket, wait_for_event
 from virtcloud.agent.gateway.session_records import SessionRecords
+from virtcloud.agent.gateway.shared_grants import SharedGrants
 from virtcloud.model.errors import Forbidden, Unreachable
 from virtcloud.model.vpn import VpnConnection, VpnProtocol
 
@@ -57,33 +57,6 @@ STATUS_S: Final = 20.0
 MAX_IDLE_S: Final = 30.0
 """If the last check of the connections is older than this number of seconds, `DeviceControl.fault` reports it."""
 RESTARTED: Final = "the gateway does not know this connection"
-
-
-def _read_clock() -> datetime:
-    return datetime.now(UTC)
-
-
-@dataclass(slots=True)
-class SharedGrants:
-    """The data that all servers of a gateway share: the grants, and the latest connection of each profile.
-
-    ``grants`` is None until the agent has received a wanted document. ``latest`` maps a profile to its latest
-    connection: the time of the connection, the server's protocol, and OpenVPN's number of the connection.
-    """
-
-    grants: DeviceGrants | None = None
-    latest: dict[str, tuple[datetime, VpnProtocol, int]] = field(default_factory=dict)
-    clock: Callable[[], datetime] = _read_clock
-
-    def note(self, protocol: VpnProtocol, session: DeviceSession) -> None:
-        """Record a connection as the latest connection of its profile, unless a later connection is recorded."""
-        entry = (session.connected_at, protocol, session.client)
-        if session.profile not in self.latest or self.latest[session.profile] < entry:
-            self.latest[session.profile] = entry
-
-    def is_latest(self, protocol: VpnProtocol, session: DeviceSession) -> bool:
-        """Return whether no later connection of the same profile is recorded."""
-        return self.latest.get(session.profile, (None, protocol, session.client))[1:] == (protocol, session.client)
 
 
 class DeviceControl:

@@ -17,11 +17,12 @@ from virtcloud.agent import log
 from virtcloud.agent.files import refuse_os_errors, write_durably
 from virtcloud.agent.gateway.admission import index_grants
 from virtcloud.agent.gateway.connection_limits import ConnectionLimits
-from virtcloud.agent.gateway.device_control import DeviceControl, SharedGrants
+from virtcloud.agent.gateway.device_control import DeviceControl
 from virtcloud.agent.gateway.management_socket import UnixManagementSocket
 from virtcloud.agent.gateway.openvpn_config import DEVICES, digest_config, render_config
 from virtcloud.agent.gateway.openvpn_processes import OpenvpnLaunch, VpnServerRecord, find_account, reap
 from virtcloud.agent.gateway.session_records import SessionRecords
+from virtcloud.agent.gateway.shared_grants import SharedGrants
 from virtcloud.agent.gateway.vpn_difference import (
     AddVpnPort,
     EndVpnSessions,

@@ -1,9 +1,8 @@
-"""The cache of images from SBF's catalogue: ``<state>/images/<sha256>/`` has one image, ready for use.
+"""The cache of images from SBF's catalogue, in the folder ``<state>/images`` (`image_folder`).
 
 A thread in the background fetches and unpacks an image, so that the reconciler does not wait. When the content is
-complete and verified, the thread renames the folder to ``<sha256>``. Entries whose names begin with a dot belong to
-fetches that are not complete. When the cache is full, images that no guest uses are removed, the least recently used
-first. A guest's folder contains a file ``image.sha256`` with the checksum of the image that the guest uses.
+complete and verified, the thread renames the image's folder to its final name. When the cache is full, images that no
+guest uses are removed, the least recently used first.
 """
 
 import os
@@ -18,18 +17,15 @@ from typing import Final
 from virtcloud.agent import log
 from virtcloud.agent.files import describe_os_error
 from virtcloud.agent.guests.image_fetch import FULL, ImageFetch, ImageSources, remove_partial_file
+from virtcloud.agent.guests.image_folder import NEW, SIZE, ImageFolder, content_name, read_size
 from virtcloud.agent.guests.image_unpack import UnpackLimits, unpack
-from virtcloud.agent.guests.images import GuestImage, LxcImage, QemuImage
+from virtcloud.agent.guests.images import GuestImage
 from virtcloud.agent.steps import StepPending
 from virtcloud.model.element import Hypervisor
 from virtcloud.model.errors import BadInput, Refused, Unreachable, VirtcloudError
 from virtcloud.model.image import FETCHING, HEAD_BYTES, UNPACKING, ImageSource, Sha256, check_head
 from virtcloud.model.values import Name
 
-MARK: Final = "image.sha256"
-"""Name of the file in a guest's folder that contains the checksum of the guest's image."""
-SIZE, ROOTFS = "size", "rootfs"
-PARTIAL, NEW = ".partial-", ".new-"
 MAX_FETCHES: Final = 2
 FIRST_PAUSE_S, LONGEST_PAUSE_S, UNWANTED_S = 1.0, 30.0, 120.0
 RESERVE_BYTES: Final = 64 << 20
@@ -85,6 +81,10 @@ class ImageCache:
     _running: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(MAX_FETCHES))
     _is_clean: bool = False
 
+    @property
+    def _folder(self) -> ImageFolder:
+        return ImageFolder(self.settings.folder, self.settings.guests)
+
     def require(self, name: Name, source: ImageSource, guest_folder: Path) -> GuestImage:
         """Return an image, and record that a guest uses it. The cache keeps the image while the guest's folder exists.
 
@@ -95,10 +95,9 @@ class ImageCache:
         self._check_architecture(name, source)
         with self._lock:
             self._remove_remains()
-            image = self._find(source)
+            image = self._folder.find(source)
             if image is not None:
-                _mark_used(guest_folder, source)
-                os.utime(self.settings.folder / source.sha256 / SIZE)
+                self._folder.record_use(source, guest_folder)
                 return image
             fetch = self._fetches.get(source.sha256)
             if fetch is None:
@@ -120,14 +119,6 @@ class ImageCache:
                 f"image {name}: expected an image for this host's architecture {self.settings.architecture}, got an "
                 f"image for {source.architecture}; choose another image or another host"
             )
-
-    def _find(self, source: ImageSource) -> GuestImage | None:
-        path = self.settings.folder / source.sha256 / _content_name(source)
-        if not path.exists():
-            return None
-        if source.kind is Hypervisor.LXC:
-            return LxcImage(kind="lxc", rootfs=path)
-        return QemuImage(kind="qemu", disk=path, disk_format=source.format)
 
     def _run(self, fetch: _Fetch) -> None:
         """Fetch and unpack an image. Store an error in ``fetch``; the next call of :meth:`require` raises it."""
@@ -151,8 +142,8 @@ class ImageCache:
         self.wake()
 
     def _discard(self, source: ImageSource) -> None:
-        shutil.rmtree(self._new_folder(source), ignore_errors=True)
-        remove_partial_file(self._partial_path(source))
+        shutil.rmtree(self._folder.new_folder(source), ignore_errors=True)
+        remove_partial_file(self._folder.partial_path(source))
 
     def _fail(self, fetch: _Fetch, error: VirtcloudError) -> None:
         log.warning("image_not_fetched", image=fetch.name, sha256=fetch.source.sha256, error=error)
@@ -165,7 +156,8 @@ class ImageCache:
         return f"image {fetch.name}: cannot be stored in {folder}: {describe_os_error(error)}"
 
     def _install(self, fetch: _Fetch) -> None:
-        source, partial, new = fetch.source, self._partial_path(fetch.source), self._new_folder(fetch.source)
+        source = fetch.source
+        partial, new = self._folder.partial_path(source), self._folder.new_folder(source)
         self.settings.folder.mkdir(mode=0o711, parents=True, exist_ok=True)
         self._make_room(source.size - (partial.stat().st_size if partial.exists() else 0))
         ImageFetch(self.sources, lambda attempts, error: self._wait(fetch, attempts, error), _set_done(fetch)).run(
@@ -189,7 +181,7 @@ class ImageCache:
         Other users of the host cannot enter the folder of a root file system, because it may contain setuid programs
         of the image's author. They can enter the folder of a disk, because QEMU runs as another user.
         """
-        source, content = fetch.source, new / _content_name(fetch.source)
+        source, content = fetch.source, new / content_name(fetch.source)
         if source.kind is Hypervisor.QEMU:
             new.chmod(0o711)
             partial.chmod(0o644)
@@ -216,7 +208,7 @@ class ImageCache:
         ``stored`` is how many of these bytes are already on the disk. Raise Refused if all remaining images are in use.
         """
         while True:
-            cached = sum(_read_size(path) for path in self._list_images())
+            cached = sum(map(read_size, self._folder.list_entries()))
             free = shutil.disk_usage(self.settings.folder).free - RESERVE_BYTES
             if cached + size <= self.settings.size and size - stored <= free:
                 return
@@ -226,7 +218,7 @@ class ImageCache:
     def _evict(self) -> bool:
         """Remove the least recently used image that no guest uses. Return False if all images are in use."""
         with self._lock:
-            unused = self._list_unused()
+            unused = self._folder.list_unused(self._fetches)
             if not unused:
                 return False
             hidden = self.settings.folder / f"{NEW}{unused[0].name}-evicted"
@@ -242,17 +234,6 @@ class ImageCache:
             "image_cache.size_mb in the agent's settings"
         )
 
-    def _list_images(self) -> list[Path]:
-        """Return the folders of images, and the partial files of fetches."""
-        partial = self.settings.folder.glob(f"{PARTIAL}*[0-9a-f]")
-        return [*(path for path in self.settings.folder.iterdir() if Sha256.matches(path.name)), *partial]
-
-    def _list_unused(self) -> list[Path]:
-        """Return the images and partial files that no guest and no fetch uses, the least recently used first."""
-        used = {path.read_text() for path in self.settings.guests.glob(f"*/{MARK}")} | self._fetches.keys()
-        unused = [path for path in self._list_images() if path.name.removeprefix(PARTIAL) not in used]
-        return sorted(unused, key=_last_use)
-
     def _remove_remains(self) -> None:
         """At the first call, remove unpacked files of fetches that the agent's end interrupted. Keep partial files."""
         if self._is_clean:
@@ -260,16 +241,6 @@ class ImageCache:
         for path in self.settings.folder.glob(f"{NEW}*"):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         self._is_clean = True
-
-    def _partial_path(self, source: ImageSource) -> Path:
-        return self.settings.folder / f"{PARTIAL}{source.sha256}"
-
-    def _new_folder(self, source: ImageSource) -> Path:
-        return self.settings.folder / f"{NEW}{source.sha256}"
-
-
-def _content_name(source: ImageSource) -> str:
-    return ROOTFS if source.kind is Hypervisor.LXC else f"disk.{source.format}"
 
 
 def _check_format(source: ImageSource, head: bytes) -> None:
@@ -279,31 +250,11 @@ def _check_format(source: ImageSource, head: bytes) -> None:
         raise Refused(str(error)) from error
 
 
-def _mark_used(guest_folder: Path, source: ImageSource) -> None:
-    guest_folder.mkdir(parents=True, exist_ok=True)
-    (guest_folder / MARK).write_text(source.sha256)
-
-
 def _set_done(fetch: _Fetch) -> Callable[[int], None]:
     def set_done(done: int) -> None:
         fetch.done = done
 
     return set_done
-
-
-def _read_size(path: Path) -> int:
-    """Return the size in bytes of an image, by its folder, or of a partial file. Return 0 if it cannot be read."""
-    try:
-        return int((path / SIZE).read_text()) if path.is_dir() else path.stat().st_size
-    except (OSError, ValueError):
-        return 0
-
-
-def _last_use(path: Path) -> float:
-    try:
-        return (path / SIZE if path.is_dir() else path).stat().st_mtime
-    except OSError:
-        return 0.0
 
 
 def _mib(size: int) -> int:

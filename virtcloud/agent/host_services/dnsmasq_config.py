@@ -25,7 +25,7 @@ from typing import Final
 
 from virtcloud.agent.guests import peer_files
 from virtcloud.agent.host_services.guest_identity import list_neighbours
-from virtcloud.agent.network.guest_filters import SERVER4, SERVER6
+from virtcloud.agent.network.guest_filter_rules import SERVER4, SERVER6
 from virtcloud.model.guest_spec import HOST_SERVICE_MAC
 from virtcloud.model.wanted import GuestWanted, Segment
 
@@ -144,7 +144,7 @@ def _dhcp_lines(segment: Segment, subnets: Collection[_Subnet]) -> Iterator[str]
         yield "dhcp-option=option6:dns-server,[fe80::]"  # dnsmasq inserts the server's link-local address
     # With this option, clients ignore the option ``router`` (RFC 3442), so it also contains the default routes.
     default = "".join(f",0.0.0.0/0,{address}" for address in routers)
-    # It is sent always, because some clients do not request it.
+    # The option is always sent, because some clients do not request it.
     yield f"dhcp-option-force=option:classless-static-route,{ADDRESS}/32,0.0.0.0{default}"
     if segment.mtu is not None:
         yield f"dhcp-option=option:mtu,{segment.mtu}"

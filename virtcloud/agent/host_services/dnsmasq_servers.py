@@ -42,12 +42,7 @@ from virtcloud.agent.host_services.server_difference import (
     find_port_faults,
     list_uplink_ports,
 )
-from virtcloud.agent.host_services.server_processes import (
-    RecordedProcess,
-    ServerLaunch,
-    read_record,
-    write_record,
-)
+from virtcloud.agent.host_services.server_processes import RecordedProcess, ServerLaunch, read_record, write_record
 from virtcloud.agent.network import names
 from virtcloud.agent.network.interfaces import BOOT_ID, KernelInterface
 from virtcloud.agent.own_processes import kill_processes, list_own_processes, open_processes, read_start_time
@@ -85,7 +80,7 @@ class ServerPortKernel(Protocol):
 
 
 class ServerRecord(RecordedProcess):
-    """The record of a server's process, with the digests of the files that it has read; "" while the server starts."""
+    """The record of a server's process. The digests of the files that dnsmasq has read are "" while dnsmasq starts."""
 
     cluster: str
     vlan: int
@@ -99,7 +94,7 @@ class DnsmasqServers:
     def __init__(
         self, kernel: ServerPortKernel, folder: Path, boot: str | None = None, *, has_filters: bool = True
     ) -> None:
-        """Store the servers' files in ``folder``, which the first server creates.
+        """Store the servers' files in ``folder``. `ensure_server` creates the folder.
 
         ``has_filters`` states whether the agent filters the frames of guests.
         """
@@ -275,11 +270,8 @@ def _find_bridge(segment: Segment, interfaces: Iterable[KernelInterface]) -> Ker
 
 
 def _find_port(cluster: str, vlan: int, interfaces: Iterable[KernelInterface]) -> KernelInterface | None:
-    for interface in interfaces:
-        is_port = interface.name == names.server_port_name(vlan)
-        if is_port and names.cluster_of_alias(interface.alias) == cluster:
-            return interface
-    return None
+    named = (interface for interface in interfaces if interface.name == names.server_port_name(vlan))
+    return next((port for port in named if names.cluster_of_alias(port.alias) == cluster), None)
 
 
 def _file_arguments(folder: Path) -> list[str]:

@@ -4,7 +4,8 @@ import ctypes
 import json
 from typing import Any
 
-from virtcloud.agent.network.guest_filters import FAMILY, TABLE, FilteredPort, render_table
+from virtcloud.agent.network.guest_filter_rules import FAMILY, TABLE
+from virtcloud.agent.network.guest_filters import FilteredPort, render_table
 from virtcloud.agent.network.observed_filters import ObservedFilters, parse_table
 from virtcloud.agent.network.owned_tables import OwnedTable
 from virtcloud.model.errors import Refused, Unsafe

@@ -1,9 +1,9 @@
-"""The table of the guests' filters as read from the kernel, and its differences from `guest_filters.RULES`. Pure."""
+"""The table of the guests' filters as read from the kernel, and its differences from `guest_filter_rules`. Pure."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from virtcloud.agent.network.guest_filters import (
+from virtcloud.agent.network.guest_filter_rules import (
     FAMILY,
     INGRESS,
     RATE_SETS,
@@ -11,8 +11,8 @@ from virtcloud.agent.network.guest_filters import (
     SETS,
     TABLE,
     SetElement,
-    digest_rule,
 )
+from virtcloud.agent.network.owned_tables import digest_rule
 
 
 class ObservedFilters(NamedTuple):

@@ -23,7 +23,7 @@ from guest_filter_wire import (
     set_filters,
 )
 
-from virtcloud.agent.network.guest_filters import BROADCASTS_PER_S
+from virtcloud.agent.network.guest_filter_rules import BROADCASTS_PER_S
 
 Run = Callable[[Callable[[], object]], object]
 

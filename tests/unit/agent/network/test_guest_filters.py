@@ -23,7 +23,8 @@ from guest_filter_wire import (
     set_filters,
 )
 
-from virtcloud.agent.network.guest_filters import BROADCASTS_PER_S, MULTICASTS_PER_S, GuestPort
+from virtcloud.agent.network.guest_filter_rules import BROADCASTS_PER_S, MULTICASTS_PER_S
+from virtcloud.agent.network.guest_filters import GuestPort
 
 Run = Callable[[Callable[[], object]], object]
 ADDRESSED_PORT = GuestPort(PORT, GUEST_MAC, (f"{OWN4}/24", f"{OWN6}/64"))

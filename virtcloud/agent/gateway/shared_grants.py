@@ -1,0 +1,39 @@
+"""The data that all OpenVPN servers of a gateway share: the grants, and the latest connection of each profile.
+
+A profile is permitted one open connection at all servers together. If a device opens another connection with the
+profile, for example at the TCP server after the UDP server, the older connection ends (`device_control`).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from virtcloud.agent.gateway.admission import DeviceGrants, DeviceSession
+from virtcloud.model.vpn import VpnProtocol
+
+
+def _read_clock() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(slots=True)
+class SharedGrants:
+    """The shared data. The reconciler's thread and the threads of all servers use the same object.
+
+    ``grants`` is None until the agent has received a wanted document. ``latest`` maps a profile to its latest
+    connection: the time of the connection, the server's protocol, and OpenVPN's number of the connection.
+    """
+
+    grants: DeviceGrants | None = None
+    latest: dict[str, tuple[datetime, VpnProtocol, int]] = field(default_factory=dict)
+    clock: Callable[[], datetime] = _read_clock
+
+    def note(self, protocol: VpnProtocol, session: DeviceSession) -> None:
+        """Record a connection as the latest connection of its profile, unless a later connection is recorded."""
+        entry = (session.connected_at, protocol, session.client)
+        if session.profile not in self.latest or self.latest[session.profile] < entry:
+            self.latest[session.profile] = entry
+
+    def is_latest(self, protocol: VpnProtocol, session: DeviceSession) -> bool:
+        """Return whether no later connection of the same profile is recorded."""
+        return self.latest.get(session.profile, (None, protocol, session.client))[1:] == (protocol, session.client)

@@ -1,0 +1,92 @@
+"""The files of the cache of images: images that are ready for use, and images that are being fetched.
+
+==============================  ===================================================================================
+path                            content
+==============================  ===================================================================================
+``<sha256>/``                   an image that is ready for use: the content and the file ``size``. The time of the
+                                last change of ``size`` is the time of the last use of the image
+``.partial-<sha256>``           the part of an image's file that was fetched; the next attempt fetches the rest
+``.new-<sha256>/``              an image that is being unpacked
+``<guest's folder>/``           the checksum of the image that the guest uses
+``image.sha256``
+==============================  ===================================================================================
+"""
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from virtcloud.agent.guests.images import GuestImage, LxcImage, QemuImage
+from virtcloud.model.element import Hypervisor
+from virtcloud.model.image import ImageSource, Sha256
+
+CHECKSUM: Final = "image.sha256"
+SIZE, ROOTFS = "size", "rootfs"
+PARTIAL, NEW = ".partial-", ".new-"
+
+
+@dataclass(frozen=True, slots=True)
+class ImageFolder:
+    """The folder of the cache, and the parent ``guests`` of the guests' folders."""
+
+    folder: Path
+    guests: Path
+
+    def find(self, source: ImageSource) -> GuestImage | None:
+        """Return an image that is ready for use, or None if the folder does not contain the image."""
+        path = self.folder / source.sha256 / content_name(source)
+        if not path.exists():
+            return None
+        if source.kind is Hypervisor.LXC:
+            return LxcImage(kind="lxc", rootfs=path)
+        return QemuImage(kind="qemu", disk=path, disk_format=source.format)
+
+    def record_use(self, source: ImageSource, guest_folder: Path) -> None:
+        """Record that a guest uses an image from now on. The record ends when the guest's folder is removed."""
+        guest_folder.mkdir(parents=True, exist_ok=True)
+        (guest_folder / CHECKSUM).write_text(source.sha256)
+        os.utime(self.folder / source.sha256 / SIZE)
+
+    def list_entries(self) -> list[Path]:
+        """Return the folders of images that are ready for use, and the partial files of fetches."""
+        partial = self.folder.glob(f"{PARTIAL}*[0-9a-f]")
+        return [*(path for path in self.folder.iterdir() if Sha256.matches(path.name)), *partial]
+
+    def list_unused(self, fetched: Iterable[Sha256]) -> list[Path]:
+        """Return the images and partial files that no guest and no fetch uses, the least recently used first.
+
+        ``fetched`` are the checksums of the images that are being fetched.
+        """
+        used = {path.read_text() for path in self.guests.glob(f"*/{CHECKSUM}")} | set(fetched)
+        unused = [path for path in self.list_entries() if path.name.removeprefix(PARTIAL) not in used]
+        return sorted(unused, key=_last_use)
+
+    def partial_path(self, source: ImageSource) -> Path:
+        """Return the path of the partial file of an image."""
+        return self.folder / f"{PARTIAL}{source.sha256}"
+
+    def new_folder(self, source: ImageSource) -> Path:
+        """Return the path of the folder in which an image is unpacked."""
+        return self.folder / f"{NEW}{source.sha256}"
+
+
+def content_name(source: ImageSource) -> str:
+    """Return the name of the content in an image's folder: "rootfs", or a name such as "disk.qcow2"."""
+    return ROOTFS if source.kind is Hypervisor.LXC else f"disk.{source.format}"
+
+
+def read_size(path: Path) -> int:
+    """Return the size in bytes of an image, by its folder, or of a partial file. Return 0 if it cannot be read."""
+    try:
+        return int((path / SIZE).read_text()) if path.is_dir() else path.stat().st_size
+    except (OSError, ValueError):
+        return 0
+
+
+def _last_use(path: Path) -> float:
+    try:
+        return (path / SIZE if path.is_dir() else path).stat().st_mtime
+    except OSError:
+        return 0.0
