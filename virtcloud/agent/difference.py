@@ -65,8 +65,8 @@ def digest(segment: Segment, guest: GuestWanted) -> str:
 
     The running guest's domain stores the digest of its start. If the digest differs, the agent restarts the guest.
     Therefore a reset restarts the guest exactly once, even if the agent is killed in between. The digest does not
-    depend on the seed, which never changes: an agent that ignored seeds computed the same digest, so its upgrade
-    restarts no guest.
+    depend on the seed, which never changes. An agent of a version without seeds computes the same digest, so an upgrade
+    of this agent restarts no guest.
     """
     attachment = f"{segment.port}{'@' if segment.untagged else '.'}{segment.vlan}"
     spec = guest.model_dump_json(exclude_none=True, exclude={"power", "seed"})

@@ -86,7 +86,7 @@ class LocalHost:
         self.root_reservations = guests.root_reservations
         self._orphans_removed_for: HostWanted | None = None
         self._interfaces: list[KernelInterface] | None = None
-        """The last reading of the interfaces. None: other changes than new tagged segments were made since then."""
+        """The last reading of the interfaces; new tagged segments may be missing. None: read the interfaces again."""
         self.interfaces_read: Callable[[Iterable[KernelInterface]], object] = lambda _interfaces: None
         """Called at each reading of the host, with the interfaces that were read."""
 
@@ -164,7 +164,7 @@ class LocalHost:
         """
         try:
             if wanted == self._orphans_removed_for or self._guests.remove_orphaned_files(wanted):
-                self._orphans_removed_for = wanted  # not the equal older object, which then needs no memory
+                self._orphans_removed_for = wanted  # replaces an older equal object, whose memory becomes free
         except Refused as error:
             log.warning("orphaned_files_not_removed", error=error)
 
@@ -242,7 +242,7 @@ class LocalHost:
 
     def _build(self, segment: Segment, faults: tuple[str, ...]) -> None:
         self._segments.ensure_segment(segment, self._recent_interfaces(segment))
-        if faults:  # guests may be running; ports are last: a correct MTU of a port shows that all is done
+        if faults:  # guests may be running. The ports are last: if a port has the correct MTU, its guest has it too
             self._guests.ensure_mtu(segment)
             self._segments.ensure_guest_mtus(segment, segment.guests)
 

@@ -153,7 +153,7 @@ def test_a_revision_that_is_not_read_back_is_not_confirmed(
     ]
 
 
-def test_a_guest_that_ends_at_once_is_named_with_its_console(
+def test_a_guest_that_ends_at_once_is_named(
     reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost, make_segment: Make
 ) -> None:
     service.want(make_segment("a", 100))

@@ -5,7 +5,7 @@ The agent runs `main` with ``python -I -S``. The program uses only the standard 
 1. print ``apart`` and the process ID, and read the specification, which is one line of JSON
 2. join the network namespace, and open the exported folders or file systems, without symbolic links
 3. mount a root directory that contains the exported folders, /usr (read-only) and few other files
-4. change to the owner's IDs, keep one capability, and execute Ganesha, which has the printed process ID
+4. change to the owner's IDs, keep one capability, and execute Ganesha, which keeps the process ID of step 1
 
 The capability is CAP_DAC_READ_SEARCH. The server needs it to open files by their handles (open_by_handle_at(2)). When
 the process ends, the kernel removes the mounts, because no other process is in its mount namespace.
@@ -80,7 +80,7 @@ def _start() -> None:
 
 
 def open_export(export: Mapping[str, Any], uid: int, gid: int) -> int:
-    """Open the folder of an export, or the file with its file system. Create this file if it is missing.
+    """Open the folder of an export, or the image file that contains the export. Create a missing image file.
 
     No component of the path may be a symbolic link, because the owner could redirect the server to another folder. A
     client can forge a handle of any file in the folder's file system. Therefore raise ValueError if the folder is not

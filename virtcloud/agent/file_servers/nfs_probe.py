@@ -45,7 +45,7 @@ class NfsProbe:
         with ExitStack() as stack:
             opened = {}
             for cluster in clusters:
-                with suppress(NotFound):  # the server's reading reports a missing namespace as a fault
+                with suppress(NotFound):  # `NfsServers.read` reports a missing namespace as a fault
                     opened[cluster] = stack.enter_context(self._open_namespace(cluster))
             silent = {one for one, word in zip(opened, _ask(list(opened.values())), strict=False) if word == "silent"}
         self._silent_since = {one: self._silent_since.get(one, began) for one in silent}

@@ -43,7 +43,7 @@ MIN_UID: Final = 1000
 """The lowest user ID of accounts of people (login.defs(5)). Accounts with lower IDs belong to the system."""
 
 OpenNamespace = Callable[[str], AbstractContextManager[int]]
-"""A function that opens the gateway's namespace of the network with this ID."""
+"""A function that opens the gateway's namespace of a network. The argument is the network's ID."""
 
 
 class FileServerRecord(RecordedProcess):
@@ -64,7 +64,7 @@ class NfsServers:
     def __init__(
         self, open_namespace: OpenNamespace, folder: Path, boot: str | None = None, probe: NfsProbe | None = None
     ) -> None:
-        """Store the records of servers in ``folder``, which the first server creates. ``boot`` is the host's boot ID.
+        """Store the records of servers in ``folder``; `ensure_server` creates it. ``boot`` is the host's boot ID.
 
         If ``boot`` is None, the boot ID is read from the kernel.
         """
@@ -158,7 +158,7 @@ class NfsServers:
             return ["its start was interrupted"]
         faults = [] if self._is_in_namespace(record) else ["it is in a former network namespace"]
         server = NfsServer.model_validate_json(record.wanted)
-        with suppress(Refused):  # if the account was deleted, the running server keeps its IDs
+        with suppress(Refused):  # if the account was deleted, the server continues with the account's former IDs
             if digest_server(server, find_account(server)) != record.digest:
                 faults.append(f"the account of {server.owner} has other IDs")
         return faults

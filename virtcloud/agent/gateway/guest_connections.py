@@ -22,7 +22,7 @@ from virtcloud.model.values import Address
 ConnectInNetwork = Callable[[str, Sequence[Address], int], socket.socket]
 """Connects to a guest. The arguments are the network's ID, the guest's addresses, tried in order, and the port."""
 OpenNamespace = Callable[[str], AbstractContextManager[int]]
-"""Opens the namespace of the network with this ID, and yields its descriptor. Raises NotFound if there is none."""
+"""Opens the namespace of the network with an ID, and yields its descriptor. Raises NotFound if it is missing."""
 LIMIT_S: Final = 10.0
 """Time limit in seconds of the process that connects."""
 CODE: Final = (

@@ -62,7 +62,7 @@ _BASE_SYSCTLS: Final = {
 }
 """Duplicate address detection (``accept_dad``) is off, because SBF assigns each address only once."""
 _FORWARDING: Final = ("ipv4/conf/all/forwarding", "ipv6/conf/all/forwarding")
-"""These sysctls are written first, because the kernel resets other sysctls when they change."""
+"""These sysctls are written first: when they change, the kernel resets other sysctls."""
 SYSCTLS: Final = (*_FORWARDING, *_BASE_SYSCTLS)
 
 

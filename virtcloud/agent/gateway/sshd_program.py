@@ -6,7 +6,7 @@ The agent runs `main` with ``python -I -S``. The program uses only the standard 
    process is killed, the kernel kills all processes of the namespace, and all connections end
 2. read the specification, which is one line of JSON
 3. mount the files of the sshd, which are only in memory, and hide the gateway's own accounts and temporary files
-4. check the port, drop the privileges, and execute sshd, which has the printed process ID
+4. check the port, drop the privileges, and execute sshd, which keeps the process ID of step 1
 
 The sshd runs as an unprivileged user without capabilities, so it cannot change to another user. sshd writes its log to
 the host's syslog.

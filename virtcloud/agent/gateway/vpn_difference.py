@@ -101,7 +101,7 @@ class StopVpnServer:
 
 @dataclass(frozen=True, slots=True)
 class EndVpnSessions:
-    """Wait for the end of a network's connections that have no grant. ``clients`` are OpenVPN's numbers of them."""
+    """Wait for the end of a network's connections that have no grant. ``clients`` are their numbers at OpenVPN."""
 
     cluster: str
     protocol: VpnProtocol

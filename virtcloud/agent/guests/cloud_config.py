@@ -13,7 +13,7 @@ from virtcloud.model.errors import BadInput, Refused
 from virtcloud.model.user_data import HEADER, check_user_data
 
 MAX_WIDTH: Final = 1 << 20
-"""The width at which YAML lines are wrapped. Keys are shorter, so each SSH key stays on one line."""
+"""The width at which YAML lines are wrapped. SSH keys are shorter, so each SSH key stays on one line."""
 KINDS: Final[dict[type[yaml.Node], str]] = {
     yaml.MappingNode: "a mapping",
     yaml.SequenceNode: "a list",

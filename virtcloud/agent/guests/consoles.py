@@ -19,7 +19,7 @@ from virtcloud.agent import log
 from virtcloud.model.errors import Refused
 
 MAX_LOG_BYTES = 1 << 20
-"""When a log has this size, the agent appends ``.0`` to its name, and overwrites the older file with this name."""
+"""When the log ``NAME`` has this size in bytes, the agent renames it to ``NAME.0`` and replaces an older ``NAME.0``."""
 CHUNK = 1 << 16
 Listener = Callable[[bytes], None]
 """A function that receives the output of a console. It must not block. ``b""`` means that the console has ended."""

@@ -9,8 +9,8 @@ in the guest's folder    content
 
 A guest accesses only the mounted file system, not the file: with a manipulated file system, the guest could attack the
 kernel of the host. The disks are kept when the guest or the host restarts, and are removed with the guest's folder. If
-the wanted size of a disk changes, the agent creates an empty disk again. If the spec no longer has a disk, the agent
-removes the disk. The disks of virtual machines are treated in the same way.
+the wanted size of a disk changes, the agent replaces the disk by an empty disk. If the spec no longer has a disk, the
+agent removes the disk. The disks of virtual machines are treated in the same way.
 """
 
 import os

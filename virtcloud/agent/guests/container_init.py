@@ -1,7 +1,7 @@
 """The first process of a container, and the signal that ends systemd.
 
-The agent does not use libvirt's calls for a container's first process, because they may fail as long as the container
-runs (observed with libvirt 9.0). libvirt's LXC driver learns the process ID from an event, and misses the event if the
+The agent does not use libvirt's calls for a container's first process, because these calls can fail until the container
+ends (observed with libvirt 9.0). libvirt's LXC driver learns the process ID from an event, and misses the event if the
 container starts before the driver has connected to the container's controller process.
 """
 

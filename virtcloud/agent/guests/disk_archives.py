@@ -217,7 +217,8 @@ def _erase(descriptor: int, lines: list[bytes]) -> Iterator[int]:
 def _find_line(data: bytes, part: bytes, line: bytes) -> Iterator[tuple[int, int]]:
     """Yield begin and end of each range of ``data`` that matches the beginning or the end of ``line``.
 
-    ``part`` is the line's first or last `PART` characters. A range is as long as ``data`` equals the line.
+    ``part`` is the line's first or last `PART` characters. A range extends to the first character that differs from
+    ``line``.
     """
     found = data.find(part)
     while found >= 0:

@@ -9,9 +9,9 @@ folder
 ``disk-NAME.raw``    the extra disk NAME: a sparse file, which uses space only for data that the guest wrote
 ===================  ====================================================================================
 
-The disks are kept when the guest or the host restarts. If the image or the wanted size changes, the agent creates an
-empty overlay again. If the wanted size of an extra disk changes, the agent creates an empty disk again. Only root and
-QEMU's user may read a disk; libvirt makes QEMU's user the owner.
+The disks are kept when the guest or the host restarts. If the image or the wanted size changes, the agent replaces the
+overlay by an empty overlay. If the wanted size of an extra disk changes, the agent replaces this disk by an empty disk.
+Only root and QEMU's user may read a disk; libvirt makes QEMU's user the owner.
 """
 
 import json

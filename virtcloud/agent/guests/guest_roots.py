@@ -18,8 +18,8 @@ without a change of the files. If the image's file system does not support idmap
 in the overlay. This copies only owners and modes to the overlay and not the content, because the overlay has the option
 ``metacopy``.
 
-The layers are kept when a guest or the host restarts. If the image or the wanted size changes, the agent creates empty
-layers again.
+The layers are kept when a guest or the host restarts. If the image or the wanted size changes, the agent replaces the
+layers by empty layers.
 """
 
 import contextlib

@@ -17,7 +17,7 @@ KERNEL_LOG: Final = Path("/dev/kmsg")
 _RECORD_SIZE: Final = 8192  # more than the longest record (CONSOLE_EXT_LOG_MAX in linux/console.h)
 _KILL: Final = re.compile(r"oom-kill:constraint=(\w+).*,task_memcg=([^,]+)")
 _LIMIT: Final = "CONSTRAINT_MEMCG"
-_ESCAPES: Final = (("\\x5c", "\\"), ("\\x2d", "-"))  # in the kernel's log and in systemd's unit names
+_ESCAPES: Final = (("\\x5c", "\\"), ("\\x2d", "-"))  # escaped by the kernel's log, and in systemd's names of units
 
 
 def parse_kill(record: str) -> tuple[str, EndCause] | None:

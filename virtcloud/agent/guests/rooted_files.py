@@ -196,9 +196,10 @@ def _write_new(name: str, folder: int, content: str, owner: tuple[int, int], mod
 
 
 def _read_regular_file(descriptor: int, path: str) -> str:
-    """Return the content of a regular file, by a descriptor that was opened with O_PATH. Raise OSError for others.
+    """Return the content of a regular file. Raise OSError for another kind of file.
 
-    With O_PATH, the kernel does not open a device until its type was checked.
+    ``descriptor`` was opened with O_PATH. So the type is checked before the file is opened, because opening a
+    device can have side effects.
     """
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_READ:

@@ -5,7 +5,7 @@ performs these steps:
 
 1. create a network namespace, and print ``apart`` and the process ID
 2. read the specification, which is one line of JSON
-3. configure the interface, drop the privileges, and execute dnsmasq, which has the printed process ID
+3. configure the interface, drop the privileges, and execute dnsmasq, which keeps the process ID of step 1
 
 dnsmasq runs as a separate user and keeps three capabilities: to bind ports below 1024, to send raw packets, and to
 change the neighbour entries of its interface. These capabilities are valid in its network namespace only. The namespace

@@ -37,7 +37,7 @@ from virtcloud.model.wanted import GuestWanted, Segment
 
 VENDOR_DATA: Final = "vendor-data"
 FORM: Final = 1
-"""The version of the format. If a new version of the agent renders other documents, it restarts running servers."""
+"""The version of the documents' format. If an upgrade of the agent changes it, the agent restarts metadata services."""
 _IPV4: Final = 4
 _SEGMENT_KEYS: Final = {"id", "key", "members", "mtu", "peers", "host_services"}
 _GUEST_KEYS: Final = {"name", "cluster", "mac", "addresses", "seed"}
@@ -93,7 +93,7 @@ def _render_guest(segment: Segment, guest: GuestWanted) -> Documents:
 
 
 def _render_nocloud(segment: Segment, guest: GuestWanted) -> Documents:
-    """Return the NoCloud data of a guest by file name. Without a seed, it has only the name and the addresses."""
+    """Return the NoCloud data of a guest by file name: for a guest without a seed, only its name and addresses."""
     if guest.seed is not None:
         files = render_nocloud(segment, guest, guest.seed, render_peer_files(segment, guest))
     else:

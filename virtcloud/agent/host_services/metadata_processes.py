@@ -62,7 +62,8 @@ class MetadataProcesses:
     def ensure(self, segment: Segment, server: RecordedProcess, user: pwd.struct_passwd) -> None:
         """Start the service in the namespace of ``server``, unless it runs with the segment's documents.
 
-        Stop a service with other documents, or that is not wanted. Raise Refused if the service cannot start.
+        First, stop a service that runs with other documents. If the segment needs no service, only stop the running
+        service. Raise Refused if the service cannot start.
         """
         record, wanted = self._read_record(segment.id), hash_metadata(segment)
         if record is not None and record.documents == wanted and record.is_running(self._boot):

@@ -62,7 +62,7 @@ class JobRelays:
     """The relays of all jobs on this host. All methods are idempotent."""
 
     def __init__(self, open_kernel: OpenKernel, root: Path, open_prober: OpenProber) -> None:
-        """Create the relays' sockets in the folder ``root``, which belongs to the user root."""
+        """Create the relays' sockets in the folder ``root``, whose owner is user ID 0."""
         self._open_kernel = open_kernel
         self._root = root
         self._open_prober = open_prober
@@ -88,7 +88,7 @@ class JobRelays:
             self._ensure_none(kernel, key)
 
     def socket_path(self, key: str) -> Path:
-        """Return the path of a relay's socket. Its name begins with a dot, and no job's key or folder does."""
+        """Return the path of a relay's socket. The socket's name begins with a dot, unlike every job's folder."""
         return self._root / f".relay-{names.file_name(key)}"
 
     def _is_current(self, kernel: JobPortKernel, access: JobAccess, bridge: KernelInterface, digest: str) -> bool:

@@ -72,7 +72,7 @@ class JobRecord(Document):
         return JobRunId(self.cluster, self.attempt, self.user)
 
     def is_same_run(self, other: "JobRecord") -> bool:
-        """Return whether ``other`` has the same attempt number, and the same user as far as both users are known."""
+        """Return whether ``other`` has the same attempt number and, if both users are known, the same user."""
         return self.attempt == other.attempt and not self.belongs_to_other(other.user)
 
     def belongs_to_other(self, user: str | None) -> bool:

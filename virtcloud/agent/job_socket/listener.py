@@ -70,7 +70,10 @@ The limits are separate, so that other callers cannot block a batch system, whic
 MAX_REQUEST = 1 << 18
 RECEIVE_SIZE = 1 << 16
 PROGRESS_S, ACCEPT_RETRY_S, MAX_ACCEPT_S = 5.0, 1.0, 120.0
-"""In seconds: interval of progress reports, pause after a failed accept, and limit of the interval of reports."""
+"""In seconds: interval of progress reports, pause after a failed accept, and longest time without a report.
+
+If the thread reports no progress for a longer time, the agent ends.
+"""
 LINE_TIMEOUT_S = 5.0
 """Time limit in seconds in which a caller must send the request, and in which it must receive the answer."""
 CREDENTIALS = struct.Struct("3i")

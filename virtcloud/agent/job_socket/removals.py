@@ -1,8 +1,8 @@
 """Removal of the clusters of finished jobs.
 
 For each cluster, the agent sends SBF a request to end the cluster. Then the agent queries SBF until SBF reports that
-the cluster is removed from this host. A restarted agent continues the removal, because the phase of the job's record is
-``leaving`` until then.
+the cluster is removed from this host. Until this report, the phase of the job's record is ``leaving``, so a restarted
+agent continues the removal.
 """
 
 import threading
@@ -35,7 +35,10 @@ MIN_PAUSE_S, MAX_PAUSE_S, PAUSE_FACTOR = 0.2, 10.0, 1.3
 previous one. A new removal begins with the shortest pause.
 """
 PROGRESS_S, MAX_REMOVAL_S = 30.0, 600.0
-"""In seconds: interval of progress reports while no run is being removed, and limit of the interval of reports."""
+"""In seconds: interval of progress reports while no run is being removed, and longest time without a report.
+
+If the thread reports no progress for a longer time, the agent ends.
+"""
 
 
 class JobRemovals:

@@ -71,7 +71,7 @@ class RequestHandler:
         self._closing = threading.Event()
 
     def close(self) -> None:
-        """Make all waiting requests answer at once, because the agent stops."""
+        """Answer all waiting requests immediately, because the agent stops."""
         self._closing.set()
         self._dependencies.records.wake()
 
@@ -134,7 +134,7 @@ class RequestHandler:
         return {**answer, "facts": facts if result.state is BarrierState.UP else {}}
 
     def _recheck_record(self, job: JobRecord) -> BarrierResult | None:
-        """Return the run's state if another thread has cancelled or ended the run in the meantime, or None."""
+        """Return the run's state if another thread has cancelled or ended the run. Otherwise return None."""
         return start_barrier.evaluate_record(find_run(self._dependencies.records.get(job.cluster), job.run))
 
     def _cancel(self, request: CancelRequest) -> SocketAnswer:

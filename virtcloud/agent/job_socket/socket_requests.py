@@ -125,7 +125,7 @@ class RemoveRequest(_RunRequest):
 class RunningRequest(Document):
     """The list of all jobs of the batch system on this host.
 
-    If a run is missing from these lists for `timing.job_grace` seconds, the agent ends the run. A request `up` or
+    If a run is missing from every list during `timing.job_grace` seconds, the agent ends the run. A request `up` or
     `state` for the run restarts this time. If the job's script runs on another host, this agent only deletes the
     record, because the other host ends the cluster.
     """

@@ -151,7 +151,7 @@ class UplinkRecordFiles:
     """The records of this boot, stored in files."""
 
     def __init__(self, folder: Path, boot: str | None = None) -> None:
-        """Store records in ``folder``. The first record creates ``folder``."""
+        """Store records in ``folder``. `record` creates the folder."""
         self._folder = folder
         self._boot = boot or BOOT_ID.read_text().strip()
 

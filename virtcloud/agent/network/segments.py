@@ -238,7 +238,7 @@ def _find_uplink(segment: Segment, interfaces: dict[str, KernelInterface]) -> Ke
 
 
 def _check_free(segment: Segment, interfaces: dict[str, KernelInterface], uplink: KernelInterface) -> None:
-    """Raise Unsafe if an interface that does not belong to the segment's cluster has a name or port that it needs."""
+    """Raise Unsafe if a name or port that the segment needs is in use by another cluster or uplink, or by the host."""
     own_names = {
         names.tagged_interface_name(segment.port, segment.vlan): "vlan",
         names.bridge_name(segment.vlan): "bridge",

@@ -65,7 +65,7 @@ def test_a_guest_with_a_shorter_name_was_not_killed(log: Log) -> None:
     assert log.kills.find_cause(DOMAIN) is EndCause.UNKNOWN
 
 
-def test_a_line_of_a_program_is_no_record_of_a_kill(log: Log) -> None:
+def test_a_line_of_a_program_records_no_kill(log: Log) -> None:
     log.write("6,1204,8823,-;stress invoked oom-killer: gfp_mask=0xcc0\n")
     assert log.kills.find_cause(DOMAIN) is EndCause.UNKNOWN
 
