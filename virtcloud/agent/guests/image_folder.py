@@ -3,10 +3,10 @@
 ==============================  ===================================================================================
 path                            content
 ==============================  ===================================================================================
-``<sha256>/``                   an image that is ready for use: the content and the file ``size``. The time of the
-                                last change of ``size`` is the time of the last use of the image
+``<sha256>/``                   an image that is ready for use: the content and the file ``size``, whose modification
+                                time is the time of the last use of the image
 ``.partial-<sha256>``           the part of an image's file that was fetched; the next attempt fetches the rest
-``.new-<sha256>/``              an image that is being unpacked
+``.new-<sha256>…``              an image that is being unpacked or removed
 ``<guest's folder>/``           the checksum of the image that the guest uses
 ``image.sha256``
 ==============================  ===================================================================================
@@ -68,7 +68,7 @@ class ImageFolder:
         return self.folder / f"{PARTIAL}{source.sha256}"
 
     def new_folder(self, source: ImageSource) -> Path:
-        """Return the path of the folder in which an image is unpacked."""
+        """Return the path of the folder in which a fetched image is completed. Then the folder gets its final name."""
         return self.folder / f"{NEW}{source.sha256}"
 
 

@@ -111,7 +111,7 @@ class ServerLaunch:
             if pipe is not None:
                 with suppress(BrokenPipeError):
                     pipe.close()
-        self._process.wait()  # ends immediately: the server is a child process of this process
+        self._process.wait()  # returns at once: after it has started the server, the program's first process ends
 
     def _read(self, *, until_end: bool, ready: bytes | None = None) -> str:
         """Return the output up to the end of a line or, if ``until_end``, up to its end or up to ``ready``."""

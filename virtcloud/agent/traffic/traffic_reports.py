@@ -67,7 +67,7 @@ def _is_uplink_port(port: KernelInterface, bridge: KernelInterface, cluster: str
 
 
 class TrafficReporter:
-    """Reports the counters of one host, soon after each reading. A report that fails is not repeated."""
+    """Reports the counters of one host after readings, with a pause after each report. Failed reports are not repeated."""
 
     def __init__(self, element: Name, sbf: TrafficApi, clock: Callable[[], float] = time.monotonic) -> None:
         """Report the counters that `notice` receives. ``clock`` returns seconds."""
@@ -95,7 +95,7 @@ class TrafficReporter:
         return self._clock() < self._next_s
 
     def notice(self, interfaces: Iterable[KernelInterface]) -> None:
-        """Receive a reading of the host from the reconciler. Return without waiting for the report."""
+        """Report the counters of a reading, without waiting for the report. Ignore the reading during the pause."""
         if not self.is_waiting:
             self._newest = find_counters(interfaces)
             self._read.set()
