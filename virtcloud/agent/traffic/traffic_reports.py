@@ -67,7 +67,7 @@ def _is_uplink_port(port: KernelInterface, bridge: KernelInterface, cluster: str
 
 
 class TrafficReporter:
-    """Reports the counters of one host after readings, with a pause after each report. Failed reports are not repeated."""
+    """Reports the counters of one host after readings, with pauses between reports. Does not repeat failed reports."""
 
     def __init__(self, element: Name, sbf: TrafficApi, clock: Callable[[], float] = time.monotonic) -> None:
         """Report the counters that `notice` receives. ``clock`` returns seconds."""
