@@ -42,7 +42,10 @@ def make_joined_view(transport: Transport | None, service: int | None) -> Cluste
 
 
 def parse_current_spec(row: ClusterRow) -> ClusterSpec:
-    """Return a cluster's spec with the values that SBF chose, and with the current list of owners in ``shares``."""
+    """Return a cluster's spec with the values that SBF chose.
+
+    ``shares_with`` of the returned spec contains the owners who may join the network now.
+    """
     spec = row.resolved or row.spec
     return parse_spec(spec) if row.shares is None else _parse_shared_spec(spec, row.shares)
 

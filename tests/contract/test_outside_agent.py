@@ -386,7 +386,7 @@ def test_a_restarted_agent_without_resolver_admits_the_last_answers(world: Outsi
     assert "applied" not in world.log[former:]
 
 
-def test_a_flushed_set_is_restored_without_a_question(world: OutsideWorld) -> None:
+def test_a_flushed_set_is_restored_while_no_resolver_answers(world: OutsideWorld) -> None:
     with world.dns.hanging():
         world.gateway.check("nft flush set inet virtcloud_outside fqdns4.web")
         wait_until(lambda: world.fetch(SERVER) == GATEWAY, world)

@@ -14,7 +14,10 @@ from virtcloud.model.values import Name
 from virtcloud.model.views import MAX_HOST_IMAGES, HostCapacity
 
 REPORT_INTERVAL_S = 3600.0
-"""Seconds between two reports of an unchanged capacity, because SBF's database may have been restored from a backup."""
+"""Seconds between two reports of an unchanged capacity.
+
+The agent repeats its report, because a backup from which SBF's database was restored may lack the report.
+"""
 RETRY_S = 60.0
 MIB = 1 << 20
 
@@ -56,7 +59,7 @@ class CapacityReporter:
         read: Callable[[], HostCapacity] = read_capacity,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Report the capacity that ``read`` returns. ``clock`` returns seconds."""
+        """Call ``read`` to read the capacity. ``clock`` returns seconds."""
         self._element = element
         self._sbf = sbf
         self._read = read
@@ -65,10 +68,10 @@ class CapacityReporter:
         self._next_s = clock()
 
     def report(self) -> None:
-        """Report the capacity if a report is due. If it fails, log the error, and try again after `RETRY_S` seconds.
+        """Report the capacity if a report is due.
 
-        An earlier version of SBF refuses the names of images, or the whole report. The agent then omits the names, or
-        the report.
+        If an earlier version of SBF refuses the names of images, send the report again without the names. If the report
+        fails, log the error, and try again after `RETRY_S` seconds.
         """
         capacity = self._read()
         changed = self._reported is not None and capacity != self._reported

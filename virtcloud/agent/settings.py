@@ -102,8 +102,8 @@ class TimingKeys(Document):
         120,
         ge=0,
         le=86400,
-        description="Seconds from the first list of the batch system's jobs that lacks a job until the job's cluster "
-        "is removed. The cluster remains if a later list contains the job.",
+        description="Seconds for which the batch system's lists must lack a job before the agent removes the job's "
+        "cluster. If a later list contains the job, the cluster remains.",
     )
 
 

@@ -17,7 +17,7 @@ SETTLED, CHANGED = (
 class ScriptedSbf:
     """An SBF with prepared answers to polls.
 
-    ``settled`` is the document that SBF answers again until the revision changes, or None.
+    ``settled`` is the document that the agent has received and may still use, or None. `find_settled` returns it.
     """
 
     def __init__(self, *answers: WantedDocument | Exception) -> None:

@@ -113,7 +113,8 @@ def open_export(export: Mapping[str, Any], uid: int, gid: int) -> int:
 def _open_parent(path: Path, *, create: bool) -> int:
     """Open the parent folder of ``path`` without following symbolic links. Return its descriptor.
 
-    If ``create``, create missing folders, and raise PermissionError unless all folders on the path belong to root.
+    If ``create``, create missing folders, and raise PermissionError if a folder above the parent folder does not belong
+    to root.
     """
     descriptor = os.open("/", FOLDER_FLAGS)
     for part in path.parts[1:-1]:
