@@ -1,4 +1,4 @@
-"""Hooks of MkDocs: the navigation from the lists in docs/README.md, and links that leave the folder docs."""
+"""Hooks of MkDocs: the navigation from the table in docs/README.md, and links that leave the folder docs."""
 
 import posixpath
 import re
@@ -17,7 +17,7 @@ DECISIONS = "decisions/README.md"
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Set the navigation: one tab for each row of the table in docs/README.md, and one tab for the decisions."""
+    """Set the navigation: a tab for each row of the table in docs/README.md, and the tabs Start and Changes."""
     folder = Path(config.docs_dir)
     rows = [line.split("|")[1:3] for line in (folder / FIRST).read_text().splitlines() if line.startswith("| ")]
     tabs: list[dict[str, Any]] = [{"Start": FIRST}]

@@ -28,7 +28,8 @@ Otherwise SQLite does not use the indexes with this condition.
 class ClusterRow(Base):
     """A cluster. Its row stays after the cluster's end. ``version`` is incremented with every change of the view.
 
-    - ``turn``: a number that is higher by one if the key's previous cluster had another owner (``cluster_keys.py``).
+    - ``turn``: 0 for the key's first cluster. The number is incremented when the key's next cluster has another owner
+      (``cluster_keys.py``).
     - ``transport``: the name of the transport that connects the sites, or None for a single site. It never changes
       after it was set.
     - ``name``: an optional name that callers can use instead of the key. It is deleted when the cluster ends.
@@ -38,7 +39,8 @@ class ClusterRow(Base):
     - ``spec``: the spec as requested. ``resolved``: the spec with the values that SBF chose, such as addresses, or None
       if SBF chose no values.
     - ``login``: JSON with the user and the keys of the guests. If None, the guests have no seed.
-    - ``images``: JSON with the sources of the cluster's images of the catalogue, by name, or None.
+    - ``images``: a JSON object that maps the name of each catalogue image of the guests to its source. None if the
+      guests use no image of the catalogue.
     - ``request_id``, ``traceparent``: the request ID and the trace context of the call that last changed the cluster,
       or None if SBF itself changed the cluster.
     """

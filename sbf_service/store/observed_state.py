@@ -27,14 +27,14 @@ _CIRCUITS = TypeAdapter(Circuits)
 
 
 def parse_observed_ports(row: ElementRow) -> PortVlans | None:
-    """Return the VLANs on a switch's ports; None before the first reading, and for elements that are not switches."""
+    """Return the recorded VLANs of a switch's ports; None if no state is recorded, and for other kinds of elements."""
     if row.carried is None or row.kind != ElementKind.SWITCH:
         return None
     return _PORTS.validate_json(row.carried)
 
 
 def parse_observed_circuits(row: ElementRow) -> Circuits | None:
-    """Return an edge's circuits; None before the first reading, and for elements that are not edges."""
+    """Return the recorded circuits of an edge; None if no state is recorded, and for other kinds of elements."""
     if row.carried is None or row.kind != ElementKind.EDGE:
         return None
     return _CIRCUITS.validate_json(row.carried)
@@ -112,7 +112,12 @@ def compute_save_pause(failures: int) -> timedelta:
 
 
 def read_edge_transports(unit: Unit, topology: Topology, edge: Name) -> tuple[Transport, ...]:
-    """Return the transports to which an edge is attached, and other transports with circuits last seen on the edge."""
+    """Return the transports on which an edge can have circuits.
+
+    These are the transports to which the topology attaches the edge, the transports of the edge's recorded circuits,
+    and the transports of clusters on the edge whose state can still change. Transports that do not use provider edges
+    are omitted.
+    """
     attached = {transport.name for transport in find_edge_transports(topology, edge)}
     circuits = parse_observed_circuits(require_element(unit, edge)) or ()
     clusters = select(ClusterRow.transport).where(UNSETTLED, is_unsettled_on(edge))

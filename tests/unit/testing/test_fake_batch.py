@@ -163,7 +163,7 @@ def call_hooks_of_two_runs(first: FakeHost, second: FakeHost, folder: Path) -> l
 
 
 def test_a_first_hosts_death_in_begin_requeues_the_job(tmp_path: Path) -> None:
-    """The server queues the job again without delay and calls no hook."""
+    """The server requeues the job without delay, and does not call the hook ``jobobit`` for the first run."""
     calls = call_hooks_of_two_runs(DiesInBegin("n1"), FakeHost("n2"), tmp_path)
     assert calls[1:4] == [("pbssrv", "runjob", 0), ("pbssrv", "runjob", 1), ("n2", "execjob_begin", 2)]
 

@@ -20,7 +20,10 @@ class NftablesFilters:
     """The table of the guests' filters, in the network namespace of the calling thread."""
 
     def read(self) -> ObservedFilters:
-        """Return the observed table. If the table or the library is missing, return an object without elements."""
+        """Return the observed table. If the table is missing, return an empty ``ObservedFilters``.
+
+        If the library is missing or the kernel refuses the reading, ``faults`` contains the error.
+        """
         try:
             return parse_table(_run(f"list table {FAMILY} {TABLE}")) if _has_table() else ObservedFilters()
         except Refused as error:
@@ -52,7 +55,7 @@ class KernelTables:
     """The agent's other tables (`OwnedTable`), in the network namespace of the calling thread."""
 
     def read(self, family: str, name: str) -> Any:  # noqa: ANN401 - JSON
-        """Return a table as ``nft --json list table`` prints it, or None if the table or the library is missing."""
+        """Return a table as ``nft --json list table`` prints it, or None if the table is missing or cannot be read."""
         try:
             return _run(f"list table {family} {name}") if _has_table(family, name) else None
         except Refused:

@@ -2,6 +2,9 @@
 
 Before this step, SBF treated every VLAN of the pool as created by SBF. The migration records two kinds of VLANs as
 created by SBF: the VLANs in a device's observed state, and the VLANs of clusters that the device has confirmed.
+
+The migration also adds the column ``blocked`` to ``placements``. The column is true if the element confirmed its other
+clusters, but not this cluster.
 """
 
 import json

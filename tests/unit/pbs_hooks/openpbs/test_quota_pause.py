@@ -1,4 +1,8 @@
-"""The pause after a refusal: jobs of a user whose quota is used up cause one request to SBF per scheduling cycle."""
+"""The pause after a refusal because of a quota.
+
+For ten seconds, or until a cluster ends, the hook sends SBF no other request of the same user for the same hosts and
+walltime.
+"""
 
 import time
 from collections import defaultdict
