@@ -31,7 +31,7 @@ from sbf_service.store.settled_agents import SettledAgents
 from sbf_service.store.tokens import TokenCache
 from sbf_service.store.unit_of_work import Clock, Store, read_database_clock, read_topology
 from virtcloud.model.element import Device
-from virtcloud.model.errors import NotFound, VirtcloudError
+from virtcloud.model.errors import VirtcloudError
 from virtcloud.model.vlans import VlanSet
 from virtcloud.tracing import child_span
 
@@ -77,8 +77,10 @@ class SbfService:
 
     def start(self) -> None:
         """Load what calls need. Start the reader of changes, the reconciler and the schedule of retention."""
-        with suppress(NotFound), self.store.read() as unit:
-            read_topology(unit)  # parses and caches the topology: a user's first call would wait for the parser
+        # Parse and cache the topology: otherwise, a user's first call would wait for the parser. SBF also starts with a
+        # topology that it cannot parse (ValidationError is a ValueError), because many calls need no topology.
+        with suppress(VirtcloudError, ValueError), self.store.read() as unit:
+            read_topology(unit)
         self.change_reader.poll_once()  # after this reading, every revocation of a token empties the cache
         self.token_cache.load()
         self.change_reader.start()

@@ -26,14 +26,18 @@ class FairLock:
 
     def __enter__(self) -> None:
         """Acquire the lock, after all threads that requested it earlier."""
-        with self._guard:
-            if not self._is_held:
-                self._is_held = True
-                return
-            turn = Lock()
-            turn.acquire()
-            self._queue.append(turn)
-        turn.acquire()  # released by the thread that passes the lock on
+        turn = Lock()
+        turn.acquire()
+        try:
+            with self._guard:
+                if not self._is_held:
+                    self._is_held = True
+                    return
+                self._queue.append(turn)
+            turn.acquire()  # released by the thread that passes the lock on
+        except BaseException:  # the handler of a signal raised an error, for example KeyboardInterrupt
+            self._stop_waiting(turn)
+            raise
 
     def __exit__(self, *_error: object) -> None:
         """Pass the lock on to the thread that has waited longest, or release it."""
@@ -42,3 +46,12 @@ class FairLock:
                 self._queue.popleft().release()
             else:
                 self._is_held = False
+
+    def _stop_waiting(self, turn: Lock) -> None:
+        """Leave the queue. If the lock was passed to this thread in the meantime, pass the lock to the next thread."""
+        with self._guard:
+            if turn in self._queue:
+                self._queue.remove(turn)
+                return
+        if not turn.locked():
+            self.__exit__()

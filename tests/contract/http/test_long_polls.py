@@ -9,9 +9,10 @@ from datetime import timedelta
 import httpx
 import pytest
 from anyio.to_thread import current_default_thread_limiter
+from pydantic import ValidationError
 from sbf_fakes.http_calls import ROOT, app_of, ask, from_peer, problem
 from sbf_fakes.world import World, spec
-from sqlalchemy import event
+from sqlalchemy import event, text
 
 from sbf_service import change_reader
 from sbf_service.bootstrap import SbfService
@@ -422,6 +423,19 @@ def test_a_start_parses_the_topology(world: World, monkeypatch: pytest.MonkeyPat
         assert read_topology(unit).sites
     started.stop()
     assert not [one for one in statements if "site_documents" in one]
+
+
+def test_an_unreadable_topology_does_not_prevent_a_start(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The replica of a later version has possibly stored keys that this version does not know."""
+    with world.service.store.engine.begin() as connection:
+        connection.execute(text("UPDATE site_documents SET document = replace(document, '\"hosts\"', '\"later\"')"))
+    started = world.restarted()
+    monkeypatch.setattr(started.scheduler, "start", lambda: None)
+    monkeypatch.setattr(started.retention, "start", lambda: None)
+    started.start()
+    with pytest.raises(ValidationError), started.store.read() as unit:
+        read_topology(unit)
+    started.stop()
 
 
 def parse_token(text: str) -> Token:

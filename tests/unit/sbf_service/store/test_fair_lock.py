@@ -1,7 +1,10 @@
 """Tests of the lock that queues SQLite's writers."""
 
 import os
-from threading import Thread
+import signal
+from threading import Thread, get_ident
+
+import pytest
 
 from sbf_service.store.fair_lock import FairLock
 
@@ -38,5 +41,24 @@ def test_an_error_releases_the_lock() -> None:
             raise ValueError  # noqa: TRY301 - an error of a transaction
     except ValueError:
         pass
+    with lock:
+        assert lock.waiting == 0
+
+
+def test_an_interrupted_thread_leaves_the_queue() -> None:
+    lock, waiting = FairLock(), get_ident()
+
+    def interrupt() -> None:
+        while lock.waiting == 0:
+            os.sched_yield()
+        signal.pthread_kill(waiting, signal.SIGINT)
+
+    interrupting = Thread(target=interrupt)
+    with lock:
+        interrupting.start()
+        with pytest.raises(KeyboardInterrupt), lock:
+            pass
+        assert lock.waiting == 0
+    interrupting.join()
     with lock:
         assert lock.waiting == 0
