@@ -26,10 +26,11 @@ from sbf_service.reconcile.worker import Worker
 from sbf_service.retention_schedule import RetentionSchedule
 from sbf_service.settings import ServiceSettings
 from sbf_service.store.agent_heartbeats import AgentHeartbeats
+from sbf_service.store.current_topology import read_topology
 from sbf_service.store.database import make_engine, migrate
 from sbf_service.store.settled_agents import SettledAgents
 from sbf_service.store.tokens import TokenCache
-from sbf_service.store.unit_of_work import Clock, Store, read_database_clock, read_topology
+from sbf_service.store.unit_of_work import Clock, Store, read_database_clock
 from virtcloud.model.element import Device
 from virtcloud.model.errors import VirtcloudError
 from virtcloud.model.vlans import VlanSet

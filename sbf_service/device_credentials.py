@@ -14,9 +14,10 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
+from sbf_service.credential_settings import Credential, SecretSource
 from sbf_service.drivers.contract import DeviceLogin
 from sbf_service.log import get_log
-from sbf_service.settings import Credential, SecretSource, ServiceSettings
+from sbf_service.settings import ServiceSettings
 from virtcloud.model.element import Device, kind_of
 from virtcloud.model.errors import Refused
 from virtcloud.model.values import Name

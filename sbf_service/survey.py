@@ -19,6 +19,7 @@ from typing import Annotated, Protocol, Self, runtime_checkable
 from pydantic import Field, model_validator
 
 from sbf_service.command_options import report_bad_input
+from sbf_service.credential_settings import Credential
 from sbf_service.device_credentials import make_login
 from sbf_service.domain.cabling import Neighbour
 from sbf_service.domain.site_survey import PortSurvey, SwitchSurvey, describe_site, list_port_vlans
@@ -26,7 +27,7 @@ from sbf_service.drivers.contract import ReadsNeighbours, SwitchDriver, SwitchPl
 from sbf_service.drivers.registry import find_switch_platform
 from sbf_service.drivers.switch.dialect import SwitchReading
 from sbf_service.drivers.switch.observed_state import derive_port_use
-from sbf_service.settings import Credential, ServiceSettings, ServiceTiming, read_settings
+from sbf_service.settings import ServiceSettings, ServiceTiming, read_settings
 from virtcloud.model.document import Document, read_document
 from virtcloud.model.element import Switch, find_duplicates
 from virtcloud.model.errors import BadInput, ElementError, Unreachable, VirtcloudError

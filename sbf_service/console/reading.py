@@ -14,9 +14,9 @@ from sbf_service.http.auth.caller import Caller
 from sbf_service.http.routes import sites
 from sbf_service.store.cluster_counts import ClusterCounts, count_clusters
 from sbf_service.store.cluster_lists import ClusterFilter, read_cluster_page
+from sbf_service.store.current_topology import read_topology
 from sbf_service.store.elements import make_element_views
 from sbf_service.store.pages import Page, PagePart
-from sbf_service.store.unit_of_work import read_topology
 from virtcloud.model.errors import NotFound
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name

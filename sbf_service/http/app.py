@@ -26,6 +26,7 @@ from sbf_service.http.routes import (
     jobs,
     keys,
     monitoring,
+    network_shares,
     outside,
     publications,
     sessions,
@@ -104,6 +105,7 @@ def _include_routes(app: FastAPI) -> None:
     denied = problem_responses(401, 403, 429)
     resources = (
         clusters,
+        network_shares,
         verification,
         guests,
         sessions,

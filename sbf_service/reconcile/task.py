@@ -14,6 +14,7 @@ from sbf_service.drivers.contract import Backbone, EdgeScope, SwitchScope
 from sbf_service.drivers.device_errors import ChangeFault
 from sbf_service.reconcile import read_back
 from sbf_service.reconcile.device_task import DeviceReading, ReconcileTask
+from sbf_service.store.current_topology import read_topology
 from sbf_service.store.elements import read_confirmed_state, read_unconfirmed_calls, read_wanted_revision
 from sbf_service.store.observed_state import (
     is_save_allowed,
@@ -25,7 +26,7 @@ from sbf_service.store.ports import parse_removed_switch, read_port_records, rec
 from sbf_service.store.revisions import require_element
 from sbf_service.store.tables import ElementRow
 from sbf_service.store.unchecked_elements import read_held_vlans
-from sbf_service.store.unit_of_work import Store, Unit, read_topology
+from sbf_service.store.unit_of_work import Store, Unit
 from sbf_service.store.vlan_ownership import read_created_vlans
 from virtcloud.model.edge import (
     EdgeDifference,

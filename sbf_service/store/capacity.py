@@ -23,10 +23,11 @@ from sbf_service.domain.placement import (
 from sbf_service.store.cluster_documents import parse_current_spec
 from sbf_service.store.cluster_queries import find_unsettled_clusters
 from sbf_service.store.columns import split_ids
+from sbf_service.store.current_topology import read_topology
 from sbf_service.store.networks import find_joinable_network, read_clusters_on
 from sbf_service.store.revisions import require_element
 from sbf_service.store.tables import ElementRow
-from sbf_service.store.unit_of_work import Unit, read_topology
+from sbf_service.store.unit_of_work import Unit
 from sbf_service.store.user_tables import ImageRow
 from virtcloud.model.access import ClusterOrigin
 from virtcloud.model.cluster import ClusterSpec

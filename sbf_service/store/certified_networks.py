@@ -13,9 +13,10 @@ from sbf_service.domain.publications import describe_uncertified, list_imaged_gu
 from sbf_service.store.cluster_documents import parse_current_spec, parse_image_sources
 from sbf_service.store.cluster_queries import NOT_ENDED, find_clusters
 from sbf_service.store.cluster_tables import ClusterRow
+from sbf_service.store.current_topology import read_topology
 from sbf_service.store.gateway_tables import PublicationRow
 from sbf_service.store.revisions import increment_revisions
-from sbf_service.store.unit_of_work import Unit, read_topology, record_audit
+from sbf_service.store.unit_of_work import Unit, record_audit
 from sbf_service.store.user_tables import CertificationRow, ImageRow
 from virtcloud.model.image import Architecture, HostFile, ImageFormat, ImageSource, ImageUrl, Sha256
 from virtcloud.model.values import ClusterKey, Name

@@ -6,7 +6,6 @@ Other changes of the same sites wait during this transaction. To shorten the wai
 prepared statements, and the answer is made from the inserted values without another query.
 """
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -16,7 +15,7 @@ from sqlalchemy import insert
 
 from sbf_service.domain.admission import find_origin
 from sbf_service.domain.idempotency import AttemptBlocked, CreateAttempt, NoChange, resolve_request
-from sbf_service.domain.lifecycle import PlacementStatus, describe_unconfirmed
+from sbf_service.domain.lifecycle import describe_unconfirmed
 from sbf_service.domain.paths import LiveCluster, choose_transport, find_cluster_ports, find_sites, list_elements
 from sbf_service.domain.placement import DEFAULT_OVERCOMMIT, Overcommit
 from sbf_service.request_context import current_call
@@ -35,6 +34,7 @@ from sbf_service.store.cluster_keys import (
 from sbf_service.store.cluster_planning import NewCluster, PlannedCluster, plan_cluster
 from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
 from sbf_service.store.clusters import make_cluster_view
+from sbf_service.store.current_topology import read_topology
 from sbf_service.store.guest_seeds import find_network_hosts, record_login
 from sbf_service.store.job_proofs import check_job_proof
 from sbf_service.store.live_clusters import read_cluster_statuses, read_vlans
@@ -46,7 +46,7 @@ from sbf_service.store.service_ids import claim_service_id
 from sbf_service.store.service_nodes import address_service_node
 from sbf_service.store.tables import Base
 from sbf_service.store.transitions import drain_cluster, state_topic
-from sbf_service.store.unit_of_work import Store, Unit, read_topology, record_audit
+from sbf_service.store.unit_of_work import Store, Unit, record_audit
 from virtcloud.model.access import QuotaLimits
 from virtcloud.model.cluster import ClusterRequest, ClusterState, check_transition
 from virtcloud.model.errors import AttemptWaits, Forbidden, JobUnproven, NotFound, VirtcloudError
@@ -192,7 +192,7 @@ def _create(unit: Unit, new: NewCluster, reserved: ReservedVlans) -> ClusterView
         _claim(unit, new.id, planned.ids, planned.ids.vlans)
     else:
         _extend_network(unit, planned.joined, planned.ids)
-    why = f"requested by {new.spec.owner}: {_describe_ids(planned)}{_describe_placement(new)}"
+    why = f"requested by {new.spec.owner}: {planned.ids_text}{new.placement_text}"
     record_audit(unit, "cluster_created", why=why, cluster_id=new.id)
     if planned.cluster.spec.router == "gateway":
         start_router(unit, row, planned.cluster.gateways)
@@ -202,7 +202,7 @@ def _create(unit: Unit, new: NewCluster, reserved: ReservedVlans) -> ClusterView
         suspend_uncertified(unit, planned.joined.id)
     unit.changed |= {f"cluster:{new.key}", state_topic(new.key)}
     network = None if planned.cluster.joined is None else planned.cluster.joined.key
-    statuses = tuple(_make_status(Name(name), revision) for name, revision in revisions.items())
+    statuses = tuple(revision.make_status(Name(name)) for name, revision in revisions.items())
     joined = make_joined_view(planned.ids.transport, planned.ids.service)
     return format_cluster(row, network, statuses, planned.ids.vlans, joined)
 
@@ -294,38 +294,3 @@ def _insert_placements(unit: Unit, cluster_id: str, revisions: Mapping[str, NewR
     ]
     if rows:
         unit.connection.execute(_INSERT_PLACEMENTS, rows)
-
-
-def _make_status(element: Name, new: NewRevision) -> PlacementStatus:
-    return PlacementStatus(
-        element=element,
-        kind=new.kind,
-        site=new.site,
-        added=new.revision,
-        removed=None,
-        confirmed=new.confirmed,
-        reachable=new.reachable,
-        trouble=new.error,
-        last_seen=new.last_seen,
-    )
-
-
-def _describe_placement(new: NewCluster) -> str:
-    """Return a text with the hosts that SBF chose and the number of guests on each, or an empty text."""
-    if new.requested is None or new.requested.spread is None:
-        return ""
-    counts = Counter(guest.host for guest in new.spec.guests[len(new.requested.guests) :])
-    return f", guests placed on {', '.join(f'{host} ({count})' for host, count in counts.items())}"
-
-
-def _describe_ids(planned: PlannedCluster) -> str:
-    """Return a text with the VLAN IDs (by site if they differ), the network's service ID, and the joined network."""
-    vlans, service = planned.ids.vlans, planned.ids.service
-    parts = [f"VLAN {vlan} at {site}" for site, vlan in vlans.items()]
-    if len(set(vlans.values())) == 1:
-        parts = [f"VLAN {next(iter(vlans.values()))}"]
-    if service is not None:
-        parts.append(f"service {service}")
-    if planned.joined is not None:
-        parts.append(f"joins cluster {planned.joined.key}")
-    return ", ".join(parts)

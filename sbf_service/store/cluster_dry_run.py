@@ -22,13 +22,14 @@ from sbf_service.store.cluster_keys import find_highest_attempt, find_newest_clu
 from sbf_service.store.cluster_planning import NewCluster, plan_cluster
 from sbf_service.store.cluster_queries import IS_UNSETTLED
 from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
+from sbf_service.store.current_topology import read_topology
 from sbf_service.store.live_clusters import make_live_clusters, read_live_clusters
 from sbf_service.store.observed_state import parse_observed_circuits, parse_observed_ports
 from sbf_service.store.pools import read_managed_vlans
 from sbf_service.store.quotas import NO_LIMITS, check_new_cluster
 from sbf_service.store.revisions import require_element
 from sbf_service.store.tables import ElementRow
-from sbf_service.store.unit_of_work import Unit, read_topology
+from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.access import QuotaLimits
 from virtcloud.model.changes import ClusterDryRun, ElementDifference, HostDifference
 from virtcloud.model.cluster import ClusterRequest

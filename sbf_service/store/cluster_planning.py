@@ -1,5 +1,6 @@
 """Plans a new cluster: chooses and checks its IDs and addresses, in the transaction that creates the cluster."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -61,6 +62,14 @@ class NewCluster:
         """The version of the cluster's first view. It is higher than all versions of earlier clusters with this key."""
         return 1 if self.former is None else self.former.version + 1
 
+    @property
+    def placement_text(self) -> str:
+        """A text with the hosts that SBF chose, and their numbers of guests; empty if the caller named the hosts."""
+        if self.requested is None or self.requested.spread is None:
+            return ""
+        counts = Counter(guest.host for guest in self.spec.guests[len(self.requested.guests) :])
+        return f", guests placed on {', '.join(f'{host} ({count})' for host, count in counts.items())}"
+
 
 @dataclass(frozen=True, slots=True)
 class PlannedCluster:
@@ -72,6 +81,19 @@ class PlannedCluster:
     cluster: LiveCluster
     ids: NetworkIds
     joined: ClusterRow | None = None
+
+    @property
+    def ids_text(self) -> str:
+        """A text with the VLAN IDs (by site if they differ), the network's service ID, and the joined network."""
+        vlans = self.ids.vlans
+        parts = [f"VLAN {vlan} at {site}" for site, vlan in vlans.items()]
+        if len(set(vlans.values())) == 1:
+            parts = [f"VLAN {next(iter(vlans.values()))}"]
+        if self.ids.service is not None:
+            parts.append(f"service {self.ids.service}")
+        if self.joined is not None:
+            parts.append(f"joins cluster {self.joined.key}")
+        return ", ".join(parts)
 
 
 def plan_cluster(unit: Unit, topology: Topology, new: NewCluster, reserved: ReservedVlans) -> PlannedCluster:

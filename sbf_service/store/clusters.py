@@ -18,13 +18,14 @@ from sbf_service.store.cluster_keys import find_newest_cluster
 from sbf_service.store.cluster_queries import find_running_members
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.columns import split_ids
+from sbf_service.store.current_topology import read_topology
 from sbf_service.store.guest_seeds import read_network_clusters, read_service_secret
 from sbf_service.store.guest_tables import GuestPowerRow
 from sbf_service.store.live_clusters import read_networks, read_placements, read_service_ids, read_vlans
 from sbf_service.store.quotas import NO_LIMITS, check_lease
 from sbf_service.store.revisions import increment_revisions
 from sbf_service.store.transitions import drain_cluster
-from sbf_service.store.unit_of_work import Unit, read_topology, record_audit
+from sbf_service.store.unit_of_work import Unit, record_audit
 from virtcloud.model.access import QuotaLimits
 from virtcloud.model.cluster import ENDED_STATES, WANTED_STATES, ClusterState
 from virtcloud.model.errors import Conflict, NotFound

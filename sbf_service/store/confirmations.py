@@ -16,6 +16,7 @@ from sbf_service.domain.error_report import format_cluster_errors
 from sbf_service.store.cluster_queries import IS_UNSETTLED
 from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
 from sbf_service.store.columns import split_ids
+from sbf_service.store.current_topology import read_topology
 from sbf_service.store.element_clusters import COMPLETED_ON_ELEMENT, read_added_clusters, read_removed_clusters
 from sbf_service.store.network_routers import take_over_routers
 from sbf_service.store.observed_state import record_saved
@@ -24,7 +25,7 @@ from sbf_service.store.revisions import require_element
 from sbf_service.store.tables import ElementRow
 from sbf_service.store.transitions import ON_ELEMENT, apply_due_transitions, increment_versions
 from sbf_service.store.unchecked_elements import mark_checked
-from sbf_service.store.unit_of_work import Unit, read_topology, record_audit
+from sbf_service.store.unit_of_work import Unit, record_audit
 from virtcloud.model.changes import HostDifference
 from virtcloud.model.edge import DEVICE_KINDS, DeviceObserved
 from virtcloud.model.element import ElementKind

@@ -14,6 +14,7 @@ from sbf_service.store.cluster_queries import IS_UNSETTLED
 from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
 from sbf_service.store.columns import equals_any, split_ids
 from sbf_service.store.confirmations import read_blocked_clusters
+from sbf_service.store.current_topology import read_topology
 from sbf_service.store.element_clusters import read_confirmed_clusters, read_wanted_clusters
 from sbf_service.store.gateway_addresses import add_gateway_interfaces
 from sbf_service.store.guest_power import read_guest_powers
@@ -28,7 +29,7 @@ from sbf_service.store.service_nodes import add_network_services
 from sbf_service.store.ssh_grants import add_ssh_access
 from sbf_service.store.tables import IS_RECONCILED, ElementRow, SiteRow
 from sbf_service.store.unchecked_elements import mark_held_segments
-from sbf_service.store.unit_of_work import Unit, read_topology
+from sbf_service.store.unit_of_work import Unit
 from sbf_service.store.vpn_grants import add_vpn
 from virtcloud.model.call_context import MAX_REQUESTS, CallContext
 from virtcloud.model.edge import DEVICE_KINDS

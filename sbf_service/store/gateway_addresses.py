@@ -13,10 +13,11 @@ from sbf_service.domain.addressing import choose_device_addresses
 from sbf_service.domain.gateway_access import add_gateway_addresses
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.columns import NAME_TYPE
+from sbf_service.store.current_topology import read_topology
 from sbf_service.store.gateway_tables import GatewayAddressRow
 from sbf_service.store.networks import read_network_addresses
 from sbf_service.store.revisions import increment_revisions
-from sbf_service.store.unit_of_work import Unit, read_topology, record_audit
+from sbf_service.store.unit_of_work import Unit, record_audit
 from virtcloud.model.values import Address, Name
 from virtcloud.model.wanted import HostWanted
 

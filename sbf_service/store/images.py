@@ -17,10 +17,11 @@ from sbf_service.domain.image_rules import (
 from sbf_service.domain.page_cursors import KEY_OF_NAME, CursorFormat
 from sbf_service.store.certified_networks import suspend_uncertified
 from sbf_service.store.columns import NAME_TYPE, split_ids
+from sbf_service.store.current_topology import read_topology, read_topology_version
 from sbf_service.store.image_uses import find_hosts_with_image, find_local_users, find_needed_images, find_uses
 from sbf_service.store.pages import Page, PageOrder, PagePart, make_page, read_page
 from sbf_service.store.quotas import IS_STORED, find_limits, read_stored_bytes
-from sbf_service.store.unit_of_work import Unit, read_topology, read_topology_version, record_audit
+from sbf_service.store.unit_of_work import Unit, record_audit
 from sbf_service.store.user_tables import CertificationRow, ImageRow, ImageShareRow
 from virtcloud.model.access import QuotaLimits, Role
 from virtcloud.model.cluster import ClusterSpec

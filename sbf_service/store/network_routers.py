@@ -13,11 +13,12 @@ from sbf_service.store.cluster_gateways import find_alive_gateways, read_cluster
 from sbf_service.store.cluster_queries import find_clusters
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.columns import NAME_TYPE, equals_any
+from sbf_service.store.current_topology import read_topology
 from sbf_service.store.gateway_addresses import ensure_gateway_addresses
 from sbf_service.store.gateway_tables import NetworkRouterRow
 from sbf_service.store.revisions import increment_revisions
 from sbf_service.store.tables import ElementRow
-from sbf_service.store.unit_of_work import Unit, read_topology, record_audit
+from sbf_service.store.unit_of_work import Unit, record_audit
 from sbf_service.store.vpn_tables import ClusterGatewayRow
 from virtcloud.model.cluster import WANTED_STATES
 from virtcloud.model.topology import Topology

@@ -11,11 +11,12 @@ from sbf_service.domain.page_cursors import KEY_OF_NAME, CursorFormat
 from sbf_service.store.allocation import ReservedVlans, read_site_pools
 from sbf_service.store.claims import replace_offered_vlans
 from sbf_service.store.cluster_tables import ClusterRow
+from sbf_service.store.current_topology import read_topology
 from sbf_service.store.pages import Page, PagePart, make_page
 from sbf_service.store.quarantine import read_quarantine
 from sbf_service.store.revisions import increment_revisions
 from sbf_service.store.tables import SiteRow
-from sbf_service.store.unit_of_work import Unit, read_topology, record_audit
+from sbf_service.store.unit_of_work import Unit, record_audit
 from sbf_service.store.vlan_ownership import make_other_use_views
 from sbf_service.store.vlan_tables import ClaimRow
 from virtcloud.model.element import kind_of

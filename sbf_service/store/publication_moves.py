@@ -15,13 +15,14 @@ from sbf_service.store.cluster_documents import parse_current_spec
 from sbf_service.store.cluster_gateways import find_alive_gateways
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.columns import equals_any
+from sbf_service.store.current_topology import read_topology
 from sbf_service.store.gateway_addresses import ensure_gateway_addresses
 from sbf_service.store.gateway_tables import PublicationRow
 from sbf_service.store.live_clusters import make_live_clusters, read_networks
 from sbf_service.store.publications import describe_target, prefer_router, read_taken_ports
 from sbf_service.store.revisions import increment_revisions
 from sbf_service.store.tables import ElementRow
-from sbf_service.store.unit_of_work import Unit, read_topology, record_audit
+from sbf_service.store.unit_of_work import Unit, record_audit
 from sbf_service.store.vpn_grants import connect_gateways
 from virtcloud.model.cluster import WANTED_STATES
 from virtcloud.model.errors import VirtcloudError

@@ -24,11 +24,12 @@ from sbf_service.store.cluster_gateways import find_alive_gateways
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.clusters import require_cluster
 from sbf_service.store.columns import equals_any
+from sbf_service.store.current_topology import read_topology
 from sbf_service.store.gateway_addresses import ensure_gateway_addresses
 from sbf_service.store.gateway_tables import NetworkRouterRow, PublicationRow
 from sbf_service.store.live_clusters import make_live_clusters, read_networks
 from sbf_service.store.revisions import increment_revisions
-from sbf_service.store.unit_of_work import Unit, read_topology, record_audit
+from sbf_service.store.unit_of_work import Unit, record_audit
 from sbf_service.store.vpn_grants import connect_gateways
 from virtcloud.model.cluster import WANTED_STATES
 from virtcloud.model.errors import BeyondLimit, Conflict, NotFound

@@ -19,8 +19,9 @@ from sbf_service.domain.paths import find_sites
 from sbf_service.store.cluster_documents import parse_spec
 from sbf_service.store.cluster_queries import NOT_ENDED
 from sbf_service.store.cluster_tables import ClusterRow
+from sbf_service.store.current_topology import read_topology
 from sbf_service.store.pages import Page, PageOrder, PagePart, read_page
-from sbf_service.store.unit_of_work import Unit, read_topology, record_audit
+from sbf_service.store.unit_of_work import Unit, record_audit
 from sbf_service.store.user_tables import ImageRow, QuotaRow
 from virtcloud.model.access import QuotaLimits, QuotaView
 from virtcloud.model.cluster import ClusterSpec

@@ -9,6 +9,7 @@ from sqlalchemy import bindparam, inspect, select, update
 from sqlalchemy.orm.util import identity_key
 
 from sbf_service.domain.error_report import find_cluster_error
+from sbf_service.domain.lifecycle import PlacementStatus
 from sbf_service.store.columns import split_ids
 from sbf_service.store.tables import ElementRow
 from sbf_service.store.unit_of_work import ELEMENTS, Unit
@@ -50,6 +51,20 @@ class NewRevision:
     error: str | None
     reachable: bool
     last_seen: datetime | None
+
+    def make_status(self, element: Name) -> PlacementStatus:
+        """Return the status of a cluster's new placement on ``element``, which has this revision."""
+        return PlacementStatus(
+            element=element,
+            kind=self.kind,
+            site=self.site,
+            added=self.revision,
+            removed=None,
+            confirmed=self.confirmed,
+            reachable=self.reachable,
+            trouble=self.error,
+            last_seen=self.last_seen,
+        )
 
 
 def require_element(unit: Unit, name: str) -> ElementRow:

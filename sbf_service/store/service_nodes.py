@@ -12,8 +12,9 @@ from sbf_service.store.cluster_gateways import find_alive_gateways, read_cluster
 from sbf_service.store.cluster_queries import find_clusters
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.columns import split_ids
+from sbf_service.store.current_topology import read_topology
 from sbf_service.store.gateway_addresses import ensure_gateway_addresses, read_gateway_addresses
-from sbf_service.store.unit_of_work import Unit, read_topology
+from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.cluster import WANTED_STATES
 from virtcloud.model.errors import BadInput
 from virtcloud.model.nfs import FileMount

@@ -9,11 +9,12 @@ from sbf_service.domain.ssh_authority import SshCertificate, SshPublicKey, make_
 from sbf_service.store.cluster_gateways import find_alive_gateways, read_cluster_gateways
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.clusters import read_peers, require_cluster
+from sbf_service.store.current_topology import read_topology
 from sbf_service.store.gateway_addresses import ensure_gateway_addresses
 from sbf_service.store.live_clusters import read_networks
 from sbf_service.store.ssh_revocations import record_certificate
 from sbf_service.store.ssh_tables import SshCertificateRow
-from sbf_service.store.unit_of_work import Unit, read_topology, record_audit
+from sbf_service.store.unit_of_work import Unit, record_audit
 from sbf_service.store.vpn_grants import connect_gateways, read_vpn_secret
 from sbf_service.store.vpn_profile_views import list_pending_elements, require_live_cluster
 from sbf_service.store.vpn_profiles import SHORTEST_VALIDITY

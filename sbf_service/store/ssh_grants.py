@@ -10,9 +10,10 @@ from sbf_service.domain.ssh_access import ReachableCluster, add_ssh
 from sbf_service.domain.ssh_authority import make_ssh_server
 from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
 from sbf_service.store.columns import NAME_TYPE, equals_any, split_ids
+from sbf_service.store.current_topology import read_topology
 from sbf_service.store.guest_seeds import read_network_clusters
 from sbf_service.store.ssh_revocations import read_revoked_serials
-from sbf_service.store.unit_of_work import Unit, read_topology
+from sbf_service.store.unit_of_work import Unit
 from sbf_service.store.vpn_grants import read_vpn_secret
 from sbf_service.store.vpn_tables import VpnInvitationRow
 from virtcloud.model.cluster import WANTED_STATES

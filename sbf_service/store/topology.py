@@ -12,6 +12,7 @@ from sbf_service.domain.paths import LiveCluster
 from sbf_service.domain.topology_change import TopologyChange, list_path_changes
 from sbf_service.domain.topology_effects import TopologyEffects
 from sbf_service.store.cluster_queries import find_unsettled_clusters
+from sbf_service.store.current_topology import read_topology, read_topology_version
 from sbf_service.store.live_clusters import make_live_clusters, read_live_clusters
 from sbf_service.store.network_routers import replace_routers
 from sbf_service.store.networks import check_access_ports_kept
@@ -19,14 +20,7 @@ from sbf_service.store.topology_documents import make_no_topology_error, read_st
 from sbf_service.store.topology_elements import update_elements, update_sites
 from sbf_service.store.topology_losses import check_nothing_lost
 from sbf_service.store.topology_placements import update_placements
-from sbf_service.store.unit_of_work import (
-    TOPOLOGY_TOPIC,
-    Store,
-    Unit,
-    read_topology,
-    read_topology_version,
-    record_audit,
-)
+from sbf_service.store.unit_of_work import TOPOLOGY_TOPIC, Store, Unit, record_audit
 from virtcloud.model.changes import PathChange
 from virtcloud.model.cluster import WANTED_STATES
 from virtcloud.model.topology import Topology

@@ -18,9 +18,10 @@ from sqlalchemy import ColumnElement, bindparam, or_, select, union
 
 from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
 from sbf_service.store.columns import equals_any, split_ids
+from sbf_service.store.current_topology import read_topology
 from sbf_service.store.revisions import increment_revisions, require_element
 from sbf_service.store.tables import IS_RECONCILED, ElementRow
-from sbf_service.store.unit_of_work import Unit, read_topology, record_audit
+from sbf_service.store.unit_of_work import Unit, record_audit
 from sbf_service.store.vlan_tables import ClaimRow
 from virtcloud.model.edge import DEVICE_KINDS
 from virtcloud.model.errors import NoVlanFree

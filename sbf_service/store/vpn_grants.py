@@ -20,13 +20,14 @@ from sbf_service.store.cluster_documents import parse_current_spec
 from sbf_service.store.cluster_gateways import find_alive_gateways, insert_gateways
 from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
 from sbf_service.store.columns import NAME_TYPE, equals_any, split_ids
+from sbf_service.store.current_topology import read_topology
 from sbf_service.store.guest_seeds import read_service_secret
 from sbf_service.store.live_clusters import make_live_clusters
 from sbf_service.store.networks import read_clusters_on, read_guest_macs
 from sbf_service.store.replaced_connections import read_replaced_connections
 from sbf_service.store.revisions import increment_revisions
 from sbf_service.store.topology_placements import update_cluster_placements
-from sbf_service.store.unit_of_work import Unit, read_topology, record_audit
+from sbf_service.store.unit_of_work import Unit, record_audit
 from sbf_service.store.vpn_tables import VpnAddressRow, VpnProfileRow
 from virtcloud.model.cluster import WANTED_STATES
 from virtcloud.model.errors import BadInput, Conflict

@@ -18,12 +18,13 @@ from sbf_service.store.cluster_documents import parse_current_spec
 from sbf_service.store.cluster_gateways import find_alive_gateways
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.clusters import require_cluster
+from sbf_service.store.current_topology import read_topology
 from sbf_service.store.live_clusters import read_networks
 from sbf_service.store.networks import read_network_addresses
 from sbf_service.store.revisions import increment_revisions
 from sbf_service.store.service_tables import ServiceSecretRow
 from sbf_service.store.ssh_revocations import revoke_all_certificates
-from sbf_service.store.unit_of_work import Unit, read_topology, record_audit
+from sbf_service.store.unit_of_work import Unit, record_audit
 from sbf_service.store.vpn_grants import (
     VPN_SECRET,
     check_router,

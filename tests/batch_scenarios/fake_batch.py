@@ -11,7 +11,8 @@ from pbs_hooks.bundle import bundle_hook
 from virtcloud.agent.observed_host import ObservedHost
 from virtcloud.client.credentials import write_token
 from virtcloud.model.access import Role
-from virtcloud.testing.fakepbs.fake_batch import FakeBatch, Pace
+from virtcloud.testing.fakepbs.batch_system import Pace
+from virtcloud.testing.fakepbs.fake_batch import FakeBatch
 from virtcloud.testing.fakepbs.hook_event import HookEvent, HookOutcome
 from virtcloud.testing.fakepbs.hook_runner import FakeHost, HookDefinition
 

@@ -1,4 +1,4 @@
-"""Clusters: create, read, list and delete them, extend their leases, and share their networks."""
+"""Clusters: create, read, list and delete them, and extend their leases."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -16,7 +16,6 @@ from sbf_service.http.auth.authorization import (
     CurrentCaller,
     CurrentService,
     authorize_cluster,
-    change_cluster,
     change_cluster_scope,
     describe_request,
     find_job_starter,
@@ -291,29 +290,3 @@ def extend_lease(  # noqa: PLR0913, PLR0917 - FastAPI passes each parameter by i
         return clusters.extend_lease(unit, key, extension.seconds, service.settings.quota, fence)
 
     return change_cluster_scope(service.store, caller, Action.EXTEND_CLUSTER, key, extend)
-
-
-@router.put("/{key}/shares/{user}", responses=problem_responses(404, 409, 410, 422))
-def share_network(
-    key: KeyPath,
-    user: UserPath,
-    caller: CurrentCaller,
-    service: CurrentService,
-    id: IdQuery = None,  # noqa: A002 - the word of the API
-) -> ClusterView:
-    """Allow a user's clusters to join this cluster's network; idempotent."""
-    with change_cluster(service.store, caller, Action.SHARE_CLUSTER, key) as unit:
-        return clusters.share_network(unit, key, user, service.settings.limits, AttemptFence(id=id))
-
-
-@router.delete("/{key}/shares/{user}", responses=problem_responses(404, 409, 410, 422))
-def unshare_network(
-    key: KeyPath,
-    user: UserPath,
-    caller: CurrentCaller,
-    service: CurrentService,
-    id: IdQuery = None,  # noqa: A002 - the word of the API
-) -> ClusterView:
-    """Forbid new clusters of a user to join this cluster's network. Clusters that have already joined remain."""
-    with change_cluster(service.store, caller, Action.SHARE_CLUSTER, key) as unit:
-        return clusters.unshare_network(unit, key, user, AttemptFence(id=id))

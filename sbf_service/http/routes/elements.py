@@ -24,6 +24,7 @@ from sbf_service.store.agent_heartbeats import AgentElement
 from sbf_service.store.capacity import record_capacity
 from sbf_service.store.cluster_dry_run import compute_element_difference
 from sbf_service.store.confirmations import confirmation_topic
+from sbf_service.store.current_topology import read_topology
 from sbf_service.store.leases import receive_heartbeat, record_agent_heartbeat
 from sbf_service.store.network_scopes import find_confirmation_scope
 from sbf_service.store.pages import Page, PagePart
@@ -32,7 +33,7 @@ from sbf_service.store.ports import parse_removed_switch
 from sbf_service.store.ports import release_ports as release_switch_ports
 from sbf_service.store.revisions import require_element
 from sbf_service.store.transitions import fail_refused_clusters
-from sbf_service.store.unit_of_work import Unit, read_topology
+from sbf_service.store.unit_of_work import Unit
 from virtcloud.model.access import Role
 from virtcloud.model.changes import ElementDifference, ElementReconciliation
 from virtcloud.model.element import ElementKind, Switch

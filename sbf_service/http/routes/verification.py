@@ -18,9 +18,9 @@ from sbf_service.http.routes.clusters import IdQuery, KeyPath
 from sbf_service.http.session_relay import SessionRelay
 from sbf_service.reconcile.on_demand import OnDemandReader
 from sbf_service.store.clusters import require_cluster
+from sbf_service.store.current_topology import read_topology
 from sbf_service.store.elements import make_element_view
 from sbf_service.store.live_clusters import make_live_clusters
-from sbf_service.store.unit_of_work import read_topology
 from virtcloud.model.changes import ElementDifference
 from virtcloud.model.edge import DEVICE_KINDS
 from virtcloud.model.element import kind_of

@@ -6,9 +6,10 @@ import pytest
 from emulators.switch_bench import MakeBench, driver_for, login_for
 from emulators.switch_device import EmulatedSession
 
+from sbf_service.credential_settings import Credential, SecretSource
 from sbf_service.device_credentials import make_login
 from sbf_service.drivers.registry import SWITCH_PLATFORMS
-from sbf_service.settings import Credential, SecretSource, ServiceSettings
+from sbf_service.settings import ServiceSettings
 from virtcloud.model.errors import Refused, Unreachable
 from virtcloud.model.values import Name
 from virtcloud.model.vlans import VlanSet

@@ -11,7 +11,7 @@ from sbf_fakes.http_calls import ask, client
 from sbf_fakes.world import World, make_world, spec
 from sqlalchemy import text
 
-from sbf_service.settings import Credential, SecretSource
+from sbf_service.credential_settings import Credential, SecretSource
 from sbf_service.store.confirmations import reset_confirmation
 from sbf_service.store.unit_of_work import record_audit
 from virtcloud.model.access import Role

@@ -22,10 +22,10 @@ from sbf_service.http.entity_tags import make_wanted_etag
 from sbf_service.http.long_polls import PollAdmission
 from sbf_service.store.agent_heartbeats import AgentElement
 from sbf_service.store.confirmations import reset_confirmation
+from sbf_service.store.current_topology import read_topology
 from sbf_service.store.leases import holds_lease
 from sbf_service.store.pages import PagePart
 from sbf_service.store.tokens import read_token_page, revoke_token
-from sbf_service.store.unit_of_work import read_topology
 from virtcloud.client.connection import USER_AGENT
 from virtcloud.model.access import Role, TokenId
 from virtcloud.model.errors import VirtcloudError

@@ -9,7 +9,7 @@ import pytest
 from sbf_fakes.http_calls import ask, problem
 from sbf_fakes.world import World, make_world, spec
 
-from sbf_service.settings import Credential
+from sbf_service.credential_settings import Credential
 from virtcloud.model.access import Role
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name

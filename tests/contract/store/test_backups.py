@@ -17,12 +17,13 @@ from sqlalchemy import Engine, func, insert, inspect, select, text
 from sbf_service.store.backup import OMITTED_TABLES, list_columns
 from sbf_service.store.backup_format import BackupFile, BackupWriter, make_table, open_backup
 from sbf_service.store.cluster_tables import ClusterRow
+from sbf_service.store.current_topology import read_topology
 from sbf_service.store.database import make_engine
 from sbf_service.store.replica_lock import hold_replica_name
 from sbf_service.store.restored_state import REVISION_STEP
 from sbf_service.store.service_tables import AuditRow
 from sbf_service.store.tables import Base
-from sbf_service.store.unit_of_work import Store, read_topology
+from sbf_service.store.unit_of_work import Store
 from sbf_service.store.vlan_tables import CreatedVlanRow
 from virtcloud.model.errors import BadInput
 

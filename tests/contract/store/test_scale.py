@@ -19,8 +19,9 @@ from benchmarks.scale.operations import MEASURES_ITSELF, MeasuredService
 from benchmarks.scale.sizes import InstallationSize
 from sbf_service.store.cluster_queries import NOT_ENDED
 from sbf_service.store.cluster_tables import ClusterRow
+from sbf_service.store.current_topology import read_topology
 from sbf_service.store.service_ids import choose_service_id, claim_service_id
-from sbf_service.store.unit_of_work import Store, read_topology
+from sbf_service.store.unit_of_work import Store
 from sbf_service.store.vlan_tables import FreedServiceRow, UnusedServiceRow
 from virtcloud.model.transport import ServiceRange, Transport
 

@@ -10,10 +10,11 @@ from sbf_fakes.world import World, spec
 from sbf_service.domain.topology_change import TopologyChange
 from sbf_service.domain.topology_effects import TopologyEffects
 from sbf_service.store.allocation import find_excluded_vlans
+from sbf_service.store.current_topology import read_topology, read_topology_version
 from sbf_service.store.topology import FormerTopology, change_topology, put_topology
 from sbf_service.store.topology_cache import TopologyCache
 from sbf_service.store.topology_elements import update_sites
-from sbf_service.store.unit_of_work import Store, Unit, read_topology, read_topology_version
+from sbf_service.store.unit_of_work import Store, Unit
 from virtcloud.model.errors import Conflict
 from virtcloud.model.site import SitePart, site_part_of
 from virtcloud.model.topology import Topology

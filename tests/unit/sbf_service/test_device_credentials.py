@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from sbf_service.credential_settings import SecretSource
 from sbf_service.device_credentials import fetch_secret, find_credential_faults, make_login
-from sbf_service.settings import SecretSource, ServiceSettings, read_settings
+from sbf_service.settings import ServiceSettings, read_settings
 from virtcloud.model.element import Switch
 from virtcloud.model.errors import BadDocument, Refused
 

@@ -16,9 +16,10 @@ from virtcloud.testing.fakepbs.batch_system import (
     JobStatus,
     Machines,
     NoSuchJob,
+    Pace,
     ServerStopped,
 )
-from virtcloud.testing.fakepbs.fake_batch import FakeBatch, Pace
+from virtcloud.testing.fakepbs.fake_batch import FakeBatch
 from virtcloud.testing.fakepbs.hook_calls import HookCall
 from virtcloud.testing.fakepbs.hook_event import HookEvent, HookFailure, HookJob, HookOutcome, HookVnode
 from virtcloud.testing.fakepbs.hook_runner import FakeHost, HookDefinition, HookDidNotRunError, run_hook

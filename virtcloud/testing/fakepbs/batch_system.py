@@ -33,6 +33,20 @@ class ServerStopped(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Pace:
+    """The delays of the batch system in seconds, and the number of failed starts after which a job is held.
+
+    In PBS, the defaults of the three delays are 10, 310 and 600 seconds. The scheduler runs after every event, and at
+    the latest ``cycle`` seconds after its last run.
+    """
+
+    kill_delay: float = 1.0
+    node_fail_requeue: float = 0.5
+    cycle: float = 0.1
+    failed_starts: int = 20
+
+
+@dataclass(frozen=True, slots=True)
 class BatchSubmission:
     """A call of ``qsub``. The shell script runs on the job's first host. ``resources`` are the arguments of ``-l``."""
 

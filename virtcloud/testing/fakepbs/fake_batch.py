@@ -1,11 +1,9 @@
 """A small batch system. For each job, it calls a site's hooks in the same order as OpenPBS."""
 
-import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -17,31 +15,18 @@ from virtcloud.testing.fakepbs.batch_system import (
     JobOutput,
     JobStatus,
     NoSuchJob,
+    Pace,
     ServerStopped,
 )
-from virtcloud.testing.fakepbs.fake_job import FakeJob
+from virtcloud.testing.fakepbs.fake_job import FakeJob, count_chunks
 from virtcloud.testing.fakepbs.fake_run import AfterRun, FakeRun, RunEnding
-from virtcloud.testing.fakepbs.hook_calls import SERVER_NAME, HookCall, HookCallers
+from virtcloud.testing.fakepbs.hook_calls import SERVER_NAME, HookCall, HookCallers, submission_variables
 from virtcloud.testing.fakepbs.hook_event import HookJob, HookOutcome
 from virtcloud.testing.fakepbs.hook_runner import FakeHost, HookDefinition
 
 TOO_MANY = "job held, too many failed attempts to run"
 HOOK_FAILED = "request rejected as filter hook '%s' encountered an exception. Please inform Admin"
 REJECTED = "Not Running: PBS Error: %s"
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """The delays of the batch system in seconds, and the number of failed starts after which a job is held.
-
-    In PBS, the defaults of the three delays are 10, 310 and 600 seconds. The scheduler runs after every event, and at
-    the latest ``cycle`` seconds after its last run.
-    """
-
-    kill_delay: float = 1.0
-    node_fail_requeue: float = 0.5
-    cycle: float = 0.1
-    failed_starts: int = 20
 
 
 class FakeBatch:
@@ -102,7 +87,7 @@ class FakeBatch:
             identifier = f"{len(self._records)}.{SERVER_NAME}"
             resources = dict(wanted.resources)
             resources.update({key: text for key in ("select", "place", "walltime") if (text := getattr(wanted, key))})
-            record = FakeJob(identifier, wanted, resources, _submission_variables(wanted.user), self._folder)
+            record = FakeJob(identifier, wanted, resources, submission_variables(wanted.user), self._folder)
             record.hold = "u" if wanted.held else "n"
             outcome = self._run_server_hook("queuejob", record, record.at_submission())
             self._apply_outcome(record, outcome)
@@ -242,7 +227,7 @@ class FakeBatch:
         """Run a job if its start time has come, enough hosts are free, and the hook accepts the job."""
         if record.state in (BatchJobState.QUEUED, BatchJobState.WAITING):
             record.set_waiting_state(self._now())
-        hosts = self._find_free_hosts(_count_chunks(record.resources.get("select", "1")))
+        hosts = self._find_free_hosts(count_chunks(record.resources.get("select", "1")))
         if record.state is not BatchJobState.QUEUED or hosts is None:
             return
         before = record.hosts
@@ -309,12 +294,3 @@ class FakeBatch:
     def _jobs_on(self, host: FakeHost) -> tuple[HookJob, ...]:
         runs = [run for run in self._runs.values() if host in run.hosts]
         return tuple(run.record.at_host(host.name) for run in runs)
-
-
-def _count_chunks(select: str) -> int:
-    matches = (re.match(r"(\d+)(?=:|$)", chunk) for chunk in select.split("+"))
-    return sum(int(match.group(1)) if match else 1 for match in matches)
-
-
-def _submission_variables(user: str) -> dict[str, str]:
-    return {"PBS_O_LOGNAME": user, "PBS_O_WORKDIR": "/tmp", "PBS_O_QUEUE": "workq", "PBS_O_HOST": SERVER_NAME}  # noqa: S108

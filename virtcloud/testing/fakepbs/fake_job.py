@@ -1,5 +1,6 @@
 """A job of the fake server, and the views of the job for hooks at the server and on hosts."""
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -141,3 +142,9 @@ class FakeJob:
             self.state = BatchJobState.HELD
         else:
             self.state = BatchJobState.WAITING if self.execution_time > now else BatchJobState.QUEUED
+
+
+def count_chunks(select: str) -> int:
+    """Return the number of chunks of a ``select``: ``2:ncpus=1+mem=4gb`` -> 3."""
+    matches = (re.match(r"(\d+)(?=:|$)", chunk) for chunk in select.split("+"))
+    return sum(int(match.group(1)) if match else 1 for match in matches)

@@ -97,3 +97,8 @@ def _environment(record: FakeJob) -> dict[str, str]:
         "PBS_QUEUE": "workq",
     }
     return dict(record.variables) | job_variables
+
+
+def submission_variables(user: str) -> dict[str, str]:
+    """Return the variables that ``qsub`` adds to a job of ``user``."""
+    return {"PBS_O_LOGNAME": user, "PBS_O_WORKDIR": "/tmp", "PBS_O_QUEUE": "workq", "PBS_O_HOST": SERVER_NAME}  # noqa: S108

@@ -1,0 +1,42 @@
+"""Reads the current topology in a unit of work. The store caches the two newest versions."""
+
+from sbf_service.store.topology_documents import read_documents, read_stored_version, read_version_of_topology
+from sbf_service.store.unit_of_work import TOPOLOGY, TOPOLOGY_TOPIC, Unit
+from virtcloud.model.topology import Topology
+
+
+def read_topology_version(unit: Unit) -> int | None:
+    """Return the version of the current topology, or None before the first topology."""
+    return read_version_of_topology(unit.connection)
+
+
+def read_topology(unit: Unit) -> Topology:
+    """Return the current topology. Raise NotFound before the first topology.
+
+    The store caches the newest version. A version that this unit created is not cached before the commit, because
+    another topology could get the same version after a rollback.
+    """
+    version = _read_version(unit)
+    if unit.new_topology is not None and version == unit.topology_version:
+        return unit.new_topology
+    unit.topology_version = version
+    found = unit.cache.topologies.get(version)
+    return found or _read_new_version(unit, version)
+
+
+def _read_new_version(unit: Unit, version: int) -> Topology:
+    with unit.cache.reading:
+        found = unit.cache.topologies.get(version)
+        if found is None:
+            found = read_documents(unit.connection, *unit.cache.find_former(version))
+            if TOPOLOGY_TOPIC not in unit.changed:
+                unit.cache.add(version, found)
+        return found
+
+
+def _read_version(unit: Unit) -> int:
+    """Return the version of the topology. Read it only at the first call, unless the unit has stored a topology."""
+    if TOPOLOGY_TOPIC in unit.changed or TOPOLOGY not in unit.session.info:
+        unit.session.info[TOPOLOGY] = read_stored_version(unit.connection)
+    version: int = unit.session.info[TOPOLOGY]
+    return version
