@@ -1,4 +1,4 @@
-"""Reports of the host's capacity, from which SBF chooses hosts for guests, and of the names of the host's images."""
+"""Reports to SBF about a host: its capacity, by which SBF chooses hosts for guests, and the names of its images."""
 
 import os
 import time
@@ -16,7 +16,7 @@ from virtcloud.model.views import MAX_HOST_IMAGES, HostCapacity
 REPORT_INTERVAL_S = 3600.0
 """Seconds between two reports of an unchanged capacity.
 
-The agent repeats its report, because a backup from which SBF's database was restored may lack the report.
+If SBF's database was restored from a backup, it may lack the latest report. Therefore the agent repeats the report.
 """
 RETRY_S = 60.0
 MIB = 1 << 20
@@ -71,7 +71,7 @@ class CapacityReporter:
         """Report the capacity if a report is due.
 
         If an earlier version of SBF refuses the names of images, send the report again without the names. If the report
-        fails, log the error, and try again after `RETRY_S` seconds.
+        fails, log the error. The next report is due after `RETRY_S` seconds.
         """
         capacity = self._read()
         changed = self._reported is not None and capacity != self._reported

@@ -63,10 +63,10 @@ def compute_difference(wanted: HostWanted, observed: ObservedHost) -> list[Step]
 def digest(segment: Segment, guest: GuestWanted) -> str:
     """Return a digest of the guest's spec, uplink, VLAN ID and number of resets.
 
-    The running guest's domain stores the digest of its start. If the digest differs, the agent restarts the guest.
-    Therefore a reset restarts the guest exactly once, even if the agent is killed in between. The digest does not
-    depend on the seed, which never changes. An agent of a version without seeds computes the same digest, so an upgrade
-    of this agent restarts no guest.
+    When the agent starts a guest, it stores the digest in the guest's domain. If the stored digest differs from the
+    present digest, the agent restarts the guest. Therefore a reset restarts the guest exactly once, even if the agent
+    is killed during the restart. The digest does not depend on the seed, which never changes. Versions of the agent
+    without seeds compute the same digest, so an upgrade of the agent restarts no guest.
     """
     attachment = f"{segment.port}{'@' if segment.untagged else '.'}{segment.vlan}"
     spec = guest.model_dump_json(exclude_none=True, exclude={"power", "seed"})

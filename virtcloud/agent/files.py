@@ -9,10 +9,10 @@ from virtcloud.model.errors import Refused
 
 
 def write_durably(path: Path, content: bytes, mode: int = 0o600, *, sync_folder: bool = True) -> None:
-    """Replace a file atomically. If the function has returned, the file has ``content`` even after a power failure.
+    """Replace a file atomically. If ``sync_folder``, the file has ``content`` even after a power failure.
 
-    If ``sync_folder`` is False, the file may have its old content after a power failure, until another file of the same
-    folder is written with ``sync_folder``. Raise OSError if the file cannot be written.
+    If ``sync_folder`` is False, a power failure can restore the old file. This is no longer possible after a later call
+    with ``sync_folder`` for a file of the same folder. Raise OSError if the file cannot be written.
     """
     new = path.with_name(f".{path.stem}.new")
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

@@ -21,7 +21,7 @@ from virtcloud.model.values import ClusterKey
 FIRST_DELAY_S: Final = 5.0
 MOST_DELAY_S: Final = 300.0
 TRIAL_S: Final = 10.0
-"""Shortest time in seconds for which a guest must run until its cluster counts as complete again."""
+"""An ended guest must run again for at least this number of seconds before its cluster counts as complete."""
 RECOVERED_S: Final = 600.0
 """If a guest has run for at least this number of seconds, its next end counts as its first end."""
 
@@ -57,7 +57,7 @@ class GuestRuns:
 
     @property
     def trial(self) -> float:
-        """Seconds for which the guest must run until its cluster counts as complete again."""
+        """Seconds for which the guest must run before its cluster counts as complete again."""
         return max(self.delay, TRIAL_S)
 
     @property

@@ -242,7 +242,8 @@ class LocalHost:
 
     def _build(self, segment: Segment, faults: tuple[str, ...]) -> None:
         self._segments.ensure_segment(segment, self._recent_interfaces(segment))
-        if faults:  # guests may be running. The ports are last: if a port has the correct MTU, its guest has it too
+        if faults:  # guests may be running
+            # the ports are last, so that a port with the correct MTU shows that its guest has this MTU too
             self._guests.ensure_mtu(segment)
             self._segments.ensure_guest_mtus(segment, segment.guests)
 

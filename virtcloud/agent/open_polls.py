@@ -1,7 +1,7 @@
 """The open poll of an agent: a long poll that continues while the agent reads its host.
 
-The agent reads its host every 30 s, which is shorter than a long poll of 55 s. If only a new revision can change the
-wanted document, the agent uses the document that it already has for the reading, and the poll stays open. This halves
+By default, the agent reads its host every 30 s, but a long poll lasts up to 55 s. If only a new revision can change the
+wanted document, the agent compares its host with the document that it already has, and the poll stays open. This halves
 the number of polls.
 """
 
@@ -15,7 +15,7 @@ from virtcloud.agent.host_reports import ElementApi
 from virtcloud.model.wanted import WantedDocument
 
 OPEN_S = 55.0
-"""Seconds of an open poll. It is shorter than 60 s, because many proxies then end a call without an answer."""
+"""Longest time in seconds of an open poll. Many proxies end a call that has no answer after 60 s."""
 Spawn = Callable[[Callable[[], None]], object]
 
 
@@ -23,7 +23,7 @@ class PolledSbf(ElementApi, Protocol):
     """The calls of SBF that the reconciler and the open poll need."""
 
     def find_settled(self, element: str, revision: int) -> WantedDocument | None:
-        """Return the document of ``revision`` if the client has it and only a new revision can change it, or None."""
+        """Return the client's document of ``revision``, or None if the client must read the document again."""
 
 
 def spawn_thread(work: Callable[[], None]) -> None:

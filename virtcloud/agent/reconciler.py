@@ -23,7 +23,8 @@ a guest ended by itself         the guest starts again after a pause that grows 
 a guest's image is being        all other clusters are reconciled and confirmed; SBF receives the progress of the fetch
 fetched
 SBF's database was restored,    existing interfaces and guests of the network stay; the agent creates no others until
-and SBF holds a network         SBF requests them in a later document
+and SBF has not yet checked a   SBF requests them in a later document
+network's VLAN ID
 a segment has requirements      the segment is neither built nor confirmed; its guests continue to run; SBF
 that this agent does not know   receives an error report
 the host differs from a         SBF receives a drift report; then the host is corrected and the revision is
@@ -63,7 +64,7 @@ from virtcloud.model.wanted import HostWanted, WantedDocument
 from virtcloud.tracing import span_of_calls
 
 WAKE_CHECK_S = 1.0
-"""Longest time in seconds from a call of `wake` to the end of a wait for SBF."""
+"""After a failed round, a call of `wake` ends the wait for SBF within this number of seconds."""
 PENDING_ROUNDS = 2
 """While a cluster waits for an image, the pause between two rounds is as long as after this number of failed rounds."""
 

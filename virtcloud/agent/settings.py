@@ -137,8 +137,8 @@ class AgentSettings(Document):
     state: Path = Field(
         Path("/var/lib/virtcloud/agent"),
         description="Folder for the agent's lock file, the job records, the guests' disks and console logs, images "
-        "of SBF's catalogue, the former configuration of the host's uplinks, the records of OpenVPN servers, and the "
-        "host's last boot.",
+        "of SBF's catalogue, the former configuration of the host's uplinks, the files of the agent's servers (DHCP, "
+        "DNS, VPN, SSH and NFS), the addresses of FQDNs, and the host's last boot.",
     )
     socket: Path = Field(
         Path("/run/virtcloud/agent.sock"),

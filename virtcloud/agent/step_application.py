@@ -147,7 +147,7 @@ class StepApplication:
     def apply(self, steps: Iterable[Step], keys: Mapping[str, ClusterKey]) -> StepOutcomes:
         """Apply the steps, and return their outcomes. ``keys`` are the keys of clusters by cluster ID, for the log.
 
-        If a stop was requested, raise StopRequested before the next step, but not before current starts have ended.
+        If a stop was requested, raise StopRequested before the next batch of steps (`list_batches`).
         """
         permitted_steps, held = split_held_steps(steps)
         outcomes, unbuilt = StepOutcomes(held=held), set[str]()

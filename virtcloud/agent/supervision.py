@@ -36,7 +36,7 @@ class StopRequested(BaseException):
 
 
 class StopSignal:
-    """The request to stop. It ends waits immediately, and ends a change of the host between two steps."""
+    """The request to stop. It ends waits of the main thread immediately, and a change of the host between two steps."""
 
     def __init__(self, sleep: Callable[[float], None] = time.sleep) -> None:
         """Create the object without a request. ``sleep`` waits a number of seconds."""

@@ -60,7 +60,7 @@ class LaptopVpn:
     def logs(self, pattern: str, limit_s: float = CONNECT_S) -> bool:
         """Wait until the client has logged a line that matches a regular expression (POSIX).
 
-        Return False if the client ends or ``limit_s`` seconds pass before.
+        Return False if the client ends without this line, or after ``limit_s`` seconds.
         """
         argv = ("sh", "-c", WAIT, "sh", pattern, self._path, str(round(limit_s / POLL_S)))
         return self.lab.run(LAPTOP, argv, timeout_s=limit_s + 60).returncode == 0

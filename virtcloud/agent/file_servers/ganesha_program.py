@@ -82,7 +82,7 @@ def _start() -> None:
 def open_export(export: Mapping[str, Any], uid: int, gid: int) -> int:
     """Open the folder of an export, or the image file that contains the export. Create a missing image file.
 
-    No component of the path may be a symbolic link, because the owner could redirect the server to another folder. A
+    No component of the path may be a symbolic link: by a link, the owner could redirect the server to another folder. A
     client can forge a handle of any file in the folder's file system. Therefore raise ValueError if the folder is not
     the root of a file system. Also raise ValueError if a writable folder does not belong to the owner.
     """

@@ -31,7 +31,7 @@ class ConnectionsApi(Protocol):
 
 
 class ConnectionReport(Generic[C]):
-    """Reports one kind of connections. A host without a server of this kind sends no reports."""
+    """Reports one kind of connections. A host that never had a server of this kind sends no reports."""
 
     def __init__(
         self, kind: str, read: Callable[[], tuple[C, ...] | None], send: Callable[[tuple[C, ...]], object]

@@ -1,8 +1,8 @@
 """Removes connections of ended publications from the kernel's connection table (ctnetlink, nf_conntrack_netlink.h).
 
 When the publication of a guest's port ends, the packet filter drops the packets of its open connections. But an entry
-of the connection table remains for as long as the client sends packets. If the port is then published for another
-guest, the entry would still translate the packets of a UDP client with the same source port to the former guest.
+of the connection table remains for as long as the client sends packets. If the port is later published for another
+guest, the packets of a UDP client that still uses the same source port would reach the former guest.
 
 The agent uses this module in the main network namespace. `namespace_program` uses this module in the namespaces of
 networks; therefore the module imports only the standard library.

@@ -81,7 +81,7 @@ class DeviceControl:
         self._waiting: dict[int, DeviceRequest] = {}
         self._ending: set[int] = set()
         self._notices: deque[int | None] = deque()
-        """The clients of notices that OpenVPN has not answered. None: a connection that OpenVPN closes itself."""
+        """For each notice that OpenVPN has not answered: the client, or None after the notice REPLACED (`_end`)."""
         self._due: dict[int, float] = {}
         self._asked: tuple[float, frozenset[int]] | None = None
         self._next_status = 0.0
@@ -216,9 +216,10 @@ class DeviceControl:
         self._connection.send(render_admission(request, list_options(granted)))
 
     def _end(self, ended: EndedSession) -> None:
-        """Send one notice to the device of a connection. After the notice REPLACED, OpenVPN closes the connection.
+        """Send one notice to the device of a connection. `_end_due` later closes the connection.
 
-        `render_end` is not used then, because it would also close the profile's new connection.
+        There is one exception: after the notice REPLACED, OpenVPN closes the connection itself. The command that
+        `_end_due` sends would also close the profile's new connection.
         """
         session = ended.session
         if session.client in self._ending:

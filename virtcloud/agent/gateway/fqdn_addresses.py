@@ -1,4 +1,4 @@
-"""The addresses of the FQDNs of destinations: a thread queries the gateway's own resolver for them every 30 s.
+"""The addresses of the FQDNs of destinations: a thread regularly queries the gateway's own resolver for them.
 
 The addresses are recorded in a file. So after a restart of the agent or the gateway, connections to the recorded
 addresses are possible even if the resolver does not answer yet.

@@ -16,9 +16,9 @@ SBF                                     the agent's settings
 private networks                        the destination must list them in ``private_networks``
 ======================================  ==============================================================================
 
-If an answer lacks an address of an earlier answer, the address stays admitted for `KEEP_S` seconds: a guest may have
-received the earlier answer, and the packets of open connections are counted by the address. If the resolver fails, the
-addresses of the last answers stay admitted.
+If an answer lacks an address of an earlier answer, the address stays admitted for `KEEP_S` seconds, for two reasons: a
+guest may still use the earlier answer, and the gateway counts packets of open connections only at admitted addresses.
+If the resolver fails, the addresses of the last answers stay admitted.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -55,7 +55,7 @@ class VpnServerRecord(Document):
 
 
 class OpenvpnLaunch:
-    """A started process of OpenVPN that waits for its configuration. If the agent ends before, the process ends too."""
+    """A started process of OpenVPN that waits for its configuration. If the agent ends first, the process ends too."""
 
     def __init__(self, management: Path) -> None:
         """Start the process. Raise Refused if OpenVPN is missing or cannot be started."""

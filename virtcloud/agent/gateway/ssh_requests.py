@@ -36,7 +36,7 @@ from virtcloud.model.wanted import Segment
 
 SSH_PORT: Final = 22
 MAX_REQUESTS: Final = 64
-"""Limit of requests that are answered at the same time. Further relays wait in the socket's backlog."""
+"""Limit of requests that are answered at the same time. A further relay is refused after `REQUEST_S` seconds."""
 BACKLOG: Final = 128
 REQUEST_S: Final = 5.0
 """Time limit in seconds in which a relay must send its request."""

@@ -148,7 +148,10 @@ class RemoveVpnPort:
 
 
 _BEFORE_ALL_ENDS = datetime.min.replace(tzinfo=UTC)
-"""A time before the end of every lease. At the end of a lease, `DeviceControl` ends the connections without a step."""
+"""A time before the end of every lease. With this time, `find_ended_sessions` ignores the ends of leases.
+
+No step is needed at the end of a lease, because `DeviceControl` then ends the connections.
+"""
 VpnRemoval = EndVpnSessions | RemoveVpnPort | StopVpnServer
 VpnStep = VpnRemoval | LimitVpnConnections | RunVpnServer | AddVpnPort
 

@@ -120,7 +120,7 @@ def _find_address(segment: Segment, name: Name) -> IPv4Interface | IPv6Interface
 
 
 def _describe_access(key: str, segment: Segment) -> JobAccess:
-    """Return the access to all guests of a network. The relay never uses an address of these guests.
+    """Return the description of a relay for all guests of a network. The relay uses none of the guests' addresses.
 
     A user's command for all guests opens relays on all hosts of the network at the same time. While a host probes an
     address, it does not answer probes of other hosts for this address. Therefore each host begins the search for a free

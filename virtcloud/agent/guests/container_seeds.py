@@ -6,7 +6,7 @@ both cases, the names of the network's other guests are in a folder of the host 
 container can read as ``/etc/virtcloud`` and cannot change.
 
 A root is kept while its guest is stopped. At the next start, the agent writes the guest's name and the host key again.
-It does not change SSH keys in the user's home folder that the guest may have changed.
+It does not write the SSH files in the user's home folder again, because the guest may have changed them.
 """
 
 from pathlib import PurePosixPath
@@ -38,8 +38,8 @@ PASSWD_FIELDS = 7
 def write_container_seed(root: GuestRoot, segment: Segment, guest: GuestWanted, seed: GuestSeed) -> None:
     """Write a container's seed to its root. Idempotent.
 
-    Raise Refused if the root cannot be written, if a file of the image or the guest is in the way or malformed, or if
-    the spec has a cloud-config but the image has no cloud-init.
+    Raise Refused if the spec has a cloud-config but the image has no cloud-init. Also raise Refused if the root cannot
+    be written, for example because a file of the image or of the guest is malformed.
     """
     files = RootedFiles(root)
     try:

@@ -51,7 +51,7 @@ class IdRanges:
             used = {self.find(path.parent.name) for path in self._folder.glob(f"*/{RECORD}")}
             first = self._unrecorded[domain] = self._find_free(domain, used | set(self._unrecorded.values()))
         try:
-            # The record of the guest's root, which is written to the same folder later, makes this record durable.
+            # The folder is synchronized later, when the record of the guest's root is written to it.
             write_durably(self._folder / domain / RECORD, f"{first}\n".encode(), sync_folder=False)
         finally:
             with self._lock:

@@ -33,9 +33,9 @@ MAX_LABEL, MAX_KEY = 63, 200
 """Longest label (RFC 1035), and longest key that a full name contains. Full names have at most 253 characters."""
 LABEL: Final = re.compile(rf"[a-z0-9]([a-z0-9-]{{0,{MAX_LABEL - 2}}}[a-z0-9])?")
 HASHED: Final = re.compile(r".*-[0-9a-f]{16}")
-"""The form of the label that replaces a key that is not legal in DNS (:func:`full_name`). A legal key of this form is
-replaced too: otherwise, a member could choose a key that equals the label of another member. The digest has 64 bits, so
-it is not feasible to find another key with the same digest.
+"""In a full name, a label of this form replaces a key that is not legal in DNS (:func:`full_name`). A legal key of this
+form is replaced too: otherwise, a member could choose a key that equals the label of another member. The digest has 64
+bits, so it is not feasible to find another key with the same digest.
 """
 
 PeerFiles = dict[str, str]

@@ -142,7 +142,7 @@ def _dhcp_lines(segment: Segment, subnets: Collection[_Subnet]) -> Iterator[str]
     if "dns" in segment.host_services:
         yield f"dhcp-option=option:dns-server,{ADDRESS}"
         yield "dhcp-option=option6:dns-server,[fe80::]"  # dnsmasq inserts the server's link-local address
-    # With this option, clients ignore the option ``router`` (RFC 3442), so it also contains the default routes.
+    # With this option, clients ignore the option ``router`` (RFC 3442), so this option repeats the default routes.
     default = "".join(f",0.0.0.0/0,{address}" for address in routers)
     # The option is always sent, because some clients do not request it.
     yield f"dhcp-option-force=option:classless-static-route,{ADDRESS}/32,0.0.0.0{default}"

@@ -6,8 +6,8 @@ and the syntax of Python 3.6.
 
 With ``--hand-over``, the program passes the connected socket to the parent process and ends (``ProxyUseFdpass``,
 ssh_config(5)). Without this option, the program copies its input to the socket, and the data from the socket to its
-output. With ``--wait``, the program retries for S seconds if the guest refuses the connection, because a guest may
-answer before its sshd has started.
+output. With ``--wait``, the program retries for S seconds if the guest refuses the connection, because the
+guest's network may work before its sshd has started.
 """
 
 import argparse

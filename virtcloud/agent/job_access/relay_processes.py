@@ -104,7 +104,7 @@ def query_relay(path: Path, line: str) -> str | None:
 def find_listener_pid(path: Path) -> int | None:
     """Return the process ID of the process that listens at ``path``, or None.
 
-    Raise Refused if the process accepts no connection, for example because it was stopped.
+    Raise Refused if the process accepts no connection, for example because it was stopped by SIGSTOP.
     """
     with socket.socket(socket.AF_UNIX) as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _time_value(RELAY_QUERY_S))

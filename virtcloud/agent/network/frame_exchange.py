@@ -38,7 +38,7 @@ ETHER_TYPE: Final = 0x88B5
 SETTLE_S: Final = 0.3
 """Seconds for which a host still waits for duplicates after it has received a frame of each kind from each peer."""
 FIRST_FRAMES_S: Final = 0.1
-"""Seconds between the first broadcasts and the first other frames, in which switches learn the bridges' addresses."""
+"""Seconds between the first broadcasts and the first other frames, in which switches learn the hosts' addresses."""
 GRACE_S: Final = 15.0
 """If SBF does not end an exchange, the exchange ends this number of seconds after its time limit."""
 TICK_S: Final = 0.02

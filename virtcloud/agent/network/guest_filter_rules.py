@@ -51,7 +51,7 @@ GUEST_PORTS = "vc*"
 DEVICE_PORTS = "vpn-*"
 """The pattern that matches the names of the VPN's bridge ports, and of taps, which are on no bridge (`names`)."""
 FILTERED_PORTS = "v*"
-"""A pattern that matches both kinds of ports. One comparison with it is enough to accept the frames of most uplinks."""
+"""A pattern that matches both kinds of ports. With this pattern, a frame from an uplink needs one comparison."""
 BROADCASTS_PER_S = 1000
 """Limit of a guest's broadcast frames per second. A guest can send this number of frames in a burst."""
 MULTICASTS_PER_S = 10_000
@@ -65,10 +65,10 @@ _TO_GROUP = "ether daddr & 01:00:00:00:00:00"
 _UNICAST = "meta pkttype other"
 """Matches frames whose destination is neither a group address nor the port's own address (eth_type_trans)."""
 _FREE = "iifname . ether saddr . ether type @free"
-"""Matches IP packets without a VLAN tag of guests that may use any IP address.
+"""Matches untagged IP packets of guests that may use any IP address.
 
-The EtherType must be compared, because the kernel also finds a TCP header behind a VLAN tag. ``ether type`` is then the
-type of the tag.
+The kernel also finds a TCP header behind a VLAN tag. Therefore the rule compares ``ether type``: in a tagged
+frame, this is the type of the tag.
 """
 _NO_DHCP_ANSWER = "udp sport != { 67, 547 } udp dport != { 68, 546 }"
 """Matches UDP packets that no DHCP server sends. The sets prevent nft from combining both comparisons into one, which

@@ -171,7 +171,7 @@ def temporary_job_port_name(vlan: int) -> str:
 def temporary_name(final: str, vlan: int) -> str:
     """Return the name that the interface ``final`` has until its ownership alias is set.
 
-    If the agent crashes before, the restarted agent finds the interface by this name and deletes it.
+    If the agent crashes before it sets the alias, the restarted agent finds and deletes the interface by this name.
     """
     return f"vcnewb-{vlan}" if vlan_of_bridge(final) else f"vcnew-{vlan}"
 
