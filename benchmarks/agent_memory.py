@@ -14,16 +14,16 @@ RSS, which is the greatest value.
 
 A row "share" has the growth of RSS when a new interpreter imports a library. The interpreter imports the libraries in
 the order of the rows. The row "growth at run time" is RSS with 200 clusters minus all shares. This difference is less
-than the memory that the agent needs at run time. After the imports, the agent releases the pages of programs and
-libraries (`virtcloud/agent/own_memory.py`). The released pages have about 21 MB, which the shares still contain. Later,
+than the memory that the agent needs at run time, because the agent releases pages of programs and libraries after the
+imports (`virtcloud/agent/own_memory.py`). The shares still contain the released pages (about 21 MB). Later,
 the agent uses about half of these pages again. RSS with 200 clusters is therefore the sum of all shares (70 MB), plus
 the memory for the work at run time (12 MB, see below), minus the pages that stay released (11 MB).
 
 Before the agent does anything, the interpreter and the libraries need 52 MB, and the agent's own modules 19 MB. Of
 these 19 MB, 6 MB are models, 6 MB are other modules of the agent, and 7 MB are parts of pydantic and of Python that
-only the agent's modules import. At run time, the agent needs 12 MB: threads, connections and libnftables need 6 MB, and
-200 clusters need another 6 MB: about half for messages that pyroute2 reads from the kernel, half for documents.
-Therefore the RSS cannot reach 60 MB while the agent uses libvirt, httpx, pydantic and pyroute2 (decision 62). PSS and
+only the agent's modules import. At run time, the agent needs 12 MB: 6 MB for threads, connections and
+libnftables, and 6 MB for 200 clusters. Messages that pyroute2 reads from the kernel take about half of the memory for
+clusters, and documents take the other half. Therefore the RSS cannot reach 60 MB while the agent uses libvirt, httpx, pydantic and pyroute2 (decision 62). PSS and
 USS meet the target. PSS is the memory that an agent adds to its host, because the sum of the PSS of all processes
 counts each page once.
 

@@ -1,9 +1,9 @@
 """From the request of a cluster to a login by ``ssh``: an LXC guest and a QEMU guest at one site of the lab.
 
-The rows of a guest follow each other in time. SBF and the host's agent work at the same time: the row of the host has
-the time from the moment when the switch is ready until the host is ready. ``ssh`` connects through SBF and the agent of
-the guest's host (``virtcloud cluster ssh``). Each guest is started several times. The values are the parts of the
-fastest start after the first start, because other programs on the machine only lengthen a start. If the lab needs a
+The rows of a guest follow each other in time. SBF configures the switch while the host's agent prepares the host. The
+row of the host has only the time that the host needs after the switch is ready. ``ssh`` connects through SBF and the
+agent of the guest's host (``virtcloud cluster ssh``). Each guest is started several times. The values are the parts of
+the fastest start after the first start, because other programs on the machine only lengthen a start. If the lab needs a
 kernel of its own, all hosts of the lab share one processor.
 
 The LXC guest is busybox with OpenSSH. The QEMU guest boots an ordinary small disk with GRUB, Debian's kernel and

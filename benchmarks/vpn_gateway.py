@@ -5,9 +5,9 @@ has the same ciphers and options as the agent's server, but neither ``vlan-taggi
 the plain server is a port of the cluster's bridge. A guest sends data over TCP to the laptop, alternately through each
 of the two servers, for the same time. The throughputs are the medians of several rounds.
 
-Joining: from the moment when a new cluster is active until a guest answers. In this time, the owner creates a profile,
-and the owner's client connects. Leaving: from the request of a revocation until the last answer of a guest; 0 s if no
-guest answers after the request. The times are medians.
+The time to join begins when a new cluster is active, and ends with the first answer of a guest. In this time, the owner
+creates a profile, and the owner's client connects. The time to leave begins with the request of a revocation, and ends
+with the last answer of a guest. This time is 0 s if no guest answers after the request. The times are medians.
 """
 
 import json
@@ -255,7 +255,7 @@ def _server_memory(lab: Lab) -> float:
 
 
 def _count_misplaced(lab: Lab, views: dict[str, ClusterView], names: list[tuple[str, str]]) -> int:
-    """Return the number of devices that the gateway did not see, or saw in another VLAN than that of their cluster."""
+    """Return the number of devices that the gateway did not see, or saw outside the VLAN of their cluster."""
     lines = "".join(f"link set tap-{name} up\n" for _, name in names)
     lab.run(LAPTOP, ("ip", "-batch", "-"), stdin=lines, check=True)
     time.sleep(ROUTER_SOLICITATION_S)

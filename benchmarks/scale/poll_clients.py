@@ -1,8 +1,9 @@
 """A process with many polling agents: one connection and one task for each agent. See :mod:`benchmarks.scale.polls`.
 
 Each agent requests its wanted document, and then waits for newer revisions with long polls, as a real agent does. If
-the service refuses a call or closes the connection, the agent calls again after ``Retry-After``, or after growing
-pauses.
+the service refuses a call, the agent calls again after the time in ``Retry-After``. If the connection is lost, the
+agent calls again after a pause, which grows with each loss.
+
 The process reads the agents' names and tokens from a file and writes events as lines: the time (of the monotonic
 clock), the event and the agent.
 """

@@ -14,8 +14,8 @@ PROCESSOR_INTERVAL_S = 1.0
 class Samples:
     """The samples of one process.
 
-    A delay of the event loop is contained in every time that the simulator measures. Times that are not much longer
-    than the delays say nothing about SBF.
+    Every time that the simulator measures includes the delay of its event loop. A measured time that is not much longer
+    than this delay therefore does not describe SBF.
     """
 
     pid: int

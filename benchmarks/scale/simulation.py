@@ -120,7 +120,7 @@ async def is_ready(client: httpx.AsyncClient) -> bool:
 
 
 def quantile(values: list[float], fraction: float) -> float:
-    """Return the smallest value that is not exceeded by this fraction of the values, or 0 without values."""
+    """Return the value at this fraction of the sorted values: 0.5 is the median. Return 0 without values."""
     return sorted(values)[min(len(values) - 1, int(fraction * len(values)))] if values else 0.0
 
 

@@ -15,7 +15,7 @@ HOOK_MARK = "# Written by 'virtcloud pbs install'"
 
 HOOK_ORDER = "900"
 """The order number of virtcloud's hooks. PBS allows 1 to 1000, and pbs_cgroups has 100. virtcloud's hooks run after a
-site's other hooks. Therefore other hooks receive unchanged jobs and never wait for the start barrier, and a job that
+site's other hooks. Therefore other hooks receive unchanged jobs and never wait for the start barrier. A job that
 another hook rejects requests no network.
 """
 

@@ -41,7 +41,8 @@ RENAME_GUESTS = (
     "guest_count",
     type=click.IntRange(1, 4096),
     metavar="N",
-    help="Number of guests for which SBF chooses the hosts, by free capacity. --host then adds a host, but no guests.",
+    help="Number of guests for which SBF chooses the hosts, by free capacity. With this option, --host adds a host "
+    "without guests.",
 )
 @click.option(
     "--sites",

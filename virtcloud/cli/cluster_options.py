@@ -67,8 +67,8 @@ def build_spec(options: ClusterOptions, caller: Callable[[], str]) -> ClusterSpe
     """Return the spec from the spec file or from the options. Options override keys of the file.
 
     ``caller`` returns the user of the caller's token. This user is the default owner. Raise BadInput if a value is
-    malformed. Raise BadInput if there are neither hosts nor sites nor a file, or if there are both hosts and a file
-    among the options.
+    malformed. Raise BadInput if no option names hosts, guests, sites or a file, or if an option cannot be combined with
+    another option.
     """
     _check_file_options(options)
     _check_placement_options(options)

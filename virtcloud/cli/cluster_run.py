@@ -110,7 +110,8 @@ def run(  # noqa: PLR0913 - click passes each option by its name
     input of COMMAND is empty, unless --stdin is set. ssh asks no questions: a key with a passphrase must be in the
     ssh-agent. Ctrl-C ends COMMAND on all guests.
 
-    The exit code is 0 if COMMAND succeeded on all guests, otherwise 1, with the failed guests on stderr.
+    The exit code is 0 if COMMAND succeeded on all guests. If COMMAND failed on a guest, the exit code is 1,
+    and stderr lists the failed guests.
 
     Example: virtcloud cluster run demo -- uname -r
 

@@ -169,8 +169,9 @@ def adopt(  # noqa: PLR0913 - click passes each option by its name
 ) -> None:
     """Allow SBF to use the PORTs of the switch NAME, although they are in other use.
 
-    The command reads the switch and asks you to confirm the effect on each port. SBF changes a port when a cluster
-    first needs it, records the port's former configuration, and restores that configuration when the port is released.
+    The command reads the switch and asks you to confirm the effect on each port. When a cluster first needs a port, SBF
+    records the port's configuration and changes the port. When the port is released, SBF restores the recorded
+    configuration.
 
     Example: virtcloud element adopt brno-sw Gi1/0/1
     """

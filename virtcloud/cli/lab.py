@@ -179,7 +179,7 @@ def service(node: str, service: str, action: str) -> None:
 @click.argument("node")
 @click.argument("state", type=click.Choice(["off", "on", "cycle"]))
 def power(node: str, state: str) -> None:
-    """Power NODE, a host or a gateway, off or on, or first off and then on (cycle), as its power switch would.
+    """Switch the power of NODE, a host or a gateway: off, on, or cycle (off and on again).
 
     'off' kills all processes at once. NODE loses its interfaces, mounts, filters and running guests, and everything in
     /run. The files of the agent (with the guests' disks), of libvirt and of the MoM (lab pbs), and the files in

@@ -19,7 +19,7 @@ lease_option: Callable[[Callable[..., Any]], Callable[..., Any]] = click.option(
     type=DurationType(),
     default="31d",
     show_default=True,
-    help="Time until the network ends, from the last call that added hosts.",
+    help="The network ends this long after its creation, or after the last call that added hosts.",
 )
 
 

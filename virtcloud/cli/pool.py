@@ -29,7 +29,8 @@ def show_(context: click.Context, site: str, as_json: bool) -> None:
     """Show the pool of SITE, its quarantined VLAN IDs, and the VLAN IDs in other use.
 
     A VLAN ID is in other use when a switch or edge of SITE has a VLAN that SBF did not create, or carries the VLAN on
-    an unmanaged port. SBF does not allocate such a VLAN ID until a new reading of the device no longer shows this use.
+    an unmanaged port. SBF does not allocate a VLAN ID in other use. When a new reading of the device no longer shows
+    this use, SBF can allocate the VLAN ID again.
 
     Example: virtcloud pool show brno
     """
@@ -82,8 +83,8 @@ def set_(  # noqa: PLR0913 - click passes each option by its name
 def clean(context: click.Context, /, site: str, vlan: int, *, reason: str, as_json: bool) -> None:
     """Declare the quarantined VLAN ID VLAN clean on all elements of SITE. The audit log records your name.
 
-    The former cluster may have had other sites. Its VLAN IDs are released when the elements of those sites have
-    confirmed the removal or are declared clean too.
+    If the former cluster had other sites, SBF releases the VLAN IDs of all its sites together. The elements of the
+    other sites must first confirm the removal, or be declared clean.
 
     Example: virtcloud pool clean brno 112 --reason "brno-sw2 was scrapped"
     """

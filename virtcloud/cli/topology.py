@@ -203,8 +203,8 @@ def diff(context: click.Context, /, file: IO[str] | Path, *, site: str | None, a
 def check(context: click.Context, /, file: IO[str] | Path, *, as_json: bool) -> None:
     """Check the topology in FILE or FOLDER without changing anything.
 
-    The check needs no SBF, unless FILE contains one site with attachments to transports: then the site is checked
-    together with SBF's topology. 'topology set --dry-run' also reads the switches.
+    If FILE contains one site with attachments to transports, the site is checked together with SBF's topology. All
+    other checks need no SBF. 'topology set --dry-run' also reads the switches.
 
     Example: virtcloud topology check sites
     """

@@ -83,7 +83,7 @@ def wait_for_gateways(client: Client, created: VpnProfileView, next_step: str) -
 
 
 def find_ready_gateways(view: VpnProfileView) -> list[Name]:
-    """Return the gateways that have confirmed a profile, or [] if another element is still unconfirmed."""
+    """Return the gateways that have confirmed a profile, or [] if another element has not confirmed it."""
     pending = {element.element for element in view.pending}
     return [] if pending - set(view.gateways) else [name for name in view.gateways if name not in pending]
 

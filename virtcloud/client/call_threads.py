@@ -54,8 +54,8 @@ class CallAbandoned(BaseException):
 async def run_waiting(threads: CallThreads, method: Callable[..., R], bound: inspect.BoundArguments) -> R:
     """Run a waiting method in a thread. The callback ``progress`` runs in the thread of the event loop.
 
-    Waiting methods call ``progress`` at least every second. After the cancellation of the task, the next such call
-    raises CallAbandoned, which ends the method and its thread.
+    Waiting methods call ``progress`` at least every second. After the cancellation of the task, the next
+    call of ``progress`` raises CallAbandoned, which ends the method and its thread.
     """
     cancelled = Event()
     with open_progress(bound.arguments.get("progress")) as shown:
@@ -74,7 +74,7 @@ async def run_waiting(threads: CallThreads, method: Callable[..., R], bound: ins
 
 
 def _end_if_abandoned(method: Callable[..., R], bound: inspect.BoundArguments) -> R:
-    """Call ``method`` and return its result. If CallAbandoned ends the call, raise RuntimeError; nobody awaits it."""
+    """Call ``method`` and return its result. If CallAbandoned ends the call, raise RuntimeError, which no task sees."""
     with suppress(CallAbandoned):
         return method(*bound.args, **bound.kwargs)
     raise RuntimeError("the call was abandoned")

@@ -117,7 +117,8 @@ class ElementCalls(SbfCalls):
         """Return the wanted state of a host or gateway.
 
         With ``after``, wait until the revision is higher, but at most ``wait`` seconds. If the document has not changed
-        since the last call, return the document from memory. After three to four hours, SBF sends the document again.
+        since the last call, return the document from memory. After three to four hours, read even an unchanged document
+        again.
         """
         path, known = f"/v1/elements/{Name(element)}/wanted", self._known.get(element)
         if after is None or self.find_settled(element, after) is None:

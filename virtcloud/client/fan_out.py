@@ -130,7 +130,8 @@ def fan_out(
 ) -> dict[str, R]:
     """Return the result of ``work`` for each name, in the order of the names. At most ``jobs`` run at the same time.
 
-    If ``work`` or ``progress`` raises an exception, or after Ctrl-C, end the work with all guests and raise.
+    If ``work`` or ``progress`` raises an exception, or after Ctrl-C, end the work with all guests and raise the
+    exception.
     """
     tasks = {name: GuestTask(timeout) for name in names}
     threads = ThreadPoolExecutor(max(1, jobs), thread_name_prefix="guest")

@@ -36,8 +36,9 @@ from virtcloud.model.ssh_keys import UserKey
 CONNECT_S: Final = 10
 """Seconds for which ssh waits for the answer of a gateway, before it tries the next gateway."""
 PROBE_S: Final = 2.0
+"""Seconds for which :func:`is_reachable` waits for the connection."""
 BANNER_S: Final = 4.0
-"""Seconds for which :func:`is_reachable` waits for the connection, and then for the first line of the server."""
+"""Seconds for which :func:`is_reachable` waits for the beginning of the server's first line."""
 BANNER: Final = b"SSH-"
 WAIT_S: Final = 60.0
 """Maximum wait in seconds until the elements of a cluster have confirmed a new connection to a gateway."""

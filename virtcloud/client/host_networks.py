@@ -60,7 +60,8 @@ class HostNetworks:
     def add(self, network: ClusterKey, hosts: Sequence[Name], lease: float) -> None:
         """Add hosts and wait until all hosts are active. If a host fails, remove the hosts that this call added.
 
-        Also extend the leases of the network and of hosts that it already contains to ``lease`` seconds from now.
+        Also extend the lease of the network, and the leases of ``hosts`` that the network contains already, to at least
+        ``lease`` seconds from now.
         Raise NoSuchNetwork, ClusterFailed, TimedOut, or an error of SBF.
         """
         existing = self._find(network)

@@ -83,7 +83,7 @@ print_masquerade() {
     [ -z "$2" ] || echo "$1 saddr { $2 } oifname != \"$INTERFACE\" counter masquerade"
 }
 
-# If the kernel did not forward packets before, it forwards only those of the cluster.
+# If the kernel did not forward packets before, drop all forwarded packets that are not from or to the cluster.
 print_other_forwarding() {
     was_on ipv4/ip_forward || echo "meta nfproto ipv4 drop"
     was_on ipv6/conf/all/forwarding || echo "meta nfproto ipv6 drop"
@@ -141,7 +141,8 @@ $(print_guest_rules ip6 "$subnets6" "$reachable6" "$PRIVATE6")
 RULES
 }
 
-# Record the settings that 'up' may change. Settings of all interfaces come first, because they change the others.
+# Record the settings that 'up' may change. Settings of all interfaces come first, because a change of such a setting
+# also changes the settings of single interfaces.
 record_settings() {
     [ ! -e "$STATE/settings" ] || return 0
     cd "$SETTINGS"
@@ -172,8 +173,8 @@ restore_settings() {
 enable_forwarding() {
     [ "$(cat "$SETTINGS/ipv4/ip_forward")" = 1 ] || echo 1 >"$SETTINGS/ipv4/ip_forward"
     [ -e "$SETTINGS/ipv6/conf/all/forwarding" ] && ! was_on ipv6/conf/all/forwarding || return 0
-    # A kernel that forwards packets ignores router advertisements unless accept_ra is 2. This computer may have its own
-    # default route from them.
+    # A kernel that forwards packets ignores router advertisements unless accept_ra is 2. Without router advertisements,
+    # this computer could lose its own default route.
     for setting in "$SETTINGS"/ipv6/conf/*/accept_ra; do
         case $setting in */all/* | */default/* | */"$INTERFACE"/*) continue ;; esac
         [ "$(cat "$setting")" != 1 ] || echo 2 >"$setting"

@@ -45,7 +45,7 @@ class Subnet:
         return self._format_free(range(start, self.highest + 1), used)
 
     def after(self, used: Collection[str]) -> Iterator[str]:
-        """Yield the free addresses above the highest address in use, and then the free addresses below it."""
+        """Yield the free addresses above the highest address in use, and then the lower free addresses."""
         inside = [int(address) for address in map(ipaddress.ip_address, used) if address in self.network]
         top = max(inside, default=self.lowest - 1)
         return self._format_free(chain(range(top + 1, self.highest + 1), range(self.lowest, top + 1)), used)

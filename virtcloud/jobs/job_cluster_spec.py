@@ -41,7 +41,9 @@ class JobNetwork(NamedTuple):
 def build_cluster_spec(
     request: JobRequest, job: JobRun, joined: Optional[JobNetwork] = None, plan: Optional[str] = None
 ) -> Dict[str, Any]:
-    """Return the spec of a cluster as JSON data. Names (g1, g2 and so on) and addresses are assigned host by host.
+    """Return the spec of a cluster as JSON data. Names and addresses of guests are assigned host by host.
+
+    The default names are g1, g2 and so on. If job ``12.pbssrv`` joins a network, they are j12-g1, j12-g2 and so on.
 
     ``plan`` is the subnet for a request without a subnet. Raises RequestError if a subnet is too small, or if the
     request file does not fit the number of hosts.
@@ -79,7 +81,7 @@ def parse_network(clusters: Sequence[Mapping[str, Any]], key: str) -> Optional[J
 
 
 def parse_job_number(key: str) -> str:
-    """Return the part of a job's key before the first dot: ``12`` of ``12.pbssrv``. Guests' names contain it."""
+    """Return the part of a job's key before the first dot, for names of guests: ``12`` of ``12.pbssrv``."""
     return re.sub("[^a-z0-9]", "-", key.partition(".")[0])
 
 
@@ -88,8 +90,8 @@ def _assign_addresses(
 ) -> Dict[str, Tuple[str, ...]]:
     """Return the addresses of each guest, by the guest's name.
 
-    These are the addresses that the request lists for the guest, or else the guest's previous addresses, or else new
-    addresses.
+    If the request lists addresses for a guest, the guest gets these addresses. If not, the guest retains its previous
+    addresses. A guest without previous addresses gets new addresses.
     """
     assigned = {name: guest.addresses for name, guest in named if guest.addresses is not None}
     names = [name for name, _ in named if name not in assigned]

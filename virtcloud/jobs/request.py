@@ -176,7 +176,7 @@ REQUEST_KEYS = OrderedDict(
             "subnet",
             RequestKey(
                 request_values.SUBNET,
-                "The guests' addresses: a network, or the first address of a network that guests get. "
+                "The guests' addresses: a network, or the first address to assign, with the network's prefix length. "
                 "At most one IPv4 subnet and one IPv6 subnet: `[10.0.0.0/24+fd00::/64]`.",
                 "10.0.0.50/24",
             ),

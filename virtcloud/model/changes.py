@@ -41,17 +41,14 @@ class HostDifference(Document):
 
 
 class ElementDifference(Document):
-    """The difference of one element. ``switch``, ``edge`` or ``host`` is set, depending on the element's kind.
-
-    ``read_at`` is the time of the last reading of a device, or of the last request of an agent.
-    """
+    """The difference of one element. ``switch``, ``edge`` or ``host`` is set, depending on the element's kind."""
 
     element: Name
     kind: ElementKind
     """The kind of element."""
     site: Name
     read_at: datetime | None = None
-    """When the observed state was read; null if the state was never read."""
+    """When the device was last read. For a host or gateway, when its agent last sent a request. Null: never."""
     switch: SwitchDifference | None = None
     """The change of a switch."""
     edge: EdgeDifference | None = None

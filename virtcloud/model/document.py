@@ -184,7 +184,7 @@ def _find_child(node: yaml.Node, part: str | int) -> tuple[yaml.Node, yaml.Node]
 
 
 def list_validation_errors(error: ValidationError) -> list[ErrorDetails]:
-    """Return the errors. If a list has invalid items, omit the error "too short", because these items cause it."""
+    """Return the errors, but omit the error "too short" of a list with invalid items, which pydantic does not count."""
     every = error.errors()
     return [
         detail

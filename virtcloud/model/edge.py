@@ -30,7 +30,7 @@ class Circuit(Document):
 class CircuitRemnant(Document):
     """Configuration on an edge that belongs to an incomplete or duplicate circuit, and that SBF deletes.
 
-    If the service is unknown, ``service`` is :data:`NO_SERVICE`. Then the port and the VLAN identify the remnant.
+    If the service is unknown, ``service`` is :data:`NO_SERVICE`, and the port and the VLAN identify the remnant.
     """
 
     transport: Name

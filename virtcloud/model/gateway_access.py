@@ -183,7 +183,7 @@ class OutsideLink(Document):
 
 
 class PublishedPort(Document):
-    """A port of a gateway that leads to a guest. The end of the publication ends the open connections of the port."""
+    """A port of a gateway that leads to a guest. When the publication ends, its open connections end too."""
 
     address: IPvAnyAddress
     """The address of the gateway."""

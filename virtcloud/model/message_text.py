@@ -43,7 +43,7 @@ def _escape(character: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Return ``text``, but replace each character that a database, JSON or a terminal cannot represent by U+FFFD.
+    """Return ``text`` with U+FFFD in place of each character that a database, JSON or a terminal cannot represent.
 
     These characters are lone surrogates (bytes that are not UTF-8), and control characters except tab and line feed.
     PostgreSQL stores no NUL, and a terminal interprets ESC.

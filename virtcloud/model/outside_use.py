@@ -47,7 +47,7 @@ class OutsideReport(Document):
     """The counters of a gateway for all destinations of all networks whose router the gateway is."""
 
     uses: Annotated[tuple[DestinationUse, ...], Field(max_length=MAX_USES)] = ()
-    """One element for each network and destination."""
+    """One entry for each network and destination."""
 
 
 class DestinationUseView(Document):

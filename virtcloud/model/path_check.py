@@ -49,7 +49,7 @@ class FrameExchange(Document):
     round_s: Annotated[float, Field(gt=0, le=60)]
     """Seconds in which the host sends one frame of each size to each peer."""
     seconds: Annotated[float, Field(gt=0, le=300)]
-    """Maximum duration in seconds. Then the host reports the received frames, even if frames are missing."""
+    """Maximum duration in seconds. At its end, the host reports the received frames, even if frames are missing."""
 
 
 class ReceivedFrames(Document):

@@ -29,7 +29,7 @@ class PortUse(Document):
     """
 
     mode: str = ""
-    """The platform's name of the mode; empty without configuration."""
+    """The platform's name of the mode; empty for a port without configuration."""
     access: VlanId | None = None
     """Untagged VLAN of an access port."""
     native: VlanId | None = None
@@ -64,9 +64,12 @@ class PortUse(Document):
 def is_in_other_use(use: PortUse, managed: VlanSet, unused: frozenset[str]) -> bool:
     """Return whether a port serves something other than SBF's ``managed`` VLANs.
 
-    ``unused`` are the modes of a platform's unconfigured ports. A port is not in other use if its mode is ``trunk`` or
-    one of ``unused``, its untagged VLAN is the default VLAN, and its allowed-VLAN list contains only managed VLANs and
-    the default VLAN. A port that carries every VLAN is in other use, unless its mode is one of ``unused``.
+    ``unused`` are the modes of a platform's unconfigured ports. A port is in other use in each of these cases:
+
+    - it has an untagged VLAN other than the default VLAN
+    - it carries every VLAN, and its mode is not in ``unused``
+    - its allowed-VLAN list contains a VLAN that is neither managed nor the default VLAN
+    - its mode is neither ``trunk`` nor in ``unused``
     """
     if {use.native, use.access} - {None, *DEFAULT_VLAN}:
         return True

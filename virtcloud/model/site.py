@@ -31,8 +31,8 @@ def find_foreign_credentials(topology: Topology, part: SitePart) -> dict[Name, N
     """Return the devices in a site's part that could disclose another site's credential, each with the credential.
 
     SBF sends a device's credential to the device's address. Therefore SBF checks each device that is new or has a new
-    address, credential or platform. The credential of such a device must have been used by a device of this site, and
-    must not be used at another site. A new platform is checked because platforms verify devices in different ways: by
+    address, credential or platform. The device's credential must have been used by a device of this site, and must not
+    be used at another site. A new platform is checked because platforms verify devices in different ways: by
     SSH host key, by certificate, or not at all.
     """
     former = {device.name: device for device in topology.site(part.site.name).devices}

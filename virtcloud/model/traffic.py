@@ -40,7 +40,7 @@ class TrafficReport(Document):
     """The counters of all clusters on one element."""
 
     segments: Annotated[tuple[SegmentCounters, ...], Field(max_length=MAX_SEGMENTS)] = ()
-    """One element for each cluster."""
+    """One entry for each cluster."""
 
 
 class TrafficRate(Document):

@@ -22,9 +22,9 @@ from virtcloud.model.vpn import VpnGrant, VpnServer
 
 PortVlans = dict[PortName, VlanSet]
 UNCHECKED_NETWORK: Final = "unchecked-network"
-"""Requirement of a segment that the host must leave as it is: the host creates no missing parts. SBF adds this
-requirement after a restore of SBF's database, until the other elements have removed the clusters that the database does
-not contain."""
+"""Requirement of a segment whose missing parts the host must not create. SBF adds this requirement after a restore of
+its database, because other elements may still carry clusters that are missing in the database. SBF withdraws the
+requirement when these elements have removed the clusters."""
 IMAGES: Final = "images"
 """Capability that a segment requires if a guest's image is in the catalogue. Older agents could start another image
 with the same name."""

@@ -77,7 +77,7 @@ class _Translator:
         return None
 
     def _masters(self) -> dict[int, int]:
-        """Return the id of the master of each virtual chassis, by the id of each other member.
+        """Return the id of the master of a virtual chassis, by the id of each other device of the chassis.
 
         SBF's topology has one element for a chassis, with the name of its master.
         """

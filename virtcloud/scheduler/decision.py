@@ -11,7 +11,7 @@ the job runs, but has no cluster                                   an alert
 the job's cluster is active, but the job's script does not start   an alert
 =================================================================  ====================
 
-A job that the batch system's answer lacks is no mismatch.
+If the batch system's answer lacks a cluster's job, this is no mismatch, and the cluster continues.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -89,7 +89,7 @@ class Mismatch:
 Mismatches = Mapping[MismatchKey, Mismatch]
 MISMATCH_ALERTS = {MismatchKind.JOB: AlertName.JOB_WITHOUT_CLUSTER, MismatchKind.START: AlertName.JOB_NOT_BEGUN}
 SCRIPT_START_S = 900
-"""Time in seconds after which a script that has not started never starts: PBS kills the MoM hook after ten minutes."""
+"""Seconds after which a script can no longer start, because PBS kills the MoM hook after ten minutes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ SBF does not answer             Clusters and jobs continue. The reconciler forge
                                 ``sbf-silent``.
 the agent restarts              The reconciler forgets all mismatches.
 an administrator sets a clock   Mismatches are not affected (monotonic clock). The reconciler can extend a lease
-                                without need, or too late by as much as the clock is wrong.
+                                without need, or too late. The delay is at most the error of the clock.
 SBF refuses an action           Alert ``cluster-not-ended`` or ``lease-not-extended``. The next round
                                 repeats the action.
 ==============================  ====================================================================================
@@ -92,7 +92,8 @@ class ServerObservation:
 def observe(scheduler: Scheduler, clusters: ClusterApi) -> ServerObservation:
     """Return an observation. If the observation is incomplete, raise SchedulerUnavailable or an error of SBF.
 
-    Clusters are read before jobs. Otherwise a cluster created between the two readings would appear without its job.
+    Clusters are read before jobs. If jobs were read first, a cluster created between the two readings would appear
+    without its job.
     """
     server = scheduler.server()
     views = [cluster for cluster in clusters.clusters() if belongs_to_server(cluster, server)]

@@ -23,7 +23,7 @@ StartThread = Callable[[str, Callable[[Callable[[], None]], None], float], threa
 seconds between two progress reports. The function to run has one argument: a function that reports progress.
 """
 COMMANDS_PER_ROUND = 20
-"""A round that takes longer than the time limits of this many commands together is considered to hang."""
+"""A round counts as hanging if it takes longer than this many times the time limit of one command."""
 CONFIRMING_SCHEDULERS: dict[str, Callable[[CommandRunner], ConfirmingScheduler]] = {"torque": TorqueScheduler}
 """Batch systems that must confirm jobs to SBF, because their hosts, and not their servers, request the clusters."""
 STOP_WAIT_S = 2.0

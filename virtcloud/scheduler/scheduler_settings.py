@@ -36,15 +36,15 @@ class SchedulerSettings(Document):
         2,
         ge=2,
         le=100,
-        description="Number of rounds in a row in which the batch system must answer that a cluster's job does not "
-        "run, or runs a later attempt, before the agent ends the cluster.",
+        description="The agent ends a cluster only if the batch system answers in this many rounds in a row that the "
+        "cluster's job does not run, or runs a later attempt.",
     )
     grace: float = Field(
         120,
         ge=0,
         le=86400,
-        description="Minimum seconds from the batch system's first answer that a cluster's job does not run, or runs a "
-        "later attempt, to the end of the cluster. Both `looks` and `grace` must be reached.",
+        description="The agent ends a cluster only if this many seconds have passed since the first of the rounds that "
+        "`looks` counts. Both `looks` and `grace` must be reached.",
     )
     grace_empty: float = Field(
         900,

@@ -93,8 +93,8 @@ def _remove(event: MomEvent, wait: float) -> None:
 def handle_host_startup(event: MomEvent) -> None:
     """Report an empty list of jobs, because PBS does not name the host's jobs when a MoM starts.
 
-    One such report ends no cluster: the agent ends a cluster only after its job was missing from all reports for some
-    time.
+    A single empty report ends no cluster: the agent ends a cluster only if its job was missing from all reports for
+    some time.
     """
     _report_running(event, [])
 

@@ -1,8 +1,8 @@
 """The server's events: runjob requests a cluster before the job starts, jobobit ends the cluster after the run.
 
 A job that cannot have a cluster now is rejected and goes back to the queue. One scheduling cycle may contain a thousand
-jobs of the same user. After a rejection because of a quota, the hook therefore sends SBF no request of this user for
-the same hosts and walltime for ten seconds.
+jobs of the same user. If SBF refuses a job because of a quota, the hook therefore sends SBF no request with the same
+user, hosts and walltime for ten seconds.
 """
 
 import time
@@ -204,8 +204,8 @@ def _add_user_keys(event: ServerHookEvent, order: ClusterOrder) -> ClusterOrder:
 def _put(event: ServerHookEvent, order: ClusterOrder) -> SbfAnswer:
     """Send the request, and return SBF's answer.
 
-    Two jobs that join a network at the same time may choose the same addresses. Then SBF refuses one request. In this
-    case, choose new addresses and send the request once more.
+    Two jobs that join a network at the same time may choose the same addresses. SBF refuses the second of these
+    requests. After this refusal, choose new addresses and send the request once more.
     """
     request = order.request
     if request.net is None:
