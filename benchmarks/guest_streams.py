@@ -121,7 +121,7 @@ class StreamSegment:
         return [GuestPort(self._port(end), mac) for end, mac in enumerate(MACS)]
 
     def select(self, kind: str) -> None:
-        """Connect the bridges with VLAN interfaces for the kind ``tagged``, otherwise with the uplinks themselves."""
+        """Connect the bridges with VLAN interfaces (``kind`` is ``tagged``) or with the uplinks (all other kinds)."""
         wanted, other = ("tagged", "untagged") if kind == "tagged" else ("untagged", "tagged")
         for uplink in self._uplinks:
             self._kernel.change(uplink[other], master=0)

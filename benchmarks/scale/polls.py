@@ -2,9 +2,9 @@
 
 Usage: ``PYTHONPATH=tests python -m benchmarks.scale.polls [--database sqlite|postgresql] [--wait S] AGENTS...``
 
-The service runs in its own process, and the agents in a second process. The latency is the time from the request for a
-cluster until an agent of one of its hosts has the new revision. After the restart, every agent reads its wanted
-document again. During the restart, one user makes a call every 0.2 s.
+The service runs in its own process, and the agents in a second process. The latency begins with the request for a
+cluster, and ends when an agent of one of its hosts has the new revision. After the restart, every agent reads its
+wanted document again. During the restart, one user makes a call every 0.2 s.
 """
 
 import argparse
@@ -108,7 +108,7 @@ class PollingAgents:
             self.events.append((float(at), event, name))
 
     def wait_served(self, agents: int, since: float) -> float:
-        """Wait until all agents were served after ``since``. Return the seconds since then."""
+        """Wait until all agents were served after ``since``. Return the seconds from ``since`` to the last answer."""
         deadline = time.monotonic() + TIMEOUT_S
         while time.monotonic() < deadline:
             times = [at for at, event, _ in list(self.events) if event == "served" and at >= since]

@@ -120,7 +120,7 @@ def _read_result(reading: int, deadline: Deadline) -> bytes:
 def _kill_child(pid: int) -> None:
     """Kill the child. A child that waits for a file server ends only after the wait.
 
-    The PBS server reaps such a child later, together with its other children.
+    The PBS server reaps this child later, together with its other children.
     """
     try:
         os.kill(pid, signal.SIGKILL)

@@ -3,7 +3,7 @@
 The circuit breaker limits the delay when SBF does not answer. After a call that timed out, the hooks do not call SBF
 for a minute (by default), so the batch system is delayed at most once a minute. The state of the circuit breaker is in
 the environment of the server's process, because PBS restarts the Python interpreter every hundred hooks
-(``python_restart_max_hooks``). A restart of pbs_server loses this state, so one more call may then time out.
+(``python_restart_max_hooks``). A restart of pbs_server loses this state, so one more call may time out.
 """
 
 import http.client

@@ -208,7 +208,7 @@ def _print_switch(record: TrialRecord, switch: ParsedSwitch) -> None:
 
 
 def _select_ports(record: TrialRecord, switch: ParsedSwitch) -> Iterator[tuple[str, ParsedPort]]:
-    """Yield the ports to print. These are the ports of --port if the switch has all of them, otherwise all ports."""
+    """Yield the ports of --port. Yield all ports without --port, or if the switch lacks one of the ports of --port."""
     wanted = {port.lower() for port in record.ports}
     exact = [(name, port) for name, port in switch.ports.items() if name.lower() in wanted]
     yield from exact if len(exact) == len(wanted) and exact else switch.ports.items()

@@ -101,7 +101,7 @@ def _row(view: ClusterView) -> tuple[object, ...]:
 
 
 def parse_job_id(given: str | None, environment: Mapping[str, str]) -> str:
-    """Return ``given``, or else the job ID in the environment, in lower case. Raise BadInput if neither exists."""
+    """Return ``given`` (None: the job ID in the environment) in lower case. Raise BadInput if there is no job ID."""
     job_id = given or next((environment[name] for name in JOB_VARIABLES if environment.get(name)), None)
     if job_id is None:
         names = " or ".join(JOB_VARIABLES)

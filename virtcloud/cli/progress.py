@@ -112,7 +112,7 @@ class ProgressDisplay:
         return grid
 
     def _elapsed(self, placement: PlacementView) -> float:
-        """Return the seconds until an element confirmed its revision, or until now if the revision is unconfirmed."""
+        """Return the seconds from the start to the element's confirmation or, without a confirmation, to now."""
         if placement.progress in {PlacementProgress.ADDING, PlacementProgress.REMOVING}:
             return self.seconds
         progress, seconds = self._ended.get(placement.element, (None, 0.0))

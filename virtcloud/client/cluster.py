@@ -197,7 +197,7 @@ class Cluster:
         return {name: Path(local) / name for name in found}
 
     def events(self, timeout: float | None = None) -> Iterator[ClusterEvent]:
-        """Yield the present state and progress, then each change, until the cluster ends or for ``timeout`` seconds.
+        """Yield the present state and progress, and later each change. End when the cluster ends, or after ``timeout``.
 
         Changes of the state, the lease, the VLAN IDs and the elements' progress are events. A value that changes twice
         within one long poll results in one event.

@@ -18,8 +18,8 @@ from virtcloud.model.wanted import WantedDocument
 KNOWN_S = 4 * 3600.0
 """Maximum time in seconds for which the client uses a wanted document that has not changed.
 
-After a random time between three quarters and the whole of this time, the client reads the document again, because
-parts of the document can change without a new revision.
+The client reads the document again after 75 to 100 % of this time (random), because parts of the document can change
+without a new revision.
 """
 
 

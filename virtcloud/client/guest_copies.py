@@ -152,8 +152,8 @@ def get_files(  # noqa: PLR0913, PLR0917 - the options of Cluster.get
     """Copy files and folders from each guest. ``remotes`` are the paths or patterns by guest.
 
     With ``folder_for_each``, the files of each guest are copied into a folder ``target/NAME``, which is created.
-    Otherwise, ``target`` is an existing folder, or the new name of the only source. Raise GuestsFailed with the reasons
-    if the copy failed on any guest.
+    Without this option, ``target`` is an existing folder, or the new name of the only source. Raise GuestsFailed with
+    the reasons if the copy failed on any guest.
     """
 
     def get(name: str, task: GuestTask) -> None:

@@ -44,7 +44,7 @@ class HostNetworks:
     began: float = field(default_factory=time.monotonic)
 
     def ensure(self, network: ClusterKey, owner: str | None, sites: Iterable[str], lease: float) -> ClusterView:
-        """Create a network at these sites (default: all), unless it exists, and wait until it is active.
+        """Create a network at these sites (default: all) if it does not exist. Wait until the network is active.
 
         If this call created the network and fails, it deletes the network.
         """

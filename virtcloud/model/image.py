@@ -63,7 +63,7 @@ class ImageFormat(StrEnum):
 
     @property
     def kind(self) -> Hypervisor:
-        """The kind of hypervisor that runs guests of such an image."""
+        """The kind of hypervisor that runs guests of an image in this format."""
         return Hypervisor.QEMU if self in {ImageFormat.QCOW2, ImageFormat.RAW} else Hypervisor.LXC
 
 

@@ -47,7 +47,7 @@ class UserKey(PublicKey):
     __slots__ = ()
 
     def __new__(cls, value: str) -> Self:
-        """Check ``value``. If it is not such a key, raise BadInput with a message that does not contain ``value``."""
+        """Check ``value``. For an invalid key, raise BadInput with a message that does not contain ``value``."""
         if type(value) is cls:
             return value
         text = _normalize(value) if isinstance(value, str) else ""

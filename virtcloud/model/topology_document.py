@@ -24,8 +24,8 @@ BandwidthMbit = Annotated[float, Field(gt=0, le=1_000_000)]
 class Attachment(Document):
     """A site's port on a transport.
 
-    The port belongs to a switch, unless the transport is configured at provider edges. Then the port belongs to an edge
-    and must be linked to a switch of the site.
+    If the transport is configured at provider edges, the port belongs to an edge, and must be linked to a switch of the
+    site. For all other transports, the port belongs to a switch.
     """
 
     transport: Name

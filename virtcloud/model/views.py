@@ -245,8 +245,8 @@ class ElementErrorReport(Document):
     """An element's report of the reasons why it cannot reach the wanted state of ``revision``.
 
     The owner of a cluster can read the cluster's error in ``clusters``. ``refused`` contains the clusters that the
-    element has refused several times in a row. If such a cluster is still being set up, SBF does not wait for the
-    cluster's deadline: the cluster fails immediately.
+    element has refused several times in a row. If one of these clusters is still being set up, the cluster fails
+    immediately, before its deadline.
     """
 
     revision: int

@@ -80,13 +80,13 @@ class SwitchObserved(Document):
 
     - ``vlans``: the managed VLANs that exist on the switch. ``ports``: the managed VLANs on each managed port.
     - ``open``: the managed ports that SBF must close (see :func:`compare_switch`). ``ports`` lists no VLANs for an open
-      port. A trunk is open if it has no allowed-VLAN list. Such a trunk carries every existing VLAN, or would carry
-      every VLAN if its neighbour requested a trunk. An access port is not open if it is in no VLAN, or if it is
-      untagged in one managed VLAN. All other access ports are open.
+      port. A trunk without an allowed-VLAN list is open, because the trunk carries every existing VLAN. This also
+      applies to a port that becomes a trunk only when its neighbour requests a trunk. An access port is not open if it
+      is in no VLAN, or if it is untagged in one managed VLAN. All other access ports are open.
     - ``names``: the names of existing VLANs; a name is None if the device shows no names. ``names`` is None for a
-      device without a VLAN table. On such a device, a VLAN exists if a port carries the VLAN.
-    - ``elsewhere``: the managed VLAN IDs on unmanaged ports. Trunks that carry every VLAN are ignored, because such a
-      trunk does not show that a particular VLAN is in use.
+      device without a VLAN table. On these devices, a VLAN exists if a port carries the VLAN.
+    - ``elsewhere``: the managed VLAN IDs on unmanaged ports. Trunks that carry every VLAN are ignored, because these
+      trunks do not show that a particular VLAN is in use.
     - ``foreign``: the foreign VLANs, derived from ``names`` and ``elsewhere``. ``sbf_service/domain/ownership.py``
       computes the foreign VLANs, and removes a VLAN from ``vlans`` and ``ports`` if SBF did not create the VLAN.
     - ``untaken``: the managed ports that SBF has not configured yet, each with its present use. ``in_use``: the ports

@@ -130,8 +130,8 @@ def runjob(event: ServerHookEvent) -> None:
 def _refuse_after_failure(event: ServerHookEvent) -> Optional[StartRefusal]:
     """Return a refusal with the reason why the last run did not start, if the reason was not reported yet.
 
-    Also ends the cluster of the last run, because PBS runs no jobobit if the first host rejected the job, and the agent
-    of the first host may not answer.
+    Also end the cluster of the last run. If the first host rejected the job, PBS runs no jobobit, and the agent of this
+    host may have been unable to end the cluster.
     """
     number = attempt_number(event.job)
     text = read_unreported_reason(event.job.Variable_List or {}, number)
