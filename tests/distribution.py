@@ -106,8 +106,8 @@ def choose(waiting: Collection[WorkUnit], *, takes_labs: bool, lab: str, taken: 
     """Return the unit that a worker runs next.
 
     ``lab`` is the lab that the worker used last. ``taken`` are the labs of other workers. A worker that runs labs
-    prefers its last lab, then labs of no other worker. A second start of another worker's lab is avoided if the units
-    of this lab take less than ``SECOND_START_S``. If nothing else remains, a worker runs any unit.
+    prefers its last lab, then a lab that no other worker uses. Two workers use the same lab only if the waiting units
+    of this lab take at least ``SECOND_START_S`` seconds, or if no other unit waits.
     """
     others = set(taken) - {lab, PRIVATE_LAB}
     seconds = Counter[str]()
@@ -196,8 +196,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Record durations if the option is set. Workers report to the process that started them.
 
-    Collect no garbage while tests are imported: the imports leave almost no garbage, and collections would take a third
-    of their time.
+    Disable garbage collection while tests are imported. The imports create almost no garbage, and collections would
+    take a third of the import time.
     """
     gc.disable()
     if config.getoption("--record-durations") and not hasattr(config, "workerinput"):
@@ -226,7 +226,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Make garbage collections rare, and exclude the tests and their modules from them: they live until the end.
+    """Make garbage collections rare, and exclude the tests and their modules, which are needed until the end.
 
     With Python's default settings, garbage collection took a seventh of the tests' processor time.
     """

@@ -1,4 +1,4 @@
-"""Tests that a command line and agents of one version work with an SBF of the other version (docs/decisions/0040)."""
+"""Tests of parts with different versions (docs/decisions/0040): command line, hook, agents and SBF, and upgrades."""
 
 import getpass
 import json

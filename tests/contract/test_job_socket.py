@@ -357,7 +357,7 @@ def test_a_removed_run_cannot_be_announced_again(world: World, host: Agent) -> N
     assert host.ask("state", JOB)["state"] == "ended"
 
 
-def test_a_batch_system_that_does_not_count_runs_begins_anew(world: World, host: Agent) -> None:
+def test_an_uncounted_run_is_announced_again_after_its_removal(world: World, host: Agent) -> None:
     world.put(JOB, SPEC)
     host.up(JOB, 0)
     assert host.ask("remove", JOB, 0)["gone"] is False

@@ -33,7 +33,7 @@ Q: U - Untagged, T - Tagged
 
 
 class DellForce10(IosLikeSwitch):
-    """An S4810. A port is untagged in VLAN 1 from the command ``switchport`` until the port has a tagged VLAN."""
+    """An S4810. After ``switchport``, a port is untagged in VLAN 1. A port with tagged VLANs is untagged in no VLAN."""
 
     platform = "dell_force10"
     port_names = (*(f"TenGigabitEthernet 0/{n}" for n in range(8)), "Port-channel 1")

@@ -72,7 +72,7 @@ def log_in(lab: Lab, cluster: ClusterView, guest: str, command: str) -> str:
         time.sleep(0.5)
 
 
-def test_a_user_logs_in_with_ssh_and_no_question(lab: Lab, cluster: ClusterView) -> None:
+def test_ssh_logs_a_user_in_without_a_prompt(lab: Lab, cluster: ClusterView) -> None:
     assert log_in(lab, cluster, "10.0.0.2", "id -un; hostname") == "carol\nn2\n"
 
 

@@ -79,8 +79,8 @@ def read_command_line(command_line: Path) -> bytes:
 def own_namespaces(pid: int | None) -> dict[str, int]:
     """Return the namespaces that a lab has created, each with an open file. ``pid`` is a process in these namespaces.
 
-    While the file is open, the kernel does not reuse the namespace's number. Otherwise, the number could soon belong to
-    another lab, which another worker starts.
+    While the file is open, the kernel does not reuse the namespace's number. Without an open file, the number could
+    soon belong to another lab, which another worker starts.
     """
     assert pid is not None
     machine = namespaces_of(os.getpid())

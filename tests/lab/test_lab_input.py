@@ -1,4 +1,4 @@
-"""Invalid input is refused with exit code 2 before anything is changed."""
+"""Commands of the lab with invalid input: they change nothing, and their messages name the fault or the remedy."""
 
 import itertools
 import os

@@ -38,7 +38,7 @@ for frame in sys.stdin.read().split():
 REFLECTED = "duplicate address detection"
 """An ordinary frame that the gateway drops.
 
-Otherwise, the device would receive its own frame again and would find that its address is used twice.
+If the gateway forwarded the frame, the device would receive it again and would conclude that its address is in use.
 """
 ATTACKS = {
     **{name: frame for name, frame in build_switch_attacks(OWN_MAC).items() if name != BRIDGED},

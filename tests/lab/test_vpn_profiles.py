@@ -128,7 +128,7 @@ def test_an_invalid_profile_is_refused(joined: dict[str, bool], name: str) -> No
 
 
 def test_the_second_use_of_a_profile_ends_the_first(lab: Lab, genuine: str) -> None:
-    """The first device does not connect again. Otherwise, the devices would disconnect each other without end."""
+    """The first device does not connect again. If it did, the devices would disconnect each other without end."""
     first, second = (LaptopVpn(lab, name, namespace=True) for name in ("original", "copy"))
     first.connect(genuine)
     assert first.logs(CONNECTED), first.log

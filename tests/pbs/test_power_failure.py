@@ -1,4 +1,4 @@
-"""A host with a MoM loses its power and boots again, sooner than the server would give up the host's jobs."""
+"""A host with a MoM loses its power and boots again before the server gives up the host's jobs."""
 
 from collections.abc import Iterator
 
@@ -25,7 +25,7 @@ def cycle_power(batch: LabPbs, host: str) -> None:
 
 
 def await_report(stage: ScenarioStage, batch: LabPbs, job: str) -> None:
-    """Wait until the server knows that the script runs. Before this report, a boot leaves the job in state R.
+    """Wait until the server knows that the script runs. If the host booted earlier, the job would stay in state R.
 
     Decision 30 describes this fault of OpenPBS.
     """

@@ -42,7 +42,7 @@ def client(service: SbfService, token: str | None = None, local: LocalPeer | Non
     """Return a client of the service.
 
     With ``token``, the caller is the holder of the token (over TCP). With ``local``, the caller is this local user.
-    Otherwise, the caller is root.
+    Without both, the caller is root.
     """
     app = answer_settled_polls(app_of(service))
     target = app if token is not None else from_peer(app, local or ROOT)

@@ -178,7 +178,7 @@ class World:
         return service
 
     def meeting_stores(self) -> tuple[Store, Store]:
-        """Return the stores of two replicas whose next changes run at the same time, as far as locks allow."""
+        """Return the stores of two replicas. Their next changes run at the same time, unless a lock delays one."""
         clock = MeetingClock()
         return replace(self.service.store, clock=clock), replace(self.restarted().store, clock=clock)
 

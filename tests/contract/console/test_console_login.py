@@ -190,5 +190,5 @@ def test_the_root_leads_browsers_to_the_console(world: World) -> None:
 
 
 def test_a_session_opens_no_call_of_the_api(world: World) -> None:
-    """Otherwise, a page of another web site could cause API calls with the session's cookie."""
+    """If the session's cookie opened the API, a page of another web site could cause API calls."""
     assert logged_in(world).get("/v1/whoami").status_code == 401

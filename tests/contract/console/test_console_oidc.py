@@ -115,7 +115,7 @@ def test_a_user_without_a_name_is_refused_with_the_claims(connected: World) -> N
 
 
 def test_the_answer_to_another_browser_is_refused(connected: World) -> None:
-    """Otherwise, an attacker could log in the browser of a victim under the attacker's name."""
+    """If SBF accepted the answer, an attacker could log in the browser of a victim under the attacker's name."""
     address = authorize(begin(ConsoleBrowser(connected)), "1")
     victim = ConsoleBrowser(connected)
     begin(victim)

@@ -253,7 +253,7 @@ def test_a_path_that_loses_full_packets_is_named(made: Served) -> None:
     assert ("brno-h1", "brno-h2") not in failed(found)
 
 
-def test_a_lost_direction_is_named_alone(made: Served) -> None:
+def test_only_the_direction_that_loses_packets_is_named(made: Served) -> None:
     made.network.loses = lambda source, target, _kind: (source, target) == ("praha-h1", "brno-h2")
     assert failed(made.verify()) == {("praha-h1", "brno-h2"): PathResult.NOTHING_PASSES}
 
@@ -276,9 +276,9 @@ def test_an_agent_of_an_earlier_version_is_named(upgrading: Served) -> None:
 
 
 def test_an_agent_of_an_earlier_version_is_sent_no_check(upgrading: Served) -> None:
-    """Another replica may have received the agent's polls, so this replica does not know the agent's version.
+    """The replica does not know the agent's version, as if another replica had received the agent's polls.
 
-    An agent of an earlier version could not parse the check.
+    Nevertheless, SBF sends no check to the agent, because an agent of an earlier version cannot parse the check.
     """
     with patch.dict(upgrading.relay._known_kinds, clear=True), agent_wait(upgrading, 1):
         (missing,) = upgrading.verify().unverified

@@ -65,7 +65,7 @@ def test_each_gateway_has_separate_sums(world: World) -> None:
 
 
 def test_reports_about_destinations_that_nobody_requested_are_ignored(world: World) -> None:
-    """Otherwise, an attacker with the token of a gateway could fill the table of uses."""
+    """If SBF stored these reports, an attacker with the token of a gateway could fill the table of uses."""
     report(world, 3, destination="archive")
     report(world, 3, network="unknown")
     assert read_uses(world) == []

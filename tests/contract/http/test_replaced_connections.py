@@ -1,4 +1,4 @@
-"""Tests of a profile that is used at two gateways: SBF names the older connection in its gateway's wanted document."""
+"""Tests of a profile that is used at two gateways. SBF tells the gateway of the older connection to end it."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -136,7 +136,7 @@ def test_the_slow_poll_compares_no_settled_agents(settled: World) -> None:
 
 
 def test_the_server_answers_settled_polls_outside_of_fastapi(settled: World) -> None:
-    """FastAPI and its own middleware take a fifth of the processor time of such a poll."""
+    """FastAPI and its middleware would take a fifth of the processor time of a settled agent's poll."""
     assert isinstance(make_server_config(settled.service, None).app, SettledPollMiddleware)
 
 

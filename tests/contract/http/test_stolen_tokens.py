@@ -1,7 +1,7 @@
 """Tests of every operation with a stolen token of each role, on the token holder's resources and on other resources.
 
-The operations come from the OpenAPI document. A test fails for a new operation until ``EVERY_CALL`` contains the
-operation.
+The operations come from the OpenAPI document. If ``EVERY_CALL`` lacks an operation, a test
+fails.
 """
 
 import asyncio
@@ -285,7 +285,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 def target(call: str, path: str, *, own: bool, agent: str = "h1") -> tuple[str, object]:
     """Return the path and the body of a call.
 
-    With ``own``, the call concerns alice's cluster and site brno. Otherwise, it concerns bob's cluster and site praha.
+    With ``own``, the call concerns alice's cluster and site brno. Without, it concerns bob's cluster and site praha.
     """
     site, owner, key = ("brno", "alice", "hers") if own else ("praha", "bob", "his")
     element = f"{site}-sw1" if call in OF_DEVICES else f"{site}-{agent}"
@@ -358,8 +358,8 @@ def calls() -> tuple[tuple[str, str, str], ...]:
 def is_denied(answer: httpx.Response) -> bool:
     """Return whether SBF denied the call to this caller.
 
-    The answer is 401 or 403, or says that the batch server has not confirmed the job, or that the cluster is unknown.
-    SBF gives the last answer to callers that may not see the cluster.
+    Denials are status 401, status 403, the problem that the batch server has not confirmed the job, and the message
+    that the cluster or the image is unknown. SBF sends this message to callers that may not see the cluster or image.
     """
     if answer.is_success:
         return False

@@ -93,7 +93,7 @@ def test_a_network_without_subnets_gives_no_addresses(world: World, alice: str) 
 
 
 def test_two_profiles_at_once_have_different_addresses(world: World) -> None:
-    """Two replicas create profiles at the same time, as far as locks allow (MeetingClock)."""
+    """Two replicas create profiles at the same time, unless a lock delays one of them (see MeetingClock)."""
     world.clock.stands = False
     put(world, vpn=True)
     results: list[object] = []

@@ -152,7 +152,7 @@ def test_an_ended_cluster_returns_until_its_lease_ends(machines: Machines) -> No
     assert restored.view("old").state is ClusterState.RELEASED
 
 
-def test_a_returned_cluster_never_meets_its_vlans_next_user(reused: Machines) -> None:
+def test_a_returned_cluster_waits_until_its_vlan_is_unused(reused: Machines) -> None:
     """Host brno-h2 still carries VLAN 100 for cluster ``new``. So brno-h1 and the switch do not set up ``old`` yet."""
     restored, switch = reused.restore(), reused.world.switches[SWITCH]
     reused.settle("brno-h2")

@@ -68,7 +68,7 @@ def test_a_vlan_in_other_use_is_shown_and_not_free(world: World, switch: FakeSwi
     assert str(world.site("brno").free) == free_vlans(world) == "102-139"
 
 
-def test_an_other_use_has_its_first_and_last_reading(world: World, switch: FakeSwitch) -> None:
+def test_other_use_has_the_times_of_two_readings(world: World, switch: FakeSwitch) -> None:
     switch.table |= {100: "offices"}
     read_again(world)
     first = world.clock.now

@@ -61,7 +61,7 @@ def test_a_dry_run_is_refused_as_the_call_is(world: World) -> None:
     assert ask(world, "PUT", "/v1/clusters/demo?dry_run=true", body("brno-h1"), token=batch).status_code == 200
 
 
-def test_the_refusal_is_problem_not_admitted(world: World) -> None:
+def test_the_refusal_has_the_problem_type_not_admitted(world: World) -> None:
     """A batch system's hook must distinguish this refusal from the refusal to join a network that is not shared."""
     set_admission_rules(world, host={"admits": {"batch": False}})
     token = world.token(Role.SCHEDULER, "pbs")

@@ -167,8 +167,8 @@ def test_a_member_waits_for_no_other_host(world: World) -> None:
 def test_a_member_without_guests_changes_no_peers(world: World) -> None:
     """Neither the creation nor the end of member ``m1`` changes the wanted document of brno-h1.
 
-    Member ``first`` has extended the network to Praha earlier. Otherwise ``m1`` would give the network a transport, and
-    the transport's MTU would change the documents of all hosts.
+    Member ``first`` extends the network to Praha before ``m1`` joins. Without ``first``, ``m1`` would give the network
+    a transport, and the transport's MTU would change the documents of all hosts.
     """
     at_praha = ClusterSpec.model_validate({"owner": "alice", "joins": "ring", "hosts": ["praha-h1"]})
     world.put("root", RING)
@@ -191,7 +191,7 @@ def test_the_end_of_a_network_increments_each_host_once(world: World) -> None:
     assert [world.element(host).wanted_revision for host in hosts] == [revision + 1 for revision in before]
 
 
-def test_a_document_costs_the_same_beside_other_networks(world: World) -> None:
+def test_other_networks_do_not_increase_a_documents_cost(world: World) -> None:
     world.put("root", RING)
     statements: list[str] = []
     event.listen(world.store.engine, "before_cursor_execute", lambda *call: statements.append(call[2]))

@@ -229,7 +229,7 @@ def test_creations_with_sites_in_opposite_order_complete(world: World) -> None:
 
 
 def create_together(world: World, *calls: tuple[str, ClusterSpec]) -> list[str]:
-    """Create clusters through two replicas at the same time, as far as locks allow.
+    """Create clusters through two replicas at the same time, unless a lock delays one of them.
 
     Return the sorted outcomes, such as ``created True`` or the error.
     """

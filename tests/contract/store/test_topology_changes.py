@@ -124,7 +124,7 @@ def with_open_hosts(topology: Topology) -> Topology:
 
 
 def test_the_elements_of_changed_sites_are_read_by_site(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With one name in each statement, a reading by name would have a statement for each of the elements."""
+    """The test permits one parameter in a statement. SBF sends one statement for each site, not for each element."""
     monkeypatch.setattr("sbf_service.store.columns.MAX_PARAMETERS", 1)
     with counted_statements(world.service) as statements:
         change_topology(world.store, lambda former: with_open_hosts(former.require()), who="eva")

@@ -95,7 +95,7 @@ def test_a_guest_that_ends_often_never_completes_its_cluster(world: World) -> No
         assert "a" in world.reconcile(3)
 
 
-def test_the_trial_is_as_long_as_the_last_pause(world: World) -> None:
+def test_a_guest_must_run_as_long_as_its_last_pause(world: World) -> None:
     for _ in range(4):
         world.end_guest()
         world.reconcile(100)

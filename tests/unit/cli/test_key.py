@@ -1,4 +1,4 @@
-"""Tests of ``virtcloud key``: the keys that are sent to SBF, and the input that is refused before a call of SBF."""
+"""Tests of ``virtcloud key``: a private key is refused before any call of SBF, and keys are listed."""
 
 import json
 from pathlib import Path

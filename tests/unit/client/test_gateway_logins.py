@@ -163,7 +163,7 @@ def test_an_earlier_sbf_offers_no_gateway() -> None:
     assert not find_reachable_access(FakeSbf(None), "demo", "c1")
 
 
-def test_commands_on_many_guests_pass_the_chosen_way(tmp_path: Path) -> None:
+def test_commands_on_many_guests_use_the_chosen_gateway(tmp_path: Path) -> None:
     logins = ClusterLogins(FakeSbf(), "demo", tmp_path)
     found = find_batch_logins(logins, SshOptions(through="gateway"), [])
     assert any("gw1.gateway g1" in word for word in found["g1"])

@@ -1,4 +1,4 @@
-"""Tests that interrupts of a lab's start are deferred from the start of a process until its process ID is recorded."""
+"""Tests of the context in which SIGINT and SIGTERM are deferred. A lab starts its processes in this context."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Tests of the files in monitoring/: alert rules, their sections in the runbook, and the metrics that they use."""
+"""Tests of the alert rules and dashboards in monitoring/: their metrics, and the alerts' sections in the runbook."""
 
 import json
 import re

@@ -17,6 +17,6 @@ print(gc.get_stats()[2]["collections"] - before)
 
 
 def test_waiting_polls_cause_no_full_collection() -> None:
-    """6,000 polls of 2,000 agents, with 70 objects each. Python's own thresholds cause several full collections."""
+    """Each of 6,000 polls creates 70 objects, and 2,000 polls wait. Python's own thresholds cause full collections."""
     found = subprocess.run([sys.executable, "-c", POLLS], check=True, capture_output=True, text=True)  # noqa: S603 - ours
     assert found.stdout == "0\n"

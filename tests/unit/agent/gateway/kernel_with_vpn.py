@@ -64,7 +64,7 @@ class TwoClusters:
     def reconcile(self, wanted: HostWanted) -> list[str]:
         """Apply the steps that lead to the wanted state.
 
-        Return the texts of the applied steps, "then", and the texts of the steps that a new reading finds.
+        Return one list: the texts of the applied steps, the word "then", and the texts of steps that are still missing.
         """
         self.world.gateway.receive(wanted, wanted.segments)
         steps = self.find_steps(wanted)

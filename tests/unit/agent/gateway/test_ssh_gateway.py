@@ -82,7 +82,7 @@ def test_a_user_without_a_grant_is_refused(world: SshWorld) -> None:
     assert "bob may not reach the guests of this cluster" in error
 
 
-def test_a_grant_that_is_on_its_way_is_awaited(world: SshWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_login_waits_for_a_late_grant(world: SshWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ssh_requests, "GRANT_S", 20.0)
     world.grant()
     late = threading.Timer(1.0, world.grant, [make_segment("alice")])

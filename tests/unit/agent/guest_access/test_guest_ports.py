@@ -88,7 +88,7 @@ def test_the_relay_is_removed_with_its_last_user(relays: FakeRelays, make_segmen
 
 
 def test_addresses_of_all_guests_are_reserved(relays: FakeRelays, make_segment: Make) -> None:
-    """A probe of addresses would find the address of a stopped guest free."""
+    """A stopped guest answers no probe, so a probe alone would report the guest's address as free."""
     peer = Peer.model_validate({"name": "g2", "cluster": "demo", "addresses": ["10.0.0.254/24"]})
     segment = make_segment("a", 100, ("g1",)).model_copy(update={"peers": (peer,)})
     with GuestPorts(relays).connect(segment, Name("g1"), PORT):
@@ -97,7 +97,7 @@ def test_addresses_of_all_guests_are_reserved(relays: FakeRelays, make_segment: 
 
 
 def test_hosts_of_a_network_try_different_addresses_first(relays: FakeRelays, make_segment: Make) -> None:
-    """Hosts open relays at the same time. A host that probes an address does not answer another host's probe."""
+    """If two hosts probed an address at the same time, neither host would answer, and both would use the address."""
     peers = [
         Peer.model_validate({"name": f"g{n}", "cluster": "demo", "addresses": [f"10.0.0.{n}/24", f"fd00::{n}/64"]})
         for n in range(1, 13)
@@ -141,6 +141,6 @@ def test_a_guest_without_address_is_refused(relays: FakeRelays, make_segment: Ma
 
 
 def test_relays_of_a_killed_agent_are_removed(relays: FakeRelays, tmp_path: Path) -> None:
-    """The relay of a job is not removed, because a job's connections survive a restart of the agent."""
+    """The relay of job 12.pbs stays, because a job's connections must survive a restart of the agent."""
     GuestPorts(relays).remove_orphans([tmp_path / ".relay-guests.a", tmp_path / ".relay-12.pbs"])
     assert relays.removed == ["guests.a"]

@@ -98,7 +98,7 @@ def test_a_size_without_a_disk_is_refused(folder: Path, image: QemuImage, make_g
 def test_an_image_that_names_a_host_file_is_refused(
     folder: Path, image: QemuImage, make_guest: MakeGuest, tmp_path: Path, reference: str
 ) -> None:
-    """Otherwise a user's image could show root's files to the guest."""
+    """If the agent accepted this image, the guest could read files of the host's root."""
     disk, secret = tmp_path / "stolen.qcow2", tmp_path / "secret"
     secret.write_bytes(b"root's secret".ljust(MIB))
     options = {"backing file": ["-u", "-b", str(secret), "-F", "raw"], "data file": ["-o", f"data_file={secret}"]}

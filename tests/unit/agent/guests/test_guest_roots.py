@@ -199,7 +199,7 @@ def test_a_guests_disk_has_a_maximum_size(roots: GuestRoots, image: Path, with_m
 
 
 def test_only_the_guest_may_enter_its_folder(roots: GuestRoots, image: Path, with_mounts: Run[None]) -> None:
-    """Otherwise a user of the host could run programs that a guest made set-user-ID."""
+    """If other users could enter the folder, they could run programs that the guest made set-user-ID."""
 
     def check() -> None:
         folder = roots.ensure("g1", image).folder

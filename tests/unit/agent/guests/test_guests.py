@@ -250,7 +250,7 @@ def count_readings(kernel: FakeKernel, host: LocalHost, *steps: Step) -> int:
 def test_new_segments_need_no_further_reading_of_the_interfaces(
     guests: LocalGuests, kernel: FakeKernel, make_segment: Make
 ) -> None:
-    """A reading takes longer than the creation of a segment on a host with many segments."""
+    """On a host with many segments, a reading takes longer than the creation of a segment."""
     host = LocalHost(SegmentInterfaces(kernel, FakeUplinkRecords()), guests)
     assert (
         count_readings(kernel, host, *(BuildSegment(make_segment(f"c{vlan}", vlan)) for vlan in (100, 101, 102))) == 0

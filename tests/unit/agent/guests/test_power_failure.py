@@ -1,7 +1,7 @@
 """Tests of a host that loses its power while a guest starts. The guest must start again after the power failure.
 
-The host's disk is an ext4 file system in an image file, as mounted by the real kernel. A copy of the image file is what
-a disk contains after a power failure: data that the kernel has not written yet are not in the copy.
+The host's disk is an ext4 file system in an image file, as mounted by the real kernel. A copy of the image file
+represents the disk after a power failure: the copy lacks the data that the kernel has not written yet.
 """
 
 import os

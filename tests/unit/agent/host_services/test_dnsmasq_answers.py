@@ -77,7 +77,7 @@ def test_identical_clusters_side_by_side_get_their_own_answers(in_world: Callabl
 
 
 def test_no_frame_of_the_server_leaves_the_host(in_world: Callable[..., Any]) -> None:
-    """The switch receives the guest's broadcasts. So the switch would also receive the server's frames."""
+    """The bridge forwards the guest's broadcasts to the switch, but must not forward the server's answers."""
 
     def work(world: World) -> object:
         (bridge,) = world.bridges

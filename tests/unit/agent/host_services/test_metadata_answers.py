@@ -208,7 +208,7 @@ def test_fragments_cannot_pass_the_limit_of_connections(in_world: Callable[..., 
 
 
 def count_accepted(attempts: int) -> int:
-    """Start connections at the same time. Return the number of connections that the kernel answered in ``SHORT_S``."""
+    """Start ``attempts`` connections at once. Return how many the kernel answered within ``SHORT_S`` seconds."""
     opened = [socket.socket() for _ in range(attempts)]
     for connection in opened:
         connection.setblocking(False)

@@ -87,7 +87,7 @@ def test_a_cloud_config_that_cannot_be_merged_hides_one_guest() -> None:
         ({"addresses": [f"{LINK_LOCAL}/64"]}, {"10.0.0.1", "fd00::1", "fe80::ff:fe00:2"}),
     ],
 )
-def test_what_two_guests_have_identifies_neither(changes: dict[str, object], found: set[str]) -> None:
+def test_an_address_of_two_guests_identifies_neither_guest(changes: dict[str, object], found: set[str]) -> None:
     second = seeded_guest(**{"name": "n2", "mac": "02:00:00:00:00:02", "addresses": ["10.0.0.2/24"], **changes})
     assert set(find_guests(served(seeded_guest(), second))) == found
 

@@ -85,7 +85,7 @@ class KilledDependency:
 def test_an_uplink_is_restored_after_a_kill_at_any_call(make_segment: Make, *, still_wanted: bool, after: bool) -> None:
     """A segment is created and removed repeatedly. Each time, the agent is killed at a later call.
 
-    Calls to the kernel and calls to the records count.
+    These calls are the agent's calls to the kernel and to the records.
     """
     for killed_at in range(1, 60):
         kernel, uplinks, calls = FakeKernel(), FakeUplinkRecords(), list[str]()

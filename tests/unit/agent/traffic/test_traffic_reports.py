@@ -104,7 +104,7 @@ def test_readings_in_quick_succession_cause_one_report() -> None:
 
 
 def test_a_failed_report_is_not_repeated() -> None:
-    """The next report has the newest counters, from which SBF computes the rate of the whole time."""
+    """SBF computes the average rate since the last report that it received, so no traffic is lost."""
     sbf = ReportedTraffic(error=ServiceUnreachable("SBF does not answer"))
     reporter = sbf.reporter()
     read(reporter, tagged_segment(1))

@@ -1,4 +1,4 @@
-"""A hook validates its settings before it does anything else."""
+"""Tests of the validation of a hook's settings: defaults, and messages for invalid settings."""
 
 import json
 from pathlib import Path

@@ -81,7 +81,7 @@ def test_requested_subnets_are_assigned_from_their_start(wanted: ClusterSpec, ad
 @pytest.mark.parametrize(
     ("wanted", "batch"), [(spec(2, subnets=[]), False), (spec(2, "192.0.2.1/24"), False), (spec(2), True)]
 )
-def test_a_plan_of_the_user_or_of_a_job_stays(wanted: ClusterSpec, batch: bool) -> None:
+def test_addresses_that_a_user_or_job_chose_are_unchanged(wanted: ClusterSpec, batch: bool) -> None:
     assert plan_network(wanted, DEMO, batch=batch) == wanted
 
 
@@ -131,7 +131,7 @@ def test_a_network_without_guests_has_made_subnets() -> None:
     assert joined(1) == planned(spec(1))
 
 
-def test_guests_of_a_network_without_addresses_stay_without() -> None:
+def test_members_of_a_network_without_addresses_get_none() -> None:
     network = NetworkAddresses(DEMO, spec(1), spec(1).guests)
     member = spec(1, joins="demo")
     assert plan_member(member, network, batch=False) == member
