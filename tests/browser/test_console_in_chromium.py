@@ -1,4 +1,4 @@
-"""Tests of the console in Chromium: accessibility in both themes, the keyboard, live changes, and no scripts needed."""
+"""Tests of the console in Chromium: accessibility in both themes, the keyboard, live changes, use without scripts."""
 
 import os
 from pathlib import Path

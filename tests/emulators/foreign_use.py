@@ -82,7 +82,7 @@ class ConfigurationRecorder:
         ]
 
     def _entered(self, line: str, mode: str, context: Iterable[str]) -> list[str]:
-        """Return the other users' VLANs or ports whose mode the line entered, such as ``VLAN 150 entered``."""
+        """Return a text such as ``VLAN 150 entered`` for each other user's VLAN or port whose mode the line entered."""
         if line.startswith(("exit", "quit", "end")):
             return []
         if mode == "vlan" and line.startswith(("vlan", "interface vlan")):

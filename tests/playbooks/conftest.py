@@ -14,7 +14,7 @@ def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     try:
         check_requirements()
         with ThreadPoolExecutor(1) as executor:
-            archive = executor.submit(ensure_wheels)  # while the image is built and the machines boot
+            archive = executor.submit(ensure_wheels)  # runs while the image is built and the machines boot
             with running_machines(tmp_path_factory.mktemp("site"), request.module.ADDRESSES) as site:
                 variables = {**site.ssh_variables(), "program_archive": str(archive.result())}
                 site.inventory["all"] = {"vars": variables}

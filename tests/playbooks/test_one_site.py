@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from ansible_machines import Site, count_changes, make_newer_archive
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]  # VIRTCLOUD_REQUIRE_LAB forbids a skip
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]  # with VIRTCLOUD_REQUIRE_LAB, a skip is a failure
 CLI = "virtcloud --url unix:///run/virtcloud/sbf.sock"
 ADDRESSES = {"sbf1": "10.99.0.11", "brno-h1": "10.99.0.12", "brno-gw": "10.99.0.13"}
 TOPOLOGY = """
@@ -180,7 +180,7 @@ def test_an_upgrade_keeps_the_tokens_and_runs_the_new_version(installed: Site) -
     variables = installed.inventory["all"]["vars"]
     variables["program_archive"] = str(make_newer_archive(Path(variables["program_archive"]), installed.folder))
     before = installed.read("brno-h1", "readlink /opt/virtcloud")
-    installed.kill_at("site.yml", "sbf : Install the service")  # installed, not yet restarted
+    installed.kill_at("site.yml", "sbf : Install the service")  # the service was not restarted yet
     changes = count_changes(installed.play("site.yml"))
     assert [name for name in ADDRESSES if not changes[name]] == []
     assert installed.read("brno-h1", "readlink /opt/virtcloud") != before

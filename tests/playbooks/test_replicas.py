@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from ansible_machines import Site, count_changes, make_newer_archive
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]  # VIRTCLOUD_REQUIRE_LAB forbids a skip
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]  # with VIRTCLOUD_REQUIRE_LAB, a skip is a failure
 ADDRESSES = {"sbf1": "10.99.0.11", "sbf2": "10.99.0.12", "services": "10.99.0.13"}
 REPLICAS = ("sbf1", "sbf2")
 SERVERS = "echo 'show stat' | socat - /run/haproxy/admin.sock | awk -F, '$1 == \"sbf\" && $2 ~ /^sbf/ {print $2, $18}'"

@@ -60,7 +60,7 @@ class CarryingHosts:
     """The IDs of the clusters that a host cannot remove, by host."""
 
     def reconcile(self, world: World, host: str) -> None:
-        """Apply a host's wanted document, and confirm it except for clusters that were not set up or not removed."""
+        """Apply a host's wanted document, and confirm it. Report the clusters that were not set up or not removed."""
         with world.store.read() as unit:
             document = elements.make_wanted_document(unit, host)
         wanted = {(segment.id, int(segment.vlan)): segment for segment in document.wanted.segments}

@@ -16,7 +16,7 @@ def plant(monkeypatch: pytest.MonkeyPatch, module: ModuleType, old: str, new: st
     exec(compile(source.replace(old, new), str(module.__file__), "exec"), copy)  # noqa: S102 - the code of this project
     found = vars(copy[owner]) if owner else copy
     function = found[name]
-    copy.update(vars(module))  # the copied function calls the real functions
+    copy.update(vars(module))  # the copied function calls the real module's other functions
     monkeypatch.setattr(getattr(module, owner) if owner else module, name, function)
 
 

@@ -193,9 +193,10 @@ class StorePair:
         )
 
     def call_worker(self, call: Callable[[WorkerTransactions, ReconcileTask], Outcome]) -> tuple[Outcome, Outcome]:
-        """Make one call of a worker in both stores, for a random device, with its last or last but one fencing token.
+        """Make one call of a worker in both stores, for a random device.
 
-        Return the outcome in the store in memory and the outcome in the real store.
+        The fencing token is the device's last token or the token before it. Return the outcomes in the store in
+        memory and in the real store.
         """
         name = Name(self.random.choice(self.devices))
         fence = self.random.choice(self.fences.get(name, [0])[-2:])

@@ -100,7 +100,7 @@ def test_a_session_without_agent_is_refused_in_time(start: Start) -> None:
 
 
 def is_pooled(thread: threading.Thread) -> bool:
-    """Return whether the thread is in the service's thread pool, to which the agent's requests also add threads."""
+    """Return whether the thread is in the service's thread pool. The agent's requests may start such threads."""
     return thread.name == "AnyIO worker thread"
 
 

@@ -224,7 +224,7 @@ def test_the_reference_lists_the_metrics_with_their_labels(world: World) -> None
         if name.startswith("virtcloud_") and not name.endswith(("_created", "_count", "_sum")):
             found.setdefault(name.removesuffix("_bucket"), set()).update(label for label, _ in labels if label != "le")
     described = {metric.name: set(metric.labels) for metric in list_metrics()}
-    del described["virtcloud_certificate_expiry_timestamp_seconds"]  # absent without a certificate
+    del described["virtcloud_certificate_expiry_timestamp_seconds"]  # this SBF has no certificate
     assert found == described
 
 

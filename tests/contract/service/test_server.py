@@ -41,7 +41,7 @@ def free_port() -> int:
 
 
 def write_settings(folder: Path, **changes: str) -> Path:
-    """Write the settings of a service whose database has all tables, unless ``changes`` contain another database."""
+    """Write the settings of a service. Unless ``changes`` contain a database, create a database with all tables."""
     values = {"database": f"sqlite:///{folder / 'sbf.db'}", "listen": f"127.0.0.1:{free_port()}"} | changes
     if "database" not in changes:
         create_sqlite(values["database"])

@@ -276,7 +276,7 @@ def _find_child(parent: int) -> int:
 
 
 def _wait_for_end(process: int) -> None:
-    """Wait for at most 60 s until a process ends that is no child of this process."""
+    """Wait at most 60 s for the end of a process. The process need not be a child of this process."""
     descriptor = os.pidfd_open(process)
     try:
         assert select.select([descriptor], [], [], 60)[0]

@@ -82,7 +82,7 @@ def other_database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def test_every_table_moves_to_another_database(world: World, folder: Path, other_database: str) -> None:
-    """The test runs for all four combinations of SQLite and PostgreSQL as the former and the other database."""
+    """The former and the other database are SQLite or PostgreSQL. The test runs for all four combinations."""
     world.put("demo", spec("brno-h1", "praha-h1"))
     world.put("member", spec("brno-h2", joins="demo", guests=[{"name": "g9", "host": "brno-h2", "image": "debian"}]))
     world.settle()

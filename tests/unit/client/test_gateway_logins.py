@@ -132,7 +132,7 @@ def test_a_folder_that_ssh_cannot_name_is_refused(tmp_path: Path, name: str) -> 
 
 
 def test_folders_of_ended_logins_are_removed(tmp_path: Path) -> None:
-    (tmp_path / "gateway-4194305").mkdir()  # above the highest process ID
+    (tmp_path / "gateway-4194305").mkdir()  # higher than all process IDs
     assert make_login_folder(tmp_path).name != "gateway-4194305"
     assert list(tmp_path.iterdir()) == []
 

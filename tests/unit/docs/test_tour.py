@@ -44,7 +44,7 @@ def test_the_table_of_a_creation_has_each_module_once() -> None:
 def test_a_creation_calls_exactly_the_modules_of_the_table(world: World) -> None:
     http = client(world.service, world.token(Role.USER, "alice"))
     asyncio.run(http.get("/healthz"))  # FastAPI analyses the routes at the first call
-    _clear_caches()  # with a value in a cache, a function would not be called
+    _clear_caches()  # a function with a cached result would not be called
     called: set[str] = set()
     with _recorded(called):
         answer = asyncio.run(http.put("/v1/clusters/demo", json=body("brno-h1", "praha-h1")))
@@ -63,7 +63,7 @@ def _clear_caches() -> None:
 
 @contextmanager
 def _recorded(called: set[str]) -> Iterator[None]:
-    """Record the modules of the product whose functions this thread, and threads that it starts, call."""
+    """Record the product's modules whose functions run in this thread or in threads that it starts."""
 
     def record(frame: FrameType, _event: str, _argument: object) -> None:
         path = Path(frame.f_code.co_filename)

@@ -45,7 +45,7 @@ def test_a_disk_is_kept_until_its_size_changes(
     def check() -> None:
         ensure(make_guest, tmp_path, data=16, other=16)
         (tmp_path / "disks/data/file").write_text("kept")
-        mounts.unmount_below(tmp_path)  # a restart of the host
+        mounts.unmount_below(tmp_path)  # as after a restart of the host
         ensure(make_guest, tmp_path, data=16)
         assert (tmp_path / "disks/data/file").read_text() == "kept"
         assert [path.name for path in tmp_path.glob("disk-*")] == ["disk-data.ext4"]

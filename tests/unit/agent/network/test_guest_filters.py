@@ -87,7 +87,7 @@ FILTERS = {
 
 @pytest.fixture(scope="module")
 def passes(in_namespace: Run) -> dict[str, list[bool]]:
-    """Return by attack whether its frame passes without filters, with all filters, and without the attack's filter."""
+    """For each attack, return whether its frame passes without filters, with all filters, without its own filter."""
 
     def work() -> object:
         with connected() as wire:

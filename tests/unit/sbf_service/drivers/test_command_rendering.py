@@ -44,7 +44,7 @@ def test_a_dry_run_lists_exactly_the_sent_commands(platform: str) -> None:
     commands = driver.list_commands(CHANGE)
     assert line.sent == []
     driver.apply(CHANGE)
-    with suppress(Refused):  # an empty answer is not a successful save on most platforms
+    with suppress(Refused):  # most drivers treat an empty answer to a save as a failure
         driver.save()
     assert list(commands) == line.sent
 
