@@ -1,4 +1,4 @@
-"""Commands of the lab with invalid input: they change nothing, and their messages name the fault or the remedy."""
+"""Lab commands with invalid input or without a requirement: they change nothing, and name the fault or the remedy."""
 
 import itertools
 import os
