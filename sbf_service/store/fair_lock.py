@@ -13,9 +13,10 @@ from threading import Lock
 class FairLock:
     """A lock for ``with`` statements. The thread that has waited longest acquires the lock next. Not reentrant."""
 
-    _is_held: bool = False
+    _holder: "Lock | None" = None
+    """The turn of the thread that holds the lock. A turn is a locked lock, one for each request."""
     _queue: deque[Lock] = field(default_factory=deque)
-    """A locked lock for each waiting thread, in the order of the requests."""
+    """The turns of the waiting threads, in the order of the requests."""
     _guard: Lock = field(default_factory=Lock)
     """Protects the other fields. No thread holds it while it waits."""
 
@@ -30,28 +31,29 @@ class FairLock:
         turn.acquire()
         try:
             with self._guard:
-                if not self._is_held:
-                    self._is_held = True
+                if self._holder is None:
+                    self._holder = turn
                     return
                 self._queue.append(turn)
             turn.acquire()  # released by the thread that passes the lock on
         except BaseException:  # the handler of a signal raised an error, for example KeyboardInterrupt
-            self._stop_waiting(turn)
+            self._withdraw(turn)
             raise
 
     def __exit__(self, *_error: object) -> None:
         """Pass the lock on to the thread that has waited longest, or release it."""
         with self._guard:
-            if self._queue:
-                self._queue.popleft().release()
-            else:
-                self._is_held = False
+            self._pass_on()
 
-    def _stop_waiting(self, turn: Lock) -> None:
-        """Leave the queue. If the lock was passed to this thread in the meantime, pass the lock to the next thread."""
+    def _pass_on(self) -> None:
+        self._holder = self._queue.popleft() if self._queue else None
+        if self._holder is not None:
+            self._holder.release()
+
+    def _withdraw(self, turn: Lock) -> None:
+        """Remove a turn from the queue. If the turn holds the lock already, pass the lock on."""
         with self._guard:
             if turn in self._queue:
                 self._queue.remove(turn)
-                return
-        if not turn.locked():
-            self.__exit__()
+            elif self._holder is turn:
+                self._pass_on()

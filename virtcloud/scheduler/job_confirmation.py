@@ -70,7 +70,7 @@ def confirm_requested_jobs(
                     "job_answered", job=key, runs=statement.runs, owner=statement.owner, hosts=",".join(statement.hosts)
                 )
     except NoSuchCall as error:
-        log.warning("jobs_not_answered", error=f"{error}; upgrade SBF")
+        log.warning("jobs_not_answered", error=error)  # the message asks to upgrade SBF
         return OLD_SBF_PAUSE_S
     except VirtcloudError as error:
         log.warning("jobs_not_answered", error=error)

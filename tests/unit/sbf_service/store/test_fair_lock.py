@@ -2,7 +2,7 @@
 
 import os
 import signal
-from threading import Thread, get_ident
+from threading import Lock, Thread, get_ident
 
 import pytest
 
@@ -62,3 +62,34 @@ def test_an_interrupted_thread_leaves_the_queue() -> None:
     interrupting.join()
     with lock:
         assert lock.waiting == 0
+
+
+class InterruptedGuard:
+    """A lock. A signal interrupts the thread that releases it for the first time."""
+
+    def __init__(self) -> None:
+        self._lock, self._is_interrupted = Lock(), False
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_error: object) -> None:
+        self._lock.release()
+        if not self._is_interrupted:
+            self._is_interrupted = True
+            raise KeyboardInterrupt
+
+
+def test_a_thread_interrupted_after_the_acquisition_releases_the_lock() -> None:
+    lock, order = FairLock(_guard=InterruptedGuard()), list[str]()  # type: ignore[arg-type]
+    with pytest.raises(KeyboardInterrupt), lock:
+        pass
+
+    def acquire() -> None:
+        with lock:
+            order.append("next")
+
+    thread = Thread(target=acquire, daemon=True)
+    thread.start()
+    thread.join(5)
+    assert order == ["next"]
