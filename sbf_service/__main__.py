@@ -38,8 +38,9 @@ from virtcloud.model.values import Name
 from virtcloud.otlp_tracing import tracing
 
 COLLECTION_THRESHOLDS = (2_000, 10, 50)
-"""The thresholds of the garbage collector. With Python's thresholds, 10,000 waiting polls cause a full collection every
-17 s, of half a second each. Each poll creates some 70 objects, none of them in a reference cycle.
+"""The thresholds of the garbage collector. Each poll creates some 70 objects, none of them in a reference cycle. With
+Python's thresholds and 10,000 waiting polls, Python would run a full collection every 17 s. Each would take half a
+second.
 """
 log = get_log("sbf_service")
 

@@ -82,7 +82,7 @@ class SbfService:
         # topology that it cannot parse (ValidationError is a ValueError), because many calls need no topology.
         with suppress(VirtcloudError, ValueError), self.store.read() as unit:
             read_topology(unit)
-        self.change_reader.poll_once()  # after this reading, every revocation of a token empties the cache
+        self.change_reader.poll_once()  # reads the number of revoked tokens, so later polls detect each revocation
         self.token_cache.load()
         self.change_reader.start()
         self.scheduler.start()

@@ -82,7 +82,8 @@ class ChangeFeed:
     def publish(self, topics: frozenset[str]) -> None:
         """Call the listeners, then wake the waiters of these topics. Must be called after the commit.
 
-        A listener empties the cache of tokens, so that a waiter of a revoked token finds no cached token.
+        This order is necessary: after the revocation of a token, a listener empties the cache of tokens, so that a
+        woken call does not find its revoked token in the cache.
         """
         for listener in self._listeners:
             listener(topics)
@@ -107,7 +108,7 @@ class ChangeFeed:
         self.publish_remote(frozenset(versions))
 
     def list_versions(self) -> dict[str, int | None]:
-        """Return for each topic the lowest version that a waiter has read; None if a waiter knows no version."""
+        """Return the lowest version that the waiters of each topic have read; None if one of them knows no version."""
         with self._lock:
             compared = [
                 (topic, waiter.versions[topic])

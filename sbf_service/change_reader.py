@@ -32,8 +32,8 @@ log = get_log(__name__)
 class ChangeReader:
     """Reads the changes of other replicas, in one thread.
 
-    ``before_poll`` runs before each slow poll. ``is_current`` returns whether ``before_poll`` has found this version of
-    a topic in the database.
+    ``before_poll`` runs before each slow poll. If ``is_current(topic, version)`` is true,
+    ``before_poll`` has just found this version of the topic in the database, and the poll omits the topic.
     """
 
     store: Store
@@ -67,7 +67,7 @@ class ChangeReader:
             self._doorbell = None
 
     def poll_once(self) -> None:
-        """Run the slow poll: publish each topic of which the database has another version than a waiting call."""
+        """Run the slow poll: publish each topic whose version in the database differs from a waiting call's version."""
         self.before_poll()
         versions = self.feed.list_versions().items()
         known = {topic: version for topic, version in versions if not self.is_current(topic, version)}
@@ -103,7 +103,7 @@ class ChangeReader:
         while not self._stopping:
             if self.clock() >= next_poll:
                 self._poll(listener)
-                self.listens = True  # after the poll: earlier readings are possibly outdated
+                self.listens = True  # only after the poll, which finds the changes whose notices were lost before
                 next_poll = self.clock() + self.interval
             if listener is None:
                 doorbell.wait(next_poll - self.clock())

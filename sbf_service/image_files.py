@@ -37,8 +37,8 @@ FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 def find_image_folder(limits: ImageLimits, database: str) -> Path:
     """Return the folder of uploaded images.
 
-    This is the folder in the settings, otherwise the folder ``catalogue`` beside SQLite's file, otherwise the default
-    folder.
+    If the settings name no folder, return the folder ``catalogue`` beside SQLite's file. On other databases, return the
+    default folder.
     """
     if limits.folder is not None:
         return Path(limits.folder)

@@ -1,9 +1,9 @@
 """A read-only survey of a site's switches, without SBF: the program that ``virtcloud site import`` runs.
 
-The program reads a request as JSON from standard input, because a file may contain names of secrets, and writes the
-survey as JSON to standard output. The program only reads from the switches. It changes and saves no configuration. Exit
-code 0: the program has written a survey, even if some switches could not be read. Exit code 2: bad input; the program
-has contacted no switch.
+The program reads a request as JSON from standard input, and writes the survey as JSON to standard output. The request
+is not an argument, because other users can see arguments, and the request may contain names of secrets. The program
+only reads from the switches. It changes and saves no configuration. Exit code 0: the program has written a survey, even
+if some switches could not be read. Exit code 2: bad input; the program has contacted no switch.
 """
 
 import signal
@@ -59,7 +59,7 @@ class SwitchToSurvey(Document):
     platform: str
     credential: Name
     ports: tuple[PortName, ...] = ()
-    """Ports that the draft contains even if LLDP shows no neighbour on the port."""
+    """Ports that are in the draft even if LLDP shows no neighbour on these ports."""
 
     @property
     def switch(self) -> Switch:

@@ -1,8 +1,9 @@
 """A read-only trial of a dialect on one switch, without SBF.
 
 ``virtcloud element try`` runs ``python -m sbf_service.trial``. The program reads the trial request as JSON from
-standard input, because the request may contain passwords. The program writes the record as JSON to standard output.
-Exit code 0: the program has written a record. Exit code 2: bad input.
+standard input, and writes the record as JSON to standard output. The request is not an argument, because other users
+can see arguments, and the request may contain passwords. Exit code 0: the program has written a record. Exit code 2:
+bad input.
 """
 
 import re

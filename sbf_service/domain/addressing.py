@@ -33,8 +33,8 @@ from virtcloud.model.values import Address
 
 IPV4_SUBNET = IPv4Network("10.0.0.0/24")
 RESERVED_ADDRESSES = 16
-"""The number of addresses that remain free in an IPv4 subnet that SBF chooses, for hosts (job access) and for users'
-computers.
+"""The minimum number of addresses that remain free when SBF chooses an IPv4 subnet. Hosts (job access) and users'
+computers get these addresses.
 """
 _IPV4 = 4
 HOST_ADDRESSES = 8

@@ -1,7 +1,7 @@
 """Allocation: the choice of free VLAN IDs and service IDs for a new cluster. Pure.
 
-The rule is *longest unused first*, because a device is then less likely to have stale state of the cluster that
-formerly used the ID. :func:`choose_longest_unused` implements this rule for VLAN IDs and for service IDs.
+The rule is *longest unused first*. The longer an ID has been unused, the less likely a device still has configuration
+of the ID's former cluster. :func:`choose_longest_unused` implements this rule for VLAN IDs and for service IDs.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -69,8 +69,8 @@ def find_free_at_every_site(pools: Sequence[SitePool]) -> VlanSet:
     """Return the VLAN IDs that are free at every site.
 
     This function is fast for a thousand sites, because the function does not compute the free VLAN IDs of each site.
-    Instead, the function intersects the distinct pools, and then removes each VLAN ID that is not free at one of the
-    sites.
+    Instead, the function intersects the distinct pools. Then it removes each VLAN ID that at least one site cannot
+    allocate.
     """
     pool_vlans = sorted({pool.vlans for pool in pools}, key=len)
     free = reduce(VlanSet.__and__, pool_vlans) - ALWAYS_RESERVED if pool_vlans else VlanSet()

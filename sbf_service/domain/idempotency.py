@@ -88,7 +88,8 @@ def resolve_request(
 ) -> CreateAttempt | NoChange | AttemptBlocked:
     """Return the effect of a request: a new attempt, no change, or a wait.
 
-    ``own_attempt`` is the highest attempt of the request's owner, if the key now belongs to another owner.
+    If the key now belongs to another owner, ``own_attempt`` is the highest attempt number that the request's owner
+    used with the key before.
 
     Raise Gone for an attempt number that is too low. Raise Conflict if the cluster of another owner has not ended, if
     the spec differs from the spec of the latest attempt, or if a request without an attempt number finds a cluster that

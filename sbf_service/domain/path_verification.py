@@ -31,7 +31,7 @@ Step = tuple[PortRef, bool]
 
 
 class CheckPace(NamedTuple):
-    """``round_s``: the seconds of one round of frames. ``seconds``: the seconds until hosts report missing frames."""
+    """``round_s``: the seconds of one round of frames. ``seconds``: the seconds of all rounds; then hosts report."""
 
     round_s: float
     seconds: float
@@ -136,8 +136,8 @@ _CARRIED: Final[Mapping[PathResult, frozenset[PathResult]]] = {
     PathResult.ONLY_SMALL: frozenset({PathResult.PASSES, PathResult.NO_BROADCAST, PathResult.DUPLICATES}),
     PathResult.NO_BROADCAST: frozenset({PathResult.PASSES, PathResult.DUPLICATES}),
 }
-"""The key is the result of a path that loses frames of one kind. The value contains the results of paths on which these
-frames pass. For example, full frames, which ``ONLY_SMALL`` paths lose, pass on ``NO_BROADCAST`` paths.
+"""The key is the result of a path that loses frames. The value contains the results of paths that carry these frames.
+For example, ``ONLY_SMALL`` paths lose full frames. On ``NO_BROADCAST`` paths, full frames pass.
 """
 
 

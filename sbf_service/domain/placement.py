@@ -1,10 +1,10 @@
 """Choice of hosts for guests: the guests of a spread are distributed over hosts by free capacity. Pure.
 
-The capacity of a host is the capacity that its agent reported, times the overcommit of the settings. The guests of all
-clusters that have not ended use this capacity, even while they are stopped. SBF places each guest on the host that then
-has the largest free fraction of its capacity. If several hosts have the same fraction, SBF prefers the host whose site
-has the fewest guests of the spread, then the host with the fewest guests of the spread, then the first host in the
-topology. The same hosts and clusters therefore always result in the same placement.
+SBF computes the capacity of a host from the report of its agent and from the overcommit in the settings. The guests of
+all clusters that have not ended use this capacity, even while they are stopped. SBF places each guest on the host that
+has the largest free fraction of its capacity after the placement. If several hosts have the same fraction, SBF prefers
+the host whose site has the fewest guests of the spread, then the host with the fewest guests of the spread, then the
+first host in the topology. The same hosts and clusters therefore always result in the same placement.
 """
 
 from collections import Counter
@@ -127,7 +127,7 @@ def _distribute(
     """Return the number of guests on each host. The key is the host's index in ``hosts``.
 
     The heap has one entry for each host with room. When a guest is placed, the ranks of all hosts at the site of this
-    guest increase. The heap's entry of such a host is updated only when the entry is the first of the heap.
+    guest increase. The function updates an outdated entry only when this entry is the first of the heap.
     """
     placed: Counter[int] = Counter()
     at_site: Counter[Name] = Counter()

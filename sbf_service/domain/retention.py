@@ -40,5 +40,5 @@ class RetentionLimits(Document):
 
     @property
     def cluster_age(self) -> timedelta:
-        """The time after its end at which SBF deletes a cluster."""
+        """The time from a cluster's end to the deletion of its rows."""
         return timedelta(days=self.cluster_days)

@@ -22,7 +22,7 @@ LEGACY = VlanSet(range(1002, 1006))
 FIRST_PROPOSED = 100
 UNUSED_MODES = frozenset({"", "access"})
 PLACEHOLDER = PortName("unknown")
-"""The only port of a switch whose ports are unknown, in the topology with which SBF identifies LLDP neighbours."""
+"""To identify LLDP neighbours, SBF builds a topology. In it, a switch with unknown ports has only this port."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,10 @@ def describe_site(
 
 
 def propose_pool(free: VlanSet, size: int) -> VlanSet:
-    """Return the first ``size`` consecutive free VLAN IDs from 100 on; otherwise the longest free range."""
+    """Return the first ``size`` consecutive free VLAN IDs from 100 on.
+
+    If there are none, return the first VLAN IDs of the longest free range, at most ``size``.
+    """
     ranges = [range(max(first, FIRST_PROPOSED), last + 1) for first, last in free.ranges()]
     for found in ranges:
         if len(found) >= size:

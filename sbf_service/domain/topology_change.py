@@ -56,7 +56,7 @@ class TopologyChange:
 
     @cached_property
     def changed_elements(self) -> frozenset[Name]:
-        """The elements of the new topology that the former topology lacks, or describes otherwise."""
+        """The elements of the new topology that the former topology lacks, or describes differently."""
         before, after = self.former.elements, self.topology.elements
         return frozenset(name for name in self.elements & after.keys() if not _is_same(before, after, name))
 

@@ -122,7 +122,11 @@ def _start_certificate(subject: str, key: DeviceKey, begins: datetime, ends: dat
 def _add_leaf_extensions(
     builder: x509.CertificateBuilder, secret: SecretBytes, key: DeviceKey, purpose: x509.ObjectIdentifier
 ) -> x509.CertificateBuilder:
-    """Add the extensions that ``remote-cert-tls`` of OpenVPN checks: no gateway is a client, no device a server."""
+    """Add the extensions that ``remote-cert-tls`` of OpenVPN checks.
+
+    With these extensions, a gateway cannot use its certificate as a client, and a device cannot use its certificate as
+    a server.
+    """
     issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(_derive_authority_key(secret).public_key())
     builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
     builder = builder.add_extension(_usage(digital_signature=True), critical=True)

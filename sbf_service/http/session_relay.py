@@ -2,7 +2,8 @@
 
 1. The user's call inserts a row, and waits for the agent (:class:`SessionRelay`).
 2. The agent's long poll returns the row. The agent connects to the guest, and then to this replica.
-3. The agent's first message is an error, or states that the guest is connected. SBF accepts the user's call only then.
+3. The agent's first message is an error, or states that the guest is connected. If the guest is connected, SBF accepts
+   the user's call.
 4. SBF forwards the messages of each side to the other side. A slow receiver slows the sender down, because SBF reads a
    message only after the previous message was sent. The session ends when a side ends, when no side sends for a long
    time, or when the service stops.

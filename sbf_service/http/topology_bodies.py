@@ -71,7 +71,7 @@ def parse_topology(body: bytes) -> Topology | None:
 
 
 def _parse_whole(body: bytes) -> Topology | None:
-    """Parse a whole topology at once. Only this way finds all faults, each with its position in the document."""
+    """Parse a topology at once. Unlike the parser of pieces, find all faults with their positions in the document."""
     try:
         return Topology.model_validate(json.loads(body))
     except ValidationError as error:

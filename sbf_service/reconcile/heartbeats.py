@@ -23,7 +23,7 @@ log = get_log(__name__)
 
 WATCH_INTERVAL_S = 0.2
 RENEWALS_PER_LEASE = 6
-"""How often a lease is renewed within its length. For example, a lease of 60 s is renewed every 10 s."""
+"""The number of renewals within the length of a lease. For example, a lease of 60 s is renewed every 10 s."""
 LEASE_LOST = "another replica has acquired the device's lease: the conversation was ended"
 
 

@@ -231,8 +231,8 @@ class CableCheckPlan:
     def compare(self, neighbours: NeighboursBySwitch, unread: UnreadDevices) -> SiteCables:
         """Compare the site's cables in the topology with the neighbours that the switches reported.
 
-        ``neighbours`` contains the neighbours of each switch that was read. ``unread`` contains the reason for each
-        other switch.
+        ``neighbours`` contains the neighbours of each switch that was read. ``unread`` contains the
+        reason why each other switch was not read.
         """
         cables = check_cables(self.topology, self.site, neighbours, self._canonical_port)
         return SiteCables(site=self.site.name, at=self.at, cables=cables, unread=dict(unread))

@@ -55,9 +55,9 @@ def has_drifted(lost: DeviceDifference, shut: Iterable[ChangeFault], *, behind: 
     """Return whether a device was changed by others after it confirmed its state.
 
     ``lost`` contains the changes that turn the observed state into the confirmed state. ``shut`` contains the faults of
-    ports or circuits that are shut down. These carry no VLAN and therefore count as drift. If ``behind``, the device
-    has not confirmed its wanted revision, and a worker may have applied a part of a change. Extra VLANs and circuits
-    then do not count as drift; missing VLANs and circuits do.
+    ports or circuits that are shut down. Each of these faults counts as drift, because the port or circuit carries no
+    frames. If ``behind``, the device has not confirmed its wanted revision, and a worker may have applied a part of a
+    change. In this case, missing VLANs and circuits count as drift, but extra VLANs and circuits do not.
     """
     return any(True for _ in shut) or bool(lost.add if behind else lost)
 

@@ -90,7 +90,7 @@ class DeviceSessions:
         return driver
 
     def set_deadline(self, name: Name, until: float, why: str) -> None:
-        """Set the deadline of a conversation: a monotonic time in seconds. ``why`` is the error message afterwards."""
+        """Set the deadline of a conversation: a monotonic time in seconds. ``why`` is the error message."""
         with self._lock:
             self._limits[name] = until, why
             if name in self._open:
@@ -130,7 +130,7 @@ class DeviceSessions:
     def end_unless_kept(self, name: Name) -> None:
         """End the device's session, unless the device's ``keep_session`` is true.
 
-        Some devices allow few sessions. Another replica can then connect to such a device.
+        Some devices allow few sessions. If this replica ends its session, another replica can connect to the device.
         """
         session = self._open.get(name)
         if session is not None and not session.device.keep_session:

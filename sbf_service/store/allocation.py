@@ -39,7 +39,10 @@ MAX_INDEXED_SITES = 16
 With more sites, the allocation reads all VLAN IDs of each site.
 """
 WINDOW_SIZES = (16, 128, 1024, 4096)
-"""How many free VLAN IDs of a site the first, second, third and fourth query read, until a query finds a VLAN ID."""
+"""The numbers of free VLAN IDs of a site that successive queries read. The search ends when a query finds a VLAN ID.
+
+For example, the first query reads 16 VLAN IDs.
+"""
 NO_VLANS = VlanSet()
 
 

@@ -1,8 +1,8 @@
-"""The suspension of publications when a network gets a guest whose image is not certified.
+"""The suspension of publications of networks with a guest whose image is not certified.
 
-Ports of a network's guests may be published at a site while all guests of the network have images that are certified
-for this site. The transaction that ends this condition also suspends the publications. A suspended publication keeps
-its port, and stays suspended until the owner publishes the guest again.
+Ports of a network's guests may be published at a site only if the images of all guests of the network are certified for
+this site. If a transaction adds another guest to the network, or revokes a certification, the same transaction suspends
+the publications. A suspended publication keeps its port, and stays suspended until the owner publishes the guest again.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -29,8 +29,8 @@ from virtcloud.model.cluster import ENDED_STATES, WANTED_STATES, ClusterState
 NOT_ENDED = equals_any(ClusterRow.state, frozenset(ClusterState) - ENDED_STATES)
 """The condition that a cluster has not ended.
 
-The condition lists all states that are not the end. Most clusters have ended, so the database can use an index of
-states to find the others.
+The condition lists all states in which a cluster has not ended. Most clusters have ended. Therefore, the database can
+use an index of states to find the other clusters.
 """
 UNSETTLED = or_(NOT_ENDED, and_(equals_any(ClusterRow.state, ENDED_STATES), ClusterRow.quarantined == true()))
 """The condition that a cluster's state can still change: the cluster has not ended, or has quarantined claims."""

@@ -113,7 +113,7 @@ def _is_readable(connection: Any) -> bool:  # noqa: ANN401 - a connection of psy
 def _make_sqlite(address: URL) -> Engine:
     if address.database and address.database != ":memory:" and "uri" not in address.query:
         _restrict_to_owner(Path(address.database))
-    engine = create_engine(address, connect_args={"timeout": BUSY_TIMEOUT_S}, pool_size=0)  # no limit
+    engine = create_engine(address, connect_args={"timeout": BUSY_TIMEOUT_S}, pool_size=0)  # 0: no limit on connections
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine

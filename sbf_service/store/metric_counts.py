@@ -139,7 +139,7 @@ def _count_elements(unit: Unit) -> dict[tuple[str, str], ElementCounts]:
 
 
 def _find_oldest_change(unit: Unit) -> float:
-    """Return the age in seconds of the oldest change of a cluster that its elements have not confirmed, or 0.
+    """Return the age in seconds of the oldest cluster change that lacks the confirmation of an element, or 0.
 
     Clusters that have ended are ignored.
     """

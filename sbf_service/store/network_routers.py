@@ -70,7 +70,10 @@ def replace_routers(unit: Unit, gateway: Name) -> None:
 
 
 def take_over_routers(unit: Unit, gateway: Name) -> None:
-    """Make ``gateway``, whose agent is no longer stale, the router of its networks whose router has a stale agent."""
+    """Make ``gateway`` the router of each of its networks whose present router has a stale agent.
+
+    Call this function when the agent of ``gateway`` is no longer stale.
+    """
     for other in unit.connection.execute(_READ_DEAD, {"gateway": gateway}).scalars().all():
         replace_routers(unit, Name(other))
 

@@ -52,7 +52,7 @@ def record_change(unit: Unit, element: str, adopted: Collection[PortName], diffe
 
     Record the original uses of the ports that SBF configures for the first time, and the access ports that the change
     may shut down. ``adopted`` contains the ports that were adopted when the difference was computed. Raise Unsafe if an
-    administrator released such a port after the difference was computed.
+    administrator has released one of these adopted ports since then.
     """
     rows = {row.port: row for row in read_port_rows(unit, element)}
     for port in difference.take.keys() & set(adopted) - rows.keys():
@@ -129,10 +129,10 @@ def release_ports(unit: Unit, switch: Switch, wanted: SwitchWanted, release: Por
 
 
 def update_described_ports(unit: Unit, switch: Switch, former: Element | None, *, is_other: bool) -> None:
-    """Release the ports that a switch's new description lacks. Cancel the release of ports that are in it again.
+    """Release the ports that a switch's new description lacks. Cancel the release of each port that it contains again.
 
-    If ``is_other`` is true, the name may now denote another device. Then delete all records, because they describe the
-    old device.
+    If ``is_other`` is true, the switch's name may now denote another device. In this case, delete all records, because
+    they describe the old device.
     """
     if former == switch:
         return

@@ -90,7 +90,7 @@ def _list_sites(unit: Unit, row: ClusterRow, publication: PublicationRow) -> Ite
 
 
 def _move_to_site(unit: Unit, row: ClusterRow, publication: PublicationRow, guest: Guest, site: Name) -> bool:
-    """Move a publication to the first gateway of a site that has a free port and whose agent is not stale.
+    """Move a publication to a gateway of ``site``: the first gateway with a free port and an agent that is not stale.
 
     Return False if there is no such gateway.
 

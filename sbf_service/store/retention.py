@@ -55,7 +55,11 @@ class PruneReport:
 
 
 def find_archive_folder(limits: RetentionLimits, database: str) -> Path:
-    """Return the folder for archive files: the setting, or ``archive`` in the folder of SQLite's file."""
+    """Return the folder for archive files.
+
+    If the settings name no folder, return the folder ``archive`` beside SQLite's file. On other databases, return the
+    default folder.
+    """
     if limits.folder is not None:
         return Path(limits.folder)
     address = make_url(database)
@@ -136,7 +140,7 @@ def _prune_clusters(store: Store, limits: RetentionLimits, folder: Path, batch: 
 
 
 def _is_ended_before(unit: Unit, limits: RetentionLimits) -> ColumnElement[bool]:
-    """Return the condition that a cluster ended too long ago, or before too many other ended clusters.
+    """Return the condition that a cluster ended too long ago, or that too many other clusters ended after it.
 
     Clusters that ended less than ``MIN_DAYS`` ago never meet the condition.
     """

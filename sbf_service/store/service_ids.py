@@ -91,7 +91,7 @@ def _read_used(unit: Unit, transport: Transport, start: int) -> Iterator[int]:
 def claim_service_id(unit: Unit, transport: Transport, service: int, cluster_id: str) -> None:
     """Claim a service ID that :func:`choose_service_id` chose in the same transaction, and update ``UnusedServiceRow``.
 
-    If the ID was used before, the transport has no unused IDs.
+    If this ID was used before, record that all IDs were used: ``choose_service_id`` prefers IDs that were never used.
     """
     unit.connection.execute(_INSERT_CLAIM, {"transport": transport.name, "number": service, "cluster_id": cluster_id})
     was_used = unit.connection.execute(_DELETE_FREED, {"of": transport.name, "used": service}).rowcount > 0

@@ -1,9 +1,9 @@
 """The settled agents: agents whose elements have confirmed the wanted revision and have no error report.
 
-A replica stores the revisions of settled agents in memory. An agent polls until there is a newer revision than its
+A replica stores the revisions of settled agents in memory. An agent polls for a revision that is newer than its
 own. While an agent is settled, SBF answers its polls without a query (:mod:`sbf_service.http.settled_polls`). Any
 change of its element removes the agent from the settled agents. If another replica made the change, a notice announces
-the change. A lost notice has an effect for at most 15 s, because the change reader then reads all settled agents again.
+the change. A lost notice has an effect for at most 15 s, because the change reader reads all settled agents every 15 s.
 """
 
 import time

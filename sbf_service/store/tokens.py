@@ -172,7 +172,7 @@ class _CheckedToken:
 
 
 def _cache_valid(unit: Unit, rows: Iterable[TokenRow], cached: dict[str, _CheckedToken], checked_at: float) -> None:
-    """Cache the principals of the valid tokens among ``rows``, and remove the others."""
+    """Add the valid tokens in ``rows`` to ``cached``. Remove the invalid tokens in ``rows`` from ``cached``."""
     for row in rows:
         try:
             principal = make_principal(unit, row)
@@ -194,19 +194,20 @@ class TokenCache:
     gets_notices: Callable[[], bool] = lambda: False
     _cached: dict[str, _CheckedToken] = field(default_factory=dict)
     _found: set[str] = field(default_factory=set)
-    """The digests of the tokens that calls have found since the last renewal."""
+    """The digests of the tokens that calls have found in the cache since the last call of :meth:`renew`."""
 
     def load(self) -> None:
-        """Cache the tokens that agents used recently. Called at the start, because all agents then connect at once."""
+        """Cache the tokens that agents used recently. Called at the start, when all agents connect again."""
         known, checked_at = self._cached, self.clock()
         with self.store.read() as unit:
             rows = unit.session.scalars(_READ_USED, {"used_since": unit.now - 2 * USE_INTERVAL})
             _cache_valid(unit, rows, known, checked_at)
 
     def renew(self) -> None:
-        """Check used tokens again before their checks end, with few queries. Record the use of these tokens.
+        """Check the used tokens in the cache again, with few queries, before their entries expire. Record their use.
 
-        Without this, each agent's poll would check the token with queries of its own, twice in an hour.
+        Without this method, each agent's token would expire in the cache twice an hour. The agent's next poll would
+        then check the token with a separate query.
         """
         known, checked_at, stale = self._cached, self.clock(), list[str]()
         found, self._found = self._found, set()

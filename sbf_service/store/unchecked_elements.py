@@ -33,7 +33,7 @@ from virtcloud.model.wanted import UNCHECKED_NETWORK, HostWanted
 
 MAX_NAMES = 5
 REMEDY = (
-    "wait until they have confirmed (virtcloud element list), or declare an element that will never return clean "
+    "wait until they have confirmed (virtcloud element list), or, if an element will never return, declare it clean "
     "(virtcloud element clean NAME --reason TEXT)"
 )
 _READ_UNCHECKED = (

@@ -136,9 +136,9 @@ class CommandLineSwitch:
     def _send(self, commands: Sequence[str], difference: SwitchDifference) -> Iterator[ChangeFault]:
         """Send commands block by block, and yield a fault for each refused command.
 
-        If the device refuses the first command of a block, the last command of the block leaves the configuration mode.
-        The driver then enters the configuration mode again. Otherwise the last command of the next block could end the
-        session.
+        The first command of a block enters the block's mode, and the last command leaves this mode. If the device
+        refuses the first command, the last command leaves the configuration mode instead. The driver therefore enters
+        the configuration mode again, because the last command of the next block could end the session.
         """
         dialect = self._dialect
         opening = dialect.configure

@@ -26,7 +26,10 @@ SESSION_PREFIX = "virtcloud-"
 SHOW_SESSIONS = "show configuration sessions"
 SHOW_VERSION = "show version"
 CLOCK_TOLERANCE_S = 10
-"""The maximum drift of the switch's clock between a reading and the next change, in seconds. A restart takes longer."""
+"""Boot times that differ by at most this number of seconds count as equal, because clocks drift.
+
+A restart takes longer.
+"""
 
 
 class EosCommands(Protocol):

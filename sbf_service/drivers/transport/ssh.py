@@ -166,7 +166,7 @@ class SshCommandLine:
         return str(self._session.strip_ansi_escape_codes(text) if self._session.ansi_escape_codes else text)
 
     def _connect(self) -> Any:  # noqa: ANN401 - Netmiko has a class for each platform
-        """Return a new session. Repeat a login that did not reach the privileged mode once.
+        """Return a new session. If a login does not reach the privileged mode, log in a second time.
 
         If a device prints a prompt later than ``read_timeout``, Netmiko takes this prompt for the answer to ``enable``.
         Only a second failure shows that the device refuses the password.

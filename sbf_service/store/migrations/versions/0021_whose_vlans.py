@@ -64,7 +64,7 @@ def upgrade() -> None:
 
 
 def _known(connection: sa.Connection) -> Iterator[tuple[str, int]]:
-    """Yield each element with a VLAN that SBF created on it."""
+    """Yield pairs of element and VLAN ID, for the VLANs that SBF created."""
     for name, vlan in connection.execute(_CONFIRMED).all():
         yield name, int(vlan)
     for name, kind, carried in connection.execute(_CARRIED).all():

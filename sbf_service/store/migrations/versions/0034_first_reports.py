@@ -1,4 +1,4 @@
-"""Add the time of a gateway's first report of a connection. SBF finds a profile's latest connection by this time."""
+"""Add the time of a gateway's first report of a connection. This time reveals gateways with wrong clocks."""
 
 from collections.abc import Sequence
 
