@@ -77,7 +77,7 @@ class SbfService:
         migrate(self.store.engine)
 
     def start(self) -> None:
-        """Load what calls need. Start the reader of changes, the reconciler and the schedule of retention."""
+        """Cache the topology and tokens. Start the change reader, the reconciler and the retention schedule."""
         # Parse and cache the topology: otherwise, a user's first call would wait for the parser. SBF also starts with a
         # topology that it cannot parse (ValidationError is a ValueError), because many calls need no topology.
         with suppress(VirtcloudError, ValueError), self.store.read() as unit:

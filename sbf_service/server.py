@@ -236,8 +236,8 @@ def _check_plaintext(settings: ServiceSettings) -> None:
 
 def _listen_tcp(address: ListenAddress) -> socket.socket:
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    # asyncio disables Nagle's algorithm (RFC 1122) only for a socket with the explicit protocol TCP. Small answers are
-    # then sent 40 ms earlier.
+    # asyncio disables Nagle's algorithm (RFC 1122) only for a socket with the explicit protocol TCP. Without this
+    # algorithm, small answers are sent 40 ms earlier.
     opened = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

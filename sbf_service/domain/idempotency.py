@@ -91,9 +91,9 @@ def resolve_request(
     If the key now belongs to another owner, ``own_attempt`` is the highest attempt number that the request's owner
     used with the key before.
 
-    Raise Gone for an attempt number that is too low. Raise Conflict if the cluster of another owner has not ended, if
-    the spec differs from the spec of the latest attempt, or if a request without an attempt number finds a cluster that
-    is still being ended.
+    Raise Gone for an attempt number that is too low. Raise Conflict if the cluster of another owner has not ended, or
+    if the spec differs from the spec of the latest attempt. Also raise Conflict if a request without an attempt number
+    finds a cluster that is still being ended.
     """
     if latest is None:
         return CreateAttempt(request.attempt or 0)

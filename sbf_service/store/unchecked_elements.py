@@ -123,8 +123,8 @@ def mark_held_segments(unit: Unit, _name: str, wanted: HostWanted) -> HostWanted
 def mark_checked(unit: Unit, row: ElementRow) -> None:
     """Record that an element is checked. Idempotent.
 
-    For each network that is then no longer held, increment the revisions of the hosts and gateways, whose wanted
-    documents change, and of the devices that have not set up the network completely.
+    If this ends the hold of a network, increment the revisions of the network's hosts and gateways, because their
+    wanted documents change. Also increment the revisions of devices that have not set up the network completely.
     """
     if not row.unchecked:
         return

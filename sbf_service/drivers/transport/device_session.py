@@ -82,8 +82,8 @@ class CommandLine(Protocol):
     """A terminal session, which sends lines and reads until a pattern appears.
 
     The session connects on first use, and again on first use after :meth:`close`. If the device ended the session,
-    :meth:`exchange` raises Unreachable and does not connect again. The device has possibly restarted, and a change that
-    was computed from an earlier reading would then be wrong. Only a reading opens a new session, with
+    :meth:`exchange` raises Unreachable and does not connect again. After a restart of the device, a change that was
+    computed from an earlier reading would be wrong. Only a reading opens a new session, with
     :func:`close_lost_session`.
     """
 

@@ -22,9 +22,9 @@ ACTIVE_CONFIGURATION = {"database": "committed", "inherit": "inherit"}
 class JunosSession(NapalmSession):
     """A session by NAPALM's ``junos``. SBF locks and unlocks the configuration.
 
-    NAPALM would unlock before the commit is confirmed. A commit of another user would then confirm SBF's commit. A
-    private copy is no alternative: Junos does not commit a private copy with a confirm timer (Junos XML protocol
-    guide).
+    NAPALM would unlock before the commit is confirmed. Without the lock, a commit of another user would confirm SBF's
+    commit. A private copy is no alternative: Junos does not commit a private copy with a confirm timer (Junos XML
+    protocol guide).
     """
 
     port = NETCONF_PORT
