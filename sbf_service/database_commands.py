@@ -30,7 +30,7 @@ def backup(file: Path, config: Path | None) -> None:
 
     FILE contains the secrets from which SBF derives the keys of guests and VPNs, the hashes of tokens, and the clusters
     and names of all users. FILE has mode 0600: store FILE like a private key. FILE does not contain the settings, the
-    secrets of devices and the files of images.
+    secrets of devices or the files of images.
 
     Example: sbf backup /var/backups/sbf-$(date +%F).backup
     """
@@ -144,9 +144,8 @@ def upgrade(*, check: bool, config: Path | None) -> None:
     """Convert the database to the version of this program. SBF must be stopped.
 
     SBF also converts the database when SBF starts. With --check, SBF of the older version need not be stopped. On
-    SQLite, the command converts a copy of the database. On PostgreSQL, the command converts the database in a
-    transaction and rolls the transaction back; replicas wait until the end of this transaction. The check takes as long
-    as the upgrade.
+    SQLite, --check converts a copy of the database. On PostgreSQL, --check converts the database in a transaction and
+    rolls the transaction back; replicas wait until the end of this transaction. The check takes as long as the upgrade.
 
     Example: sbf upgrade --check
     """

@@ -1,7 +1,7 @@
 """The lifecycle of a cluster: a table of rules determines the cluster's next transition. Pure.
 
 :func:`find_transition` evaluates the table for one cluster. :func:`compute_effects` determines the effects of the
-transition. ``store/transitions.py`` translates the conditions of the table to SQL, to find the clusters with a due
+transition. ``store/due_transitions.py`` translates the conditions of the table to SQL, to find the clusters with a due
 transition. The next transition depends only on the stored state, so SBF continues with the same transitions after a
 crash.
 """
@@ -82,8 +82,8 @@ class PlacementStatus:
     """The status of a cluster's placement on one element.
 
     ``added`` and ``removed`` are the revisions that added and removed the placement. ``confirmed`` is the revision that
-    the element has confirmed. ``blocked`` is true if the element confirmed the revision without this cluster, because
-    the cluster's VLAN is in other use on the element. ``trouble`` is the element's error report.
+    the element has confirmed. ``blocked`` is true if the element confirmed the revision without this cluster, for
+    example because the cluster's VLAN is in other use on the element. ``trouble`` is the element's error report.
     """
 
     element: Name

@@ -101,7 +101,7 @@ def choose_addresses(
 
 
 def choose_port(gateway: Gateway, taken: Collection[int], preferred: int | None = None) -> int | None:
-    """Return ``preferred`` if the gateway has this port free, otherwise the lowest free port, or None."""
+    """Return ``preferred`` if this port is free; otherwise the lowest free port, or None if no port is free."""
     found = gateway.outside.publish_ports if gateway.outside else None
     ports = found.ports if found is not None else range(0)
     if preferred in ports and preferred not in taken:

@@ -55,7 +55,8 @@ class TrafficCharts:
 def draw_traffic(found: Sequence[ElementTraffic], now: datetime) -> TrafficCharts:
     """Return the charts of a cluster. The charts end at ``now``.
 
-    If the database's clock is ahead, the charts end at the time of the last report.
+    If the last report is later than ``now``, because the database's clock is ahead of this replica's clock, the charts
+    end at the time of this report.
     """
     shown, now = found[:MAX_ROWS], max([now, *(one.reported_at for one in found)])
     recent = {one.element: [rate for rate in one.rates if rate.ends > now - WINDOW] for one in shown}
