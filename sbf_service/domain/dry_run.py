@@ -47,8 +47,8 @@ def compute_edge_change(wanted: EdgeWanted, carried: Circuits, managed: VlanSet)
 def plan_segments(host: Name, topology: Topology, clusters: Iterable[LiveCluster]) -> tuple[PlannedSegment, ...]:
     """Return the segments that a host would set up for these clusters, sorted by the clusters' keys.
 
-    The segments contain no user data of guests, because SBF also writes segments to the audit log, which must not contain
-    secrets.
+    The segments contain no user data of guests, because SBF also writes segments to the audit log. The audit log must
+    not contain secrets.
     """
     ordered = sorted(clusters, key=lambda cluster: cluster.key)
     return tuple(segment for cluster in ordered for segment in _plan_cluster_segments(host, topology, cluster))
