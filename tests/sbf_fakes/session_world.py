@@ -101,7 +101,7 @@ class Installation:
 
     @property
     def open_sessions(self) -> int:
-        return int(self.server.config.app.state.sessions.open_sessions)
+        return int(self.server.config.app.app.state.sessions.open_sessions)
 
     @property
     def rows(self) -> int:

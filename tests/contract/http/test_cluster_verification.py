@@ -181,7 +181,7 @@ def serving(folder: Path, *agents: str, mtu: int | None = None) -> Iterator[Serv
             world,
             f"http://127.0.0.1:{listening.getsockname()[1]}",
             FakeNetwork(),
-            server.config.app.state.sessions,
+            server.config.app.app.state.sessions,
             stack,
         )
         for number, host in enumerate(agents, start=1):
