@@ -44,7 +44,7 @@ class EmulatedEdge(IosLikeSwitch):
 
     @contextmanager
     def failing(self, kind: str, line: str, **options: object) -> Iterator[None]:
-        """Plan one fault of exactly this line during the context."""
+        """Plan a fault of the next command that equals ``line``. Delete all planned faults after the context."""
         self.fail(kind, f"^{re.escape(line)}$", **options)  # type: ignore[arg-type]
         yield
         self.faults.clear()

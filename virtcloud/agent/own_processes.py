@@ -32,7 +32,8 @@ def read_start_time(pid: int) -> int | None:
 def list_own_processes() -> set[int]:
     """Return the IDs of the processes in the agent's mount namespace.
 
-    In another mount namespace, the same path may belong to another host, for example to a container on this host.
+    A process in another mount namespace can have the same path as an argument, but belong to another agent, for example
+    to an agent in a container on this host.
     """
     own, found = Path("/proc/self/ns/mnt").readlink(), set()
     for path in Path("/proc").iterdir():

@@ -22,7 +22,7 @@ from virtcloud.model.values import Name
 
 MODULE = "sbf_service.survey"
 SHOWN_PORTS = 6
-"""A row of the table names at most this many ports of a switch."""
+"""Maximum number of ports that a row of the table lists for each switch."""
 
 
 @click.command("import", cls=SummaryCommand)

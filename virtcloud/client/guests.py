@@ -138,9 +138,10 @@ class ClusterGuest:
         options: SshOptions = DEFAULT_OPTIONS,
         progress: ShowFanOut | None = None,
     ) -> None:
-        """Copy files or folders from the guest into the folder ``local``. For a single source, ``local`` can be a name.
+        """Copy files or folders from the guest into the folder ``local``.
 
-        Raise GuestsFailed if the copy failed; no incomplete file remains.
+        If ``local`` is not a folder, the copy of a single file or folder gets the path ``local``. Raise GuestsFailed if
+        the copy failed; no incomplete file remains.
         """
         remotes = {self.name: [remote] if isinstance(remote, str) else remote}
         with open_logins(self._sbf, self.view.cluster, self._cluster_id) as logins:

@@ -18,11 +18,12 @@ CHUNK = 1 << 20
 
 @contextmanager
 def receive_files(target: Path) -> Iterator[Callable[[IO[bytes]], None]]:
-    """Yield a function that unpacks a stream into a temporary folder beside ``target``. Rename the files at the end.
+    """Yield a function that unpacks a stream into a temporary folder. Rename the files at the end of the block.
 
-    If the block raises an exception, no file remains. If ``target`` is a folder, the files are moved to this folder. If
-    ``target`` is not a folder, the only file or folder of the stream is renamed to ``target``. Raise Refused if the
-    parent folder of ``target`` does not exist.
+    If the block raises an exception, no file remains. If ``target`` is a folder, the temporary folder is in ``target``,
+    and the files are moved to ``target``. If ``target`` is not a folder, the temporary folder is beside ``target``, and
+    the only file or folder of the stream is renamed to ``target``. Raise Refused if the parent folder of ``target``
+    does not exist.
     """
     into = target if target.is_dir() else target.parent
     prefix = f".virtcloud-{platform.node()}-"

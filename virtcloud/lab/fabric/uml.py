@@ -20,8 +20,9 @@ MODULES = ("8021q", "bridge", "veth", "tun", "fuse", "sch_netem", "nf_tables", "
 HOTPLUG = Path("/proc/sys/kernel/hotplug")
 """The file with the path of the program that the kernel starts for each device event. The lab disables this program."""
 MODPROBE = Path("/run/modprobe")
-# A script that replaces modprobe. The kernel also calls it to load modules. The script mounts the modules at /usr/lib.
-# busybox is linked statically, so it does not need the libraries in /usr/lib.
+# A script that replaces modprobe. `_load_modules` runs the script, and later the kernel runs the script when it needs
+# another module. The script mounts the modules at /usr/lib. busybox is linked statically, so it does not need the
+# libraries in /usr/lib.
 MODPROBE_TEXT = """#!/bin/busybox sh
 exec /bin/busybox unshare -m /bin/busybox sh -c \
 '/bin/busybox mount --bind {modules} /usr/lib && exec /bin/busybox modprobe "$@"' modprobe "$@"

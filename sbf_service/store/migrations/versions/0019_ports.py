@@ -1,6 +1,7 @@
 """Add a table of the ports that SBF configures, each with its use before SBF configured the port.
 
-The migration inserts the ports in the observed states of switches, because SBF has already configured these ports.
+SBF has already configured the ports that the observed states of switches contain. The migration inserts these ports
+into the table.
 """
 
 import json

@@ -65,7 +65,7 @@ class SetRules:
 
     @staticmethod
     def _check_type(owner: str, name: str, value: Any, kind: type) -> None:
-        """Check a value against its type. An attribute of a text type accepts a value of any text type, but no str."""
+        """Raise PBS's exception for a value of a wrong type. A text attribute accepts every `PbsText`, but no str."""
         accepted_types = (PbsText,) if issubclass(kind, PbsText) else kind.__mro__[-2:-1]
         if kind.__name__ == "pbs_bool":
             accepted_types = (bool, kind)
