@@ -23,9 +23,9 @@ Before the agent does anything, the interpreter and the libraries need 52 MB, an
 these 19 MB, 6 MB are models, 6 MB are other modules of the agent, and 7 MB are parts of pydantic and of Python that
 only the agent's modules import. At run time, the agent needs 12 MB: 6 MB for threads, connections and libnftables, and
 6 MB for 200 clusters. Messages that pyroute2 reads from the kernel take about half of the memory for clusters, and
-documents take the other half. Therefore the RSS cannot reach 60 MB while the agent uses libvirt, httpx, pydantic and
-pyroute2 (decision 62). PSS and USS meet the target. PSS is the memory that an agent adds to its host, because the sum
-of the PSS of all processes counts each page once.
+documents that the agent has parsed take the other half. Therefore the RSS stays above 60 MB while the agent uses
+libvirt, httpx, pydantic and pyroute2 (decision 62). PSS and USS meet the target. To compute the memory that
+several processes use together, add their PSS: the sum counts each page once.
 
 Almost all of the memory is in use. With 200 clusters, Python's allocator has 30 MB of objects and 2 MB of free blocks;
 the C library's allocator has 15 MB in use and less than 1 MB free. Therefore neither another allocator nor more garbage

@@ -78,9 +78,10 @@ _COUNT_AS_OLD = (
     .scalar_subquery()
 )
 _READ_WINDOW = select(_WINDOW.c.since, _WINDOW.c.vlan, _COUNT_AS_OLD).order_by(_WINDOW.c.since, _WINDOW.c.vlan)
-"""A site's free VLAN IDs.
+"""A site's free VLAN IDs. The first column is the time of their last release at this site.
 
-The last column counts the sites where the VLAN ID is free and was not released later than at this site.
+The last column counts the sites at which the VLAN ID is free and was last released at this time or earlier. If this
+column counts all sites of a cluster, the VLAN ID is free at all of them, and the first column is its latest release.
 """
 
 

@@ -19,7 +19,8 @@ from virtcloud.model.wanted import HostWanted, Segment, WantedDocument
 class FakeElementApi:
     """An SBF in memory that returns a wanted document and records reports.
 
-    If ``error`` is set, each call raises this error. With ``is_former_version``, SBF does not know failed removals.
+    If ``error`` is set, each call raises this error. If ``is_former_version`` is true, SBF refuses
+    confirmations with the key ``remaining``, which lists failed removals.
     """
 
     def __init__(self) -> None:
@@ -118,7 +119,7 @@ class FakeManagedHost:
         """Do nothing: this host has no files."""
 
     def receive(self, _wanted: HostWanted) -> None:
-        """Do nothing: this host admits no devices."""
+        """Do nothing: this host is no gateway, so it has no VPN or SSH connections to end."""
 
     def restore_outside_filter(self) -> None:
         """Do nothing: this host is no router."""
@@ -141,7 +142,7 @@ class FakeManagedHost:
         return self.observed
 
     def find_end_cause(self, step: StartGuest) -> EndCause:
-        """Return the cause of the ends of a guest."""
+        """Return the cause in ``end_causes`` for which the guest ended, or UNKNOWN."""
         return self.end_causes.get(step.guest.name, EndCause.UNKNOWN)
 
     def apply(self, step: Step) -> None:

@@ -10,7 +10,7 @@ from package_builds import ensure_wheels
 
 @pytest.fixture(scope="module")
 def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """The machines at the module's ``ADDRESSES``, with nothing installed, and an inventory with the archive."""
+    """Machines at the module's ``ADDRESSES``, without virtcloud. The inventory names the archive of the wheels."""
     try:
         check_requirements()
         with ThreadPoolExecutor(1) as executor:

@@ -128,7 +128,7 @@ def import_(  # noqa: PLR0913 - click passes each option by its name
 
 
 def _put_pools(sbf: SbfClient, pools: Mapping[Name, PoolChange]) -> None:
-    """Change all pools. If SBF refuses some of the pools, raise ElementError with their names at the end."""
+    """Change all pools. If SBF refused some of the changes, then raise ElementError with SBF's errors."""
     refused = []
     for site, change in pools.items():
         try:

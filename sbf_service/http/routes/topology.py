@@ -136,7 +136,9 @@ def hash_part(part: SitePart) -> str:
 
 
 async def dry_run_setting(service: SbfService, change: Callable[[Unit], None]) -> ChangeDryRun:
-    """Read the devices that ``change`` concerns, and return the changes of ``change``. Then roll ``change`` back.
+    """Return what ``change`` would change on devices, without changing a device.
+
+    SBF calls ``change`` in a transaction, rolls the transaction back, and reads the devices that ``change`` concerns.
 
     Raise the errors of ``change``, and ServiceBusy if no thread is free.
     """

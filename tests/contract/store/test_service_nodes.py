@@ -69,7 +69,7 @@ def test_hosts_get_no_exports(world: World) -> None:
     assert segment(world, "brno-h1").nfs is None
 
 
-def test_an_agent_that_ignores_file_servers_is_warned(world: World) -> None:
+def test_only_the_file_servers_agent_must_support_nfs(world: World) -> None:
     put(world)
     assert NFS in segment(world, "brno-files").requires
     assert NFS not in segment(world, "brno-h1").requires

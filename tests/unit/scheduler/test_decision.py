@@ -1,4 +1,4 @@
-"""Tests of decisions about clusters, leases and alerts. The tests perform no I/O."""
+"""Tests of decisions about clusters, leases and alerts. The decisions perform no I/O."""
 
 from collections.abc import Sequence
 from datetime import timedelta

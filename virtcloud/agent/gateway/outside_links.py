@@ -9,7 +9,7 @@ the source address of a packet by the address of `OUTSIDE`. The gateway replaces
 packets from a cluster to             are dropped, because
 ====================================  ================================================================================
 the gateway                           the chain ``input`` drops packets from links, except neighbour discovery
-SBF, the management network           their route does not use the interface ``outside`` of the topology
+SBF, the management network           the rules accept only packets that leave through `OutsideLink.interface`
 other clusters, link-local addresses  the chain ``from_clusters`` drops them before it checks the destinations
 anything else                         the chain ``from_clusters`` accepts only the cluster's allowed destinations
 ====================================  ================================================================================
@@ -145,7 +145,11 @@ def make_sets(segments: Iterable[Segment], list_admitted: ListAdmitted) -> dict[
 
 
 def make_gateway_sets(addresses: Iterable[str]) -> dict[str, OwnedSet]:
-    """Return the sets of the gateway's own addresses by name, without addresses to which other rules drop packets."""
+    """Return the sets of the gateway's own addresses, by name.
+
+    The addresses of links, loopback addresses and link-local addresses are omitted: `_list_forbidding_rules` drops
+    packets to these addresses.
+    """
     found = [ip_address(text) for text in addresses]
     links = [one for one in found if one in (LINKS4 if one.version == _IPV4 else LINKS6)]
     listed = [one for one in found if not (one in links or one.is_loopback or one.is_link_local)]
