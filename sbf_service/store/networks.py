@@ -153,7 +153,7 @@ def allocate_for_member(  # noqa: PLR0913, PLR0917 - the parameters of allocate_
 
     These are the network's current IDs, and a VLAN ID at each site that only the member needs. Raise NoSuchHost for an
     unknown host. Raise Conflict if the transport does not reach a new site, or if the network's current ports would
-    change. Raise NoVlanFree if no VLAN ID is free at a new site.
+    change. Raise NoVlanFree if no suitable VLAN ID is free at a new site.
     """
     sites = find_sites(topology, spec.all_hosts)
     new = [site for site in sites if site.name not in network.vlans]
