@@ -143,7 +143,7 @@ class Lab:
         control_client.send_request(self.state, {"do": "power", "node": node, "power": power})
 
     def service(self, node: str, name: str) -> ServiceHandle:
-        """Return the handle of a service: ``sshd``, ``libvirtd``, ``agent``, or ``sbf`` of the ``station``."""
+        """Return the handle of a service, for example ``libvirtd`` of a host, or ``sbf`` of the ``station``."""
         return ServiceHandle(self.state, node, name)
 
     @property
@@ -157,7 +157,7 @@ class Lab:
         return with_addresses(self.file.topology)
 
     def status(self) -> dict[str, Any]:
-        """Return a dict with the keys ``name``, ``kernel``, ``bare``, ``sbf`` and ``nodes``.
+        """Return a dict with the keys ``name``, ``kernel``, ``bare``, ``sbf``, ``socket`` and ``nodes``.
 
         ``nodes`` contains the state of each service of each node.
         """

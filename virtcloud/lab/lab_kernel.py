@@ -83,7 +83,10 @@ def require_uml_kernel() -> UmlKernel:
 
 
 def choose_kernel(requested: str | None = None) -> str:
-    """Return ``direct`` or ``uml``. Raise LabImpossible with the reasons why neither kernel can run the lab."""
+    """Return ``direct`` or ``uml``: the ``requested`` kernel, or by default ``direct`` if possible, else ``uml``.
+
+    Raise LabImpossible with the reasons if the requested kernel, or by default both kernels, cannot run the lab.
+    """
     missing = [] if requested == "uml" else missing_features()
     if not missing and requested != "uml":
         return "direct"

@@ -58,11 +58,11 @@ class LabState:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """The lab's name, kernel, token and options. Empty before :meth:`write_metadata` was called."""
+        """The values that :meth:`write_metadata` has written. Empty before the first call of this method."""
         return _read(self.folder / "lab.json")
 
     def write_metadata(self, metadata: dict[str, Any]) -> None:
-        """Write the lab's name, kernel, token and options."""
+        """Write the lab's name, kernel, token and options, and the names of each node's services."""
         target = self.folder / "lab.json"
         target.touch(mode=0o600)
         target.write_text(json.dumps(metadata))
@@ -72,12 +72,12 @@ class LabState:
         (self.folder / LAB_FILE).write_text(lab.model_dump_json(indent=1, exclude_none=True))
 
     def pid(self) -> int | None:
-        """Return the process id of the lab's first process, or None if this process has ended."""
+        """Return the process id of the lab's first process, or None if this process is not running."""
         recorded = _read(self.folder / "pid")
         return recorded["pid"] if recorded and process_start_time(recorded["pid"]) == recorded["start"] else None
 
     def launcher(self) -> int | None:
-        """Return the process id of the process that holds the lab's namespaces, or None if this process has ended."""
+        """Return the process id of the process that holds the lab's namespaces, or None if it is not running."""
         recorded = _read(self.folder / "launcher")
         return recorded["pid"] if recorded and process_start_time(recorded["pid"]) == recorded["start"] else None
 
@@ -120,7 +120,10 @@ def process_start_time(pid: int) -> int | None:
 
 
 def kill_lab(state: LabState) -> None:
-    """Kill the lab's first process and wait until it has ended. The lab's other processes end too."""
+    """Kill the lab's first process and the process that holds its namespaces. All other processes of the lab end too.
+
+    For each of both processes, wait at most `END_S` seconds until it has ended.
+    """
     for find in (state.pid, state.launcher):
         pid = find()
         if pid is not None:

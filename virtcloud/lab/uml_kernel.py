@@ -57,7 +57,7 @@ class UmlKernel:
 def find_uml_kernel() -> UmlKernel | None:
     """Return the kernel for labs, or None if this machine has no kernel that runs.
 
-    The installed kernel is preferred if it can use seccomp. Otherwise return the newest kernel.
+    Return the installed kernel if it can use seccomp. Otherwise return the newest of all kernels.
     """
     installed = read_kernel(INSTALLED)
     if installed is not None and installed.uses_seccomp:

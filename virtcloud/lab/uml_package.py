@@ -23,7 +23,7 @@ from virtcloud.lab.uml_kernel import UmlKernel
 PACKAGE = "user-mode-linux"
 SUITE = "forky"
 PREFERRED = "7.2um1"
-"""The version with which the lab was tested. If the suite contains another version, that version is used."""
+"""The version with which the lab was tested. If the suite lacks this version, the suite's version is used."""
 UPDATE_S, DOWNLOAD_S = 180.0, 600.0
 TRANSFER = ("Acquire::Retries=1", "Acquire::http::Timeout=20", "Acquire::https::Timeout=20")
 
@@ -37,9 +37,9 @@ class DownloadedPackage:
 
 
 def main() -> int:
-    """Download User-mode Linux if a lab on this machine would use an older kernel. If this fails, print a warning.
+    """Download User-mode Linux, unless labs can use this machine's kernel or a stored User-mode Linux with seccomp.
 
-    Return the exit code.
+    If the download fails, print a warning. Return the exit code, which is always 0.
     """
     if os.geteuid() == 0 and not lab_kernel.missing_features():
         return 0
@@ -101,7 +101,7 @@ def _download(folder: Path) -> DownloadedPackage:
 
 
 def _apt(folder: Path, seconds: float, *command: str) -> str:
-    """Run apt-get with its own sources and lists, and return its error messages."""
+    """Run apt-get with the sources and package lists in ``folder``, and return its error messages."""
     own = ("State::Lists=lists", "Cache=cache", "Etc::SourceList=sources.list", "Etc::SourceParts=none")
     options = [f"Dir::{name}={folder / path}" for name, path in (option.split("=") for option in own)]
     arguments = [

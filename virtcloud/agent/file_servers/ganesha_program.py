@@ -169,7 +169,7 @@ def run_program(*command: str, fd: int) -> None:
 def find_mounted_root(descriptor: int) -> tuple[bytes, bytes]:
     """Return two paths of the mount that contains an open folder: its root within the file system, and its mount point.
 
-    Source: proc(5), /proc/PID/mountinfo.
+    If the kernel does not list the mount, both are empty. Source: proc(5), /proc/PID/mountinfo.
     """
     info = Path(f"/proc/self/fdinfo/{descriptor}").read_bytes()
     number = next(line.split()[1] for line in info.splitlines() if line.startswith(b"mnt_id:"))

@@ -54,7 +54,7 @@ def find_unwanted_file_servers(
 
 
 def find_file_server_changes(segment: Segment, observed: Iterable[ObservedFileServer]) -> Iterator[ServeFiles]:
-    """Yield the step that starts the file server of a network, or starts it again, if a step is necessary."""
+    """Yield the step that starts or restarts a network's file server, if it is missing, faulty or outdated."""
     if segment.nfs is None:
         return
     server = next((one for one in observed if one.cluster == segment.id), None)

@@ -31,7 +31,7 @@ class NfsProbe:
         open_namespace: Callable[[str], AbstractContextManager[int]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Create the probe. ``open_namespace`` opens the gateway's namespace of the network with this ID."""
+        """Create the probe. ``open_namespace`` opens the gateway's namespace of a network, by the network's ID."""
         self._open_namespace = open_namespace
         self._clock = clock
         self._silent_since: dict[str, float] = {}

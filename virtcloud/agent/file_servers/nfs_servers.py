@@ -84,7 +84,7 @@ class NfsServers:
         )
 
     def apply(self, step: FileServerStep) -> None:
-        """Apply one step. Raise Refused if the step fails."""
+        """Apply one step. Raise the errors of `ensure_server` and `ensure_no_server`."""
         if isinstance(step, ServeFiles):
             self.ensure_server(step.segment)
         else:
@@ -93,7 +93,8 @@ class NfsServers:
     def ensure_server(self, segment: Segment) -> None:
         """Start the server of a network. Stop a running server of this network first.
 
-        Raise Refused if Ganesha, the owner's account, a folder or the network namespace is missing.
+        Raise Refused if the server cannot be started, for example because Ganesha, the owner's account or a folder is
+        missing. Raise NotFound if this gateway has no namespace of the network.
         """
         if segment.nfs is None:
             raise Refused(f"cluster {segment.key} has no file server")
@@ -174,7 +175,7 @@ class NfsServers:
         return self._open_namespace(segment.id)
 
     def _stop(self, cluster: str) -> None:
-        """Kill the server's processes, found by the record and by their argument. An absent process is success."""
+        """Kill the recorded process, and all processes with this server's argument. An absent process is success."""
         record = read_record(self._path(cluster) / RECORD, FileServerRecord)
         recorded = {record.pid} if record is not None and record.is_running(self._boot) else set()
         kill_processes(_config_path(cluster), recorded | list_own_processes())
@@ -212,7 +213,7 @@ def find_ganesha() -> str:
 
 
 def _config_path(cluster: str) -> str:
-    """Return the path of a server's configuration in its root. As an argument, the path identifies the process."""
+    """Return the path of a server's configuration in its root. This path is an argument that identifies the process."""
     return f"/nfs-{cluster}.conf"
 
 
@@ -224,7 +225,7 @@ def _check_exports(output: str, server: NfsServer) -> None:
 
 
 def _shorten_error(text: str) -> str:
-    """Return an error message with only Ganesha's last fatal message, if ``text`` contains Ganesha's whole log."""
+    """Return a short error message: if ``text`` contains Ganesha's log, the log's last fatal message, else ``text``."""
     fatal = [line for line in text.splitlines() if any(level in line for level in FATAL)]
     if not fatal:
         return text

@@ -60,7 +60,7 @@ class CloneChannel:
         self._reported = 0.0
 
     def report(self, progress: CloneProgress, *, always: bool = False) -> None:
-        """Queue a line for the user, at most one in `REPORT_S` seconds. If ``always``, queue the line in any case.
+        """Queue a line for the user. Discard the line if the last line is newer than `REPORT_S`, unless ``always``.
 
         Raise CloneCancelledError if the user has disconnected.
         """
@@ -119,7 +119,7 @@ class GuestCloner:
                 worker.join()
 
     def _require_stopped(self, session: GuestSession) -> GuestWanted:
-        """Return the guest, read from a new wanted document. Raise Refused unless the document wants the guest stopped.
+        """Request the host's wanted document, and return its guest. Raise Refused unless it wants the guest stopped.
 
         The caller has reserved the guest, so the guest cannot start after this check.
         """

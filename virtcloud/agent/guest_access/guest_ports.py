@@ -99,7 +99,8 @@ class GuestPorts:
     def _ensure(self, key: str, segment: Segment, address: IPv4Interface | IPv6Interface) -> Path:
         """Return the path of the socket of the network's relay. Create the relay if necessary.
 
-        If other threads use the relay, replace it only if it lacks the subnet of ``address`` or has another VLAN ID.
+        If other threads use the relay, replace it only if it lacks the subnet of ``address`` or has another VLAN
+        ID than ``segment``.
         """
         access = _describe_access(key, segment)
         opened = self._open.get(key)

@@ -29,7 +29,7 @@ FIRST_RETRY_S, MAX_RETRY_S = 1.0, 60.0
 MAX_IDLE_S = 300.0
 """Longest time in seconds between two polls. After this time, the agent counts as hanging."""
 END_S = 10.0
-"""Seconds for which the agent waits until SBF has read the error of a failed exchange."""
+"""Limit in seconds of the wait for the end of the session, after the agent has sent the error of a failed exchange."""
 MAX_SESSIONS = 500
 """Largest number of concurrent sessions on this host."""
 

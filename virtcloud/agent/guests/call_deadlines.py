@@ -52,7 +52,8 @@ class DeadlineCalls:
     def run(self, action: str, call: Callable[[], T], seconds: float) -> T:
         """Call ``call``. Return its value, or raise its error. ``action`` describes the call in messages.
 
-        Raise Unreachable if the call takes longer than ``seconds``, or if an abandoned call has not returned.
+        Raise Unreachable if the call takes longer than ``seconds``, if an abandoned call has not returned, or if no
+        thread can be started.
         """
         self._check_free(action)
         outcomes: SimpleQueue[CallResult[T]] = SimpleQueue()

@@ -26,8 +26,9 @@ CloudConfig = dict[str, Any]
 def render_cloud_config(generated: CloudConfig, guest: str, user_data: str | None) -> str:
     """Return the generated cloud-config merged with the user's. ``guest`` is the guest's name in messages.
 
-    Lists are appended and mappings are merged. Other values of the user replace the generated values. Raise Refused if
-    ``user_data`` is no cloud-config, or if one of its keys has another kind of value than the generated key.
+    If both have a value for a key, two lists are concatenated, two mappings are merged, and any other value of the user
+    replaces the generated value. Raise Refused if ``user_data`` is no cloud-config, or if the two values are of
+    different kinds, for example a list and a mapping.
     """
     text = render_yaml(generated)
     if user_data is None:

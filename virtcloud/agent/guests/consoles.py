@@ -161,9 +161,9 @@ class GuestConsoles:
 
 
 def list_log_files(log_file: Path) -> list[Path]:
-    """Return the files of a console's log, the oldest first: existing files such as ``NAME.1``, ``NAME.0``, and NAME.
+    """Return the paths of a console's log files, the oldest first. The last path is always ``log_file``.
 
-    ``log_file``, which is NAME, is always the last element.
+    For example, return ``NAME.1``, ``NAME.0`` and ``NAME`` if ``NAME.1`` and ``NAME.0`` exist. ``NAME`` may be missing.
     """
     former = sorted(log_file.parent.glob(f"{log_file.name}.[0-9]"), reverse=True)
     return [*former, log_file]

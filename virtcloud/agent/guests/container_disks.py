@@ -7,10 +7,10 @@ in the guest's folder    content
 ``disks/NAME``           the mounted file system; its root folder belongs to the guest's root user
 =======================  ================================================================================
 
-A guest accesses only the mounted file system, not the file: with a manipulated file system, the guest could attack the
-kernel of the host. The disks are kept when the guest or the host restarts, and are removed with the guest's folder. If
-the wanted size of a disk changes, the agent replaces the disk by an empty disk. If the spec no longer has a disk, the
-agent removes the disk. The disks of virtual machines are treated in the same way.
+A guest accesses only the mounted file system, not the file. If the guest could write to the file, it could attack the
+kernel of the host with a malformed file system. The disks are kept when the guest or the host restarts, and are removed
+with the guest's folder. If the wanted size of a disk changes, the agent replaces the disk by an empty disk. If the spec
+no longer has a disk, the agent removes the disk. The disks of virtual machines are treated in the same way.
 """
 
 import os
@@ -51,11 +51,11 @@ def _mount_disk(folder: Path, disk: GuestDisk, id_shift: int) -> None:
     file, target = folder / disk_file(disk.name), folder / DISKS / disk.name
     target.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not file.exists():
-        incomplete = folder / f".{file.name}.new"  # renamed when complete, because the agent may be killed before
+        incomplete = folder / f".{file.name}.new"  # the agent may be killed before the file is complete
         mounts.create_file_system(incomplete, disk.size_mb)
         incomplete.rename(file)
     mounts.mount_file_system(file, target)
     if target.stat().st_uid != id_shift:
-        (target / "lost+found").rmdir()  # only the host's root could use this folder, for repairs
+        (target / "lost+found").rmdir()  # used by fsck, which only the host's root could run
         os.chown(target, id_shift, id_shift)
         target.chmod(ROOT_MODE)

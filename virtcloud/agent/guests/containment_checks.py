@@ -17,7 +17,7 @@ DAC: Final = "dac"
 
 
 def check_user_namespaces() -> str:
-    """Raise Refused if the kernel cannot create user namespaces. Return "" as the observation of a successful check."""
+    """Raise Refused if the kernel cannot create user namespaces. Otherwise return "", because there are no details."""
     try:
         most = int(MAX_NAMESPACES.read_text())
     except OSError as error:

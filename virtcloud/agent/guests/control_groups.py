@@ -46,7 +46,7 @@ class ContainerGroups(Protocol):
     """The operations on control groups that guests need."""
 
     def ensure(self, domain: str, limits: ContainerLimits) -> str | None:
-        """Create a guest's parent group. Return the group's name for libvirt, or None if libvirt creates the group."""
+        """Create a guest's parent group, and return its name for libvirt. Return None if no parent group is used."""
 
     def limit_started(self, domain: str, limits: ContainerLimits) -> None:
         """Set the limits that can be set only after the guest's start. A failure is logged."""
@@ -59,10 +59,10 @@ class ControlGroups:
     """The control groups of this host."""
 
     def ensure(self, domain: str, limits: ContainerLimits) -> str | None:
-        """Create a guest's parent group, and set its limits. Return the group's name for libvirt.
+        """Create a guest's parent group, set its limits, and return its name for libvirt.
 
-        Return None if systemd manages the groups, or if the host has no control groups of version 2. Raise Refused if
-        the group cannot be created. If a limit cannot be set, log a warning.
+        If systemd manages the groups, or if the host has no control groups of version 2, return None and create no
+        group. Raise Refused if the group cannot be created. If a limit cannot be set, log a warning.
         """
         if SYSTEMD.exists() or not (CGROUPS / "cgroup.controllers").exists():
             return None
@@ -113,7 +113,7 @@ def _path(domain: str) -> Path:
 def _kill_processes(group: Path) -> None:
     """Kill all processes in a group and in the groups below it. Wait for their end, at most `KILL_TIMEOUT_S`.
 
-    Do nothing if the kernel is older than Linux 5.14, which has no ``cgroup.kill``, or if the group is missing.
+    Do nothing if the group is missing, or if the kernel has no ``cgroup.kill`` (before Linux 5.14).
     """
     if not (group / "cgroup.kill").exists():
         return

@@ -46,7 +46,7 @@ BlockNode = dict[str, Any]
 class StoppedGuestDisk:
     """The disk of a stopped virtual machine: the overlay with the guest's changes, and the image's disk ``base``.
 
-    ``size`` is the size of the disk in bytes. ``user`` is the user ID as which qemu-img runs; no account has this ID.
+    ``size`` is the size of the disk in bytes. ``user`` is the user ID with which qemu-img runs; no account has this ID.
     """
 
     overlay: Path
@@ -58,7 +58,7 @@ class StoppedGuestDisk:
 def find_guest_disk(folder: Path, user: int) -> StoppedGuestDisk | None:
     """Return the disk in the folder of a guest, or None if the guest has no disk.
 
-    ``user`` is the user ID as which qemu-img will read the disk. Raise Refused if the image's disk was changed or
+    ``user`` is the user ID with which qemu-img will read the disk. Raise Refused if the image's disk was changed or
     removed.
     """
     record = find_record(folder)
@@ -162,8 +162,8 @@ def _convert(
 ) -> Iterator[int]:
     """Convert ``source`` to ``target`` with qemu-img, as the user ``disk.user``. Raise Refused if qemu-img fails.
 
-    Yield the number of bytes of ``target`` as progress. The limit of the target's size is the disk's size plus 1/16 and
-    1 MiB, for the tables of qcow2.
+    qemu-img inherits the open ``files``, which ``source`` names. Yield the number of bytes of ``target`` as progress.
+    ``target`` may be larger than the disk by 1/16 of the disk's size plus 1 MiB, for the tables of qcow2.
     """
     os.fchown(target.fileno(), disk.user, disk.user)
     limit = f"--fsize={disk.size + disk.size // 16 + MIB}"
@@ -217,8 +217,8 @@ def _erase(descriptor: int, lines: list[bytes]) -> Iterator[int]:
 def _find_line(data: bytes, part: bytes, line: bytes) -> Iterator[tuple[int, int]]:
     """Yield begin and end of each range of ``data`` that matches the beginning or the end of ``line``.
 
-    ``part`` is the line's first or last `PART` characters. A range extends to the first character that differs from
-    ``line``.
+    ``part`` is the line's first or last `PART` characters. From the first characters, a range extends forwards to the
+    first character that differs from ``line``; from the last characters, it extends backwards.
     """
     found = data.find(part)
     while found >= 0:

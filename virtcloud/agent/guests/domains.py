@@ -1,4 +1,4 @@
-"""The libvirt domains of guests: the metadata of the owner, the data for the XML, and a hypervisor's operations."""
+"""The libvirt domains of guests: the metadata that names a domain's guest, and a hypervisor's operations."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,7 +54,7 @@ class HypervisorApi(Protocol):
         """Stop a domain immediately. An absent domain is success."""
 
     def find_console(self, name: str) -> str | None:
-        """Return the path of the terminal that is connected with a domain's console, or None."""
+        """Return the path of the terminal of a domain's console, or None if the domain or its terminal is missing."""
 
     def has_kvm(self) -> bool:
         """Return whether the hypervisor lists KVM among its capabilities."""
@@ -68,9 +68,8 @@ class DomainEnvironment:
     """Properties of the host that determine a domain's XML.
 
     ``folder`` is the guest's folder on the host. ``root`` is a container's root, or None for a virtual machine.
-    ``group`` is the control group that limits a container, or None if libvirt creates the group. ``shared``: all users
-    of the host may read the image's disk. ``xen``: virtual machines run on Xen. If the image has a kernel, they are
-    then paravirtualized (PV); otherwise they are like a PC (HVM).
+    ``group`` is the parent of a container's control group, or None if there is no such parent. ``shared``: all users of
+    the host may read the image's disk. ``xen``: virtual machines run on Xen (``machine_devices.py``).
     """
 
     architecture: str

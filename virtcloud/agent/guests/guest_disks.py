@@ -86,7 +86,7 @@ def _ensure_overlay(folder: Path, disk: Path, disk_format: str, size_mb: int | N
 
 
 def identify_disk(disk: Path) -> str:
-    """Return a text with the path, inode, size and time of change of a disk, by which a changed disk is recognized.
+    """Return a text with the path, inode, size and modification time of a disk. A changed disk has another text.
 
     Raise OSError if the file is missing.
     """
@@ -148,7 +148,7 @@ def _ensure_extra_disks(folder: Path, guest: GuestWanted) -> None:
 
 
 def find_record(folder: Path) -> DiskRecord | None:
-    """Return the record of the disk in a guest's folder, or None if the disk is missing or incomplete."""
+    """Return the record of the overlay in a guest's folder, or None if the record is missing or malformed."""
     path = folder / RECORD
     try:
         return DiskRecord.model_validate_json(path.read_bytes())

@@ -75,7 +75,7 @@ class GuestFiles:
             self.ensure_none(domain)
 
     def list_domains(self, patterns: Iterable[str] = ("*",)) -> set[str]:
-        """Return the names of the domains that have a folder and match one of the file patterns."""
+        """Return the names of the domains that match a file pattern, and have a folder or a log of an earlier agent."""
         paths = (path for pattern in patterns for path in self._folder.glob(pattern))
         return {path.name if path.is_dir() else path.name.partition(".log")[0] for path in paths}
 

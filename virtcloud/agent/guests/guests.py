@@ -113,9 +113,10 @@ class LocalGuests:
         """Start a guest, unless the guest already runs in the wanted state.
 
         A guest that runs in another state is stopped first. Raise Unsafe if a domain that virtcloud did not create, or
-        a domain of another cluster, has the guest's domain name. Raise Refused if the image is missing, if the host has
-        no hypervisor of the kind that the image needs, or if libvirt refuses. Raise Unreachable if libvirt does not
-        answer. Raise StepPending while the image is being fetched from SBF's catalogue or the guest is being cloned.
+        a domain of another cluster, has the guest's domain name. Raise Refused if the guest cannot be started, for
+        example because the admission rules or libvirt refuse, or because the image is missing. Raise Unreachable if
+        libvirt does not answer. Raise StepPending while the image is being fetched from SBF's catalogue or the guest is
+        being cloned.
         """
         with self.root_reservations.for_start(names.domain_name(segment.id, guest.name), guest.name):
             self._ensure_guest(segment, guest)
@@ -136,7 +137,7 @@ class LocalGuests:
         _write_seed(segment, guest, environment.folder, environment.root)
         self._remove_console(name)
         hypervisor.start(render_domain(segment, guest, image, wanted_digest, environment))
-        # Connect the console now: the next reading comes after the start of all guests, and would lose the first lines.
+        # The next reading would connect the console too, but only after the start of all guests: output would be lost.
         self._add_consoles((hypervisor, domain) for domain in [hypervisor.find_domain(name)] if domain)
         if limits is not None:
             self._groups.limit_started(name, limits)

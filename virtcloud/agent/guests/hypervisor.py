@@ -61,7 +61,7 @@ class LibvirtHypervisor:
     def __init__(
         self, uri: str, deadlines: LibvirtDeadlines | None = None, progress: Callable[[], object] = lambda: None
     ) -> None:
-        """Use the libvirtd at ``uri``. ``progress`` is called after each call."""
+        """Use the libvirtd at ``uri``. ``progress`` is called after each call of libvirtd."""
         libvirt.registerErrorHandler(_ignore_error, None)  # otherwise libvirt prints every error to stderr
         self._uri = uri
         self._deadlines = deadlines or LibvirtDeadlines()
@@ -111,7 +111,7 @@ class LibvirtHypervisor:
         self._call(f"destroy domain {name}", lambda connection: _destroy(connection, name), changes=True)
 
     def find_console(self, name: str) -> str | None:
-        """Return the path of the terminal that is connected with a domain's console, or None."""
+        """Return the path of the terminal of a domain's console, or None if the domain or its terminal is missing."""
         return self._call(f"find the console of domain {name}", lambda connection: _find_console(connection, name))
 
     def capabilities(self) -> str:
@@ -127,7 +127,7 @@ class LibvirtHypervisor:
         return urlsplit(self._uri).scheme.partition("+")[0] == "xen"
 
     def _call(self, action: str, call: Callable[[Any], T], *, repeat: bool = True, changes: bool = False) -> T:
-        """Call libvirtd with a deadline. ``changes``: use the longer deadline for calls that change a domain.
+        """Call libvirtd with a deadline. ``changes``: the call changes a domain, so use the longer deadline.
 
         ``repeat``: repeat the call once if the connection is lost. Raise Unreachable if libvirtd does not answer in
         time. Raise Refused if libvirtd refuses the call.

@@ -29,13 +29,13 @@ from virtcloud.model.values import Name
 MAX_FETCHES: Final = 2
 FIRST_PAUSE_S, LONGEST_PAUSE_S, UNWANTED_S = 1.0, 30.0, 120.0
 RESERVE_BYTES: Final = 64 << 20
-"""Free space in bytes that the cache does not use, for other programs."""
+"""Space in bytes that the cache leaves free on the disk, for other programs."""
 MIB: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class CacheSettings:
-    """Settings of the cache. ``guests`` is the parent of the guests' folders. ``size`` is the largest size in bytes."""
+    """Settings of the cache. ``guests`` is the parent of the guests' folders. ``size`` is its maximum size in bytes."""
 
     folder: Path
     guests: Path
@@ -48,8 +48,8 @@ class CacheSettings:
 class _Fetch:
     """A fetch in the background.
 
-    ``wanted_at`` is the last time at which a guest needed the image. ``trouble`` is the error of the last attempt.
-    ``error`` is set when the fetch has failed, and no further attempt is made.
+    ``wanted_at`` is the last time at which a guest needed the image. During a pause before another attempt, ``trouble``
+    is the error of the last attempt; at other times, it is None. ``error`` is the error that ended the fetch, or None.
     """
 
     name: Name

@@ -52,8 +52,10 @@ class ImageSources:
     ) -> AbstractContextManager[FileTransfer]:
         """Return a context manager that opens a transfer of an image's file, from ``offset`` on.
 
-        If the file has changed since ``etag``, the transfer starts at the beginning of the file. The context manager
-        raises Refused if the source has no such file, and Unreachable if the source does not answer.
+        ``etag`` is the ETag of the file from which the bytes before ``offset`` came. If SBF or the URL's server has
+        another version of the file now, the transfer starts at the beginning of the file. For a file of this host,
+        ``etag`` is ignored. The context manager raises Refused if the source has no such file, and Unreachable if the
+        source does not answer.
         """
         if source.file is not None:
             return _open_host_file(self.folder, source.file, offset)
@@ -76,9 +78,10 @@ class ImageSources:
 def open_url(url: str, offset: int, etag: str | None, permitted: tuple[str, ...] | None) -> Iterator[FileTransfer]:
     """Yield a transfer of the file at a URL, from ``offset`` on. Follow at most `MAX_REDIRECTS` redirects.
 
-    If the file has changed since ``etag``, the transfer starts at the beginning of the file. If ``permitted`` is None,
-    only public addresses are permitted: otherwise, a user could make this host send requests to internal services.
-    Raise Refused for a URL that is not permitted or does not exist. Raise Unreachable if the server does not answer.
+    If ``etag`` is None or belongs to another version of the file, the transfer starts at the beginning of the file. If
+    ``permitted`` is None, only public addresses are permitted: otherwise, a user could make this host send requests to
+    internal services. Raise Refused for a URL that is not permitted or does not exist. Raise Unreachable if the server
+    does not answer.
     """
     headers = {"user-agent": f"virtcloud/{__version__}", "accept-encoding": "identity"}
     if offset and etag:
@@ -150,7 +153,7 @@ def _connect_publicly(address: tuple[str, int], *_options: object) -> socket.soc
 
 
 def _validator(answer: HTTPResponse) -> str | None:
-    """Return the header that identifies this version of the file: a strong ETag, or the time of the last change."""
+    """Return the header's value that identifies this version of the file: a strong ETag, or Last-Modified, or None."""
     etag = answer.headers.get("etag")
     return etag if etag and not etag.startswith("W/") else answer.headers.get("last-modified")
 

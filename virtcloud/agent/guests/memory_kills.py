@@ -17,7 +17,7 @@ KERNEL_LOG: Final = Path("/dev/kmsg")
 _RECORD_SIZE: Final = 8192  # more than the longest record (CONSOLE_EXT_LOG_MAX in linux/console.h)
 _KILL: Final = re.compile(r"oom-kill:constraint=(\w+).*,task_memcg=([^,]+)")
 _LIMIT: Final = "CONSTRAINT_MEMCG"
-_ESCAPES: Final = (("\\x5c", "\\"), ("\\x2d", "-"))  # escaped by the kernel's log, and in systemd's names of units
+_ESCAPES: Final = (("\\x5c", "\\"), ("\\x2d", "-"))  # the kernel's log escapes backslashes, and systemd escapes hyphens
 
 
 def parse_kill(record: str) -> tuple[str, EndCause] | None:
@@ -35,7 +35,7 @@ def parse_kill(record: str) -> tuple[str, EndCause] | None:
 
 
 class MemoryKills:
-    """The kills since the creation of this object. If the kernel's log cannot be read, there are none."""
+    """The kills since the creation of this object. If the kernel's log cannot be read, no kill is recorded."""
 
     def __init__(self, log: Path = KERNEL_LOG) -> None:
         """Begin at the end of the log."""

@@ -158,7 +158,7 @@ def add_content(
 
 
 def add_text(archive: tarfile.TarFile, path: str, content: bytes) -> None:
-    """Add a file of the guest's root user."""
+    """Add a file with this content, which belongs to the guest's root user."""
     entry = tarfile.TarInfo(f"./{path}")
     entry.mode, entry.size = 0o644, len(content)
     archive.addfile(entry, io.BytesIO(content))

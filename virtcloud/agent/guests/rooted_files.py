@@ -33,7 +33,8 @@ class _OpenHow(ctypes.Structure):
 class RootedFiles:
     """Reads and writes files in a container's root. Paths are relative to the root. User IDs are the guest's IDs.
 
-    All methods raise OSError if the kernel refuses, and ValueError for an ID outside the guest's range.
+    If the kernel refuses, `read_link` and `has_systemd` report that there is no link; the other methods raise OSError.
+    Methods that create a file raise ValueError for an owner outside the guest's range.
     """
 
     def __init__(self, root: GuestRoot) -> None:

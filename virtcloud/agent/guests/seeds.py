@@ -48,7 +48,7 @@ def render_meta_data(segment: Segment, guest: GuestWanted) -> str:
 
 
 def instance_id(segment: Segment, guest: GuestWanted) -> str:
-    """Return the instance ID of a guest. If the ID differs from the last boot, cloud-init configures the guest anew."""
+    """Return the instance ID of a guest. If the last boot had another ID, cloud-init configures the guest anew."""
     return f"{guest.cluster or segment.id}-{guest.name}"
 
 

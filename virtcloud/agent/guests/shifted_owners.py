@@ -17,7 +17,7 @@ EXECUTABLE = 0o111
 
 
 def shift_owners(folder: Path, shift: int, count: int) -> None:
-    """Add ``shift`` to the owner and to the group of each file below ``folder``, if the ID is less than ``count``.
+    """Add ``shift`` to the IDs of owner and group of all files and folders below ``folder``, if the ID is below ``count``.
 
     Symbolic links are not followed. ``shift`` must be at least ``count``, so that a file with several hard links is
     changed only once. No other user must be able to change the folder. Raise OSError if an owner cannot be changed.

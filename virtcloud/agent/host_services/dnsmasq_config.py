@@ -122,7 +122,7 @@ def _list_assigned(guest: GuestWanted, subnets: Collection[_Subnet]) -> tuple[st
 
 
 def list_routers(segment: Segment, guest: GuestWanted) -> tuple[str, ...]:
-    """Return the router addresses of the network that are in a subnet of the guest: its default gateways."""
+    """Return the router addresses of the network that are in a subnet of the guest: the guest's default gateways."""
     subnets = {ip_interface(address).network for address in guest.addresses}
     routers = map(ip_interface, segment.router_addresses)
     return tuple(str(router.ip) for router in routers if router.network in subnets)

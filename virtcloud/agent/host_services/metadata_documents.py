@@ -70,7 +70,7 @@ def hash_metadata(segment: Segment) -> str:
 def render_metadata(segment: Segment) -> MetadataDocuments:
     """Return the documents of a segment's guests.
 
-    If the cloud-config of a guest cannot be merged, the guest has no documents. For the same reason, it cannot start.
+    If the cloud-config of a guest cannot be merged, the guest cannot start, and has no documents.
     """
     numbers = {guest.mac: number for number, guest in enumerate(segment.guests)}
     return MetadataDocuments(
@@ -93,7 +93,7 @@ def _render_guest(segment: Segment, guest: GuestWanted) -> Documents:
 
 
 def _render_nocloud(segment: Segment, guest: GuestWanted) -> Documents:
-    """Return the NoCloud data of a guest by file name: for a guest without a seed, only its name and addresses."""
+    """Return the NoCloud data of a guest by file name. Without a seed, the data contain only its name and addresses."""
     if guest.seed is not None:
         files = render_nocloud(segment, guest, guest.seed, render_peer_files(segment, guest))
     else:

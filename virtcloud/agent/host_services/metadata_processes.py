@@ -45,7 +45,10 @@ class MetadataProcesses:
         self._has_filters = has_filters
 
     def read(self, cluster: str) -> tuple[str, tuple[str, ...]]:
-        """Return the digest of the documents of a cluster's process, and its faults; ``("", ())`` without a record."""
+        """Return the digest of a cluster's documents in its process, and the faults of the process.
+
+        Return ``("", ())`` if there is no record of a process.
+        """
         record = self._read_record(cluster)
         if record is None:
             return "", ()

@@ -67,7 +67,7 @@ def _start() -> "MetadataServer":
     listener = _listen(spec["port"])
     limit_resources()
     drop_privileges(spec["uid"], spec["gid"], ())
-    forbid_inspection()  # after the change of the user, the sysctl fs.suid_dumpable may permit inspection
+    forbid_inspection()  # necessary if the sysctl fs.suid_dumpable permits inspection after a change of the user
     threading.stack_size(STACK_BYTES)
     os.chdir("/")
     close_input()
@@ -187,7 +187,10 @@ def _read_head(connection: socket.socket, deadline: float) -> bytes:
 
 
 def _address(text: str) -> str:
-    """Return an address in the form of the specification: without a scope, and IPv4 if it is mapped to IPv6."""
+    """Return an address in the form of the specification.
+
+    For example, "fe80::1%svc0" becomes "fe80::1", and "::ffff:10.0.0.1" becomes "10.0.0.1".
+    """
     address = ipaddress.ip_address(text.partition("%")[0])
     mapped = getattr(address, "ipv4_mapped", None)
     return str(mapped or address)

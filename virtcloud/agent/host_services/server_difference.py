@@ -90,7 +90,7 @@ def _describe_outdated(server: ObservedServer, segment: Segment) -> Iterator[str
 
 
 def find_port_faults(cluster: str, vlan: int, interfaces: Iterable[KernelInterface]) -> Iterator[str]:
-    """Yield the faults of the server's port on the bridge, and the uplink ports that are not isolated."""
+    """Yield the faults of the server's port on the bridge, and a fault for each uplink port that is not isolated."""
     by_name = {interface.name: interface for interface in interfaces}
     name, bridge = names.server_port_name(vlan), by_name.get(names.bridge_name(vlan))
     port = by_name.get(name)

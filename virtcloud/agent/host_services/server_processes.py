@@ -114,7 +114,7 @@ class ServerLaunch:
         self._process.wait()  # returns at once: after it has started the server, the program's first process ends
 
     def _read(self, *, until_end: bool, ready: bytes | None = None) -> str:
-        """Return the output up to the end of a line or, if ``until_end``, up to its end or up to ``ready``."""
+        """Read one line of the program's output. If ``until_end``, read until the output ends or contains ``ready``."""
         text, deadline = b"", time.monotonic() + START_S
         if self._process.stdout is None:
             return ""

@@ -33,7 +33,7 @@ class TrafficApi(Protocol):
 
 
 def find_counters(interfaces: Iterable[KernelInterface]) -> tuple[SegmentCounters, ...]:
-    """Return the counters of each segment, taken from its bridge's port to the uplink. Pure."""
+    """Return the counters of at most `MAX_SEGMENTS` segments, taken from each bridge's port to the uplink. Pure."""
     listed = list(interfaces)
     ports: dict[int, list[KernelInterface]] = {}
     for interface in listed:
@@ -91,7 +91,7 @@ class TrafficReporter:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the pause after the last report has not ended."""
+        """Whether the pause after the last report still continues."""
         return self._clock() < self._next_s
 
     def notice(self, interfaces: Iterable[KernelInterface]) -> None:

@@ -21,7 +21,7 @@ CUT_OFF, ENDED = "Halt command was pushed by server", "process exiting"
 
 
 def join_from_laptop(context: DemoContext) -> None:
-    """Create two identical clusters, join one of them from the laptop, and wait for the end of its lease."""
+    """Create two identical clusters, join one of them from the laptop, and wait for the end of this cluster's lease."""
     report = context.report
     gateways = [name for name, gateway in context.topology.gateways.items() if gateway.vpn]
     with report.chapter(f"A laptop joins one of two identical clusters through {' and '.join(gateways)}"):

@@ -129,7 +129,10 @@ def _start(request: dict[str, Any], failed: dict[str, str], children: dict[int, 
 
 
 def _run_in_node(request: dict[str, Any]) -> None:
-    """Enter the node's namespaces except the PID namespace (the station has none), and run the module."""
+    """Enter the node's namespaces, and run the module. This process is already in the node's PID namespace.
+
+    The station has no separate namespaces.
+    """
     os.setsid()
     os.closerange(3, 4096)
     log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
