@@ -36,7 +36,7 @@ def check_node_exists(state: LabState, node: str, service: str | None = None) ->
 def connect_to_lab(state: LabState, timeout_s: float | None = None) -> Iterator[socket.socket]:
     """Connect to the lab's control server, and yield the connection. Raise LabIsDown if no lab is running.
 
-    Raise LabFailed if, in the ``with`` block, the connection is lost or an answer takes longer than ``timeout_s`` seconds.
+    Raise LabFailed if the connection is lost in the block, or if an answer takes longer than ``timeout_s`` seconds.
     """
     with socket.socket(socket.AF_UNIX) as link:
         try:
@@ -112,7 +112,7 @@ def _exit_code(letter: bytes, payload: bytes) -> int:
 def _copy_streams(link: socket.socket) -> int:
     """Copy this process's input to the program, and the program's output to this process's output.
 
-    Return the program's exit code when the program has ended. If the reader of this process's output has closed it,
+    Return the program's exit code when the program has ended. If this process's output is closed earlier,
     return ``-SIGPIPE``.
     """
     outputs: dict[bytes, BinaryIO] = {b"o": sys.stdout.buffer, b"r": sys.stderr.buffer}

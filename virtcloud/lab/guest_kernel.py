@@ -31,7 +31,7 @@ MODULES = (
     "cdrom",
     "isofs",
 )
-"""The kernel modules for a guest's network card, disk and seed, in loading order. Some kernels contain them already."""
+"""The kernel modules for a guest's network card, disk and seed, in loading order. A kernel may have some built in."""
 SUFFIXES = (".ko", ".ko.xz")
 BOOT = Path("/boot")
 MODULE_TREE = Path("/lib/modules")

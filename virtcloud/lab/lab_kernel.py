@@ -83,9 +83,10 @@ def require_uml_kernel() -> UmlKernel:
 
 
 def choose_kernel(requested: str | None = None) -> str:
-    """Return ``direct`` or ``uml``: the ``requested`` kernel, or by default ``direct`` if possible, else ``uml``.
+    """Return the lab's kernel: ``direct`` or ``uml``. If ``requested`` is None, prefer ``direct``.
 
-    Raise LabImpossible with the reasons if the requested kernel, or by default both kernels, cannot run the lab.
+    Raise LabImpossible with the reasons if the requested kernel cannot run the lab or, if ``requested`` is None, if
+    neither kernel can run the lab.
     """
     missing = [] if requested == "uml" else missing_features()
     if not missing and requested != "uml":
@@ -110,7 +111,7 @@ def find_compiler() -> str | None:
 
 
 def preload_library(kernel: UmlKernel, folder: Path) -> str:
-    """Build a library for a kernel without seccomp. It avoids most reads and writes of the extended processor state.
+    """Build a library by which a kernel without seccomp avoids most reads and writes of the extended processor state.
 
     Return the path of the library, or "" if the kernel uses seccomp and needs no library. Also return "" if the library
     cannot be built, but the kernel can run without it. Raise LabImpossible if the kernel needs the library.

@@ -111,7 +111,7 @@ def _lldpd(name: str, topology: Topology, materials: LabMaterials) -> Iterator[N
 
 
 def _node_by_kind(name: str, number: int, topology: Topology, materials: LabMaterials) -> LabNode:
-    """Return the fields of a node that depend on its kind."""
+    """Return a node in which only the fields that depend on the node's kind are set."""
     element = topology.elements.get(name)  # type: ignore[call-overload]
     if isinstance(element, Switch):
         return _switch(element, number, materials)

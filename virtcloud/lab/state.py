@@ -122,7 +122,7 @@ def process_start_time(pid: int) -> int | None:
 def kill_lab(state: LabState) -> None:
     """Kill the lab's first process and the process that holds its namespaces. All other processes of the lab end too.
 
-    For each of both processes, wait at most `END_S` seconds until it has ended.
+    Wait at most `END_S` seconds for the end of each of these two processes.
     """
     for find in (state.pid, state.launcher):
         pid = find()

@@ -37,9 +37,10 @@ class DownloadedPackage:
 
 
 def main() -> int:
-    """Download User-mode Linux, unless labs can use this machine's kernel or a stored User-mode Linux with seccomp.
+    """Download User-mode Linux if labs need a newer version. If the download fails, print a warning.
 
-    If the download fails, print a warning. Return the exit code, which is always 0.
+    Labs need no newer version if this machine's kernel can run labs, or if an installed or unpacked User-mode Linux can
+    use seccomp. Return the exit code, which is always 0.
     """
     if os.geteuid() == 0 and not lab_kernel.missing_features():
         return 0

@@ -7,8 +7,9 @@ The agent runs `main` with ``python -I -S``. The program uses only the standard 
 3. mount a root directory that contains the exported folders, /usr (read-only) and few other files
 4. change to the owner's IDs, keep one capability, and execute Ganesha, which keeps the process ID of step 1
 
-The capability is CAP_DAC_READ_SEARCH. The server needs it to open files by their handles (open_by_handle_at(2)). When
-the process ends, the kernel removes the mounts, because no other process is in its mount namespace.
+The capability is CAP_DAC_READ_SEARCH. The server needs this capability to open files by their handles
+(open_by_handle_at(2)). When the process ends, the kernel removes the mounts, because no other process is in the mount
+namespace.
 """
 
 import ctypes

@@ -1,4 +1,4 @@
-"""The observed file servers of a gateway, and the steps that turn them into the wanted file servers. Pure."""
+"""The observed file servers of a gateway, and the steps by which the gateway gets the wanted file servers. Pure."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -54,7 +54,7 @@ def find_unwanted_file_servers(
 
 
 def find_file_server_changes(segment: Segment, observed: Iterable[ObservedFileServer]) -> Iterator[ServeFiles]:
-    """Yield the step that starts or restarts a network's file server, if it is missing, faulty or outdated."""
+    """Yield the step that starts or restarts a network's file server if the server is missing, faulty or outdated."""
     if segment.nfs is None:
         return
     server = next((one for one in observed if one.cluster == segment.id), None)

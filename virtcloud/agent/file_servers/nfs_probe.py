@@ -14,7 +14,7 @@ from virtcloud.agent.host_services.server_processes import PACKAGE_ROOT
 from virtcloud.model.errors import NotFound
 
 ANSWER_S: Final = 5.0
-"""Time limit in seconds for an answer. It is long, because the servers run with a low priority."""
+"""Time limit in seconds for an answer. The limit is long, because the servers run with a low priority."""
 SILENCE_S: Final = 15.0
 """A server counts as hanging if it has not answered any probe for this number of seconds."""
 CODE: Final = (

@@ -213,7 +213,7 @@ def find_ganesha() -> str:
 
 
 def _config_path(cluster: str) -> str:
-    """Return the path of a server's configuration in its root. This path is an argument that identifies the process."""
+    """Return the path of the configuration in the server's root. The agent finds the process by this argument."""
     return f"/nfs-{cluster}.conf"
 
 
@@ -225,7 +225,7 @@ def _check_exports(output: str, server: NfsServer) -> None:
 
 
 def _shorten_error(text: str) -> str:
-    """Return a short error message: if ``text`` contains Ganesha's log, the log's last fatal message, else ``text``."""
+    """Return an error message: Ganesha's last fatal message in ``text``, or ``text`` if it contains no such message."""
     fatal = [line for line in text.splitlines() if any(level in line for level in FATAL)]
     if not fatal:
         return text

@@ -120,7 +120,7 @@ class LogChannel:
     def __init__(self, log_file: Path, *, follow: bool) -> None:
         """Read the current log ``log_file`` and its older files.
 
-        If ``follow``, wait for new output at the end of the log. Otherwise raise Refused if there is no log.
+        If ``follow``, `receive` waits for new output at the end of the log. Otherwise raise Refused if no log exists.
         """
         self._log_file = log_file
         self._follow = follow
@@ -147,10 +147,10 @@ class LogChannel:
                 return
 
     def send(self, data: bytes) -> None:
-        """Discard input: a log is read only."""
+        """Discard input: a log is read-only."""
 
     def send_end(self) -> None:
-        """Do nothing: a log is read only."""
+        """Do nothing: a log is read-only."""
 
     def close(self) -> None:
         """End the session."""
@@ -174,7 +174,7 @@ def _read_all(descriptor: int | None) -> Iterator[bytes]:
 
 
 def _is_current(path: Path, descriptor: int | None) -> bool:
-    """Return whether ``path`` still names the open file. After a rotation of the log, it names a new file."""
+    """Return whether ``path`` is still the path of the open file, and not of a new file after a rotation."""
     try:
         found = path.stat()
     except FileNotFoundError:

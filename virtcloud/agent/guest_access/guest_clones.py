@@ -60,9 +60,10 @@ class CloneChannel:
         self._reported = 0.0
 
     def report(self, progress: CloneProgress, *, always: bool = False) -> None:
-        """Queue a line for the user. Discard the line if the last line is newer than `REPORT_S`, unless ``always``.
+        """Queue a line for the user.
 
-        Raise CloneCancelledError if the user has disconnected.
+        Unless ``always``, discard the line if the previous line was queued less than `REPORT_S` seconds ago. Raise
+        CloneCancelledError if the user has disconnected.
         """
         if self._cancelled.is_set():
             raise CloneCancelledError
@@ -119,9 +120,10 @@ class GuestCloner:
                 worker.join()
 
     def _require_stopped(self, session: GuestSession) -> GuestWanted:
-        """Request the host's wanted document, and return its guest. Raise Refused unless it wants the guest stopped.
+        """Request the current wanted document of this host, and return the session's guest in this document.
 
-        The caller has reserved the guest, so the guest cannot start after this check.
+        Raise Refused unless the document wants the guest stopped. The caller has reserved the guest, so the guest
+        cannot start after this check.
         """
         segment = find_segment(self._sbf.wanted(self._element).wanted, session)
         guest = next(guest for guest in segment.guests if guest.name == session.guest)

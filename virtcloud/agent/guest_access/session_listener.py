@@ -29,7 +29,7 @@ FIRST_RETRY_S, MAX_RETRY_S = 1.0, 60.0
 MAX_IDLE_S = 300.0
 """Longest time in seconds between two polls. After this time, the agent counts as hanging."""
 END_S = 10.0
-"""Limit in seconds of the wait for the end of the session, after the agent has sent the error of a failed exchange."""
+"""After a failed exchange, the agent waits at most this number of seconds for SBF to end the session."""
 MAX_SESSIONS = 500
 """Largest number of concurrent sessions on this host."""
 

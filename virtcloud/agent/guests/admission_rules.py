@@ -1,7 +1,7 @@
 """The admission rules that the host's administrator sets. The agent checks the rules before it starts a guest.
 
-SBF cannot change the rules. Without these rules, an attacker who has stolen a token, or a defect of SBF, could run any
-guest on this host and read the host's files as root.
+SBF cannot change the rules. Without these rules, an attacker who has stolen a token could run any guest on this host,
+and read the host's files as root. A defect of SBF could have the same effect.
 """
 
 import os

@@ -1,8 +1,8 @@
 """The merge of the user's cloud-config with the generated cloud-config. Pure.
 
 The agent runs as root, and the user's cloud-config is a text of an untrusted user. Therefore the agent only parses the
-text into YAML nodes, and writes the nodes again as YAML. It constructs no Python values from the nodes, so aliases and
-merge keys cannot use up memory.
+text into YAML nodes, and writes the nodes again as YAML. The agent constructs no Python values from the nodes, so
+aliases and merge keys cannot use up memory.
 """
 
 from typing import Any, Final
@@ -27,8 +27,8 @@ def render_cloud_config(generated: CloudConfig, guest: str, user_data: str | Non
     """Return the generated cloud-config merged with the user's. ``guest`` is the guest's name in messages.
 
     If both have a value for a key, two lists are concatenated, two mappings are merged, and any other value of the user
-    replaces the generated value. Raise Refused if ``user_data`` is no cloud-config, or if the two values are of
-    different kinds, for example a list and a mapping.
+    replaces the generated value. Raise Refused if ``user_data`` is no cloud-config, or if the two values of
+    a key are of different kinds, for example a list and a mapping.
     """
     text = render_yaml(generated)
     if user_data is None:

@@ -20,7 +20,7 @@ POWER_OFF_SYSTEMD = signal.SIGRTMIN + 4
 def find_init(name: str, controller: int) -> int:
     """Return the process ID of a container's first process: the only child of the process with the ID ``controller``.
 
-    ``controller`` is libvirt's process of the container. Raise Refused if it has no child process.
+    ``controller`` is libvirt's process of the container. Raise Refused if this process has no child process.
     """
     for process in _list_children(controller):
         return process

@@ -86,7 +86,7 @@ def _ensure_overlay(folder: Path, disk: Path, disk_format: str, size_mb: int | N
 
 
 def identify_disk(disk: Path) -> str:
-    """Return a text with the path, inode, size and modification time of a disk. A changed disk has another text.
+    """Return a text with the path, inode, size and modification time of a disk. A change of the disk changes the text.
 
     Raise OSError if the file is missing.
     """

@@ -2,8 +2,8 @@
 
 The agent creates the folder ``<state>/guests/<domain>`` before the guest starts. The folder remains while the guest is
 wanted on this host: a guest that was stopped or reset, or that ended by itself, starts again with the same disks. When
-the agent removes a guest, it removes libvirt's logs before the folder: if the agent is killed, the folder still shows
-which logs must be removed.
+the agent removes a guest, it removes libvirt's logs before the folder. If the agent is killed before it has removed the
+logs, the folder still shows which logs must be removed.
 """
 
 import shutil

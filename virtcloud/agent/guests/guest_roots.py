@@ -132,8 +132,8 @@ class GuestRoots:
     def _create_root(self, path: Path, image: Path, shift: int, size_mb: int | None) -> Literal["mount", "files"]:
         """Create empty layers, and mount the root. Return whether the mount or the overlay's files shift the owners.
 
-        Each attempt of an idmapped mount starts processes. Therefore, after a file system has refused an idmapped mount
-        once, make no further attempt with images of this file system.
+        Each attempt to create an idmapped mount starts two processes. Therefore, after a file system has refused an
+        idmapped mount once, make no further attempt with images of this file system.
         """
         status = image.stat()
         _create_layers(path, status, shift, size_mb)
@@ -200,7 +200,7 @@ def _read_record(path: Path) -> RootRecord | None:
 def _remove_tree(folder: Path) -> None:
     """Remove a folder to which a guest could write, with rm(1): it follows no symbolic links and handles deep trees."""
     with contextlib.suppress(OSError):
-        folder.rmdir()  # usually suffices, and is faster than the start of a program
+        folder.rmdir()  # suffices for an empty folder, and is faster than the start of a program
     if not folder.exists():
         return
     argv = ["rm", "-rf", "--one-file-system", "--", str(folder)]

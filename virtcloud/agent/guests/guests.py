@@ -215,7 +215,7 @@ class LocalGuests:
         return True
 
     def _add_consoles(self, domains: Iterable[tuple[HypervisorApi, GuestDomain]]) -> None:
-        """Add the consoles of running guests to `GuestConsoles`, except those that it already has."""
+        """Add the consoles of running guests to `GuestConsoles`, unless it already has the console of the guest."""
         if self._consoles is None:
             return
         for hypervisor, domain in domains:

@@ -175,8 +175,8 @@ class LibvirtHypervisor:
     def _forget(self, lost: LibvirtConnection) -> None:
         """Remove all connections from the list after one was lost, because libvirtd has ended.
 
-        Do nothing if another thread has already removed the lost connection. Python closes a connection when the last
-        thread that uses it releases it.
+        Do nothing if another thread has already removed the lost connection. A removed connection is closed when no
+        thread uses the connection any more.
         """
         with self._lock:
             if lost in self._connections:

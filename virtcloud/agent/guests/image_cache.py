@@ -35,7 +35,10 @@ MIB: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class CacheSettings:
-    """Settings of the cache. ``guests`` is the parent of the guests' folders. ``size`` is its maximum size in bytes."""
+    """Settings of the cache.
+
+    ``guests`` is the parent of the guests' folders. ``size`` is the maximum size of the cache in bytes.
+    """
 
     folder: Path
     guests: Path

@@ -153,7 +153,10 @@ def _connect_publicly(address: tuple[str, int], *_options: object) -> socket.soc
 
 
 def _validator(answer: HTTPResponse) -> str | None:
-    """Return the header's value that identifies this version of the file: a strong ETag, or Last-Modified, or None."""
+    """Return the value that identifies this version of the file: a strong ETag, or else the header Last-Modified.
+
+    Return None if the answer has neither.
+    """
     etag = answer.headers.get("etag")
     return etag if etag and not etag.startswith("W/") else answer.headers.get("last-modified")
 
@@ -251,8 +254,8 @@ def remove_partial_file(path: Path) -> None:
 class ImageFetch:
     """The fetch of one image.
 
-    If the connection is cut, ``pause`` is called with the number of attempts without progress, and the last error. It
-    waits before the next attempt, or raises the error if no guest needs the image.
+    If the connection is cut, ``pause`` is called with the number of attempts without progress, and the last error.
+    ``pause`` waits before the next attempt, or raises the error if no guest needs the image.
     """
 
     sources: ImageSources

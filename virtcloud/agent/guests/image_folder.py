@@ -68,7 +68,7 @@ class ImageFolder:
         return self.folder / f"{PARTIAL}{source.sha256}"
 
     def new_folder(self, source: ImageSource) -> Path:
-        """Return the path of the folder in which a fetched image is unpacked, before the folder gets its final name."""
+        """Return the path of the folder in which a fetched image is prepared, before the folder gets its final name."""
         return self.folder / f"{NEW}{source.sha256}"
 
 

@@ -45,7 +45,7 @@ def render_iso(data: NoCloudData) -> bytes:
 
 
 def _import_pycdlib() -> ModuleType:
-    """Return the module pycdlib. Its import needs 6 MB of memory, so the first virtual machine imports it."""
+    """Return the module pycdlib. It needs 6 MB of memory, so it is imported only when a virtual machine is started."""
     try:
         return import_module("pycdlib")
     except ImportError as error:

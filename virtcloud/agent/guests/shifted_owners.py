@@ -17,7 +17,7 @@ EXECUTABLE = 0o111
 
 
 def shift_owners(folder: Path, shift: int, count: int) -> None:
-    """Add ``shift`` to the IDs of owner and group of all files and folders below ``folder``, if the ID is below ``count``.
+    """Add ``shift`` to owner and group IDs of all files and folders below ``folder``, except IDs of ``count`` or more.
 
     Symbolic links are not followed. ``shift`` must be at least ``count``, so that a file with several hard links is
     changed only once. No other user must be able to change the folder. Raise OSError if an owner cannot be changed.

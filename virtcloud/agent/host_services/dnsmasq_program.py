@@ -98,7 +98,7 @@ def _start() -> None:
 
 
 def _configure_interface(device: str, addresses: list[str]) -> None:
-    """Set the addresses, activate the interface, and add a default route on it, for answers to all guests."""
+    """Set the addresses, activate the interface, and add a default route through it, for answers to guests."""
     _write_sysctls(_namespace_sysctls(device))
     index = socket.if_nametoindex(device)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:

@@ -37,7 +37,7 @@ from virtcloud.model.wanted import GuestWanted, Segment
 
 VENDOR_DATA: Final = "vendor-data"
 FORM: Final = 1
-"""The version of the documents' format. If an upgrade of the agent changes it, the agent restarts metadata services."""
+"""The version of the documents' format. After an upgrade with another version, the agent restarts metadata services."""
 _IPV4: Final = 4
 _SEGMENT_KEYS: Final = {"id", "key", "members", "mtu", "peers", "host_services"}
 _GUEST_KEYS: Final = {"name", "cluster", "mac", "addresses", "seed"}
@@ -93,7 +93,7 @@ def _render_guest(segment: Segment, guest: GuestWanted) -> Documents:
 
 
 def _render_nocloud(segment: Segment, guest: GuestWanted) -> Documents:
-    """Return the NoCloud data of a guest by file name. Without a seed, the data contain only its name and addresses."""
+    """Return the NoCloud data of a guest by file name. Without a seed, return only the guest's name and addresses."""
     if guest.seed is not None:
         files = render_nocloud(segment, guest, guest.seed, render_peer_files(segment, guest))
     else:

@@ -45,7 +45,7 @@ class MetadataProcesses:
         self._has_filters = has_filters
 
     def read(self, cluster: str) -> tuple[str, tuple[str, ...]]:
-        """Return the digest of a cluster's documents in its process, and the faults of the process.
+        """Return the digest of the documents that a cluster's process serves, and the faults of the process.
 
         Return ``("", ())`` if there is no record of a process.
         """

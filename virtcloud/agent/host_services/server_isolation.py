@@ -68,8 +68,8 @@ def limit_resources() -> None:
 def drop_privileges(uid: int, gid: int, kept: Collection[int]) -> None:
     """Change to a user and group. Drop all capabilities except those in ``kept``.
 
-    A program that this process executes also has the ``kept`` capabilities (capabilities(7), ambient set). It gains no
-    further privileges by set-user-ID bits or file capabilities (``no_new_privs``).
+    A program that this process executes also has the ``kept`` capabilities (capabilities(7), ambient set). The program
+    gains no further privileges by set-user-ID bits or file capabilities (``no_new_privs``).
     """
     for capability in range(LAST_CAPABILITY + 1):
         if capability not in kept:
@@ -87,7 +87,7 @@ def drop_privileges(uid: int, gid: int, kept: Collection[int]) -> None:
 
 
 def forbid_inspection() -> None:
-    """Prevent other processes of the same user, such as another cluster's dnsmasq, from reading the memory."""
+    """Prevent other processes of this user, such as another cluster's dnsmasq, from reading this process's memory."""
     call("forbid inspection", _LIBC.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0))
 
 

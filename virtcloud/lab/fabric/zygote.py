@@ -25,7 +25,7 @@ NAMESPACES = ("cgroup", "ipc", "uts", "net", "mnt")
 
 
 class Zygote:
-    """The fabric's handle of the zygote process. It starts one service at a time."""
+    """The fabric's handle of the zygote process. The handle starts one service at a time."""
 
     def __init__(self, modules: tuple[str, ...]) -> None:
         """Fork the zygote, which imports ``modules``. Call this method before any thread runs."""
