@@ -213,7 +213,7 @@ def find_ganesha() -> str:
 
 
 def _config_path(cluster: str) -> str:
-    """Return the path of the configuration in the server's root. The agent finds the process by this argument."""
+    """Return the configuration's path in the server's root: an argument by which the agent finds the process."""
     return f"/nfs-{cluster}.conf"
 
 
