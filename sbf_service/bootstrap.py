@@ -37,8 +37,9 @@ from virtcloud.model.vlans import VlanSet
 from virtcloud.tracing import child_span
 
 MAX_REPLICA_NAME = 59
-"""The longest default name of a replica, in characters. The database column of lease holders has room for this name and
-the prefix ``sbf@``.
+"""The maximum length of a replica's default name, in characters.
+
+The database column of lease holders has room for this name and the prefix ``sbf@``.
 """
 
 

@@ -108,7 +108,10 @@ class ChangeFeed:
         self.publish_remote(frozenset(versions))
 
     def list_versions(self) -> dict[str, int | None]:
-        """Return the lowest version that the waiters of each topic have read; None if one of them knows no version."""
+        """Return a dict that maps each topic to the lowest version that its waiters have read.
+
+        The value is None if the version that one of the waiters has read is unknown.
+        """
         with self._lock:
             compared = [
                 (topic, waiter.versions[topic])

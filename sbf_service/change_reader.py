@@ -1,9 +1,9 @@
 """The change reader: one thread of a replica that reads the changes of other replicas from the database.
 
 On PostgreSQL, the thread listens for notices and publishes their topics in the change feed. On both databases, a slow
-poll compares the versions that the waiting calls have read with the database, with one query for all calls. The slow
-poll finds changes whose notices were lost. After each new connection, the slow poll runs immediately, because notices
-between two connections are lost.
+poll compares the versions that the waiting calls have read with the versions in the database. The poll needs one
+query for all calls. It finds changes whose notices were lost. After each new connection, the slow poll runs
+immediately, because notices between two connections are lost.
 """
 
 import time
@@ -43,7 +43,7 @@ class ChangeReader:
     interval: float = SLOW_POLL_S
     clock: Callable[[], float] = time.monotonic
     listens: bool = False
-    """Whether SBF receives the notices of other replicas. Also true on SQLite, where no other replica exists."""
+    """Whether this replica receives the notices of other replicas. Also true on SQLite, which has only one replica."""
     _doorbell: Doorbell | None = None
     _revoked_tokens: int | None = None
     _stopping: bool = False

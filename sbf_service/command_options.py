@@ -24,7 +24,7 @@ CONFIG = click.option(
 
 @contextmanager
 def report_bad_input() -> Iterator[None]:
-    """Print a VirtcloudError of the context, and exit with code 2."""
+    """If the context raises VirtcloudError or ValidationError, print the error and exit with code 2."""
     try:
         yield
     except ValidationError as error:
@@ -39,9 +39,9 @@ def _exit_bad_input(message: str) -> NoReturn:
 
 
 def load_settings(config: Path | None) -> ServiceSettings:
-    """Return the settings of ``config``, of the default file, or the default settings.
+    """Return the settings in ``config`` or, if ``config`` is None, in the default file.
 
-    Raise BadInput or BadDocument.
+    Return the default settings if there is no file. Raise the errors of :func:`.read_settings`.
     """
     file = find_settings_file(config)
     return ServiceSettings() if file is None else read_settings(file)

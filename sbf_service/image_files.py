@@ -1,8 +1,8 @@
 """The folder of uploaded images: one file per content, with the content's SHA-256 as its name.
 
-An upload is written to a hidden file, and gets its name when its row is inserted into the database, in the same
-transaction. A hidden file is locked (flock(2)) while its upload runs. If a file has no lock and no row, a killed
-process left the file behind. The next upload removes such files.
+An upload is written to a hidden file. The transaction that inserts the image's row into the database also renames this
+file. A hidden file is locked (flock(2)) while its upload runs. If a file has no lock and no row, a killed process left
+the file behind. The next upload removes such files.
 """
 
 import errno
@@ -60,7 +60,7 @@ class Upload:
     def write(self, data: bytes) -> None:
         """Append data. Raise BeyondLimit if the file becomes larger than the limit ``images.size``.
 
-        Raise StorageFull on a full disk.
+        Raise StorageFull if the file cannot be written, for example because the disk is full.
         """
         check_size(self._limits, self.size + len(data))
         with _translate_full_disk(self._path.parent):
@@ -73,7 +73,7 @@ class Upload:
     def finish(self, image_format: ImageFormat | None) -> tuple[Sha256, ImageFormat]:
         """Write the file to the disk. Return its checksum and its format.
 
-        Raise BadInput if the file has another format than ``image_format``, or refers to other files.
+        Raise BadInput if the file is empty, has another format than ``image_format``, or refers to other files.
         """
         if not self.size:
             raise BadInput("image: expected a file, got no bytes")

@@ -1,4 +1,7 @@
-"""The context of the call that the current thread or task works for. Logs and audit rows contain its request ID."""
+"""The context of the call for which the current thread or task works.
+
+Logs and audit rows contain the request ID of this call.
+"""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,10 +24,10 @@ def current_request_id() -> str | None:
 
 
 def continue_for(calls: Sequence[CallContext]) -> None:
-    """Make ``calls`` the current call, until the end of the surrounding :func:`work_for`.
+    """Combine ``calls`` into one current call, until the end of the surrounding :func:`work_for`.
 
-    No effect if ``calls`` is empty. If a worker changes a device for several calls, logs and audit rows contain the
-    request IDs of all these calls.
+    If ``calls`` is empty, do nothing. When a worker changes a device for several calls, logs and audit rows thus
+    contain the request IDs of all these calls.
     """
     if calls:
         trace = calls[0].traceparent if len(calls) == 1 else None

@@ -10,7 +10,7 @@ from sbf_service.store.unit_of_work import Store
 from virtcloud.model.errors import BadInput, DatabaseUnavailable
 
 FIRST_RUN_S = 600.0
-"""The time from the start of SBF to the first run. SBF first reconciles its elements."""
+"""The time in seconds from the start of SBF to the first run. In this time, SBF reconciles its elements."""
 INTERVAL_S = 3600.0
 
 log = get_log(__name__)

@@ -49,7 +49,7 @@ log = get_log(__name__)
 class SettingChange:
     """A key whose value differs in the new settings, such as ``timing.drain_deadline``.
 
-    ``former`` and ``new``: the values.
+    ``former`` is the value that SBF uses now. ``new`` is the value in the new settings.
     """
 
     key: str
@@ -118,13 +118,13 @@ def reload_settings(settings: ServiceSettings, file: Path) -> None:
 def copy_settings(settings: ServiceSettings) -> ServiceSettings:
     """Return a copy that shares no nested document with other settings.
 
-    Without a copy, settings share default values.
+    Settings that are not copied share the nested documents that are default values.
     """
     return settings.model_copy(deep=True)
 
 
 def _replace(settings: ServiceSettings, change: SettingChange) -> None:
-    """Replace one value in the frozen document. Other modules hold references to the document, and never change it."""
+    """Replace one value in the frozen document itself, because other modules hold references to this document."""
     *parents, name = change.key.split(".")
     document: Document = settings
     for parent in parents:

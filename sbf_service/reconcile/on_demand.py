@@ -97,7 +97,7 @@ class OnDemandReader:
     def ports(self, name: Name) -> tuple[PortView, ...]:
         """Read a switch and return its managed ports with their uses. Changes nothing.
 
-        Raise the same errors as :meth:`difference`.
+        Raise Conflict for a provider edge. Also raise the errors of :meth:`difference`, except Unsafe.
         """
         self._require_device(name)
         worker = self.scheduler.worker

@@ -67,8 +67,8 @@ class WorkerTransactions(Protocol):
     def confirm(self, reading: DeviceReading, *, changed: bool) -> bool:
         """Record that a device carries and has saved the wanted state. Return whether a newer revision is wanted.
 
-        Raise LeaseLostError if another worker has acquired the lease. If this worker has ``changed`` the device, first
-        record that the next worker must read the device again.
+        If another worker has acquired the lease, raise LeaseLostError. In this case, if this worker has ``changed`` the
+        device, first record that the next worker must read the device again.
         """
 
     def fail(self, name: Name, fence: int, report: ErrorReport) -> None:

@@ -60,7 +60,8 @@ class AgentElement:
 class AgentHeartbeats:
     """The heartbeats of polling agents that the database does not contain yet. Thread-safe.
 
-    If an agent's heartbeat in the database is older than ``max_age``, the agent's next poll is recorded immediately.
+    If an agent's heartbeat in the database is older than ``max_age``, :meth:`receive` and :meth:`receive_many` record
+    the agent's next poll immediately.
     """
 
     store: Store

@@ -1,6 +1,7 @@
-"""Alembic, which applies the migrations. Only :func:`sbf_service.store.database.migrate` imports this module.
+"""Applies migrations with Alembic.
 
-The import of Alembic takes a quarter of a second, and a database that is already migrated does not need Alembic.
+The import of Alembic takes a quarter of a second. :func:`sbf_service.store.database.upgrade_database` therefore imports
+this module only for a database that lacks migrations.
 """
 
 from importlib.resources import files

@@ -32,7 +32,7 @@ from virtcloud.model.wanted import ForeignVlan
 ReservedVlans = Callable[[Device], VlanSet]
 """A function that returns the VLAN IDs that a device's platform reserves."""
 CanSeeOwner = Callable[[str], bool]
-"""A function that returns whether the caller may see the clusters of this owner."""
+"""A function that returns whether the caller may see the clusters of an owner."""
 MAX_INDEXED_SITES = 16
 """The maximum number of a cluster's sites for the fast allocation, which reads a few free VLAN IDs of each site.
 
@@ -67,7 +67,7 @@ _WINDOW = (
     .limit(bindparam("size"))
     .subquery()
 )
-"""The first free VLAN IDs of a site, at most ``size``.
+"""Selects the free VLAN IDs of a site with the earliest releases, at most ``size`` VLAN IDs.
 
 The limit is in a subquery, so that the database applies the limit before it counts rows of other sites.
 """
@@ -78,10 +78,11 @@ _COUNT_AS_OLD = (
     .scalar_subquery()
 )
 _READ_WINDOW = select(_WINDOW.c.since, _WINDOW.c.vlan, _COUNT_AS_OLD).order_by(_WINDOW.c.since, _WINDOW.c.vlan)
-"""A site's free VLAN IDs. The first column is the time of their last release at this site.
+"""Selects free VLAN IDs of a site, in the order of their last releases at this site.
 
-The last column counts the sites at which the VLAN ID is free and was last released at this time or earlier. If this
-column counts all sites of a cluster, the VLAN ID is free at all of them, and the first column is its latest release.
+The columns are the time of the last release at this site, the VLAN ID, and the number of sites at which the VLAN ID is
+free and was last released at this time or earlier. If this number is the number of a cluster's sites, the VLAN ID is
+free at all these sites, and was released at none of them after this time.
 """
 
 

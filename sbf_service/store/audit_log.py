@@ -36,7 +36,9 @@ _OPEN_CHANGES = text(
 
 @dataclass(frozen=True, slots=True)
 class AuditFilter:
-    """Selects rows of the audit log by element, cluster key, request ID, actor and time. None selects all rows.
+    """Selects rows of the audit log by element, cluster key, request ID, actor and time.
+
+    An attribute with the value None does not limit the rows.
 
     ``since`` is the first and ``until`` the last time of the selected rows. Clusters of different owners may have had
     the same key. If ``cluster`` is set, ``owner`` therefore limits the rows to clusters of this owner, and ``sites``

@@ -83,7 +83,7 @@ def _read_snapshot(engine: Engine) -> Iterator[Connection]:
     is_postgresql = engine.dialect.name == "postgresql"
     options = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True} if is_postgresql else {}
     with engine.connect().execution_options(**options) as connection, connection.begin():
-        if is_postgresql:  # the file may be on a slow disk
+        if is_postgresql:  # the session is idle while a slow disk writes the file
             connection.execute(text("SET LOCAL idle_in_transaction_session_timeout = 0"))
         yield connection
 

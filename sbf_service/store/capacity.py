@@ -1,6 +1,6 @@
 """Capacity of hosts: the reports of agents, the resources that guests use, and the placement of spreads.
 
-A spread is a number of equal guests in a spec for which SBF chooses the hosts.
+With a spread, a spec requests a number of equal guests without naming their hosts. SBF chooses a host for each guest.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -64,9 +64,9 @@ def place_spread(
 ) -> ClusterSpec:
     """Return the spec with additional guests: the guests of ``spread``, each with the host that SBF chose.
 
-    Call this function in the transaction that inserts the cluster. Other creations wait meanwhile, so the free capacity
-    does not change (decision 10). Raise NoCapacity if the hosts have too little free capacity. Raise NotFound for an
-    unknown site.
+    Call this function in the transaction that inserts the cluster. Other creations wait until this transaction ends,
+    so the free capacity does not change meanwhile (decision 10). Raise NoCapacity if the hosts have too little free
+    capacity. Raise NotFound for an unknown site.
     """
     topology = read_topology(unit)
     sites = [topology.site(name) for name in spread.sites] or list(topology.sites)

@@ -1,8 +1,9 @@
 """The suspension of publications of networks with a guest whose image is not certified.
 
 Ports of a network's guests may be published at a site only if the images of all guests of the network are certified for
-this site. If a transaction adds another guest to the network, or revokes a certification, the same transaction suspends
-the publications. A suspended publication keeps its port, and stays suspended until the owner publishes the guest again.
+this site. If a transaction adds a guest with an image that is not certified, or revokes the certification of an image,
+the same transaction suspends the publications. A suspended publication keeps its port, and stays suspended until the
+owner publishes the guest again.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

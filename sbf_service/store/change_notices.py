@@ -22,7 +22,7 @@ MAX_NOTICE_BYTES = 7_000
 MAX_NOTICES = 20
 """The maximum number of notices for one change.
 
-A change that needs more notices sends one notice without topics instead. This notice wakes all waiting threads.
+A change that needs more notices sends one notice without topics instead. This notice wakes all waiting calls.
 """
 _NOTIFY = select(func.pg_notify(CHANNEL, bindparam("notice")))
 

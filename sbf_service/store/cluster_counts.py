@@ -15,9 +15,9 @@ from virtcloud.model.values import Name
 
 @dataclass(frozen=True, slots=True)
 class ClusterCounts:
-    """The number of clusters in each state, and the number of clusters at each site. Ended clusters do not count.
+    """The number of clusters in each state, and the number of clusters at each site.
 
-    A cluster counts at every site where an element carries it.
+    A cluster counts at every site where it has a placement. Ended clusters count only if the filter selects them.
     """
 
     states: Mapping[ClusterState, int]

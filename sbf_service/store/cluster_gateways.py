@@ -69,7 +69,10 @@ _DELETE_PUBLICATIONS = (
 
 
 def read_cluster_gateways(unit: Unit, groups: Iterable[Sequence[str]]) -> Mapping[str, tuple[Name, ...]]:
-    """Return the gateways of each cluster in order of preference, by cluster ID. One query reads each group of IDs."""
+    """Return a dict that maps the ID of each cluster with gateways to these gateways, in order of preference.
+
+    ``groups`` contains groups of cluster IDs. For each group, execute one query.
+    """
     found: dict[str, list[Name]] = defaultdict(list)
     for group in groups:
         for cluster_id, gateway in unit.connection.execute(_READ, {"ids": group}):
@@ -78,7 +81,7 @@ def read_cluster_gateways(unit: Unit, groups: Iterable[Sequence[str]]) -> Mappin
 
 
 def find_network_gateways(unit: Unit, network: str) -> frozenset[str]:
-    """Return the names of the gateways of all clusters of a network. Ended clusters are ignored."""
+    """Return the names of the gateways of all clusters of a network, except clusters that end or have ended."""
     return frozenset(unit.connection.execute(_READ_OF_NETWORK, {"network": network}).scalars())
 
 
@@ -111,9 +114,10 @@ def end_publications_of(unit: Unit, cluster_id: str) -> frozenset[str]:
 
 
 def delete_vpn_access(unit: Unit, cluster_id: str) -> None:
-    """Delete the records of an ended cluster's VPN access.
+    """Delete an ended cluster's gateways, VPN invitations and VPN connections.
 
-    These are its gateways and their addresses in its network, its invitations, its connections, and its traffic.
+    If the cluster created a network, also delete the addresses of gateways in the network, the network's router, and
+    the counters of the network's traffic.
     """
     for statement in (_DELETE_INVITATIONS, _DELETE_INTERFACES, _DELETE_ROUTER, _DELETE_USES, _DELETE_TRAFFIC):
         unit.connection.execute(statement, {"ended": cluster_id})

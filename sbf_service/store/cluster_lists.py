@@ -27,8 +27,8 @@ LIVE: Final = (ClusterRow.state + literal_column("''")).in_(
 )
 """The condition that a cluster has not ended, for queries that return clusters in the order of their creation.
 
-The expression matches the condition of an index in this order. With ``NOT_ENDED``, SQLite would use an index of states,
-and would sort all selected clusters for each page.
+The expression is the condition of an index that is sorted by creation. With ``NOT_ENDED``, SQLite would use an index of
+states, and would sort all selected clusters for each page.
 """
 
 

@@ -200,10 +200,9 @@ def _read_stopped_guests(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, li
 
 
 def _make_joined_views(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, ClusterTransport | None]:
-    """Return the view of each cluster's transport, by cluster ID.
+    """Return a dict that maps the ID of each cluster with a transport to the view of the transport.
 
-    The view is None for a cluster without a transport, and for an ended cluster whose transport was removed from the
-    topology.
+    The view is None if the cluster has ended and its transport was removed from the topology.
     """
     names = {row.id: Name(row.transport) for row in rows if row.transport is not None}
     if not names:

@@ -176,9 +176,10 @@ def _compute_confirmed_change(
 ) -> HostDifference | None:
     """Return the clusters that a host has set up and removed since its previous confirmation ``former``.
 
-    Return None if there are no such clusters. If the confirmed revision was reset, the host has set up all its clusters
-    again. Removals up to the highest revision that the host ever confirmed are already in the audit log. Exceptions are
-    the clusters in ``marked``, whose column ``blocked`` this confirmation has changed.
+    Return None if there are no such clusters. If the confirmed revision was reset or the host was unreachable, all
+    clusters of the host count as set up again. Omit removals up to the revision ``former.highest``, because they are
+    already in the audit log. Do not omit the removals of the clusters in ``marked``: this confirmation has changed the
+    column ``blocked`` of their placements.
     """
     before, revision = former.confirmed if former.reachable else 0, row.confirmed_revision
     added = read_added_clusters(unit, row.name, before, revision)

@@ -21,7 +21,7 @@ from virtcloud.model.values import Name
 
 RandomBytes = Callable[[int], bytes]
 CONSOLE_SESSIONS_TOPIC = "console-sessions"
-"""The change topic that wakes waiting threads when a session has ended."""
+"""The change topic that is published when a session has ended."""
 NO_SESSION = "your session with the console has ended: log in again"
 
 

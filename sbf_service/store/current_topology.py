@@ -13,8 +13,8 @@ def read_topology_version(unit: Unit) -> int | None:
 def read_topology(unit: Unit) -> Topology:
     """Return the current topology. Raise NotFound before the first topology.
 
-    The store caches the newest version. A version that this unit created is not cached before the commit, because
-    another topology could get the same version after a rollback.
+    The store caches the topology. A topology that this unit has stored is cached after the commit, because another
+    topology could get the same version after a rollback.
     """
     version = _read_version(unit)
     if unit.new_topology is not None and version == unit.topology_version:
@@ -35,7 +35,10 @@ def _read_new_version(unit: Unit, version: int) -> Topology:
 
 
 def _read_version(unit: Unit) -> int:
-    """Return the version of the topology. Read it only at the first call, unless the unit has stored a topology."""
+    """Return the version of the topology.
+
+    After the first call in a unit, query the database again only if the unit has stored a topology.
+    """
     if TOPOLOGY_TOPIC in unit.changed or TOPOLOGY not in unit.session.info:
         unit.session.info[TOPOLOGY] = read_stored_version(unit.connection)
     version: int = unit.session.info[TOPOLOGY]

@@ -156,7 +156,7 @@ REMEDIES = {
     ),
     ("could not translate host name", "failed to resolve host"): "correct the host in the setting database",
 }
-"""The remedy for an error of SQLite or PostgreSQL, by a part of the error's text."""
+"""The remedies for errors of SQLite and PostgreSQL. Each key contains texts of errors with the same remedy."""
 MIGRATION_LOCK = 0x76697274
 """The key of PostgreSQL's advisory lock during a migration (the letters "virt")."""
 

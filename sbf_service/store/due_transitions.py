@@ -46,7 +46,7 @@ _IS_OBSTACLE = exists().where(
     or_(_IS_INCOMPLETE, PlacementRow.blocked),
     _IS_AWAITED,
 )
-"""The condition that a cluster is incomplete. The database reads the placements of each cluster to evaluate it."""
+"""The condition that a cluster is incomplete. For each cluster, the database reads the cluster's placements."""
 _OF_ELEMENT = PlacementRow.element == ElementRow.name + ""
 """Like ``_OF_PLACEMENT``, for queries that should read the elements first.
 

@@ -31,9 +31,9 @@ _IS_MARKED = PlacementRow.cluster_id.in_(bindparam("marked", type_=NAME_TYPE, ex
 _IS_NEWLY_REMOVED = PlacementRow.removed_revision > bindparam("highest")
 _ALL_REMOVED = _PLACED.where(PlacementRow.removed_revision <= bindparam("revision"), PlacementRow.blocked.is_(False))
 _REMOVED = select_clusters(ClusterRow.id.in_(_ALL_REMOVED.where(_IS_NEWLY_REMOVED)))
-"""Selects newly removed clusters, for the usual case that there are no ``marked`` clusters.
+"""Selects the clusters that :func:`read_removed_clusters` returns if ``marked`` is empty, which is the usual case.
 
-The database then uses the index of removals to skip earlier removals.
+For this statement, the database uses the index of removals to skip earlier removals.
 """
 _REMOVED_OR_MARKED = select_clusters(ClusterRow.id.in_(_ALL_REMOVED.where(or_(_IS_NEWLY_REMOVED, _IS_MARKED))))
 _WANTED = select_clusters(IS_WANTED, ClusterRow.id.in_(_PLACED.where(_STAYS)))

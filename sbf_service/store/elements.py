@@ -167,7 +167,7 @@ def read_element_page(unit: Unit, selected: ElementFilter, part: PagePart) -> Pa
 
 
 def list_element_sites(unit: Unit) -> list[str]:
-    """Return the names of the sites in the topology, in their order."""
+    """Return the names of the sites in the topology, sorted."""
     return list(unit.session.scalars(select(SiteRow.name).where(SiteRow.present).order_by(SiteRow.name)))
 
 

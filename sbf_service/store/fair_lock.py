@@ -14,11 +14,11 @@ class FairLock:
     """A lock for ``with`` statements. The thread that has waited longest acquires the lock next. Not reentrant."""
 
     _holder: "Lock | None" = None
-    """The turn of the thread that holds the lock. A turn is a locked lock, one for each request."""
+    """The turn of the thread that holds the lock. Each request has a turn, which is a locked ``threading.Lock``."""
     _queue: deque[Lock] = field(default_factory=deque)
     """The turns of the waiting threads, in the order of the requests."""
     _guard: Lock = field(default_factory=Lock)
-    """Protects the other fields. No thread holds it while it waits."""
+    """Protects the other fields. No thread holds the guard while the thread waits for its turn."""
 
     @property
     def waiting(self) -> int:

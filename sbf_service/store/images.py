@@ -176,7 +176,7 @@ def certify_image(unit: Unit, name: Name, site: Name) -> CatalogueImage:
 
 
 def revoke_certification(unit: Unit, name: Name, site: Name) -> CatalogueImage:
-    """Remove the certification of an image for a site, and suspend publications that need it; idempotent."""
+    """Remove an image's certification for a site, and suspend publications that need this certification. Idempotent."""
     _require_row(unit, name)
     row = unit.session.get(CertificationRow, (name, site))
     if row is not None:

@@ -30,9 +30,9 @@ MAX_OPEN_QUESTIONS: Final = 200
 def check_job_proof(unit: Unit, key: str, spec: ClusterSpec, starter: str, *, use: bool) -> JobUnproven | None:
     """Check that a host may request a job's cluster. If ``use`` is true, delete the proof after a successful check.
 
-    If there is no proof yet, record a question to the batch server and return JobUnproven. The caller must commit the
-    transaction before raising the returned error. Raise Forbidden if the job's owner, hosts or network in the proof
-    differ from the request.
+    If there is no proof yet, return JobUnproven, and record a question to the batch server unless the same question is
+    already open. The caller must commit the transaction before raising the returned error. Raise Forbidden if the job's
+    owner, hosts or network in the proof differ from the request.
     """
     question = _make_question(unit, key, spec, starter)
     row = unit.session.get(JobQuestionRow, (key, starter))

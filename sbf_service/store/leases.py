@@ -40,7 +40,7 @@ _RELEASE = _OF_FENCE.values(lease_until=None)
 def acquire_lease(unit: Unit, element: str, holder: str, length: timedelta) -> int | None:
     """Acquire an element's lease for ``length``.
 
-    Return the fencing token, or None while another holder has the lease.
+    Return the fencing token. Return None while another holder has the lease, and for an element that is not known.
     """
     lease = {"element": element, "holder": holder, "now": unit.now, "until": unit.now + length}
     return unit.connection.execute(_ACQUIRE, lease).scalar_one_or_none()
@@ -74,7 +74,7 @@ def release_leases_of(unit: Unit, holder: str) -> None:
 
 
 HEARTBEAT_INTERVAL = timedelta(seconds=5)
-"""The minimum time between two updates of an element's ``last_seen``. Heartbeats in between are not recorded."""
+"""Within this time after a recorded heartbeat of an agent, :func:`record_agent_heartbeat` records no other heartbeat."""
 
 
 _IS_SEEN = (ElementRow.present, ~equals_any(ElementRow.kind, DEVICE_KINDS), ElementRow.reachable)

@@ -60,7 +60,7 @@ _READ_PLACEMENTS = (
 
 
 def read_placements(unit: Unit, ids: Iterable[str]) -> dict[str, tuple[PlacementStatus, ...]]:
-    """Return the placements of each cluster, sorted by element name, by cluster ID."""
+    """Return a dict that maps each cluster ID to the placements of the cluster, sorted by element name."""
     found: dict[str, list[PlacementStatus]] = defaultdict(list)
     for group in split_ids(ids):
         for row in unit.session.execute(_READ_PLACEMENTS, {"ids": group}):

@@ -101,9 +101,10 @@ def share_everything(connection: Connection) -> None:
 
 
 def lock_scope(connection: Connection, scope: LockScope, *, wait: bool = True) -> frozenset[int]:
-    """Lock the keys of a scope in ascending order: PostgreSQL processes the sorted list of ``unnest`` in its order.
+    """Lock the keys of a scope in ascending order. PostgreSQL locks the keys in the order of the list in ``unnest``.
 
-    With ``wait``, wait for keys that another unit holds, and return an empty set. Otherwise, return these keys.
+    With ``wait``, wait for keys that another unit holds, and return an empty set. Otherwise, return the keys that
+    another unit holds, without waiting.
     """
     keys = sorted(scope.keys)
     if wait:

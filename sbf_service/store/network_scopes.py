@@ -35,7 +35,7 @@ _READ_ELEMENT = select(
 def find_cluster_scope(unit: Unit, key: str) -> LockScope:
     """Return the scope of a change of a cluster: its key, and the sites of its network.
 
-    The scope contains the sites of all clusters that ever had the key.
+    If earlier clusters with the key still have claims, the scope also contains the sites of these claims.
     """
     sites = unit.connection.execute(_SITES_OF_KEY, {"key": key}).scalars()
     return LockScope(frozenset(sites), frozenset({f"cluster {key}"}))

@@ -41,7 +41,7 @@ def parse_observed_circuits(row: ElementRow) -> Circuits | None:
 
 
 def list_saved_items(row: ElementRow) -> frozenset[object]:
-    """Return the items in the last verified startup configuration of a device, like ``list_observed_items``."""
+    """Return the last verified startup configuration of a device as items, as :func:`list_observed_items` does."""
     return _list_port_vlans(parse_observed_ports(row) or {}) | frozenset(parse_observed_circuits(row) or ())
 
 

@@ -101,9 +101,9 @@ def read_cluster_keys(unit: Unit, site: str) -> dict[VlanId, str]:
 
 
 def find_clusters_of_vlans(unit: Unit, site: str, texts: Mapping[int, str]) -> dict[str, str]:
-    """Return a dict that maps cluster IDs to texts. ``texts`` maps VLAN IDs to the same texts.
+    """Return a dict that maps the ID of each cluster with a claim at the site to the text of the claimed VLAN ID.
 
-    A VLAN ID is replaced by the ID of the cluster that claimed it at the site.
+    ``texts`` maps VLAN IDs to texts. Clusters whose VLAN ID has no text are omitted.
     """
     if not texts:
         return {}

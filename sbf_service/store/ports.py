@@ -109,8 +109,8 @@ def adopt_ports(unit: Unit, switch: Switch, uses: Mapping[PortName, PortUse]) ->
 def release_ports(unit: Unit, switch: Switch, wanted: SwitchWanted, release: PortRelease) -> None:
     """Release ports. Idempotent. A worker then restores the original uses, unless ``release.forget`` is true.
 
-    Raise BadInput for an unknown port. Raise Conflict for a port that a cluster needs. Also raise Conflict for an
-    access port, unless ``release.forget`` is true.
+    Raise BadInput for an unknown port. Raise Conflict for a port that a cluster needs, or that carries a VLAN in the
+    recorded state of the switch. Also raise Conflict for an access port, unless ``release.forget`` is true.
     """
     rows = {row.port: row for row in read_port_rows(unit, switch.name)}
     _check_ports_managed(switch, set(release.ports) - rows.keys())
@@ -129,10 +129,10 @@ def release_ports(unit: Unit, switch: Switch, wanted: SwitchWanted, release: Por
 
 
 def update_described_ports(unit: Unit, switch: Switch, former: Element | None, *, is_other: bool) -> None:
-    """Release the ports that a switch's new description lacks. Cancel the release of each port that it contains again.
+    """Release the ports that a switch's new description lacks.
 
-    If ``is_other`` is true, the switch's name may now denote another device. In this case, delete all records, because
-    they describe the old device.
+    Cancel the pending release of each port that is in the new description again. If ``is_other`` is true, the switch's
+    name may now denote another device. In this case, delete all records, because they describe the old device.
     """
     if former == switch:
         return

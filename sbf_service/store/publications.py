@@ -144,7 +144,10 @@ def describe_target(publication: PublicationRow) -> str:
 
 
 def prefer_router(unit: Unit, network: str, gateways: Iterable[Name]) -> list[Name]:
-    """Return the gateways with the network's router first: a guest sees clients' addresses only through the router."""
+    """Return the gateways. If one of them is the network's router, it comes first.
+
+    A guest sees the addresses of clients only if their packets come through the network's router.
+    """
     router = unit.connection.execute(_ROUTER, {"network": network}).scalar_one_or_none()
     return sorted(gateways, key=lambda one: one != router)
 

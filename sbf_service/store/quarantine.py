@@ -20,7 +20,7 @@ from virtcloud.model.views import PlacementProgress, QuarantinedVlan
 def read_quarantine(unit: Unit, site: str) -> tuple[QuarantinedVlan, ...]:
     """Return a site's quarantined VLAN IDs.
 
-    Each contains the former cluster of the VLAN ID and the elements that have not confirmed the cluster's removal.
+    Each result contains a VLAN ID, its former cluster, and the elements that have not confirmed the cluster's removal.
     """
     claims = select(ClaimRow, ClusterRow).join(ClusterRow, ClusterRow.id == ClaimRow.cluster_id)
     quarantined = claims.where(ClaimRow.site == site, ClusterRow.quarantined).order_by(ClaimRow.vlan)

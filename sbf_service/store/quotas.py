@@ -116,7 +116,7 @@ def _read_limits(unit: Unit, owner: str) -> QuotaLimits | None:
 
 
 def _read_usage(unit: Unit, owner: str) -> ResourceUsage:
-    """Return the resources that a user's clusters and images use. Clusters count until they have ended."""
+    """Return the resources that a user's clusters use. Clusters count until they have ended."""
     return sum_usage(parse_spec(text) for (text,) in unit.connection.execute(_RUNNING, {"owner": owner}))
 
 

@@ -28,7 +28,7 @@ LOCK_CLASS = 0x7265706C
 TASK_LOCK_CLASS = 0x7461736B
 """The first key of the advisory lock of a task (the letters "task"). The second key is a hash of the task's name."""
 LOCK_TIMEOUT_S = 40.0
-"""How many seconds a starting service waits for the lock of its name.
+"""The maximum time in seconds for which a starting service waits for the lock of its name.
 
 The wait is longer than the time in which PostgreSQL detects an unreachable host with the keepalive settings below.
 """

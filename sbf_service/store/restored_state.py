@@ -26,8 +26,8 @@ from virtcloud.model.values import format_utc
 REVISION_STEP = 10_000_000
 """The increment of revisions, fencing tokens and versions at a restore.
 
-SBF cannot have assigned more numbers since the backup: with one change of an element per second, this takes four
-months.
+SBF cannot have assigned this many numbers since the backup: with one change of an element per second, SBF needs four
+months to assign them.
 """
 MAX_NUMBER = 2**31 - 1
 """The maximum value of PostgreSQL's columns of revisions. It permits about 200 restores."""
@@ -48,7 +48,10 @@ class RestoreReport:
 
 
 def record_restore(unit: Unit, header: BackupHeader, rows: Mapping[str, int], grace: timedelta) -> RestoreReport:
-    """Record that the database was restored. Raise BadInput if a revision would exceed :data:`MAX_NUMBER`."""
+    """Record that the database was restored.
+
+    Raise BadInput if the highest revision after another restore would exceed :data:`MAX_NUMBER`.
+    """
     highest = unit.session.scalar(select(func.max(ElementRow.wanted_revision))) or 0
     if highest > MAX_NUMBER - 2 * REVISION_STEP:
         raise BadInput(

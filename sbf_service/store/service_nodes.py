@@ -54,7 +54,7 @@ def add_mounts(unit: Unit, view: ClusterView) -> ClusterView:
 
 
 def add_network_services(unit: Unit, name: str, wanted: HostWanted) -> HostWanted:
-    """Add the services of an element's networks to its wanted state. Return it unchanged if there are no services."""
+    """Return an element's wanted state with the services of its networks, if there are any."""
     networks = [segment.id for segment in wanted.segments if segment.services]
     if not networks:
         return wanted

@@ -15,7 +15,8 @@ from sbf_service.store.tables import Base
 class AuditRow(Base):
     """A row of the audit log: who changed what, when, why and on which element. Rows never contain secrets.
 
-    ``request_id`` is the request ID of the call that made the change, or None for changes of SBF itself.
+    ``request_id`` contains the request IDs of the calls that caused the change, separated by commas, or None if SBF
+    itself made the change.
     """
 
     __tablename__ = "audit"

@@ -78,10 +78,10 @@ def read_revoked_serials(unit: Unit, clusters: Iterable[str]) -> Mapping[tuple[s
 def list_certificates(
     unit: Unit, key: str, user: str | None = None, cluster_id: str | None = None, *, ended: bool = False
 ) -> list[SshCertificateEntry]:
-    """Return the certificates of a cluster that are valid or have open connections, oldest first.
+    """Return the certificates of a cluster, oldest first. Raise NotFound for an unknown cluster.
 
-    With ``ended``, include the expired and revoked certificates whose records still exist. With ``user``, return only
-    the certificates of this user. Raise NotFound for an unknown cluster.
+    Omit revoked certificates, and expired certificates without open connections. With ``ended``, also return these
+    certificates, if their records still exist. With ``user``, return only the certificates of this user.
     """
     row = require_cluster(unit, key, cluster_id)
     of_user = [] if user is None else [SshCertificateRow.user == user]
@@ -219,7 +219,7 @@ def _is_any_revoked(unit: Unit, serials: Sequence[int], now: datetime) -> bool:
 def list_ssh_connections(
     unit: Unit, key: str, user: str | None = None, cluster_id: str | None = None
 ) -> list[SshConnectionView]:
-    """Return the SSH connections of a cluster, or only of ``user``, ordered by their start."""
+    """Return the SSH connections to a cluster, ordered by their start. ``user`` limits them to one user."""
     row = require_cluster(unit, key, cluster_id)
     of_user = [] if user is None else [SshConnectionRow.user == user]
     found = unit.session.scalars(select(SshConnectionRow).where(SshConnectionRow.cluster_id == row.id, *of_user))

@@ -102,7 +102,8 @@ class ElementRow(Base):
     - ``checked_at``: the last time at which a reading showed the confirmed state.
     - ``carried``: the observed state of a device at its last save, read at ``carried_at``.
     - ``unsaved_since``: the time at which a pending save was recorded, or None.
-    - ``trouble``: the error report. ``troubles``: the errors that each concern a single cluster (``error_report.py``).
+    - ``trouble``: the error report. ``troubles``: the errors that each concern a single cluster
+      (``domain/error_report.py``).
     - ``reachable``: false after a failed reading, or when the agent is stale. It becomes true again when the element is
       read, confirms a revision or reports an error.
     - ``leaving``: the description of a switch that was removed from the topology and still has ports to restore.

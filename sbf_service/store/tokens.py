@@ -145,9 +145,9 @@ def _describe_token(row: TokenRow) -> str:
 
 
 CACHE_S = 5.0
-"""For how many seconds SBF caches a token's principal if this replica receives no notices from other replicas."""
+"""The time in seconds for which SBF caches a token's principal if this replica receives no notices."""
 CACHE_WITH_NOTICES_S = 1800.0
-"""For how many seconds SBF caches a token's principal if other replicas announce revocations of tokens by notices."""
+"""The time in seconds for which SBF caches a token's principal if notices announce other replicas' revocations."""
 _READ_TOKENS = select(TokenRow).where(TokenRow.id.in_(bindparam("ids", expanding=True)))
 _LOCK_UNLOCKED = (
     select(TokenRow.id).where(TokenRow.id.in_(bindparam("ids", expanding=True))).with_for_update(skip_locked=True)
@@ -246,9 +246,9 @@ class TokenCache:
         return found
 
     def authenticate_many(self, tokens: Collection[Token]) -> dict[Token, Principal | VirtcloudError]:
-        """Check at most 500 tokens with one query. Return a dict of tokens.
+        """Check at most 500 tokens with one query.
 
-        The value is the principal of a valid token, or the error Unauthenticated for an invalid token.
+        Return a dict that maps each token to its principal, or to the error Unauthenticated if the token is invalid.
         """
         known, checked_at = self._cached, self.clock()
         found: dict[Token, Principal | VirtcloudError] = {}

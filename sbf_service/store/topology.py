@@ -27,17 +27,18 @@ from virtcloud.model.topology import Topology
 from virtcloud.model.topology_parts import arrange_links, share_parts
 
 PREPARATIONS = 3
-"""How often a change is computed before its transaction, if other calls change the topology meanwhile.
+"""The maximum number of attempts to compute the effects of a change before the transaction.
 
-After these attempts, the change is computed inside the transaction, which no other change can overtake.
+An attempt fails if another call changes the topology before the transaction begins. After these attempts, the effects
+are computed inside the transaction, so that no other call can change the topology meanwhile.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class FormerTopology:
-    """The topology that a change replaces, or None before the first topology, and the stored version.
+    """The topology that a change replaces, and the stored version of the topology.
 
-    A version is stored even before the first topology.
+    ``topology`` is None before the first topology. A version is stored even then.
     """
 
     version: int

@@ -54,7 +54,7 @@ def read_version_of_topology(connection: Connection) -> int | None:
 def read_documents(connection: Connection, since: int, former: Topology | None) -> Topology:
     """Return the stored topology. Raise NotFound before the first topology.
 
-    If ``former`` is not None, it is the topology of version ``since``. Read only the parts that changed after it.
+    If ``former`` is not None, it is the topology of version ``since``. Read only the parts that changed later.
     """
     rows = connection.execute(_READ_CHANGES, {"since": since}).all()
     common = next((document for site, document in rows if not site), None)

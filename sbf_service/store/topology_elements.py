@@ -88,7 +88,10 @@ def update_elements(unit: Unit, change: TopologyChange) -> None:
 
 
 def _read_elements(unit: Unit, change: TopologyChange) -> _Rows:
-    """Return the rows of all elements of a change. The row of a removed element can be at another site."""
+    """Return the rows of all elements of a change.
+
+    An element that was removed earlier and is now added again can have a row with another site.
+    """
     at_sites = _read_rows(unit, _READ_AT_SITES, change.sites)
     rows = {name: row for name, row in at_sites.items() if name in change.elements}
     return rows | _read_rows(unit, _READ_ELEMENTS, change.elements - rows.keys())

@@ -68,7 +68,7 @@ def update_cluster_placements(
 
 
 def add_placement(unit: Unit, cluster_id: str, element: str) -> None:
-    """Add a placement with the element's current wanted revision. The caller must already have incremented it."""
+    """Add a placement with the element's current wanted revision. The caller must first increment this revision."""
     revision = _wanted_revision(unit, element)
     unit.session.add(PlacementRow(cluster_id=cluster_id, element=element, added_revision=revision))
 

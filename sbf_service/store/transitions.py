@@ -58,8 +58,9 @@ For example, a cluster that is configuring can start to drain, and then be relea
 class ClusterSelection:
     """Prepared statements on the clusters that meet some conditions.
 
-    ``due`` reads the clusters with a due transition. ``increment_versions`` increments their versions. Selections are
-    module constants, because building a statement takes a millisecond.
+    ``due`` reads the selected clusters with a due transition. ``increment_versions`` increments the versions of the
+    selected clusters whose state can still change. Selections are module constants, because building a statement takes
+    a millisecond.
     """
 
     def __init__(self, *conditions: ColumnElement[bool]) -> None:
@@ -95,7 +96,7 @@ def apply_due_transitions(
         due = find_due_transitions(unit, drain_deadline, selected, **parameters)
         states = [row.state for row, _ in due]
         for (row, transition), state in zip(due, states, strict=True):
-            if row.state == state:  # otherwise the transition of a member's network has already ended the member
+            if row.state == state:  # otherwise the row is a member, and the end of its network has changed its state
                 apply_transition(unit, row, transition)
             if row.network is not None:
                 networks.add(row.network)
@@ -226,10 +227,10 @@ MAX_REFUSAL_CHARACTERS = 1000
 def fail_refused_clusters(unit: Unit, element: str, refused: Mapping[str, str], drain_deadline: timedelta) -> None:
     """Change clusters that ``element`` refused to the state ``failing``. Idempotent.
 
-    ``refused`` maps cluster IDs to errors. A cluster fails if it is in the state ``configuring`` on this element, and
-    if ``refused`` contains the cluster or its network. A cluster that was already active does not fail: the element
-    sets it up again as soon as possible. If a network fails, its members end, too. Raise NotFound for an unknown
-    element.
+    ``refused`` maps cluster IDs to errors. A cluster with a placement on the element fails if its state is
+    ``configuring``, and if ``refused`` contains the cluster or its network. A cluster that was already active does not
+    fail: the element sets it up again as soon as possible. If a network fails, its members end, too. Raise NotFound for
+    an unknown element.
     """
     unit.require_everything()
     row = require_element(unit, element)

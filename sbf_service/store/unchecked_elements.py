@@ -4,7 +4,8 @@ An unchecked element may carry clusters that the database does not know, with VL
 clusters in the database. Until every element of a site is checked,
 
 * no new cluster gets a VLAN ID at the site or over a transport of the site,
-* each network with a VLAN ID at the site is *held*: elements keep the network's existing configuration, but add none.
+* each network with a VLAN ID at the site is *held*: elements keep their existing configuration of the network, but do
+  not add to it.
 
 An element is checked as soon as it confirms its wanted state and reports no other clusters, or as soon as an
 administrator declares it clean.
@@ -66,7 +67,7 @@ def _list_attached_sites(topology: Topology, transports: Collection[str]) -> fro
 
 
 def read_held_networks(unit: Unit) -> frozenset[str]:
-    """Return the IDs of the held networks: the clusters that created the networks.
+    """Return the IDs of the clusters that created the held networks.
 
     A network is held if it has a VLAN ID at the site of an unchecked element, or if it uses a transport at the site of
     an unchecked device.

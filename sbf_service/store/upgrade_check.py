@@ -29,9 +29,9 @@ A migration can write every table again, and SQLite's journal needs the same spa
 
 @dataclass(frozen=True, slots=True)
 class UpgradePlan:
-    """The newest migration that a database has (None if it has no tables), and the missing migrations.
+    """The newest migration of a database, and the migrations that the database lacks.
 
-    The missing migrations are listed with their descriptions.
+    ``current`` is None if the database has no tables. ``missing`` contains pairs of migration number and description.
     """
 
     current: str | None

@@ -76,7 +76,10 @@ def delete_foreign_vlans(unit: Unit, element: str) -> None:
 
 
 def make_other_use_views(unit: Unit, site: str, pool: VlanSet) -> tuple[VlanInOtherUse, ...]:
-    """Return the VLAN IDs of a site that are in other use. A view names the device, the use and the reading's time."""
+    """Return views of the VLAN IDs in other use at a site. Omit VLAN IDs that are neither in ``pool`` nor claimed.
+
+    Each view concerns one VLAN ID on one device. It contains the other use and the time of the device's last reading.
+    """
     clusters = _read_claiming_clusters(unit, site)
     rows = select(ForeignVlanRow, ElementRow.last_seen).join(ElementRow, ElementRow.name == ForeignVlanRow.element)
     found = unit.session.execute(rows.where(ForeignVlanRow.site == site).order_by("vlan", "element"))

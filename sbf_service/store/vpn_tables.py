@@ -77,7 +77,7 @@ class VpnProfileGatewayRow(Base):
 
 
 class VpnAddressRow(Base):
-    """An address of a valid profile. The primary key prevents that two devices of a network have the same address."""
+    """An address of a valid profile. Two devices of a network cannot have the same address (primary key)."""
 
     __tablename__ = "vpn_addresses"
 

@@ -1,6 +1,6 @@
 """Add the login of clusters' guests, and create the secret from which SBF derives key pairs of guests and clusters.
 
-All replicas use the secret that the first migration of the database created, because migrations run one at a time.
+The migration stores the secret in the database, so that all replicas use the same secret.
 """
 
 import secrets

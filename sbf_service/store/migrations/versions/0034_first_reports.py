@@ -1,4 +1,8 @@
-"""Add the time of a gateway's first report of a connection. This time reveals gateways with wrong clocks."""
+"""Add the time of a gateway's first report of a connection.
+
+SBF compares the order of these times with the order of the connections' start times. If the two orders differ, a
+gateway's clock is wrong.
+"""
 
 from collections.abc import Sequence
 
