@@ -77,7 +77,7 @@ def log_credential_faults(settings: ServiceSettings) -> None:
 
 
 def find_credential_faults(settings: ServiceSettings) -> Iterator[tuple[Name, str]]:
-    """Yield each fault of a credential, with the credential's name. Fetch no secret and run no command."""
+    """Yield pairs of credential name and error text for unusable credentials. Fetch no secret and run no command."""
     for name, credential in settings.credentials.items():
         for fault in (*_find_file_faults(credential), *_find_secret_faults(credential)):
             yield name, fault

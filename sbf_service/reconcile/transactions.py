@@ -59,9 +59,9 @@ class WorkerTransactions(Protocol):
         """Record a change and its pending save before the device receives the change. Renew the lease.
 
         ``why`` is the reason of the change, for the audit log. If the difference is outside the current scope, return
-        False and record nothing. If the device has ``drifted``, reset its confirmed revision. This also applies to an
-        empty difference: a port that was shut down is drift, but no change of VLANs. Raise LeaseLostError if another
-        worker has acquired the lease.
+        False and record nothing. If the device has ``drifted``, reset its confirmed revision, even if the
+        difference is empty. For example, if somebody shut down a port, the device has drifted, but SBF does not enable
+        the port. Raise LeaseLostError if another worker has acquired the lease.
         """
 
     def confirm(self, reading: DeviceReading, *, changed: bool) -> bool:

@@ -34,7 +34,7 @@ class ReconcileOutcome(Enum):
     """The outcome of one reconciliation of a device.
 
     ``CONFIRMED``: the device has the wanted state. ``OVERTAKEN``: the wanted state or the scope changed during the
-    reconciliation. ``BUSY``: another worker holds the lease.
+    reconciliation. ``FAILED``: an error occurred, or the save was postponed. ``BUSY``: another worker holds the lease.
     """
 
     CONFIRMED = auto()

@@ -35,9 +35,10 @@ class ChangeNotice:
 
 
 def send_notice(connection: Connection, sender: str, topics: Iterable[str]) -> None:
-    """Send the topics of a change to the other replicas after the commit of the transaction on ``connection``.
+    """Send the topics of a change to the other replicas. Do nothing on SQLite.
 
-    ``sender`` is the name of this replica.
+    Call this function in the transaction of the change. PostgreSQL delivers the notices after the commit. ``sender`` is
+    the name of this replica.
     """
     if connection.dialect.name != "postgresql":
         return

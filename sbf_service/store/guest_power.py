@@ -31,13 +31,19 @@ def read_guest_powers(unit: Unit, cluster_ids: Iterable[str]) -> GuestPowers:
 
 
 def list_guests(unit: Unit, key: str, cluster_id: str | None = None) -> list[GuestView]:
-    """Return the guests of a cluster. Raise NotFound for an unknown cluster. Raise Conflict if the cluster ends."""
+    """Return the guests of a cluster.
+
+    Raise NotFound for an unknown cluster. Raise Conflict if the cluster is ending or has ended.
+    """
     row = _require_live(unit, key, cluster_id)
     return [_format_guest(unit, row, guest) for guest in parse_current_spec(row).guests]
 
 
 def get_guest(unit: Unit, key: str, name: str, cluster_id: str | None = None) -> GuestView:
-    """Return a guest. Raise NotFound for an unknown cluster or guest. Raise Conflict if the cluster ends."""
+    """Return a guest.
+
+    Raise NotFound for an unknown cluster or guest. Raise Conflict if the cluster is ending or has ended.
+    """
     row = _require_live(unit, key, cluster_id)
     return _format_guest(unit, row, _find_guest(row, name))
 
@@ -47,8 +53,8 @@ def set_guest_power(
 ) -> GuestView:
     """Stop, start or reset a guest. Idempotent. Increment the wanted revision of the guest's host.
 
-    Raise NotFound for an unknown cluster or guest. Raise Conflict if the cluster ends, or if the request contradicts
-    the guest's state.
+    Raise NotFound for an unknown cluster or guest. Raise Conflict if the cluster is ending or has ended, or if
+    the request contradicts the guest's state.
     """
     row = _require_live(unit, key, cluster_id)
     guest = _find_guest(row, name)

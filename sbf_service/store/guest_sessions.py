@@ -1,4 +1,4 @@
-"""The rows of sessions with guests that wait for the agent of the guest's host."""
+"""The rows of guest sessions. A row exists while the session waits for the agent of the guest's host."""
 
 from collections.abc import Mapping
 from datetime import timedelta

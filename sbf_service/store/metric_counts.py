@@ -61,7 +61,7 @@ class InstallationCounts:
     """All counts and times, from one snapshot of the database.
 
     - ``oldest_change_s``: the age in seconds of the oldest unconfirmed change.
-    - ``oldest_degraded_s``: the age in seconds of the oldest degradation among the clusters that are degraded now, or 0.
+    - ``oldest_degraded_s``: the age in seconds of the oldest degradation of a cluster that is degraded now, or 0.
     - ``last_backup``: the time of the last backup, or None if there was no backup.
     - ``failing_names``: the number of FQDNs that each gateway cannot resolve, by gateway.
     """

@@ -65,9 +65,9 @@ def publish(
 ) -> PublicationView:
     """Publish a port of a guest. Idempotent. If the publication exists and is suspended, end the suspension.
 
-    Raise NotFound for an unknown cluster or guest. Raise Conflict if the cluster ends. Raise NotAdmitted if the site
-    has not certified the image of a guest of the network. Raise NoGateway if the site publishes no ports. Raise
-    NoPortFree if all ports are taken. Raise BeyondLimit if the cluster has too many publications.
+    Raise NotFound for an unknown cluster or guest. Raise Conflict if the cluster is ending or has ended. Raise
+    NotAdmitted if the site has not certified the image of a guest of the network. Raise NoGateway if the site publishes
+    no ports. Raise NoPortFree if all ports are taken. Raise BeyondLimit if the cluster has too many publications.
     """
     row = require_cluster(unit, key, cluster_id)
     if row.state not in WANTED_STATES:

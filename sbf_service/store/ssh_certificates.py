@@ -41,8 +41,8 @@ def create_certificate(
     """Create a certificate for access to the guests of a cluster. Connect the cluster to gateways if necessary.
 
     Raise NotFound for an unknown cluster. Raise Forbidden unless the user owns the cluster or is invited. Raise
-    Conflict if the cluster ends. Raise NoGateway if no gateway of the cluster offers SSH. Raise NoAddressFree if a
-    gateway gets no address in the network.
+    Conflict if the cluster is ending or has ended. Raise NoGateway if no gateway of the cluster offers SSH. Raise
+    NoAddressFree if a gateway gets no address in the network.
     """
     row = require_live_cluster(unit, key, cluster_id)
     if user.name != row.owner and not is_invited(unit, row, user.name):

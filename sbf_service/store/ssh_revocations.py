@@ -30,7 +30,7 @@ from virtcloud.model.values import ClusterKey, Name, UserName
 MAX_CLOCK_ERROR: Final = timedelta(minutes=10)
 """A revocation stays in wanted documents for this time after the certificate expires.
 
-A gateway whose clock is late still accepts the certificate during this time.
+A gateway whose clock runs late still accepts the certificate during this time.
 """
 REMEMBERED: Final = timedelta(hours=1)
 """The record of a certificate without open connections is deleted this time after the certificate expires.

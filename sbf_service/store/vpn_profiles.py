@@ -63,11 +63,11 @@ def create_profile(
 ) -> NewVpnProfile:
     """Create the profile of a device. Connect the cluster to gateways if necessary.
 
-    If the device already has a profile, revoke the old profile. The device then keeps its addresses, unless only
-    one of the two profiles makes it the network's router. Raise NotFound for an unknown cluster. Raise Conflict if the
-    cluster ends. Raise NoGateway if there is no gateway. Raise NoAddressFree if a subnet has no free address. Raise
-    BeyondLimit if the cluster has the maximum number of profiles. If the device is to become the router, raise the
-    errors of :func:`.check_router`.
+    If the device already has a profile, revoke the old profile. The device then keeps its addresses, unless only one of
+    the two profiles makes it the network's router. Raise NotFound for an unknown cluster. Raise Conflict if the cluster
+    is ending or has ended. Raise NoGateway if there is no gateway. Raise NoAddressFree if a subnet has no free address.
+    Raise BeyondLimit if the cluster has the maximum number of profiles. If the device is to become the router, raise
+    the errors of :func:`.check_router`.
     """
     row = require_live_cluster(unit, key, cluster_id)
     network = read_networks(unit, [row])[row.network or row.id]

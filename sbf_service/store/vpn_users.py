@@ -31,7 +31,7 @@ MAX_REMOTE: Final = 100
 def invite_user(unit: Unit, key: str, user: UserName, cluster_id: str | None = None) -> VpnInvitation:
     """Allow a user to create VPN profiles and SSH certificates for a cluster. Idempotent.
 
-    Raise Conflict if the cluster ends.
+    Raise NotFound for an unknown cluster. Raise Conflict if the cluster is ending or has ended.
     """
     row = require_live_cluster(unit, key, cluster_id)
     found = unit.session.get(VpnInvitationRow, (row.id, user))
