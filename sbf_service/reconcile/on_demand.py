@@ -187,7 +187,7 @@ async def read_all(
     """Read devices in parallel, each in a thread. Return a pair for each device.
 
     A pair contains the device and the result of ``read``. For a device that was not read within ``limit_s`` seconds, or
-    with an error, the pair contains the device and the reason, a text. ``name_of`` returns a device's name for this
+    with an error, the pair contains the device and a text with the reason. ``name_of`` returns a device's name for this
     text. Raise ServiceBusy if no thread is free at the call.
     """
     if devices:
@@ -197,7 +197,7 @@ async def read_all(
 
 
 async def read_or_explain(threads: BoundedThreads, read: Callable[[], T], device: str, limit_s: float) -> T | str:
-    """Run ``read`` in a thread of ``threads``. Return its result, or the reason why ``device`` was not read, a text.
+    """Run ``read`` in a thread of ``threads``. Return its result, or a text with the reason why ``device`` was not read.
 
     ``limit_s`` is the maximum time in seconds for two steps together: the wait for a free thread, and the reading.
     """

@@ -191,7 +191,7 @@ def _read_member_owners(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, dic
 
 
 def _read_stopped_guests(unit: Unit, rows: Sequence[ClusterRow]) -> dict[str, list[Name]]:
-    """Return the names of the guests that a user stopped, for the running clusters in ``rows``, by cluster ID."""
+    """Return a dict that maps the IDs of running clusters in ``rows`` to the names of guests that a user stopped."""
     found: dict[str, list[Name]] = defaultdict(list)
     for group in split_ids(row.id for row in rows if row.state in WANTED_STATES):
         for cluster_id, guest in unit.session.execute(_READ_STOPPED_GUESTS, {"ids": group}):

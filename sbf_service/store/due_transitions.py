@@ -48,7 +48,7 @@ _IS_OBSTACLE = exists().where(
 )
 """The condition that a cluster is incomplete. For each cluster, the database reads the cluster's placements."""
 _OF_ELEMENT = PlacementRow.element == ElementRow.name + ""
-"""Like ``_OF_PLACEMENT``, for queries that should read the elements first.
+"""The same condition as ``_OF_PLACEMENT``, for queries that should read the elements first.
 
 The database cannot use an index of elements for the expression ``name + ""``.
 """

@@ -33,7 +33,7 @@ _MOST: Final = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class UseIncrease:
-    """How much one report increases the counters of a destination."""
+    """The increases of a destination's counters since the previous report of a gateway."""
 
     destination: Name
     counters: Mapping[str, int]

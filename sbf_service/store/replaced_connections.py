@@ -1,4 +1,4 @@
-"""VPN connections that a later connection of the same profile at another gateway replaces.
+"""VPN connections that are replaced by a later connection of the same profile at another gateway.
 
 A profile may have one connection. If a device connects twice to one gateway, this gateway ends the older connection. If
 the connections are at two gateways, only SBF knows both. SBF then marks the older connection in the wanted document of
