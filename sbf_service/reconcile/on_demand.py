@@ -197,9 +197,10 @@ async def read_all(
 
 
 async def read_or_explain(threads: BoundedThreads, read: Callable[[], T], device: str, limit_s: float) -> T | str:
-    """Run ``read`` in a thread of ``threads``. Return its result, or a text with the reason why ``device`` was not read.
+    """Run ``read`` in a thread of ``threads``, and return its result.
 
-    ``limit_s`` is the maximum time in seconds for two steps together: the wait for a free thread, and the reading.
+    If ``device`` was not read, return a text with the reason. ``limit_s`` is the maximum time in seconds for two steps
+    together: the wait for a free thread, and the reading.
     """
     try:
         return await asyncio.wait_for(threads.run(read, max_wait_s=limit_s), limit_s)

@@ -41,7 +41,7 @@ With more sites, the allocation reads all VLAN IDs of each site.
 WINDOW_SIZES = (16, 128, 1024, 4096)
 """The numbers of free VLAN IDs of a site that successive queries read.
 
-For example, the first query reads 16 VLAN IDs. The search ends as soon as a query returns enough VLAN IDs for the choice.
+For example, the first query reads 16 VLAN IDs. The search ends when a query returns enough VLAN IDs for the choice.
 """
 NO_VLANS = VlanSet()
 
