@@ -1,7 +1,7 @@
 """Which drawing a page shows, and with which rights.
 
-Readers of the topology see whole sites. Other users see the sites as tiles. On the page of a cluster, other users see
-only the elements and ports of the cluster. The API also shows these elements and ports to the cluster's owner
+Users who may read the topology see whole sites. Other users see the sites as tiles. On the page of a cluster, other
+users see only the elements and ports of the cluster. The API also shows these elements and ports to the cluster's owner
 (placements, dry runs).
 """
 

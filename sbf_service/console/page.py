@@ -75,8 +75,8 @@ def _ask_for_login(request: Request, error: Unauthenticated) -> Response:
     """Send the reader to the login page.
 
     If the request sent a form or read a part of a page, the login leads to the start page. A browser does not send the
-    cookie when the reader follows a link on another site (SameSite=Strict). SBF therefore answers such a request with a
-    page that reloads itself. The reload sends the cookie.
+    cookie when the reader follows a link on another web site (SameSite=Strict). SBF therefore answers such a request
+    with a page that reloads itself. The reload sends the cookie.
     """
     if request.headers.get("sec-fetch-site") == "cross-site" and request.method == "GET":
         return render(request, "reload.html", {})

@@ -125,7 +125,7 @@ def show_moment(moment: datetime | None, missing: str = "never") -> Markup | str
 
 
 def describe_age(moment: datetime | None, now: datetime | None = None) -> str:
-    """Return the duration between a time and ``now``: ``3m ago`` for a past time, ``in 2h`` for a future time."""
+    """Return the duration between a time and ``now``: ``3m ago`` (past), ``in 2h`` (future), or ``never`` for None."""
     if moment is None:
         return "never"
     seconds = ((now or datetime.now(UTC)) - moment).total_seconds()

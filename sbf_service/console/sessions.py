@@ -130,7 +130,7 @@ CurrentBrowser = Annotated[Browser, Depends(_authenticate)]
 
 
 async def read_form(request: Request) -> Form:
-    """Read a form. Raise Forbidden for a form of another site, and BodyTooLong for a long form."""
+    """Read a form. Raise Forbidden for a form of another web site, and BodyTooLong for a form above ``MAX_FORM``."""
     check_same_origin(request)
     body = bytearray()
     async for chunk in request.stream():
@@ -160,7 +160,7 @@ CheckedForm = Annotated[Form, Depends(_read_checked_form)]
 
 
 def check_same_origin(request: Request) -> None:
-    """Raise Forbidden for a form that another site sent (Fetch Metadata; RFC 6454 for older browsers)."""
+    """Raise Forbidden for a form that another web site sent (Fetch Metadata; RFC 6454 for older browsers)."""
     site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
     if site is not None:
         is_own = site in {"same-origin", "none"}

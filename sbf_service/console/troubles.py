@@ -1,8 +1,8 @@
 """The troubles of elements, sites and clusters, each with a remedy. Pure.
 
 The messages are the messages of the API. If a message names no remedy, this module adds a remedy. The remedies for
-agents' messages are also on the page "When something fails". The other commands are also in the runbook. Tests compare
-the texts.
+agents' messages are also on the page "When something fails". The commands of the other remedies are also in the
+runbook. Tests compare this module with both pages.
 """
 
 from collections.abc import Iterable, Iterator

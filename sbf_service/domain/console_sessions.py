@@ -1,7 +1,7 @@
 """Sessions of browsers with the web console: their secrets, and the tokens against forged requests. Pure.
 
 The secret of a session is in a cookie. SBF stores only the hash of the secret. Each form of a session contains a token
-that is derived from the secret, so a page of another site cannot send the form (OWASP, Cross-Site Request Forgery
+that is derived from the secret, so a page of another web site cannot send the form (OWASP, Cross-Site Request Forgery
 Prevention).
 """
 
@@ -54,7 +54,10 @@ class SessionSecret:
         return hmac.new(self.text.encode(), _FORM_CONTEXT, sha256).hexdigest()
 
     def matches(self, form_token: str) -> bool:
-        """Return whether a form contains this session's token. The duration does not depend on the token."""
+        """Return whether ``form_token`` is this session's token.
+
+        The duration of the check does not reveal how many characters are correct.
+        """
         return hmac.compare_digest(self.form_token.encode(), form_token.encode())
 
 

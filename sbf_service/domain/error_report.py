@@ -80,7 +80,9 @@ def format_cluster_errors(errors: Mapping[str, str], max_length: int) -> str | N
 
 
 def find_cluster_error(report: str | None, cluster_errors: str | None, *ids: str | None) -> str | None:
-    """Return the part of an element's error report that concerns one cluster, or None if the element has no error.
+    """Return the part of an element's error report that concerns one cluster. Return None if the element has no error.
+
+    If the errors concern only other clusters, return a message that states this.
 
     ``report`` is the complete report. ``cluster_errors`` is the JSON of :func:`format_cluster_errors`, or None if the
     error concerns all clusters. ``ids`` are the IDs of the cluster and of its network.

@@ -12,7 +12,8 @@ from virtcloud.model.errors import AttemptWaits, Conflict, Gone, OtherSpec
 class LatestAttempt:
     """The latest attempt of a key.
 
-    ``shown`` is the spec that clients receive if the spec was changed after the creation.
+    ``spec`` is the requested spec. ``shown`` is the spec that clients receive, with the values that SBF chose and with
+    later changes.
     """
 
     attempt: int

@@ -44,7 +44,9 @@ def check_usable(image: CatalogueImage, user: UserName) -> None:
 def check_name_allowed(
     name: Name, role: Role, topology_names: Iterable[Name], local_users: Iterable[str], hosts: Iterable[str] = ()
 ) -> None:
-    """Raise NotAdmitted if a user may not add an image of this name to the catalogue. Other roles may use every name.
+    """Raise NotAdmitted if a caller with the role ``user`` may not add an image of this name to the catalogue.
+
+    Callers with other roles may use every name.
 
     On a host, an image of the catalogue replaces an image of the same name in the host's folder. A user must not
     replace an image that other users use or may use.

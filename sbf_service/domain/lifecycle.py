@@ -275,9 +275,10 @@ def _list_unconfirmed(placements: Iterable[PlacementStatus]) -> Iterator[str]:
 
 
 def _describe_cause(placement: PlacementStatus) -> str:
-    """Return an element's error report.
+    """Return an element's error report in parentheses.
 
-    For a host or gateway without an error report, return the time when its agent last called SBF.
+    For a host or gateway without an error report, return the time when its agent last called SBF, in parentheses. For a
+    device without an error report, return "".
     """
     if placement.trouble:
         return f" ({placement.trouble})"

@@ -34,7 +34,7 @@ def _parse_moment(microseconds: int) -> datetime:
 
 
 Moment = Annotated[int, Field(ge=0, lt=YEAR_9999), AfterValidator(_parse_moment)]
-"""A time, in a cursor the number of microseconds since 1970."""
+"""A time. A cursor contains the time as the number of microseconds since 1970."""
 Number = Annotated[int, Field(ge=0, lt=2**63)]
 Word = Annotated[str, StringConstraints(max_length=300, pattern=r"^[^\x00]*$")]
 

@@ -31,7 +31,7 @@ Step = tuple[PortRef, bool]
 
 
 class CheckPace(NamedTuple):
-    """``round_s``: the seconds of one round of frames. ``seconds``: the seconds of all rounds; then hosts report."""
+    """``round_s``: the seconds of one round of frames. ``seconds``: the seconds of all rounds."""
 
     round_s: float
     seconds: float

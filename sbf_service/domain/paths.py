@@ -90,7 +90,7 @@ class NetworkEndpoints(NamedTuple):
 def find_cluster_ports(topology: Topology, cluster: LiveCluster) -> frozenset[PortRef]:
     """Return the ports that must carry a cluster. Raise the errors of :func:`find_path_ports`.
 
-    The gateways of a cluster that have no role in ``topology``, such as an OpenVPN server, do not carry the cluster.
+    A gateway carries the cluster only if the gateway has a role in ``topology``, for example as OpenVPN server.
     """
     joined = None if cluster.joined is None else cluster.joined.spec
     gateways = [name for name in cluster.gateways if _has_role(topology, name)]

@@ -67,7 +67,7 @@ class ComputeResources:
 class CandidateHost:
     """A host, its capacity for guests, and the resources that guests use.
 
-    ``obstacle``: why the host accepts no guests.
+    ``obstacle``: why the host accepts no guests; None if the host accepts guests.
     """
 
     name: Name
@@ -77,7 +77,7 @@ class CandidateHost:
     obstacle: str | None = None
 
     def count_room(self, needed: ComputeResources) -> int:
-        """Return how many guests that need ``needed`` each fit on the host."""
+        """Return the number of guests that fit on the host if each guest needs ``needed``."""
         if self.obstacle is not None:
             return 0
         cpus = (self.total.cpus - self.used.cpus) // needed.cpus

@@ -26,9 +26,10 @@ def find_service_node(topology: Topology, gateways: Iterable[Name]) -> Name | No
 
 
 def choose_service_node(topology: Topology, cluster: LiveCluster, alive: Collection[Name]) -> Name:
-    """Return the gateway that serves a new cluster: the first in the topology's order.
+    """Return the gateway that serves a new cluster: the first file server among the cluster's gateways.
 
-    Raise NoGateway if no gateway can serve the cluster.
+    If there is none, return the first suitable file server in ``alive``, in the topology's order. Raise NoGateway if no
+    gateway can serve the cluster.
     """
     if (chosen := find_service_node(topology, cluster.gateways)) is not None:
         return chosen
@@ -43,7 +44,7 @@ def add_services(
 ) -> HostWanted:
     """Return the wanted state of a host or gateway with the addresses of services, and with its own file servers.
 
-    ``networks`` are by the ID of the network's cluster.
+    ``networks`` maps the ID of each network's cluster to the network.
     """
     gateway = topology.gateways.get(element)
     listener = None if gateway is None else gateway.nfs

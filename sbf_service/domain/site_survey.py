@@ -22,7 +22,7 @@ LEGACY = VlanSet(range(1002, 1006))
 FIRST_PROPOSED = 100
 UNUSED_MODES = frozenset({"", "access"})
 PLACEHOLDER = PortName("unknown")
-"""To identify LLDP neighbours, SBF builds a topology. In it, a switch with unknown ports has only this port."""
+"""To identify LLDP neighbours, SBF builds a topology in which a switch with unknown ports has only this port."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +180,8 @@ class _Draft:
     def _known_ports(self, survey: SwitchSurvey) -> tuple[PortName, ...]:
         """Return the ports of a switch that were read or listed.
 
-        If the switch could not be read, add the ports that other switches see by LLDP.
+        If the switch could not be read, add the ports that other switches see by LLDP. If there is no port, return
+        ``PLACEHOLDER``.
         """
         name = survey.switch.name
         seen = (

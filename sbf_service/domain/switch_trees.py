@@ -72,7 +72,8 @@ def choose_tree(topology: Topology, site: Site, base: frozenset[Name], transport
     """Return the tree of a site that carries a network.
 
     If the network has a transport, return the tree that contains the site's attachment. Otherwise, return the first
-    tree that reaches all hosts, or the tree of the first host if no tree reaches all hosts.
+    tree that reaches all hosts, or the tree of the first host if no tree reaches all hosts. Raise Conflict if the site
+    has several trees, and neither a transport nor a host determines the tree.
     """
     trees = _find_trees(topology, site)
     if transport is not None:

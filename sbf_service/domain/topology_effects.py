@@ -66,7 +66,7 @@ class TopologyEffects:
         ]
 
     def find_changed_elements(self, clusters: Iterable[ClusterElements]) -> set[Name]:
-        """Return the elements of both topologies whose configuration changes."""
+        """Return the elements that are in both topologies, and whose configuration changes."""
         carried: dict[Name, list[LiveCluster]] = defaultdict(list)
         for elements in clusters:
             for name in elements.before | elements.after:

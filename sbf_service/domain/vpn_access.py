@@ -71,7 +71,8 @@ def choose_gateways(
     """Return the gateways that a cluster should have in a role: its gateways, and further gateways at its sites.
 
     SBF adds further gateways in the topology's order until :data:`MAX_GATEWAYS` of the chosen gateways are in
-    ``alive``. Raise NoGateway if there is no gateway.
+    ``alive``. SBF adds only gateways in ``alive`` that switches connect to the cluster's hosts. Raise NoGateway if no
+    gateway was chosen.
     """
     kept = tuple(name for name in cluster.gateways if role.has(topology, name))
     free = MAX_GATEWAYS - len(set(kept) & set(alive))
@@ -158,8 +159,8 @@ def _make_grant(profile: GrantedProfile) -> VpnGrant:
 def list_remotes(gateways: Iterable[Gateway], keys: Mapping[Name, str]) -> tuple[VpnRemote, ...]:
     """Return the OpenVPN servers of these gateways: all UDP servers, then all TCP servers.
 
-    ``keys`` has the client keys for tls-crypt-v2 by gateway. TCP is slower than UDP inside a tunnel. Therefore, if the
-    first gateway fails, a device tries the UDP servers of the other gateways before any TCP server.
+    ``keys`` maps each gateway's name to the client key for tls-crypt-v2. TCP is slower than UDP inside a tunnel.
+    Therefore, if the first gateway fails, a device tries the UDP servers of the other gateways before any TCP server.
     """
     found = [
         (

@@ -205,5 +205,5 @@ def limit_edge(wanted: EdgeWanted, observed: EdgeObserved, held: VlanSet) -> tup
 
 
 def describe_held_vlans(vlans: VlanSet) -> dict[int, str]:
-    """Return a message for each VLAN ID that is not set up yet."""
+    """Return a message for each held VLAN ID that SBF does not set up yet."""
     return {int(vlan): f"VLAN {vlan} waits: {HELD_REASON}" for vlan in vlans}

@@ -42,7 +42,10 @@ RETURNS_PER_S = 250
 For N refused calls, SBF chooses each ``Retry-After`` at random between 1 s and about N / 250 s.
 """
 LONGEST_SPREAD_S = 20
-"""The longest ``Retry-After`` in seconds when the service stops. It is short, because one query serves many calls."""
+"""The longest ``Retry-After`` in seconds when the service stops.
+
+A short time is sufficient, because one query answers many of the repeated calls.
+"""
 LONGEST_BUSY_SPREAD_S = 100
 """The longest ``Retry-After`` in seconds of a busy service.
 

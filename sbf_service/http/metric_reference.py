@@ -33,7 +33,7 @@ class MetricDescription(NamedTuple):
 
 
 def list_metrics() -> list[MetricDescription]:
-    """Return the descriptions of all metrics, except the metrics of the process, by name."""
+    """Return the descriptions of all metrics, except the metrics of the process, sorted by name."""
     return sorted([*_list_process_metrics(), *_list_scraped_metrics()])
 
 

@@ -71,7 +71,10 @@ class PathCheck:
     """The MTU of the cluster, or None if no MTU is set for the cluster."""
 
     async def run(self, hosts: tuple[CheckedHost, ...]) -> ExchangeOutcome:
-        """Start an exchange of frames between these hosts. Hosts that are not reachable do not take part."""
+        """Run an exchange of frames between these hosts, and return the outcome.
+
+        Unreachable hosts, and hosts whose agents do not support the check, do not take part.
+        """
         outcome, reachable = ExchangeOutcome(), dict[Name, CheckedHost]()
         for host in hosts:
             if not host.reachable:

@@ -60,7 +60,7 @@ class PollPace:
         raise error
 
     def count(self, key: PollKey, version: int, rate: str) -> None:
-        """Count the answer to a call. An answer with another version than the answer before is not counted."""
+        """Count the answer to a call if the answer has the same version as the previous answer."""
         bucket = self._buckets.get(key)
         if bucket is None:
             if len(self._buckets) >= MAX_BUCKETS:

@@ -1,4 +1,4 @@
-"""The relay of sessions: forwards messages between a user's WebSocket and the WebSocket of the guest's host's agent.
+"""The relay of sessions: forwards messages between the WebSockets of a user and of the agent on the guest's host.
 
 1. The user's call inserts a row, and waits for the agent (:class:`SessionRelay`).
 2. The agent's long poll returns the row. The agent connects to the guest, and then to this replica.
@@ -139,7 +139,7 @@ class SessionRelay:
         return session
 
     def find_clone(self, element: Name, session_id: str) -> CloneOrder:
-        """Return the order of an open session that ``element`` serves. Raise NotFound if the user has left."""
+        """Return the order of a clone session that ``element`` serves. Raise NotFound if this session is not open."""
         session = self._waiting.get(session_id)
         if session is None or session.element != element or session.clone is None:
             raise NotFound(f"session {session_id} of {element} has ended, or is no clone: no image is stored")

@@ -33,7 +33,7 @@ MIN_SILENCE_S: Final = 6 * SLOW_POLL_S
 """The shortest ``agent_silence`` with which this middleware answers polls.
 
 SBF records the heartbeats of these polls only with the slow poll of the change reader, every 15 s. With a shorter
-``agent_silence``, a late record could make an agent stale.
+``agent_silence``, SBF could regard a running agent as unreachable because a heartbeat was recorded late.
 """
 _REQUEST_ID: Final = REQUEST_ID_HEADER.lower().encode()
 _TRACE: Final = TRACE_HEADER.encode()

@@ -41,7 +41,7 @@ class TopologyOperation(Operation):
             try:
                 body = await request.body()
             except ClientDisconnect:
-                # FastAPI reads the body again. It detects the disconnect, and does not report a fault in SBF.
+                # FastAPI reads the body again, detects the disconnect, and does not report a fault in SBF.
                 return await handler(request)
             topology = await run_in_threadpool(parse_topology, body) if len(body) >= LARGE else None
             return await handler(request if topology is None else _ParsedRequest(request, body, topology))

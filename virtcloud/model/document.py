@@ -71,7 +71,7 @@ def _read_field_docstrings(kind: type[Document]) -> Iterator[tuple[str, str]]:
 
 
 def find_unknown_keys(value: object, path: str = "") -> Iterator[str]:
-    """Yield the path of each key that the document's model does not define, except keys with an empty value.
+    """Yield the path of each key that the document's model does not define. Skip keys with an empty value.
 
     The document must have been validated with ``extra="allow"``.
     """
@@ -184,7 +184,10 @@ def _find_child(node: yaml.Node, part: str | int) -> tuple[yaml.Node, yaml.Node]
 
 
 def list_validation_errors(error: ValidationError) -> list[ErrorDetails]:
-    """Return the errors, but omit the error "too short" of a list with invalid items, which pydantic does not count."""
+    """Return the errors. Omit the error "too short" of a list that contains invalid items.
+
+    pydantic does not count invalid items, so the list can be long enough despite this error.
+    """
     every = error.errors()
     return [
         detail

@@ -82,7 +82,7 @@ class Fqdn(PatternText):
 
 
 def _find_name_fault(text: str) -> str | None:
-    """Return why a text is not an FQDN, with a remedy, or None if none of these checks applies."""
+    """Return the reason why a text is not an FQDN, with a remedy. Return None if this function finds no fault."""
     if "*" in text:
         return "DNS has no addresses for a wildcard; list each name"
     if not text.isascii():

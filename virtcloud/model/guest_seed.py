@@ -26,7 +26,7 @@ def _serialize_secret(secret: SecretStr, info: SerializationInfo) -> str:
 Secret = Annotated[
     SecretStr,
     PlainSerializer(_serialize_secret, return_type=str),
-    WithJsonSchema({"type": "string", "format": "password"}),  # the schema of SecretStr is writeOnly: not in answers
+    WithJsonSchema({"type": "string", "format": "password"}),  # pydantic's own schema is writeOnly: wrong for answers
 ]
 
 

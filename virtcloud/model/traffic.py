@@ -15,7 +15,7 @@ from virtcloud.model.values import Name
 from virtcloud.model.vpn import ByteCount
 
 MAX_SEGMENTS: Final = 4096
-"""Maximum number of clusters on one host, because each cluster has its own VLAN ID."""
+"""Maximum number of clusters on one host: one cluster for each of the 4096 VLAN IDs."""
 PortIdentity = Annotated[str, StringConstraints(max_length=40, pattern=r"^[!-~]*$")]
 
 

@@ -7,10 +7,10 @@ import yaml
 from virtcloud.model.errors import BadInput
 
 MAX_USER_DATA: Final = 16 * 1024
-"""The largest user data in bytes, as in common clouds. Larger files belong into the image or on a disk."""
+"""Maximum size of user data in bytes, as in common clouds. Larger files belong in an image or on a disk."""
 HEADER: Final = "#cloud-config"
 MAX_DEPTH: Final = 50
-"""The largest number of nested lists and mappings."""
+"""Maximum depth of nested lists and mappings."""
 EXPECTED: Final = f"expected cloud-config (the first line '{HEADER}', then a YAML mapping)"
 
 

@@ -24,7 +24,7 @@ class PatternText(str):
         cls._compiled = re.compile(cls.pattern)
 
     def __new__(cls, value: str) -> Self:
-        """Check ``value`` against the pattern, unless it is a value of this class already."""
+        """Check ``value`` against the pattern. A value that already has this class is returned without a check."""
         if type(value) is cls:
             return value
         if not isinstance(value, str) or not cls._compiled.fullmatch(value):
@@ -149,7 +149,7 @@ class PortRef(PatternText):
 
     @property
     def port(self) -> PortName:
-        """The port's name on that element. The pattern has checked the name."""
+        """The port's name on the element. The pattern has checked the name."""
         return str.__new__(PortName, self.partition(":")[2])
 
 

@@ -13,7 +13,7 @@ from virtcloud.model.values import VlanId
 
 
 class _ValidVlanIds(dict[int, VlanId]):
-    """A cache of valid VLAN IDs. Claims create large sets, and a look-up is faster than a validation."""
+    """A cache of valid VLAN IDs. SBF often creates large sets, and a look-up is faster than a validation."""
 
     def __missing__(self, vlan_id: int) -> VlanId:
         """Check and store a VLAN ID. Raise BadInput for an invalid VLAN ID."""

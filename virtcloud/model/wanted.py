@@ -248,7 +248,7 @@ class Segment(Document):
     filters: GuestFilters | None = None
     """The filters of the guests' frames; null: any IP addresses, but only the guest's own MAC address."""
     serves: tuple[GuestService, ...] = ()
-    """The services that guests offer to other guests."""
+    """The services that guests may offer to other guests."""
     host_services: tuple[HostService, ...] = ()
     """The services that the host offers to the guests of this segment."""
     mtu: int | None = None

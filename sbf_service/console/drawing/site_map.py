@@ -171,7 +171,7 @@ def _draw_buses(
 def _draw_spines(
     scene: SceneBuilder, ends: Mapping[Name, Sequence[tuple[float, float, bool]]], transports: Sequence[Name]
 ) -> None:
-    """Connect the lines of a transport above several rows."""
+    """Add a vertical line for each transport that has lines above several rows of sites, to connect these lines."""
     for index, name in enumerate(transports):
         x, heights = SPINE * (index + 1), sorted({y for _, y, _ in ends[name]})
         if len(heights) > 1:

@@ -16,7 +16,7 @@ MAX_COLUMNS: Final = 10
 MIN_COLUMNS: Final = 4
 LEFT: Final = 8
 BOLD: Final = 0.85
-"""The fraction of characters that fit in a line of bold text, such as the name of a site."""
+"""The number of bold characters that fit in a line, divided by the number of normal characters that fit."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,7 +87,7 @@ class EdgeTemplates:
         return shown == set(self._fill(self._recipe(circuit).shown.get(piece.kind, ()), circuit))
 
     def render_removal(self, piece: CircuitPiece, service: int) -> list[str]:
-        """Return the lines that remove a piece. ``service`` is the service of a piece that names no service."""
+        """Return the lines that remove a piece. If the piece names no service, use ``service``."""
         number = piece.service or service
         values: dict[str, object] = {"vlan": piece.vlan, "domain": piece.domain}
         values |= {"service": number, "name": format_service_name(number), "port": self._spell_port(piece.port or "")}

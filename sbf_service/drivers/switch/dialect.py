@@ -215,7 +215,11 @@ class Dialect:
 
 
 def find_port(conventions: PortConventions, reading: SwitchReading, port: str) -> PortReading | None:
-    """Return the reading of a port by any form of its name; None for a port that does not exist."""
+    """Return the reading of a port by any form of its name.
+
+    If the answers do not show the port, return None on platforms whose answers show every port. On other platforms,
+    return an empty reading.
+    """
     port_reading = reading.ports.get(conventions.ports.canonical(port))
     return PortReading() if port_reading is None and not conventions.shows_every_port else port_reading
 

@@ -235,7 +235,10 @@ def _observe_trunk(name: Name, port: PortName, entries: list[VlanEntry], scope: 
 
 
 def _observe_access_port(name: Name, port: PortName, entries: list[VlanEntry], scope: SwitchScope) -> PortObservation:
-    """Return an access port's managed VLAN. The port is open if it carries other VLANs that SBF may remove."""
+    """Return an access port's managed VLAN. The port is open if it carries other VLANs that SBF may remove.
+
+    Raise Unsafe if an untagged VLAN on the port belongs to another use.
+    """
     for entry in () if _is_assigned(port, scope) else entries:
         if entry.flags and (others := entry.vlan_ids - scope.vlans - DEFAULT_VLAN):
             raise Unsafe(

@@ -185,7 +185,10 @@ def _observe_trunk(scoped: ScopedReading, port: PortName, found: PortReading) ->
 
 
 def _observe_access_port(scoped: ScopedReading, port: PortName, found: PortReading) -> PortObservation:
-    """Return an access port's managed VLAN. The port is open if it has any other configuration."""
+    """Return an access port's managed VLAN. The port is open if it has any other configuration.
+
+    Raise Unsafe if an unmanaged VLAN is on the port, and SBF has neither adopted nor configured the port.
+    """
     scope = scoped.scope
     if found.off and (port in scope.shut or found.access not in scope.vlans):
         return PortObservation(VlanSet())

@@ -187,7 +187,8 @@ def _observe_access_port(
 ) -> PortObservation:
     """Return an access port's managed VLAN. The port is open if it has other configuration that SBF may change.
 
-    ``is_assigned`` permits SBF to change all configuration of the port.
+    ``is_assigned`` permits SBF to change all configuration of the port. Raise Unsafe for configuration that SBF must
+    not change.
     """
     if found.mode == "access" and found.tag in managed:
         return PortObservation(VlanSet([found.tag]) if found.tag is not None else VlanSet())

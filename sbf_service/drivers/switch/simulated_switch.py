@@ -3,7 +3,7 @@
 A simulated switch is a file with a running and a startup configuration, ``switches/NAME.json`` in the folder of the
 simulation. Other programs disturb the switch with files in the folder ``events``: while ``NAME.off`` exists, the switch
 does not answer; ``NAME.restart`` and ``NAME.drift`` take effect at the next reading, which deletes the file.
-``NAME.drift`` remains while no trunk carries VLANs.
+If no trunk carries VLANs, the reading does not delete ``NAME.drift``.
 """
 
 import time
@@ -184,9 +184,9 @@ class SimulatedSwitch:
             )
 
     def _drift(self) -> None:
-        """Remove all VLANs from the first trunk that carries VLANs, as an administrator could.
+        """Remove all VLANs from the first trunk that carries VLANs, as an administrator could. Skip ``SPARE_PORT``.
 
-        Then delete the event's file.
+        Then delete the event's file. If there is no such trunk, change nothing.
         """
         memory = self._load()
         for name, port in memory.running.ports.items():
@@ -213,9 +213,9 @@ class SimulatedSwitch:
 
 
 def _with_ports(configuration: SimulatedConfiguration, ports: tuple[PortName, ...]) -> SimulatedConfiguration:
-    """Return the configuration with all of ``ports``.
+    """Return the configuration with all of ``ports``. Ports that are missing in the configuration are unconfigured.
 
-    An administrator may have added some of these ports to the topology.
+    For example, an administrator added a port to the topology after the switch's file was written.
     """
     return configuration.model_copy(update={"ports": {**dict.fromkeys(ports, SimulatedPort()), **configuration.ports}})
 

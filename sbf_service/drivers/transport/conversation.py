@@ -94,8 +94,8 @@ class DeviceConversation:
         """Return the answer to the first of ``commands`` that the device supports.
 
         The commands are alternatives. For example, an account can lack a right, and a software release can lack a
-        filter. Later calls start with the command that the device answered. If the device refuses all commands, raise
-        the refusal of the first command.
+        filter. If there are several commands, an empty answer counts as a refusal. Later calls start with the command
+        that the device answered. If the device refuses all commands, raise Refused.
         """
         first = self._answered.pop(tuple(commands), commands[0])
         refusals = list[Refused]()

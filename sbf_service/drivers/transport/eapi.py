@@ -200,7 +200,8 @@ class EosSession(NapalmSession):
     def _create_tls_context(self) -> ssl.SSLContext:
         """Return a TLS context that trusts the certificates in the credential's file, without checking host names.
 
-        Without such a file, every certificate is trusted.
+        If the credential has no such file, every certificate is trusted. If the file does not exist, no certificate is
+        trusted.
         """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False

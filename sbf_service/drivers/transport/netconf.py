@@ -80,7 +80,7 @@ class JunosSession(NapalmSession):
         self.call_patiently(lambda driver: driver.commit_config(revert_in=REVERT_AFTER_S))
 
     def confirm(self) -> None:
-        """Commit again, which confirms the first commit, and unlock the configuration."""
+        """Confirm the first commit by a second commit, and unlock the configuration."""
         self.call_patiently(lambda driver: driver.confirm_commit())
         self.call(self._unlock)
 
@@ -179,7 +179,7 @@ class IosXrSession(NapalmSession):
         self._has_committed = True
 
     def confirm(self) -> None:
-        """Commit again, which confirms the first commit, and unlock the configuration."""
+        """Confirm the first commit by a second commit, and unlock the configuration."""
         self.call_patiently(lambda driver: driver.commit_config())
         self._is_changing = False
 

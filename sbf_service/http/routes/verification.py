@@ -96,7 +96,10 @@ def _prepare(
 async def _explain(
     service: SbfService, check: PathCheck, topology: Topology, paths: Iterable[VerifiedPath]
 ) -> AsyncIterator[str]:
-    """Read the devices where nothing passes. Yield what differs from their wanted states, or why a reading failed."""
+    """Read the devices on path sections where no frame passes.
+
+    Yield the differences from the devices' wanted states, and the reasons of failed readings.
+    """
     lost = [path.section for path in paths if path.section and path.result is PathResult.NOTHING_PASSES]
     elements = dict.fromkeys(port.element for section in lost for port in section.ports)
     devices = [name for name in elements if kind_of(topology.element(name)) in DEVICE_KINDS]

@@ -1,7 +1,7 @@
 """Dell SmartFabric OS10.
 
-``switchport trunk allowed vlan`` adds VLANs to the list. A trunk carries no tagged VLAN by default, so no list must be
-emptied. The VLT uses VLAN 4094.
+``switchport trunk allowed vlan`` adds VLANs to the list. A trunk carries no tagged VLAN by default, so SBF need not
+empty a list. The VLT uses VLAN 4094.
 
 Sources: networking-generic-switch for the commands; recorded sessions for neighbours, which have the same form as on
 OS9. These points are from memory and were not checked on a device: ``show running-configuration interface`` without the
