@@ -180,7 +180,10 @@ class OidcClient:
 
 
 def _parse_code(pending: PendingLogin, url: str) -> str:
-    """Return the code of the provider's answer. Raise Unauthenticated for the answer to another request."""
+    """Return the code of the provider's answer.
+
+    Raise Unauthenticated if the answer belongs to another login, contains an error, or contains no code.
+    """
     state = httpx.URL(url).params.get("state", "")
     if not compare_digest(state.encode(), pending.state.encode()):
         raise Unauthenticated("the provider's answer belongs to another login: begin again")

@@ -206,7 +206,7 @@ def list_guest_identities(guest: Guest) -> Iterator[str]:
 
 
 def check_guests_differ(guests: Sequence[Guest]) -> None:
-    """Raise BadInput if two guests of a request have the same address."""
+    """Raise BadInput if two guests of a request have the same name or address."""
     found = Counter(identity for guest in guests for identity in list_guest_identities(guest))
     for identity, times in found.items():
         if times > 1:
