@@ -179,7 +179,7 @@ def make_newer_archive(archive: Path, folder: Path) -> Path:
 
 @contextmanager
 def running_machines(folder: Path, addresses: Mapping[str, str]) -> Iterator[Site]:
-    """Start a machine at each address. Stop the machines at the end, and remove everything.
+    """Start a machine at each address. At the end, stop the machines, and delete their files and network.
 
     Raise NoMachinesError where no machine can start.
     """

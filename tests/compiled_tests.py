@@ -1,7 +1,7 @@
 """A plug-in for ``pytest --compile-tests``, which compiles all test modules as pytest does, and runs no test.
 
-pytest rewrites the assertions of test modules, and stores the compiled modules. ``pytest --collect-only`` also
-does this, but it imports all modules, which takes longer than their compilation.
+pytest rewrites the assertions of test modules, and stores the compiled modules. ``pytest --collect-only`` also stores
+them, but takes longer, because it imports all modules.
 """
 
 from pathlib import Path

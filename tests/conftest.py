@@ -25,7 +25,9 @@ DEMANDING = ("lab", "postgresql", "openvswitch")
 
 
 def pytest_configure() -> None:
-    """Restore the default SIGINT handler, because Ctrl-C must also end tests in the background.
+    """Restore Python's handler of SIGINT.
+
+    A shell starts background processes with SIGINT ignored, and the programs that tests start would inherit this.
 
     If several processes run tests, set a separate state folder of the lab for each process.
     """

@@ -1,9 +1,9 @@
 """Distributes tests over the workers of pytest-xdist: longest first, by durations that an earlier run recorded.
 
-A work unit is a file, or a piece of a file whose tests take longer than ``PIECE_S``. One worker runs the whole unit.
-Files whose tests use a lab are never split. Half of the workers prefer files with labs, which limits the number of
-simultaneous labs. A worker whose lab is running continues with files that use the same lab. docs/explanation/tests.md
-explains this distribution.
+A work unit is a file. A file whose tests take longer than ``PIECE_S`` is divided into several work units. One worker
+runs all tests of a work unit. Files whose tests use a lab are never divided. Half of the workers prefer files with
+labs, which limits the number of simultaneous labs. A worker whose lab is running continues with files that use the same
+lab. docs/explanation/tests.md explains this distribution.
 """
 
 import gc
@@ -38,7 +38,7 @@ SECOND_START_S = 60.0
 LABS = ("lab", "bare", "mixed", "cabled", "paths", "prepared", "edges", "own_state")
 """Fixtures that start a lab."""
 PRIVATE_LAB = LABS[-1]
-"""The fixture of tests that start their own labs. A file that also uses another lab is recorded with that lab."""
+"""The fixture of tests that start their own labs. If a file also uses another lab, the other lab is recorded."""
 LAB_OF_FILE = pytest.StashKey[str]()
 
 
@@ -194,7 +194,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Record durations if the option is set. Workers report to the process that started them.
+    """Record durations if the option is set, but not in workers, because workers report to the main process.
 
     Disable garbage collection while tests are imported. The imports create almost no garbage, and collections would
     take a third of the import time.
@@ -205,7 +205,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Move files that share a lab together, after files without a lab. Deselect tests that ``--quick`` omits.
+    """Sort tests by their lab; tests without a lab are first. With ``--quick``, deselect slow tests and tests of labs.
 
     The lab of each test is recorded for the :class:`Recorder`.
     """
@@ -226,7 +226,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """Make garbage collections rare, and exclude the tests and their modules, which are needed until the end.
+    """Make garbage collections rare, and exclude the present objects: the tests and their modules never become garbage.
 
     With Python's default settings, garbage collection took a seventh of the tests' processor time.
     """
@@ -238,7 +238,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """Return two workers for each processor, because tests spend half of their time waiting."""
+    """Return twice the number of processors, but at most 8, because tests spend half of their time waiting."""
     return min(2 * len(os.sched_getaffinity(0)), 8)
 
 

@@ -63,7 +63,8 @@ FACTS = {"VCLUSTER_ID": "12.pbssrv", "VCLUSTER_GUESTS": "g1 g2", "VCLUSTER_VLAN"
 class FakeAgent:
     """An agent that answers ``state`` requests with the prepared state.
 
-    After a request to cancel or remove an attempt, the state of this attempt is ``cancelled`` or ``ended``.
+    After a request to cancel an attempt, the attempt's state is ``cancelled``. After a request to remove the attempt,
+    the state is ``ended``.
     ``refuses`` maps the name of a request to the slug of the error with which the agent answers this request.
     """
 

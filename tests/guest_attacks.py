@@ -40,7 +40,7 @@ ICMPV6, DESTINATION_OPTIONS = 58, 60
 
 
 def build_switch_attacks(own: str) -> dict[str, Packet]:
-    """Return frames of link-local protocols, with tags, and with foreign addresses.
+    """Return frames of link-local protocols, frames with tags, and frames with foreign source addresses.
 
     ``own`` is the guest's MAC address.
     """
@@ -80,14 +80,14 @@ def build_switch_attacks(own: str) -> dict[str, Packet]:
 
 
 def build_service_attacks(own: str) -> dict[str, Packet]:
-    """Return frames of a false DHCP server and a false router, which guests believe."""
+    """Return frames of a false DHCP server and a false router. Guests would accept these frames."""
     ethernet = Ether(dst=ALL_NODES, src=own)
     router = IPv6(src=ROUTER, dst="ff02::1", hlim=255)
     advertisement = ICMPv6ND_RA() / ICMPv6NDOptPrefixInfo(prefix="fd00:bad::")
     offer = BOOTP(op=2, yiaddr="10.0.0.66") / DHCP(options=[("message-type", "offer"), "end"])
     options = IPv6ExtHdrDestOpt(nh=ICMPV6, options=[PadN(optdata=b"\0\0\0\0")])
-    # The fragment ends in the middle of the destination options. A filter that reads on finds ``padding``, which looks
-    # like the second half of the options and the type of an echo request (0x80).
+    # The fragment ends in the middle of the destination options. A filter that reads beyond them finds ``padding``,
+    # which looks like the second half of the options and the type of an echo request (0x80).
     half = bytes(IPv6ExtHdrDestOpt(nh=ICMPV6, len=1, options=[PadN(optdata=b"\0\0\0\0")]))[:8]
     padding = bytes(8) + b"\x80\0\0\0"
     return {
@@ -145,7 +145,7 @@ def build_address_attacks(own: str) -> dict[str, Packet]:
 
 
 def build_routed_frames(own: str) -> dict[str, Packet]:
-    """Return frames with source addresses from outside. With checked addresses, only a router may send these frames."""
+    """Return frames from outside addresses. If ``filters: addresses`` is set, only a router may send these frames."""
     ethernet = Ether(dst=SWITCH, src=own)
     return {
         "IPv4 from outside": ethernet / IP(src="198.51.100.9", dst=OWN4) / TCP(),

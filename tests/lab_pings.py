@@ -12,7 +12,7 @@ from virtcloud.model.views import ClusterView
 
 END_FILE, OUTPUT = "/run/pings-over", "/run/pings"
 IN_FLIGHT = 3
-"""Number of last pings whose answers may be missing, because an interrupted ping does not wait for answers."""
+"""Maximum number of pings that are still unanswered when ``ping`` is interrupted, which does not wait for answers."""
 SERIES = (
     f'ping -n -i 0.02 "$1" >{OUTPUT} & until [ -e {END_FILE} ]; do sleep 0.1; done; kill -INT $!; wait $!;'
     f" sed -n 's/.*icmp_seq=\\([0-9]*\\) .*/\\1/p; s/\\([0-9]*\\) packets transmitted.*/sent \\1/p' {OUTPUT}"
@@ -56,7 +56,7 @@ def pinging(lab: Lab, view: ClusterView, guest: int, address: str) -> Iterator[P
 def find_lost(answered: set[int], sent: int) -> list[int]:
     """Return the numbers of the pings without an answer.
 
-    Ignore missing answers at the end if they are at most `IN_FLIGHT`.
+    If at most `IN_FLIGHT` answers are missing after the last answered ping, do not count these pings as lost.
     """
     last = max(answered, default=0)
     complete = last if sent - last <= IN_FLIGHT else sent

@@ -16,7 +16,7 @@ LIMIT_S: Final = 10.0
 
 
 class NameServer:
-    """dnsmasq in the namespace of the process that created it. The server is authoritative for ``example.org``."""
+    """A dnsmasq, by default in the namespaces of the thread that creates it. It is authoritative for ``example.org``."""
 
     def __init__(self, folder: Path, enter: tuple[str, ...] = ()) -> None:
         """Start the server. ``enter`` is a command that starts dnsmasq in another namespace, such as nsenter."""
@@ -29,7 +29,7 @@ class NameServer:
         self._wait_for("read ")
 
     def answer(self, names: Mapping[str, Iterable[str]]) -> None:
-        """Set the answers: ``names`` maps each name to its addresses. The answer for any other name is NXDOMAIN."""
+        """Set the answers: ``names`` maps each name to its addresses. For other names of ``example.org``: NXDOMAIN."""
         lines = [f"{address} {name}\n" for name, addresses in names.items() for address in addresses]
         self._hosts.write_text("".join(lines))
         former = self.log.count("read ")
@@ -38,7 +38,7 @@ class NameServer:
 
     @property
     def log(self) -> str:
-        """Return the log of the server, which has a line for each query."""
+        """Return the log of the server, which contains every query."""
         return self._log.read_text() if self._log.exists() else ""
 
     @contextmanager
@@ -61,14 +61,17 @@ class NameServer:
 
 
 def write_resolver_file(folder: Path) -> Path:
-    """Write a resolv.conf with the server's address and a search domain, which must have no effect. Return its path."""
+    """Write a resolv.conf with the server's address and a search domain. Return its path.
+
+    The gateway must not append the search domain to names.
+    """
     path = folder / "resolv.conf"
     path.write_text(f"nameserver {ADDRESS}\nsearch example.org\n")
     return path
 
 
 def use_name_server(folder: Path) -> None:
-    """Make the server the resolver of this thread's mount namespace, and of its child processes."""
+    """Make the server the resolver of this thread's mount namespace, which the thread's child processes inherit."""
     write_resolver_file(folder)
     libc = ctypes.CDLL(None, use_errno=True)
     source, target = os.fsencode(folder / "resolv.conf"), os.fsencode(Path("/etc/resolv.conf").resolve())

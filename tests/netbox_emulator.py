@@ -30,7 +30,7 @@ LISTS = {
 
 @dataclass
 class EmulatedNetBox:
-    """A NetBox with its objects. ``page`` is MAX_PAGE_SIZE. ``denied`` are lists that the token's user may not view."""
+    """A NetBox. ``page`` is the setting MAX_PAGE_SIZE. ``denied`` names the lists that the token's user may not view."""
 
     page: int = 1000
     denied: set[str] = field(default_factory=set)

@@ -51,7 +51,7 @@ DO $$ DECLARE one record; BEGIN
   PERFORM setval(format('%I.%I', schemaname, sequencename)::regclass, start_value, false)
     FROM pg_sequences WHERE schemaname = 'public';
 END $$"""
-"""Replaces all rows by the recorded initial rows. Foreign keys are not checked."""
+"""Replaces all rows by the recorded initial rows, and resets all sequences. Foreign keys are not checked."""
 END_SESSIONS = """
 SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity
   WHERE datname = current_database() AND pid <> pg_backend_pid()"""

@@ -96,7 +96,7 @@ class Surroundings:
         self.outside = OutsideRouting(self.kernel, self.fqdns)
 
     def correct_sets(self) -> None:
-        """Correct the addresses of FQDNs in the packet filters that differ from the last DNS answers."""
+        """If a packet filter's addresses of FQDNs differ from the last DNS answers, correct the addresses."""
         self.namespaces.correct_sets(self.outside.correct_sets())
 
     def ip(self, *commands: str, computer: str = "") -> None:
@@ -124,7 +124,7 @@ class Surroundings:
     def reconcile(self) -> list[str]:
         """Apply the steps that lead to the wanted state, and set ``applied`` to their number.
 
-        Return the steps that a new reading finds.
+        Read the state again, and return the steps that are still missing.
         """
         steps = self.find_steps()
         self.applied = len(steps)

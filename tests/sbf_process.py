@@ -29,7 +29,7 @@ class SbfProcess:
     """A running command of ``sbf``, with the methods of :class:`subprocess.Popen` that tests use."""
 
     def __init__(self, *arguments: str, stderr: Output | int = None, stdout: Output = None) -> None:
-        """Start a command. With ``PIPE``, :attr:`stderr` is the text that the process writes."""
+        """Start a command. With ``stderr=PIPE``, read the process's standard error from :attr:`stderr`."""
         read, write = os.pipe() if stderr == PIPE else (None, None)
         self.stderr = None if read is None else os.fdopen(read)
         errors = write if write is not None else 2 if stderr is None or isinstance(stderr, int) else stderr.fileno()
@@ -99,7 +99,7 @@ def _read_umask() -> int:
 
 @cache
 def _channel() -> socket.socket:
-    """Start the process that imports SBF and forks itself for each command. It ends when the tests' process ends.
+    """Start the process that imports SBF and forks itself for each command. It ends with the tests.
 
     Return the socket for requests.
     """

@@ -93,7 +93,7 @@ class StockSsh:
         secret: SecretBytes = SECRET,
         permits: Sequence[str] = (),
     ) -> None:
-        """Create a key with a certificate. ``permits`` are extensions that SBF puts in no certificate."""
+        """Create a key with a certificate. ``permits`` are extensions that SBF's own certificates never contain."""
         self.world = world
         self.folder = world.folder / secrets.token_hex(4)
         self.folder.mkdir(parents=True)

@@ -24,7 +24,7 @@ class WantedServer:
         self.polls = 0
         """Number of requests for the document."""
         self.reports: list[tuple[str, Any]] = []
-        """The other reports of the agent: the last word of the path, and the document."""
+        """All reports of the agent, including confirmations: the last word of the path, and the document."""
 
     def change(self, wanted: HostWanted) -> None:
         """Set the wanted state, and send it to a waiting agent."""

@@ -238,7 +238,7 @@ class EdgeBench:
         return observed
 
     def converge(self, *vlans: int) -> EdgeDifference:
-        """Configure clusters with these VLANs on the first port and save. Return the difference of a new reading."""
+        """Configure clusters with these VLANs on the first port, and save. Return the difference that remains."""
         wanted = EdgeWanted(circuits=tuple(self.circuit(vlan) for vlan in vlans))
         self.driver.apply(compare_edge(wanted, self.read()))
         self.driver.save()

@@ -116,10 +116,10 @@ class CandidateEdge(EmulatedEdge):
 
 
 def put(lines: list[str], line: str, sort: str | None = None) -> None:
-    """Remove all lines that begin with ``sort`` from a block, then add ``line``."""
+    """Remove ``line``, and the lines that begin with ``sort`` (None: no others), from a block. Then append ``line``."""
     lines[:] = [other for other in lines if other != line and not (sort and other.startswith(sort))] + [line]
 
 
 def after(lines: list[str], start: str) -> str | None:
-    """Return the rest of the line that begins with ``start``."""
+    """Return the rest of the first line that begins with ``start``, or None."""
     return next((line.removeprefix(start) for line in lines if line.startswith(start)), None)

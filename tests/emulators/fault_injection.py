@@ -205,7 +205,7 @@ class Saving:
         return self.startup != self.running
 
     def store(self, session: "EmulatedSession") -> None:
-        """Execute a save command after the switch is no longer locked."""
+        """Execute a save command after the command has released the lock of the switch."""
         session.later(lambda: self._store(session))
 
     def _store(self, session: "EmulatedSession") -> None:

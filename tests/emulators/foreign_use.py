@@ -82,7 +82,10 @@ class ConfigurationRecorder:
         ]
 
     def _entered(self, line: str, mode: str, context: Iterable[str]) -> list[str]:
-        """Return a text such as ``VLAN 150 entered`` for each other user's VLAN or port whose mode the line entered."""
+        """List the VLANs and ports of other users whose mode the line entered.
+
+        Each text has the form ``VLAN 150 entered`` or ``port p1 entered``.
+        """
         if line.startswith(("exit", "quit", "end")):
             return []
         if mode == "vlan" and line.startswith(("vlan", "interface vlan")):

@@ -90,7 +90,7 @@ class EmulatedSession:
             self.switch.open_sessions.remove(self)
 
     def answer(self, line: str) -> None:
-        """Execute a line. If a test has planned a refusal or fault of the line, refuse it or cause the fault."""
+        """Execute a line. If a test has planned a refusal of the line, refuse it. If a test has planned a fault, cause it."""
         switch = self.switch
         if switch.slowness:
             switch.closing.wait(switch.slowness)
@@ -216,7 +216,7 @@ class EmulatedSession:
             self.terminal.write(text if text.endswith("\n") else f"{text}\n")
 
     def later(self, action: Callable[[], None]) -> None:
-        """Run an action after the command, when the switch is no longer locked."""
+        """Run an action after the present command has released the lock of the switch."""
         if self._deferred is None:
             action()
         else:

@@ -31,7 +31,7 @@ SETTINGS = """
 username = "virtcloud"
 password = {file = "/etc/virtcloud/site-brno.password"}
 """
-# The kernel of the machine that runs these tests may lack 802.1Q; the lab's tests have a kernel with it.
+# Checks that may fail here, because the kernel may lack 802.1Q. The lab's tests have a kernel with 802.1Q.
 ACCEPTED = ["802.1Q interfaces, bridges, veth", "bridged frames stay out of the packet filter"]
 SHOW_CREDENTIAL = "cat /etc/virtcloud/agent.token"
 PROCESSES = "systemctl show --property=MainPID --value virtcloud-agent virtcloud-sbf | tr -d '\\n'"

@@ -33,7 +33,7 @@ links:
   - {a: "brno-h1:host0", b: "brno-sw1:p1"}
 """
 SETTINGS = '[credentials.site-brno]\nusername = "virtcloud"\npassword = {file = "/etc/virtcloud/site-brno.password"}\n'
-# The kernel of the machine that runs these tests may lack 802.1Q; the lab's tests have a kernel with it.
+# Checks that may fail here, because the kernel may lack 802.1Q. The lab's tests have a kernel with 802.1Q.
 ACCEPTED = ["802.1Q interfaces, bridges, veth", "bridged frames stay out of the packet filter"]
 PBS_CONF = """PBS_SERVER=pbs1
 PBS_EXEC=/opt/pbs

@@ -1,7 +1,7 @@
 """Tests of SBF in ten thousand fault schedules on a virtual clock.
 
-A schedule is a random sequence of calls and faults. Other tests change the code of SBF, and check that some schedule
-finds the bug.
+A schedule is a random sequence of calls and faults. Other tests plant a bug in the code of SBF, and check that a
+schedule finds the bug.
 """
 
 import logging
@@ -30,7 +30,7 @@ def no_log() -> Iterator[None]:
 
 
 def run_schedule(seed: int) -> str | None:
-    """Run a schedule. If an invariant is broken, return the invariant and the command that shows the schedule."""
+    """Run a schedule. Return None, or the broken invariant with the command that shows the schedule."""
     try:
         Schedule(seed).run()
     except BrokenError as error:
@@ -119,7 +119,7 @@ def test_a_bug_planted_in_the_code_is_found(monkeypatch: pytest.MonkeyPatch, bug
 
 
 def test_the_invariants_read_no_uncounted_field(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The simulation checks the invariants only after a counted field has changed. So they may read no other fields."""
+    """The simulation checks invariants only after a counted field has changed. So invariants may read no other field."""
     read, check_all = set[str](), Invariants.check_all
 
     def record_read(row: Element, name: str) -> object:

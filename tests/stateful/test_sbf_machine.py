@@ -44,7 +44,7 @@ SPECS = st.builds(
 OTHERS = "p9"
 """An unmanaged port of each switch."""
 POOLS = {"brno": "100-103", "praha": "102-105", "plzen": "102-105"}
-"""Brno's pool shares two VLAN IDs with the other pools. When both are claimed, VLAN IDs must be translated."""
+"""Brno's pool shares two VLAN IDs with the other pools. If both are claimed, a cluster's sites get different VLAN IDs."""
 EVPN = {"name": "evpn", "kind": "evpn", "vnis": "10100-10103", "asn": 65000}
 
 
@@ -112,10 +112,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(key=KEYS, attempt=st.integers(0, 3), owner=OWNERS)
     def a_deletion_that_may_be_late_arrives(self, key: str, attempt: int, owner: str) -> None:
-        """A call about an earlier attempt, or about another owner's cluster, changes nothing.
-
-        This also holds if another owner uses the key now.
-        """
+        """A deletion with an earlier attempt, or with a former owner of the key, changes nothing."""
         before = self.views()
         try:
             meant = self.world.delete(key, attempt, owner)
@@ -288,7 +285,7 @@ class Machine(RuleBasedStateMachine):
             assert bool(view.vlans) == (view.state not in ENDED_STATES or view.quarantined)
 
     def a_member_has_the_vlan_ids_of_its_network(self, views: list[ClusterView]) -> None:
-        """A member has its network's VLAN IDs until the member ends. Only then may the network release the VLAN IDs."""
+        """A member has its network's VLAN IDs until the member ends. Before that, the network does not release them."""
         own = {view.id: view for view in views}
         for view in views:
             if view.network is not None and view.vlans:

@@ -195,8 +195,8 @@ class StorePair:
     def call_worker(self, call: Callable[[WorkerTransactions, ReconcileTask], Outcome]) -> tuple[Outcome, Outcome]:
         """Make one call of a worker in both stores, for a random device.
 
-        The fencing token is the device's last token or the token before it. Return the outcomes in the store in
-        memory and in the real store.
+        The fencing token is the device's last token or the previous token. Return the outcome in the store in memory,
+        and the outcome in the real store.
         """
         name = Name(self.random.choice(self.devices))
         fence = self.random.choice(self.fences.get(name, [0])[-2:])

@@ -138,6 +138,6 @@ def wake(waits: list[float]) -> RecordingEvent:
 def reconciler(
     service: FakeElementApi, host: FakeManagedHost, stop: StopSignal, wake: RecordingEvent
 ) -> HostReconciler:
-    """Return a reconciler that does not pause. ``waits`` records the pauses that it requests, in seconds."""
+    """Return a reconciler that does not pause. ``waits`` records the requested pauses in seconds."""
     timing = ReconcileTiming(check_s=30, retry_first_s=0.5, retry_most_s=4)
     return HostReconciler("h1", service, host, stop, timing, wake, jitter=lambda: 0)

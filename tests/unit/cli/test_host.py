@@ -14,9 +14,9 @@ from virtcloud.cli import host, main
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Yield a folder with three images. All users may use the first, a file of the second is missing.
+    """Yield a folder with three images.
 
-    Only the owner may read the third.
+    All users may use the first image. A file of the second image is missing. Only the owner may read the third image.
     """
     folder = Path(tempfile.mkdtemp())  # other users cannot read pytest's tmp_path
     yield _create_images(folder)

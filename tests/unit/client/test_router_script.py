@@ -165,7 +165,7 @@ def reaches(namespace: NetworkNamespace, address: str, port: int) -> bool:
 
 
 def read_segment_size(server: socket.socket) -> int:
-    """Accept a connection. Return the maximum segment size of TCP that the kernel uses for it, in bytes."""
+    """Accept a connection. Return the connection's maximum segment size, in bytes."""
     accepted, _ = server.accept()
     with accepted:
         return accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG)

@@ -1,4 +1,4 @@
-"""Tests of the glossary: the number of terms, duplicate terms, and the existence of the modules in the glossary."""
+"""Tests of the glossary: the number of terms, duplicate terms, and that the modules in the glossary exist."""
 
 import re
 from pathlib import Path

@@ -63,7 +63,7 @@ def _clear_caches() -> None:
 
 @contextmanager
 def _recorded(called: set[str]) -> Iterator[None]:
-    """Record the product's modules whose functions run in this thread or in threads that it starts."""
+    """Record the product's modules whose functions run in this thread, or in threads that start within the block."""
 
     def record(frame: FrameType, _event: str, _argument: object) -> None:
         path = Path(frame.f_code.co_filename)

@@ -69,7 +69,7 @@ class Gateway:
     def reconcile(self) -> list[str]:
         """Apply the steps that lead to the wanted state, and set ``applied`` to their number.
 
-        Return the steps that a new reading finds.
+        Read the state again, and return the steps that are still missing.
         """
         steps = list(self._find_steps())
         self.applied = len(steps)

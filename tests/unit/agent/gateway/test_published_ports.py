@@ -234,7 +234,7 @@ def test_another_cluster_reaches_no_published_guest(gateway: Run) -> None:
 
 @pytest.mark.parametrize("address", [SERVER, ADMINISTRATOR])
 def test_forged_answers_of_a_guest_leave_no_gateway(gateway: Run, address: str) -> None:
-    """The guest sends TCP packets with the flags of answers from its published port, without a connection."""
+    """Without a connection, the guest sends TCP packets from its published port, with the flags of answers."""
     target = {SERVER: "server", ADMINISTRATOR: "admin"}[address]
 
     def work(world: Surroundings) -> str:

@@ -1,4 +1,4 @@
-"""Tests of the checks by ``virtcloud doctor`` of a gateway's VPN."""
+"""Tests of ``virtcloud doctor``: the checks of a gateway's VPN."""
 
 import socket
 from pathlib import Path

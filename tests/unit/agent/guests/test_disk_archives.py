@@ -50,7 +50,7 @@ def write(disk: Path, data: bytes, position: int) -> None:
 
 
 def clone(disk: StoppedGuestDisk, tmp_path: Path, *texts: str) -> bytes:
-    """Clone a disk without the lines of ``texts``. Return the content of the clone."""
+    """Clone a disk, and overwrite ``texts`` in the clone. Return the content of the clone."""
     with open_disk_archive(tmp_path) as archive:
         list(archive.pack(disk, texts))
         data, content = b"".join(archive.read()), archive.describe()

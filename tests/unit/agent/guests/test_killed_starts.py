@@ -27,7 +27,7 @@ GUESTS = ("g1", "g2", "g3", "g4", "g5", "g6")
 class RecordedHypervisor(FakeHypervisor):
     """A hypervisor whose domains are files in ``folder``, so that the domains remain when the agent is killed.
 
-    The agent is killed during start number ``kill_at`` (0: never). If ``early`` is true, the domain does not exist yet.
+    The agent is killed during start number ``kill_at`` (0: never): before the domain exists if ``early``, else after.
     """
 
     def __init__(self, folder: Path, kill_at: int = 0, *, early: bool = False) -> None:

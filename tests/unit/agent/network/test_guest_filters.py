@@ -87,7 +87,7 @@ FILTERS = {
 
 @pytest.fixture(scope="module")
 def passes(in_namespace: Run) -> dict[str, list[bool]]:
-    """For each attack, return whether its frame passes without filters, with all filters, without its own filter."""
+    """By attack, return whether its frame passes without filters, with all filters, and with all except its filter."""
 
     def work() -> object:
         with connected() as wire:

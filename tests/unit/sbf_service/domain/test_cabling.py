@@ -61,7 +61,7 @@ TRUNK2 = neighbour("Te 0/1", "brno-sw1.example.org", "Gi1/0/24", "to the second"
 
 
 def views(sw1: tuple[Neighbour, ...] | None, sw2: tuple[Neighbour, ...] | None = (TRUNK2,)) -> dict[str, CableView]:
-    """Return the views of the cables at site brno, by their ends.
+    """Return the views of the cables at site brno. A key is a cable's ends: ``brno-h1:eth0 brno-sw1:Gi1/0/1``.
 
     The arguments are the neighbours of each switch, or None if the switch was not read.
     """

@@ -29,7 +29,7 @@ def judge(
 ) -> dict[tuple[str, str], VerifiedPath]:
     """Return the results of a check by pair of hosts (source, target).
 
-    ``lost`` contains the numbers of frames that arrive for some pairs. All frames of other pairs arrive.
+    ``lost`` maps pairs of hosts to the numbers of frames that arrive, by kind. For other pairs, all frames arrive.
     """
     names = tuple(map(Name, hosts))
     arrived = dict.fromkeys(permutations(hosts, 2), ALL) | lost
@@ -102,7 +102,7 @@ def test_a_removed_host_has_no_route() -> None:
 
 
 def test_the_section_lies_between_ports_that_other_paths_use() -> None:
-    """No full frame from Brno reaches Praha. The other paths, such as from Praha to Brno, pass."""
+    """Frames of full size from Brno do not reach Praha. On other paths, such as Praha to Brno, all frames arrive."""
     lost = {("brno-h1", "praha-h1"): SMALL, ("brno-h2", "praha-h1"): SMALL}
     assert judge(lost)["brno-h1", "praha-h1"].section == PathSection(
         after="brno-sw1:p1",

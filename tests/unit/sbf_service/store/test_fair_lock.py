@@ -65,7 +65,7 @@ def test_an_interrupted_thread_leaves_the_queue() -> None:
 
 
 class InterruptedGuard:
-    """A lock. A signal interrupts the thread that releases it for the first time."""
+    """A lock whose first release raises KeyboardInterrupt after the release, as if the thread received a signal."""
 
     def __init__(self) -> None:
         self._lock, self._is_interrupted = Lock(), False
