@@ -38,7 +38,10 @@ TEST_FRAME = 0x88B5  # for local experiments (IEEE 802)
 
 
 def make_segment(cluster: str = "c1", vlan: int = 100, peer: str = "10.0.0.6") -> Segment:
-    """Return a segment with the guest n1, and a name n2 with the address ``peer``. All clusters have the same guest n1."""
+    """Return a segment with the guest n1 and the peer n2. The address of n2 is ``peer``.
+
+    The guest n1 is the same in all clusters.
+    """
     guest = {"name": "n1", "image": "x", "memory_mb": 64, "cpus": 1, "mac": GUEST_MAC}
     addresses = (f"{GUEST4}/24", f"{GUEST6}/64")
     peers = [{"name": "n1", "cluster": "demo", "addresses": addresses}]

@@ -16,7 +16,7 @@ LIMIT_S: Final = 10.0
 
 
 class NameServer:
-    """A dnsmasq, by default in the namespaces of the thread that creates it. It is authoritative for ``example.org``."""
+    """A dnsmasq, authoritative for ``example.org``. By default, it runs in the namespaces of the creating thread."""
 
     def __init__(self, folder: Path, enter: tuple[str, ...] = ()) -> None:
         """Start the server. ``enter`` is a command that starts dnsmasq in another namespace, such as nsenter."""

@@ -30,7 +30,7 @@ LISTS = {
 
 @dataclass
 class EmulatedNetBox:
-    """A NetBox. ``page`` is the setting MAX_PAGE_SIZE. ``denied`` names the lists that the token's user may not view."""
+    """A NetBox. ``page`` is its MAX_PAGE_SIZE. ``denied`` contains the lists that the token's user may not view."""
 
     page: int = 1000
     denied: set[str] = field(default_factory=set)

@@ -20,7 +20,7 @@ BANNER = (
 
 
 class HpProcurve(IosLikeSwitch):
-    """A 2920 switch. The switch accepts at most ``max_vlans`` VLANs. On real switches, this limit changes by a reboot."""
+    """A 2920 switch. The switch accepts at most ``max_vlans`` VLANs. A real switch needs a reboot to change it."""
 
     platform = "hp_procurve"
     port_names = (*(str(n) for n in range(1, 9)), "Trk1")

@@ -96,7 +96,7 @@ class Terminal:
 def paged(terminal: Terminal, text: str, length: int, more: str, wait: Callable[[], str]) -> None:
     """Write ``text``, and wait for a key after each ``length`` lines. If ``length`` is 0, never wait.
 
-    The key q ends the output, Enter prints one more line, and any other key prints ``length`` more lines.
+    The keys q and Ctrl-C end the output, Enter prints one more line, and any other key prints ``length`` more lines.
     """
     lines = text.splitlines()
     shown, room = 0, length

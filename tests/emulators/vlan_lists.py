@@ -6,9 +6,9 @@ from itertools import groupby
 
 
 def parse(text: str, to: str = "-") -> set[int]:
-    """Parse ``100-110,200``. With ``to=" to "``, parse Comware's form ``100 to 110 200``.
+    """Parse a list such as ``100-110,200``. With ``to=" to "``, parse Comware's form ``100 to 110 200``.
 
-    Raise ValueError for any other form.
+    Raise ValueError for an empty or malformed list, and for a VLAN ID that is not in 1 to 4094.
     """
     text = text.replace(to, "-").replace(",", " ") if to != "-" else text.replace(",", " ")
     vlans: set[int] = set()

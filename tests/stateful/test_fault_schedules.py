@@ -119,7 +119,7 @@ def test_a_bug_planted_in_the_code_is_found(monkeypatch: pytest.MonkeyPatch, bug
 
 
 def test_the_invariants_read_no_uncounted_field(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The simulation checks invariants only after a counted field has changed. So invariants may read no other field."""
+    """The simulation checks invariants only when a counted field has changed. So invariants may read no other field."""
     read, check_all = set[str](), Invariants.check_all
 
     def record_read(row: Element, name: str) -> object:

@@ -44,7 +44,7 @@ SPECS = st.builds(
 OTHERS = "p9"
 """An unmanaged port of each switch."""
 POOLS = {"brno": "100-103", "praha": "102-105", "plzen": "102-105"}
-"""Brno's pool shares two VLAN IDs with the other pools. If both are claimed, a cluster's sites get different VLAN IDs."""
+"""Brno's pool shares two VLAN IDs with the other pools. If both are claimed, a new cluster's VLAN IDs differ."""
 EVPN = {"name": "evpn", "kind": "evpn", "vnis": "10100-10103", "asn": 65000}
 
 
