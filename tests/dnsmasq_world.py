@@ -72,7 +72,10 @@ class Computer:
         self._socket.send(bytes(frame))
 
     def receive(self, wanted: Callable[[Packet], bool], limit_s: float = LIMIT_S) -> Packet | None:
-        """Return the first wanted frame within ``limit_s`` seconds, or None. Answer ARP requests meanwhile."""
+        """Return the first wanted frame within ``limit_s`` seconds, or None.
+
+        Answer ARP requests and neighbour solicitations meanwhile.
+        """
         deadline, ready = time.monotonic() + limit_s, select.poll()
         ready.register(self._socket, select.POLLIN)
         while ready.poll(max(deadline - time.monotonic(), 0) * 1000):

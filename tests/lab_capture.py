@@ -15,7 +15,7 @@ until grep -q '^listening on' "$folder/log"; do
 done
 echo $! "$folder"
 """
-"""A script that starts a capture and exits when the capture has begun. It prints the process ID and the folder."""
+"""A script that starts a capture, prints its process ID and folder, and exits when the capture has begun."""
 END = """
 sleep 0.5
 while read -r _ _ state _ </proc/$0/stat && [ "$state" != S ]; do sleep 0.1; done

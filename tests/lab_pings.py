@@ -12,7 +12,7 @@ from virtcloud.model.views import ClusterView
 
 END_FILE, OUTPUT = "/run/pings-over", "/run/pings"
 IN_FLIGHT = 3
-"""Maximum number of pings that are still unanswered when ``ping`` is interrupted, which does not wait for answers."""
+"""Maximum number of pings that may be unanswered at the end: an interrupted ``ping`` does not wait for answers."""
 SERIES = (
     f'ping -n -i 0.02 "$1" >{OUTPUT} & until [ -e {END_FILE} ]; do sleep 0.1; done; kill -INT $!; wait $!;'
     f" sed -n 's/.*icmp_seq=\\([0-9]*\\) .*/\\1/p; s/\\([0-9]*\\) packets transmitted.*/sent \\1/p' {OUTPUT}"

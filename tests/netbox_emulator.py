@@ -1,8 +1,8 @@
 """An emulated NetBox: the parts of its REST API that list sites, devices, interfaces, VLAN groups and VLANs.
 
-The emulator provides: lists in pages with ``count``, ``next`` and ``previous``; brief nested objects; choices as
-objects with value and label; tokens of both versions; filters by repeated parameters; status 403 with ``detail`` for a
-missing or invalid token and for a missing permission; status 400 for a filter by an unknown slug.
+The emulator provides: lists in pages with ``count`` and ``next``, where ``previous`` is always null; brief nested
+objects; choices as objects with value and label; tokens of both versions; filters by repeated parameters; status 403
+with ``detail`` for a missing or invalid token and for a missing permission; status 400 for a filter by an unknown slug.
 ``test_netbox_recording.py`` compares these answers with the answers of NetBox 4.6.8.
 """
 
@@ -30,7 +30,10 @@ LISTS = {
 
 @dataclass
 class EmulatedNetBox:
-    """A NetBox. ``page`` is its MAX_PAGE_SIZE. ``denied`` contains the lists that the token's user may not view."""
+    """A NetBox with its objects.
+
+    ``page`` is the setting MAX_PAGE_SIZE. ``denied`` contains the lists that the token's user may not view.
+    """
 
     page: int = 1000
     denied: set[str] = field(default_factory=set)

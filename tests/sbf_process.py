@@ -99,7 +99,7 @@ def _read_umask() -> int:
 
 @cache
 def _channel() -> socket.socket:
-    """Start the process that imports SBF and forks itself for each command. It ends with the tests.
+    """Start the process that imports SBF and forks itself for each command. The process ends with the tests.
 
     Return the socket for requests.
     """

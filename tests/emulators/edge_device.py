@@ -116,7 +116,7 @@ class CandidateEdge(EmulatedEdge):
 
 
 def put(lines: list[str], line: str, sort: str | None = None) -> None:
-    """Remove ``line``, and the lines that begin with ``sort`` (None: no others), from a block. Then append ``line``."""
+    """Remove ``line``, and all lines that begin with ``sort`` if given, from a block. Then append ``line``."""
     lines[:] = [other for other in lines if other != line and not (sort and other.startswith(sort))] + [line]
 
 

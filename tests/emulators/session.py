@@ -90,7 +90,7 @@ class EmulatedSession:
             self.switch.open_sessions.remove(self)
 
     def answer(self, line: str) -> None:
-        """Execute a line, refuse it, or cause a fault, as the test has planned for this line."""
+        """Execute a line. If a test has planned a refusal or a fault, refuse the line or cause the fault."""
         switch = self.switch
         if switch.slowness:
             switch.closing.wait(switch.slowness)

@@ -44,7 +44,10 @@ SPECS = st.builds(
 OTHERS = "p9"
 """An unmanaged port of each switch."""
 POOLS = {"brno": "100-103", "praha": "102-105", "plzen": "102-105"}
-"""Brno's pool shares two VLAN IDs with the other pools. If both are claimed, a new cluster's VLAN IDs differ."""
+"""Brno's pool shares two VLAN IDs with the other pools.
+
+If both shared VLAN IDs are claimed, the sites of a new cluster need different VLAN IDs.
+"""
 EVPN = {"name": "evpn", "kind": "evpn", "vnis": "10100-10103", "asn": 65000}
 
 

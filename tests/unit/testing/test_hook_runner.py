@@ -228,7 +228,7 @@ def test_parameters_depend_on_the_event() -> None:
 
 
 def test_a_launch_can_change_program_and_environment() -> None:
-    """A single backslash is doubled, as in PBS."""
+    """PBS doubles a single backslash in a value of the environment. The fake PBS must do the same."""
     hook = "e.progname = '/bin/true'\ne.argv.append('x')\ne.env['A'] = '1,2 \\\\d'\ne.env['PBS_JOBID'] = 'y'\n"
     outcome = run_hook(LOG_FUNCTIONS + hook, HookEvent("execjob_launch", job=JOB, env={"PBS_JOBID": "12.pbssrv"}))
     assert (outcome.progname, outcome.argv) == ("/bin/true", ("-sh", "x"))

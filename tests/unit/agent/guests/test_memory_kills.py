@@ -15,7 +15,7 @@ QEMU = "/machine/qemu-3-vc-0123456789ab-n1.libvirt-qemu/emulator"
 
 
 def record(group: str, constraint: str = "CONSTRAINT_MEMCG") -> str:
-    """Return Linux 6.1's log line about a killed process of the control group ``group`` that lacked memory."""
+    """Return Linux 6.1's log line about a process of ``group`` that the kernel killed for lack of memory."""
     return (
         f"6,1203,8822,-;oom-kill:constraint={constraint},nodemask=(null),cpuset=/,mems_allowed=0,oom_memcg={group},"
         f"task_memcg={group},task=stress,pid=4711,uid=268435456\n"

@@ -172,7 +172,7 @@ def test_a_members_access_is_recorded_with_the_networks_id(
 def test_an_upgraded_agent_does_not_interrupt_open_access(
     provider: FakeAccessProvider, records: JobRecordStore
 ) -> None:
-    """An earlier version of the agent recorded no cluster ID. A missing cluster ID does not open the access again."""
+    """An earlier version of the agent recorded no cluster ID. For this reason alone, access is not opened again."""
     job = record(records, job_record())
     ScriptAccess(provider, records, no_answer).provide_environment(job, view(), BRNO)
     (known,) = records.all()

@@ -87,7 +87,7 @@ FILTERS = {
 
 @pytest.fixture(scope="module")
 def passes(in_namespace: Run) -> dict[str, list[bool]]:
-    """By attack, return whether its frame passes without filters, with all filters, and with all except its filter."""
+    """By attack, return whether its frame passes: without filters, with all filters, with all except its own filter."""
 
     def work() -> object:
         with connected() as wire:

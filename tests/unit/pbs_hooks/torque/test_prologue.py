@@ -43,7 +43,7 @@ def test_a_job_with_a_network_of_its_scheduler_is_ignored(bench: TorqueHost) -> 
 
 
 def test_a_sister_announces_nothing_to_its_agent(bench: TorqueHost) -> None:
-    """If a job's script never starts, Torque runs no epilogue.parallel, which would remove the announcement."""
+    """If a job's script never starts, Torque runs no epilogue.parallel, so nothing would remove the announcement."""
     assert bench.run("prologue.parallel") == ScriptResult(0, "")
     assert (bench.agent_requests, bench.sbf_calls) == ([{"do": "list"}], [])
 

@@ -45,7 +45,7 @@ def large_site() -> Topology:
 
 
 def cover(first: Box, second: Box) -> bool:
-    """Return whether two boxes have a common point."""
+    """Return whether two boxes overlap. Boxes that only touch do not overlap."""
     across = first.x < second.x + second.width and second.x < first.x + first.width
     return across and first.y < second.y + second.height and second.y < first.y + first.height
 
@@ -158,7 +158,7 @@ def test_a_large_pool_has_few_shapes() -> None:
 
 
 def view(state: ClusterState) -> ClusterView:
-    """Return a cluster whose lease ends after eight hours."""
+    """Return a cluster whose lease ends eight hours after START."""
     return ClusterView(
         key=ClusterKey("demo"),
         id="x",
