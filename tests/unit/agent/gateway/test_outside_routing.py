@@ -157,7 +157,7 @@ def test_a_flush_without_agent_opens_no_gateway_address(gateway: Run, address: s
     """The filter in the cluster's namespace drops packets to addresses that the gateway had before the flush."""
 
     def work(world: Surroundings) -> str:
-        world.ip("address replace 203.0.113.77/32 dev lo")  # the clusters' namespaces exist already
+        world.ip("address replace 203.0.113.77/32 dev lo")  # added after the namespaces were created
         world.namespaces.receive(world.segments)
         world.run("", "nft", "flush", "ruleset")
         found = world.fetch(address)

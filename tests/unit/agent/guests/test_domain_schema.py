@@ -1,4 +1,4 @@
-"""libvirt accepts the XML of every kind of guest, also on Xen, which the tests do not run."""
+"""libvirt's schema accepts the XML of every kind of guest, also of guests on Xen, which no test runs."""
 
 from collections.abc import Callable
 from dataclasses import replace
