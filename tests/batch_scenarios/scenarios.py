@@ -168,7 +168,10 @@ def sbf_restarts(stage: ScenarioStage) -> None:
 
 
 def mom_dies_during_set_up(stage: ScenarioStage) -> None:
-    """If a MoM dies during the set-up of a cluster, the script does not start, and the cluster is removed."""
+    """If a MoM dies during the set-up of a cluster, the script does not start.
+
+    After a forced deletion of the job, the cluster is removed.
+    """
     with stage.world.unreachable(_some_switch(stage)):
         job = stage.submit(hosts=3)
         sister = stage.await_running(job).hosts[-1]
@@ -184,12 +187,12 @@ def mom_dies_during_set_up(stage: ScenarioStage) -> None:
 
 
 def mom_of_first_host_dies_in_begin(stage: ScenarioStage) -> None:
-    """If the first host's MoM dies while the host's hook waits for the agent, the job runs on other hosts."""
+    """If the first host's MoM dies before it reports the result of the host's hook, the job runs on other hosts."""
     _mom_dies_in_begin(stage, stage.world.hosts[0])
 
 
 def mom_of_another_host_dies_in_begin(stage: ScenarioStage) -> None:
-    """If another host's MoM dies while that host's hook waits for the agent, the job runs on other hosts."""
+    """If another host's MoM dies before it reports the result of that host's hook, the job runs on other hosts."""
     _mom_dies_in_begin(stage, stage.world.hosts[1])
 
 
@@ -240,7 +243,7 @@ def _agent_fails_in_begin(stage: ScenarioStage, fault: HostFault) -> None:
 
 
 def host_dies(stage: ScenarioStage) -> None:
-    """If the first host dies, the job ends and its cluster is removed.
+    """If the first host dies, the job stops. After a forced deletion of the job, its cluster is removed.
 
     On the dead host, the cluster is removed after the host's restart.
     """

@@ -18,7 +18,10 @@ REQUIRED = "VIRTCLOUD_REQUIRE_LAB"
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
-    """Debian's Chromium. Where it is not installed, the tests are skipped with a reason."""
+    """Debian's Chromium. If Chromium is missing, skip the tests.
+
+    If the environment variable ``VIRTCLOUD_REQUIRE_LAB`` is set, fail instead.
+    """
     program = shutil.which("chromium")
     if program is None:
         assert not os.environ.get(REQUIRED), "chromium is missing: apt-get install chromium"

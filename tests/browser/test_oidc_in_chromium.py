@@ -92,7 +92,7 @@ def move_provider(world: World, issuer: str) -> None:
 
 
 def test_a_login_leads_to_the_requested_page(page: Page, log_in: Callable[..., None]) -> None:
-    """The session cookie is SameSite=Strict. The browser sends the cookie although the provider redirected it."""
+    """Although the session cookie is SameSite=Strict, the browser sends the cookie after the provider's redirection."""
     log_in("1", "clusters/climate-model")
     page.wait_for_url("**/console/clusters/climate-model")
     assert page.inner_text(".who") == "alice user"

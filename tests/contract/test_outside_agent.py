@@ -311,7 +311,7 @@ def test_the_agent_reports_the_use_of_destinations(world: OutsideWorld) -> None:
 
 
 def test_a_flushed_table_is_restored_while_sbf_is_away(world: OutsideWorld) -> None:
-    """The agent restores the table when the kernel reports the change, from the last wanted state that it received."""
+    """When the kernel reports the change, the agent restores the table from the last wanted state that SBF sent."""
     former = len(world.log)
     with world.sbf_away():
         wait_until(lambda: "sbf_unreachable" in world.log[former:], world)

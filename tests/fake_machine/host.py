@@ -233,7 +233,7 @@ class FakeGroups:
         self.limits: dict[str, ContainerLimits] = {}
 
     def ensure(self, domain: str, limits: ContainerLimits) -> str | None:
-        """Store the limits."""
+        """Store the limits. Return the path of the domain's group."""
         self.limits[domain] = limits
         return f"/virtcloud.partition/{domain}.partition"
 

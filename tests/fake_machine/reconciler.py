@@ -19,7 +19,7 @@ from virtcloud.model.wanted import HostWanted, Segment, WantedDocument
 class FakeElementApi:
     """An SBF in memory that returns a wanted document and records reports.
 
-    If ``error`` is set, each call raises this error. If ``is_former_version`` is true, SBF refuses
+    If ``error`` is set, each call of the agent raises this error. If ``is_former_version`` is true, SBF refuses
     confirmations with the key ``remaining``, which lists failed removals.
     """
 

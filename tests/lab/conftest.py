@@ -45,7 +45,7 @@ class SharedLab:
 
     @contextmanager
     def use(self, name: str, options: LabOptions | None = None, topology: str = "") -> Iterator[Lab]:
-        """Yield the lab ``name`` of ``topologies/TOPOLOGY.yaml``, or of the default topology, for one file.
+        """Yield the lab ``name`` for one test file. Its topology is ``topologies/TOPOLOGY.yaml`` or metacenter.yaml.
 
         Afterwards, stop the lab unless the next file uses the same lab. If clusters remain, always stop the lab,
         because these clusters could change the results of the next file.
@@ -74,7 +74,7 @@ class SharedLab:
 
 
 def has_clusters(lab: Lab) -> bool:
-    """Return whether a lab has a running cluster, or an SBF that does not answer."""
+    """Return whether a lab has clusters that have not ended. If the lab's SBF does not answer, return True."""
     try:
         with SbfClient(f"unix://{lab.sbf_socket}") as client:
             return bool(client.clusters())

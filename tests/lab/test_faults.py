@@ -74,12 +74,12 @@ def remove(client: SbfClient, key: str) -> None:
 
 
 def changed_switches(seen: Snapshot, former: Snapshot) -> dict[str, dict[str, str]]:
-    """Return each switch whose VLANs differ from ``former``, with the VLANs of its ports."""
+    """Return the VLANs by port of each switch whose VLANs differ from ``former``, by the switch's name."""
     return {name: ports for name, ports in seen.switches.items() if ports != former.switches[name]}
 
 
 def expected(view: ClusterView, topology: Topology) -> dict[str, dict[str, str]]:
-    """Return the VLANs of each site's switch for a cluster on the site's first host, by port."""
+    """Return the VLANs that each switch must carry for a cluster on the first host of each site, by switch and port."""
     return {
         site.switches[0].name: {port: str(view.vlans[site.name]) for port in ("p1", "uplink")}
         for site in topology.sites

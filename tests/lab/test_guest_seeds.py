@@ -1,4 +1,4 @@
-"""Tests of guests with seeds in the lab: logins without questions, logins between guests, and later members."""
+"""Tests of guests with seeds in the lab: logins without prompts, logins between guests, and later members."""
 
 import subprocess
 import time
@@ -34,7 +34,7 @@ def user_key(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def cluster(lab: Lab, client: SbfClient, user_key: Path) -> Iterator[ClusterView]:
-    """A cluster with a guest at each of two sites. No account of the image has the name ``carol``."""
+    """A cluster of carol with a guest at each of two sites. The guests' image has no account ``carol``."""
     guests = tuple(make_guest(f"n{i}", host, i) for i, host in enumerate((HOST, "praha-h1"), 1))
     key = user_key.with_suffix(".pub").read_text().strip()
     view = create(client, "seeded", ClusterSpec(owner="carol", guests=guests, authorized_keys=(key,)))

@@ -1,7 +1,7 @@
 """Tests of QEMU guests. The first cluster has a QEMU guest ``machine`` and a container ``container``.
 
-The machine has a disk of the catalogue with cloud-init. It boots once for all tests that only read its state. Later
-tests use a QEMU guest whose data must survive a power loss of its host.
+The machine's disk is an image of the catalogue with cloud-init. The machine boots once for all tests that only read its
+state. Later tests use a QEMU guest whose data must survive a power loss of its host.
 """
 
 import hashlib
@@ -68,7 +68,10 @@ def make_spec(authorized_key: str) -> ClusterSpec:
 
 @dataclass(frozen=True)
 class BootedMachine:
-    """The machine's libvirt domain, the messages while a job waited for the machine, and the outputs of `COMMANDS`."""
+    """The machine's libvirt domain, what a waiting job reported as missing, and the outputs of `COMMANDS`.
+
+    ``before`` is the snapshot of the lab before the cluster was created.
+    """
 
     domain: str
     messages: list[str]
@@ -153,7 +156,7 @@ def wait_for_state(client: SbfClient, view: ClusterView, state: ClusterState) ->
 
 
 def wait_for_barrier(lab: Lab, job: dict[str, object]) -> list[str]:
-    """Wait on the container's host, as a job does, until the cluster is up. Return the messages during the wait."""
+    """Wait on the container's host, as a job does, until the cluster is up. Return what was missing."""
     deadline, missing = time.monotonic() + 150, []
     while time.monotonic() < deadline:
         (output,) = ask(lab, "praha-h1", {"do": "state", "wait": 20, **job})

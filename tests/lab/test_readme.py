@@ -1,4 +1,4 @@
-"""Tests of the code of the README, and of the pages on Python and on all guests of a cluster."""
+"""Tests of the code in README.md, ``docs/how-to/use-python.md`` and ``docs/how-to/use-all-guests.md``."""
 
 import ast
 import asyncio

@@ -132,7 +132,10 @@ def read_state(lab: Lab, cluster: ClusterView) -> HostState:
 
 
 def wait_for_job_files(lab: Lab, key: str) -> tuple[str, ...]:
-    """Wait until the job ``key`` has its files, which the agent creates after the network. Return all names."""
+    """Wait until the job ``key`` has its files, which the agent creates after the network.
+
+    Return all names in the folder of job files.
+    """
     deadline = time.monotonic() + LIMIT_S
     while True:
         names = run_checked(lab, HOST, "sh", "-c", "ls -A /run/virtcloud/jobs 2>/dev/null || :").split()

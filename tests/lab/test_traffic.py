@@ -42,13 +42,13 @@ def read_rates(client: SbfClient) -> dict[str, list[TrafficRate]]:
 
 
 def total(rates: list[TrafficRate]) -> tuple[float, float]:
-    """Return the numbers of bytes that a host received and sent."""
+    """Return the number of bytes that a host received, and the number of bytes that it sent."""
     received = sum(rate.received_bytes * rate.seconds for rate in rates)
     return received, sum(rate.sent_bytes * rate.seconds for rate in rates)
 
 
 def wait_for_rates(client: SbfClient, expected: float) -> dict[str, list[TrafficRate]]:
-    """Wait until all hosts have received and sent more than ``expected`` bytes."""
+    """Wait until each host has received and sent more than ``expected`` bytes. Return the rates by host."""
     deadline = time.monotonic() + LIMIT_S
     while True:
         found = read_rates(client)

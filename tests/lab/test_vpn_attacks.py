@@ -71,7 +71,7 @@ def send(device: LaptopVpn, *frames: bytes) -> None:
 
 
 def captured_frames(text: str) -> list[bytes]:
-    """Return the frames of a capture with ``-xx``."""
+    """Return the frames in the output of tcpdump with the option ``-xx``."""
     frames: list[str] = []
     for line in text.splitlines():
         if line.startswith("\t0x0000:"):

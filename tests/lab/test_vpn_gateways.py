@@ -72,7 +72,7 @@ def only(profile: str, gateway: str) -> str:
 def reaches_guest(device: LaptopVpn) -> bool:
     """Return whether the guest answers within 20 s.
 
-    Switches first send the answers to the former gateway, because they learned the device's MAC address there.
+    Switches learned the device's MAC address from the former gateway, so they send the first answers to that gateway.
     """
     return device.run("ping", "-q", "-c", "1", "-w", "20", GUEST)[0] == 0
 

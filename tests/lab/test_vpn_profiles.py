@@ -68,7 +68,7 @@ def forge(profile: str) -> str:
 
 
 def edit(profile: str) -> str:
-    """Change the end of validity in the certificate to the next year. The signature stays the same."""
+    """Extend the validity of the certificate by a year, without a new signature."""
     genuine = x509.load_pem_x509_certificate(read_block(profile, "cert").encode())
     end = genuine.not_valid_after_utc
     der = genuine.public_bytes(serialization.Encoding.DER)

@@ -26,7 +26,7 @@ LIMIT_S = 60
 
 
 def read_commands() -> Iterator[tuple[str, str]]:
-    """Yield the page's commands, each with its printed output."""
+    """Yield the page's commands except `OMITTED`, each with the output that the page shows."""
     for block in re.findall(r"^```console\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE):
         for command, output in re.findall(r"^# (.*)\n((?:(?!# ).*\n)*)", block, re.MULTILINE):
             if command not in OMITTED:

@@ -74,7 +74,7 @@ def report_traffic(world: World, key: str, *hosts: str) -> None:
 
 
 def send_counters(world: World, key: str, host: str, port: str, received: int) -> None:
-    """Report the counters of one host. A third as many bytes as received were sent."""
+    """Report the counters of one host. The number of sent bytes is a third of ``received``."""
     counters = SegmentCounters(
         network=world.view(key).id,
         port=port,

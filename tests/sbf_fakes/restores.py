@@ -77,7 +77,7 @@ class CarryingHosts:
             confirmations.confirm_revision(unit, host, document.revision, drain, errors=errors)
 
     def settle(self, world: World, *absent: str) -> None:
-        """Reconcile all devices, and all hosts except ``absent``, until nothing changes."""
+        """Reconcile all due devices, and all due hosts except ``absent``, in at most four rounds."""
         hosts = [host.name for site in world.topology().sites for host in site.hosts if host.name not in absent]
         for _ in range(4):
             due = [host for host in hosts if self._is_due(world, host)]

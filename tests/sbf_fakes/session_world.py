@@ -125,7 +125,10 @@ def no_bridge(_segment: Segment) -> BridgeSocket:
 
 @contextmanager
 def serve_worlds(folder: Path) -> Iterator[Start]:
-    """Yield a function that serves a world. The function's argument ``relay`` contains settings of the relay."""
+    """Yield a function that serves a world. The function's keyword arguments change settings of the relay.
+
+    With ``agent=False``, the function starts no agent.
+    """
     with ExitStack() as stack:
 
         def make(*, agent: bool = True, **relay: float) -> Installation:

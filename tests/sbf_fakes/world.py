@@ -276,7 +276,7 @@ class World:
         self.service.scheduler.sweep.run()
 
     def settle(self) -> None:
-        """Run workers, agents and the deadline sweep until nothing is due: two or three rounds.
+        """Run workers, agents and the deadline sweep twice, and a third time if anything was due in the second round.
 
         The second round completes the transitions that the first sweep applied.
         """

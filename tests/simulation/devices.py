@@ -58,10 +58,10 @@ class EdgeConfig:
 class Device(Watched):
     """A device that SBF configures. ``fault`` is the device's present fault. ``row`` is the device's row in the store.
 
-    ``unread`` becomes true when the device restarts or a late worker changes the device. ``unread`` remains true until
-    a holder of the lease has read the device and recorded the reading. Until then, SBF cannot know what the device
-    carries. ``doubtful`` becomes true when a late worker changes the device, because a device does not check fencing
-    tokens. ``doubtful`` remains true until a reading shows the wanted state.
+    A late worker no longer holds the element's lease. ``unread`` becomes true when the device restarts or a late worker
+    changes the device, and remains true until a holder of the lease has recorded a reading. Until then, SBF cannot know
+    what the device carries. ``doubtful`` becomes true when a late worker changes the device, because a device does not
+    check fencing tokens. ``doubtful`` remains true until a reading shows the wanted state.
 
     ``surprises`` counts unexpected changes. Three fields map each replica to a value. ``fences`` contains the replica's
     fencing token. ``announced`` contains the fencing token of the replica's last announced change. ``seen`` contains
@@ -180,7 +180,7 @@ class Session:
     def save(self) -> bool:
         """Save the running configuration.
 
-        If ``coin`` returns True, first begin a new session. The device may have restarted since the former session.
+        At random (``coin``), begin a new session first. The new session does not detect an earlier restart.
         """
         if self.device.coin():
             self.boot = None
@@ -282,7 +282,7 @@ class SwitchSession(Session):
 
 
 def _allow(now: SwitchConfig, port: PortName, also: VlanSet = NONE, none: VlanSet = NONE) -> SwitchConfig:
-    """Change a port's list. A port without a list still has no list afterwards and carries all VLANs."""
+    """Add ``also`` to a port's list and remove ``none`` from the list. A port without a list stays without a list."""
     before = now.ports.get(port)
     return now if before is None else now.put(port, (before | frozenset(also)) - frozenset(none))
 

@@ -61,7 +61,7 @@ REQUESTS = [
     for key in "ab"
     for attempt in (None, 2)
 ]
-"""There are 18 requests: 8 join another cluster's network, 4 have the owner bob, and 4 have short leases."""
+"""The 18 possible requests. 8 join another cluster's network, 4 have the owner bob, and 4 have leases of 400 s."""
 
 
 @dataclass

@@ -136,7 +136,7 @@ class Actor:
 
 @dataclass
 class Stage:
-    """All actors in progress, and the messages about errors that the actors made (``broken``).
+    """All actors in progress. ``broken`` contains a message for each error of an actor.
 
     Code that runs outside an actor does not pause. For this code, :meth:`gate` calls ``each_time`` instead.
     """

@@ -60,7 +60,8 @@ class Database:
 class MemoryTransactions:
     """``StoreWorkerTransactions`` on the store in memory.
 
-    ``devices`` store each replica's fencing token. By these tokens, the simulation detects changes by late workers.
+    ``devices`` record the fencing token of each replica. By these tokens, the simulation detects a change by a worker
+    that no longer holds the element's lease.
     """
 
     database: Database

@@ -21,7 +21,7 @@ ROLES = {"switch_roles": ["access-switch", "core-switch"], "host_roles": ["serve
 
 
 def request_key(path: str) -> tuple[str, str]:
-    """Return a request in a normal form: its path, and its sorted parameters without the size of the page."""
+    """Return the path and the sorted parameters of a request, without the parameter ``limit`` (the page size)."""
     parameters = parse_qs(urlsplit(path).query)
     return urlsplit(path).path, str(sorted((key, sorted(parameters[key])) for key in parameters if key != "limit"))
 

@@ -91,7 +91,10 @@ def test_an_unknown_path_or_object_gets_an_error_page(installed: World, path: st
 
 
 def test_pages_of_a_user_contain_exactly_the_own_clusters(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each page is full of own clusters. The address of the next page contains no key of another user's cluster."""
+    """Each page except the last is full of own clusters.
+
+    The address of the next page contains no key of another user's cluster.
+    """
     monkeypatch.setattr(reading, "PAGE_SIZE", 2)
     for number in range(5):
         world.put(f"hers{number}", spec("brno-h1", owner="alice"))

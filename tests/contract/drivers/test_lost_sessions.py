@@ -1,4 +1,4 @@
-"""Tests of lost sessions. A driver detects the end of a session by the device without sending a command."""
+"""Tests of lost sessions. Without sending a command, a driver detects that the device has ended the session."""
 
 import time
 

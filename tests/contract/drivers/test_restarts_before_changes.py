@@ -23,7 +23,7 @@ from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchDifference
 
 STATELESS = frozenset({"arista_eapi"})
-"""Platforms whose requests are separate connections. A lost connection is detected only by the next request."""
+"""Platforms on which each request uses a new connection, so the driver holds no session that a restart could end."""
 CHANGE = SwitchDifference(create=VlanSet.parse("101"))
 
 

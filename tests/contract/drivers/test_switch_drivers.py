@@ -65,7 +65,7 @@ WITH_PORT_MODE = [name for name in LINE_BY_LINE if DIALECTS[name].allow[0] == "i
 
 
 def allow(platform: str) -> str:
-    """Return a pattern of the line that allows VLANs on a port. For a new platform, use its dialect's templates."""
+    """Return a pattern of the line that allows VLANs on a port: from `ALLOW`, or else from the dialect's templates."""
     return ALLOW.get(platform) or vlan_line_pattern(DIALECTS[platform].allow)
 
 

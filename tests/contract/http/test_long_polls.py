@@ -32,7 +32,7 @@ from virtcloud.model.errors import VirtcloudError
 
 
 class Caller(httpx.AsyncClient):
-    """A client of an application. ``polls`` is the part of the application that admits long polls."""
+    """A client of an application. ``polls`` is the application's object that admits long polls."""
 
     polls: PollAdmission
 
@@ -349,7 +349,7 @@ def test_the_heartbeats_of_polls_are_recorded_together(world: World) -> None:
 
 
 def test_heartbeats_do_not_wait_for_a_locked_element(world: World) -> None:
-    """Heartbeats lock several elements. A change that locks these elements in another order could cause a deadlock."""
+    """One transaction records several heartbeats. If the transaction waited for locks, it could cause a deadlock."""
     if world.store.engine.dialect.name != "postgresql":
         pytest.skip("SQLite has no locks of rows")
     for host in ("brno-h1", "brno-h2"):
@@ -426,7 +426,7 @@ def test_a_start_parses_the_topology(world: World, monkeypatch: pytest.MonkeyPat
 
 
 def test_an_unreadable_topology_does_not_prevent_a_start(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The replica of a later version has possibly stored keys that this version does not know."""
+    """A replica of a later version may have stored keys that this version does not know."""
     with world.service.store.engine.begin() as connection:
         connection.execute(text("UPDATE site_documents SET document = replace(document, '\"hosts\"', '\"later\"')"))
     started = world.restarted()
@@ -448,7 +448,10 @@ def parse_token(text: str) -> Token:
 def test_a_notice_of_another_replica_wakes_the_poll(
     world: World, monkeypatch: pytest.MonkeyPatch, *, is_interrupted: bool
 ) -> None:
-    """If the connection is lost, the notice is lost too. After the reconnection, the slow poll finds the change."""
+    """If the connection is lost, the notice is lost too.
+
+    After the reconnection, the replica finds the change by a query of the database (slow poll).
+    """
     if world.store.engine.dialect.name != "postgresql":
         pytest.skip("SQLite has no second replica")
     monkeypatch.setattr(change_reader, "RECONNECT_S", 0.05)

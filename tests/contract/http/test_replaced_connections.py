@@ -1,4 +1,4 @@
-"""Tests of a profile that is used at two gateways. SBF tells the gateway of the older connection to end it."""
+"""Tests of a profile that is used at two gateways. SBF then lets the older connection end."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,7 +39,7 @@ def report(world: World, gateway: str, *connections: tuple[str, str]) -> None:
 
 
 def replaced(world: World) -> list[str | None]:
-    """Return the replaced connection in the wanted documents of both gateways; None without a replaced connection."""
+    """Return for each gateway the time when its replaced connection began, or None if no connection was replaced."""
     grants = [grants_of(world, gateway)[0] for gateway in ("brno-gw", "brno-gw2")]
     return [grant.model_dump(mode="json").get("replaced") for grant in grants]
 

@@ -254,7 +254,7 @@ def test_a_settled_agents_poll_is_a_heartbeat(settled: World) -> None:
 
 
 def test_a_heartbeat_of_a_locked_element_is_recorded_later(settled: World) -> None:
-    """The lock delays the record only on PostgreSQL. SQLite has no row locks, so it records the heartbeat at once."""
+    """The lock delays the record only on PostgreSQL, because SQLite has no row locks."""
     heartbeats, at = settled.service.heartbeats, settled.clock.now + timedelta(seconds=30)
     heartbeats.receive_settled(HOST, at)
     with settled.store.engine.connect() as other:

@@ -1,7 +1,6 @@
 """Tests of every operation with a stolen token of each role, on the token holder's resources and on other resources.
 
-The operations come from the OpenAPI document. If ``EVERY_CALL`` lacks an operation, a test
-fails.
+The operations come from the OpenAPI document. If ``EVERY_CALL`` lacks an operation, a test fails.
 """
 
 import asyncio
@@ -118,7 +117,7 @@ OPEN = frozenset({"get_metrics", "get_health", "get_readiness"})
 FOR_EVERYBODY = OPEN | {"who_am_i"}
 LISTS = frozenset({"list_clusters"})
 ADD_IMAGES = frozenset({"list_images", "add_image", "upload_image"})
-"""Operations that every user is permitted: they list visible images or add an image of the caller."""
+"""Operations that every user may call. They list visible images or add an image of the caller."""
 READ_IMAGES = frozenset({"list_images", "get_image", "get_image_content", "verify_image"})
 """Operations that return only visible entries. test_access.py checks which entries are visible."""
 READ_VPN = frozenset(
@@ -285,7 +284,8 @@ def world(tmp_path: Path) -> Iterator[World]:
 def target(call: str, path: str, *, own: bool, agent: str = "h1") -> tuple[str, object]:
     """Return the path and the body of a call.
 
-    With ``own``, the call concerns alice's cluster and site brno. Without, it concerns bob's cluster and site praha.
+    With ``own``, the call concerns alice's cluster and site brno. Otherwise, the call concerns bob's cluster and site
+    praha.
     """
     site, owner, key = ("brno", "alice", "hers") if own else ("praha", "bob", "his")
     element = f"{site}-sw1" if call in OF_DEVICES else f"{site}-{agent}"

@@ -254,7 +254,7 @@ def test_a_lost_lease_extension_ends_no_cluster_immediately(machines: Machines) 
 def test_every_device_is_saved_again_after_a_restore(machines: Machines) -> None:
     """SBF cannot know whether the startup configuration is still the same as during the backup.
 
-    For example, a later save may have changed it, although the running configuration is the wanted configuration.
+    For example, a later save may have changed the startup configuration, although the running configuration is correct.
     """
     machines.world.put("demo", spec("brno-h1"))
     machines.back_up()

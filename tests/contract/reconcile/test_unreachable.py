@@ -54,7 +54,10 @@ def count_reads(world: World, name: str = "brno-sw1") -> int:
 
 
 def boot(world: World, error: Exception | None = None) -> None:
-    """Restart a switch. While it boots, each call fails with ``error``. Without ``error``, it does not answer."""
+    """Restart a switch.
+
+    While the switch boots, each call fails with ``error``. Without ``error``, the switch does not answer.
+    """
     switch = world.switches["brno-sw1"]
     switch.ended_session = True
     if error is None:

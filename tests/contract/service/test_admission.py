@@ -14,7 +14,7 @@ from virtcloud.model.topology import Topology
 def set_admission_rules(
     world: World, site: dict[str, object] | None = None, host: dict[str, object] | None = None
 ) -> None:
-    """Set the admission rules of brno or of brno-h1."""
+    """Change keys of site brno and of host brno-h1 in the topology, such as ``admits``."""
     document = three_sites().model_dump(mode="json")
     document["sites"][0] |= site or {}
     document["sites"][0]["hosts"][0] |= host or {}

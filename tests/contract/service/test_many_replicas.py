@@ -71,7 +71,7 @@ def test_a_database_restart_under_load_loses_and_doubles_nothing(
     made, restarted, failures = [0, 0], threading.Event(), [0]
 
     def create(number: int) -> list[str]:
-        """Create clusters until ten clusters were created after the restart."""
+        """Create clusters until ten clusters were created after the restart. Return the keys of all clusters."""
         keys, wanted = list[str](), [spec(f"{site}-h1") for site in SITES]
         store: Store = stores[number % 2]
         after = 0

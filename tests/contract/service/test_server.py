@@ -286,7 +286,7 @@ def test_sigterm_answers_the_waiting_polls(tmp_path: Path) -> None:
                 with connect_to_socket(tmp_path / "run" / "sbf.sock") as own:
                     own.get("/healthz")
                     started.wait()
-                    own.headers["user-agent"] = USER_AGENT  # SBF answers httpx's own User-Agent as version 0.1
+                    own.headers["user-agent"] = USER_AGENT  # SBF treats httpx's default as that of version 0.1
                     return own.get(f"/v1/audit?after={after + 9999}&wait=60", timeout=60)
 
             answers = [threads.submit(poll) for _ in range(polls)]

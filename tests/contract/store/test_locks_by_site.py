@@ -53,7 +53,7 @@ def locked(store: Store, *sites: str, names: frozenset[str] = frozenset()) -> It
 
 
 def wait_for_waiting(world: World, count: int = 1) -> None:
-    """Wait until this number of transactions waits for a lock."""
+    """Wait until at least ``count`` transactions wait for a lock."""
     ends = monotonic() + 10
     with world.store.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         while connection.execute(_COUNT_WAITING).scalar_one() < count:

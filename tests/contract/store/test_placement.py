@@ -21,7 +21,7 @@ from virtcloud.model.views import HostCapacity
 
 @pytest.fixture
 def hosts(world: World) -> World:
-    """Every host has 2 processors, 2560 MiB and an agent. Its guests may use 8 CPUs (overcommit) and 2048 MiB."""
+    """Four hosts report 2 processors and 2560 MiB. The guests of each host may use 8 CPUs (overcommit) and 2048 MiB."""
     world.settle()
     for name in ("brno-h1", "brno-h2", "praha-h1", "plzen-h1"):
         report(world, name)

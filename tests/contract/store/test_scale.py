@@ -32,7 +32,7 @@ EVPN = Transport(name="evpn", kind="evpn", vnis="10100-19999", asn=64512)
 CLAIMS = 32
 """The number of claims before the measurement. They fill the service's cache of paths."""
 GRANULARITY = 60
-"""The tolerance for SQLite's counter, which counts the steps of each running statement only in multiples of 20."""
+"""The tolerance in steps. For each running statement, SQLite counts steps only in multiples of 20."""
 
 
 def disable_synchronous_writes(connection: object, _entry: object) -> None:
