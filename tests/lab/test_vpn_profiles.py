@@ -99,8 +99,8 @@ def genuine(lab: Lab, clusters: dict[str, ClusterView]) -> str:
 def joined(lab: Lab, client: SbfClient, genuine: str) -> Iterator[dict[str, bool]]:
     """Whether a client joins the network with each profile of the following tests, by the name of the profile.
 
-    The lease of cluster ``brief`` is extended after the creation of the profile ``expired``. So the grant of this
-    profile is valid, but its certificate is expired.
+    The certificate of the profile ``expired`` ends with the first lease of cluster ``brief``. The fixture extends the
+    lease, so the grant of this profile stays valid.
     """
     create(client, "brief", spec := ClusterSpec(owner="alice", hosts=("brno-h1",), vpn=True, lease_s=15))
     profiles = {
@@ -128,7 +128,7 @@ def test_an_invalid_profile_is_refused(joined: dict[str, bool], name: str) -> No
 
 
 def test_the_second_use_of_a_profile_ends_the_first(lab: Lab, genuine: str) -> None:
-    """The first device does not connect again. If it did, the devices would disconnect each other without end."""
+    """The first device does not connect again. Otherwise, the two devices would disconnect each other without end."""
     first, second = (LaptopVpn(lab, name, namespace=True) for name in ("original", "copy"))
     first.connect(genuine)
     assert first.logs(CONNECTED), first.log

@@ -45,7 +45,7 @@ class FakeEdge:
         self.circuits, self.parts = set(), set()
 
     def answer(self, call: str) -> None:
-        """Record a call. Fail if a fault is planned for the call."""
+        """Record a call. Wait for the event ``hangs``, if any. Raise Unreachable if the edge is disconnected."""
         self.calls.append(call)
         if self.hangs is not None:
             self.hangs.wait()

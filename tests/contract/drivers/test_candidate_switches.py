@@ -124,9 +124,9 @@ def test_a_session_cut_before_the_commit_changes_nothing(bench: SwitchBench) -> 
 
 @pytest.mark.parametrize("platform", [name for name in WITH_TIMER if name != "cisco_iosxr"])
 def test_an_ineffective_confirmation_is_detected(platform: str, make_bench: MakeBench) -> None:
-    """The reading after the change fails because the commit is unconfirmed.
+    """The switch ignores the confirmation, so the reading after the change fails.
 
-    The test excludes IOS-XR, where the session of a commit does not show that this commit is unconfirmed.
+    The test excludes IOS-XR, where a session does not show that its own commit is unconfirmed.
     """
     bench = make_bench(platform)
     timer_switch(bench).fail("ignore", CONFIRM[bench.switch.platform])

@@ -34,7 +34,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 @pytest.fixture
 def folder(world: World, tmp_path: Path) -> Path:
-    """Return the folder in which the world's service stores uploaded images."""
+    """Set the folder and the size limit (1 MiB) of the service's uploaded images. Return the folder."""
     limits = ImageLimits(folder=str(tmp_path / "catalogue"), size=1 << 20)
     settings = world.service.settings.model_copy(update={"images": limits})
     world.service = SbfService(**(vars(world.service) | {"settings": settings}))

@@ -30,7 +30,7 @@ def error_contents(document: Document) -> Iterator[tuple[str, dict[str, object]]
 
 
 def slugs(root: type[VirtcloudError]) -> set[str]:
-    """Return the slugs of SBF's errors. Other tests of this process may have imported errors of agents and labs."""
+    """Return the slugs of SBF's errors, without errors of agents and labs, which other tests may have imported."""
     own = {root.slug} if root.__module__.startswith(("sbf_service.", "virtcloud.model.")) else set()
     return own.union(*(slugs(kind) for kind in root.__subclasses__()))
 

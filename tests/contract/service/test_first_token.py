@@ -20,7 +20,7 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: only root ca
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder that every user can enter, because pytest's own temporary folders are private."""
+    """A folder that every user can enter, unlike pytest's temporary folders."""
     with tempfile.TemporaryDirectory(prefix="virtcloud-token-") as path:
         Path(path).chmod(0o755)
         yield Path(path)

@@ -16,7 +16,7 @@ DEMO = spec("brno-h1", "praha-h1")
 
 
 def member(name: str, **changes: object) -> ClusterSpec:
-    """Return a request to join cluster ``demo``, with one guest."""
+    """Return the spec of a cluster that joins cluster ``demo`` and has one guest."""
     guests = [{"name": name, "host": "brno-h2", "image": "debian"}]
     return ClusterSpec.model_validate({"owner": "alice", "joins": "demo", "guests": guests} | changes)
 
