@@ -68,10 +68,10 @@ class CapacityReporter:
         self._next_s = clock()
 
     def report(self) -> None:
-        """Report the capacity if a report is due.
+        """Report the capacity if the capacity has changed or a report is due.
 
         If an earlier version of SBF refuses the names of images, send the report again without the names. If the report
-        fails, log the error. The next report is due after `RETRY_S` seconds.
+        fails, log the error; the next report is then due after `RETRY_S` seconds.
         """
         capacity = self._read()
         changed = self._reported is not None and capacity != self._reported

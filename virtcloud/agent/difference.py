@@ -65,8 +65,8 @@ def digest(segment: Segment, guest: GuestWanted) -> str:
 
     When the agent starts a guest, it stores the digest in the guest's domain. If the stored digest differs from the
     present digest, the agent restarts the guest. Therefore a reset restarts the guest exactly once, even if the agent
-    is killed during the restart. The digest does not depend on the seed, which never changes. Versions of the agent
-    without seeds compute the same digest, so an upgrade of the agent restarts no guest.
+    is killed during the restart. The digest does not depend on the seed, which never changes. Versions of the
+    agent that do not support seeds compute the same digest. So an upgrade of the agent restarts no guest.
     """
     attachment = f"{segment.port}{'@' if segment.untagged else '.'}{segment.vlan}"
     spec = guest.model_dump_json(exclude_none=True, exclude={"power", "seed"})

@@ -36,7 +36,7 @@ class EndCause(Enum):
 
 @dataclass(frozen=True, slots=True)
 class GuestRuns:
-    """The ends of one guest, counted in one wanted state (``digest``). Times are seconds of the agent's clock.
+    """The ends of one guest since its wanted state has the digest ``digest``. Times are seconds of the agent's clock.
 
     ``since`` is the start of the guest if it runs, or None. ``ends`` is the number of ends, ``first_end`` and
     ``last_end`` are their times, and ``cause`` is the cause of the last end.
@@ -147,7 +147,7 @@ class GuestEnds:
                 yield key, replace(runs, since=since)
 
     def select_due(self, steps: Iterable[Step]) -> list[Step]:
-        """Return the steps without the starts of guests whose time of the next start has not come."""
+        """Return the steps, except the starts of ended guests that must still wait for their next start."""
         now = self._clock()
         waiting = {key for key, runs in self._ended.items() if runs.since is None and now < runs.due}
         return [step for step in steps if not (isinstance(step, StartGuest) and _key(step) in waiting)]
@@ -157,7 +157,7 @@ class GuestEnds:
         return isinstance(step, StartGuest) and _key(step) in self._ended
 
     def describe(self, keys: Mapping[str, ClusterKey]) -> dict[str, str]:
-        """Return the messages about ended guests by the ID of their cluster, until the end of each guest's trial.
+        """Return the messages about ended guests by the ID of their cluster. Omit guests whose trial has ended.
 
         ``keys`` are the keys of clusters by cluster ID.
         """

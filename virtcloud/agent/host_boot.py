@@ -1,8 +1,8 @@
 """Detection of a reboot of this host. After a reboot, the host lacks the configuration that the agent confirmed.
 
-The kernel has a new boot ID after each boot (random(4)). When the agent confirms a revision to SBF or reports drift, it
-records the present boot ID in the file ``<state>/boot``. If the recorded boot ID differs from the present one, the host
-was rebooted since the report.
+The kernel has a new boot ID after each boot (random(4)). When the agent has reported drift to SBF, or has read the
+whole host and found no drift, it records the present boot ID in the file ``<state>/boot``. If the recorded boot ID
+differs from the present boot ID, the host was rebooted since the record.
 """
 
 from pathlib import Path
@@ -13,7 +13,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class HostBoot:
-    """The present boot of this host, and the boot of the agent's last report."""
+    """The present boot ID of this host, and the recorded boot ID."""
 
     def __init__(self, record: Path, boot_id: Path = BOOT_ID) -> None:
         """Read the present boot ID, and the recorded boot ID in the file ``record``."""
@@ -23,11 +23,11 @@ class HostBoot:
 
     @property
     def is_unreported(self) -> bool:
-        """Whether the host was rebooted since the agent's last report. False if the agent never recorded a boot."""
+        """Whether the host was rebooted since the last record. False if the agent never recorded a boot ID."""
         return self._reported not in {None, self._present}
 
     def record_report(self) -> None:
-        """Record the present boot ID after a report to SBF. Idempotent. Raise Refused if the file is not writable."""
+        """Record the present boot ID. Idempotent. Raise Refused if the file is not writable."""
         if self._reported == self._present:
             return
         with refuse_os_errors(f"record the host's boot in {self._record}"):

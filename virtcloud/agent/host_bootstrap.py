@@ -110,7 +110,7 @@ def _open_filters(settings: AgentSettings) -> NftablesFilters | None:
 
 
 def make_job_relays(settings: AgentSettings) -> JobRelays:
-    """Create the relays of jobs. Any thread may use the relays, because each call opens a new netlink socket."""
+    """Return the object that creates and removes jobs' relays. Thread-safe: each call opens a new netlink socket."""
     return JobRelays(_open_kernel, settings.jobs, AddressProbe)
 
 

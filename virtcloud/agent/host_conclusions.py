@@ -13,7 +13,7 @@ def has_drifted(steps: Iterable[Step], document: WantedDocument, reported: Conta
     """Return whether the host differs from the revision that the host last confirmed.
 
     ``steps`` are the difference from the wanted state. If the wanted revision is not confirmed yet, the difference is
-    no drift. After a reboot (``rebooted``), it is always drift, because the host has lost its confirmed configuration.
+    no drift. But after a reboot (``rebooted``), every difference is drift: the host lost its confirmed configuration.
     Steps of clusters that were excepted from the confirmation are ignored: those in ``document.incomplete``, and those
     in ``reported``.
     """

@@ -34,7 +34,7 @@ class ElementApi(Protocol):
         """Confirm that the element has the wanted state of ``revision``, except for some clusters.
 
         ``incomplete`` has the reason why a cluster is not set up completely yet, by cluster ID. ``remaining`` has the
-        reason why a cluster could not be removed, by cluster ID. Raise BadInput if SBF does not support an exception.
+        reason why a cluster could not be removed, by cluster ID. Raise BadInput if SBF does not support ``remaining``.
         """
 
     def report_error(
@@ -76,7 +76,7 @@ class HostReports:
 
         If the revision is already confirmed, confirm again only if the host had drifted, if the exceptions changed, or
         if SBF may have an outdated error report. Return False if SBF is an earlier version that does not support failed
-        removals: SBF must not regard these clusters as removed.
+        removals. In this case, the revision is not confirmed, because SBF would regard these clusters as removed.
         """
         exceptions = {**pending, **remaining}
         is_complete = document.confirmed_revision >= document.revision and not drifted

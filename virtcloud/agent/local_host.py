@@ -66,8 +66,8 @@ class LocalHost:
 
         Without ``filters``, guests can send any frame. Without ``servers``, the host offers no DHCP and DNS to guests.
         Without ``vpn``, no device can join a network through this host. Without ``namespaces``, this host has no
-        addresses in networks. Without ``outside``, this host is no router of networks. Without ``file_servers``, it
-        serves no files. Without ``ssh``, no user can reach a guest by SSH through this host. ``fqdns`` has the
+        addresses in networks. Without ``outside``, this host is no router of networks. Without ``file_servers``, this
+        host serves no files. Without ``ssh``, no user can reach a guest by SSH through this host. ``fqdns`` has the
         addresses of FQDNs of destinations.
         """
         self._segments = segments
@@ -160,7 +160,7 @@ class LocalHost:
         """Remove the files of guests that are not wanted and have no domain, once for each wanted state.
 
         The files of wanted guests stay, even without a domain: a stopped guest has no domain, and after a reboot of the
-        host, no guest has one. An error is logged, and the next call repeats the removal.
+        host, no guest has a domain. An error is logged, and the next call repeats the removal.
         """
         try:
             if wanted == self._orphans_removed_for or self._guests.remove_orphaned_files(wanted):

@@ -35,7 +35,7 @@ def exception(event: str, **fields: object) -> None:
 
 
 def _format(event: str, fields: dict[str, object]) -> str:
-    """Return the line of an event. If the agent works for calls to SBF, the line has their request ID."""
+    """Return the line of an event. If the agent works for calls to SBF, the line has the calls' request IDs."""
     request = current_request_id()
     return format_event(event, fields if request is None else {**fields, "request": request})
 

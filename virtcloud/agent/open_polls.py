@@ -44,7 +44,8 @@ class OpenPoll:
     def wanted(self, element: str, after: int | None = None, wait: float = 0) -> WantedDocument:
         """Wait at most ``wait`` seconds for a revision later than ``after``. Return the wanted document.
 
-        If the open poll has failed, raise its error.
+        If no such revision arrives in time, return the document of ``after``. If the open poll has failed, raise its
+        error.
         """
         settled = None if after is None else self._sbf.find_settled(element, after)
         if after is None or settled is None:

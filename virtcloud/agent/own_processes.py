@@ -54,7 +54,7 @@ def kill_processes(argument: str, pids: Iterable[int]) -> None:
 
 
 def open_processes(argument: str, pids: Iterable[int]) -> Iterator[int]:
-    """Yield a descriptor of each process in ``pids`` that has this argument. Close it before the next is yielded."""
+    """Yield a descriptor of each process in ``pids`` that has this argument. The next iteration closes it."""
     for pid in pids:
         if not _has_argument(pid, argument):
             continue

@@ -147,7 +147,7 @@ class StepApplication:
     def apply(self, steps: Iterable[Step], keys: Mapping[str, ClusterKey]) -> StepOutcomes:
         """Apply the steps, and return their outcomes. ``keys`` are the keys of clusters by cluster ID, for the log.
 
-        If a stop was requested, raise StopRequested before the next batch of steps (`list_batches`).
+        If a stop was requested, raise StopRequested before the next step.
         """
         permitted_steps, held = split_held_steps(steps)
         outcomes, unbuilt = StepOutcomes(held=held), set[str]()
@@ -231,7 +231,7 @@ def unsupported_segments(segments: Iterable[Segment]) -> ClusterErrors:
 
 
 def _is_blocked(step: Step, errors: Container[str], unbuilt: Container[str]) -> bool:
-    """Return whether an earlier error prevents this step. ``unbuilt`` are the IDs of networks that are not ready."""
+    """Return whether an earlier error prevents this step. ``unbuilt``: IDs of networks without bridge or filters."""
     if isinstance(step, StartGuest) and step.segment.id in unbuilt:
         return True
     return step.cluster in errors and not isinstance(step, RemoveSegment)

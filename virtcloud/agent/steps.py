@@ -73,8 +73,8 @@ class BuildSegment(SegmentStep):
 class FilterGuests:
     """Replace the host's filters, because the ports of a cluster's guests or devices have no correct filters.
 
-    ``ports`` are the ports of all guests and devices of the host. ``cluster`` is "" if the only difference is that the
-    filters contain ports of guests that are gone.
+    ``ports`` are the ports of all guests and devices of the host. ``cluster`` is "" if the filters of all
+    wanted ports are correct, but the table also has unwanted elements, for example ports of guests that are gone.
     """
 
     cluster: str

@@ -82,9 +82,9 @@ class StopSignal:
             self._interruptible = False
 
     def pause(self, seconds: float) -> None:
-        """Wait ``seconds``. Raise StopRequested if the stop is requested: in the main thread immediately.
+        """Wait ``seconds``. If the stop is requested, raise StopRequested.
 
-        In other threads, raise it after the wait.
+        In the main thread, the request ends the wait. Other threads raise the error after the wait.
         """
         if threading.current_thread() is threading.main_thread():
             with self.interruptible():

@@ -52,7 +52,7 @@ class NamespaceKernel(Protocol):
         """Create a veth pair with ``peer`` in an open network namespace. Return the index of ``name``."""
 
     def set_up_link(self, index: int, name: str, addresses: tuple[str, ...]) -> None:
-        """Configure the gateway's end of a link: set its addresses and the state up, and forward its IPv4 packets."""
+        """Set the addresses of the gateway's end of a link, set the end up, and forward IPv4 packets from the link."""
 
     def change(self, index: int, **values: Any) -> None:  # noqa: ANN401 - netlink's attributes
         """Change ``name``, ``alias``, ``mtu``, ``master`` or ``up`` of an interface."""
@@ -81,7 +81,7 @@ class ClusterNamespaces:
         """
         self._list_addresses = list_addresses
         self._addresses: frozenset[str] = frozenset()
-        """The gateway's own addresses. The namespaces drop packets to these addresses."""
+        """The gateway's own addresses that `receive` wrote last. The namespaces drop packets to these addresses."""
         self._kernel = kernel
         self._files = NamespaceFiles(folder)
         self._list_admitted = list_admitted
@@ -140,7 +140,8 @@ class ClusterNamespaces:
     def receive(self, segments: Sequence[Segment]) -> None:
         """Write the gateway's own addresses to the namespaces of these networks if the addresses have changed.
 
-        An error is logged, and the next call repeats the change.
+        Do nothing if no network has a router. An error is logged. If `namespace_program` failed, the next call repeats
+        the change.
         """
         if not any(segment.router is not None for segment in segments):
             return
@@ -243,7 +244,7 @@ class ClusterNamespaces:
 
 
 def _read_states(opened: Mapping[str, int]) -> dict[str, Any]:
-    """Return the states of open namespaces by cluster ID. If `namespace_program` fails, each state is its error."""
+    """Return the states of open namespaces by cluster ID. If `namespace_program` fails, each has only ``error``."""
     try:
         answers = _run_program([{"descriptor": descriptor, "sysctls": SYSCTLS} for descriptor in opened.values()])
     except Refused as error:

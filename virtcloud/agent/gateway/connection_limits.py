@@ -16,7 +16,7 @@ from virtcloud.model.errors import Refused
 
 TABLE: Final = ("inet", "virtcloud_vpn")
 PER_SOURCE: Final = 100
-"""Limit of open connections from one source. Devices behind one NAT address count as one source; they can use UDP."""
+"""Limit of open connections from one source. Devices behind one NAT address are one source; UDP has no limit."""
 SOURCES: Final = 65536
 _SETS: Final = {"sources4": "ipv4_addr", "sources6": "ipv6_addr"}
 
@@ -41,7 +41,7 @@ class ConnectionLimits:
         self._is_supported = True
 
     def find_faults(self, port: int | None) -> tuple[str, ...]:
-        """Return the differences between the kernel's filter and the wanted filter. None: no filter is wanted."""
+        """Return the differences from the filter for ``port``. If ``port`` is None, no filter is wanted."""
         if not self._is_supported:
             return ()
         listing = self._tables.read(*TABLE)
@@ -50,7 +50,7 @@ class ConnectionLimits:
         return tuple(make_limits(port).find_faults(listing))
 
     def ensure(self, port: int | None) -> None:
-        """Replace the filter by the filter for ``port``. None: remove the filter.
+        """Replace the filter by the filter for ``port``. If ``port`` is None, remove the filter.
 
         If the kernel refuses the filter, log a warning. From then on, `find_faults` returns no differences.
         """

@@ -1,4 +1,4 @@
-"""Reports of a gateway's open connections to SBF: after each change, and each minute to update the byte counters."""
+"""Sends SBF reports of a gateway's open connections: after each change, and each minute to update the byte counters."""
 
 import threading
 from collections.abc import Callable

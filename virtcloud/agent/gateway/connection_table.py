@@ -27,7 +27,7 @@ NESTED: Final = 0x8000
 TUPLE_ORIGINAL, TUPLE_REPLY, STATUS, ZONE = 1, 2, 3, 18
 TUPLE_IP, TUPLE_PROTOCOL = 1, 2
 SOURCE, DESTINATION = (1, 3), (2, 4)
-"""The attributes of the source and destination address: each for IPv4 and IPv6."""
+"""The types of the attributes with the source and the destination address: for each, the IPv4 and the IPv6 type."""
 NUMBER, SOURCE_PORT, DESTINATION_PORT = 1, 2, 3
 TRANSLATED: Final = 1 << 5  # IPS_DST_NAT
 PROTOCOLS: Final = {socket.IPPROTO_TCP: "tcp", socket.IPPROTO_UDP: "udp"}

@@ -49,7 +49,7 @@ from virtcloud.model.errors import Forbidden, Unreachable
 from virtcloud.model.vpn import VpnConnection, VpnProtocol
 
 TICK_S: Final = 0.5
-"""Longest time in seconds between two checks of the connections' ends."""
+"""Longest time in seconds between two checks of which connections must end."""
 NOTICE_S: Final = 0.2
 """Seconds between OpenVPN's answer to a notice and the end of the connection."""
 STATUS_S: Final = 20.0
@@ -81,7 +81,7 @@ class DeviceControl:
         self._waiting: dict[int, DeviceRequest] = {}
         self._ending: set[int] = set()
         self._notices: deque[int | None] = deque()
-        """For each notice that OpenVPN has not answered: the client, or None after the notice REPLACED (`_end`)."""
+        """For each notice that OpenVPN has not answered: the client, or None if the agent sends no second command."""
         self._due: dict[int, float] = {}
         self._asked: tuple[float, frozenset[int]] | None = None
         self._next_status = 0.0
@@ -230,7 +230,7 @@ class DeviceControl:
         log.info("vpn_device_disconnected", profile=session.profile, vlan=session.vlan, reason=ended.reason)
 
     def _schedule_end(self, client: int | None) -> None:
-        """Schedule the end of a connection after OpenVPN's answer to its notice. None: OpenVPN ends the connection."""
+        """Schedule the second command after OpenVPN's answer to a notice. If ``client`` is None, do nothing."""
         if client in self._ending:
             self._due[client] = time.monotonic() + NOTICE_S
 
@@ -258,7 +258,7 @@ class DeviceControl:
             self._changed()
 
     def _ask_for_status(self) -> None:
-        """Request the counters every `STATUS_S` seconds. Raise Unreachable if OpenVPN exceeds `ANSWER_S`."""
+        """Request the counters every `STATUS_S` seconds. Raise Unreachable if no answer arrives within `ANSWER_S`."""
         now = time.monotonic()
         if self._asked is not None and now - self._asked[0] > ANSWER_S:
             raise Unreachable(f"OpenVPN did not answer within {ANSWER_S:.0f} s")

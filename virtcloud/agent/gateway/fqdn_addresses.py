@@ -58,7 +58,7 @@ class RouteKernel(Protocol):
 
 
 def resolve_names(names: Iterable[str]) -> dict[str, FqdnAnswer]:
-    """Return the answers of the system's resolver by name. If an answer is late, it is a temporary error."""
+    """Return the answers of the system's resolver by name. A name without an answer in time has a temporary error."""
     asked = list(names)
     missing = FqdnAnswer(error=f"the resolver did not answer within {LIMIT_S:g} s", is_temporary=True)
     try:
@@ -159,7 +159,7 @@ class FqdnAddresses:
             return tuple(describe_names(destination, self._records or {}))
 
     def refresh(self) -> None:
-        """Resolve all names once. If addresses or errors changed, store the records and log the changes."""
+        """Resolve all names once. If a record changed, store the records, and log changes of addresses and errors."""
         with self._lock:
             wanted = dict(self._wanted)
         if not wanted:
@@ -204,7 +204,7 @@ class FqdnAddresses:
         self._woken.set()
 
     def _find_fault(self, kernel: RouteKernel, interface: PortName, address: str) -> str | None:
-        """Return why an address is not admitted, or None. An address without a route is admitted: it has no effect."""
+        """Return why an address is not admitted, or None. Admit an address without a route: no packet reaches it."""
         if fault := find_forbidden(address):
             return fault
         if address in self._sbf_addresses:

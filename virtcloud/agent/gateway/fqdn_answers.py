@@ -10,14 +10,15 @@ address                                 how the gateway recognizes the address
 loopback, link-local, multicast, …      `outside_links`, which also drops packets to these addresses
 links of clusters                       the ranges in `outside_links`
 metadata services of clouds             `METADATA`; services at link-local addresses are in the first row
-IPv6 that contains a forbidden IPv4     `_list_forms`
+IPv6 that contains a forbidden IPv4     `_list_forms` for NAT64; `_TUNNELS` contains all other kinds
 the gateway itself, other interfaces    the gateway's routes: packets would not leave by the interface to the outside
 SBF                                     the agent's settings
 private networks                        the destination must list them in ``private_networks``
 ======================================  ==============================================================================
 
 If an answer lacks an address of an earlier answer, the address stays admitted for `KEEP_S` seconds, for two reasons: a
-guest may still use the earlier answer, and the gateway counts packets of open connections only at admitted addresses.
+guest may still use the earlier answer, and the gateway counts the packets of an open connection only while the
+connection's address is admitted.
 If the resolver fails, the addresses of the last answers stay admitted.
 """
 

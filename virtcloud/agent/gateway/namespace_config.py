@@ -5,10 +5,11 @@ gateway has addresses. The interface `DEVICE` of the namespace is a bridge. The 
 connected to the network's bridge. So the packet filter can be a table of the family ``bridge``: every kernel that can
 filter guests' frames supports this family.
 
-Guests and devices can ping the gateway's addresses, and use the gateway's file server if there is one. All other
-packets to these addresses are dropped, unless they belong to a TCP connection that a program in the namespace opened. A
-packet that opens a connection has the flag SYN without the flag ACK (RFC 9293). The filter drops fragments, because
-their flags cannot be checked. The namespace forwards no packets, unless the network has a link to the outside
+Guests and devices can ping the gateway's addresses, and use the gateway's file server if there is one. The filter also
+accepts ARP, neighbour discovery, answers and errors of ICMP, and packets of TCP connections that a program in the
+namespace opened. All other packets to these addresses are dropped. The filter drops a TCP packet that opens another
+connection: the packet has the flag SYN without the flag ACK (RFC 9293). The filter drops fragments, because their flags
+cannot be checked. The namespace forwards no packets, unless the network has a link to the outside
 (`outside_links`).
 """
 
@@ -39,7 +40,7 @@ from virtcloud.model.values import Mac
 from virtcloud.model.wanted import Segment
 
 DEVICE: Final = "eth0"
-"""The bridge in a namespace that has the gateway's addresses in the network."""
+"""The bridge in a namespace. The bridge has the gateway's addresses in the network."""
 PORT: Final = "port0"
 """The only port of `DEVICE`: one end of the veth pair whose other end is a port of the network's bridge."""
 PINGS_PER_S: Final = 100
@@ -68,9 +69,9 @@ SYSCTLS: Final = (*_FORWARDING, *_BASE_SYSCTLS)
 
 @dataclass(frozen=True, slots=True)
 class NamespaceConfig:
-    """The wanted configuration of a namespace. ``addresses`` are addresses with prefix lengths by interface name.
+    """The wanted configuration of a namespace. ``addresses`` maps an interface to its addresses with prefix lengths.
 
-    ``sysctls`` are values by path below ``/proc/sys/net``. ``tables`` are the tables of the packet filter.
+    ``sysctls`` maps a path below ``/proc/sys/net`` to a value. ``tables`` are the tables of the packet filter.
     """
 
     addresses: dict[str, tuple[str, ...]]

@@ -18,8 +18,8 @@ class ObservedNamespace:
     """A gateway's namespace in a network.
 
     ``state`` is the state that `namespace_program` read in the namespace, or None if there is no namespace. ``ports``
-    has the faults of each of the network's ports by VLAN ID. ``links`` has the faults of each link to the outside by
-    VLAN ID. A port or link without faults has an empty tuple.
+    maps the VLAN ID of each gateway port on a bridge of the network to the port's faults. ``links`` maps the VLAN ID of
+    each link to the outside to the link's faults. A port or link without faults has an empty tuple.
     """
 
     cluster: str
@@ -118,7 +118,7 @@ def _find_interface_faults(device: str, addresses: Iterable[str], found: Mapping
 
 
 def find_links(interfaces: Iterable[KernelInterface]) -> dict[str, dict[int, tuple[str, ...]]]:
-    """Return the faults of the gateway's ends of links to the outside: a tuple by cluster ID and then VLAN ID."""
+    """Return the faults of the gateway's ends of links to the outside: ``result[cluster ID][VLAN ID]`` is a tuple."""
     found: dict[str, dict[int, tuple[str, ...]]] = {}
     for link in interfaces:
         vlan, cluster = names.vlan_of_outside_link(link.name), names.cluster_of_alias(link.alias)
@@ -130,7 +130,7 @@ def find_links(interfaces: Iterable[KernelInterface]) -> dict[str, dict[int, tup
 
 
 def find_gateway_ports(interfaces: Iterable[KernelInterface]) -> dict[str, dict[int, tuple[str, ...]]]:
-    """Return the faults of the gateway's ports on networks' bridges: a tuple by cluster ID and then VLAN ID."""
+    """Return the faults of the gateway's ports on networks' bridges: ``result[cluster ID][VLAN ID]`` is a tuple."""
     listed = list(interfaces)
     found: dict[str, dict[int, tuple[str, ...]]] = {}
     for port in listed:

@@ -3,8 +3,9 @@
 The program enters one namespace after the other, so that the agent's threads can stay in the host's namespace. The
 program uses only the standard library (``python -I -S``). The input is a JSON array of requests. ``descriptor`` is the
 open namespace of a request. A request with ``tables`` configures the namespace; a request with ``sets`` corrects the
-sets of addresses in its packet filter; all other requests read the namespace. The output is a JSON array with one
-object for each request: the state of the namespace after a reading, or ``error``.
+sets of addresses in the packet filter; all other requests read the namespace. The output is a JSON array with one
+object for each request. After a reading, the object is the state of the namespace. After a configuration, the object is
+empty, or has ``connections`` (`_remove_connections`). After a failure, the object has ``error``.
 """
 
 import ctypes
@@ -133,12 +134,12 @@ def _address_commands(device: str, wanted: Mapping[str, Any], present: Mapping[s
 
 
 def _find_option(address: Any) -> str:  # noqa: ANN401 - an interface's address of either version
-    """Return " nodad" for IPv6: with duplicate address detection, a guest could claim the gateway's address."""
+    """Return " nodad" for IPv6: a guest could use duplicate address detection to block an address of the gateway."""
     return " nodad" if address.version == IPV6_VERSION else ""
 
 
 def _announce(device: str, mac: str, addresses: Iterable[str]) -> None:
-    """Announce the MAC address of addresses, because other computers may have cached another gateway's MAC address.
+    """Announce that ``mac`` has these addresses, because other computers may have cached another gateway's MAC address.
 
     IPv4 addresses are announced by ARP (RFC 5227), and IPv6 addresses by neighbour advertisements (RFC 4861, 4.4).
     """

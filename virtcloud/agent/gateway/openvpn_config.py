@@ -92,7 +92,8 @@ _FIXED_OPTIONS: Final = (
     "verb 1",
 )
 """``duplicate-cn`` allows two connections with the same profile. The agent ends the older connection with a notice.
-OpenVPN would end the older connection without a notice, so two devices would disconnect each other again and again.
+Without this option, OpenVPN would end the older connection without a notice, and the device would connect again. So two
+devices would disconnect each other again and again.
 """
 
 

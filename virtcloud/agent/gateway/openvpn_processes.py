@@ -55,7 +55,7 @@ class VpnServerRecord(Document):
 
 
 class OpenvpnLaunch:
-    """A started process of OpenVPN that waits for its configuration. If the agent ends first, the process ends too."""
+    """A process of OpenVPN that waits for its configuration. If the agent ends without sending it, the process ends."""
 
     def __init__(self, management: Path) -> None:
         """Start the process. Raise Refused if OpenVPN is missing or cannot be started."""
@@ -81,7 +81,7 @@ class OpenvpnLaunch:
         self._configuration = -1
 
     def read_error(self) -> str:
-        """Return the last line that OpenVPN printed, except the lines of `FINAL_LINES`; or "no message".
+        """Return the last line that OpenVPN printed before the lines of `FINAL_LINES`, or "no message".
 
         The line contains no time (``--suppress-timestamps``), so failures for the same reason have the same message.
         """

@@ -1,9 +1,10 @@
 """The links between a gateway's namespaces and its own network stack, and the packet filter between them. Pure.
 
 The router of a network sends packets to allowed destinations through a veth pair. One end is `OUTSIDE` in the
-network's namespace; the other end is ``vu<vlan>`` in the gateway's main namespace. Each end has an address of the
-ranges `LINKS4` and `LINKS6`. Guests of different clusters may have the same address. Therefore the namespace replaces
-the source address of a packet by the address of `OUTSIDE`. The gateway replaces this address by its own address.
+network's namespace; the other end is ``vu<vlan>`` in the gateway's main namespace. Each end has one address in
+`LINKS4` and one address in `LINKS6`. Guests of different clusters may have the same address. Therefore the namespace
+replaces the source address of a packet by the address of `OUTSIDE`. The gateway replaces this address by its own
+address.
 
 ====================================  ================================================================================
 packets from a cluster to             are dropped, because
@@ -14,7 +15,7 @@ other clusters, link-local addresses  the chain ``from_clusters`` drops them bef
 anything else                         the chain ``from_clusters`` accepts only the cluster's allowed destinations
 ====================================  ================================================================================
 
-A destination with FQDNs has a set of addresses for each IP version. When the addresses of a FQDN change, only the set
+A destination with FQDNs has a set of addresses for each IP version. When the addresses of an FQDN change, only the set
 changes, and the rules stay. From outside, only answers and packets to published ports (`published_ports`) reach a
 cluster. The kernel logs new connections. For each network and destination, a counter counts the connections, and two
 counters count the bytes, one for each direction.
@@ -46,18 +47,18 @@ TABLE: Final = ("inet", "virtcloud_outside")
 LINKS: Final = "vu*"
 """The pattern of nft(8) that matches the names of the gateway's ends of links (`names.outside_link_name`)."""
 LINKS4, LINKS6 = ip_network("100.64.0.0/19"), ip_network("fd76:6372:7463:6c64::/112")
-"""The ranges of the links' addresses: two addresses for each VLAN ID. RFC 6598 reserves 100.64.0.0/10 for this use."""
+"""The ranges of the links' addresses: two for each VLAN ID. RFC 6598 reserves 100.64.0.0/10 for networks behind NAT."""
 FORBIDDEN4: Final = "0.0.0.0/8, 127.0.0.0/8, 169.254.0.0/16, 224.0.0.0/3"
 FORBIDDEN6: Final = "::/127, fe80::/10, fec0::/10, ff00::/8"
 NEIGHBOURS: Final = "icmpv6 type { 135, 136 } ip6 hoplimit 255 accept"
 """The rule that accepts neighbour discovery (RFC 4861) on a link. Hop limit 255: no router forwarded the packet."""
 DIRECTIONS: Final = {"sent": "d", "received": "s"}
-"""The directions of counted packets, and which of their addresses is the destination's: "d" for ``daddr`` (packets to
-the destination), "s" for ``saddr`` (packets from the destination).
+"""The directions in which packets are counted. The value states which address of a packet is in the destination: "d"
+for ``daddr`` (packets to the destination), "s" for ``saddr`` (packets from the destination).
 """
 LOGS_PER_S: Final = 20
 CONNECTIONS, CONNECTIONS_PER_S = 8192, 500
-"""Limits of one network: open connections, and new connections per second. All networks share one connection table."""
+"""Limits of one network, because all networks share a connection table: open connections, and new ones per second."""
 _IPV4: Final = 4
 ListAdmitted = Callable[[Destination], Iterable[str]]
 """A function that returns the addresses of a destination's FQDNs to which guests may open connections."""
@@ -77,7 +78,7 @@ class LinkAddresses:
 
 
 def find_link_addresses(vlan: int) -> LinkAddresses:
-    """Return the addresses of the link of the network with this VLAN ID. A gateway has one network for each VLAN ID."""
+    """Return the addresses of the link of the network with this VLAN ID. Each VLAN ID has different addresses."""
     first4, first6 = LINKS4.network_address + 2 * vlan, LINKS6.network_address + 2 * vlan
     ends4 = [IPv4Interface((int(first4) + end, 31)) for end in (0, 1)]
     ends6 = [IPv6Interface((int(first6) + end, 127)) for end in (0, 1)]

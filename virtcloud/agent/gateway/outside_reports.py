@@ -1,7 +1,7 @@
-"""Reports of a gateway's use of destinations outside to SBF: the counters, and the addresses of FQDNs.
+"""Sends SBF reports of a gateway's use of destinations outside: the counters, and the addresses of FQDNs.
 
-The gateway compares the use with the last report at the start of the agent, once a minute, and when the addresses of
-FQDNs changed. It sends a report if there is a difference.
+The agent compares the use with its last report when the agent starts, once a minute, and when the addresses of FQDNs
+have changed. If there is a difference, the agent sends a report.
 """
 
 import threading
@@ -28,9 +28,9 @@ class DestinationUseApi(Protocol):
 
 
 def parse_uses(listing: Mapping[str, Any] | None) -> tuple[DestinationUse, ...]:
-    """Return the counters in a table's JSON of libnftables, by network and destination. None: the table is missing.
+    """Return the counters of each network and destination in ``listing``, which is a table as JSON of libnftables.
 
-    Pure.
+    ``listing`` is None if the table is missing. Pure.
     """
     found: dict[tuple[str, str], dict[str, int]] = defaultdict(dict)
     for item in listing["nftables"] if listing is not None else ():

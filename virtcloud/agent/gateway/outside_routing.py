@@ -76,7 +76,7 @@ class OutsideRouting:
         )
 
     def receive(self, segments: Sequence[Segment]) -> None:
-        """Record the networks of a wanted document for `restore`, and request their FQDNs. Do not change the kernel."""
+        """Record the networks of a wanted document for `restore`, and resolve their FQDNs. Do not change the kernel."""
         if self._fqdns is not None:
             routers = [segment.router for segment in segments if segment.router is not None]
             destinations = [(router.link.interface, one) for router in routers for one in router.named_destinations]

@@ -1,7 +1,7 @@
 """The rules of nftables that translate packets to published ports of a gateway, so that they reach guests. Pure.
 
 The destination of a packet from outside to a published port is translated twice. First, the gateway's main namespace
-replaces the destination address by the namespace's address of the network's link (`outside_links`); the port stays.
+replaces the destination address by the address of the namespace's end of the link (`outside_links`); the port stays.
 Then the network's namespace replaces the address and the port by the guest's address and port. If the gateway is the
 guest's router for this IP version, the source address of the packet stays the client's address. Otherwise the
 namespace replaces the source address by the gateway's address in the network, so that the guest's answers reach the
@@ -95,7 +95,7 @@ def _name_counter(segment: Segment, published: PublishedPort) -> str:
 
 
 def list_translations(segment: Segment, link: tuple[str, ...]) -> Iterator[Translation]:
-    """Yield the translations of a network's publications: for each, first in the main namespace, then in the network's.
+    """Yield two translations for each publication of a network: in the main namespace, then in the network's namespace.
 
     ``link`` are the addresses of the namespace's end of the link.
     """
@@ -134,7 +134,7 @@ def list_inner_rules(segment: Segment) -> Iterator[str]:
 
 
 def list_inner_sources(segment: Segment, device: str) -> Iterator[str]:
-    """Yield rules that replace the client's address by the gateway's, for guests whose router is not the gateway."""
+    """Yield rules that replace clients' addresses by the gateway's address, for guests with another router."""
     routers = [ip_interface(text) for text in (segment.router.addresses if segment.router else ())]
     for one in segment.publications:
         if any(one.guest_address in router.network for router in routers):

@@ -39,7 +39,7 @@ class ProvenUser(NamedTuple):
 
 
 class SshTarget(NamedTuple):
-    """A guest that a user may reach, and the grant that allows it."""
+    """A guest that a user may reach, and the grant that permits the connection."""
 
     network: str
     """Id of the network's cluster."""

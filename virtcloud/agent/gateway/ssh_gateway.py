@@ -1,4 +1,4 @@
-"""SSH access through this gateway: its sshd, and the connections of users with guests.
+"""SSH access through this gateway: the gateway's sshd, and the connections of users to guests.
 
 The sshd and the connections continue while the agent restarts. After the restart, the agent finds them by their records
 in files. While no agent is running, no user can open a new connection.
@@ -95,7 +95,7 @@ class SshGateway:
 
     @property
     def connections(self) -> tuple[SshConnection, ...] | None:
-        """The users' connections in the form of reports to SBF, or None on a host without an sshd. Thread-safe."""
+        """The users' connections for reports to SBF. None: no sshd is wanted and no connection is open. Thread-safe."""
         if self._wanted is None and not self._sessions.sessions:
             return None
         return tuple(make_connection(session) for session in self._sessions.sessions)
@@ -243,7 +243,7 @@ def find_ssh_user() -> pwd.struct_passwd:
 
 
 def find_sshd() -> str:
-    """Return the absolute path of sshd, which sshd requires to start. Raise Refused if sshd is not installed."""
+    """Return the absolute path with which sshd must be started. Raise Refused if sshd is not installed."""
     path = shutil.which("sshd", path=SEARCH_PATH)
     if path is None:
         raise Refused(f"SSH access needs the program sshd, which is not installed: {REMEDY}")

@@ -21,7 +21,7 @@ DESCRIPTOR = array.array("i").itemsize
 
 
 def main() -> int:
-    """Run the relay until a connection ends. Return the exit code: 0, or 1 after an error message on stderr."""
+    """Run the relay until the guest closes the connection. Return the exit code: 0, or 1 after an error message."""
     try:
         with _request_connection() as connection:
             _copy_streams(connection)

@@ -1,7 +1,7 @@
 """The agent's socket for the relays of a gateway's sshd: checks requests, and passes connections to guests to relays.
 
-A thread answers each request. If a user has no grant, the thread waits `GRANT_S` seconds before it refuses the request,
-because the agent may be about to receive a wanted document with a new grant.
+A separate thread answers each request. If a user has no grant, the thread waits `GRANT_S` seconds before it refuses the
+request, because the agent may be about to receive a wanted document with a new grant.
 """
 
 import array

@@ -1,4 +1,4 @@
-"""The open connections through a gateway's sshd: the agent records them, and kills the relay of each that must end.
+"""The open connections through a gateway's sshd. The agent records them, and kills the relay to end a connection.
 
 The relays copy the data, not the agent. So connections continue while the agent restarts. After the restart, the agent
 reads the record of the connections.

@@ -11,7 +11,7 @@ from typing import Final
 from virtcloud.model.ssh_access import ACCOUNT, SshServer
 
 FOLDER: Final = "/etc/ssh"
-"""The folder of the sshd's files in its mount namespace. There, it replaces the folder of the gateway's own sshd."""
+"""The folder of the sshd's files in its mount namespace. These files hide the files of the gateway's usual sshd."""
 CONFIG, HOST_KEY, AUTHORITY, RELAY, PASSWD, NSSWITCH = "sshd_config", "host_key", "authority", "relay", "passwd", "nss"
 REQUESTS: Final = "requests"
 """The subfolder of `FOLDER` with the agent's socket, to which relays send their requests."""

@@ -1,4 +1,4 @@
-"""The VPN of this gateway: its OpenVPN servers and their devices (the interfaces: `vpn_interfaces.py`).
+"""The VPN of this gateway: its OpenVPN servers and their devices. `vpn_interfaces.py` creates the interfaces.
 
 The servers and connections continue while the agent restarts. After the restart, the agent finds them by their records
 in files. While no agent is running, no new device can connect.

@@ -66,7 +66,7 @@ class VpnInterfaces:
     def ensure_port(self, segment: Segment, protocol: VpnProtocol) -> None:
         """Create the port that connects a server with a network's bridge, or correct its faults.
 
-        The port is set up last. So no frame passes before the port belongs to its bridge. Raise Refused if the bridge
+        The port stays down until it belongs to its bridge. So no frame passes earlier. Raise Refused if the bridge
         or the tap is missing, and Unsafe if an interface with the port's name exists that virtcloud did not create.
         """
         name, vlan = names.vpn_port_name(DEVICES[protocol], segment.vlan), segment.vlan
@@ -90,7 +90,7 @@ class VpnInterfaces:
         self._kernel.change(index, up=True)
 
     def ensure_no_port(self, cluster: str, name: str) -> None:
-        """Delete the port of a network with this name. An absent port is success."""
+        """Delete the port with this name if it belongs to the cluster. An absent port is success."""
         for interface in self._kernel.list_interfaces():
             if interface.name == name and names.cluster_of_alias(interface.alias) == cluster:
                 self._kernel.delete(interface.index)

@@ -107,7 +107,8 @@ def render_ssh_config(access: JobAccess, command: str, folder: Path) -> str:
 def find_python() -> str:
     """Return a Python interpreter that all users may run.
 
-    The agent's interpreter may be in a folder that only root can enter.
+    The agent's interpreter may be in a folder that only root can enter. If no suitable interpreter is found, return
+    "python3".
     """
     return next((program for program in PYTHONS if _is_executable_by_all(Path(program))), "python3")
 

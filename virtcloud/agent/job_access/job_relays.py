@@ -94,7 +94,7 @@ class JobRelays:
     def _is_current(self, kernel: JobPortKernel, access: JobAccess, bridge: KernelInterface, digest: str) -> bool:
         """Return whether the job's relay runs with the specification that has this digest.
 
-        If so, also attach its port to the bridge.
+        If the relay runs, also attach the relay's port to the bridge.
         """
         name = names.job_port_name(access.key, access.vlan)
         port = next((interface for interface in kernel.list_interfaces() if interface.name == name), None)

@@ -45,7 +45,7 @@ class RelayProcess:
         self.pid = int(pid)
 
     def configure(self, spec: Mapping[str, Any]) -> None:
-        """Send the specification, and wait until the relay is ready. Raise Refused with the error if it fails."""
+        """Send the specification, and wait until the relay is ready. Raise Refused with the relay's error."""
         if self._pipes.stdin is not None:
             self._pipes.stdin.write(json.dumps(spec) + "\n")
             self._pipes.stdin.flush()
@@ -102,7 +102,7 @@ def query_relay(path: Path, line: str) -> str | None:
 
 
 def find_listener_pid(path: Path) -> int | None:
-    """Return the process ID of the process that listens at ``path``, or None.
+    """Return the process ID of the process that listens at ``path``, or None if no process listens.
 
     Raise Refused if the process accepts no connection, for example because it was stopped by SIGSTOP.
     """

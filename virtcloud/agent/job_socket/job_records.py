@@ -1,4 +1,4 @@
-"""Job records: the latest run of each job on this host, the effect of each request on it, and the storage on disk.
+"""Job records: the latest run of each job on this host, the effects of requests on a record, and the storage on disk.
 
 =============  ============================================================================
 phase          meaning
@@ -53,8 +53,8 @@ class RecordPhase(StrEnum):
 class JobRecord(Document):
     """The latest run of a job on this host.
 
-    ``head``: the job's script runs on this host. ``was_up``: a hook has received the answer that the cluster is up. At
-    this time, the agent also sets ``opening``, which describes the script's access to the guests.
+    ``head``: the job's script runs on this host. ``was_up``: the cluster was up when a hook asked. Before the agent
+    answers this hook, it also sets ``opening``, which describes the script's access to the guests.
     """
 
     cluster: ClusterKey
@@ -147,7 +147,7 @@ def forget_run(known: JobRecord | None, run: JobRunId) -> JobRecord | None:
 
 
 def record_access(job: JobRecord, opening: JobAccess | None) -> JobRecord:
-    """Return the record after a hook received the answer that the cluster is up. ``opening`` is the script's access.
+    """Return the record after a hook asked and the cluster was up. ``opening`` is the script's access.
 
     Pure.
     """
@@ -258,7 +258,7 @@ class JobRecordStore:
             return self._changed.wait_for(lambda: condition(self._jobs.get(ClusterKey(cluster))), seconds)
 
     def pause(self, seconds: float | None, *, unless: Callable[[], bool]) -> None:
-        """Wait until any record changes, at most ``seconds`` (None: without a limit). Do not wait if ``unless()``."""
+        """Wait until any record changes, at most ``seconds`` (None: no limit). If ``unless()`` is true, do not wait."""
         with self._changed:
             if not unless():
                 self._changed.wait(seconds)

@@ -102,7 +102,10 @@ class SocketListener:
         self._thread = start("socket", self._accept, MAX_ACCEPT_S)
 
     def stop(self, seconds: float) -> None:
-        """Stop accepting connections, and remove the socket. Wait at most ``seconds`` until all answers are sent."""
+        """Stop accepting connections, and remove the socket.
+
+        Wait at most ``seconds`` for the end of the thread, and then at most ``seconds`` until all answers are sent.
+        """
         self._closing.set()
         self._wake_writer.send(b"\0")
         if self._thread is not None:

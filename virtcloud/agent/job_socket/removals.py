@@ -32,7 +32,7 @@ from virtcloud.model.views import ClusterView, PlacementProgress
 
 MIN_PAUSE_S, MAX_PAUSE_S, PAUSE_FACTOR = 0.2, 10.0, 1.3
 """Shortest and longest pause in seconds between two calls to SBF, and the factor by which each pause is longer than the
-previous one. A new removal begins with the shortest pause.
+previous pause. A new removal begins with the shortest pause.
 """
 PROGRESS_S, MAX_REMOVAL_S = 30.0, 600.0
 """In seconds: interval of progress reports while no run is being removed, and longest time without a report.
@@ -118,7 +118,7 @@ class JobRemovals:
     def _end_cluster(self, job: JobRecord) -> str | None:
         """At the first call for a run, request the end of the cluster. At later calls, query the cluster.
 
-        Return None if the cluster is removed from this host. Otherwise return the reason as one sentence.
+        Return None if the cluster is removed from this host. Otherwise return one sentence that states why not.
         """
         try:
             if job.run in self._delete_sent:

@@ -18,8 +18,8 @@ from virtcloud.model.values import Name
 from virtcloud.model.views import ClusterView
 
 ReadPeers = Callable[[str, str], ClusterPeers]
-"""Reads the guests of a cluster's network, and the cluster's user name, from SBF. The arguments are the cluster's key
-and ID.
+"""Reads from SBF the guests of a cluster's network, and the user name in the cluster's guests. The arguments are the
+cluster's key and ID.
 """
 NO_PEERS: Final = {"login": None, "peers": ()}
 

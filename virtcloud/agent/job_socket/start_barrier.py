@@ -65,7 +65,7 @@ class JobClusterApi(Protocol):
         """Return the guests of the cluster's network with their host keys, and the user of the cluster's guests."""
 
     def delete_cluster(self, key: str, attempt: int | None = None, owner: str | None = None) -> ClusterView:
-        """Request the end of a cluster, if it has this attempt number and owner. None: any. Idempotent."""
+        """Request the end of a cluster if it has this attempt number and owner (None: any value). Idempotent."""
 
 
 class StartBarrier:
@@ -133,9 +133,9 @@ class StartBarrier:
         return evaluate_view(view, job.attempt, self._answered)
 
     def _fetch_view(self, job: JobRecord, seconds: float) -> ClusterView:
-        """Return the cluster from SBF. Wait at most ``seconds`` until it differs from the previous answer.
+        """Return the cluster from SBF. Wait at most ``seconds`` until the cluster differs from the previous answer.
 
-        Do not wait at the first call, or if the cluster is active, because the caller then probes the guests.
+        Do not wait at the first call. If the cluster is active, do not wait either: the caller then probes the guests.
         """
         former = self.view
         if former is None:

@@ -3,11 +3,11 @@
 The frames have EtherType 0x88b5, which IEEE 802 reserves for local experiments. No element fragments the frames,
 because they are no IP packets.
 
-The source MAC address of a host's frames is the address of the uplink port of its bridge. The bridge delivers frames to
-this address to the host, and forwards them to no guest. Therefore the socket needs no bridge port of its own and no
-promiscuous mode, and the host needs no cleanup when the process ends. Guests receive only the small broadcasts; from
-these, the switches learn the hosts' addresses. Each frame contains a message authentication code (HMAC, RFC 2104) of
-its sender, receiver, kind, round and content, so guests cannot forge frames.
+The source MAC address of a host's frames is the address of the uplink port of its bridge. The bridge delivers frames
+with this destination to the host, and forwards them to no guest. Therefore the socket needs no bridge port of its own
+and no promiscuous mode, and the host needs no cleanup when the process ends. Guests receive only the small broadcasts;
+from these, the switches learn the hosts' addresses. Each frame contains a message authentication code (HMAC, RFC 2104)
+of its sender, receiver, kind, round and content, so guests cannot forge frames.
 
 Fields after the Ethernet header, as offset, field and (length in bytes): 0 identifier of the check (8), 8 kind (1),
 9 sender (2), 11 receiver (2), 13 round (4), 17 length of the packet (2), 19 code (16), then zeros from offset 35 to the
@@ -38,7 +38,7 @@ ETHER_TYPE: Final = 0x88B5
 SETTLE_S: Final = 0.3
 """Seconds for which a host still waits for duplicates after it has received a frame of each kind from each peer."""
 FIRST_FRAMES_S: Final = 0.1
-"""Seconds between the first broadcasts and the first other frames, in which switches learn the hosts' addresses."""
+"""Seconds from the first broadcasts to the first other frames. In this time, switches learn the hosts' addresses."""
 GRACE_S: Final = 15.0
 """If SBF does not end an exchange, the exchange ends this number of seconds after its time limit."""
 TICK_S: Final = 0.02
@@ -60,7 +60,7 @@ class FrameKind(IntEnum):
 
 
 class CheckFrame(NamedTuple):
-    """A check frame. ``sender`` and ``receiver`` are the hosts' numbers in the check. EVERYBODY: a broadcast."""
+    """A check frame. ``sender`` and ``receiver`` are the hosts' numbers. A broadcast has the receiver `EVERYBODY`."""
 
     kind: FrameKind
     sender: int
@@ -96,7 +96,7 @@ def _code(exchange: FrameExchange, content: bytes) -> bytes:
 
 
 class FrameCounts:
-    """Counts the frames that arrived at the host whose bridge has the MAC address ``mac``. Pure."""
+    """Counts the frames that arrived at this host. Its own frames have the source MAC address ``mac``. Pure."""
 
     def __init__(self, exchange: FrameExchange, mac: bytes) -> None:
         """Start with all counts at zero."""
@@ -176,10 +176,10 @@ class BridgeSocket:
         return BridgeEnd(mac=Mac(self._mac.hex(":")), mtu=self._mtu)
 
     def exchange(self, exchange: FrameExchange, report: Callable[[FrameReport], None], ended: threading.Event) -> None:
-        """Send and count frames until ``ended`` is set. Call ``report`` once: when all frames arrived, or at the limit.
+        """Send and count frames until ``ended`` is set, or until `GRACE_S` after the time limit of the exchange.
 
-        After the report, frames are still sent, because other hosts may still wait for them. Raise Refused if the
-        bridge was removed.
+        Call ``report`` once: `SETTLE_S` after the counts are complete, or at the time limit. After the report, frames
+        are still sent, because other hosts may still wait for them. Raise Refused if the bridge was removed.
         """
         counts, sender = FrameCounts(exchange, self._mac), _Sender(exchange, self._mac)
         start, reported, complete_at = time.monotonic(), False, math.inf

@@ -77,8 +77,8 @@ class UplinkRecord(Document):
     """The state of an uplink before the untagged segment of ``cluster`` used the uplink.
 
     ``index`` and ``boot`` identify the interface, because another interface may later have the same name.
-    ``host_ip`` is the uplink's former configuration in the host's IP stack. Its key in files is ``voice``, which
-    earlier agents read and write.
+    ``host_ip`` is the uplink's former configuration in the host's IP stack. Files contain it under the key
+    ``voice``, as in earlier versions of the agent.
     """
 
     model_config = ConfigDict(validate_by_name=True, serialize_by_alias=True)
@@ -125,7 +125,7 @@ class Kernel(Protocol):
         """Stop the host's IP stack from using an interface."""
 
     def read_host_ip(self, name: str | None) -> HostIpSettings:
-        """Return an interface's configuration in the host's IP stack. None: return the default of new interfaces."""
+        """Return an interface's configuration in the host's IP stack. ``name`` None: the default of new interfaces."""
 
     def restore_host_ip(self, index: int, name: str, settings: HostIpSettings) -> None:
         """Restore the former addresses and sysctls of an interface in the host's IP stack."""

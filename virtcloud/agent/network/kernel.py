@@ -21,7 +21,7 @@ from virtcloud.model.errors import Refused
 
 SYSCTL = Path("/proc/sys/net")
 MESSAGES_IN_MEMORY = 20
-"""While interfaces are listed, the memory of parsed netlink messages is released after each of this many messages."""
+"""Maximum number of parsed netlink messages in memory while interfaces are listed."""
 _SIOCGIFMTU, _SIOCSIFMTU = 0x8921, 0x8922  # linux/sockios.h
 _MTU_REQUEST = struct.Struct("16si20x")  # struct ifreq of netdevice(7)
 _UNICAST = 1  # RTN_UNICAST, linux/rtnetlink.h
@@ -31,7 +31,7 @@ class NetlinkKernel:
     """The kernel's interfaces. The object uses the network namespace in which it was created."""
 
     def __init__(self) -> None:
-        """Open the socket."""
+        """Open the sockets."""
         pyroute2.config.nlm_generator = True  # a dump yields each message when it arrives, so not all are in memory
         self._socket = IPRoute()
         self._control = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)  # for netdevice(7)
@@ -155,7 +155,7 @@ class NetlinkKernel:
             self._socket.link("set", index=index, kind="bridge", **dict.fromkeys(PACKET_FILTERS, 0))
 
     def set_up_link(self, index: int, name: str, addresses: tuple[str, ...]) -> None:
-        """Configure the gateway's end of a link: set its addresses and the state up, and forward its IPv4 packets.
+        """Set the addresses of the gateway's end of a link, set the end up, and forward IPv4 packets from the link.
 
         Idempotent.
         """
@@ -180,7 +180,7 @@ class NetlinkKernel:
     def find_exit(self, address: str) -> str | None:
         """Return the name of the interface of the route to an address, or None if no route exists.
 
-        Return "" for an address of this host, and for broadcast addresses.
+        Return "" for an address of this host, and for broadcast and multicast addresses.
         """
         try:
             (message,) = tuple(self._socket.route("get", dst=address))
@@ -200,7 +200,7 @@ class NetlinkKernel:
             _write_sysctls(name, {ADDRESS_MODE: NO_ADDRESSES, **HOST_IP_DISABLED})
 
     def read_host_ip(self, name: str | None) -> HostIpSettings:
-        """Return an interface's configuration in the host's IP stack. None: return the default of new interfaces."""
+        """Return an interface's configuration in the host's IP stack. ``name`` None: the default of new interfaces."""
         with _translate_errors(f"read the host's IP configuration of {name or 'new interfaces'}"):
             paths = {setting: _sysctl_path(name or "default", setting) for setting in (*HOST_IP_DISABLED, ADDRESS_MODE)}
             settings = {setting: path.read_text().strip() for setting, path in paths.items() if path.exists()}
@@ -243,7 +243,7 @@ class NetlinkKernel:
 
 
 _SCOPE_LINK = 253
-"""RT_SCOPE_LINK (linux/rtnetlink.h). An address with this scope or a higher scope is valid on one link only."""
+"""RT_SCOPE_LINK (linux/rtnetlink.h). Scopes with this or a higher number are limited to one link or to the host."""
 
 
 FORWARDING = "ipv4/forwarding"

@@ -28,10 +28,11 @@ name is too long
 An interface's name has at most 15 characters (IFNAMSIZ, linux/if.h). The hexadecimal digits are the first digits of the
 SHA-256 of the uplink's name, of ``<cluster id>/<guest>``, or of a job's key.
 
-Guests' ports and interfaces that are being created have no alias. All other interfaces in the table have the ownership
-alias ``virtcloud:<cluster id>``. Besides these interfaces, the agent changes only the uplinks of untagged segments. An
-untagged segment has no tagged interface. Instead, the uplink itself is a port of the bridge, and the bridge's alias is
-``virtcloud:<cluster id>@<uplink>``. The taps of OpenVPN servers belong to no cluster. Their alias is `VPN_ALIAS`.
+Guests' ports and interfaces that are being created have no alias. The taps of OpenVPN servers belong to no cluster, and
+have the alias `VPN_ALIAS`. All other interfaces in the table have the ownership alias ``virtcloud:<cluster id>``.
+Besides these interfaces, the agent changes only the uplinks of untagged segments. An untagged segment has no tagged
+interface. Instead, the uplink itself is a port of the bridge, and the bridge's alias is
+``virtcloud:<cluster id>@<uplink>``.
 """
 
 import re
@@ -192,7 +193,7 @@ def uplink_of_alias(alias: str | None) -> str | None:
 
 
 def domain_name(cluster: str, guest: str) -> str:
-    """Return the name of a guest's domain."""
+    """Return the name of a guest's domain. In a name that is too long, a digest replaces the cluster ID."""
     name = f"vc-{cluster}-{guest}"
     return name if len(name) <= MAX_DOMAIN_NAME else f"vc-{_digest(cluster, 24)}-{guest}"
 

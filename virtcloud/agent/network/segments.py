@@ -49,8 +49,9 @@ class SegmentInterfaces:
     def ensure_segment(self, segment: Segment, interfaces: Iterable[KernelInterface] | None = None) -> None:
         """Create a segment's interfaces, or correct their faults. Attach the ports of the segment's guests and jobs.
 
-        ``interfaces`` are all interfaces of the host. They may have been read before other segments were created. None:
-        read them, which takes longer than the creation of a segment on a host with many segments.
+        ``interfaces`` are all interfaces of the host. They may have been read before other segments were created. If
+        ``interfaces`` is None, read the interfaces. On a host with many segments, this reading takes longer than the
+        creation of a segment.
 
         Raise Unsafe if an interface of another cluster or a foreign interface conflicts with the segment. Raise Refused
         if the uplink is missing or the kernel refuses a change.
@@ -116,7 +117,7 @@ class SegmentInterfaces:
     def _ensure_uplink_port(
         self, segment: Segment, interfaces: dict[str, KernelInterface], uplink: KernelInterface, mtu: int
     ) -> int:
-        """Ensure the interface that connects the bridge with the uplink's network, and return its index.
+        """Create or configure the interface that connects the bridge with the uplink's network. Return its index.
 
         This interface is the tagged interface or, for an untagged segment, the uplink itself.
         """
@@ -201,7 +202,7 @@ class SegmentInterfaces:
         return index
 
     def _remove_leftovers(self, vlan: int, listed: Iterable[KernelInterface] | None = None) -> list[KernelInterface]:
-        """Delete interfaces of this VLAN with a temporary name, which a killed agent left. Return the others."""
+        """Delete interfaces of this VLAN with a temporary name, left by a killed agent. Return the other interfaces."""
         leftovers = {names.temporary_name(names.bridge_name(vlan), vlan), names.temporary_name("", vlan)}
         interfaces = self._kernel.list_interfaces() if listed is None else listed
         for interface in interfaces:
@@ -273,7 +274,7 @@ def _ownership_alias(segment: Segment) -> str:
 def _has_other_uplink(segment: Segment, interface: KernelInterface) -> bool:
     """Return whether an interface of the cluster belongs to another uplink than the segment.
 
-    A bridge names its uplink in its alias. An untagged segment has no tagged interface.
+    The alias of an untagged segment's bridge contains the uplink. An untagged segment has no tagged interface.
     """
     return interface.alias != _ownership_alias(segment) if interface.kind == "bridge" else segment.untagged
 

@@ -60,7 +60,7 @@ class TableMonitor:
                 progress()
 
     def _has_changed(self, notices: socket.socket) -> bool:
-        """Wait at most `CHECK_S` for notices, and read them. Return whether one names the table, or some were lost."""
+        """Wait at most `CHECK_S`, and read notices. Return whether a notice names the table, or notices were lost."""
         poll = select.poll()  # select(2) accepts no descriptor above 1023
         poll.register(notices, select.POLLIN)
         is_readable, has_changed = bool(poll.poll(CHECK_S * 1000)), False
