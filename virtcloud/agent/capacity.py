@@ -40,7 +40,7 @@ def read_capacity(images: Path | None = None) -> HostCapacity:
 
 
 def _list_names(folder: Path) -> list[Name]:
-    """Return the names of the images in a folder that are valid names, or [] if the folder cannot be read."""
+    """Return valid names of images in a folder, at most `MAX_HOST_IMAGES`. Return [] if the folder cannot be read."""
     found: list[Name] = []
     with suppress(OSError):
         for path in sorted(folder.glob(f"*/{IMAGE_FILE}")):

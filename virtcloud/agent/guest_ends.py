@@ -36,7 +36,7 @@ class EndCause(Enum):
 
 @dataclass(frozen=True, slots=True)
 class GuestRuns:
-    """The ends of one guest since its wanted state has the digest ``digest``. Times are seconds of the agent's clock.
+    """The ends of one guest with an unchanged wanted state (``digest``). Times are seconds of the agent's clock.
 
     ``since`` is the start of the guest if it runs, or None. ``ends`` is the number of ends, ``first_end`` and
     ``last_end`` are their times, and ``cause`` is the cause of the last end.

@@ -2,7 +2,7 @@
 
 The kernel has a new boot ID after each boot (random(4)). When the agent has reported drift to SBF, or has read the
 whole host and found no drift, it records the present boot ID in the file ``<state>/boot``. If the recorded boot ID
-differs from the present boot ID, the host was rebooted since the record.
+differs from the present boot ID, the host was rebooted after the agent wrote the file.
 """
 
 from pathlib import Path
@@ -23,7 +23,7 @@ class HostBoot:
 
     @property
     def is_unreported(self) -> bool:
-        """Whether the host was rebooted since the last record. False if the agent never recorded a boot ID."""
+        """Whether the host was rebooted since the agent recorded a boot ID. False if no boot ID is recorded."""
         return self._reported not in {None, self._present}
 
     def record_report(self) -> None:

@@ -1,4 +1,4 @@
-"""The creation of the parts of an agent that need the kernel and the hypervisors, from the agent's settings.
+"""Creates the parts of an agent that need the kernel and the hypervisors, according to the agent's settings.
 
 Importing this module imports pyroute2 and libvirt. `bootstrap.py` imports this module when the agent starts.
 """

@@ -115,7 +115,7 @@ class LocalHost:
         return self._outside.read_uses() if self._outside else ()
 
     def restore_outside_filter(self) -> None:
-        """Replace the packet filter of routers if it differs from the wanted filter. Thread-safe."""
+        """Replace the packet filter of links to the outside if it differs from the wanted filter. Thread-safe."""
         if self._outside:
             self._outside.restore()
 

@@ -32,7 +32,7 @@ def spawn_thread(work: Callable[[], None]) -> None:
 
 
 class OpenPoll:
-    """The calls of SBF for a reconciler, with at most one open poll. Only the reconciler's thread may call it."""
+    """The calls of SBF for a reconciler, with at most one open poll. Only the reconciler's thread may use it."""
 
     def __init__(self, sbf: PolledSbf, spawn: Spawn = spawn_thread) -> None:
         """Send all calls to ``sbf``. ``spawn`` runs a function in a new thread."""

@@ -1,7 +1,7 @@
 """Processes of programs that the agent started and that continue while the agent restarts.
 
-The agent finds such a process by a unique argument of its command line. Process IDs are used again. Therefore the agent
-opens a descriptor of the process (pidfd_open(2)), then checks the argument, and sends signals only through the
+The agent finds such a process by a unique argument of its command line. The kernel reuses process IDs. Therefore the
+agent opens a descriptor of the process (pidfd_open(2)), then checks the argument, and sends signals only through the
 descriptor.
 """
 
@@ -44,7 +44,7 @@ def list_own_processes() -> set[int]:
 
 
 def kill_processes(argument: str, pids: Iterable[int]) -> None:
-    """Kill those of ``pids`` that have this argument, and wait for their end. Raise Refused if one does not end."""
+    """Kill the processes in ``pids`` that have this argument. Raise Refused if a process does not end in `END_S`."""
     for descriptor in open_processes(argument, pids):
         signal.pidfd_send_signal(descriptor, signal.SIGKILL)
         ended = select.poll()

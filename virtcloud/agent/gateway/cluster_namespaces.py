@@ -52,7 +52,7 @@ class NamespaceKernel(Protocol):
         """Create a veth pair with ``peer`` in an open network namespace. Return the index of ``name``."""
 
     def set_up_link(self, index: int, name: str, addresses: tuple[str, ...]) -> None:
-        """Set the addresses of the gateway's end of a link, set the end up, and forward IPv4 packets from the link."""
+        """Set the addresses of the gateway's end of a link, bring it up, and forward IPv4 packets that arrive there."""
 
     def change(self, index: int, **values: Any) -> None:  # noqa: ANN401 - netlink's attributes
         """Change ``name``, ``alias``, ``mtu``, ``master`` or ``up`` of an interface."""
@@ -93,7 +93,7 @@ class ClusterNamespaces:
         return self._files.open(cluster)
 
     def read(self, interfaces: Sequence[KernelInterface]) -> tuple[ObservedNamespace, ...]:
-        """Return the observed namespaces: one for each network with a namespace file, or with a port or link."""
+        """Return the observed namespaces: one for each network with a namespace file, a port or a link."""
         ports, links = find_gateway_ports(interfaces), find_links(interfaces)
         files = self._files.list_clusters()
         states: dict[str, Any] = {}

@@ -1,10 +1,10 @@
 """The limit of the number of TCP connections from one client to the gateway's OpenVPN server.
 
-OpenVPN counts a TCP connection on which nothing is sent as a device, and closes the connection after a minute. Without
-a limit, one computer could use up the server's `MAX_DEVICES` connections. If an IPv4 address, or an IPv6 network with
-prefix length 64, has `PER_SOURCE` open connections, the packet filter rejects further connections of this source. For
-IPv6, the network is counted, because a computer can use any address of its network. If the kernel has no nftables for
-IP, there is no limit, and the agent logs a warning.
+OpenVPN counts each TCP connection as a device, even if the client sends no data. It closes a connection without data
+after a minute. Without a limit, one computer could use up the server's `MAX_DEVICES` connections. If an IPv4 address,
+or an IPv6 network with prefix length 64, has `PER_SOURCE` open connections, the packet filter rejects further
+connections of this source. For IPv6, the network is counted, because a computer can use any address of its network. If
+the kernel refuses the packet filter, there is no limit, and the agent logs a warning.
 """
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""Sends SBF reports of a gateway's open connections: after each change, and each minute to update the byte counters."""
+"""Reports to SBF about a gateway's open connections: after each change, and each minute to update the byte counters."""
 
 import threading
 from collections.abc import Callable

@@ -114,7 +114,7 @@ class FqdnAddresses:
     ) -> None:
         """Store the records in the file ``path``. The thread resolves all names every ``interval_s`` seconds.
 
-        ``sbf`` is the URL of SBF. The addresses of its host are not admitted.
+        ``sbf`` is the URL of SBF. The addresses of SBF's host are not admitted.
         """
         self._path = path
         self._open_kernel = open_kernel
@@ -137,7 +137,7 @@ class FqdnAddresses:
     def request(self, wanted: Mapping[Fqdn, PortName]) -> None:
         """Resolve the names in ``wanted`` from now on, and delete the records of all other names.
 
-        The value of a name is the interface towards the outside by which its addresses must be reached.
+        The value of a name is the interface towards the outside by which the name's addresses must be reached.
         """
         with self._lock:
             former = self._load()

@@ -18,8 +18,7 @@ private networks                        the destination must list them in ``priv
 
 If an answer lacks an address of an earlier answer, the address stays admitted for `KEEP_S` seconds, for two reasons: a
 guest may still use the earlier answer, and the gateway counts the packets of an open connection only while the
-connection's address is admitted.
-If the resolver fails, the addresses of the last answers stay admitted.
+connection's address is admitted. If the resolver fails, the addresses of the last answers stay admitted.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping

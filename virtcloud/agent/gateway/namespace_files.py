@@ -1,7 +1,7 @@
 """The files at which a gateway's network namespaces are mounted: ``<folder>/<cluster id>``, as ip-netns(8) does.
 
-A mounted namespace remains when the agent ends. An administrator can enter the namespace with ``nsenter --net=FILE``. A
-reboot removes all namespaces, and the files remain.
+A mounted namespace remains when the agent ends. An administrator can enter the namespace with ``nsenter --net=FILE``.
+After a reboot, the files may still exist, but no namespace is mounted at them.
 """
 
 import ctypes

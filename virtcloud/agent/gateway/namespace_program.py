@@ -134,7 +134,7 @@ def _address_commands(device: str, wanted: Mapping[str, Any], present: Mapping[s
 
 
 def _find_option(address: Any) -> str:  # noqa: ANN401 - an interface's address of either version
-    """Return " nodad" for IPv6: a guest could use duplicate address detection to block an address of the gateway."""
+    """Return " nodad" for IPv6, because a guest could block an address by duplicate address detection; otherwise ""."""
     return " nodad" if address.version == IPV6_VERSION else ""
 
 

@@ -1,4 +1,4 @@
-"""The links between a gateway's namespaces and its own network stack, and the packet filter between them. Pure.
+"""The links between a gateway's namespaces and the gateway's network stack, and the filter of their packets. Pure.
 
 The router of a network sends packets to allowed destinations through a veth pair. One end is `OUTSIDE` in the
 network's namespace; the other end is ``vu<vlan>`` in the gateway's main namespace. Each end has one address in

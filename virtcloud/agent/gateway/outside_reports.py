@@ -1,4 +1,4 @@
-"""Sends SBF reports of a gateway's use of destinations outside: the counters, and the addresses of FQDNs.
+"""Reports to SBF about a gateway's use of destinations outside: the counters, and the addresses of FQDNs.
 
 The agent compares the use with its last report when the agent starts, once a minute, and when the addresses of FQDNs
 have changed. If there is a difference, the agent sends a report.

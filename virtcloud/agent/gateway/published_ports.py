@@ -1,4 +1,4 @@
-"""The rules of nftables that translate packets to published ports of a gateway, so that they reach guests. Pure.
+"""The nftables rules for a gateway's published ports: the rules translate packets, which then reach guests. Pure.
 
 The destination of a packet from outside to a published port is translated twice. First, the gateway's main namespace
 replaces the destination address by the address of the namespace's end of the link (`outside_links`); the port stays.

@@ -48,7 +48,7 @@ class SshTarget(NamedTuple):
 
 
 class SshSession(Document):
-    """A user's connection to a guest. The agent records sessions, to end connections in time also after a restart."""
+    """A user's connection to a guest. The agent records sessions, to end them in time even after a restart."""
 
     pid: int
     """The process ID of the relay."""

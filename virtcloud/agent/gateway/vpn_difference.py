@@ -74,7 +74,7 @@ class RunVpnServer:
 
 @dataclass(frozen=True, slots=True)
 class LimitVpnConnections:
-    """Limit the connections of each client to the TCP port of the OpenVPN server. ``port`` None: remove the limits."""
+    """Limit each client's connections to the OpenVPN server's TCP port. If ``port`` is None, remove the limits."""
 
     port: int | None
     faults: tuple[str, ...] = ()

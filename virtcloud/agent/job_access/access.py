@@ -46,8 +46,8 @@ class JobAccess(Document):
 
     The description is stored in the job's record, so that a restarted agent can open the access again. ``user`` is the
     job's user on this host. ``vlan`` is the VLAN ID at this host's site. ``peers`` are the guests of the cluster's
-    network with their public host keys. ``login`` is the user name in the cluster's guests, or None if SBF does not
-    know it. ``network`` is the ID of the cluster whose network the guests use, or None in records of earlier versions.
+    network with their public host keys. ``login`` is the user name in the cluster's guests, or None if it is
+    unknown. ``network`` is the ID of the cluster whose network the guests use, or None if it is unknown.
     ``first_candidate`` is the index of the first address in the search for a free address (`list_host_addresses`).
     """
 

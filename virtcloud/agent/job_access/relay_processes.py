@@ -45,7 +45,7 @@ class RelayProcess:
         self.pid = int(pid)
 
     def configure(self, spec: Mapping[str, Any]) -> None:
-        """Send the specification, and wait until the relay is ready. Raise Refused with the relay's error."""
+        """Send the specification. Wait until the relay is ready. If the relay fails, raise Refused with its error."""
         if self._pipes.stdin is not None:
             self._pipes.stdin.write(json.dumps(spec) + "\n")
             self._pipes.stdin.flush()

@@ -53,8 +53,8 @@ class RecordPhase(StrEnum):
 class JobRecord(Document):
     """The latest run of a job on this host.
 
-    ``head``: the job's script runs on this host. ``was_up``: the cluster was up when a hook asked. Before the agent
-    answers this hook, it also sets ``opening``, which describes the script's access to the guests.
+    ``head``: the job's script runs on this host. ``was_up``: the cluster was up when a hook asked for its state.
+    Before the agent answers this hook, it also sets ``opening``, which describes the script's access to the guests.
     """
 
     cluster: ClusterKey
@@ -147,7 +147,7 @@ def forget_run(known: JobRecord | None, run: JobRunId) -> JobRecord | None:
 
 
 def record_access(job: JobRecord, opening: JobAccess | None) -> JobRecord:
-    """Return the record after a hook asked and the cluster was up. ``opening`` is the script's access.
+    """Return the record after a hook asked for the state and the cluster was up. ``opening`` is the script's access.
 
     Pure.
     """
@@ -253,7 +253,7 @@ class JobRecordStore:
             return after
 
     def wait(self, condition: Callable[[JobRecord | None], bool], cluster: str, seconds: float) -> bool:
-        """Wait at most ``seconds`` until ``condition(record)`` is true. Return whether it is true."""
+        """Wait at most ``seconds`` until ``condition(record)`` is true. Return whether the condition is true."""
         with self._changed:
             return self._changed.wait_for(lambda: condition(self._jobs.get(ClusterKey(cluster))), seconds)
 

@@ -146,7 +146,7 @@ def _attempt_step(step: Callable[[JobRecord], str | None], job: JobRecord) -> st
 
 
 def describe_remainder(view: ClusterView, job: JobRecord, element: Name) -> str | None:
-    """Return None if SBF's answer ``view`` shows that a run is removed from ``element``. Otherwise return the reason.
+    """Return None if SBF's answer ``view`` shows that a run is removed from ``element``. Otherwise return why not.
 
     Pure.
     """

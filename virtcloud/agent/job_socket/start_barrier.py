@@ -1,6 +1,6 @@
 """The start barrier: decides whether a job's script can start.
 
-The script can start when the cluster is active at SBF and each of its guests has answered an address probe.
+The script can start when the cluster is active at SBF and each running guest with an address has answered a probe.
 """
 
 import time
@@ -224,7 +224,7 @@ def find_placement(view: ClusterView, element: Name) -> PlacementView | None:
 
 
 def format_unconfirmed(placement: PlacementView, change: str = "") -> str:
-    """Return a sentence: an element has not confirmed ``change``, with the element's last error. Pure."""
+    """Return the sentence that an element has not confirmed ``change``, such as " the removal", and its error. Pure."""
     subject = f"{placement.kind} {placement.element} at {placement.site}"
     return f"{subject} has not confirmed{change}" + _format_reason(placement.trouble)
 

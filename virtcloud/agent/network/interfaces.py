@@ -125,7 +125,7 @@ class Kernel(Protocol):
         """Stop the host's IP stack from using an interface."""
 
     def read_host_ip(self, name: str | None) -> HostIpSettings:
-        """Return an interface's configuration in the host's IP stack. ``name`` None: the default of new interfaces."""
+        """Return an interface's settings in the host's IP stack. If ``name`` is None, return the default settings."""
 
     def restore_host_ip(self, index: int, name: str, settings: HostIpSettings) -> None:
         """Restore the former addresses and sysctls of an interface in the host's IP stack."""

@@ -155,7 +155,7 @@ class NetlinkKernel:
             self._socket.link("set", index=index, kind="bridge", **dict.fromkeys(PACKET_FILTERS, 0))
 
     def set_up_link(self, index: int, name: str, addresses: tuple[str, ...]) -> None:
-        """Set the addresses of the gateway's end of a link, set the end up, and forward IPv4 packets from the link.
+        """Set the addresses of the gateway's end of a link, bring it up, and forward IPv4 packets that arrive there.
 
         Idempotent.
         """
@@ -200,7 +200,7 @@ class NetlinkKernel:
             _write_sysctls(name, {ADDRESS_MODE: NO_ADDRESSES, **HOST_IP_DISABLED})
 
     def read_host_ip(self, name: str | None) -> HostIpSettings:
-        """Return an interface's configuration in the host's IP stack. ``name`` None: the default of new interfaces."""
+        """Return an interface's settings in the host's IP stack. If ``name`` is None, return the default settings."""
         with _translate_errors(f"read the host's IP configuration of {name or 'new interfaces'}"):
             paths = {setting: _sysctl_path(name or "default", setting) for setting in (*HOST_IP_DISABLED, ADDRESS_MODE)}
             settings = {setting: path.read_text().strip() for setting, path in paths.items() if path.exists()}

@@ -30,7 +30,7 @@ class ObservedFilters(NamedTuple):
 def parse_table(listing: Mapping[str, Any]) -> ObservedFilters:
     """Parse the table as ``nft --json list table`` prints it (libnftables-json(5)).
 
-    The table counts as foreign if it has content, but lacks the sets ``ports`` and ``guests``.
+    The table counts as foreign if it has content, but lacks the set ``ports`` or the set ``guests``.
     """
     found = [next(iter(item.items())) for item in listing["nftables"]]
     sets: dict[str, list[Any]] = {one["name"]: one.get("elem", []) for kind, one in found if kind == "set"}

@@ -71,7 +71,7 @@ def _find_faults(
     uplink: KernelInterface | None,
     interfaces: Iterable[KernelInterface],
 ) -> Iterator[str]:
-    """Yield the faults of a segment. ``port`` is its tagged interface. In an untagged segment, it is the uplink."""
+    """Yield the faults of a segment. ``port`` is the tagged interface, or the uplink of an untagged segment."""
     if port is None or bridge is None or uplink is None:
         yield "the bridge is missing" if bridge is None else "the tagged interface is missing"
         return

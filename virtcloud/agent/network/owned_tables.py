@@ -16,7 +16,7 @@ NO_TABLE = "the table is missing"
 
 @dataclass(frozen=True, slots=True)
 class OwnedChain:
-    """A chain. ``hook`` declares a base chain, such as ``filter hook input priority 0; policy drop``, or is ""."""
+    """A chain. For a base chain, ``hook`` declares the hook, such as ``filter hook input priority 0; policy drop``."""
 
     rules: tuple[str, ...]
     hook: str = ""

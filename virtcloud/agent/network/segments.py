@@ -41,7 +41,7 @@ class SegmentInterfaces:
     def read(self, interfaces: Iterable[KernelInterface] | None = None) -> tuple[ObservedSegment, ...]:
         """Return the segments whose interfaces have an ownership alias.
 
-        ``interfaces`` are all interfaces of the host, read just before. None: read them.
+        ``interfaces`` are all interfaces of the host, read just before. If ``interfaces`` is None, read the interfaces.
         """
         listed = self._kernel.list_interfaces() if interfaces is None else interfaces
         return tuple(find_segments(listed, self._uplinks.all(), self._unaccepted_filters()))
