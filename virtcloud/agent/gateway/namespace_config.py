@@ -80,7 +80,7 @@ class NamespaceConfig:
     routers: tuple[str, ...] = ()
     """The addresses of the next hops of default routes."""
     translations: tuple[Translation, ...] | None = None
-    """The translations of published ports; connections with another translation are removed. None: no link exists."""
+    """The translations of published ports; other translated connections are removed. None: the network has no link."""
 
     def as_specification(self) -> dict[str, Any]:
         """Return the configuration as a JSON object, which is a request for `namespace_program`."""

@@ -178,7 +178,7 @@ def list_device_ports(segment: Segment, wanted: HostWanted) -> Iterator[DevicePo
 
 
 def _list_server_macs(segment: Segment) -> Iterator[str]:
-    """Yield the MAC addresses in a network of the hosts' DHCP and DNS servers, and of this gateway."""
+    """Yield the MAC addresses that the hosts' DHCP and DNS servers and this gateway have in a network."""
     if segment.host_services:
         yield HOST_SERVICE_MAC
     if segment.gateway_addresses:

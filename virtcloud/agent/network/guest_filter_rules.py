@@ -190,8 +190,8 @@ set               elements
 ``targets``       ports of ``addressed`` with each IPv6 address that the guest may claim in neighbour advertisements
 ``routed4``       ports of devices, one of which is the IPv4 router of its network
 ``routed6``       ports of devices, one of which is the IPv6 router of its network
-``subnets4``      ports of ``routed4`` with the network's IPv4 subnets: of these, only ``addresses4`` are allowed
-``subnets6``      ports of ``routed6`` with the network's IPv6 subnets: of these, only ``addresses6`` are allowed
+``subnets4``      ports of ``routed4`` with the network's IPv4 subnets; in these, only ``addresses4`` are allowed
+``subnets6``      ports of ``routed6`` with the network's IPv6 subnets; in these, only ``addresses6`` are allowed
 ``dhcp_servers``  ports of guests that may answer as DHCP servers
 ``routers``       ports of guests that may send router advertisements and redirects
 ``served``        ports in networks in which each host has the addresses `SERVER4` and `SERVER6`
