@@ -80,7 +80,8 @@ def _compare_hundreds(times: list[float]) -> float:
 def measure(many: int = MANY) -> dict[str, list[float]]:
     """Return lists of the durations of creations in seconds, by creator (``agent``, ``bare``, ``commands``).
 
-    The keys ``many`` and ``many bare`` have the creations of ``many`` segments by the agent and by bare netlink.
+    Afterwards, ``many`` segments are created. The key ``many`` has the durations of the agent in this part, and the key
+    ``many bare`` the durations of bare netlink.
     """
     if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNET):
         raise OSError(ctypes.get_errno(), "cannot create a network namespace")

@@ -65,7 +65,10 @@ CLUSTERS, DEVICES = 50, 4
 PLAIN_PORT, PLAIN, PLAIN_PID = 1195, "plain0", "/run/plain.pid"
 STOP_PLAIN = f"kill $(cat {PLAIN_PID}); while [ -e /sys/class/net/{PLAIN} ]; do sleep 0.1; done"
 ROUTER_SOLICITATION_S = 5.0
-"""Seconds to wait after the taps are up. After about a second, the kernel sends a frame from each tap's MAC address."""
+"""Seconds to wait after the setup of the taps, in which the gateway learns the MAC address of each tap.
+
+About a second after the setup, the kernel sends a router solicitation from each tap.
+"""
 OMITTED = ("dev ", "port ", "vlan-", "management-", "auth-user-pass-optional", "chroot ", "tmp-dir ")
 """The beginnings of the configuration lines of the agent's servers that the plain server omits."""
 RECEIVE = """
@@ -172,8 +175,8 @@ def _measure_access(lab: Lab, client: SbfClient) -> Iterator[Measurement]:
 def _join_and_revoke(lab: Lab, client: SbfClient, key: str) -> tuple[float, float]:
     """Join a new cluster, and revoke the device.
 
-    Return the seconds from the active cluster to the first answer of a guest, and from the revocation to the last
-    answer.
+    Return two times in seconds: from the moment at which the cluster is active to the first answer of the guest, and
+    from the revocation to the last answer.
     """
     guest = Guest(name="g1", host=HOST, image="busybox", memory_mb=32, addresses=("10.0.0.1/24",))
     _create(client, key, ClusterSpec(owner="alice", guests=(guest,), vpn=True))

@@ -33,6 +33,6 @@ def _is_agent(arguments: list[str]) -> bool:
 
 
 def _exit_interrupted(_number: int, _frame: object) -> NoReturn:
-    """End the process immediately. An exception during an import could be reported as a failure of the import."""
+    """End the process immediately. Do not raise an exception, which could be reported as a failure of an import."""
     os.write(2, b"\nvirtcloud: interrupted\n")
     os._exit(EXIT_INTERRUPTED)

@@ -118,7 +118,7 @@ class _Filler:
                 highest_confirmed=1,
                 reachable=True,
                 last_seen=self.unit.now,
-                checked_at=self.unit.now + timedelta(hours=1),  # no device is due
+                checked_at=self.unit.now + timedelta(hours=1),  # no device is due to be read
             )
         )
         for group in _split(self.revisions.items(), BATCH):

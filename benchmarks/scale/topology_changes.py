@@ -164,7 +164,7 @@ def change_site(client: httpx.Client) -> httpx.Response:
 
 
 def open_filters(site: dict[str, Any]) -> None:
-    """Change every host of a site."""
+    """Change every host of a site: invert the key ``open_filters``."""
     for host in site["hosts"]:
         host["open_filters"] = not host["open_filters"]
 

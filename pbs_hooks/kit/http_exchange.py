@@ -124,7 +124,7 @@ def _open_socket(address: SocketAddress, seconds: float) -> socket.socket:
 
 
 def _resolve(where: Tuple[str, int], deadline: Deadline) -> Iterator[SocketAddress]:
-    """Return the addresses of a host. Resolve names in a child process, because a name server may not answer."""
+    """Yield the addresses of a host. Resolve names in a child process, because a name server may not answer."""
     host, port = where
     try:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)

@@ -198,9 +198,9 @@ def _require_image(options: ClusterOptions) -> str:
 def build_guests(
     hosts: Sequence[str], per_host: int, image: str, network: str | None, prefix: str = "g"
 ) -> tuple[Guest, ...]:
-    """Return the guests g1, g2, … in the order of ``hosts``, with the addresses of ``network`` in ascending order.
+    """Return ``per_host`` guests for each host. For the prefix ``g``, the names are g1, g2, …
 
-    The first guest has the address in ``network``, or the first host address of a subnet such as 10.0.0.0/24. Raise
+    The guests get addresses of ``network`` in ascending order. The first guest has the address in ``network``, or the first host address of a subnet such as 10.0.0.0/24. Raise
     BadInput if a name is malformed. Raise BadInput if the network has too few addresses.
     """
     guest_hosts = [Name(host) for host in hosts for _ in range(per_host)]
@@ -250,7 +250,7 @@ def _host_addresses(first: IPv4Interface | IPv6Interface) -> Iterator[object]:
 
 
 def find_unreachable_sites(view: ClusterView, sites: Iterable[SiteView]) -> Iterator[str]:
-    """Yield a sentence for each site at which the VLAN ID of the cluster's network is not free."""
+    """Yield a sentence for each site outside the cluster's network at which the network's VLAN ID is not free."""
     vlan_ids = set(view.vlans.values())
     for site in sites:
         if site.name not in view.vlans and vlan_ids and not vlan_ids & set(site.free):

@@ -137,7 +137,7 @@ def _exit_when_interrupted(context: click.Context) -> Iterator[None]:
     except KeyboardInterrupt:
         groups.exit_interrupted(context, "interrupted; the command was ended on all guests")
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python writes to the pipe again at its exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # otherwise Python writes to the closed pipe again at its exit
         context.exit(groups.EXIT_FAILED)
 
 

@@ -43,7 +43,7 @@ def print_dry_run(dry_run: ChangeDryRun, *, as_json: bool) -> None:
 
 
 def confirm_change(dry_run: ChangeDryRun, *, yes: bool) -> None:
-    """Print the ports and VLANs in other use, and changes of paths.
+    """Print the ports and VLANs in other use, the changes of paths, and the devices that could not be read.
 
     If the change would affect one of these ports or VLANs, ask for confirmation.
 

@@ -251,7 +251,10 @@ def _change_users(  # noqa: PLR0913 - click's options
 
 
 def _read_catalogue(context: click.Context, *, optional: bool) -> list[CatalogueImage]:
-    """Return the images of the catalogue. If ``optional``, print a note instead of an error if SBF does not answer."""
+    """Return the images of the catalogue.
+
+    If SBF does not answer or refuses the token, raise the error. With ``optional``, print a note and return [] instead.
+    """
     try:
         return open_client(context).sbf.images()
     except (ServiceUnreachable, Unauthenticated) as error:

@@ -128,7 +128,7 @@ def import_(  # noqa: PLR0913 - click passes each option by its name
 
 
 def _put_pools(sbf: SbfClient, pools: Mapping[Name, PoolChange]) -> None:
-    """Change all pools. If SBF refused some of the changes, then raise ElementError with SBF's errors."""
+    """Change all pools. If SBF refuses some pools, raise ElementError after the changes of the other pools."""
     refused = []
     for site, change in pools.items():
         try:
@@ -145,7 +145,7 @@ def _compare(sbf: SbfClient, file: IO[str], *, prune: bool) -> Comparison:
     with suppress(NotFound):
         former, version = sbf.versioned_topology()
     merged = merge(translate(settings, read_netbox(settings)), former, prune=prune)
-    if former is not None:  # the order of links is no difference
+    if former is not None:  # links in another order are no difference
         merged = replace(merged, topology=share_parts(merged.topology, former))
     known = {site.name for site in former.sites} if former else set()
     pools = {}

@@ -142,8 +142,8 @@ def column_widths(cells: Sequence[Sequence[str]], width: int) -> list[int] | Non
     """Return the width of each column, or None if the longest words of all columns do not fit side by side. Pure.
 
     ``cells`` contains the rows, which all have the same number of cells. The first row is the head. A column is at
-    least as wide as its longest word and at most as wide as its longest cell. The remaining width is shared evenly. No
-    word is ever broken.
+    least as wide as its longest word and at most as wide as its longest cell. The remaining width widens the
+    narrowest columns first. No word is ever broken.
     """
     columns = list(zip(*cells, strict=True))
     minimum = [max(_longest_word(cell) for cell in column) for column in columns]
@@ -170,7 +170,10 @@ def _longest_word(cell: str) -> int:
 
 
 def wrap_text(text: str, width: int) -> list[str]:
-    """Return ``text`` as at least one line. Lines are broken only between words. Pure."""
+    """Break a text between words into lines of at most ``width`` characters. A longer word is not broken. Pure.
+
+    The result for an empty text is one empty line.
+    """
     lines = [""]
     for word in text.split():
         if lines[-1] and len(lines[-1]) + 1 + len(word) > width:
@@ -200,7 +203,7 @@ def format_vlans(view: ClusterView) -> str:
 
 
 def format_size(size: float) -> str:
-    """Return a number of bytes in the largest unit of which there is at least one, such as ``1.5 GiB``."""
+    """Format a number of bytes in the largest unit in which the number is at least 1: 1610612736 -> ``1.5 GiB``."""
     unit = 0
     while size >= 1024 and unit < len(UNITS) - 1:  # noqa: PLR2004 - IEC 80000-13
         size, unit = size / 1024, unit + 1

@@ -62,7 +62,7 @@ def _write(data: bytes) -> None:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python writes to the pipe again at its exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # otherwise Python writes to the closed pipe again at its exit
         click.get_current_context().exit(1)
 
 

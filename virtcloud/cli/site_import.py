@@ -100,7 +100,7 @@ def print_survey(survey: SiteSurvey) -> None:
 
 
 def format_names(names: Mapping[Name, str]) -> str:
-    """Format a VLAN's names by switch: ``lab`` if all names are equal, else such as ``lab (sw1), test (sw2)``."""
+    """Format a VLAN's names by switch: ``lab`` if all names are equal, otherwise ``lab (sw1), test (sw2)``."""
     distinct: dict[str, Name] = {}
     for switch, name in names.items():
         distinct.setdefault(name, switch)

@@ -46,7 +46,7 @@ class CommonPart(Document):
 
 
 class SiteFile(SitePart):
-    """A site's part of the topology in a file, and the version of SBF's part on which the file is based."""
+    """A site's part of the topology in a file, and the version of SBF's part from which the file was made."""
 
     version: str | int | None = None
 
@@ -217,7 +217,7 @@ def order_like(topology: Topology, former: Topology) -> Topology:
 
 
 def add_site(topology: Topology | None, part: SitePart) -> Topology:
-    """Return SBF's topology (None if SBF has none) with a new site. Raise BadInput if it already contains the site."""
+    """Return SBF's topology (None if SBF has none) with a new site. Raise BadInput if SBF already has the site."""
     name = part.site.name
     if topology is None:
         return Topology(name=name, sites=(part.site,), links=part.links)

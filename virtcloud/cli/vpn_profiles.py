@@ -58,9 +58,9 @@ def describe_profile(created: VpnProfileView) -> None:
 
 
 def wait_for_gateways(client: Client, created: VpnProfileView, next_step: str) -> None:
-    """Wait until a gateway and all other elements have confirmed the profile, and print what the command waits for.
+    """Wait at most ``WAIT_S`` seconds until :func:`find_ready_gateways` finds a gateway, and print the pending elements.
 
-    Then print ``next_step``, which the user can take now.
+    Then print ``next_step``, which the user can take now, or the elements that have not confirmed the profile.
     """
     progress, view, deadline = ProgressLines(_describe_pending), created, time.monotonic() + WAIT_S
     while view.revoked_at is None and not find_ready_gateways(view) and time.monotonic() < deadline:
@@ -83,7 +83,10 @@ def wait_for_gateways(client: Client, created: VpnProfileView, next_step: str) -
 
 
 def find_ready_gateways(view: VpnProfileView) -> list[Name]:
-    """Return the gateways that have confirmed a profile, or [] if another element has not confirmed it."""
+    """Return the gateways that have confirmed a profile.
+
+    Return [] while an element that is not a gateway of the profile has not confirmed the cluster.
+    """
     pending = {element.element for element in view.pending}
     return [] if pending - set(view.gateways) else [name for name in view.gateways if name not in pending]
 

@@ -11,8 +11,8 @@
                 print(event)
 
 Each asynchronous object wraps a synchronous object. An asynchronous method calls the synchronous object's method of the
-same name and signature in a thread. If the task of a waiting method is cancelled, the task continues immediately, and
-the thread ends within two seconds.
+same name and signature in a thread. If a task that awaits a waiting method, such as ``wait_active``, is cancelled, the
+task does not wait for the thread. The thread ends within two seconds.
 """
 
 import inspect
@@ -55,7 +55,7 @@ def _asynchronous(method: Callable[Concatenate[Any, P], R]) -> Callable[Concaten
 def _asynchronous_wrapped(
     method: Callable[Concatenate[Any, P], R], wrap: Callable[[Any, R], W]
 ) -> Callable[Concatenate[Any, P], Awaitable[W]]:
-    """Return a coroutine function like `_asynchronous`, but with the result ``wrap(asynchronous_object, result)``."""
+    """Return a coroutine function that runs ``method`` in a thread and returns ``wrap(asynchronous_object, result)``."""
     called = _asynchronous(method)
 
     @wraps(method)

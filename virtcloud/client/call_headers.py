@@ -1,4 +1,4 @@
-"""The request ID and the trace context that this process sends with its calls to SBF. The default is neither."""
+"""The request ID and the trace context that this process sends with its calls to SBF. By default, it sends neither."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +12,10 @@ _CURRENT: ContextVar[CallContext | None] = ContextVar("virtcloud_client_call", d
 
 @contextmanager
 def calling_for(call: CallContext | None) -> Iterator[None]:
-    """Send the request ID and the trace context of ``call`` with each call to SBF during the context."""
+    """Send the request ID of ``call`` and a trace context with each call to SBF during the context. None: send neither.
+
+    The trace context is that of the current span or, without a span, that of ``call``.
+    """
     token = _CURRENT.set(call)
     try:
         yield
@@ -27,7 +30,7 @@ def current_request_id() -> str | None:
 
 
 def call_headers() -> dict[str, str]:
-    """Return the headers with the request ID and the trace context, if they are set and valid."""
+    """Return the headers with the request ID and the trace context, or no headers without a valid request ID."""
     call = _CURRENT.get()
     if call is None or not RequestId.matches(call.request_id):
         return {}

@@ -74,7 +74,10 @@ async def run_waiting(threads: CallThreads, method: Callable[..., R], bound: ins
 
 
 def _end_if_abandoned(method: Callable[..., R], bound: inspect.BoundArguments) -> R:
-    """Call ``method`` and return its result. If CallAbandoned ends the call, raise RuntimeError, which no task sees."""
+    """Call ``method`` and return its result. If CallAbandoned ends the call, raise RuntimeError.
+
+    No task receives the RuntimeError, because the task that waited for the call was cancelled.
+    """
     with suppress(CallAbandoned):
         return method(*bound.args, **bound.kwargs)
     raise RuntimeError("the call was abandoned")

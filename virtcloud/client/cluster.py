@@ -218,7 +218,10 @@ class Cluster:
     def _poll_views(
         self, timeout: float | None, poll_s: float, until: Collection[ClusterState] = ()
     ) -> Iterator[ClusterView]:
-        """Yield views like :meth:`poll_views`. With ``until``, SBF answers only when one of these states begins."""
+        """Yield views like :meth:`poll_views`.
+
+        With ``until``, only the beginning of one of these states ends a long poll early.
+        """
         deadline = None if timeout is None else self._clock() + timeout
         answered = self._clock()
         yield self.view
@@ -261,7 +264,10 @@ class Cluster:
 
     @property
     def _fence(self) -> tuple[int, str, str]:
-        """The attempt, owner and id of this cluster. Earlier versions of SBF compare only the attempt and the owner."""
+        """The attempt, owner and id of this cluster: SBF refuses a change if another cluster has the key.
+
+        Earlier versions of SBF compare only the attempt and the owner.
+        """
         return self.view.attempt, self.view.spec.owner, self.view.id
 
     def _wait(
@@ -278,8 +284,8 @@ class Cluster:
     def _poll(self, answered: float, wait: float, until: Collection[ClusterState]) -> float:
         """Run one long poll of at most ``wait`` seconds for a newer view.
 
-        With ``until``, SBF answers only when one of these states begins. ``answered`` is the time of SBF's last answer
-        before the poll. Return the time of SBF's last answer, as seconds of ``clock``.
+        With ``until``, only the beginning of one of these states ends the poll early. ``answered`` is the time of SBF's
+        last answer before the poll. Return the time of SBF's last answer, as seconds of ``clock``.
         """
         try:
             view = self._sbf.cluster(self.key, self.view.version, wait, self.view.id, until)
@@ -290,7 +296,10 @@ class Cluster:
         return self._clock()
 
     def _check_id(self, view: ClusterView) -> ClusterView:
-        """Return ``view``. Raise ClusterFailed if ``view`` shows a later cluster, which an old SBF can send."""
+        """Return ``view``. Raise ClusterFailed if ``view`` shows a later cluster with the same key.
+
+        Only an old SBF, which does not compare ids, sends such a view.
+        """
         if view.id != self.view.id:
             raise ClusterFailed(
                 f"cluster {self.key} has ended, and a later cluster has its key now (attempt {view.attempt})"

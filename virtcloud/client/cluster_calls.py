@@ -23,7 +23,8 @@ class ClusterCalls(SbfCalls):
     """Calls about clusters and their jobs.
 
     A later cluster may have the same key. Therefore ``attempt``, ``owner`` and ``cluster_id`` identify the intended
-    cluster. If the key belongs to another cluster now, the call raises Gone.
+    cluster. If the key belongs to another cluster now, the calls that extend, share or delete a cluster raise Gone. The
+    other calls with ``cluster_id`` apply to the intended cluster, even if this cluster has ended.
     """
 
     def put_cluster(self, key: str, request: ClusterRequest) -> ClusterView:
@@ -177,5 +178,5 @@ class ClusterCalls(SbfCalls):
         )
 
     def send_job_statement(self, key: str, statement: JobStatement) -> None:
-        """Send a batch server's statement about a job. Idempotent. Raise Forbidden if the caller lacks the right."""
+        """Send a batch server's statement about a job. Idempotent. Raise Forbidden if the caller may not send it."""
         self._connection.send("PUT", f"/v1/jobs/{ClusterKey(key)}", statement)

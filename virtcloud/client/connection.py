@@ -149,7 +149,7 @@ class Connection:
     ) -> SbfResponse:
         """Send a file of ``size`` bytes with PUT. Return the answer. The timeout applies to each part of the file.
 
-        ``url`` is the address of another replica.
+        ``url`` is the address of the replica to which the file is sent; None: the address of this connection.
         """
         headers = {**self._headers(), "content-type": "application/octet-stream", "content-length": str(size)}
         timeout = httpx.Timeout(max(self._timeout, TRANSFER_S), connect=min(self._timeout, CONNECT_S))
@@ -191,7 +191,10 @@ class Connection:
     def open_stream(
         self, path: str, query: Mapping[str, str | float | None], wait: float = 0, url: str | None = None
     ) -> SessionStream:
-        """Open a byte stream in both directions (WebSocket). ``url`` is the address of another replica."""
+        """Open a byte stream in both directions (WebSocket).
+
+        ``url`` is the address of the replica to call; None: the address of this connection.
+        """
         address = url or self.url
         self._check_encryption(address)
         scheme = address.partition(":")[0]
@@ -288,7 +291,7 @@ class _UnixTransport(httpx.HTTPTransport):
     def __init__(self, path: str) -> None:
         super().__init__(
             uds=path, verify=False, limits=CONNECTION_LIMITS
-        )  # a Unix socket needs no TLS, so that loading the list of authorities would only take time
+        )  # verify=False, because a Unix socket uses no TLS, and loading the list of authorities takes time
         self._path = path
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:

@@ -71,7 +71,7 @@ class ElementCalls(SbfCalls):
         return self._document(ElementDifference, answer)
 
     def reconcile(self, element: str) -> ElementReconciliation:
-        """Request that SBF reads a device now and applies the difference to the wanted state.
+        """Request that SBF reads a device now, and changes the device to its wanted state.
 
         Raise NotFound for an unknown element. Raise Conflict for a host.
         """

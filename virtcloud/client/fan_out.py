@@ -128,7 +128,7 @@ def fan_out(
     timeout: float | None = None,
     progress: ShowFanOut | None = None,
 ) -> dict[str, R]:
-    """Return the result of ``work`` for each name, in the order of the names. At most ``jobs`` run at the same time.
+    """Return the result of ``work`` for each name, in the order of the names. At most ``jobs`` calls run at once.
 
     If ``work`` or ``progress`` raises an exception, or after Ctrl-C, end the work with all guests and raise the
     exception.

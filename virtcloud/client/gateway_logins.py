@@ -186,7 +186,7 @@ def _render_host(names: str, lines: Sequence[str]) -> str:
 
 
 def _alias(gateway: SshGatewayView) -> str:
-    """Return the name of a gateway in the configuration of ssh. The dot distinguishes it from guests' names."""
+    """Return the name of a gateway in the configuration of ssh. It contains a dot, and guests' names contain none."""
     return f"{gateway.name}.gateway"
 
 

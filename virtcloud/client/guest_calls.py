@@ -18,7 +18,7 @@ class GuestCalls(SbfCalls):
     """Calls about the guests of a cluster.
 
     A later cluster may have the same key. Therefore ``cluster_id`` identifies the intended cluster. If the cluster has
-    ended, the calls raise Conflict.
+    ended or is ending, the calls raise Conflict.
     """
 
     def guests(self, key: str, cluster_id: str | None = None) -> list[GuestView]:
@@ -39,9 +39,10 @@ class GuestCalls(SbfCalls):
     def set_guest_power(
         self, key: str, guest: str, power: GuestPower, resets: int | None = None, cluster_id: str | None = None
     ) -> GuestView:
-        """Stop or start a guest. With ``resets``, reset the guest if it had fewer resets. Idempotent.
+        """Stop or start a guest. To reset the guest, pass ``resets``: its number of resets plus one. Idempotent.
 
-        Raise Conflict if a stopped guest would be reset, or if another caller has reset the guest in the meantime.
+        If the guest has this number of resets already, do not reset the guest again. Raise Conflict if a stopped guest
+        would be reset, or if another caller has reset the guest in the meantime.
         """
         request = GuestPowerRequest(power=power, resets=resets)
         answer = self._connection.send("PUT", f"{_path(key, guest)}/power", request, query={"id": cluster_id})

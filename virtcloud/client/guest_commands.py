@@ -2,8 +2,8 @@
 
 The guest's shell runs a short script, which runs the command. The script ends the command and its children when the
 standard input ends. This is necessary because sshd sends no signal to a command without a terminal when the connection
-ends. Before the command, the script prints a random line, the *mark*. The mark shows that the login succeeded: ssh
-exits with 255 for its own errors and for a command that exits with 255.
+ends. Before the command, the script prints a random line, the *mark*, which shows that the login succeeded. The exit
+code of ssh does not show this, because ssh exits with 255 for its own errors and for a command that exits with 255.
 """
 
 import secrets

@@ -62,8 +62,8 @@ for n; do move "$t/$n" "${{name:-$n}}" || exit 1; done
 the names in the stream.
 
 The name of the temporary folder contains the guest's name and the process ID. The next copy removes the folders of
-killed processes of this guest. It does not remove the folders of other computers, which may write to the same network
-file system.
+killed processes of this guest. The next copy does not remove the folders of other guests, because several guests may
+receive copies on the same network file system.
 """
 GET_SCRIPT = f"""\
 echo "$0" >&2; export LC_ALL=C; IFS=
@@ -80,7 +80,7 @@ done
 
 
 class RemotePath(NamedTuple):
-    """A path in a guest. If ``guest`` is None, the path is meant in all guests."""
+    """A path in a guest. If ``guest`` is None, the path is a path in each guest."""
 
     guest: str | None
     path: str
@@ -234,7 +234,10 @@ def _run_script(  # noqa: PLR0913, PLR0917 - the parts of a process
 
 
 def _read(read: Callable[[IO[bytes]], None], stream: IO[bytes] | None) -> tarfile.TarError | None:
-    """Read a stream. If the stream is not an archive, return the error, because the script's message explains more."""
+    """Read a stream. Return the error if the stream is not an archive, otherwise None.
+
+    The error is not raised, because the message of a failed script explains more than this error.
+    """
     if stream is None:
         return None
     try:

@@ -56,7 +56,7 @@ class ImageCalls(SbfCalls):
     def download_image(
         self, name: str, offset: int = 0, etag: str | None = None
     ) -> AbstractContextManager[FileTransfer]:
-        """Receive the file of an uploaded image. If it still has the entity tag ``etag``, start at byte ``offset``.
+        """Receive an uploaded image's file from byte ``offset`` on, or from byte 0 if its entity tag differs from ``etag``.
 
         Raise NotFound if there is no such file, or if the caller may not use the image.
         """

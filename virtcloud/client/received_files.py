@@ -43,7 +43,7 @@ def receive_files(target: Path) -> Iterator[Callable[[IO[bytes]], None]]:
 
 
 def _remove_folders_of_killed_copies(into: Path, prefix: str) -> None:
-    """Remove the temporary folders of processes of this computer that were killed."""
+    """Remove the temporary folders of killed processes of this computer."""
     for path in into.glob(f"{glob.escape(prefix)}*-*"):
         pid = path.name.removeprefix(prefix).partition("-")[0]
         if pid.isascii() and pid.isdigit() and not _is_running(int(pid)):

@@ -148,7 +148,7 @@ def find_job_guests(key: str, environment: Mapping[str, str]) -> tuple[str, list
 class ClusterLogins:
     """Finds the arguments of ssh for the guests of one cluster. ``folder`` is a private folder for known host keys.
 
-    The cluster is read from SBF at the first call of :meth:`find`.
+    :meth:`find` reads the cluster from SBF, except in the script of the cluster's job.
     """
 
     def __init__(self, sbf: SbfClient, key: str, folder: Path, cluster_id: str | None = None) -> None:
@@ -192,7 +192,7 @@ class ClusterLogins:
     def _find_by_gateway(
         self, options: SshOptions, names: Sequence[str | None], cluster_id: str | None
     ) -> dict[str, SshArguments]:
-        """Return the arguments for guests that are reached through a gateway. Invited users can also use this way."""
+        """Return the arguments of ssh through a gateway. The caller may be the cluster's owner or an invited user."""
         folder = make_login_folder(self._folder)
         certificate = request_login_files(self._sbf, self._key, folder, cluster_id)
         found = ClusterPeers(key=certificate.cluster, user=certificate.guest_user, peers=certificate.peers)
@@ -223,5 +223,5 @@ def open_logins(sbf: SbfClient, key: str, cluster_id: str | None = None) -> Iter
 
 
 def find_login_folder() -> Path:
-    """Return the folder for logins that last longer than this program: in the user's cache."""
+    """Return the parent folder, in the user's cache, for the files of logins that last longer than this program."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "virtcloud"

@@ -1,8 +1,8 @@
 """Torque jobs: their resources (``-l nodes=3:ppn=4,walltime=4:00:00,vcluster=…``), and how a request reaches the hosts.
 
-Torque passes only the resources that it knows to a host, and does not know ``vcluster``. Torque reserves the resource
-``other`` for local use. Therefore the submit filter copies the request into ``other``. A site can define the resource
-``net`` in its Torque. Then ``net=private`` or ``net=ID`` requests a network without guests.
+Torque does not know the resource ``vcluster``, and passes to a host only resources that Torque knows. One of these is
+``other``, which Torque reserves for local use. Therefore the submit filter copies the request into ``other``. A site
+can define the resource ``net`` in its Torque. Then ``net=private`` or ``net=ID`` requests a network without guests.
 """
 
 import re
@@ -83,7 +83,7 @@ def find_request(wanted: Mapping[str, str]) -> Optional[str]:
 
 
 class QsubSubmission(NamedTuple):
-    """A call of qsub. ``array``: the call submits a job array. ``prefixed``: directives do not begin with ``#PBS``."""
+    """A call of qsub. ``array``: the call submits a job array. ``prefixed``: ``-C`` sets another prefix than ``#PBS``."""
 
     resources: Dict[str, str]
     array: bool

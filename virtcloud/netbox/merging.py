@@ -81,7 +81,7 @@ class _Merger:
         return site.model_copy(update={"switches": tuple(switches.values()), "hosts": tuple(hosts.values())})
 
     def _kept_ports(self, device: TranslatedDevice, former: Element | None) -> tuple[PortName, ...]:
-        """Return the ports of ``former`` without a link in NetBox that an attachment or a remaining link uses."""
+        """Return the ports of ``former`` that have no link in NetBox, but that an attachment or a remaining link uses."""
         if former is None or self.former is None:
             return ()
         used = {attachment.port for site in self.former.sites for attachment in site.attachments}
@@ -93,8 +93,8 @@ class _Merger:
     def _remaining_links(self) -> Iterator[Link]:
         """Yield the links of SBF's topology that remain.
 
-        A link remains if NetBox has no link at both of its ports. With ``prune``, a link between two devices of NetBox
-        does not remain.
+        A link remains if neither of its ports has a link in NetBox. With ``prune``, a link between two devices of
+        NetBox does not remain.
         """
         linked = {end for pair in self.translation.links for end in pair}
         known = {device.name for device in self.translation.devices}

@@ -28,11 +28,11 @@ class NetBoxData:
     groups: tuple[Row, ...]
     """The VLAN groups with the tag of the settings, whatever their scope is (site, rack and so on)."""
     vlans: tuple[Row, ...]
-    """All VLANs of the sites and of ``groups``, also those without the tag."""
+    """All VLANs of the sites and of ``groups``, including VLANs without the tag."""
 
 
 def read_netbox(file: NetBoxFile) -> NetBoxData:
-    """Read the sites of the file. Raise BadInput for an unknown site, or an invalid token or address.
+    """Read from NetBox the sites that ``file`` lists. Raise BadInput for an unknown site, or an invalid token or address.
 
     Raise ServiceUnreachable if NetBox does not answer.
     """

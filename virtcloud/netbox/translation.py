@@ -127,7 +127,7 @@ class _Translator:
     def _sole_links(self, links: Sequence[tuple[PortRef, PortRef]]) -> Iterator[tuple[PortRef, PortRef]]:
         """Yield the links whose ports have no other link. Record a problem for each port with several links.
 
-        A port has several links if its cable is a breakout cable, or if it is an aggregate with two peers.
+        A port has several links if its cable is a breakout cable, or if the port is an aggregate with two peers.
         """
         peers: dict[PortRef, list[PortRef]] = {}
         for a, b in links:
@@ -225,12 +225,15 @@ def _custom(row: Row, key: str) -> str:
 
 
 def _slug(row: Row, *keys: str) -> str:
-    """Return the slug of the first key that is set. NetBox before 4.0 names a device's role ``device_role``."""
+    """Return the slug of the object under the first key that is set, or "" if no key is set.
+
+    NetBox before 4.0 names a device's role ``device_role``.
+    """
     return next((str(row[key]["slug"]) for key in keys if row.get(key)), "")
 
 
 def _value(row: Row, key: str) -> str:
-    """Return the value of a choice, which NetBox writes as an object."""
+    """Return the value of a choice. NetBox writes a choice as an object with the key ``value``."""
     choice = row.get(key)
     return str(choice.get("value", "")) if isinstance(choice, dict) else str(choice or "")
 

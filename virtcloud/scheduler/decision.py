@@ -89,7 +89,7 @@ class Mismatch:
 Mismatches = Mapping[MismatchKey, Mismatch]
 MISMATCH_ALERTS = {MismatchKind.JOB: AlertName.JOB_WITHOUT_CLUSTER, MismatchKind.START: AlertName.JOB_NOT_BEGUN}
 SCRIPT_START_S = 900
-"""Seconds after which a script can no longer start, because PBS kills the MoM hook after ten minutes."""
+"""Grace period in seconds if a script does not start. A start takes at most ten minutes: then PBS kills the MoM hook."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,9 @@ from virtcloud.scheduler.protocols import Log
 
 QUERY_WAIT_S = 30.0
 PAUSE_S = 0.5
-"""Pause in seconds after statements were sent. If a statement is negative, SBF soon asks about the job again."""
+"""Pause in seconds after statements were sent. While a host repeats its request for a job that does not run, SBF asks
+about this job again and again.
+"""
 RETRY_S = 5.0
 """Pause in seconds after the batch system or SBF did not answer."""
 OLD_SBF_PAUSE_S = 60.0

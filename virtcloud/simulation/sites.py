@@ -7,7 +7,7 @@ PLATFORM = "simulated"
 CITIES = ("brno", "praha", "plzen", "ostrava", "liberec", "olomouc")
 MAX_SITES = 100
 PORTS = 8
-"""The number of ports of a simulated switch that lead to hosts, one to eight."""
+"""The number of ports of a simulated switch, Gi1/0/1 to Gi1/0/8, without the uplink Te1/1/1."""
 TRANSPORT = "core"
 
 

@@ -70,7 +70,7 @@ def _refusal_key(run: JobRun) -> JobRun:
 
 
 NOTHING_TO_END = (404, 410)
-"""HTTP statuses of SBF for a cluster that never existed, or for a key that already belongs to a later attempt."""
+"""SBF's HTTP statuses if no cluster ever had the key, or if the key belongs to a later attempt or to another owner."""
 
 
 def jobobit(event: ServerHookEvent) -> None:

@@ -118,7 +118,7 @@ def _admit(event: ServerHookEvent, line: str, content: Optional[str], job: JobSh
 
 
 def _check_caller(event: ServerHookEvent, user: str) -> None:
-    """Raise RequestError if the caller is not the owner of the file, because error messages can show parts of the file.
+    """Raise RequestError if the caller is not ``user``, who owns the request file: error messages can quote the file.
 
     PBS checks only after the hook whether the caller may alter another user's job, or may act as that user from the
     caller's host.

@@ -88,7 +88,7 @@ REMOVE_WAIT_S = 30.0
 def run_epilogue(call: ScriptCall, settings: ScriptSettings) -> None:
     """Remove the cluster and wait until this host has no remnants of the cluster.
 
-    Raises ScriptExit if neither the agent nor SBF answers.
+    Raises ScriptExit if neither the agent nor SBF ends the cluster.
     """
     try:
         _wait_for_removal(call, settings, settings.patience)
@@ -120,7 +120,7 @@ def run_precancel(call: ScriptCall, settings: ScriptSettings) -> None:
 def withdraw(call: ScriptCall, settings: ScriptSettings) -> None:
     """Request the removal of the cluster from the agent or, if this fails, from SBF. Do not wait.
 
-    Raises ScriptExit if neither the agent nor SBF answers. The cluster then ends with its lease.
+    Raises ScriptExit if neither the agent nor SBF accepts the request. The cluster then ends with its lease.
     """
     try:
         ask_agent(settings.socket, build_agent_request("remove", call), wait=0)
@@ -133,7 +133,7 @@ def withdraw(call: ScriptCall, settings: ScriptSettings) -> None:
 def end_through_sbf(call: ScriptCall, settings: ScriptSettings, why: str) -> None:
     """End the cluster at SBF, because the agent did not answer or refused the removal.
 
-    Raises ScriptExit if SBF does not answer either.
+    Raises ScriptExit if SBF does not end the cluster either.
     """
     try:
         JobSbfClient(settings.where, call.key, RetryBudget(0)).end(call.user)

@@ -18,7 +18,7 @@ from virtcloud.testing.fakepbs.hook_event import ALARM_S, HookEvent, HookFailure
 BARE_OPTIONS = ("-I", "-S", "-OO")
 """Options of PBS's embedded interpreter: no site-packages, no PYTHONPATH, no asserts, no docstrings."""
 INTERPRETER_START_S = 15.0
-"""Maximum time in seconds for two parts together: the interpreter's start, and its end after the hook's alarm."""
+"""Seconds that the interpreter may take in addition to the hook's alarm. Afterwards, the interpreter is killed."""
 INTERPRETER_PROGRAM = Path(__file__).parent / "interpreter" / "run.py"
 
 

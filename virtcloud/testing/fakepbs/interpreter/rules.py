@@ -28,7 +28,7 @@ class SetRules:
         self.stopped = False
 
     def check(self, owner: str, name: str, value: Any, kind: type) -> None:
-        """Raise PBS's exception if a hook may not set ``name`` of an ``owner`` (job, resource, vnode)."""
+        """Raise PBS's exception if a hook may not set ``name`` of an ``owner`` (job, resource, vnode) to ``value``."""
         if not self.in_hook:
             return
         if self.stopped:
@@ -65,7 +65,10 @@ class SetRules:
 
     @staticmethod
     def _check_type(owner: str, name: str, value: Any, kind: type) -> None:
-        """Raise PBS's exception for a value of a wrong type. A text attribute accepts every `PbsText`, but no str."""
+        """Raise BadAttributeValueTypeError, or BadResourceValueTypeError for a resource, if the type of ``value`` is wrong.
+
+        If ``kind`` is a subclass of `PbsText`, each subclass of `PbsText` is a right type, and str is a wrong type.
+        """
         accepted_types = (PbsText,) if issubclass(kind, PbsText) else kind.__mro__[-2:-1]
         if kind.__name__ == "pbs_bool":
             accepted_types = (bool, kind)

@@ -16,7 +16,7 @@ from typing import Any, Dict, Optional, Tuple
 EXCEPTION = "exception"
 ALARM = "alarm"
 GRACE_S = 1.0
-"""Additional seconds for a hook after its alarm. A MoM may allow less."""
+"""Seconds from the alarm of a hook until the hook is killed. A real MoM may kill a hook earlier."""
 PACKAGE_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 """The folder of this package."""
 
