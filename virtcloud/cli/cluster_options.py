@@ -198,10 +198,11 @@ def _require_image(options: ClusterOptions) -> str:
 def build_guests(
     hosts: Sequence[str], per_host: int, image: str, network: str | None, prefix: str = "g"
 ) -> tuple[Guest, ...]:
-    """Return ``per_host`` guests for each host. For the prefix ``g``, the names are g1, g2, …
+    """Return ``per_host`` guests for each host. For the prefix ``g``, the names are g1, g2 and so on.
 
-    The guests get addresses of ``network`` in ascending order. The first guest has the address in ``network``, or the first host address of a subnet such as 10.0.0.0/24. Raise
-    BadInput if a name is malformed. Raise BadInput if the network has too few addresses.
+    The guests get addresses of ``network`` in ascending order. The first guest has the address in ``network``, or the
+    first host address of a subnet such as 10.0.0.0/24. Raise BadInput if a name is malformed. Raise BadInput if the
+    network has too few addresses.
     """
     guest_hosts = [Name(host) for host in hosts for _ in range(per_host)]
     addresses = [()] * len(guest_hosts) if network is None else _list_addresses(network, len(guest_hosts))

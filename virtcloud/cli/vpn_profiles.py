@@ -58,7 +58,7 @@ def describe_profile(created: VpnProfileView) -> None:
 
 
 def wait_for_gateways(client: Client, created: VpnProfileView, next_step: str) -> None:
-    """Wait at most ``WAIT_S`` seconds until :func:`find_ready_gateways` finds a gateway, and print the pending elements.
+    """Wait at most ``WAIT_S`` seconds until :func:`find_ready_gateways` finds a gateway. Print the pending elements.
 
     Then print ``next_step``, which the user can take now, or the elements that have not confirmed the profile.
     """

@@ -55,7 +55,10 @@ def _asynchronous(method: Callable[Concatenate[Any, P], R]) -> Callable[Concaten
 def _asynchronous_wrapped(
     method: Callable[Concatenate[Any, P], R], wrap: Callable[[Any, R], W]
 ) -> Callable[Concatenate[Any, P], Awaitable[W]]:
-    """Return a coroutine function that runs ``method`` in a thread and returns ``wrap(asynchronous_object, result)``."""
+    """Return a coroutine function that runs ``method`` in a thread and returns ``wrap(asynchronous object, result)``.
+
+    ``result`` is the result of ``method``.
+    """
     called = _asynchronous(method)
 
     @wraps(method)

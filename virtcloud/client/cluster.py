@@ -218,10 +218,7 @@ class Cluster:
     def _poll_views(
         self, timeout: float | None, poll_s: float, until: Collection[ClusterState] = ()
     ) -> Iterator[ClusterView]:
-        """Yield views like :meth:`poll_views`.
-
-        With ``until``, only the beginning of one of these states ends a long poll early.
-        """
+        """Yield views like :meth:`poll_views`. With ``until``, a poll ends early only when one of these states begins."""
         deadline = None if timeout is None else self._clock() + timeout
         answered = self._clock()
         yield self.view
@@ -264,10 +261,7 @@ class Cluster:
 
     @property
     def _fence(self) -> tuple[int, str, str]:
-        """The attempt, owner and id of this cluster: SBF refuses a change if another cluster has the key.
-
-        Earlier versions of SBF compare only the attempt and the owner.
-        """
+        """The attempt, owner and id, with which SBF never changes a later cluster. Earlier versions ignore the id."""
         return self.view.attempt, self.view.spec.owner, self.view.id
 
     def _wait(
@@ -284,7 +278,7 @@ class Cluster:
     def _poll(self, answered: float, wait: float, until: Collection[ClusterState]) -> float:
         """Run one long poll of at most ``wait`` seconds for a newer view.
 
-        With ``until``, only the beginning of one of these states ends the poll early. ``answered`` is the time of SBF's
+        With ``until``, the poll ends early only when one of these states begins. ``answered`` is the time of SBF's
         last answer before the poll. Return the time of SBF's last answer, as seconds of ``clock``.
         """
         try:
@@ -296,10 +290,7 @@ class Cluster:
         return self._clock()
 
     def _check_id(self, view: ClusterView) -> ClusterView:
-        """Return ``view``. Raise ClusterFailed if ``view`` shows a later cluster with the same key.
-
-        Only an old SBF, which does not compare ids, sends such a view.
-        """
+        """Return ``view``. Raise ClusterFailed for the view of a later cluster with this key, which an old SBF sends."""
         if view.id != self.view.id:
             raise ClusterFailed(
                 f"cluster {self.key} has ended, and a later cluster has its key now (attempt {view.attempt})"

@@ -191,10 +191,7 @@ class Connection:
     def open_stream(
         self, path: str, query: Mapping[str, str | float | None], wait: float = 0, url: str | None = None
     ) -> SessionStream:
-        """Open a byte stream in both directions (WebSocket).
-
-        ``url`` is the address of the replica to call; None: the address of this connection.
-        """
+        """Open a byte stream in both directions (WebSocket) to the replica ``url`` (None: the connection's address)."""
         address = url or self.url
         self._check_encryption(address)
         scheme = address.partition(":")[0]

@@ -56,7 +56,9 @@ class ImageCalls(SbfCalls):
     def download_image(
         self, name: str, offset: int = 0, etag: str | None = None
     ) -> AbstractContextManager[FileTransfer]:
-        """Receive an uploaded image's file from byte ``offset`` on, or from byte 0 if its entity tag differs from ``etag``.
+        """Receive the file of an uploaded image, from byte ``offset`` on if the file has the entity tag ``etag``.
+
+        Otherwise, receive the file from byte 0.
 
         Raise NotFound if there is no such file, or if the caller may not use the image.
         """

@@ -81,7 +81,7 @@ class _Merger:
         return site.model_copy(update={"switches": tuple(switches.values()), "hosts": tuple(hosts.values())})
 
     def _kept_ports(self, device: TranslatedDevice, former: Element | None) -> tuple[PortName, ...]:
-        """Return the ports of ``former`` that have no link in NetBox, but that an attachment or a remaining link uses."""
+        """Return the ports of ``former`` without a link in NetBox, but with an attachment or a remaining link."""
         if former is None or self.former is None:
             return ()
         used = {attachment.port for site in self.former.sites for attachment in site.attachments}

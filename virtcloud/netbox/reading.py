@@ -32,7 +32,7 @@ class NetBoxData:
 
 
 def read_netbox(file: NetBoxFile) -> NetBoxData:
-    """Read from NetBox the sites that ``file`` lists. Raise BadInput for an unknown site, or an invalid token or address.
+    """Read the sites in the settings ``file``. Raise BadInput for an unknown site, or an invalid token or address.
 
     Raise ServiceUnreachable if NetBox does not answer.
     """
