@@ -218,7 +218,7 @@ class Cluster:
     def _poll_views(
         self, timeout: float | None, poll_s: float, until: Collection[ClusterState] = ()
     ) -> Iterator[ClusterView]:
-        """Yield views like :meth:`poll_views`. With ``until``, a poll ends early only when one of these states begins."""
+        """Yield views like `poll_views`. With ``until``, a poll ends early only when one of these states begins."""
         deadline = None if timeout is None else self._clock() + timeout
         answered = self._clock()
         yield self.view
@@ -290,7 +290,7 @@ class Cluster:
         return self._clock()
 
     def _check_id(self, view: ClusterView) -> ClusterView:
-        """Return ``view``. Raise ClusterFailed for the view of a later cluster with this key, which an old SBF sends."""
+        """Return ``view``. Raise ClusterFailed if ``view`` is of a later cluster. Only an old SBF sends such a view."""
         if view.id != self.view.id:
             raise ClusterFailed(
                 f"cluster {self.key} has ended, and a later cluster has its key now (attempt {view.attempt})"

@@ -53,7 +53,7 @@ def default_token_file() -> Path:
 
 
 def token_source(url: str, token: str | SecretStr | None = None, file: str | Path | None = None) -> TokenSource:
-    """Return a function that returns the token for calls to ``url``. Each call of the function reads the token's file."""
+    """Return a function that returns the token for calls to ``url``. The function reads a token file at each call."""
     if token is not None:
         secret = token if isinstance(token, SecretStr) else SecretStr(token)
         check_token(secret.get_secret_value(), "token")

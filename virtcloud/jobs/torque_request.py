@@ -83,7 +83,7 @@ def find_request(wanted: Mapping[str, str]) -> Optional[str]:
 
 
 class QsubSubmission(NamedTuple):
-    """A call of qsub. ``array``: it submits a job array. ``prefixed``: its option ``-C`` replaces the prefix ``#PBS``."""
+    """A call of qsub. ``array``: it submits a job array. ``prefixed``: option ``-C`` replaces the prefix ``#PBS``."""
 
     resources: Dict[str, str]
     array: bool

@@ -65,7 +65,7 @@ class SetRules:
 
     @staticmethod
     def _check_type(owner: str, name: str, value: Any, kind: type) -> None:
-        """Raise BadAttributeValueTypeError (for a resource, BadResourceValueTypeError) if the type of ``value`` is wrong.
+        """Raise BadAttributeValueTypeError (resources: BadResourceValueTypeError) if the type of ``value`` is wrong.
 
         If ``kind`` is a subclass of `PbsText`, each subclass of `PbsText` is a right type, and str is a wrong type.
         """
