@@ -134,7 +134,11 @@ class MeasuredHost:
 
 
 def measure() -> dict[str, Any]:
-    """Return the shortest times of all cases in seconds, the parts of one start, and its processor time."""
+    """Return the shortest time of each case, the parts of the fastest start of one guest, and processor times.
+
+    The times are in seconds. ``processor`` is the processor time of one of the starts side by side, and ``agent`` is the
+    agent's part of this time.
+    """
     folder = Path(mkdtemp())
     folder.chmod(0o711)
     try:

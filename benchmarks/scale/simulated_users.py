@@ -51,7 +51,7 @@ class Observations:
     agent_errors: list[str] = field(default_factory=list)
     """Refused calls of agents, which try again."""
     repeated: int = 0
-    """Calls that were repeated because SBF was overloaded, a VLAN ID was not free, or the connection broke."""
+    """The number of calls that were repeated because SBF was overloaded or the connection broke."""
 
     def add(self, key: str, vlans: dict[str, int]) -> None:
         """Record the claims of a live cluster. Record an error for each VLAN ID that another live cluster has."""
@@ -75,7 +75,10 @@ class SimulatedCaller:
     seen: Observations
 
     async def call(self, method: str, path: str, **options: Any) -> Any:  # noqa: ANN401 - any JSON
-        """Send a call, and repeat the call while SBF is overloaded. Return the answer's document, or None if empty."""
+        """Send a call. Repeat the call while SBF is overloaded or the connection breaks.
+
+        Return the answer's document, or None for an answer without a body. Raise AssertionError for other errors.
+        """
         while (answer := await self._try(method, path, **options)) is None:
             self.seen.repeated += 1
         if answer.is_error:

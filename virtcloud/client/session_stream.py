@@ -24,7 +24,7 @@ KEEPALIVE = tuple(
     if hasattr(socket, name)  # macOS has TCP_KEEPALIVE instead of TCP_KEEPIDLE
 )
 """TCP options that detect a lost peer after a minute (tcp(7)). Timeouts of WebSocket pings would not be reliable,
-because a slow reader delays the answers."""
+because a slow reader delays the answers to pings."""
 
 
 class HandshakeRefusedError(Exception):

@@ -56,7 +56,7 @@ class SimulationFolder:
             file.write_text(topology.model_dump_json(), encoding="utf-8")
 
     def known_elements(self) -> tuple[list[str], list[str]]:
-        """Return the names of the simulated switches, and of the other elements."""
+        """Return the names of the simulated switches, and the names of all hosts, gateways and users with a token."""
         file = self.path / "cables.json"
         cables = Topology.model_validate_json(file.read_text(encoding="utf-8")) if file.exists() else None
         switches: set[str] = {switch.name for site in cables.sites for switch in site.switches} if cables else set()
@@ -102,7 +102,7 @@ def open_folder(kept: Path | None) -> Iterator[SimulationFolder]:
 
 
 def find_folder(path: Path) -> SimulationFolder:
-    """Return the folder of a running simulation. Raise BadInput for any other folder."""
+    """Return the folder of a simulation. Raise BadInput for a folder that no simulation has used."""
     if not (path / MARK).exists():
         raise BadInput(
             f"{path}: expected the folder of a running 'virtcloud up', found no {MARK}: copy the lines that "

@@ -46,8 +46,9 @@ def decide_refusal(answer: SbfAnswer, context: RefusalContext, retry_after: int)
 def is_attempt_over(answer: SbfAnswer) -> bool:
     """Return whether this attempt can no longer have a cluster. The job then needs its next attempt number.
 
-    PBS counts a run when PBS sends the job to a host. If another hook then rejects the job, or files cannot be staged,
-    PBS uses the same number for the next run. SBF may then have an earlier request with this number for other hosts.
+    PBS increments the run number when PBS sends the job to a host. If another hook rejects the job before this, or if
+    files cannot be staged, the next run has the same number. SBF may then have an earlier request with this number for
+    other hosts.
     """
     if answer.ok:
         state = answer.document.get("state") if isinstance(answer.document, dict) else None

@@ -20,9 +20,9 @@ from pbs_hooks.kit.sbf_client import SbfAddress
 from virtcloud.jobs.host_names import element_of_host
 
 MAX_PATIENCE_S = 260
-"""Seconds until a script ends itself. Torque kills a script ten seconds before its ``$prologalarm`` (300 s).
+"""Maximum of the setting ``patience``. Torque kills a script ten seconds before its ``$prologalarm`` (300 s).
 
-The script ends earlier, so that it can withdraw its request.
+A script ends itself earlier, so that the script can withdraw its request.
 """
 
 

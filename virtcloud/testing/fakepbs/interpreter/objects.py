@@ -46,7 +46,7 @@ class Attributes:
 
     @property
     def attributes(self) -> Dict[str, Any]:
-        """The names of the attributes."""
+        """A dictionary whose keys are the names of the attributes. The values are None."""
         return dict.fromkeys(self._types)
 
 
