@@ -136,7 +136,7 @@ class MeasuredHost:
 def measure() -> dict[str, Any]:
     """Return the shortest time of each case, the parts of the fastest start of one guest, and processor times.
 
-    The times are in seconds. ``processor`` is the processor time of one of the starts side by side, and ``agent`` is the
+    The times are in seconds. ``processor`` is the processor time of one of the starts side by side, and ``agent`` the
     agent's part of this time.
     """
     folder = Path(mkdtemp())

@@ -138,7 +138,7 @@ def read_processor_s(pid: int) -> float:
 
 
 def read_memory_mb(pid: int) -> int:
-    """Return the highest memory of a process so far."""
+    """Return the highest resident memory of a process so far, in MiB."""
     status = Path(f"/proc/{pid}/status").read_text("utf-8")
     return int(status.partition("VmHWM:")[2].split()[0]) // 1024
 

@@ -106,7 +106,7 @@ def _row(view: SiteView) -> tuple[object, ...]:
 
 
 def print_cables(cables: SiteCables) -> None:
-    """Print every wrong or unknown cable with its observed neighbours, then the number of cables for each result."""
+    """Print wrong and unknown cables with their observed neighbours, unread switches, and the number of cables."""
     for cable in cables.wrong:
         _print_cable(cable, f"wrong: {cable.a} - {cable.b}: {CABLE_REMEDIES[cable.state]}")
     for cable in cables.cables:

@@ -1,8 +1,8 @@
 """Commands on many guests at the same time, over ssh.
 
 The guest's shell runs a short script, which runs the command. The script ends the command and its children when the
-standard input ends. This is necessary because, at the end of a connection, sshd sends no signal to a command that has no
-terminal. Before the command, the script prints a random line, the *mark*, which shows that the login succeeded. The
+standard input ends. This is necessary because sshd, at the end of a connection, sends no signal to a command without
+a terminal. Before the command, the script prints a random line, the *mark*, which shows that the login succeeded. The
 exit code of ssh does not show this, because ssh exits with 255 for its own errors and for a command that exits with
 255.
 """

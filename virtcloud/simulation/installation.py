@@ -149,7 +149,7 @@ def _tail(folder: SimulationFolder) -> str:
 
 
 def furnish(sbf: SbfClient, folder: SimulationFolder, site_count: int) -> None:
-    """Store the simulated sites and pools, unless SBF has a topology from an earlier run. Create missing user tokens."""
+    """Store the simulated sites and pools, unless SBF has a topology of an earlier run. Create missing user tokens."""
     try:
         sbf.topology()
     except NotFound:

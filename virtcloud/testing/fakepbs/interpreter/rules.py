@@ -67,8 +67,8 @@ class SetRules:
     def _check_type(owner: str, name: str, value: Any, kind: type) -> None:
         """Raise BadAttributeValueTypeError (resources: BadResourceValueTypeError) if the type of ``value`` is wrong.
 
-        If ``kind`` is a subclass of `PbsText` other than pbs_bool, a value of each subclass of `PbsText` is accepted, but
-        a str is not accepted.
+        If ``kind`` is a subclass of `PbsText` other than pbs_bool, values of all subclasses of `PbsText` are accepted.
+        A str is not accepted.
         """
         accepted_types = (PbsText,) if issubclass(kind, PbsText) else kind.__mro__[-2:-1]
         if kind.__name__ == "pbs_bool":
