@@ -261,7 +261,7 @@ class Cluster:
 
     @property
     def _fence(self) -> tuple[int, str, str]:
-        """The attempt, owner and id, with which SBF never changes a later cluster. Earlier versions ignore the id."""
+        """The attempt, owner and id: SBF refuses to change another cluster. Earlier versions of SBF ignore the id."""
         return self.view.attempt, self.view.spec.owner, self.view.id
 
     def _wait(

@@ -9,7 +9,7 @@ from virtcloud.jobs.request_file import check_host_count
 
 SETUP_S = 600
 MARGIN_S = 300
-"""The lease exceeds the sum of ``setup_s`` and the walltime by these seconds. Usually the cluster ends with the job."""
+"""The lease exceeds the sum of ``setup_s`` and walltime by this many seconds. Usually the cluster ends with the job."""
 
 
 class JobRun(NamedTuple):

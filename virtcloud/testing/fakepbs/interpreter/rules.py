@@ -65,7 +65,9 @@ class SetRules:
 
     @staticmethod
     def _check_type(owner: str, name: str, value: Any, kind: type) -> None:
-        """Raise BadAttributeValueTypeError (resources: BadResourceValueTypeError) if the type of ``value`` is wrong.
+        """Raise BadAttributeValueTypeError if the type of ``value`` is wrong.
+
+        For a resource, raise BadResourceValueTypeError instead.
 
         If ``kind`` is a subclass of `PbsText` other than pbs_bool, values of all subclasses of `PbsText` are accepted.
         A str is not accepted.
