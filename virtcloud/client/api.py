@@ -146,7 +146,7 @@ class Client:
         newest: bool = False,
         page_size: int = PAGE_SIZE,
     ) -> Iterator[Cluster]:
-        """Yield the running clusters, oldest first. With ``newest``, newest first. With ``ended``, also ended clusters.
+        """Yield the running clusters, oldest first, or ``newest`` first. With ``ended``, also yield ended clusters.
 
         The clusters are read in pages of at most ``page_size`` while the caller iterates. Each cluster that exists
         during the whole iteration appears exactly once. ``state``, ``site`` and ``element`` select the clusters in one

@@ -31,7 +31,7 @@ class GuestCalls(SbfCalls):
     ) -> GuestView:
         """Return a guest. Raise NotFound if SBF has no such cluster or guest.
 
-        With ``after``, wait until the guest's host has confirmed a later revision, but at most ``wait`` seconds.
+        With ``after``, wait until the guest's host has confirmed a revision above ``after``, at most ``wait`` seconds.
         """
         query = {} if cluster_id is None else {"id": cluster_id}
         return self._document(GuestView, self._connection.poll(_path(key, guest), after, wait, query))

@@ -46,7 +46,7 @@ class HostNetworks:
     def ensure(self, network: ClusterKey, owner: str | None, sites: Iterable[str], lease: float) -> ClusterView:
         """Create a network at these sites (default: all) if it does not exist. Wait until the network is active.
 
-        If this call created the network and fails, it deletes the network.
+        If this call fails after it created the network, the call deletes the network.
         """
         existing = self._find(network)
         if existing is not None:

@@ -38,7 +38,7 @@ class HandshakeRefusedError(Exception):
 
 
 class SessionStream:
-    """A byte stream in both directions. Two threads can use it at the same time: one sends, the other receives.
+    """A byte stream in both directions. One thread can send while another thread receives.
 
     Each method raises ServiceUnreachable if the connection is lost.
     """
