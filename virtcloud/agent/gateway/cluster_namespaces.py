@@ -140,15 +140,14 @@ class ClusterNamespaces:
     def receive(self, segments: Sequence[Segment]) -> None:
         """Write the gateway's own addresses to the namespaces of these networks if the addresses have changed.
 
-        Do nothing if no network has a router. An error is logged. If `namespace_program` failed, the next call repeats
-        the change.
+        Do nothing if no network has a router. An error is logged, and the next call repeats the change.
         """
         if not any(segment.router is not None for segment in segments):
             return
         try:
             found = self._list_addresses()
-            if found != self._addresses:
-                self._correct([segment for segment in segments if has_link(segment)], found)
+            linked = [segment for segment in segments if has_link(segment)]
+            if found != self._addresses and self._correct(linked, found):
                 self._addresses = found
         except Refused as error:
             log.warning("addresses_not_applied", error=error)
@@ -162,7 +161,8 @@ class ClusterNamespaces:
         named = [segment for segment in segments if segment.router is not None and segment.router.named_destinations]
         self._correct(named, self._addresses)
 
-    def _correct(self, segments: Iterable[Segment], gateway: frozenset[str]) -> None:
+    def _correct(self, segments: Iterable[Segment], gateway: frozenset[str]) -> bool:
+        """Return whether every namespace has accepted its addresses."""
         with ExitStack() as stack, self._sets_lock:
             requests = {}
             for segment in segments:
@@ -175,6 +175,7 @@ class ClusterNamespaces:
         for key, answer in zip(requests, answers, strict=True):
             if "error" in answer:
                 log.warning("addresses_not_applied", cluster=key, error=answer["error"])
+        return not any("error" in answer for answer in answers)
 
     def ensure_no_namespace(self, cluster: str) -> None:
         """Remove a network's namespace, its port and its link to the outside. An absent namespace is success."""

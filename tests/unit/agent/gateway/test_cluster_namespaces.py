@@ -4,13 +4,15 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import kernel_links
 import pytest
+import routing_world
 
 from virtcloud.agent.gateway import cluster_namespaces
 from virtcloud.agent.gateway.cluster_namespaces import ClusterNamespaces
@@ -262,3 +264,21 @@ def test_a_fault_of_the_program_is_reported_in_one_line() -> None:
         "cannot read or configure network namespaces: KeyError: 'unwanted'; if virtcloud was upgraded meanwhile, "
         "restart the agent; its log has the whole error"
     )
+
+
+def test_refused_addresses_of_the_gateway_are_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise, guests of this network could reach a new address of the gateway until the next change."""
+    answers: list[dict[str, Any]] = [{"error": "busy"}, {}, {}]
+    written = []
+
+    def answer(requests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        written.append(len(requests))
+        return [answers.pop(0)]
+
+    monkeypatch.setattr(cluster_namespaces, "_run_program", answer)
+    monkeypatch.setattr(ClusterNamespaces, "open_namespace", lambda *_: nullcontext(0))
+    with closing(NetlinkKernel()) as kernel:
+        namespaces = ClusterNamespaces(kernel, tmp_path, list_addresses=lambda: frozenset({"192.0.2.9"}))
+        for _ in range(3):
+            namespaces.receive([routing_world.make_segment(100)])
+    assert written == [1, 1]
