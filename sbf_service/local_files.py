@@ -37,7 +37,7 @@ def private_file(path: Path) -> Iterator[TextIO]:
 
 
 def ensure_database_file(database: str) -> None:
-    """Create the SQLite file of the address ``database`` if root runs this process and the file is missing. Idempotent.
+    """Create the SQLite file of a database URL if root runs this process and the file is missing. Idempotent.
 
     The file's owner is the owner of the folder. SQLite creates its additional files with the same owner. Raise BadInput
     when the file cannot be created, for example in a missing folder.
@@ -65,7 +65,7 @@ def ensure_database_file(database: str) -> None:
 
 @contextmanager
 def remove_new_database_file(database: str) -> Iterator[None]:
-    """Remove the SQLite file of the address ``database`` if the ``with`` block creates the file and then fails."""
+    """Remove the SQLite file of a database URL if the ``with`` block creates the file and then fails."""
     file = _sqlite_file(database)
     existed = file is None or file.exists()
     try:

@@ -51,7 +51,7 @@ class VpnDevice:
 
 
 class VpnAuthority:
-    """A certificate authority, and the documents of one gateway."""
+    """A certificate authority, and the keys and certificate of one gateway's OpenVPN servers."""
 
     def __init__(self) -> None:
         """Create the authority and the gateway's keys."""

@@ -52,7 +52,10 @@ class RouterComputer:
 
 @pytest.fixture(scope="module")
 def cluster(client: SbfClient) -> Iterator[ClusterView]:
-    """A cluster with ``filters="addresses"``. The filters must accept the router's packets from other addresses."""
+    """A cluster with ``filters="addresses"``.
+
+    The filters must accept packets that the router forwards, with source addresses outside of the network's subnets.
+    """
     guest = Guest(name="g1", host=HOST, image="busybox-ssh", memory_mb=64)
     spec = ClusterSpec(owner="alice", guests=(guest,), vpn=True, router="device", filters="addresses")
     yield create(client, KEY, spec)

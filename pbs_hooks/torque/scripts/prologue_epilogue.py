@@ -118,7 +118,7 @@ def run_precancel(call: ScriptCall, settings: ScriptSettings) -> None:
 
 
 def withdraw(call: ScriptCall, settings: ScriptSettings) -> None:
-    """Request the removal of the cluster from the agent or, if this fails, from SBF. Do not wait.
+    """Request the agent to remove the cluster. If this request fails, request SBF to end the cluster. Do not wait.
 
     Raises ScriptExit if neither the agent nor SBF accepts the request. The cluster then ends with its lease.
     """
