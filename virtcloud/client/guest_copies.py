@@ -76,7 +76,10 @@ for d; do {HOME}
   done
 done
 """
-"""Script that writes a tar stream for each path or pattern. GNU tar exits with 1 if a file changed during the copy."""
+"""Script that writes a tar stream for each file or folder. Arguments: paths, or patterns that match several paths.
+
+GNU tar exits with 1 if a file changed during the copy.
+"""
 
 
 class RemotePath(NamedTuple):
