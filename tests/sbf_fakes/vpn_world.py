@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from sbf_fakes.http_calls import ask
-from sbf_fakes.world import SITES, World, site, three_sites
+from sbf_fakes.world import SITES, World, site, spec, three_sites
 from virtcloud.model.topology import Topology
 from virtcloud.model.vpn import VpnGrant
 
@@ -79,4 +79,10 @@ def stop_agent(world: World, gateway: str) -> None:
     world.service.scheduler.sweep.clock = lambda: 1e12
     world.service.scheduler.sweep._started = 0
     world.clock.advance(world.service.settings.timing.agent_silence + 1)
+    world.settle()
+
+
+def put(world: World, key: str = "demo", *hosts: str, **changes: object) -> None:
+    """Create a cluster on ``hosts`` (default: brno-h1), and wait until it is settled."""
+    world.put(key, spec(*(hosts or ("brno-h1",)), **changes))
     world.settle()

@@ -12,6 +12,7 @@ from sbf_fakes.vpn_world import (
     furnish,
     grants_of,
     make_profile,
+    put,
 )
 from sbf_fakes.world import World, make_world, spec
 
@@ -36,11 +37,6 @@ def world(tmp_path: Path) -> Iterator[World]:
 @pytest.fixture
 def alice(world: World) -> str:
     return world.token(Role.USER, "alice")
-
-
-def put(world: World, key: str = "demo", *hosts: str, **changes: object) -> None:
-    world.put(key, spec(*(hosts or ("brno-h1",)), **changes))
-    world.settle()
 
 
 def test_a_device_keeps_its_addresses_in_a_new_profile(world: World, alice: str) -> None:

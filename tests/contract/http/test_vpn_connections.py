@@ -9,8 +9,9 @@ from sbf_fakes.http_calls import ask, problem
 from sbf_fakes.vpn_world import (
     furnish,
     make_profile,
+    put,
 )
-from sbf_fakes.world import World, make_world, spec
+from sbf_fakes.world import World, make_world
 
 from virtcloud.model.access import Role
 from virtcloud.model.cluster import ClusterState
@@ -26,11 +27,6 @@ def world(tmp_path: Path) -> Iterator[World]:
 @pytest.fixture
 def alice(world: World) -> str:
     return world.token(Role.USER, "alice")
-
-
-def put(world: World, key: str = "demo", *hosts: str, **changes: object) -> None:
-    world.put(key, spec(*(hosts or ("brno-h1",)), **changes))
-    world.settle()
 
 
 def report(world: World, token: str, *profiles: str, gateway: str = "brno-gw") -> httpx.Response:

@@ -10,6 +10,7 @@ from sbf_fakes.vpn_world import (
     furnish,
     gateway,
     make_profile,
+    put,
     stop_agent,
     topology_with_gateways,
 )
@@ -31,11 +32,6 @@ def world(tmp_path: Path) -> Iterator[World]:
 @pytest.fixture
 def alice(world: World) -> str:
     return world.token(Role.USER, "alice")
-
-
-def put(world: World, key: str = "demo", *hosts: str, **changes: object) -> None:
-    world.put(key, spec(*(hosts or ("brno-h1",)), **changes))
-    world.settle()
 
 
 def test_a_cluster_with_vpn_has_gateways_from_its_creation(world: World) -> None:

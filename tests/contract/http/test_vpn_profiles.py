@@ -15,8 +15,9 @@ from sbf_fakes.vpn_world import (
     grants_of,
     make_csr,
     make_profile,
+    put,
 )
-from sbf_fakes.world import World, make_world, spec
+from sbf_fakes.world import World, make_world
 
 from virtcloud.model.access import Role
 from virtcloud.model.cluster import ClusterState
@@ -34,11 +35,6 @@ def world(tmp_path: Path) -> Iterator[World]:
 @pytest.fixture
 def alice(world: World) -> str:
     return world.token(Role.USER, "alice")
-
-
-def put(world: World, key: str = "demo", *hosts: str, **changes: object) -> None:
-    world.put(key, spec(*(hosts or ("brno-h1",)), **changes))
-    world.settle()
 
 
 def revoke(world: World, token: str, profile: str, key: str = "demo") -> httpx.Response:

@@ -48,7 +48,7 @@ def send_junk() -> None:
 
 @contextmanager
 def silent_connections() -> Iterator[None]:
-    """Keep TCP connections open until the context ends.
+    """Open TCP connections, and close them at the end of the context.
 
     A third of the connections sends nothing, a third sends random bytes, and a third sends the length of a packet that
     does not follow.
