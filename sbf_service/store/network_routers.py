@@ -70,16 +70,17 @@ def replace_routers(unit: Unit, gateway: Name) -> None:
 
 
 def take_over_routers(unit: Unit, gateway: Name) -> None:
-    """Make ``gateway`` the router of each of its networks whose present router has a stale agent.
+    """Choose another router for each network of ``gateway`` whose present router has a stale agent.
 
-    Call this function when the agent of ``gateway`` is no longer stale.
+    The new router is ``gateway``, or another gateway of the network whose agent is not stale. Call this function when
+    the agent of ``gateway`` is no longer stale.
     """
     for other in unit.connection.execute(_READ_DEAD, {"gateway": gateway}).scalars().all():
         replace_routers(unit, Name(other))
 
 
 def add_network_routers(unit: Unit, name: str, wanted: HostWanted) -> HostWanted:
-    """Add the networks whose router is this gateway to its wanted state. Return other wanted states unchanged."""
+    """Add a router to each segment whose network has this gateway as router. Return other wanted states unchanged."""
     topology = read_topology(unit)
     gateway = topology.gateways.get(Name(name))
     if gateway is None or gateway.outside is None or not wanted.segments:

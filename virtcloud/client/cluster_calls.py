@@ -73,9 +73,10 @@ class ClusterCalls(SbfCalls):
     ) -> list[ClusterView]:
         """Return the running clusters of all owners, or only of ``owner``.
 
-        With ``network``, return the running cluster with this name or key, then the members of its network. With
-        ``ended``, return the newest ``limit`` (default 100) clusters, running or ended. With ``ended`` and ``before``,
-        return only clusters that are older than the cluster with the id ``before``.
+        With ``network``, return only the clusters of one network: the network of the running cluster that has
+        ``network`` as its key, or as the ``name`` in its spec. With ``ended``, return the newest ``limit`` (default
+        100) clusters, running or ended. With ``ended`` and ``before``, return only clusters that are older than the
+        cluster with the id ``before``.
         """
         query = {"owner": owner, "network": network, "limit": limit, "before": before, **flag_query(ended=ended)}
         return self._documents(ClusterView, self._connection.send("GET", "/v1/clusters", query=query))

@@ -111,7 +111,7 @@ class ServerLaunch:
             if pipe is not None:
                 with suppress(BrokenPipeError):
                     pipe.close()
-        self._process.wait()  # returns at once: after it has started the server, the program's first process ends
+        self._process.wait()  # returns at once: the program's first process ends after it has forked the server
 
     def _read(self, *, until_end: bool, ready: bytes | None = None) -> str:
         """Read one line of the program's output. If ``until_end``, read until the output ends or contains ``ready``."""

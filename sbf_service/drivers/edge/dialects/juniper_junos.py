@@ -131,7 +131,8 @@ def _parse_unit(port: str, number: str, lines: set[str], vlans: VlanSet, members
 def _parse_tags(number: str, lines: set[str]) -> VlanSet:
     """Return the outer tags that a unit accepts.
 
-    A unit without any tag is new. For a new unit, return its ``number`` as VLAN ID.
+    If a unit has no tags and no address family, and its ``number`` is a VLAN ID, the unit is new. For a new unit,
+    return this VLAN ID.
     """
     single = [
         *_find_arguments(lines, "vlan-id "),
