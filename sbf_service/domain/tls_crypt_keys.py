@@ -55,7 +55,10 @@ def _derive_server_key(secret: SecretBytes, gateway: str) -> bytes:
 
 
 def _derive(secret: SecretBytes, length: int, *purpose: str) -> bytes:
-    """Return the key for ``purpose``. The parts of a purpose contain no NUL, so no two purposes are equal."""
+    """Return the key for ``purpose``.
+
+    Different purposes have different keys, because NUL separates the parts of a purpose, and no part contains NUL.
+    """
     info = "\0".join(("virtcloud 1", *purpose)).encode()
     return HKDF(SHA256(), length, salt=None, info=info).derive(secret.get_secret_value())
 

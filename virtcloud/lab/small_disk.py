@@ -47,7 +47,11 @@ for module in /modules/*.ko; do /bin/busybox insmod "$module"; done
 /bin/busybox mount -t ext4 -o ro /dev/vda1 /root
 exec /bin/busybox switch_root /root /usr/sbin/init
 """
-"""The first program of the initial file system, stored as /boot/init. busybox-static needs no libraries."""
+"""The first program of the initial file system, where its path is /init. The disk also contains it, as /boot/init.
+
+The initial file system contains busybox from the machine that builds the disk. The package busybox-static provides a
+busybox that needs no libraries.
+"""
 
 CLOUD_INIT_STAGES = """\
 import gc

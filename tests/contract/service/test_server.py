@@ -76,7 +76,7 @@ def connect_to_socket(path: Path) -> httpx.Client:
 
 def test_sbf_answers_on_tcp_and_on_its_group_socket(tmp_path: Path) -> None:
     path = write_settings(tmp_path, socket=str(tmp_path / "run" / "sbf.sock"))
-    (tmp_path / "sbf.db").unlink()  # the first call creates and migrates the database
+    (tmp_path / "sbf.db").unlink()  # the service creates the database when it starts
     with running_service(path), connect_to_socket(tmp_path / "run" / "sbf.sock") as client:
         assert client.get("/healthz").json() == {"status": "ok"}
         listen = path.read_text().split('listen = "')[1].split('"')[0]
@@ -286,7 +286,8 @@ def test_sigterm_answers_the_waiting_polls(tmp_path: Path) -> None:
                 with connect_to_socket(tmp_path / "run" / "sbf.sock") as own:
                     own.get("/healthz")
                     started.wait()
-                    own.headers["user-agent"] = USER_AGENT  # SBF treats httpx's default as that of version 0.1
+                    # SBF treats a client with httpx's default User-Agent as a client of version 0.1.
+                    own.headers["user-agent"] = USER_AGENT
                     return own.get(f"/v1/audit?after={after + 9999}&wait=60", timeout=60)
 
             answers = [threads.submit(poll) for _ in range(polls)]
