@@ -1,7 +1,10 @@
-"""Simulates an installation over a trace: the real SBF, agents over HTTP, switches in memory, and checks at the end.
+"""Measures a real SBF while simulated users create and delete clusters as a trace describes (``arrivals.py``).
 
-Usage: ``PYTHONPATH=tests python -m benchmarks.scale.simulation [--database sqlite|postgresql] [--json FILE]
-[--plot FILE] TRACE``. The exit code is 1 if a check failed.
+The agents are simulated and call SBF over HTTP. The switches are simulated in the memory of SBF's process. At the end,
+the simulation checks that no cluster and no VLAN remains.
+
+Usage: ``PYTHONPATH=tests python -m benchmarks.scale.simulation [--database sqlite|postgresql] [--seed NUMBER]
+[--json FILE] [--plot FILE] TRACE``. The exit code is 1 if a check failed.
 """
 
 import argparse
@@ -29,7 +32,7 @@ from benchmarks.scale.sizes import make_topology, name_site
 ROOT = Path(__file__).parents[2]
 POOL = "100-2099"
 END_S = 120
-"""Seconds after the trace in which every cluster must be released."""
+"""Time limit in seconds, from the last arrival of the trace until every cluster is released."""
 
 
 async def simulate(installation: SimulatedInstallation, size: TraceSize, trace: Trace) -> dict[str, Any]:

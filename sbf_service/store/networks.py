@@ -151,9 +151,11 @@ def allocate_for_member(  # noqa: PLR0913, PLR0917 - the parameters of allocate_
 ) -> NetworkIds:
     """Return the IDs that a network has after a new member joins. Change nothing.
 
-    These are the network's current IDs, and a VLAN ID at each site that only the member needs. Raise NoSuchHost for an
-    unknown host. Raise Conflict if the transport does not reach a new site, or if the network's current ports would
-    change. Raise NoVlanFree if no suitable VLAN ID is free at a new site.
+    These are the network's current IDs, and a VLAN ID at each site that only the member needs. If the network has no
+    transport yet, and needs a transport to reach the new sites, the transport and its service ID are also chosen.
+
+    Raise NoSuchHost for an unknown host. Raise Conflict if the transport does not reach a new site, or if the network's
+    current ports would change. Raise NoVlanFree if no suitable VLAN ID is free at a new site, or no service ID is free.
     """
     sites = find_sites(topology, spec.all_hosts)
     new = [site for site in sites if site.name not in network.vlans]

@@ -27,7 +27,10 @@ COMMANDS_PER_ROUND = 20
 CONFIRMING_SCHEDULERS: dict[str, Callable[[CommandRunner], ConfirmingScheduler]] = {"torque": TorqueScheduler}
 """Batch systems that must confirm jobs to SBF, because their hosts, and not their servers, request the clusters."""
 STOP_WAIT_S = 2.0
-"""Seconds for which the end of reconciliation waits for a running round. A longer round can be interrupted."""
+"""Maximum time in seconds for which the end of reconciliation waits for each thread.
+
+If a round takes longer, the process ends before the round, because the threads are daemon threads.
+"""
 
 
 @contextmanager

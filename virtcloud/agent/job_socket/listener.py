@@ -141,7 +141,7 @@ class SocketListener:
     def _admit(self, connection: socket.socket) -> None:
         """Start a thread that answers a caller, or refuse the caller above a limit.
 
-        Raise OSError if the caller has closed the connection.
+        Raise OSError if the kernel does not return the caller's user ID.
         """
         connection.settimeout(LINE_TIMEOUT_S)
         uid = _peer_uid(connection)
