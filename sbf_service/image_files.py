@@ -124,7 +124,10 @@ class ImageFolder:
         return path
 
     def compute_checksum(self, sha256: Sha256, progress: Callable[[], object] = lambda: None) -> str:
-        """Read an image's file again, and return its SHA-256. ``progress`` is called after each MiB."""
+        """Read an image's file again, and return its SHA-256. ``progress`` is called after each MiB.
+
+        Raise NotFound if this replica has no such file.
+        """
         digest = hashlib.sha256()
         with self.find(sha256).open("rb") as file:
             while data := file.read(READ_BYTES):

@@ -48,7 +48,10 @@ def get_log(name: str) -> ServiceLog:
 
 
 def log_to_stderr(level: int = logging.INFO) -> None:
-    """Send the service's events, and the warnings of libraries, to standard error."""
+    """Send the service's events, and the warnings of libraries, to standard error.
+
+    Of the libraries that connect to devices, only critical errors are sent.
+    """
     handler = logging.StreamHandler()
     handler.setFormatter(OneLineFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler])

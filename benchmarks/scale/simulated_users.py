@@ -171,7 +171,10 @@ class SimulatedInstallation:
         return int(document["revision"])
 
     async def run_job(self, arrival: Arrival, began: float, token: str) -> None:
-        """Create a cluster at its time, wait until it is active, use it, delete it, and wait until it is released."""
+        """Create the cluster of ``arrival`` at the arrival's time, wait until the cluster is active, and use it.
+
+        Then delete the cluster, and wait until it is released. ``began`` is the start of the trace.
+        """
         await asyncio.sleep(max(0.0, began + arrival.at_s - time.monotonic()))
         job = ObservedJob(arrival)
         self.seen.jobs.append(job)

@@ -1,7 +1,8 @@
-"""Client of SBF for hooks: every call has a deadline, and a circuit breaker blocks calls after a timeout.
+"""Client of SBF for hooks: every call has a deadline, and a circuit breaker blocks calls after a slow failure.
 
-The circuit breaker limits the delay when SBF does not answer. After a call that timed out, the hooks do not call SBF
-for a minute (by default), so the batch system is delayed at most once a minute. The state of the circuit breaker is in
+The circuit breaker limits the delay when SBF does not answer. After a call that timed out, or that failed slowly
+(:data:`COSTLY_SHARE`), the hooks do not call SBF for a minute (by default). Therefore the batch system is delayed at
+most once a minute. The state of the circuit breaker is in
 the environment of the server's process, because PBS restarts the Python interpreter every hundred hooks
 (``python_restart_max_hooks``). A restart of pbs_server loses this state, so one more call may time out.
 """
@@ -32,7 +33,10 @@ def seconds_until_retry() -> float:
 
 
 def record_failed_call(spent: float, allowed: float, pause: float) -> None:
-    """Record a failed call. If the call was slow, block all further calls for ``pause`` seconds."""
+    """Record a call that failed after ``spent`` seconds. The time limit was ``allowed`` seconds.
+
+    If the call was slow (:data:`COSTLY_SHARE`), block all further calls for ``pause`` seconds.
+    """
     if spent > allowed * COSTLY_SHARE:
         os.environ[BREAKER_VARIABLE] = "%.3f" % (time.monotonic() + pause)
 
@@ -43,9 +47,10 @@ UNAVAILABLE_STATUSES = (502, 503, 504)
 
 
 class SbfUnreachable(Exception):
-    """SBF did not answer, or the circuit breaker blocked the call. The message states which of the two happened.
+    """SBF did not answer, or was not available, or the call was not sent. The message contains the reason.
 
-    A call without an answer may have reached SBF.
+    A call is not sent if the circuit breaker blocks the call, or if the token file is invalid. A call without an answer
+    may have reached SBF.
     """
 
 
@@ -84,10 +89,16 @@ class SbfAnswer(NamedTuple):
 
 
 class HookSbfClient:
-    """Client for one hook event: one deadline covers all its calls."""
+    """Client for one hook event: one deadline covers all its calls.
+
+    Each call raises SbfUnreachable if the circuit breaker blocks the call, and for the reasons of :func:`call_sbf`.
+    """
 
     def __init__(self, where: SbfAddress, deadline: Deadline, allowed: float, pause: float) -> None:
-        """Store SBF's address, the deadline, its length ``allowed``, and the ``pause`` after a timeout (in seconds)."""
+        """Store SBF's address, the deadline, its length ``allowed``, and the ``pause`` after a slow failure.
+
+        ``allowed`` and ``pause`` are seconds.
+        """
         self._where, self._deadline, self._allowed, self._pause = where, deadline, allowed, pause
 
     def put(self, key: str, spec: Dict[str, Any], attempt: int) -> SbfAnswer:
@@ -137,7 +148,8 @@ def call_sbf(  # noqa: PLR0913, PLR0917 - the parts of a request
 
     ``request_id`` is the request ID in SBF's logs. The call is part of the trace of this ID.
 
-    Raises SbfUnreachable if SBF did not answer, or answered with status 502, 503 or 504 (not available).
+    Raises SbfUnreachable if SBF did not answer, or answered with status 502, 503 or 504 (not available). Also raises
+    SbfUnreachable if the token file cannot be read or does not contain one token, or if the answer is not JSON.
     """
     headers = {"Accept": "application/json", "Content-Type": "application/json"}
     if request_id is not None:

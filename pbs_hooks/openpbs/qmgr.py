@@ -181,7 +181,7 @@ resource sorts before all letters.
 
 
 def list_jobs_with_cluster(installation: PbsInstallation) -> list[str]:
-    """Return the ids of running jobs with a cluster.
+    """Return the ids of the running, exiting and suspended jobs with a cluster.
 
     Raises NotFound if ``qselect`` is missing. Raises SchedulerUnavailable if ``qselect`` fails.
     """

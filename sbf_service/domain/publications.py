@@ -74,7 +74,10 @@ def describe_uncertified(
 
 
 def make_not_certified(key: str, reason: str) -> NotAdmitted:
-    """Return the error for a cluster that no site may publish. ``reason`` names its guests and their images."""
+    """Return the error for a cluster that none of the possible sites may publish.
+
+    ``reason`` names the guests without a certified image, and their images.
+    """
     return NotAdmitted(
         f"cluster {key} may not be published: {reason}; use images that an administrator of the site certified "
         "(virtcloud image list), or publish the guest through your own computer: virtcloud access router"
@@ -127,7 +130,10 @@ class ActivePublication:
 
 
 def describe_outdated(gateway: Gateway | None, port: int, version: int) -> str | None:
-    """Return the reason why the topology does not allow a publication at a port, or None if the topology allows it."""
+    """Return the reason why the topology does not allow a publication at a port, or None if the topology allows it.
+
+    ``gateway`` is None if the topology does not contain the gateway. ``version`` is the IP version of the publication.
+    """
     link = gateway.outside if gateway is not None else None
     if link is None or link.publish_ports is None or port not in link.publish_ports.ports:
         return f"the topology no longer publishes port {port} of this gateway"

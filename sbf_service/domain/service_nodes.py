@@ -44,7 +44,7 @@ def add_services(
 ) -> HostWanted:
     """Return the wanted state of a host or gateway with the addresses of services, and with its own file servers.
 
-    ``networks`` maps the ID of each network's cluster to the network.
+    ``networks`` maps the ID of each network to the network. A network's ID is the ID of the cluster that created it.
     """
     gateway = topology.gateways.get(element)
     listener = None if gateway is None else gateway.nfs

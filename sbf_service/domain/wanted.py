@@ -156,7 +156,7 @@ def _list_requirements(network: ClusterSpec, clusters: Sequence[LiveCluster], ho
 
 
 def _find_mtu(topology: Topology, clusters: Iterable[LiveCluster]) -> int | None:
-    """Return the smallest MTU of the transports that connect these clusters, or None if no MTU is known."""
+    """Return the smallest cluster MTU of the transports that these clusters use, or None if no MTU is known."""
     names = {cluster.transport for cluster in clusters}
     mtus = (transport.cluster_mtu for transport in topology.transports if transport.name in names)
     return min((mtu for mtu in mtus if mtu is not None), default=None)

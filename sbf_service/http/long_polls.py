@@ -153,13 +153,18 @@ class LongPoll:
         uncompared: Iterable[str] = (),
         is_awaited: Callable[[], bool] = lambda: True,
     ) -> bool:
-        """Wait until ``read_version()`` exceeds ``after``, or until ``wait`` seconds have passed.
+        """Wait at most ``wait`` seconds until the document has a version above ``after`` and ``is_awaited()`` is true.
 
-        Return whether the last version that was read exceeds ``after``. The change feed publishes changes of the
-        document under ``topic``, ``others`` and ``uncompared``. The slow poll of the change reader does not compare
-        the topics in ``uncompared``. ``is_exact`` is true if ``read_version`` returns the version of the topic in the
-        database. ``is_awaited`` returns whether the last document that was read ends the wait. Raise ServiceStopping
-        when the service stops. Raise TooManyRequests for a caller that calls too often without waiting.
+        Return True if the document has such a version, and False after ``wait`` seconds. If ``after`` is None, return
+        False at once. If ``wait`` is 0, compare the version once, without ``is_awaited``.
+
+        - The change feed publishes changes of the document under ``topic``, ``others`` and ``uncompared``. The slow
+          poll of the change reader does not compare the topics in ``uncompared``.
+        - ``is_exact`` is true if ``read_version`` returns the version that the database has for ``topic``.
+        - ``is_awaited`` returns whether the document that ``read_version`` read last ends the wait.
+
+        Raise ServiceStopping when the service stops. Raise TooManyRequests for a caller that calls too often without
+        waiting. Raise ServiceUnreachable if the caller closed the connection.
         """
         if after is None:
             return False

@@ -170,7 +170,10 @@ class SessionRelay:
                 await left
 
     async def join(self, user: WebSocket, agent: WebSocket) -> None:
-        """Send the messages of each side to the other side until a side ends. Then end the other side."""
+        """Send the messages of each side to the other side until a side ends, or until no side sends for ``idle_s``.
+
+        Then close both sides.
+        """
         activity = _Activity()
         tasks: dict[str, asyncio.Task[Any]] = {
             "user": asyncio.ensure_future(_copy(user, agent, activity)),

@@ -110,9 +110,10 @@ def allocate_network_ids(
 ) -> NetworkIds:
     """Choose the IDs of a new cluster. Change nothing.
 
-    Raise NoSuchHost for an unknown host. Raise Conflict if no transport connects the sites. Raise NoVlanFree if no
-    VLAN ID is free, or if another cluster uses the requested VLAN ID. Raise VlanNotInPool if a site's pool lacks the
-    requested VLAN ID. The error message names the other cluster if ``sees(owner)`` is true for its owner.
+    Raise NoSuchHost for an unknown host, and NotFound for an unknown site. Raise Conflict if no transport connects the
+    sites. Raise VlanNotInPool if a site's pool lacks the requested VLAN ID. Raise NoVlanFree if the requested VLAN ID
+    is not free, if no VLAN ID or no service ID is free, or while elements must be read after a restore. If another
+    cluster uses the requested VLAN ID, and ``sees(owner)`` is true for its owner, the error message names the cluster.
     """
     transport = choose_transport(topology, spec.all_hosts, spec.sites)
     sites = find_sites(topology, spec.all_hosts, spec.sites)

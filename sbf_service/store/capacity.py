@@ -66,7 +66,8 @@ def place_spread(
 
     Call this function in the transaction that inserts the cluster. Other creations wait until this transaction ends,
     so the free capacity does not change meanwhile (decision 10). Raise NoCapacity if the hosts have too little free
-    capacity. Raise NotFound for an unknown site.
+    capacity. Raise NotFound for an unknown site. If the spec joins a network, raise the errors of
+    :func:`find_joinable_network`.
     """
     topology = read_topology(unit)
     sites = [topology.site(name) for name in spread.sites] or list(topology.sites)

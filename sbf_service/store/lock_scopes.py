@@ -38,7 +38,9 @@ _LOCK_EVERYTHING = text(f"SELECT pg_advisory_xact_lock({EVERYTHING}, 0)")
 _SHARE_EVERYTHING = text(
     f"SELECT pg_advisory_xact_lock_shared({EVERYTHING}, 0), (SELECT version FROM topology FOR KEY SHARE)"  # noqa: S608 - a constant
 )
-"""Also locks the topology's row in shared mode. Replicas of an earlier version lock this row for each change."""
+"""This statement also locks the topology's row in shared mode, because replicas of an earlier version lock this row for
+each change.
+"""
 _KEYS = bindparam("keys", type_=ARRAY(Integer))
 _LOCK_KEYS = text(f"SELECT pg_advisory_xact_lock({SCOPE_CLASS}, key) FROM unnest(:keys) AS key").bindparams(_KEYS)  # noqa: S608 - a constant
 _TRY_KEYS = text(

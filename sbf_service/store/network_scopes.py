@@ -42,16 +42,18 @@ def find_cluster_scope(unit: Unit, key: str) -> LockScope:
 
 
 def find_element_scope(unit: Unit, name: str) -> LockScope:
-    """Return the scope of a change that concerns only one element: its site."""
+    """Return the scope of a change that concerns only one element: its site. An unknown element has an empty scope."""
     row = unit.connection.execute(_READ_ELEMENT, {"name": name}).one_or_none()
     return LockScope(frozenset() if row is None else frozenset({row.site}))
 
 
 def find_confirmation_scope(unit: Unit, name: str, revision: int) -> LockScope:
-    """Return the scope of a confirmation: the element's site, and the sites of the clusters that it adds or removes.
+    """Return the scope of the confirmation of ``revision``: the element's site, and the sites of some clusters.
 
-    Raise OutsideScopeError for a gateway, for an element that is unreachable or has an error report, and for a switch
-    that was removed from the topology. The confirmation of such an element can change all its clusters.
+    These are the clusters that the element has added or removed with the revisions after the last confirmed revision.
+    Raise OutsideScopeError for an unknown element, for a gateway, for an element that is unreachable or has an error
+    report, and for a switch that was removed from the topology. The confirmation of such an element can change all its
+    clusters.
     """
     row = unit.connection.execute(_READ_ELEMENT, {"name": name}).one_or_none()
     if row is None or row.kind == ElementKind.GATEWAY or not row.reachable or row.trouble or row.leaving:

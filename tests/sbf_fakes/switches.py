@@ -55,7 +55,7 @@ class FakeSwitch:
         self.ended_session = True
 
     def restart(self) -> None:
-        """Lose the whole configuration, like a switch that was never saved, and end the session."""
+        """Remove all VLANs from the ports, as on a switch whose configuration was never saved, and end the session."""
         self.ports = {}
         self.ended_session = True
 

@@ -112,7 +112,10 @@ class StepOutcomes:
     held: ClusterErrors = field(default_factory=dict)
 
     def record(self, outcomes: Iterable[tuple[Step, VirtcloudError | None]]) -> None:
-        """Record the error of each step, or None. Steps of a cluster with the same error get one common message."""
+        """Record the errors of steps. The error of a successful step is None.
+
+        The error StepPending is recorded in ``pending``. Steps of a cluster with the same error get one common message.
+        """
         failed: dict[tuple[str, str], list[str]] = {}
         for step, error in outcomes:
             if isinstance(error, StepPending):

@@ -85,7 +85,8 @@ class _Part:
 def read_folder(folder: Path) -> tuple[Topology, str | int | None]:
     """Return the topology in a folder, and the version on which it is based.
 
-    Raise BadInput or BadDocument. The messages name the file and the line.
+    Raise BadDocument with the file and the line of a fault. Raise BadInput with the file if ``topology.yaml`` is
+    missing, if a file cannot be read, or if two files contain the same site or element.
     """
     common, parts = _read_common(folder), list(_read_sites(folder))
     _check_names(parts)
@@ -179,7 +180,10 @@ def _locate_faults(error: ValidationError, everything: list[_Part], sites: list[
 
 
 def write_folder(folder: Path, topology: Topology, version: str | None) -> list[Path]:
-    """Write a topology to a folder, and return the files. Raise BadInput if the folder has other YAML files."""
+    """Write a topology to a folder, and return the files.
+
+    Raise BadInput if the folder has other YAML files or cannot be written, or if a site has the name ``topology``.
+    """
     parts = {site.name: site_part_of(topology, site.name) for site in topology.sites}
     within = {link for part in parts.values() for link in part.links}
     common = CommonPart(
@@ -217,7 +221,10 @@ def order_like(topology: Topology, former: Topology) -> Topology:
 
 
 def add_site(topology: Topology | None, part: SitePart) -> Topology:
-    """Return SBF's topology (None if SBF has none) with a new site. Raise BadInput if SBF already has the site."""
+    """Return SBF's topology (None if SBF has none) with a new site. Raise BadInput if SBF already has the site.
+
+    Raise ValidationError if the new topology is invalid.
+    """
     name = part.site.name
     if topology is None:
         return Topology(name=name, sites=(part.site,), links=part.links)
@@ -234,7 +241,11 @@ class TopologyFile(Topology):
 
 
 def read_topology(sbf: SbfClient, given: YamlText | Path) -> tuple[Topology, str | int | None]:
-    """Return the wanted topology and the version on which it is based."""
+    """Return the wanted topology and the version on which it is based.
+
+    Raise the errors of :func:`read_folder` for a folder. Raise BadDocument for an invalid file. Raise BadInput if the
+    file describes a site that SBF already has.
+    """
     if isinstance(given, Path):
         topology, version = read_folder(given)
         with suppress(NotFound):
@@ -246,7 +257,10 @@ def read_topology(sbf: SbfClient, given: YamlText | Path) -> tuple[Topology, str
 
 
 def read_site(given: YamlText | Path, site: str) -> tuple[SitePart, str | int | None]:
-    """Return the wanted part of a site and the version on which it is based."""
+    """Return the wanted part of a site and the version on which it is based.
+
+    Raise BadInput for a folder, and for the file of another site. Raise BadDocument for an invalid file.
+    """
     if isinstance(given, Path):
         raise BadInput(f"{given}: expected the file of site {site}, got a folder")
     part = given.read(SiteFile)
@@ -256,7 +270,10 @@ def read_site(given: YamlText | Path, site: str) -> tuple[SitePart, str | int | 
 
 
 def read_complete(given: YamlText | Path) -> tuple[Topology, str | int | None]:
-    """Return a whole topology, and the version on which it is based."""
+    """Return a whole topology, and the version on which it is based.
+
+    Raise the errors of :func:`read_folder` for a folder. Raise BadDocument for an invalid file.
+    """
     if isinstance(given, Path):
         return read_folder(given)
     document = given.read(TopologyFile)
@@ -264,7 +281,10 @@ def read_complete(given: YamlText | Path) -> tuple[Topology, str | int | None]:
 
 
 def complete_site(sbf: SbfClient, part: SitePart) -> tuple[Topology, str | None]:
-    """Return SBF's topology with a new site, and the version of SBF's topology."""
+    """Return SBF's topology with a new site, and the version of SBF's topology.
+
+    Raise BadInput if SBF already has the site, or if the new topology is invalid.
+    """
     former, version = None, None
     with suppress(NotFound):
         former, version = sbf.versioned_topology()

@@ -26,7 +26,7 @@ from virtcloud.model.errors import (
 
 LONGEST_WAIT_S = 60.0
 TRANSFER_S = 60.0
-"""Timeout in seconds for each chunk of a file that is sent or received."""
+"""The shortest timeout in seconds for each chunk of a file that is sent or received."""
 PARTIAL_CONTENT = 206
 NOT_MODIFIED = 304
 CONNECT_S = 5.0
@@ -119,7 +119,8 @@ class Connection:
     ) -> SbfResponse:
         """Send a call and return the answer. ``wait`` seconds are added to the timeout of the call.
 
-        The body omits keys that have their default value, because an older SBF rejects unknown keys.
+        The body omits keys that have their default value, because an older SBF rejects unknown keys. Raise
+        ServiceUnreachable if SBF does not answer. If SBF answers with a problem document, raise the error of its type.
         """
         content = None if body is None else body.model_dump_json(exclude_defaults=True).encode()
         headers = self._headers() | ({} if content is None else {"content-type": "application/json"})
@@ -164,7 +165,7 @@ class Connection:
 
     @contextmanager
     def download(self, path: str, offset: int, etag: str | None) -> Iterator[FileTransfer]:
-        """Yield a file from byte ``offset`` on, or from byte 0 if the file's entity tag differs from ``etag``.
+        """Yield a file from byte ``offset`` on, or from byte 0 if ``etag`` is None or not the file's entity tag.
 
         Raise ServiceUnreachable if the connection ends before the end of the file.
         """
@@ -191,7 +192,11 @@ class Connection:
     def open_stream(
         self, path: str, query: Mapping[str, str | float | None], wait: float = 0, url: str | None = None
     ) -> SessionStream:
-        """Open a byte stream in both directions (WebSocket) to the replica ``url`` (None: the connection's address)."""
+        """Open a byte stream in both directions (WebSocket) to the replica ``url`` (None: the connection's address).
+
+        ``wait`` seconds are added to the timeout. Raise BadInput if this connection uses TLS and ``url`` does not, and
+        if the package websockets is missing. Raise ServiceUnreachable if the replica does not answer.
+        """
         address = url or self.url
         self._check_encryption(address)
         scheme = address.partition(":")[0]
@@ -227,9 +232,9 @@ class Connection:
         query: Mapping[str, str | Sequence[str]] | None = None,
         if_none_match: str | None = None,
     ) -> SbfResponse:
-        """Get a document. With ``after``, wait up to ``wait`` seconds for a higher version (long poll).
+        """Get a document. With ``after``, wait up to ``wait`` seconds, at most 60, for a higher version (long poll).
 
-        With ``if_none_match``, SBF may answer that the document with this entity tag has not changed.
+        With ``after`` and ``if_none_match``, SBF may answer that the document with this entity tag has not changed.
         """
         if after is None:
             return self.send("GET", path, query=query)

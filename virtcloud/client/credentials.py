@@ -53,7 +53,10 @@ def default_token_file() -> Path:
 
 
 def token_source(url: str, token: str | SecretStr | None = None, file: str | Path | None = None) -> TokenSource:
-    """Return a function that returns the token for calls to ``url``. The function reads a token file at each call."""
+    """Return a function that returns the token for calls to ``url``. The function reads a token file at each call.
+
+    ``token`` has precedence over all token files. Raise BadInput if ``token`` cannot be a token.
+    """
     if token is not None:
         secret = token if isinstance(token, SecretStr) else SecretStr(token)
         check_token(secret.get_secret_value(), "token")
@@ -121,6 +124,9 @@ def _replace(path: Path, text: str, kind: str) -> None:
 
 
 def read_default_token() -> SecretStr | None:
-    """Return the token in the file that ``virtcloud login`` writes, or None if there is no such file."""
+    """Return the token in the file that ``virtcloud login`` writes, or None if there is no such file.
+
+    Raise the errors of :func:`read_token`.
+    """
     path = default_token_file()
     return read_token(path) if path.exists() else None

@@ -127,7 +127,8 @@ def put_files(  # noqa: PLR0913, PLR0917 - the options of Cluster.put
 ) -> None:
     """Copy files and folders to each guest. ``remote`` is an existing folder, or the new name of the only source.
 
-    Raise GuestsFailed with the reasons if the copy failed on any guest.
+    At most ``jobs`` copies run at the same time. A copy that takes longer than ``timeout`` seconds fails. Raise
+    GuestsFailed with the reasons if the copy failed on any guest.
     """
     many = "1" if len(sources) > 1 else "0"
 
@@ -153,6 +154,8 @@ def get_files(  # noqa: PLR0913, PLR0917 - the options of Cluster.get
     folder_for_each: bool = True,
 ) -> None:
     """Copy files and folders from each guest. ``remotes`` are the paths or patterns by guest.
+
+    At most ``jobs`` copies run at the same time. A copy that takes longer than ``timeout`` seconds fails.
 
     With ``folder_for_each``, the files of each guest are copied into a folder ``target/NAME``, which is created.
     Without this option, ``target`` is an existing folder, or the new name of the only source. Raise GuestsFailed with

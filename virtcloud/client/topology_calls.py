@@ -84,7 +84,8 @@ class TopologyCalls(SbfCalls):
     def put_pool(self, site: str, pool: Pool) -> Pool:
         """Set a site's pool. Idempotent.
 
-        Raise BadInput for reserved VLAN IDs. Raise Conflict if the new pool lacks a VLAN ID that is in use.
+        Raise NotFound for an unknown site. Raise BadInput for reserved VLAN IDs. Raise Conflict if the new pool lacks a
+        VLAN ID that is in use.
         """
         return self._document(Pool, self._connection.send("PUT", f"/v1/sites/{Name(site)}/pool", pool))
 

@@ -51,7 +51,11 @@ def connect_to_lab(state: LabState, timeout_s: float | None = None) -> Iterator[
 
 
 def send_request(state: LabState, request: dict[str, Any], timeout_s: float = 90.0) -> dict[str, Any]:
-    """Send a request and return the answer. Raise LabFailed with the lab's message if the request fails."""
+    """Send a request and return the answer. Raise LabIsDown if no lab is running.
+
+    Raise LabFailed with the lab's message if the request fails. Raise LabFailed if the answer takes longer than
+    ``timeout_s`` seconds.
+    """
     with connect_to_lab(state, timeout_s) as link:
         send_line(link, {**request, "token": state.metadata.get("token", "")})
         answer = receive_line(link)
@@ -63,7 +67,11 @@ def send_request(state: LabState, request: dict[str, Any], timeout_s: float = 90
 def run_program(
     state: LabState, node: str, argv: Sequence[str], stdin: bytes = b"", timeout_s: float | None = None
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run a program on a node and wait for its end. The exit code ``-N`` means that signal N killed the program."""
+    """Run a program on a node and wait for its end. The exit code ``-N`` means that signal N killed the program.
+
+    If the program cannot be started, the exit code is 126 or 127, as of a shell. Raise UnknownInLab for an unknown
+    node, and LabIsDown if no lab is running. Raise LabFailed if the program prints nothing for ``timeout_s`` seconds.
+    """
     outputs = {b"o": bytearray(), b"r": bytearray()}
     with connect_to_lab(state, timeout_s) as link:
         _request_program(link, state, node, argv)
@@ -83,7 +91,8 @@ def run_program(
 def run_attached(state: LabState, node: str, argv: Sequence[str], *, terminal: bool) -> int:
     """Run a program on a node with this process's standard streams.
 
-    Return the program's exit code, or 128 plus the number of the signal that killed the program.
+    Return the program's exit code, or 128 plus the number of the signal that killed the program. Raise UnknownInLab for
+    an unknown node, and LabIsDown if no lab is running.
     """
     with connect_to_lab(state) as link:
         _request_program(link, state, node, argv, tty=terminal)

@@ -26,7 +26,7 @@ class ServiceRange(PatternText):
     meaning = "a range of service IDs such as 10000-10999"
 
     def __new__(cls, value: str) -> Self:
-        """Check that the first service ID is not higher than the last."""
+        """Raise BadInput if the first service ID is higher than the last."""
         service_range = super().__new__(cls, value)
         if not service_range.service_ids:
             raise BadInput(f"expected {cls.meaning}, the lower ID first, got {value!r}")
@@ -124,7 +124,7 @@ class Transport(Document):
 
     @property
     def cluster_mtu(self) -> int | None:
-        """The MTU of clusters on this transport, or None if the transport's MTU is unknown."""
+        """The MTU of clusters on this transport in bytes, or None if the transport's MTU is unknown."""
         carried_tag = 0 if self.kind is TransportKind.DIRECT or self.translates else TAG_BYTES
         return None if self.mtu is None else self.mtu - self.overheads[self.kind] - carried_tag
 

@@ -100,6 +100,7 @@ LAUNCH_TIMEOUT_S = 30.0
 def handle_begin(event: MomEvent) -> None:
     """Announce the attempt to the agent. Do not wait for the attempt's cluster.
 
+    Raise UnwantedJob for a job of an array. Raise PassingFault if the agent does not answer or refuses the attempt.
     After a rejection of this event, PBS runs no later events of the job on this host.
     """
     run = event.run
@@ -113,7 +114,10 @@ def handle_begin(event: MomEvent) -> None:
 
 
 def handle_prologue(event: MomEvent) -> None:
-    """On the first host, wait until the network is up. Other hosts do not wait."""
+    """On the first host, wait until the network is up. Other hosts do not wait.
+
+    If the network will not be up, request the agent to remove the attempt, and raise the StartFault.
+    """
     if not event.run.head:
         return
     try:
@@ -124,7 +128,10 @@ def handle_prologue(event: MomEvent) -> None:
 
 
 def handle_launch(event: MomEvent) -> None:
-    """Set the script's environment. Raise StartFault if the network is lost before the script starts."""
+    """Set the script's environment. Raise StartFault if the network is lost before the script starts.
+
+    Also raise PassingFault if the agent refuses the request, or does not answer for ``LAUNCH_TIMEOUT_S`` seconds.
+    """
     if not event.run.head:
         return
     answer = _await_state(event)

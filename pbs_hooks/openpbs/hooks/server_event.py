@@ -72,7 +72,7 @@ class ServerHookEvent:
         )
 
     def walltime(self, text: str) -> int:
-        """Parse a walltime.
+        """Parse a walltime, and return the walltime in seconds.
 
         If the text is invalid, return the longest allowed walltime; PBS itself rejects such a job.
         """

@@ -26,9 +26,9 @@ def event_handlers(pbs: Any) -> Dict[int, Callable[[ServerHookEvent], None]]:
 
 
 def handle(pbs: Any, began: float) -> None:
-    """Handle the current event of PBS in a hook that started at ``began``.
+    """Handle the current event of PBS in a hook that started at ``began`` (seconds of ``time.monotonic``).
 
-    Ends with SystemExit, because accept() raises it.
+    Ends with SystemExit, because PBS's accept() and reject() raise it.
     """
     event = pbs.event()
     try:

@@ -198,10 +198,10 @@ class EosSession(NapalmSession):
         return str(driver.compare_config())
 
     def _create_tls_context(self) -> ssl.SSLContext:
-        """Return a TLS context that trusts the certificates in the credential's file, without checking host names.
+        """Return a TLS context that trusts the certificates in ``ca_file``, without checking host names.
 
-        If the credential has no such file, every certificate is trusted. If the file does not exist, no certificate is
-        trusted.
+        If the credential does not name a ``ca_file``, the context trusts every certificate. If the named file does not
+        exist, the context trusts no certificate.
         """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False

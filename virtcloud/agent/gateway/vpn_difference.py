@@ -186,7 +186,7 @@ def _list_server_macs(segment: Segment) -> Iterator[str]:
 
 
 def find_vpn_removals(wanted: HostWanted, observed: ObservedVpn) -> Iterator[VpnRemoval]:
-    """Yield the steps that end connections without a grant, and remove unwanted ports and servers."""
+    """Yield the steps that wait for the end of connections without a grant, and remove unwanted ports and servers."""
     grants, protocols = index_grants(wanted.segments), wanted.vpn.ports if wanted.vpn else {}
     for server in observed.servers:
         clients: dict[str, list[int]] = {}
@@ -204,7 +204,7 @@ def find_vpn_removals(wanted: HostWanted, observed: ObservedVpn) -> Iterator[Vpn
 
 
 def find_server_starts(wanted: HostWanted, observed: ObservedVpn) -> Iterator[LimitVpnConnections | RunVpnServer]:
-    """Yield the steps that start missing servers, and start servers with faults again.
+    """Yield the steps that start missing servers, and start servers again that have faults or other settings.
 
     The first step limits the connections, if the limits differ from the wanted limits.
     """

@@ -83,8 +83,8 @@ def guest_subnets(guests: Iterable[Guest]) -> tuple[IpNetwork, ...]:
 def find_free_addresses(prober: AddressProber, access: JobAccess) -> list[str]:
     """Find one free address in each subnet of the guests. Return the found addresses with prefix lengths.
 
-    Searches for different jobs begin with different addresses: otherwise, two hosts that probe at the same time would
-    choose the same address.
+    Searches for different jobs usually begin with different addresses, so that two hosts that probe at the same time
+    do not choose the same address.
     """
     candidates = {network: list_host_addresses(network, access) for network in guest_subnets(access.guests)}
     chosen: dict[IpNetwork, IpAddress] = {}

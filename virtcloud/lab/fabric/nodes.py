@@ -54,7 +54,7 @@ class RunningProgram:
 
 
 class NodeHandle:
-    """The fabric's handle of one node. Thread-safe."""
+    """The fabric's handle of one node. Thread-safe. Requests raise NodeFailed if they fail or the node has no power."""
 
     def __init__(self, node: LabNode, pid: int, channel: socket.socket, group: Path) -> None:
         """Store a node's first process ``pid``, its channel, and its control group (if the machine has cgroup v2)."""

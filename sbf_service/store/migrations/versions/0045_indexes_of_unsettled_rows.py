@@ -1,8 +1,8 @@
 """Add the column ``settled`` to placements, and indexes that make a call's duration independent of other clusters.
 
 On SQLite, SQLAlchemy writes the condition ``unchecked`` as ``unchecked = 1``. SQLite does not use an index with the
-condition ``unchecked`` for such a query. The migration therefore creates the indexes of unchecked elements and of
-blocked placements again.
+condition ``unchecked`` for such a query. The migration therefore replaces the indexes of unchecked elements and of
+blocked placements: on SQLite, the new indexes have the conditions ``unchecked = 1`` and ``blocked = 1``.
 """
 
 from collections.abc import Sequence
