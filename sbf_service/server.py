@@ -47,9 +47,10 @@ def make_tls_context(settings: ServiceSettings) -> ssl.SSLContext | None:
 
 
 def reload_certificate(context: ssl.SSLContext, settings: ServiceSettings) -> None:
-    """Load the certificate files again for new connections.
+    """Load the server's certificate and key again for new connections.
 
-    If the files are unusable, log a warning and continue with the previous certificate and key.
+    ``tls_client_ca`` is only checked: a change of this file takes effect after a restart. If one of the files is
+    unusable, log a warning and continue with the previous certificate and key.
     """
     try:
         make_tls_context(settings)  # raises for unusable files, before the files replace the loaded certificate
@@ -153,7 +154,10 @@ class SbfServer(uvicorn.Server):
 
 
 def open_sockets(service: SbfService) -> list[socket.socket]:
-    """Open the configured sockets. Raise BadInput for a socket that cannot be opened.
+    """Open the configured sockets.
+
+    Raise BadInput for a socket that cannot be opened, for unusable certificate files, or if tokens would cross a
+    network unencrypted.
 
     The TCP socket is opened last. Therefore, when a client can connect over TCP, the AF_UNIX socket is already open.
     """

@@ -1,4 +1,4 @@
-"""Measures each operation at each size and prints a table, or writes the figures to a JSON file.
+"""Measures each operation at each size and prints a table. ``--json`` also adds the figures to a JSON file.
 
 Usage: ``python -m benchmarks.scale [--database sqlite|postgresql] [--json FILE] [--repeat N] [--calls] SIZE...``
 """
@@ -59,7 +59,10 @@ def measure_size(
 
 
 def measure_operation(measured: MeasuredService, name: str, operation: Operation, repeat: int) -> Costs:
-    """Return the median costs of an operation. The first call, which compiles statements, does not count."""
+    """Return the median costs of an operation. The first call, which compiles statements, does not count.
+
+    If a database server is measured too, the processor time is the mean instead of the median.
+    """
     all_costs = []
     for _ in range(repeat + 1):
         if name in MEASURES_ITSELF:

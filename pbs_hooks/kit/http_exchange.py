@@ -15,7 +15,10 @@ DEFAULT_PORTS = {"http": 80, "https": 443, "unix": 80}
 SocketAddress = Tuple[int, Any]
 
 known_addresses = {}  # type: Dict[Tuple[str, int], Tuple[SocketAddress, ...]]
-"""The last addresses that answered, by host and port. A name is resolved again only after all its addresses fail."""
+"""All addresses of each host to which the last connection succeeded, by host and port.
+
+After a connection fails at all these addresses, the next request resolves the host's name again.
+"""
 tls_contexts = {}  # type: Dict[Tuple[Optional[str], float], ssl.SSLContext]
 """TLS contexts by CA file and the file's modification time. Reading the certificates takes tens of milliseconds."""
 

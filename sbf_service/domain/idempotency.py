@@ -90,11 +90,12 @@ def resolve_request(
     """Return the effect of a request: a new attempt, no change, or a wait.
 
     If the key now belongs to another owner, ``own_attempt`` is the highest attempt number that the request's owner
-    used with the key before.
+    used with the key before, or None if this owner never used the key.
 
     Raise Gone for an attempt number that is too low. Raise Conflict if the cluster of another owner has not ended, or
-    if the spec differs from the spec of the latest attempt. Also raise Conflict if a request without an attempt number
-    finds a cluster that is still being ended.
+    if a request repeats the latest attempt with another spec. A request without an attempt number repeats the latest
+    attempt while the latest cluster runs. Also raise Conflict if a request without an attempt number finds a cluster
+    that is still being ended.
     """
     if latest is None:
         return CreateAttempt(request.attempt or 0)
@@ -129,8 +130,8 @@ def _resolve_for_new_owner(
 ) -> CreateAttempt:
     """Return the attempt that a new owner of the key creates.
 
-    Raise Conflict if the cluster of the former owner has not ended. Raise Gone for an attempt number that the new owner
-    used before.
+    Raise Conflict if the cluster of the former owner has not ended. Raise Gone for an attempt number that is
+    not higher than ``own_attempt``.
     """
     if latest.state not in ENDED_STATES:
         raise Conflict(f"the key {key} belongs to another owner until its cluster has ended: choose another key")

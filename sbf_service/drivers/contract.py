@@ -181,7 +181,10 @@ class EdgeDriver(Protocol):
         """
 
     def apply(self, difference: EdgeDifference) -> None:
-        """Apply a difference. Idempotent. :meth:`read` shows the result."""
+        """Apply a difference. Idempotent. :meth:`read` shows the result.
+
+        Raise Refused when the device refuses a command. In this case, the device possibly accepted other commands.
+        """
 
     def save(self) -> bool:
         """Copy the running configuration to the startup configuration, as :meth:`SwitchDriver.save` does."""

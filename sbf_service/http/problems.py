@@ -151,7 +151,11 @@ def error_status(error: VirtcloudError) -> HTTPStatus:
 
 
 def error_response(error: VirtcloudError) -> ProblemResponse:
-    """Return the response to an error, with ``Retry-After`` if the call can succeed later."""
+    """Return the response to an error.
+
+    The response to JobUnproven, TooManyRequests and ServiceBusy contains ``Retry-After`` in seconds. The response to
+    Unauthenticated contains ``WWW-Authenticate``.
+    """
     response = problem_response(error_status(error), error.slug, str(error))
     if isinstance(error, Unauthenticated):
         response.headers["www-authenticate"] = "Bearer"

@@ -92,7 +92,7 @@ class LeaseHeartbeats:
             self.sessions.clear_deadline(name)
 
     def renew_all(self) -> None:
-        """Renew every lease once."""
+        """Renew every lease once. End the conversation of each lease that another replica has acquired."""
         for held in self._list_held():
             before = self.clock()
             try:

@@ -71,7 +71,7 @@ def find_archive_folder(limits: RetentionLimits, database: str) -> Path:
 def count_old_rows(unit: Unit, limits: RetentionLimits) -> PruneReport:
     """Return the number of audit rows and of clusters that a run would delete now.
 
-    A network whose members would all be deleted by the same run also counts.
+    A network counts even if the database contains its members, because the same run usually deletes the members first.
     """
     audit = select(func.count()).select_from(AuditRow).where(_is_old_audit(unit, limits))
     ended = _is_ended_before(unit, limits)

@@ -3,8 +3,8 @@
 Removals come before creations. Therefore, when a VLAN ID passes to another cluster, the old segment is removed before
 the new segment is created. Within a cluster, guests are stopped before their bridge is removed. The bridge is created,
 and the filters are set, before guests are started. If a cluster has no difference, no step concerns this cluster. So a
-change of one cluster does not affect other clusters. There is one exception: one step replaces the filters of all
-guests.
+change of one cluster does not affect other clusters. There are two exceptions: one step replaces the filters of all
+guests, and one step replaces the packet filter of all links to the outside.
 """
 
 from collections.abc import Iterable, Iterator

@@ -53,7 +53,8 @@ def parse_nodes(nodes: str) -> Tuple[Chunk, ...]:
     """Parse ``3:ppn=4+n7:ppn=8:big``.
 
     Parts are separated by ``+``. Each part begins with a number of hosts or a host's name. After a colon follow the
-    number of processors (``ppn=4``) and properties (``big``).
+    number of processors (``ppn=4``) and properties (``big``). Raise RequestError for an empty part, 0 hosts, or an
+    invalid number of processors.
     """
     return tuple(_parse_chunk(text) for text in nodes.split("+"))
 
@@ -93,7 +94,8 @@ class QsubSubmission(NamedTuple):
 def parse_submission(arguments: Sequence[str], script: str) -> QsubSubmission:
     """Parse qsub's arguments and the script's directives.
 
-    Arguments override directives. If an option occurs several times, its last value is used.
+    The resources of all options ``-l`` are merged. If a resource occurs several times, its last value is used.
+    Arguments override directives.
     """
     words = [word for line in _parse_directives(script) for word in line.split()]
     resources = {}  # type: Dict[str, str]

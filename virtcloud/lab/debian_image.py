@@ -180,7 +180,8 @@ def _build_disk(folder: Path, lock: IO[str]) -> None:
 def ensure_built(recipe: DebianRecipe, build: Callable[[Path, IO[str]], None], watch: Watcher) -> Path:
     """Return the folder of an image. If the folder is missing, call ``build`` to create it.
 
-    ``build`` fills a temporary folder, which gets the image's name only when it is complete.
+    ``build`` fills a temporary folder, which gets the image's name only when it is complete. Raise LabImpossible if the
+    image cannot be built.
     """
     folder = recipe.folder(apt_sources.release())
     if folder.exists():
@@ -237,9 +238,10 @@ def _reason(error: Exception) -> str:
 
 
 def install_packages(recipe: DebianRecipe, target: Path, lock: IO[str]) -> None:
-    """Install a recipe's packages in the folder ``target``. Raise LabImpossible if mmdebstrap fails.
+    """Install a recipe's packages in the folder ``target``.
 
-    The error message contains the end of mmdebstrap's output.
+    Raise LabImpossible unless root runs this process on an x86_64 machine with mmdebstrap. Also raise LabImpossible if
+    mmdebstrap fails. The error message then contains the end of mmdebstrap's output.
     """
     _check_buildable()
     argv = ["mmdebstrap", "--mode=root", "--variant=minbase", "--format=directory", f"--hook-dir={MERGED_USR}"]

@@ -208,7 +208,7 @@ def mtu(topology: Topology, node: str, port: str) -> int:
     """Return a port's MTU in bytes.
 
     The MTU of devices and cores includes space for VLAN tags. In EVPN fabrics, the MTU of the core and of the edges'
-    ports to the core includes space for VXLAN. Hosts have an MTU of 1500.
+    ports to the core includes space for VXLAN. Hosts and gateways have an MTU of 1500.
     """
     element = topology.elements.get(node)  # type: ignore[call-overload]
     fabrics = {transport.name for transport in topology.transports if is_fabric(transport)}

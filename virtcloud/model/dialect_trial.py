@@ -103,7 +103,11 @@ class TrialRequest(Document):
 
 
 def compare_records(before: TrialRecord, now: TrialRecord) -> Iterator[str]:
-    """Yield the differences between a replay and its record. Fields that are missing in the record are not compared."""
+    """Yield the differences between a record (``before``) and its replay (``now``).
+
+    The parsed states are compared if both records contain a parsed state. ``lines`` are compared if both records have
+    the same example change, and ``before`` contains lines.
+    """
     recorded, parsed = before.understood, now.understood
     if recorded is not None and parsed is not None:
         yield from (

@@ -78,7 +78,7 @@ class Conflict(VirtcloudError):
 
 
 class NoVlanFree(Conflict):
-    """No VLAN ID is free at every site of the cluster."""
+    """The cluster cannot get a VLAN ID at each of its sites, or cannot get a service ID on its transport."""
 
     slug = "no-vlan-free"
 
@@ -179,6 +179,6 @@ class TooManyRequests(VirtcloudError):
 
 
 class Gone(VirtcloudError):
-    """The call belongs to an attempt that a later attempt replaced."""
+    """The call refers to an attempt or a cluster that a later attempt or cluster with the same key replaced."""
 
     slug = "gone"

@@ -13,7 +13,10 @@ Path = tuple[str | int, ...]
 
 
 def find_topology_faults(topology: TopologyDocument) -> Iterator[BadInput]:
-    """Yield the faults of a topology. Names are checked first, because all other checks assume valid names."""
+    """Yield the faults of a topology. Names are checked first, because all other checks assume valid names.
+
+    A caller must stop at the first fault: after a fault, later checks can raise errors or yield wrong faults.
+    """
     yield from _name_faults(topology)
     yield from _port_faults(topology)
     yield from _transport_faults(topology)

@@ -168,7 +168,10 @@ class OpenPbsScheduler:
         return parse_server(self._run(("qstat", "-B", "-f", "-F", "json")))
 
     def jobs(self, server: SchedulerServer, numbers: Collection[str]) -> Mapping[ClusterKey, SchedulerJob]:
-        """Return the jobs with these numbers, and all running jobs that requested a cluster."""
+        """Return the jobs with these numbers, and all running jobs that requested a cluster.
+
+        Raises SchedulerUnavailable if a command fails, or if ``qstat`` omits a job.
+        """
         wanted = sorted({*numbers, *parse_job_numbers(self._run(SELECT_WITH_CLUSTER))}, key=int)
         jobs: dict[ClusterKey, SchedulerJob] = {}
         for batch in _batches(wanted):
@@ -182,7 +185,7 @@ class OpenPbsScheduler:
         return jobs
 
     def nodes(self) -> Collection[str]:
-        """Return the hosts of all vnodes."""
+        """Return the hosts of all vnodes. Raises SchedulerUnavailable if the command fails."""
         return parse_nodes(self._run(("pbsnodes", "-a", "-F", "json")))
 
     def _read(self, numbers: Sequence[str], server: SchedulerServer) -> dict[ClusterKey, SchedulerJob]:

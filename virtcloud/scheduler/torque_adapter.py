@@ -164,11 +164,14 @@ class TorqueScheduler:
         self._run = run
 
     def server(self) -> SchedulerServer:
-        """Return the server."""
+        """Return the server. Raises SchedulerUnavailable unless the server serves."""
         return parse_server(self._run(("qstat", "-B", "-f")))
 
     def jobs(self, server: SchedulerServer, numbers: Collection[str]) -> Mapping[ClusterKey, SchedulerJob]:
-        """Return all jobs. If the list of jobs lacks one of ``numbers``, this job is queried separately."""
+        """Return all jobs. If the list of jobs lacks one of ``numbers``, this job is queried separately.
+
+        Raises SchedulerUnavailable if a command fails, or if the list of jobs is not XML.
+        """
         try:
             jobs = parse_jobs(self._run(("qstat", "-x")), server)
         except ValueError as error:
@@ -179,7 +182,7 @@ class TorqueScheduler:
         return jobs
 
     def nodes(self) -> Collection[str]:
-        """Return all nodes."""
+        """Return all nodes. Raises SchedulerUnavailable if the command fails."""
         return parse_nodes(self._run(("pbsnodes", "-x")))
 
     def describe_job(self, number: str, server: SchedulerServer, names: Mapping[str, str]) -> JobStatement:

@@ -54,7 +54,10 @@ class MapContents:
 
 @dataclass(slots=True)
 class Column:
-    """The devices of one site, with a row for each port. ``left``: the ports to other devices and to transports."""
+    """The devices of one site, with rows for their ports. A row has at most one port at the left and one at the right.
+
+    ``left``: the ports to other devices of the site and to transports. ``right``: the links to all other elements.
+    """
 
     site: Site
     devices: tuple[Device, ...]

@@ -43,8 +43,8 @@ class TrafficChart:
 class TrafficCharts:
     """The charts of a cluster.
 
-    ``peak`` is the rate at the top of all charts, in bytes per second. ``omitted`` is the number of hosts without a
-    chart.
+    ``peak`` is the rate at the top of all charts, in bytes per second. ``omitted`` is the number of elements
+    without a chart.
     """
 
     charts: tuple[TrafficChart, ...]

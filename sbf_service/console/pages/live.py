@@ -45,7 +45,11 @@ async def follow_cluster(
     browser: CurrentBrowser,
     id: EarlierIdQuery = None,  # noqa: A002 - the word of the API
 ) -> Response:
-    """Send an event after each change of a cluster, or of its traffic through gateways."""
+    """Send an event after each change of a cluster, and after reports about its traffic and its connected devices.
+
+    Reports about the traffic of hosts and gateways cause at most one event in a period. Reports about traffic to the
+    outside, and about connected devices, cause an event each.
+    """
     await run_in_threadpool(authorize_cluster, service.store, browser.caller, Action.READ_CLUSTER, key, id)
 
     def read_version() -> Hashable:

@@ -230,7 +230,10 @@ class CandidateSwitch:
 
 
 def find_unapplied(dialect: CandidateDialect, difference: SwitchDifference, reading: SwitchReading) -> Iterator[str]:
-    """Yield the parts of a difference that the reading does not show."""
+    """Yield an error text for each part of a difference that the reading does not show.
+
+    The ports in ``put_back`` are not compared.
+    """
     if missing := difference.create - reading.vlans:
         yield f"wanted VLAN {missing} to exist, found none"
     if remaining := difference.delete & reading.vlans:

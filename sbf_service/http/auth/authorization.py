@@ -137,7 +137,7 @@ def require_visible(caller: Caller, view: ClusterView) -> ClusterView:
 def authorize_cluster_list(caller: Caller, owner: UserName | None) -> UserName | None:
     """Return the owner whose clusters are to be listed; None for all owners.
 
-    Raise Forbidden if a user requests the clusters of another user.
+    Raise Forbidden if a user requests the clusters of another user, or if the caller may read no clusters.
     """
     caller.require_for_any(Action.READ_CLUSTER, "cluster")
     if find_scope(caller.principal, Action.READ_CLUSTER) is not RightScope.OWN:

@@ -141,7 +141,11 @@ async def receive_image(
     new: NewImage,
     check: Callable[[], object] = lambda: None,
 ) -> tuple[CatalogueImage, bool]:
-    """Store the body of a call as an image. Return the image, and whether it is new."""
+    """Store the body of a call as an image. Return the image, and whether it is new.
+
+    ``check`` is called between the receipt and the storing of the body, and may raise an error. Raise BadInput if the
+    size or the checksum of the body differs from ``new``. Also raise the errors of ``images.add_image``.
+    """
     with service.image_folder.open_upload() as upload:
         await _receive(request, upload)
         check()

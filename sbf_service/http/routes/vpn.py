@@ -228,8 +228,8 @@ def authorize_vpn(
     """Check a right to the VPN access of a cluster. Return the user to whose profiles the right is limited, or None.
 
     An invited user has rights only to the user's own profiles. A site administrator has rights if a gateway of the
-    cluster is at the administrator's sites. If the caller may not read the cluster either, raise NotFound, as for an
-    unknown key.
+    cluster is at the administrator's sites. Raise Forbidden if the caller lacks the right. If the caller may not read
+    the cluster either, raise NotFound instead, as for an unknown key.
     """
     caller.require_for_any(action, "cluster")
     row, view = require_cluster(unit, key, cluster_id), get_cluster(unit, key, cluster_id)

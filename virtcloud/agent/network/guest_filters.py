@@ -131,9 +131,10 @@ def link_local_address(mac: str) -> IPv6Address:
 
 
 def _render_set(name: str, elements: list[list[str]]) -> str:
-    """Render a set with the number of its elements as its size, because the kernel then finds elements faster.
+    """Render a set. The set's size is the number of its elements, because the kernel then finds elements faster.
 
-    The size is never too small: if the elements change, a new table replaces this table.
+    The size is never too small: if the elements change, a new table replaces this table. Sets of intervals have no
+    size.
     """
     listed = ", ".join(" . ".join((f'"{port}"', *values)) for port, *values in elements)
     size = f"size {len(elements)};" if elements and "interval" not in SETS[name] else ""

@@ -44,7 +44,11 @@ class Zygote:
         threading.Thread(target=self._listen, daemon=True, name="zygote").start()
 
     def start(self, handle: NodeHandle, service: NodeService, log: str, environment: dict[str, str]) -> RunningProgram:
-        """Start a service's module inside a node. Wait until the zygote's imports are complete."""
+        """Start a service's module inside a node. Wait until the zygote's imports are complete.
+
+        Raise NodeFailed if the module cannot be imported, if the zygote cannot enter the node, or if the zygote ends
+        without an answer.
+        """
         request = {
             "group": str(handle.group / "init"),
             "pid": handle.pid if handle.node.isolated else 0,

@@ -130,7 +130,7 @@ def _parse_vlans(root: Any) -> Iterator[tuple[VlanId, str]]:  # noqa: ANN401
 
 
 def _find_units(root: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401
-    """Yield the name of each interface, with the switching family of the interface's first unit."""
+    """Yield the name of each interface whose unit 0 has a switching family, with this family."""
     for interface in _find_active(root, "interfaces/interface"):
         for unit in _find_active(interface, "unit"):
             if unit.findtext("name") == "0":
@@ -141,7 +141,7 @@ def _find_units(root: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401
 
 @dataclass(frozen=True, slots=True)
 class _InterfaceReading:
-    """The configuration of an interface, except the switching family of its first unit."""
+    """The configuration of an interface, except the switching family of its unit 0."""
 
     name: str
     others: VlanSet

@@ -1,8 +1,8 @@
 """Aruba AOS-CX.
 
 On this platform, a list of allowed VLANs cannot be empty: without any VLAN there is no list, and a trunk without a list
-carries all VLANs. A managed trunk therefore always carries VLAN 1, which no cluster has. SBF does not use ``vlan trunk
-native``, because this command also allows all VLANs.
+carries all VLANs. A managed trunk therefore always carries VLAN 1, which no cluster has. SBF uses ``vlan trunk
+native`` only to restore a port's former configuration, because this command also allows all VLANs.
 
 Sources: networking-generic-switch for the commands; published configurations for ports; recorded sessions
 (ntc-templates) for neighbours. These points are from memory and were not checked on a device: that ``vlan trunk allowed

@@ -83,7 +83,7 @@ class place(PbsText):
 
 
 class hold_types(PbsText):
-    """Holds of a job: letters ``u``, ``o``, ``s``, or ``n`` for none. ``+`` and ``-`` add and remove letters."""
+    """Holds of a job: letters ``u``, ``o``, ``s``, ``p``, or ``n`` for none. ``+`` and ``-`` add and remove letters."""
 
     attribute = "Hold_Types"
     shape = r"[uosp]+|n"
@@ -131,7 +131,7 @@ class pbs_bool(PbsText):
     _no = ("false", "f", "n", "0")
 
     def __init__(self, value: Any) -> None:
-        """Accept a bool, a number, or a word such as ``True``."""
+        """Accept a bool, 0, 1, or a word such as ``True``. Raises BadAttributeValueError for any other value."""
         word = str(value).lower()
         if word not in self._yes + self._no:
             raise BadAttributeValueError("input value %s not of the right format for 'Rerunable'" % value)
@@ -251,7 +251,7 @@ class size:
 
 
 def size_to_kbytes(value: Any) -> int:
-    """Return a size in KiB, rounded up."""
+    """Return a size in KiB, rounded up. Raises TypeError if the format of ``value`` is invalid."""
     return -(-size(value)._bytes() // 1024)
 
 
@@ -262,7 +262,7 @@ class job_state(int):
     """A job's state as a number. The constructor also accepts the letter of the state."""
 
     def __new__(cls, value: Any) -> "job_state":
-        """Accept the number or the letter."""
+        """Accept the number or the letter. The state of an unknown letter is -1."""
         return int.__new__(cls, STATE_LETTERS.get(value, -1) if isinstance(value, str) else value)
 
 
