@@ -58,8 +58,8 @@ def compute_deadline(held: HeldLease, lease: float, conversation: float) -> tupl
 class LeaseHeartbeats:
     """Renews the leases of the devices with which this replica has conversations.
 
-    ``renew`` renews the lease of a device with a fencing token. It returns False if another replica has acquired the
-    lease.
+    ``renew`` is called with the name of a device and the fencing token of the device's lease. It renews the lease, or
+    returns False if another replica has acquired the lease.
     """
 
     renew: Callable[[Name, int], bool]

@@ -18,7 +18,10 @@ def element_of_host(host: str, names: Mapping[str, str]) -> str:
 
 
 def parse_exec_vnode(text: str) -> Tuple[str, ...]:
-    """Return the hosts of OpenPBS's ``(n1:ncpus=4)+(n2:ncpus=4)``, in order and without duplicates."""
+    """Return the vnodes of OpenPBS's ``(n1:ncpus=4)+(n2:ncpus=4)``, in order and without duplicates.
+
+    A host can have several vnodes, such as ``n1[0]`` and ``n1[1]``.
+    """
     return _unique(part.strip("() ").partition(":")[0] for part in text.split("+"))
 
 
