@@ -160,7 +160,7 @@ class MeasuredSbf:
         return answer.json() if answer.content else None
 
     def memory_mb(self) -> float:
-        """Return the resident memory of the service's process, in MB."""
+        """Return the resident memory of the service's process, in MiB."""
         status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="utf-8")
         kilobytes = next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS"))
         return int(kilobytes) / 1024
@@ -184,7 +184,7 @@ def serving(
 ) -> Iterator[MeasuredSbf]:
     """Run ``sbf serve`` in a separate process, at a free port or at the address ``listen``.
 
-    If ``database`` is None, the service uses an SQLite file in ``folder``.
+    If ``database`` is None, the service uses an SQLite file in ``folder``. ``drift_interval`` is in seconds.
     """
     listen = listen or f"127.0.0.1:{free_port()}"
     config = folder / "sbf.toml"

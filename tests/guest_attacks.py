@@ -86,8 +86,8 @@ def build_service_attacks(own: str) -> dict[str, Packet]:
     advertisement = ICMPv6ND_RA() / ICMPv6NDOptPrefixInfo(prefix="fd00:bad::")
     offer = BOOTP(op=2, yiaddr="10.0.0.66") / DHCP(options=[("message-type", "offer"), "end"])
     options = IPv6ExtHdrDestOpt(nh=ICMPV6, options=[PadN(optdata=b"\0\0\0\0")])
-    # The fragment ends in the middle of the destination options. A filter that reads beyond them finds ``padding``,
-    # which looks like the second half of the options and the type of an echo request (0x80).
+    # The fragment ends in the middle of the destination options. A filter that reads beyond the end of the fragment
+    # finds ``padding``, which looks like the second half of the options and the type of an echo request (0x80).
     half = bytes(IPv6ExtHdrDestOpt(nh=ICMPV6, len=1, options=[PadN(optdata=b"\0\0\0\0")]))[:8]
     padding = bytes(8) + b"\x80\0\0\0"
     return {

@@ -34,7 +34,10 @@ class Answer:
 
 @dataclass
 class PollingAgent:
-    """An agent that polls. ``revision`` is the newest revision that the agent has received; None after a start."""
+    """An agent that polls. ``wait`` is the duration of a long poll in seconds.
+
+    ``revision`` is the newest revision that the agent has received; None after a start.
+    """
 
     name: str
     token: str
@@ -58,7 +61,11 @@ class PollingAgent:
             await asyncio.sleep(pause * (1 + random.random() / 2))  # noqa: S311 - no secret
 
     async def _poll_connected(self) -> float | None:
-        """Poll over one connection until the service refuses a call. Return the seconds of ``Retry-After``."""
+        """Poll over one connection until the service refuses a call or announces that it closes the connection.
+
+        Return the seconds to wait before the next connection. Return None if the service refused a call without
+        ``Retry-After``.
+        """
         reader, writer = await asyncio.open_connection(*self.address, limit=1 << 14)
         try:
             while True:

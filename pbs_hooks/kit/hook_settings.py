@@ -23,33 +23,39 @@ class SettingKey(NamedTuple):
 
 
 def read_text(value: Any) -> str:
-    """Return a non-empty string."""
+    """Return a non-empty string. Raise ValueError for any other value."""
     if not isinstance(value, str) or not value:
         raise ValueError(value)
     return value
 
 
 def read_optional_path(value: Any) -> Optional[str]:
-    """Return an absolute path, or None."""
+    """Return an absolute path, or None. Raise ValueError for any other value."""
     if value is not None and not read_text(value).startswith("/"):
         raise ValueError(value)
     return None if value is None else read_text(value)
 
 
 def read_path(value: Any) -> str:
-    """Return an absolute path."""
+    """Return an absolute path. Raise ValueError for any other value."""
     return str(read_optional_path(read_text(value)))
 
 
 def read_address(value: Any) -> str:
-    """Return the address of SBF without a trailing slash."""
+    """Return the address of SBF without a trailing slash.
+
+    Raise ValueError for a value that does not begin with ``http://``, ``https://`` or ``unix:///``.
+    """
     if not read_text(value).startswith(("http://", "https://", "unix:///")):
         raise ValueError(value)
     return read_text(value).rstrip("/")
 
 
 def read_duration(value: Any) -> int:
-    """Parse a duration in PBS's notation and return seconds."""
+    """Parse a duration in PBS's notation and return seconds.
+
+    Raise ValueError for another notation, or for a duration of less than one second.
+    """
     seconds = parse_seconds(read_text(value))
     if seconds < 1:
         raise ValueError(value)
@@ -57,7 +63,7 @@ def read_duration(value: Any) -> int:
 
 
 def seconds_between(lowest: float, highest: float) -> Callable[[Any], Any]:
-    """Return a parser of seconds from ``lowest`` to ``highest``."""
+    """Return a parser of seconds from ``lowest`` to ``highest``. The parser raises ValueError for any other value."""
 
     def read(value: Any) -> Any:
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not lowest <= value <= highest:
@@ -68,14 +74,14 @@ def seconds_between(lowest: float, highest: float) -> Callable[[Any], Any]:
 
 
 def read_flag(value: Any) -> bool:
-    """Return true or false."""
+    """Return true or false. Raise ValueError for any other value."""
     if not isinstance(value, bool):
         raise ValueError(value)  # noqa: TRY004 - the error of every parser of settings
     return value
 
 
 def read_names(value: Any) -> Dict[str, str]:
-    """Return a JSON object whose values are strings."""
+    """Return a JSON object whose values are strings. Raise ValueError for any other value."""
     if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
         raise ValueError(value)
     return value

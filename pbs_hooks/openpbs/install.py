@@ -62,7 +62,10 @@ def plan_installation(
 def build_wanted_hook(
     kind: HookKind, sources: HookSources, requested: RequestedSettings, server: ServerState
 ) -> InstalledHook:
-    """Return the wanted state of a hook: its program, and its installed settings updated with the requested ones."""
+    """Return the wanted state of a hook: its program, and its installed settings updated with the requested ones.
+
+    Raise BadInput if the installed settings are not valid JSON, or if the hook would reject the updated settings.
+    """
     name = HOOK_NAMES[kind]
     installed = server.hooks.get(name)
     keys = {
@@ -108,8 +111,9 @@ def check_program(installation: PbsInstallation, hook: InstalledHook) -> None:
 def plan_removal(server: QmgrServer, running: Callable[[], Sequence[str]], *, force: bool) -> list[InstallationChange]:
     """Return the changes of an uninstallation. Raises Conflict if jobs with a cluster run and ``force`` is false.
 
-    ``running`` returns the jobs with a cluster. This function calls ``running`` only if there is something to remove
-    and a job can have a cluster.
+    Raises Unsafe if a foreign hook has one of virtcloud's names. Also raises the errors of
+    :mod:`pbs_hooks.openpbs.qmgr`. ``running`` returns the jobs with a cluster. This function calls ``running`` only if
+    there is something to remove and a job can have a cluster.
     """
     state = qmgr.read_server_state(server)
     changes = server_state.compute_removal(RESOURCES, state)
@@ -125,7 +129,8 @@ def plan_removal(server: QmgrServer, running: Callable[[], Sequence[str]], *, fo
 def apply_removal(server: QmgrServer, changes: Sequence[InstallationChange]) -> list[str]:
     """Apply the changes of a removal.
 
-    Return the server's errors for the resources that the server does not delete, because jobs still use them.
+    Return the server's errors for the resources that the server does not delete, because jobs still use them. Raise
+    Refused if the server refuses to delete a hook.
     """
     errors = []
     for change in changes:

@@ -48,7 +48,7 @@ class InstalledHook:
 
     @property
     def digest(self) -> str:
-        """A hash that identifies the version of the program."""
+        """A hash that identifies the version of the program, or "empty" if the hook has no program."""
         return hashlib.sha256(self.program.encode()).hexdigest()[:12] if self.program.strip() else "empty"
 
 

@@ -15,7 +15,8 @@ a request with empty ``subnets``                  none
 a request of a batch job                          none; hooks assign addresses (``virtcloud/jobs/address_plan.py``)
 ================================================  ==================================================================
 
-If a request lists an address of a guest, but no ``subnets``, SBF assigns no address.
+If a request lists an address of a guest, but no ``subnets``, SBF assigns no address. If a request for a new network
+lists ``subnets`` and addresses of some guests, SBF assigns addresses to the other guests.
 """
 
 import hashlib
@@ -86,7 +87,7 @@ class NetworkAddresses:
 def plan_network(spec: ClusterSpec, identity: NetworkIdentity, *, batch: bool) -> ClusterSpec:
     """Return the spec of a new network with its subnets and the addresses of its guests.
 
-    Raise BadInput if a subnet has too few addresses.
+    Raise BadInput if a subnet has too few addresses for the guests, or if the router cannot have its addresses.
     """
     if spec.subnets is None and (batch or not spec.guests or _has_addresses(spec)):
         return _plan_router(spec, find_subnets(spec.guests) if spec.guests else make_subnets(identity, 0))

@@ -79,7 +79,8 @@ def choose_due_devices(  # noqa: PLR0913 - the choice depends on all parameters
     """Choose at most ``room`` devices to reconcile now.
 
     Devices that have not confirmed their wanted revision come first. A device in ``retries`` is due when its pause has
-    ended. Devices in ``busy``, and devices that another replica has leased, are not chosen.
+    ended. Devices in ``busy``, and devices that another replica has leased, are not chosen. ``clock`` is the time of
+    the caller's monotonic clock in seconds.
     """
     due = [
         device

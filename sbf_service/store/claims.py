@@ -53,9 +53,10 @@ def release_vlans(unit: Unit, cluster_id: str) -> None:
 
 
 def replace_offered_vlans(unit: Unit, site: str, before: VlanSet, after: VlanSet) -> None:
-    """Change the VLAN IDs of a site's pool from ``before`` to ``after``. Both sets must contain all claimed VLAN IDs.
+    """Change a site's free VLAN IDs when the site's pool changes from ``before`` to ``after``.
 
-    An added VLAN ID counts as never used, even if it was in the pool earlier.
+    Both sets must contain all claimed VLAN IDs. An added VLAN ID counts as never used, even if it was in the pool
+    earlier. An added VLAN ID in other use does not become free.
     """
     foreign = read_foreign_vlans(unit, [site]).get(site, VlanSet())
     removed = [{"of": site, "vlan_id": vlan} for vlan in before - after]

@@ -33,8 +33,9 @@ def record_error(  # noqa: PLR0913 - the parts of an error report
 ) -> bool:
     """Record the error report of an element. Idempotent. Return whether the report differs from the previous report.
 
-    If ``reachable`` is false, the active clusters on the element become degraded. ``clusters`` maps cluster IDs to
-    errors that each concern a single cluster.
+    If ``reachable`` is false, the active clusters on the element become degraded. If the element is also a gateway, its
+    routers and publications move to other gateways where possible. ``clusters`` maps cluster IDs to errors that each
+    concern a single cluster. Raise NotFound for an unknown element.
     """
     row = require_element(unit, name)
     text, of_clusters = message[:MAX_ERROR_CHARACTERS], format_cluster_errors(clusters, MAX_ERROR_CHARACTERS)
@@ -57,7 +58,8 @@ def record_agent_error(
 ) -> bool:
     """Record the error report of an agent. Return whether the report differs from the previous report.
 
-    If the agent was stale, also reset its confirmed revision, because its host may have restarted.
+    If the agent was stale, also reset its confirmed revision, because its host may have restarted. Raise NotFound for
+    an unknown element.
     """
     if not require_element(unit, name).reachable:
         reset_confirmation(unit, name, "the agent was stale and now reports an error", drain_deadline)

@@ -136,7 +136,10 @@ def read_image_page(
 
 
 def read_needed_page(unit: Unit, part: PagePart, host: str) -> Page[CatalogueImage]:
-    """Return a page of the catalogue's images that the running clusters on a host use, sorted by name."""
+    """Return a page of the catalogue's images that the running clusters on a host use, sorted by name.
+
+    Raise BadInput for an invalid cursor.
+    """
     after = "" if part.cursor is None else str(BY_NAME.cursors.parse(part.cursor)[0])
     names = sorted(name for name in find_needed_images(unit, host) if name > after)
     page = make_page(names, part.limit, lambda last: BY_NAME.cursors.format([last]))
@@ -149,7 +152,10 @@ def get_image(unit: Unit, name: Name) -> CatalogueImage:
 
 
 def share_image(unit: Unit, name: Name, shares: ImageShares) -> CatalogueImage:
-    """Change the users who may use an image; idempotent. Running clusters are not affected."""
+    """Change the users who may use an image; idempotent. Running clusters are not affected.
+
+    Raise NotFound for an unknown image.
+    """
     row, before = _require_row(unit, name), get_image(unit, name)
     users = (set(before.shared_with) - set(shares.remove)) | (set(shares.add) - {before.owner})
     everybody = before.everybody if shares.everybody is None else shares.everybody
@@ -165,7 +171,10 @@ def share_image(unit: Unit, name: Name, shares: ImageShares) -> CatalogueImage:
 
 
 def certify_image(unit: Unit, name: Name, site: Name) -> CatalogueImage:
-    """Record that the caller certifies an image for a site. Idempotent: an existing certification is not replaced."""
+    """Record that the caller certifies an image for a site. Idempotent: an existing certification is not replaced.
+
+    Raise NotFound for an unknown image or site.
+    """
     read_topology(unit).site(site)
     _require_row(unit, name)
     if unit.session.get(CertificationRow, (name, site)) is None:
@@ -176,7 +185,10 @@ def certify_image(unit: Unit, name: Name, site: Name) -> CatalogueImage:
 
 
 def revoke_certification(unit: Unit, name: Name, site: Name) -> CatalogueImage:
-    """Remove an image's certification for a site, and suspend publications that need this certification. Idempotent."""
+    """Remove an image's certification for a site, and suspend publications that need this certification. Idempotent.
+
+    Raise NotFound for an unknown image.
+    """
     _require_row(unit, name)
     row = unit.session.get(CertificationRow, (name, site))
     if row is not None:

@@ -176,10 +176,11 @@ def _make_entries(unit: Unit, row: ClusterRow, rows: Sequence[SshCertificateRow]
 
 
 def record_ssh_connections(unit: Unit, gateway: str, report: SshConnections) -> None:
-    """Replace the SSH connections of a gateway; idempotent. Raise Conflict for an element that is not a gateway.
+    """Replace the SSH connections of a gateway; idempotent.
 
-    Connections of clusters that do not use the gateway are ignored. If a connection of a revoked and expired
-    certificate is open, increment the gateway's wanted revision: its wanted document may lack the revocation.
+    Raise NotFound for an unknown element. Raise Conflict for an element that is not a gateway. Connections of clusters
+    that do not use the gateway are ignored. If a connection of a revoked and expired certificate is open, increment the
+    gateway's wanted revision: its wanted document may lack the revocation.
     """
     element = require_element(unit, gateway)
     if element.kind != ElementKind.GATEWAY:
@@ -219,7 +220,10 @@ def _is_any_revoked(unit: Unit, serials: Sequence[int], now: datetime) -> bool:
 def list_ssh_connections(
     unit: Unit, key: str, user: str | None = None, cluster_id: str | None = None
 ) -> list[SshConnectionView]:
-    """Return the SSH connections to a cluster, ordered by their start. ``user`` limits them to one user."""
+    """Return the SSH connections to a cluster, ordered by their start. ``user`` limits them to one user.
+
+    Raise NotFound for an unknown cluster.
+    """
     row = require_cluster(unit, key, cluster_id)
     of_user = [] if user is None else [SshConnectionRow.user == user]
     found = unit.session.scalars(select(SshConnectionRow).where(SshConnectionRow.cluster_id == row.id, *of_user))

@@ -147,9 +147,10 @@ def revoke_profiles(unit: Unit, row: ClusterRow, profiles: Iterable[VpnProfileRo
 
 
 def renew_authority(unit: Unit, new_secret: bytes) -> int:
-    """Replace the secret of the certificate authority, and revoke all profiles. Return the number of revoked profiles.
+    """Replace the secret of the certificate authority, and revoke all VPN profiles and all SSH certificates.
 
-    All gateways get new keys and certificates. They then refuse certificates of the old authority.
+    Return the number of revoked profiles. All gateways get new keys and certificates. They then refuse certificates of
+    the old authority.
     """
     unit.session.get_one(ServiceSecretRow, VPN_SECRET).value = new_secret.hex()
     rows = unit.session.scalars(select(VpnProfileRow).where(_IS_VALID)).all()

@@ -36,7 +36,10 @@ class StopRequested(BaseException):
 
 
 class StopSignal:
-    """The request to stop. It ends waits of the main thread immediately, and a change of the host between two steps."""
+    """The request to stop the agent.
+
+    The request ends a wait of the main thread immediately. A change of the host ends when its current step is complete.
+    """
 
     def __init__(self, sleep: Callable[[float], None] = time.sleep) -> None:
         """Create the object without a request. ``sleep`` waits a number of seconds."""

@@ -157,8 +157,9 @@ def wait_with_progress(
 ) -> float:
     """Wait until the cluster is in the state ``goal``, and display the progress. Return the duration in seconds.
 
-    On Ctrl-C, exit with a message. In the message, ``continues`` describes what SBF continues to do. Raise TimedOut,
-    not ServiceUnreachable, if SBF does not answer any more: the request itself was accepted.
+    On Ctrl-C, exit with a message. In the message, ``continues`` describes what SBF continues to do. Raise TimedOut
+    after ``timeout`` seconds. Also raise TimedOut, not ServiceUnreachable, if SBF does not answer any more: the request
+    itself was accepted. Raise ClusterFailed if ``goal`` is ACTIVE and the cluster fails or ends.
     """
     key = cluster.key
     try:

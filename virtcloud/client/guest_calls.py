@@ -65,7 +65,10 @@ class GuestCalls(SbfCalls):
         return self._connection.open_stream(f"{_path(key, guest)}/session", query, AGENT_S)
 
     def waiting_sessions(self, element: str, after: int = 0, wait: float = 0) -> list[GuestSession]:
-        """Return the sessions that wait for an element's agent. If there is no session, wait up to ``wait`` seconds."""
+        """Return the sessions that wait for an element's agent and have a number above ``after``.
+
+        If there is no such session, wait up to ``wait`` seconds.
+        """
         kinds = ",".join(SessionKind)
         query: dict[str, str | float | None] = {"after": after, "wait": min(wait, LONGEST_WAIT_S), "kinds": kinds}
         answer = self._connection.send("GET", f"/v1/elements/{Name(element)}/sessions", query=query, wait=wait)

@@ -50,7 +50,10 @@ def missing_features() -> list[KernelFeature]:
 
 
 def has_feature(feature: KernelFeature) -> bool:
-    """Return whether the machine's kernel has a feature."""
+    """Return whether the machine's kernel has a feature.
+
+    Also return False if the test cannot run, for example without root's rights.
+    """
     command = ["unshare", "--net", "sh", "-c", " && ".join(feature.commands)]
     try:
         return subprocess.run(command, capture_output=True, check=False).returncode == 0  # noqa: S603
@@ -100,7 +103,10 @@ def choose_kernel(requested: str | None = None) -> str:
 
 
 def needs_preload(kernel: UmlKernel) -> bool:
-    """Return whether ``kernel`` cannot save the processor's extended state, for example because of AMX."""
+    """Return whether ``kernel`` needs the library of `preload_library`.
+
+    Without this library, a kernel without seccomp cannot save the extended state of a processor with AMX.
+    """
     flags = Path("/proc/cpuinfo").read_text().partition("flags")[2].partition("\n")[0]
     return not kernel.uses_seccomp and "amx_tile" in flags.split()
 

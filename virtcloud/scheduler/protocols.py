@@ -19,14 +19,17 @@ class Scheduler(Protocol):
         """Return the jobs with these numbers, in any state, and all running jobs that requested a cluster."""
 
     def nodes(self) -> Collection[str]:
-        """Return the hosts on which jobs run."""
+        """Return the names of all hosts of the batch system, with or without a running job."""
 
 
 class ClusterApi(Protocol):
     """The calls of SBF that reconciliation needs."""
 
     def clusters(self, owner: str | None = None, *, ended: bool = False) -> list[ClusterView]:
-        """Return the running clusters."""
+        """Return the running clusters of all owners, or only of ``owner``.
+
+        With ``ended``, also return ended clusters.
+        """
 
     def delete_cluster(self, key: str, attempt: int | None = None, owner: str | None = None) -> ClusterView:
         """Delete a cluster. Raises Gone if a later attempt, or a cluster of another owner, has the key now."""

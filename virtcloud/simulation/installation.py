@@ -73,7 +73,11 @@ def check_libraries() -> None:
 
 @contextmanager
 def run_simulation(folder: SimulationFolder, options: SimulationOptions) -> Iterator[Simulation]:
-    """Start SBF and the agents. Yield the simulation when SBF has its sites. Stop SBF and the agents at the end."""
+    """Start SBF and the agents. Yield the simulation when SBF has its sites. Stop SBF and the agents at the end.
+
+    Raise BadInput if the port is in use, or if SBF ends during its start. Raise ElementError if SBF does not answer
+    within ``START_S`` seconds.
+    """
     port = choose_port(options)
     process = _start_sbf(folder, options, port)
     url = f"http://{options.host}:{port}"

@@ -64,7 +64,11 @@ class LinuxEdge:
         return observed
 
     def apply(self, difference: EdgeDifference) -> None:
-        """Apply a difference. A refused line does not stop the following lines."""
+        """Apply a difference. A refused line does not stop the following lines.
+
+        Raise Refused with the messages of all refused lines, after the last line. If the edge cannot have one of the
+        added circuits, because its transport is unknown or the topology lacks a setting, raise Refused before any line.
+        """
         self._check_transports(difference.add)
         batches = [run_batch(self._shell, program, lines) for program, lines in self._render_batches(difference)]
         failures = [failure for batch in batches for failure in batch if not _is_already_done(failure)]

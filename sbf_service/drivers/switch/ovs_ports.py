@@ -76,7 +76,10 @@ class OvsPort:
 
 
 def parse_tables(name: Name, output: str) -> tuple[dict[str, OvsPort], int, int]:
-    """Parse the output of :data:`LIST_PORTS`: the ports, and the numbers of the applied and wanted configuration."""
+    """Parse the output of :data:`LIST_PORTS`: the ports, and the numbers of the applied and wanted configuration.
+
+    Raise Unsafe for any other output.
+    """
     try:
         ports, numbers, interfaces = (_parse_rows(json.loads(line)) for line in output.splitlines())
         down = {str(row["name"]) for row in interfaces if row["admin_state"] == "down"}

@@ -148,7 +148,10 @@ class LocalGuests:
         return self._kills.find_cause(names.domain_name(cluster, guest)) if self._kills else EndCause.UNKNOWN
 
     def ensure_mtu(self, segment: Segment) -> None:
-        """Set the MTU of all running guests of the segment."""
+        """Set the MTU of all running guests of the segment.
+
+        Raise Unreachable if the segment has guests and a hypervisor does not answer.
+        """
         if segment.mtu is None:
             return
         domains, unreachable = self._hypervisors.list_domains()

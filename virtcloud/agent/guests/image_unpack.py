@@ -27,7 +27,8 @@ class UnpackLimits:
 def unpack(archive: Path, image_format: ImageFormat, folder: Path, limits: UnpackLimits, architecture: str) -> int:
     """Unpack an archive into an empty folder. Return the size of the unpacked files in bytes.
 
-    Raise Refused if the archive is damaged, exceeds a limit, or has no init program for ``architecture``.
+    Raise Refused if the archive is damaged, exceeds a limit, or has no init program for ``architecture``. Also raise
+    Refused if the archive is compressed with zstd, and the program zstd is not installed.
     """
     arguments = (folder, COMPRESSIONS[image_format], limits.size, limits.files, architecture)
     argv = [sys.executable, "-I", "-S", unpack_program.__file__, *map(str, arguments)]

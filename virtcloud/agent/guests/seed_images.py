@@ -20,7 +20,7 @@ MODE = 0o600
 
 
 def write_seed_image(guest_folder: Path, data: NoCloudData) -> None:
-    """Replace a guest's seed. Raise Refused if the file cannot be written."""
+    """Replace a guest's seed. Raise Refused if the file cannot be written, or if pycdlib is not installed."""
     new = guest_folder / f".{SEED}.new"
     with refuse_os_errors(f"write the seed of a guest in {guest_folder}"):
         new.unlink(missing_ok=True)

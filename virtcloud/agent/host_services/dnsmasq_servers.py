@@ -146,7 +146,10 @@ class DnsmasqServers:
         self._metadata.ensure(segment, record, _find_user())
 
     def ensure_no_server(self, cluster: str) -> None:
-        """Remove a cluster's server: its port, process, namespace and files. An absent server is success."""
+        """Remove a cluster's server: its port, process, namespace and files. An absent server is success.
+
+        Raise Refused if the files cannot be removed.
+        """
         self._remove_server(cluster, self._kernel.list_interfaces())
         with refuse_os_errors(f"remove the files of dnsmasq in {self._folder / cluster}"), suppress(FileNotFoundError):
             shutil.rmtree(self._folder / cluster)

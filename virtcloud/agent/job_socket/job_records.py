@@ -100,18 +100,18 @@ def record_announcement(known: JobRecord | None, up: UpRequest) -> JobRecord:
 
 
 def record_cancellation(known: JobRecord | None, run: JobRunId, reason: str) -> JobRecord:
-    """Return the record after a cancellation. A run that is over stays unchanged. Raise Gone if a later run exists.
+    """Return the record after a cancellation. A run that is over stays unchanged. Pure.
 
-    Pure.
+    Raise Gone if the key belongs to a later run or to another user's job.
     """
     job = _current_run(known, run)
     return _change(job, phase=RecordPhase.CANCELLED, reason=reason or None) if job.phase is RecordPhase.ASKED else job
 
 
 def record_end(known: JobRecord | None, run: JobRunId, reason: str) -> JobRecord:
-    """Return the record after the end of a run. A removed run stays unchanged. Raise Gone if a later run exists.
+    """Return the record after the end of a run. A removed run stays unchanged. Pure.
 
-    Pure.
+    Raise Gone if the key belongs to a later run or to another user's job.
     """
     job = _current_run(known, run)
     return (

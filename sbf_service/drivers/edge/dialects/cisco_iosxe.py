@@ -68,7 +68,10 @@ def parse_answers(answers: Sequence[str], vlans: VlanSet) -> EdgeReading:
 
 
 def domain(circuit: Circuit, transport: Transport) -> str:
-    """Return the number of the bridge domain: the VLAN ID, or the VPN ID of a shared VFI."""
+    """Return the number of the bridge domain: the VLAN ID, or the VPN ID of a shared VFI.
+
+    Raise Refused if the VPN ID of a shared VFI is higher than 4094.
+    """
     if transport.shared is None:
         return str(circuit.vlan)
     if transport.shared > circuit.vlan.highest:

@@ -63,5 +63,5 @@ def test_only_spanning_tree_frames_to_link_local_addresses_are_forwarded(in_name
 
 
 def test_frames_to_ciscos_protocols_are_forwarded(in_namespace: Run) -> None:
-    """A bridge forwards these frames like any other multicast. This is a known limit of the isolation."""
+    """A bridge forwards these frames like any other multicast. Only the filters of guests drop these frames."""
     assert in_namespace(lambda: forwarded([CISCO])) == [CISCO]
