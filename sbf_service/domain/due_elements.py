@@ -38,7 +38,7 @@ class DueDevices:
     names: frozenset[Name] = frozenset()
 
     def find_oldest_reading(self, now: datetime) -> datetime:
-        """Return the time ``t``: a device is due if the device's last reading was before ``t``."""
+        """Return the time ``t``: the condition selects every device that was last read at ``t`` or earlier."""
         return max(now - self.drift_interval, self.read_before or now)
 
 

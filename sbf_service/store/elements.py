@@ -49,7 +49,8 @@ HAS_TROUBLE: Final = or_(
 )
 """The condition that an element needs attention.
 
-The element does not answer, has an error report, has a pending save, or has an agent that never called SBF.
+An element needs attention if it does not answer, has an error report, has a pending save, or has an agent that never
+called SBF.
 """
 
 
