@@ -74,7 +74,10 @@ class SbfService:
         return self.platforms.reserved(device)
 
     def prepare(self) -> None:
-        """Migrate the database to this version. Raise BadInput when the database cannot be opened or written."""
+        """Migrate the database to this version.
+
+        Raise BadInput if the database cannot be opened or written, or if a newer version migrated the database.
+        """
         migrate(self.store.engine)
 
     def start(self) -> None:
@@ -90,7 +93,10 @@ class SbfService:
         self.retention.start()
 
     def stop(self) -> None:
-        """Wake all waiting calls, stop the reconciler within a second, and close the database."""
+        """Wake all waiting calls, stop the scheduler of workers, and close the database.
+
+        The wait for the scheduler takes at most a second. Workers that are reconciling a device continue.
+        """
         self.change_feed.close()
         self.change_reader.stop()
         with suppress(VirtcloudError):  # a lost heartbeat does no harm: the agent's next call is a heartbeat too

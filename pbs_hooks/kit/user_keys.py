@@ -23,12 +23,13 @@ _slow_until: Dict[str, float] = {}
 
 
 def read_user_keys(user: str, seconds: float = READ_TIMEOUT_S) -> List[str]:
-    """Return the keys in ``~/.ssh/*.pub`` of a user. Return no keys if there is no such folder.
+    """Return the keys in the first 16 files ``~/.ssh/*.pub`` of a user. Return no keys if there is no such folder.
 
     After a timeout, the folder is not read for a minute, because each attempt stops pbs_server for a second. Each
     attempt also leaves a process behind, which cannot be killed before the file server answers.
 
-    Raises ChildError if the user is unknown or root, or if the folder or a file cannot be read in time.
+    Raises ChildError if the user is unknown or root, if the folder or a file cannot be read, or if the keys are not
+    read within ``seconds``. Also raises ChildError in the minute after a timeout.
     """
     left = _slow_until.get(user, 0.0) - time.monotonic()
     if left > 0:

@@ -84,7 +84,7 @@ class CandidateHost:
         return max(0, min(cpus, (self.total.memory_mb - self.used.memory_mb) // needed.memory_mb))
 
     def describe(self, needed: ComputeResources) -> str:
-        """Return why the host has no room for more guests, as text for messages."""
+        """Return how many guests fit on the host, and why no more guests fit, as text for messages."""
         room = self.count_room(needed)
         fits = f"room for {count_of(room, 'guest')}, " if room else ""
         reason = self.obstacle or f"{fits}guests use {self.used} of {self.total}"

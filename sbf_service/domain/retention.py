@@ -18,7 +18,7 @@ Rows = Annotated[int, Field(ge=1000, lt=2**53)]
 class RetentionLimits(Document):
     """The table ``[retention]`` of the settings.
 
-    SBF writes older rows to files of JSON lines, and then deletes these rows from the database.
+    SBF writes rows beyond these limits to files of JSON lines, and then deletes these rows from the database.
     """
 
     folder: Annotated[str, Field(min_length=1)] | None = Field(

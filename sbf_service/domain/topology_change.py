@@ -27,7 +27,12 @@ class TopologyChange:
 
     @cached_property
     def sites(self) -> frozenset[Name]:
-        """The sites with a difference in their elements, their links, or the provider edges of their transports."""
+        """The sites that the change concerns.
+
+        These are all sites if a transport differs. Otherwise, these are the sites whose descriptions differ, and the
+        sites at the ends of links that differ. If the provider edges or attachments of a site with edges differ, all
+        sites with edges are added.
+        """
         former, topology = self.former.sites_by_name, self.topology.sites_by_name
         if self.changes_transports:
             return frozenset(former.keys() | topology.keys())

@@ -86,7 +86,7 @@ def find_network_gateways(unit: Unit, network: str) -> frozenset[str]:
 
 
 def find_alive_gateways(unit: Unit) -> frozenset[Name]:
-    """Return the names of the gateways whose agents are not stale."""
+    """Return the names of the gateways whose agents have sent a heartbeat and are not stale."""
     return frozenset(map(Name, unit.connection.execute(_READ_ALIVE).scalars()))
 
 

@@ -48,7 +48,10 @@ class RestoreReport:
 
 
 def record_restore(unit: Unit, header: BackupHeader, rows: Mapping[str, int], grace: timedelta) -> RestoreReport:
-    """Record that the database was restored.
+    """Adapt a database to the time after its restore, and record the restore in the audit log.
+
+    Increase revisions, fencing tokens and versions, reset the confirmations of all elements, and extend the leases that
+    end before ``grace`` has passed. ``rows`` is the number of rows of each table, for the report.
 
     Raise BadInput if the highest revision after another restore would exceed :data:`MAX_NUMBER`.
     """
@@ -97,7 +100,10 @@ def _reset_elements(unit: Unit, taken_at: datetime) -> int:
 
 
 def _extend_leases(unit: Unit, until: datetime) -> int:
-    """Extend leases and deadlines that end before ``until``. Return the number of extended leases."""
+    """Extend the leases and deadlines that end before ``until``, except of clusters that end or have ended.
+
+    Return the number of extended leases.
+    """
     wanted = update(ClusterRow).where(ClusterRow.state.in_(WANTED_STATES))
     extending = wanted.where(ClusterRow.lease_ends < until).values(lease_ends=until)
     extended = unit.session.scalars(extending.returning(ClusterRow.id)).all()

@@ -61,8 +61,9 @@ class TopologyCache:
 def collect_later(size: int) -> Iterator[None]:
     """Disable garbage collections during the context if a document of ``size`` bytes is large. Thread-safe.
 
-    At the end, all existing objects are excluded from later collections (``gc.freeze``). Python still frees these
-    objects when no reference to them is left, unless they are in a reference cycle.
+    At the end, all existing objects are excluded from later collections (``gc.freeze``). If several threads are in such
+    a context, this happens at the end of the last context. Python still frees these objects when no reference to them
+    is left, unless they are in a reference cycle.
     """
     if size < LARGE:
         yield

@@ -47,7 +47,7 @@ def invite_user(unit: Unit, key: str, user: UserName, cluster_id: str | None = N
 def withdraw_invitation(unit: Unit, key: str, user: UserName, cluster_id: str | None = None) -> list[VpnProfileView]:
     """Withdraw an invitation, and revoke the user's profiles and certificates. Idempotent.
 
-    Return the profiles that this call revoked.
+    Return the profiles that this call revoked. Raise NotFound for an unknown cluster.
     """
     row = require_cluster(unit, key, cluster_id)
     found = unit.session.get(VpnInvitationRow, (row.id, user))
@@ -90,10 +90,13 @@ def _make_invitation(row: ClusterRow, invitation: VpnInvitationRow) -> VpnInvita
 
 
 def record_connections(unit: Unit, gateway: str, report: VpnConnections) -> None:
-    """Replace the connections of a gateway; idempotent. Raise Conflict for an element that is not a gateway.
+    """Replace the connections of a gateway; idempotent.
 
-    Connections of profiles whose cluster does not use the gateway are ignored. If a new connection replaces a
-    connection at another gateway, increment the other gateway's revision, so that it ends the replaced connection.
+    Raise NotFound for an unknown element. Raise Conflict for an element that is not a gateway.
+
+    Connections of profiles whose cluster does not use the gateway are ignored. If a profile with a new connection also
+    has a connection at another gateway, increment the revision of the gateway with the older connection, so that this
+    gateway ends the older connection.
     """
     element = require_element(unit, gateway)
     if element.kind != ElementKind.GATEWAY:
@@ -144,7 +147,10 @@ def _find_known_profiles(unit: Unit, gateway: str, profiles: Sequence[str]) -> f
 def list_connections(
     unit: Unit, key: str, user: str | None = None, cluster_id: str | None = None
 ) -> list[VpnConnectionView]:
-    """Return the connections of a cluster's profiles, or of the profiles of ``user``, ordered by their start."""
+    """Return the connections of a cluster's profiles, or of the profiles of ``user``, ordered by their start.
+
+    Raise NotFound for an unknown cluster.
+    """
     row = require_cluster(unit, key, cluster_id)
     of_user = [] if user is None else [VpnProfileRow.user == user]
     found = (

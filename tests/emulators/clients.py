@@ -60,7 +60,11 @@ class AdministratorClient:
         return self.read(until, after="" if line == self._switch.secret else line)
 
     def read(self, until: str = "", after: str = "") -> str:
-        """Return the output up to ``until``, by default a prompt. Raise EOFError at the end of the session."""
+        """Return the output up to ``until``, by default a prompt.
+
+        Raise EOFError at the end of the session. Raise TimeoutError if the text does not appear within ``patience``
+        seconds.
+        """
         return self._read(until or self.prompt, after, self._patience)
 
     def read_for(self, line: str = "", seconds: float = 0.3) -> str:

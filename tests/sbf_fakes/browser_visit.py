@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from playwright.sync_api import Page
 
 HARMLESS = ("Password forms should have", "the server responded with a status of")
-"""Beginnings of Chromium messages that report no fault.
+"""Parts of Chromium messages that report no fault.
 
 The login form has no field for a user name, because SBF knows the holder of the token. A page that shows an error has
 the status of this error. The test finds missing static files in ``Visit.missing``.

@@ -14,8 +14,8 @@ def has_drifted(steps: Iterable[Step], document: WantedDocument, reported: Conta
 
     ``steps`` are the difference from the wanted state. If the wanted revision is not confirmed yet, the difference is
     no drift. But after a reboot (``rebooted``), every difference is drift: the host lost its confirmed configuration.
-    Steps of clusters that were excepted from the confirmation are ignored: those in ``document.incomplete``, and those
-    in ``reported``.
+    Steps of clusters that were excepted from the confirmation are ignored. SBF lists such clusters in
+    ``document.incomplete``. ``reported`` contains the clusters that the agent excepted from its latest confirmation.
     """
     is_confirmed = rebooted or document.confirmed_revision >= document.revision
     return is_confirmed and any(

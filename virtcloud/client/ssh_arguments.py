@@ -53,7 +53,8 @@ def choose_guest(found: ClusterPeers, names: Sequence[str], name: str | None) ->
     """Return the guest ``name`` of the cluster's network, or the cluster's first guest if ``name`` is None. Pure.
 
     If several members of the network have a guest with this name, the cluster's own guest is chosen. ``names`` are the
-    cluster's guests. Raise NotFound for an unknown guest. Raise BadInput if the cluster has no guests.
+    cluster's guests. Raise NotFound for an unknown guest. Raise BadInput if ``name`` is None and the cluster has no
+    guests.
     """
     if name is None and not names:
         raise BadInput(f"cluster {found.key} has no guests to log in to")
@@ -162,7 +163,8 @@ class ClusterLogins:
         """Return the arguments for each guest of ``names``, by the guest's name.
 
         None in ``names`` means the first guest. If ``names`` is empty, return the arguments for all guests. Raise
-        NotFound for an unknown guest. Raise BadInput if the cluster has no guests.
+        NotFound for an unknown guest. Raise BadInput if ``names`` is empty or contains None, and the cluster has no
+        guests.
         """
         job = find_job_guests(self._key, os.environ)
         return self._find_in_job(options, names, *job) if job else self._find_by_sbf(options, names)

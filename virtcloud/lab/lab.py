@@ -30,7 +30,10 @@ from virtcloud.model.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class ServiceHandle:
-    """A service of a node. Each method is idempotent and returns when its effect is complete."""
+    """A service of a node. Each method is idempotent and returns when its effect is complete.
+
+    Each method raises UnknownInLab if the lab has no such node, or if the node has no such service.
+    """
 
     state: LabState
     node: str
@@ -107,7 +110,11 @@ class Lab:
         timeout_s: float | None = 60.0,
         check: bool = False,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a program on a node. With ``check``, an exit code other than 0 raises LabFailed."""
+        """Run a program on a node. With ``check``, an exit code other than 0 raises LabFailed.
+
+        Raise UnknownInLab if the lab has no such node. Raise LabFailed if the program prints nothing for ``timeout_s``
+        seconds (None: no limit) and does not end.
+        """
         completed = control_client.run_program(self.state, node, argv, stdin.encode(), timeout_s)
         text = subprocess.CompletedProcess(
             completed.args,
@@ -122,13 +129,17 @@ class Lab:
         return text
 
     def power_off(self, node: str) -> None:
-        """Simulate a power failure of a host or a gateway. Only its disk remains. Idempotent."""
+        """Simulate a power failure of a host or a gateway. Only its disk remains. Idempotent.
+
+        Raise UnknownInLab if the node is neither a host nor a gateway of the lab.
+        """
         self._power(node, "off")
 
     def power_on(self, node: str) -> None:
         """Boot a host or a gateway that is powered off, and wait until its services run. Idempotent.
 
-        If the node's disk contains a boot script, run this script. Raise LabFailed if the script fails.
+        If the node's disk contains a boot script, run this script. Raise LabFailed if the script fails. Raise
+        UnknownInLab if the node is neither a host nor a gateway of the lab.
         """
         self._power(node, "on")
         self.run(node, ["sh", "-c", node_services.RUN_BOOT_SCRIPT], check=True)

@@ -118,7 +118,11 @@ class _Merger:
 
 
 def merge(translation: Translation, former: Topology | None, *, prune: bool = False) -> NetBoxMerge:
-    """Return SBF's topology and pools after an import from NetBox. ``former`` is None if SBF has no topology yet."""
+    """Return SBF's topology and pools after an import from NetBox. ``former`` is None if SBF has no topology yet.
+
+    ``prune``: whether to remove the switches and hosts of the imported sites, and the links, that NetBox lacks. Raise
+    BadInput if the merged topology is invalid.
+    """
     return _Merger(translation, former, prune).run()
 
 

@@ -10,8 +10,10 @@ from virtcloud.model.errors import Unsafe
 PATH = "PATH=$PATH:/usr/sbin:/sbin"
 BEGIN, END = "begin-of-answer", "end-of-answer:"
 MAX_LINE_CHARACTERS = 3500
-"""The maximum length of a command line. A terminal accepts at most 4096 characters in a line (termios(3), canonical
-mode).
+"""The maximum length of a group of :func:`pack_words`, in characters.
+
+A terminal accepts at most 4096 characters in a line (termios(3), canonical mode). The remaining characters are for the
+rest of the command and for the texts that :meth:`Shell.run` adds.
 """
 
 
@@ -54,7 +56,7 @@ class Shell:
 
 
 def pack_words(words: Iterable[str], separator: int = 1) -> Iterator[list[str]]:
-    """Yield groups of words that fit on a terminal line, with ``separator`` characters between two words."""
+    """Yield groups of words that fit on a terminal line. ``separator``: the number of characters between two words."""
     group: list[str] = []
     for word in words:
         if group and sum(len(member) + separator for member in group) + len(word) > MAX_LINE_CHARACTERS:

@@ -96,7 +96,7 @@ def test_a_vlan_id_far_down_the_index_is_found(world: World, seed: int) -> None:
 def random_release_times(unit: Unit, random: Random) -> Iterator[dict[str, object]]:
     """Yield an update for each free VLAN ID. The update sets a random release time.
 
-    For a VLAN ID in the pools of several sites, one of these sites has a recent release time.
+    For a VLAN ID in the pools of several sites, at most one of these sites has a recent release time.
     """
     free = unit.connection.execute(select(FreeVlanRow.site, FreeVlanRow.vlan)).all()
     sites = Counter(vlan for _, vlan in free)

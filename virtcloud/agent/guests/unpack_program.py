@@ -4,8 +4,9 @@ The agent runs this file as a program: ``python -I -S unpack_program.py FOLDER C
 the archive on stdin. The file uses only the standard library.
 
 The program calls chroot(2) with the folder before it reads the archive. Therefore no name and no symbolic link in the
-archive leads to another file of the host. The program creates no devices. It preserves owners, modes, setuid bits and
-capabilities; only root can enter the folder on the host. The program prints the number of unpacked bytes.
+archive leads to another file of the host. The program creates no devices and no FIFOs. It preserves owners, modes,
+setuid bits and capabilities; only root can enter the folder on the host. The program prints the number of unpacked
+bytes.
 """
 
 import ctypes
@@ -39,7 +40,11 @@ class BadArchive(Exception):
 
 
 def main(folder: str, compression: str, max_bytes: int, max_files: int, machine: str) -> int:
-    """Unpack the archive from stdin. Return the number of unpacked bytes. Raise BadArchive, TarError or OSError."""
+    """Unpack the archive from stdin. Return the number of unpacked bytes.
+
+    Raise BadArchive if the archive exceeds a limit or has no suitable init program. Raise TarError, OSError, ValueError
+    or the errors of the decompressor if the archive cannot be read or unpacked.
+    """
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # if the agent ends, the kernel kills this program
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -55,7 +60,7 @@ def main(folder: str, compression: str, max_bytes: int, max_files: int, machine:
 
 
 def extract(archive: tarfile.TarFile, max_bytes: int, max_files: int) -> int:
-    """Create all files of an archive except devices. Raise BadArchive if the archive exceeds a limit.
+    """Create all files of an archive except devices and FIFOs. Raise BadArchive if the archive exceeds a limit.
 
     Return the size of the regular files in bytes, plus ``BLOCK_BYTES`` for each member of the archive.
     """

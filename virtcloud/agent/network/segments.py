@@ -53,8 +53,10 @@ class SegmentInterfaces:
         ``interfaces`` is None, read the interfaces. On a host with many segments, this reading takes longer than the
         creation of a segment.
 
-        Raise Unsafe if an interface of another cluster or a foreign interface conflicts with the segment. Raise Refused
-        if the uplink is missing or the kernel refuses a change.
+        Raise Unsafe if an interface of another cluster or a foreign interface conflicts with the segment, or if the
+        uplink of an untagged segment has an address of the host. Raise Unsafe if the host's packet filter receives the
+        frames of all bridges, unless the settings accept this. Raise Refused if the uplink is missing or down, or if
+        the kernel refuses a change.
         """
         _check_unfiltered(segment, self._unaccepted_filters())
         existing = {interface.name: interface for interface in self._remove_leftovers(segment.vlan, interfaces)}
