@@ -23,7 +23,10 @@ def send_line(connection: socket.socket, message: dict[str, Any]) -> None:
 
 
 def receive_line(connection: socket.socket) -> dict[str, Any]:
-    """Receive one line, and leave the bytes after the line unread. Raise ConnectionError if the peer disconnected."""
+    """Receive one line, and leave the bytes after the line unread. Return the JSON object of the line.
+
+    Raise ConnectionError if the peer disconnected. Raise ValueError if the line is not JSON.
+    """
     line = bytearray()
     while not line.endswith(b"\n"):
         available = connection.recv(LINE_LIMIT, socket.MSG_PEEK)

@@ -34,7 +34,10 @@ ROW = re.compile(r"[* A-Z]{1,4} *(?P<number>\d+) +(?:Active|Inactive)\b.*")
 
 
 def parse_answers(answers: Sequence[str]) -> SwitchReading:
-    """Parse ``show vlan``: a row for each VLAN, with a column of members that can continue in the following rows."""
+    """Parse ``show vlan``: a row for each VLAN, with a column of members that can continue in the following rows.
+
+    Raise ValueError if the output has another form.
+    """
     (text,) = answers
     head = HEAD.search(text)
     if head is None:

@@ -30,7 +30,10 @@ PORTS = PortNames({"ethernet": (), "port-channel": (), "vlan": (), "mgmt": ()})
 
 
 def parse_answers(answers: Sequence[str]) -> SwitchReading:
-    """Parse the interfaces. A VLAN is an interface too."""
+    """Parse the interfaces. A VLAN is an interface too.
+
+    Raise ValueError for output without interfaces, and for an invalid list of VLANs.
+    """
     (text,) = answers
     interfaces = parse_interfaces(text, PORTS)
     vlans = VlanSet(int(name.removeprefix("vlan")) for name in interfaces if name.startswith("vlan"))

@@ -28,7 +28,10 @@ MODE = "sudo -n config switchport mode trunk {port}"
 
 
 def parse_answers(answers: Sequence[str]) -> SwitchReading:
-    """Parse ``show vlan config``: a row for each member of a VLAN, and a row for each VLAN without members."""
+    """Parse ``show vlan config``: a row for each member of a VLAN, and a row for each VLAN without members.
+
+    Raise ValueError if the output has another form.
+    """
     (text,) = answers
     lines = [line.split() for line in text.splitlines() if line.strip()]
     if not lines or lines[0] != ["Name", "VID", "Member", "Mode"]:

@@ -30,7 +30,7 @@ class Attributes:
         return self._values.get(name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute if the rules allow it."""
+        """Set an attribute. Raises PBS's exception if a hook may not set the attribute."""
         if name not in self._types:
             self._handle_unknown(name)
         if self._readonly and self._rules.in_hook:
@@ -119,11 +119,11 @@ class PbsJob(Attributes):
         return str(self.id)
 
     def rerun(self) -> None:
-        """Request a rerun of the job. Only hooks of a MoM may call this method."""
+        """Request a rerun of the job. Raises NotImplementedError in a hook of the server."""
         self._request("_rerun", "rerun(): only for mom hooks")
 
     def delete(self) -> None:
-        """Request the deletion of the job. Only hooks of a MoM may call this method."""
+        """Request the deletion of the job. Raises NotImplementedError in a hook of the server."""
         self._request("_delete", "delete(): only for mom hooks")
 
     def _request(self, flag: str, refusal: str) -> None:
@@ -228,7 +228,11 @@ class PbsEvent:
             raise EventIncompatibleError('"%s" not found in self._param' % name) from None
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set a parameter of a launch event."""
+        """Set a parameter of a launch event.
+
+        Raises UnsetAttributeNameError if the event has no such parameter, and BadAttributeValueError if the parameter
+        is read-only.
+        """
         if name not in self._param:
             raise UnsetAttributeNameError("event attribute '%s' not found" % name)
         if name not in self._settable:
