@@ -52,7 +52,7 @@ class ReadsWholeSwitch(Protocol):
 
 
 class SwitchToSurvey(Document):
-    """A switch of the file: its address, its platform, and the name of its credential."""
+    """A switch in a :class:`SurveyFile`: its address, its platform, and the name of its credential."""
 
     name: Name
     address: DeviceAddress

@@ -38,7 +38,7 @@ from virtcloud.model.views import ClusterView
 
 Operation = Callable[[], object]
 PAGE = 5
-"""The number of rows in a page; the smallest measured installation has three times as many."""
+"""The number of rows in a page. The smallest measured installation has more than three pages of hosts and clusters."""
 
 
 @dataclass

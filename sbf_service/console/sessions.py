@@ -130,7 +130,11 @@ CurrentBrowser = Annotated[Browser, Depends(_authenticate)]
 
 
 async def read_form(request: Request) -> Form:
-    """Read a form. Raise Forbidden for a form of another web site, and BodyTooLong for a form above ``MAX_FORM``."""
+    """Read a form. If a field occurs several times, return its last value.
+
+    Raise Forbidden for a form of another web site, and BodyTooLong for a form above ``MAX_FORM``. Raise BadInput for a
+    form that is not in UTF-8 or has more than 100 fields.
+    """
     check_same_origin(request)
     body = bytearray()
     async for chunk in request.stream():

@@ -51,8 +51,9 @@ def check_name_allowed(
     On a host, an image of the catalogue replaces an image of the same name in the host's folder. A user must not
     replace an image that other users use or may use.
 
-    ``topology_names`` are the images that sites list for their users. ``local_users`` are the owners of running
-    clusters with a guest from a host's own image of this name. ``hosts`` have an image of this name in their folder.
+    ``topology_names`` are the images that sites list for their users. ``local_users`` are the other users
+    who own running clusters with a guest from a host's own image of this name. ``hosts`` have an image of this name in
+    their folder.
     """
     if role is not Role.USER:
         return
@@ -91,7 +92,10 @@ def check_size(limits: ImageLimits, size: int) -> None:
 
 
 def check_image_quota(owner: str, used: int, added: int, limit_mb: int | None) -> None:
-    """Raise QuotaExceeded if the images of ``owner`` at SBF would exceed the quota. Sizes are in bytes."""
+    """Raise QuotaExceeded if the images of ``owner`` at SBF would exceed the quota.
+
+    ``used`` and ``added`` are in bytes. ``limit_mb`` is in MiB; None: no limit.
+    """
     if limit_mb is not None and used + added > limit_mb * MIB:
         raise QuotaExceeded(
             f"{owner} already stores {to_mib(used)} MiB of images, {to_mib(added)} MiB more would be "

@@ -46,7 +46,10 @@ def quote_end(answer: str) -> str:
 
 
 def join_texts(texts: Iterable[str]) -> str:
-    """Join distinct texts. A list longer than :data:`MAX_FAULT_CHARACTERS` ends with the number of omitted texts."""
+    """Join distinct texts. A list longer than :data:`MAX_FAULT_CHARACTERS` ends with the number of omitted texts.
+
+    The first text is never omitted or truncated.
+    """
     distinct = list(dict.fromkeys(texts))
     shown = list(_select_fitting(distinct))
     omitted = len(distinct) - len(shown)

@@ -59,7 +59,7 @@ def _is_event_stream(message: Message) -> bool:
 
 
 def is_long_poll(scope: Scope) -> bool:
-    """Return whether a call requests a long poll."""
+    """Return whether a call has the query parameter ``wait``, which requests a long poll. ``wait=0`` counts too."""
     return "wait" in parse_qs(scope["query_string"].decode("latin-1"))
 
 
@@ -134,7 +134,7 @@ def _media_type(start: Message) -> str:
 
 
 def declared_length(scope: Scope) -> int:
-    """Return a call's Content-Length in bytes; 0 for a call without this header."""
+    """Return a call's Content-Length in bytes; 0 for a call without this header, or with an invalid value."""
     value = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
     return int(value) if value.isdigit() else 0
 

@@ -75,7 +75,7 @@ class DeviceSessions:
     def driver(self, device: Device, backbone: Backbone | None = None) -> Any:  # noqa: ANN401 - a type of the device's kind
         """Return the driver with a device's open session, or create a driver that connects when it is first used.
 
-        Raise Refused for a missing credential.
+        Raise Refused for a missing or unusable credential, and BadInput for an unknown platform.
         """
         session = self._open.get(device.name)
         if session is not None and (session.device, session.backbone) == (device, backbone):

@@ -155,8 +155,9 @@ class GroupCommit(Generic[U]):
         """Run ``work`` in a transaction, possibly together with changes of other threads.
 
         Return the result of ``work``, or raise its error. After an error in a shared transaction, roll the transaction
-        back, and run each of its changes again in a separate transaction. After DatabaseUnavailable, run no change
-        again: all callers of the transaction receive this error.
+        back, and run each of its changes again in a separate transaction. If ``find_scope`` or ``work`` raises
+        OutsideScopeError, run the change again in a transaction that locks everything. After DatabaseUnavailable, run
+        no change again: all callers of the transaction receive this error.
         """
         results: list[T] = []
         context = copy_context()  # another thread may run the change, and needs the caller's context variables

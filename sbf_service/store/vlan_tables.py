@@ -45,7 +45,10 @@ class FreeVlanRow(Base):
 
 
 class CreatedVlanRow(Base):
-    """A VLAN that SBF created, or is about to create, on an element. SBF deletes only VLANs with such a row."""
+    """A VLAN that SBF created, or is about to create, on an element.
+
+    SBF deletes only VLANs that have such a row or SBF's name (``sbf_service/domain/ownership.py``).
+    """
 
     __tablename__ = "created_vlans"
 

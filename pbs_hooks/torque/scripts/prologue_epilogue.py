@@ -86,9 +86,10 @@ REMOVE_WAIT_S = 30.0
 
 
 def run_epilogue(call: ScriptCall, settings: ScriptSettings) -> None:
-    """Remove the cluster and wait until this host has no remnants of the cluster.
+    """Remove the cluster, and wait until this host has no remnants of the cluster. Delete the file of variables.
 
-    Raises ScriptExit if neither the agent nor SBF ends the cluster.
+    The wait ends after ``settings.patience`` seconds without an error. The agent then continues the removal. Raises
+    ScriptExit if neither the agent nor SBF ends the cluster.
     """
     try:
         _wait_for_removal(call, settings, settings.patience)
@@ -99,7 +100,10 @@ def run_epilogue(call: ScriptCall, settings: ScriptSettings) -> None:
 
 
 def run_epilogue_parallel(call: ScriptCall, settings: ScriptSettings) -> None:
-    """Wait until this host has no remnants of the cluster. Raises ScriptExit if the host's agent does not answer."""
+    """Request the agent to remove the cluster. Wait at most a minute until this host has no remnants of the cluster.
+
+    Raises ScriptExit if the host's agent does not answer or refuses the removal.
+    """
     try:
         _wait_for_removal(call, settings, min(SISTER_WAIT_S, settings.patience))
     except (AgentUnreachable, AgentRefused) as error:
@@ -120,7 +124,8 @@ def run_precancel(call: ScriptCall, settings: ScriptSettings) -> None:
 def withdraw(call: ScriptCall, settings: ScriptSettings) -> None:
     """Request the agent to remove the cluster. If this request fails, request SBF to end the cluster. Do not wait.
 
-    Raises ScriptExit if neither the agent nor SBF accepts the request. The cluster then ends with its lease.
+    Delete the file of variables in both cases. Raises ScriptExit if neither the agent nor SBF accepts the request. The
+    cluster then ends with its lease.
     """
     try:
         ask_agent(settings.socket, build_agent_request("remove", call), wait=0)

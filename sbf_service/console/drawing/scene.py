@@ -17,8 +17,8 @@ CHARACTER: Final = 6.6
 class Box:
     """A rectangle with a label, such as an element or a site.
 
-    ``path`` is the page that a click opens. ``level`` is None if the level is unknown. A box that is ``lit`` carries
-    the cluster.
+    ``path`` is the page that a click opens. ``level`` is None if the level is unknown. ``lit`` is true if
+    the drawing shows the path of a cluster, and the path passes the element of the box.
     """
 
     x: float
@@ -41,7 +41,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line through points. A line that is ``lit`` carries the cluster."""
+    """A line through points. ``lit`` is true if the line carries the cluster whose path the drawing shows."""
 
     points: tuple[tuple[float, float], ...]
     title: str
@@ -90,14 +90,17 @@ class SceneBuilder:
     gauges: list[Box] = field(default_factory=list)
 
     def finish(self, width: float, height: float) -> Scene:
-        """Return the drawing. Lines that carry the cluster are above the other lines."""
+        """Return the drawing. Lines that are ``lit`` are above the other lines."""
         lines = sorted(self.lines, key=lambda line: line.lit)
         boxes, labels = tuple(self.boxes), tuple(self.labels)
         return Scene(width, height, tuple(self.frames), tuple(lines), boxes, labels, tuple(self.gauges))
 
 
 def shorten(text: str, width: float) -> str:
-    """Return a text that fits into a width. Replace the middle of a long text by an ellipsis."""
+    """Return a text that fits into a width. Replace the middle of a long text by an ellipsis.
+
+    ``width`` is in units of the drawing. At least 4 characters remain, even if they do not fit.
+    """
     most = max(4, int(width / CHARACTER))
     if len(text) <= most:
         return text

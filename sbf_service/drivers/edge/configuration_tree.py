@@ -1,4 +1,7 @@
-"""Configurations of edges as trees of indented lines, and trunks on platforms with device-wide VLANs. Pure."""
+"""Configurations of edges as trees of indented lines, and trunks on platforms with device-wide VLANs. Pure.
+
+A function that parses a list of VLANs raises ValueError for an invalid list, with the line that contains the list.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping

@@ -65,7 +65,10 @@ class CommandLineSwitch:
 
         If lists of allowed VLANs must be emptied, the driver first empties these lists and reads them back. A port
         becomes a trunk only after its list was read as empty. A refused command does not stop the other commands,
-        because the other commands can concern other clusters.
+        because the other commands can concern other clusters. After all commands, raise Refused with the faults.
+
+        Raise Refused before the first change if the switch reserves a VLAN ID of the difference. Also raise Refused,
+        without further commands, if a port still carries every VLAN after its list was emptied.
         """
         reading, self._reading = self._reading or self.read_all(), None
         check_reserved_vlans(self._name, difference, reading)
@@ -79,7 +82,7 @@ class CommandLineSwitch:
             raise build_refusal(f"switch {self._name}: ", faults)
 
     def save(self) -> bool:
-        """Write the startup configuration.
+        """Write the startup configuration. Return True.
 
         Raise Refused if the switch does not print that the configuration was saved.
         """

@@ -155,7 +155,10 @@ def is_loopback(scope: Scope) -> bool:
 
 
 def client_address(scope: Scope) -> str:
-    """Return the IP address that a call comes from; ``uid N`` for a user of this host."""
+    """Return the IP address that a call comes from; ``uid N`` for a call over an AF_UNIX socket.
+
+    Return ``unknown`` if the server does not know the address.
+    """
     peer = scope.get(PEER_KEY)
     if peer is not None:
         return f"uid {peer.uid}"
@@ -198,7 +201,8 @@ class PeerConnection:
     async def look_up(self) -> LocalPeer:
         """Look up the user's name in another thread, because the user directory may be on the network.
 
-        Raise ServiceBusy when no thread is free.
+        Raise ServiceBusy when no thread becomes free within :data:`NAME_LOOKUP_TIMEOUT_S` seconds. The look-up itself
+        has no time limit.
         """
         return LocalPeer(self.uid, await NAME_LOOKUPS.run(partial(user_name, self.uid), NAME_LOOKUP_TIMEOUT_S))
 
