@@ -32,7 +32,10 @@ WHOLE = (
 """Folders and files that are never divided, because the tests of a file share what one fixture starts."""
 QUICK_S = 3.0
 UNIT = "tests/unit/"
-"""``--quick`` runs the files whose recorded duration is at most ``QUICK_S``, and unit tests without a record."""
+"""``--quick`` runs the files whose recorded duration is at most ``QUICK_S``, and unit tests without a record.
+
+``--quick`` omits all tests that use a lab.
+"""
 UNMEASURED_S = 60.0
 SECOND_START_S = 60.0
 LABS = ("lab", "bare", "mixed", "cabled", "paths", "prepared", "edges", "own_state")
@@ -66,7 +69,7 @@ def read_table(path: Path = TABLE) -> dict[str, Record]:
 
 
 def write_table(records: Mapping[str, Record], path: Path = TABLE) -> None:
-    """Write the durations, longest first. Files of unit tests that take less than 0.5 s are omitted."""
+    """Write the durations, longest first. Files of unit tests that use no lab and take less than 0.5 s are omitted."""
     longest = sorted(records.items(), key=lambda one: (-round(one[1].seconds), one[0]))
     rows = {
         file: {"seconds": round(one.seconds)} | ({"lab": one.lab} if one.lab else {})

@@ -1,8 +1,8 @@
 """Entry point of the command ``virtcloud``.
 
-This module imports only modules that Python has already imported at its start. Therefore the handler of Ctrl-C is set
-before the long import of the command line, so that Ctrl-C during this import ends the program without a traceback. An
-agent does not import the libraries of the other commands.
+At first, this module imports only small modules of the standard library. The module sets a handler of Ctrl-C before
+the long import of the command line, so that Ctrl-C during this import ends the program without a traceback. An agent
+does not import the libraries of the other commands.
 """
 
 import os

@@ -136,7 +136,10 @@ def make_guest_connector(
 
 
 def open_bridge(segment: Segment) -> BridgeSocket:
-    """Open a socket on the bridge of a segment. Raise Refused if the host has no such bridge of virtcloud."""
+    """Open a socket on the bridge of a segment.
+
+    Raise Refused if the host has no such bridge of virtcloud, or if the bridge belongs to another network.
+    """
     with closing(NetlinkKernel()) as kernel:
         bridge = find_bridge(segment.vlan, segment.key, kernel.list_interfaces(), segment.id)
     if names.cluster_of_alias(bridge.alias) != segment.id:

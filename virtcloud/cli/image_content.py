@@ -30,10 +30,11 @@ TIMEOUT_S = 60.0
 def describe_content(
     source: str, expected: Sha256 | None, image_format: ImageFormat | None, architecture: str
 ) -> ImageContent:
-    """Read a file or a URL to its end, and return its content.
+    """Read the file or the URL ``source`` to its end. Return the checksum, size and format of the image.
 
-    Raise BadInput if the file cannot be read, has another checksum than ``expected``, refers to other files, or is a
-    raw disk although ``image_format`` is not given. Raise Unreachable if the URL cannot be read.
+    Raise BadInput if the file cannot be read, is empty, has another checksum than ``expected``, refers to other files,
+    or is a raw disk although ``image_format`` is not given. Also raise BadInput for an invalid URL. Raise Unreachable
+    if the URL cannot be read.
     """
     digest, size, head = hashlib.sha256(), 0, b""
     with _open(source) as (file, length):

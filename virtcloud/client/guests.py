@@ -66,15 +66,25 @@ class ClusterGuest:
         return self.view.name
 
     def stop(self, *, wait: bool = True, progress: GuestProgress | None = None, timeout: float | None = None) -> Self:
-        """Stop the guest; idempotent. The disk remains. With ``wait``, return when the host has confirmed the stop."""
+        """Stop the guest; idempotent. The disk remains. With ``wait``, return when the host has confirmed the stop.
+
+        During the wait, call ``progress`` and raise errors like :meth:`wait_confirmed`. ``timeout`` is in seconds.
+        """
         return self._set(GuestPower.OFF, None, progress, timeout, wait=wait)
 
     def start(self, *, wait: bool = True, progress: GuestProgress | None = None, timeout: float | None = None) -> Self:
-        """Start the stopped guest; idempotent. With ``wait``, return when the host has confirmed the start."""
+        """Start the stopped guest; idempotent. With ``wait``, return when the host has confirmed the start.
+
+        During the wait, call ``progress`` and raise errors like :meth:`wait_confirmed`. ``timeout`` is in seconds.
+        """
         return self._set(GuestPower.ON, None, progress, timeout, wait=wait)
 
     def reset(self, *, wait: bool = True, progress: GuestProgress | None = None, timeout: float | None = None) -> Self:
-        """Restart the guest once. Raise Conflict if the guest is stopped."""
+        """Restart the guest once. Raise Conflict if the guest is stopped.
+
+        With ``wait``, return when the host has confirmed the restart. During the wait, call ``progress`` and raise
+        errors like :meth:`wait_confirmed`. ``timeout`` is in seconds.
+        """
         resets = self.refresh().resets + 1
         return self._set(GuestPower.ON, resets, progress, timeout, wait=wait)
 
@@ -141,7 +151,7 @@ class ClusterGuest:
         """Copy files or folders from the guest into the folder ``local``.
 
         If ``local`` is not a folder, the copy of a single file or folder gets the path ``local``. Raise GuestsFailed if
-        the copy failed; no incomplete file remains.
+        the copy failed or took longer than ``timeout`` seconds; no incomplete file remains.
         """
         remotes = {self.name: [remote] if isinstance(remote, str) else remote}
         with open_logins(self._sbf, self.view.cluster, self._cluster_id) as logins:
@@ -161,10 +171,10 @@ class ClusterGuest:
     def clone(self, image: str, *, stop: bool = False, progress: CloneObserver | None = None) -> CatalogueImage:
         """Create an image from the disk of the stopped guest. Return the image, whose owner is the caller.
 
-        With ``stop``, stop the guest first, and start the guest again afterwards. Call ``progress`` with each report of
-        the host. Raise Conflict if the guest runs. Raise NameTaken if an image has the name. Raise Refused if the host
-        cannot make the image. Raise ServiceUnreachable if the session is interrupted. SBF then stores no part of the
-        image.
+        With ``stop``, stop a running guest first, and start the guest again afterwards. Call ``progress`` with each
+        report of the host. Without ``stop``, raise Conflict if the guest runs. Raise NameTaken if an image has the
+        name. Raise Refused if the host cannot make the image. Raise ServiceUnreachable if the session is interrupted.
+        SBF then stores no part of the image.
         """
         request = SessionRequest(kind=SessionKind.CLONE, image=Name(image))
         if not stop or self.refresh().power is GuestPower.OFF:

@@ -112,6 +112,7 @@ def open_stream(  # noqa: PLR0913, PLR0917 - the parts of a call
     """Open a stream to the server at ``url``. Wait at most ``timeout`` seconds for the answer.
 
     Raise HandshakeRefusedError if the server answers with an error. Raise ServiceUnreachable if there is no answer.
+    Raise BadInput if the library websockets is not installed.
     """
     try:
         from websockets.exceptions import InvalidHandshake, InvalidStatus  # noqa: PLC0415 - as above

@@ -81,7 +81,10 @@ def parse_network(clusters: Sequence[Mapping[str, Any]], key: str) -> Optional[J
 
 
 def parse_job_number(key: str) -> str:
-    """Return the part of a job's key before the first dot, for names of guests: ``12`` of ``12.pbssrv``."""
+    """Return the part of a job's key before the first dot, for names of guests: ``12`` of ``12.pbssrv``.
+
+    A dash replaces each character that is not a lower-case letter or a digit.
+    """
     return re.sub("[^a-z0-9]", "-", key.partition(".")[0])
 
 

@@ -112,7 +112,7 @@ def check_host_count(request: JobRequest, count: int) -> None:
     """Raise RequestError if the file has more parts than the job has hosts.
 
     If the last part applies to several hosts, its guests must have no names, MAC addresses or IP addresses, because
-    these values would not be unique. Raise RequestError for each of these values.
+    these values would not be unique. Raise RequestError for the first such value.
     """
     if request.spec is None:
         return
@@ -192,7 +192,7 @@ def _check_unique(parts: Tuple[HostGuests, ...], at: _FilePosition) -> None:
 
 
 def _check_default_names(parts: Tuple[HostGuests, ...], at: _FilePosition) -> None:
-    """Raise RequestError for a name like ``g2`` that is the default name of another guest."""
+    """Raise RequestError for a name like ``g2`` of a guest whose default name is different, such as ``g1``."""
     guests = [(host, index, guest) for host, part in enumerate(parts) for index, guest in enumerate(part)]
     for number, (host, index, guest) in enumerate(guests, 1):
         if guest.name and DEFAULT_NAME.fullmatch(guest.name) and guest.name != "g%d" % number:

@@ -13,7 +13,11 @@ MAX_CHARACTERS = 64
 
 
 def job_request_id(key: str, attempt: Optional[int]) -> str:
-    """Return the request ID of a job's attempt, such as ``job-123.pbs-1``; without an attempt, ``job-123.pbs``."""
+    """Return the request ID of a job's attempt, such as ``job-123.pbs-1``; ``job-123.pbs`` for attempt 0 or None.
+
+    A dash replaces each character other than letters, digits, ``.``, ``_`` and ``-``. A long key is truncated, so that
+    the ID has at most :data:`MAX_CHARACTERS` characters.
+    """
     suffix = "-%d" % attempt if attempt else ""
     name = re.sub("[^A-Za-z0-9._-]", "-", key)
     return "job-%s%s" % (name[: MAX_CHARACTERS - len("job-") - len(suffix)], suffix)

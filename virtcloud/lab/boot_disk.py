@@ -46,7 +46,7 @@ def make_boot_disk(root: Path, target: Path, size_mib: int = SIZE_MIB, *, compre
     """Write a disk to ``target``. The folder ``root`` contains its root file system, with a kernel and GRUB's programs.
 
     The function adds the file /etc/fstab to ``root``, and the configuration of GRUB if there is none. Raise OSError or
-    CalledProcessError if the disk cannot be created.
+    CalledProcessError if the disk cannot be created. Raise ValueError if GRUB's core image is too large.
     """
     (root / GRUB_FOLDER[1:]).mkdir(parents=True, exist_ok=True)
     config = root / GRUB_FOLDER[1:] / "grub.cfg"

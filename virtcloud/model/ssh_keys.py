@@ -42,6 +42,7 @@ class UserKey(PublicKey):
     """A public SSH key with which a user logs in. The data is complete, and an RSA key has at least 2048 bits.
 
     Spaces between the parts are normalized. Characters of the comment that are not printable ASCII become ``?``.
+    The comment is truncated after 256 characters.
     """
 
     __slots__ = ()

@@ -204,5 +204,5 @@ class VlanId(int):
 
 
 def format_utc(moment: datetime) -> str:
-    """Format a moment in UTC for messages: ``2026-11-20 07:12:03 UTC``."""
+    """Format a moment for messages, such as ``2026-11-20 07:12:03 UTC``. The moment must already be in UTC."""
     return f"{moment:%Y-%m-%d %H:%M:%S} UTC"

@@ -48,7 +48,10 @@ def survey(text: str, **options: object) -> SiteSurvey:
 
 @pytest.fixture
 def site_import(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Callable[..., Completed]:
-    """Return a function that writes a site file and runs the command in this process. The drivers run elsewhere."""
+    """Return a function that writes a site file and runs the command in this process.
+
+    The command runs the drivers of the switches in a child process.
+    """
 
     def run(text: str, *arguments: object) -> Completed:
         file = tmp_path / "site.yaml"

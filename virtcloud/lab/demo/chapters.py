@@ -1,6 +1,7 @@
 """The chapters of the demonstration: two clusters, their connectivity and isolation, a failed creation, the removal.
 
-Each check reads the state from the lab's nodes, not from SBF.
+The checks of VLANs, frames, interfaces and guests read the lab's nodes, not SBF. The states of clusters and the VLAN
+IDs in use are read from SBF.
 """
 
 import re
