@@ -133,7 +133,7 @@ class Destination(Document):
     networks: Annotated[tuple[OutsideNetwork, ...], Field(max_length=256)] = ()
     """The networks of the services' computers."""
     fqdns: Annotated[tuple[Fqdn, ...], Field(max_length=MAX_FQDNS), OMIT_EMPTY] = ()
-    """The names of the services' computers. Gateways resolve the names every 30 s."""
+    """The names of the services' computers. Gateways resolve the names every 30 s by default."""
     private_networks: Annotated[tuple[OutsideNetwork, ...], Field(max_length=64), OMIT_EMPTY] = ()
     """The private networks in which computers with these names may be. Gateways ignore addresses in other private
     networks."""
@@ -200,7 +200,7 @@ class PublishedPort(Document):
     protocol: Annotated[PublishedProtocol, OMIT_TCP] = PublishedProtocol.TCP
     """The transport protocol of both ports."""
     expires_at: datetime
-    """The end of the cluster's lease."""
+    """The end of the cluster's lease or of the network's lease, whichever is earlier."""
 
 
 class GatewayRouter(Document):

@@ -97,7 +97,7 @@ class VpnGrant(Document):
     addresses: tuple[Address, ...] = ()
     """The addresses of the device: at most one of each IP version."""
     expires_at: datetime
-    """The end of the cluster's lease."""
+    """The end of the cluster's lease or of the network's lease, whichever is earlier."""
     replaced: Annotated[datetime | None, OMIT_NONE] = None
     """The gateway ends the device's connections that began at this time or earlier, because the device has since
     connected to another gateway. Null: the gateway ends no connections.
