@@ -78,10 +78,11 @@ def _compare_hundreds(times: list[float]) -> float:
 
 
 def measure(many: int = MANY) -> dict[str, list[float]]:
-    """Return lists of the durations of creations in seconds, by creator (``agent``, ``bare``, ``commands``).
+    """Create segments alternately by each creator, and then ``many`` segments. Return the durations in seconds.
 
-    Afterwards, ``many`` segments are created. The key ``many`` has the durations of the agent in this part, and the key
-    ``many bare`` the durations of bare netlink.
+    The keys ``agent``, ``bare`` and ``commands`` have the durations of the alternate creations. The key ``many`` has
+    the durations of the agent's creations among the ``many`` segments. The key ``many bare`` has the durations of the
+    other creations, by bare netlink. Raise OSError if no network namespace can be created.
     """
     if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNET):
         raise OSError(ctypes.get_errno(), "cannot create a network namespace")

@@ -96,7 +96,10 @@ while time.monotonic() < ends:
 
 
 def run() -> Iterator[Measurement]:
-    """Measure the throughput first, and then many devices."""
+    """Measure the throughput, then the times to join and to leave, then many devices.
+
+    Raise PermissionError if the process does not run as root.
+    """
     if os.geteuid():
         raise PermissionError("this benchmark starts a lab: run it as root")
     with tempfile.TemporaryDirectory() as folder:

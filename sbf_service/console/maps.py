@@ -48,7 +48,10 @@ def is_small(sites: Sequence[Site]) -> bool:
 
 
 def draw_overview(topology: Topology | None, levels: Mapping[Name, Level], tiles: Sequence[Tile]) -> Scene | None:
-    """Return the drawing of the start page: whole sites if the topology has few sites, otherwise tiles."""
+    """Return the drawing of the start page: whole sites if such a drawing is legible, otherwise tiles.
+
+    Return None if whole sites are not drawn and there are no tiles.
+    """
     if topology is not None and is_small(topology.sites):
         site_levels = {Name(tile.name): tile.level for tile in tiles if tile.level is not None}
         return draw_whole_sites(topology, topology.sites, levels, site_levels)
@@ -80,7 +83,7 @@ def draw_cluster(path: ClusterPath, levels: Mapping[Name, Level], *, whole: bool
 
 
 def find_cluster_path(service: SbfService, view: ClusterView) -> ClusterPath | None:
-    """Return the path of a running cluster. Return None if the present topology has no path for the cluster.
+    """Return the path of a cluster. Return None if the cluster is ending or has ended, or if the topology has no path.
 
     The caller must have the right to read the cluster.
     """

@@ -40,7 +40,7 @@ class GuestLogin(Document):
 class NetworkCluster:
     """A cluster of a network, with the data from which SBF computes seeds and peers.
 
-    ``network`` is the ID of the network's cluster. ``login`` is None for a cluster without seeds.
+    ``network`` is the ID of the cluster that created the network. ``login`` is None for a cluster without seeds.
     """
 
     id: str

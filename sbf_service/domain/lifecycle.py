@@ -195,7 +195,8 @@ class TransitionEffects:
     """The effects of a transition on a cluster.
 
     ``leaves`` is true if SBF begins to remove the cluster from its elements and to drain the members of its network.
-    ``ends`` is true if the transition ends the cluster. ``frees`` is true if the cluster's claims are released.
+    ``ends`` is true if the cluster has ended after the transition. ``frees`` is true if the cluster's claims are
+    released.
     """
 
     state: ClusterState
@@ -240,7 +241,9 @@ def _join_reasons(before: str | None, transition: ClusterTransition) -> str | No
 
 
 def describe_unconfirmed(cluster: ClusterStatus) -> str:
-    """Describe the elements that have not confirmed the cluster, with their errors.
+    """Describe the elements that have not confirmed the cluster or its removal, with their errors.
+
+    Also describe each unreachable element that is not removing the cluster.
 
     Return "" if there is no such element.
     """

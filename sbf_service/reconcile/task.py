@@ -59,7 +59,10 @@ class SwitchTask(ReconcileTask):
     scope: SwitchScope
 
     def interpret(self, observed: SwitchObserved) -> "SwitchTaskReading":
-        """Mark VLANs in other use in an observed state. Then compare the observed state with the wanted state."""
+        """Mark VLANs in other use in an observed state. Then compare the observed state with the wanted state.
+
+        After a restore, omit from the wanted state the VLANs of held clusters that the switch does not carry yet.
+        """
         marked = mark_foreign_vlans(observed, self.scope.created)
         wanted, postponed = limit_switch(self.wanted, marked, self.held)
         return SwitchTaskReading(replace(self, wanted=wanted, postponed=self.postponed | postponed), marked)
@@ -156,7 +159,10 @@ class EdgeTask(ReconcileTask):
     scope: EdgeScope
 
     def interpret(self, observed: EdgeObserved) -> "EdgeTaskReading":
-        """Compare an observed state with the wanted state."""
+        """Compare an observed state with the wanted state.
+
+        After a restore, omit from the wanted state the circuits of held clusters that the edge lacks.
+        """
         wanted, postponed = limit_edge(self.wanted, observed, self.held)
         return EdgeTaskReading(replace(self, wanted=wanted, postponed=self.postponed | postponed), observed)
 
@@ -224,13 +230,16 @@ TASKS: Mapping[ElementKind, type[ReconcileTask]] = {task.kind: task for task in 
 
 
 def read_task(store: Store, name: Name, fence: int) -> ReconcileTask:
-    """Return a device's task from one snapshot. Raise NotFound for an unknown device."""
+    """Return a device's task from one snapshot. Raise the errors of :func:`make_task`."""
     with store.read() as unit:
         return make_task(unit, name, fence)
 
 
 def make_task(unit: Unit, name: Name, fence: int) -> ReconcileTask:
-    """Return a device's task, read in the transaction of ``unit``. Raise NotFound for an unknown device."""
+    """Return a device's task, read in the transaction of ``unit``.
+
+    Raise NotFound for an unknown element. Raise TypeError for a host or gateway.
+    """
     row = require_element(unit, name)
     if (removed := parse_removed_switch(row)) is not None:
         return _make_removed_task(unit, row, removed, fence)

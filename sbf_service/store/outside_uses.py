@@ -44,7 +44,8 @@ def record_uses(unit: Unit, gateway: str, report: OutsideReport) -> list[UseIncr
     """Add the increases of a gateway's counters since its previous report to the sums. Return these increases.
 
     Idempotent: a repeated report increases nothing. Networks that do not use the gateway, and destinations that a
-    network did not request, are ignored. Raise Conflict for an element that is not a gateway.
+    network did not request, are ignored. Raise NotFound for an unknown element. Raise Conflict for an element that is
+    not a gateway.
     """
     element = require_element(unit, gateway)
     if element.kind != ElementKind.GATEWAY:

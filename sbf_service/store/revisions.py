@@ -79,7 +79,10 @@ def require_element(unit: Unit, name: str) -> ElementRow:
 
 
 def increment_revisions(unit: Unit, names: Iterable[str]) -> dict[str, NewRevision]:
-    """Increment the wanted revision of each element. Return the new revisions in the order of the elements' names."""
+    """Increment the wanted revision of each element. Return the new revisions in the order of the elements' names.
+
+    Ignore unknown names. Raise OutsideScopeError if the unit has not locked the sites of all elements.
+    """
     unit.session.flush()
     groups = split_ids(sorted(set(names)))
     found = (row for group in groups for row in unit.connection.execute(_INCREMENT, {"names": group}))

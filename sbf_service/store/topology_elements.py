@@ -63,7 +63,8 @@ def update_elements(unit: Unit, change: TopologyChange) -> None:
 
     Set the confirmed revision of a changed element to 0, so that its worker or agent reads the element again. If an
     element's name may now denote another device, delete the records of VLANs and ports under this name, because these
-    records describe the old device.
+    records describe the old device. Mark elements that the new topology lacks as removed, and delete these records of
+    removed elements too. Release the ports of a removed switch, so that SBF restores their original uses.
     """
     unit.session.flush()
     topology, before, rows = change.topology, change.former.elements, _read_elements(unit, change)
@@ -141,7 +142,11 @@ def _release_records(unit: Unit, name: str) -> None:
 
 
 def is_other_device(former: Element | None, element: Element) -> bool:
-    """Return whether an element's name may now denote another device: its kind, address or platform has changed."""
+    """Return whether an element's name may now denote another device.
+
+    For a device that was a device before, return whether its address or platform has changed. For other elements,
+    return whether the kind has changed. Return False for a new element.
+    """
     if not isinstance(former, Device) or not isinstance(element, Device):
         return former is not None and kind_of(former) != kind_of(element)
     return (former.address, former.platform) != (element.address, element.platform)

@@ -139,7 +139,11 @@ def state_topic(key: str) -> str:
 
 
 def apply_transition(unit: Unit, row: ClusterRow, transition: ClusterTransition) -> None:
-    """Apply the effects of a transition, and record an audit row."""
+    """Apply the effects of a transition, and record an audit row.
+
+    Raise IllegalTransition if the lifecycle has no such transition. Raise OutsideScopeError if the unit has not locked
+    all sites of the cluster's network.
+    """
     _require_network_sites(unit, row)
     effects = compute_effects(ClusterState(row.state), row.reason, transition)
     row.state, row.reason, row.quarantined = effects.state, effects.reason, effects.quarantined

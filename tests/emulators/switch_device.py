@@ -111,7 +111,7 @@ class EmulatedSwitch(Faults, Saving, Power):
     # queries and actions for tests
 
     def carrying(self) -> dict[str, set[int]]:
-        """Return the tagged VLANs that each port carries now."""
+        """Return the existing VLANs that each trunk carries now. Omit trunks that are shut down."""
         existing = set(self.running.vlans)
         return {
             name: existing if port.allowed is None else existing & port.allowed
@@ -120,7 +120,10 @@ class EmulatedSwitch(Faults, Saving, Power):
         }
 
     def untagged(self) -> dict[str, int]:
-        """Return the VLAN of each port that accepts only untagged frames."""
+        """Return the VLAN of each port that accepts only untagged frames.
+
+        Omit ports that are shut down, and ports whose VLAN does not exist.
+        """
         return {
             name: port.native
             for name, port in self.running.ports.items()
@@ -155,7 +158,7 @@ class EmulatedSwitch(Faults, Saving, Power):
         occupy(self, vlans=vlans, access=access, trunks=trunks, native=native, shut=shut)
 
     def record_changes(self, ports: Collection[str] = (), vlans: Collection[int] = ()) -> ConfigurationRecorder:
-        """Record every later change of ports and VLANs. Ignore ``ports`` and ``vlans``, which SBF manages."""
+        """Record every later change, except changes of the ``ports`` and ``vlans``, which SBF manages."""
         recorder = ConfigurationRecorder(self, frozenset(ports), frozenset(vlans))
         self.recorders.append(recorder)
         return recorder

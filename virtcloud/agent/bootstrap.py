@@ -68,7 +68,7 @@ the thread still runs.
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the agent. Return the exit code: 0 after a request to stop, 1 after a failure, 2 for invalid settings."""
+    """Run the agent. Return the exit code: 0 after a request to stop, 2 after BadInput, 1 after another error."""
     parser = ArgumentParser(prog="virtcloud agent")
     parser.add_argument("--config", type=Path, required=True)
     try:
@@ -82,7 +82,8 @@ def main(arguments: Sequence[str]) -> int:
 def run_agent(config: Path) -> None:
     """Reconcile until SIGTERM or SIGINT arrives, then return. The segments and guests stay on the host.
 
-    Raise BadInput for invalid settings. Raise AgentFailed if a thread has ended or hangs.
+    Raise BadInput for invalid settings, if a library is missing, or if the state folder cannot be written or is used by
+    another agent. Raise AgentFailed if a thread has ended or hangs.
     """
     stop = StopSignal()
     supervisor = ThreadSupervisor(stop)

@@ -75,7 +75,8 @@ def request_login_files(
 
     If this request connects the cluster to a gateway, wait at most ``WAIT_S`` seconds until the elements on the path
     have confirmed the connection. Call ``show`` with the present state during the wait. Raise the errors of
-    `SbfClient.create_ssh_certificate`. Raise BadInput if a file cannot be written.
+    `SbfClient.create_ssh_certificate`. Raise OSError if ``folder`` cannot be created. Raise BadInput if a file cannot
+    be written.
     """
     login = make_login_key()
     certificate = sbf.create_ssh_certificate(key, SshCertificateRequest(public_key=login.public), cluster_id)

@@ -148,7 +148,10 @@ def run_collected(  # noqa: PLR0913, PLR0917 - the options of Cluster.run
     progress: ShowFanOut | None = None,
     wait: float = 0,
 ) -> dict[str, GuestResult]:
-    """Run a command on ``guests``, or on all guests if ``guests`` is empty. Return the results with the output."""
+    """Run a command on ``guests``, or on all guests if ``guests`` is empty. Return the results with the output.
+
+    ``timeout`` and ``wait`` are times in seconds, as in :func:`run_commands`.
+    """
     return run_commands(find_batch_logins(logins, options, guests), command, None, jobs, timeout, progress, wait)
 
 

@@ -29,7 +29,8 @@ class ImageCalls(SbfCalls):
     ) -> CatalogueImage:
         """Add an image whose file hosts fetch from ``url``, or read as ``file`` in their folder of images. Idempotent.
 
-        Raise NameTaken if another image has the name. Raise NotAdmitted if the name is reserved.
+        Raise BadInput unless exactly one of ``url`` and ``file`` is valid and the other is None. Raise NameTaken if
+        another image has the name. Raise NotAdmitted if the name is reserved.
         """
         request = validated(ImageRequest, **content.model_dump(), url=url, file=file)
         return self._document(CatalogueImage, self._connection.send("PUT", _path(name), request))
@@ -65,28 +66,45 @@ class ImageCalls(SbfCalls):
         return self._connection.download(f"{_path(name)}/content", offset, etag)
 
     def verify_image(self, name: str) -> ImageCheck:
-        """Read the file of an uploaded image at SBF again, and return whether its checksum is correct."""
+        """Read the file of an uploaded image at SBF again, and return whether its checksum is correct.
+
+        Raise NotFound if there is no such image, or if the caller may not use the image.
+        """
         return self._document(ImageCheck, self._connection.send("POST", f"{_path(name)}/verify", wait=DEVICE_S))
 
     def share_image(
         self, name: str, add: Iterable[str] = (), remove: Iterable[str] = (), *, everybody: bool | None = None
     ) -> CatalogueImage:
-        """Change who may use an image. Idempotent. Clusters that already use the image are not affected."""
+        """Change who may use an image. Idempotent. Clusters that already use the image are not affected.
+
+        Raise BadInput for an invalid user name. Raise NotFound if there is no such image, or if the caller may not use
+        the image. Raise Forbidden if the caller may not share the image.
+        """
         shares = validated(ImageShares, add=tuple(add), remove=tuple(remove), everybody=everybody)
         return self._document(CatalogueImage, self._connection.send("POST", f"{_path(name)}/shares", shares))
 
     def certify_image(self, name: str, site: str) -> CatalogueImage:
-        """Certify an image for a site, as an administrator of the site. Idempotent."""
+        """Certify an image for a site, as an administrator of the site. Idempotent.
+
+        Raise NotFound if there is no such image or site. Raise Forbidden if the caller may not certify for the site.
+        """
         path = f"{_path(name)}/certifications/{Name(site)}"
         return self._document(CatalogueImage, self._connection.send("PUT", path))
 
     def revoke_certification(self, name: str, site: str) -> CatalogueImage:
-        """Revoke the certification of an image for a site. Idempotent."""
+        """Revoke the certification of an image for a site. Idempotent.
+
+        Raise NotFound if there is no such image. Raise Forbidden if the caller may not certify for the site.
+        """
         path = f"{_path(name)}/certifications/{Name(site)}"
         return self._document(CatalogueImage, self._connection.send("DELETE", path))
 
     def remove_image(self, name: str) -> CatalogueImage:
-        """Remove an image and its file at SBF. Raise Conflict if a running cluster uses the image."""
+        """Remove an image and its file at SBF.
+
+        Raise NotFound if there is no such image, or if the caller may not use the image. Raise Forbidden if the caller
+        may not remove the image. Raise Conflict if a running cluster uses the image.
+        """
         return self._document(CatalogueImage, self._connection.send("DELETE", _path(name)))
 
 

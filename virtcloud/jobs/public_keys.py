@@ -26,7 +26,10 @@ LINE = re.compile(r"([a-z0-9@.-]+)[ \t]+([A-Za-z0-9+/]{16,16384}={0,2})([ \t].*)
 
 
 def select_public_keys(texts: Iterable[str]) -> List[str]:
-    """Return the keys in files such as ``id_ed25519.pub``, without comments. Other lines are omitted."""
+    """Return the different keys in files such as ``id_ed25519.pub``, without comments, and at most `MAX_KEYS` keys.
+
+    Lines that contain no acceptable key are omitted.
+    """
     found = []  # type: List[str]
     for line in (line.strip() for text in texts for line in text.splitlines()):
         match = LINE.fullmatch(line)

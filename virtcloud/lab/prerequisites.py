@@ -97,7 +97,8 @@ def has_routers() -> bool:
 class Prerequisite:
     """The result of one check.
 
-    ``needed`` is true if no lab can run without this prerequisite. ``remedy`` describes the installation.
+    ``needed`` is true if the checked lab cannot run without this prerequisite; without a checked lab, if no lab can run
+    without the prerequisite. ``remedy`` describes the installation.
     """
 
     group: str

@@ -68,7 +68,7 @@ def find_uml_kernel() -> UmlKernel | None:
 
 
 def read_kernel(root: Path) -> UmlKernel | None:
-    """Return the kernel below ``root``, or None if it is missing or does not run on this machine."""
+    """Return the kernel below ``root``. Return None if it or its modules are missing, or if it does not run here."""
     program = root / PROGRAM
     if not program.exists():
         return None

@@ -43,7 +43,7 @@ class PortUse(Document):
     """The configuration lines that restore this use."""
 
     def same_configuration(self, other: "PortUse") -> bool:
-        """Return whether both uses have the same configuration, regardless of whether the port is shut down."""
+        """Return whether both uses are equal. Ignore whether the port is shut down, and the configuration lines."""
         return self.model_copy(update={"down": other.down, "lines": other.lines}) == other
 
     def __str__(self) -> str:

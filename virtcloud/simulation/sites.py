@@ -14,7 +14,7 @@ TRANSPORT = "core"
 def simulated_topology(count: int) -> Topology:
     """Return a topology of ``count`` sites on an 802.1ad transport.
 
-    Each site has a switch and two hosts. The last site has a second switch.
+    Each site has a switch and two hosts. The last site also has a second switch, with a third host.
     """
     names = [site_name(index) for index in range(count)]
     last = names[-1]

@@ -30,7 +30,10 @@ def read_request_file(path: str, user: str) -> str:
 
 
 def check_images(folder: Optional[str], images: Sequence[str], user: str) -> None:
-    """Raise RequestError for images that are not in the image folder or that the user cannot read."""
+    """Raise RequestError for images that are not in the image folder or that the user cannot read.
+
+    Also raise RequestError if the images cannot be checked within the time limit. If ``folder`` is None, check nothing.
+    """
     if folder is None or not images:
         return
     try:

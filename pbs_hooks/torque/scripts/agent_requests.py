@@ -40,8 +40,8 @@ def announce_job(path: str, call: ScriptCall, patience: RetryBudget) -> None:
 def wait_until_clear(path: str, call: ScriptCall, patience: RetryBudget) -> None:
     """Wait until this host's agent answers and has removed all remnants of a former run.
 
-    Raises ScriptExit if the time runs out. This function does not announce the job, because Torque runs no epilogue on
-    hosts other than the first if the job's script never starts.
+    Raises ScriptExit if the agent refuses the request, or if the time runs out. This function does not announce the
+    job, because Torque runs no epilogue on hosts other than the first if the job's script never starts.
     """
     _retry_while_blocked(lambda: _check_removal(path, call), patience)
 
@@ -61,7 +61,7 @@ def is_deleted(path: str, call: ScriptCall) -> bool:
 def wait_until_up(path: str, call: ScriptCall, patience: RetryBudget) -> Dict[str, str]:
     """Return the environment variables of the cluster when the cluster is up.
 
-    Raises ScriptExit if the cluster fails or the time runs out.
+    Raises ScriptExit if the cluster fails, the job was deleted, the agent refuses the request, or the time runs out.
     """
     missing = "its cluster is not up"
     while patience.left:

@@ -26,7 +26,10 @@ MAX_REQUEST_CHARACTERS = 1024
 
 
 def run_submit_filter(arguments: Sequence[str], environment: Mapping[str, str], settings_file: str) -> None:
-    """Copy the script from stdin to stdout byte by byte, with the request added."""
+    """Copy the script from stdin to stdout. Add the request, and leave all other bytes unchanged.
+
+    Raises RequestError if the request is invalid, and SettingsError if the settings file is invalid.
+    """
     script = sys.stdin.buffer.read().decode("latin-1")
     filtered = filter_submission(arguments, script, read_script_settings(settings_file), environment)
     sys.stdout.buffer.write(filtered.encode("latin-1"))

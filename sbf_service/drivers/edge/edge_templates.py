@@ -25,7 +25,10 @@ SIXTEEN_BITS = 2**16
 
 @dataclass(frozen=True, slots=True)
 class EdgeTemplates:
-    """The templates of a dialect, filled in for one edge."""
+    """The templates of a dialect, filled in for one edge.
+
+    The methods that take a circuit raise Refused if the platform cannot create the circuit's service.
+    """
 
     edge: Edge
     dialect: EdgeDialect
@@ -74,7 +77,11 @@ class EdgeTemplates:
         return self.dialect.domain(circuit, self._find_known_transport(circuit))
 
     def render_creation(self, kind: str, circuit: Circuit) -> list[str]:
-        """Return the lines that create a piece."""
+        """Return the lines that create a piece.
+
+        Raise Refused if the lines need a value that the edge lacks: a BGP process, an IPv4 loopback or a core port.
+        Also raise Refused if both the AS number and the service ID are too high for a route target.
+        """
         return list(self._fill(self._recipe(circuit).make[kind], circuit))
 
     def matches_recipe(self, piece: CircuitPiece, circuit: Circuit) -> bool:
@@ -87,7 +94,10 @@ class EdgeTemplates:
         return shown == set(self._fill(self._recipe(circuit).shown.get(piece.kind, ()), circuit))
 
     def render_removal(self, piece: CircuitPiece, service: int) -> list[str]:
-        """Return the lines that remove a piece. If the piece names no service, use ``service``."""
+        """Return the lines that remove a piece. If the piece names no service, use ``service``.
+
+        Raise Refused if the lines need the number of a BGP process and the edge has no BGP process.
+        """
         number = piece.service or service
         values: dict[str, object] = {"vlan": piece.vlan, "domain": piece.domain}
         values |= {"service": number, "name": format_service_name(number), "port": self._spell_port(piece.port or "")}

@@ -20,7 +20,10 @@ from virtcloud.model.errors import Refused
 from virtcloud.model.values import Address
 
 ConnectInNetwork = Callable[[str, Sequence[Address], int], socket.socket]
-"""Connects to a guest. The arguments are the network's ID, the guest's addresses (tried in order), and the port."""
+"""Connects to a guest. The arguments are the network's ID, the guest's addresses (tried in order), and the port.
+
+Raises Refused if no connection can be made, and NotFound if the network has no namespace.
+"""
 OpenNamespace = Callable[[str], AbstractContextManager[int]]
 """Opens the namespace of the network with this ID, and yields a descriptor. Raises NotFound if no namespace exists."""
 LIMIT_S: Final = 10.0

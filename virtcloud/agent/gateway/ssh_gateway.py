@@ -108,7 +108,10 @@ class SshGateway:
         self._sessions.receive(self._grants.segments)
 
     def read(self) -> ObservedSshd:
-        """Return the observed sshd. Take over a running sshd that an earlier agent process started."""
+        """Return the observed sshd. Take over a running sshd that an earlier agent process started.
+
+        Raise Refused if an sshd is wanted or runs, and the host has no user for it.
+        """
         wanted = None if self._wanted is None else digest_sshd_files(self._render(self._wanted))
         record = read_record(self._folder / RECORD, SshdRecord)
         if record is None or not record.is_running(self._boot):
@@ -147,7 +150,10 @@ class SshGateway:
         log.info("sshd_started", port=server.port, pid=pid)
 
     def ensure_no_sshd(self) -> None:
-        """Stop the sshd, and remove its records. An absent sshd is success."""
+        """Stop the sshd, and remove its records. An absent sshd is success.
+
+        Raise Refused if the sshd does not end, or if a record cannot be removed.
+        """
         self._stop_sshd()
         self.close()
         with refuse_os_errors(f"remove the records of {self._folder}"):

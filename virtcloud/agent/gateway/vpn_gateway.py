@@ -96,7 +96,10 @@ class VpnGateway:
             control.wake()
 
     def read(self, interfaces: Sequence[KernelInterface]) -> ObservedVpn:
-        """Return the observed VPN. Take over running servers that an earlier agent process started."""
+        """Return the observed VPN. Take over running servers that an earlier agent process started.
+
+        Raise Refused if servers are wanted and the host has no unprivileged user for them.
+        """
         servers = [server for protocol in VpnProtocol if (server := self._observe(protocol, interfaces)) is not None]
         port = self._wanted.ports.get(VpnProtocol.TCP) if self._wanted else None
         faults = self._limits.find_faults(port) if self._limits else ()

@@ -2,8 +2,9 @@
 
 The agent runs this file as a program: ``python -I -S pack_program.py ROOT NAMESPACE``. ROOT and NAMESPACE are open
 descriptors of the guest's root folder and of a user namespace with the guest's IDs. stdin has a JSON list of texts: the
-program omits each file that contains one of these texts. The program writes the archive (pax format, compressed with
-gzip) to stdout. The same root always results in the same archive. The file uses only the standard library.
+program omits each file of at most 1 MiB that contains one of these texts. The program writes the archive (pax format,
+compressed with gzip) to stdout. The same root always results in the same archive. The file uses only the standard
+library.
 
 The guest controls all names, links and files in the root. Therefore the program enters the guest's user namespace, in
 which it has the rights of the guest's root user only, and calls chroot(2) with the folder. So it cannot read other
@@ -138,7 +139,10 @@ def add_content(
     links: dict[tuple[int, int], str],
     texts: list[bytes],
 ) -> bool:
-    """Add a regular file to the archive, unless the file is a log or contains one of the texts."""
+    """Add a regular file to the archive, unless the file is a log or contains one of the texts.
+
+    Files with more than `SEARCHED_BYTES` bytes are not searched for the texts. Return whether the file was added.
+    """
     if fnmatch.fnmatchcase(path, LOGS):
         return False
     descriptor = os.open(f"/{path}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)

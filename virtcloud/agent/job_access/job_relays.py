@@ -83,7 +83,7 @@ class JobRelays:
         return self.socket_path(access.key)
 
     def ensure_none(self, key: str) -> None:
-        """Remove a job's relay. An absent relay is success."""
+        """Remove a job's relay. An absent relay is success. Raise Refused if the relay process cannot be ended."""
         with self._lock, self._open_kernel() as kernel:
             self._ensure_none(kernel, key)
 

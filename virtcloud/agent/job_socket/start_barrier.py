@@ -104,7 +104,8 @@ class StartBarrier:
     def check(self, job: JobRecord, seconds: float) -> BarrierResult:
         """Wait for a change of the cluster or for answers of guests. Then return the barrier's state.
 
-        Wait at most ``seconds``, and at most `POLL_S`. Raise Gone if the key belongs to a later attempt or to another
+        Wait at most ``seconds``, and at most `POLL_S`. A probe of guests takes up to `MIN_PROBE_S`, even if ``seconds``
+        is shorter. Raise Gone if the key belongs to a later attempt or to another
         user's cluster.
         """
         deadline = time.monotonic() + min(seconds, POLL_S)

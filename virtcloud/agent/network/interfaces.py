@@ -156,7 +156,10 @@ class UplinkRecordFiles:
         self._boot = boot or BOOT_ID.read_text().strip()
 
     def all(self) -> list[UplinkRecord]:
-        """Return the records of this boot, ordered by the uplinks' names."""
+        """Return the records of this boot, ordered by the uplinks' names. Skip malformed records, and log a warning.
+
+        Raise Refused if a file cannot be read.
+        """
         with refuse_os_errors(f"read the records of {self._folder}"):
             records = [_read_record(path) for path in sorted(self._folder.glob("*.json"))]
         return [record for record in records if record is not None and record.boot == self._boot]
@@ -169,7 +172,7 @@ class UplinkRecordFiles:
             write_durably(self._path(record.uplink), content.encode())
 
     def forget(self, uplink: str) -> None:
-        """Remove a record. An absent record is success."""
+        """Remove a record. An absent record is success. Raise Refused if the file cannot be removed."""
         with refuse_os_errors(f"remove the record of {uplink} in {self._folder}"):
             self._path(uplink).unlink(missing_ok=True)
 

@@ -44,7 +44,8 @@ class LabPbs:
     def start(self, hosts: Sequence[str], watch: Watcher = NO_WATCHER) -> None:
         """Start the server, and a MoM (PBS's daemon) on each of ``hosts``. Wait until PBS reports all hosts as free.
 
-        Raise LabImpossible if a host is unknown, or if OpenPBS already runs in this lab.
+        Raise LabImpossible if a host is unknown, or if OpenPBS already runs in this lab. Raise LabFailed if OpenPBS
+        cannot be started, or if the hosts are not free after `START_S` seconds.
         """
         known_hosts = [host.name for site in self.lab.topology.sites for host in site.hosts]
         for host in (host for host in hosts if host not in known_hosts):
@@ -131,7 +132,7 @@ class LabPbs:
         self._shell(host, scripts.start_mom(str(self.installation.exec)))
 
     def await_free(self, hosts: Sequence[str]) -> None:
-        """Wait until PBS reports all these hosts as free."""
+        """Wait until PBS reports as many free hosts as ``hosts`` has. Raise LabFailed after `START_S` seconds."""
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline:
             output = self.root("pbsnodes", "-a")
