@@ -110,7 +110,7 @@ class SshGateway:
     def read(self) -> ObservedSshd:
         """Return the observed sshd. Take over a running sshd that an earlier agent process started.
 
-        Raise Refused if an sshd is wanted or runs, and the host has no user for it.
+        Raise Refused if an sshd is wanted or runs, and the host has no user `USER`.
         """
         wanted = None if self._wanted is None else digest_sshd_files(self._render(self._wanted))
         record = read_record(self._folder / RECORD, SshdRecord)
