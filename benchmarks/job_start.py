@@ -37,7 +37,7 @@ The agent writes these files when the job passes the start barrier.
 class Start:
     """The times of a job's start, in seconds, measured by the clock of the lab's station.
 
-    Users submit jobs on this node.
+    The station is the node on which users submit jobs.
     """
 
     called: float

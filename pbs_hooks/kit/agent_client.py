@@ -11,7 +11,7 @@ CHUNK_BYTES = 1 << 16
 
 
 class AgentUnreachable(Exception):
-    """The agent did not answer in time. The caller may repeat the request.
+    """The agent did not answer in time, or its answer is invalid. The caller may repeat the request.
 
     The message states what an administrator should check.
     """
@@ -32,8 +32,8 @@ def ask_agent(
     """Send a request to the agent's socket ``path`` and return the answer. Idempotent.
 
     The request contains ``wait``, the longest time in seconds that the agent may take. The call ends after at most
-    ``wait`` + ``grace`` seconds. Raises AgentUnreachable if the agent does not answer in time. Raises AgentRefused if
-    the agent refuses the request.
+    ``wait`` + ``grace`` seconds. Raises AgentUnreachable if the agent does not answer in time, or if its answer is
+    invalid. Raises AgentRefused if the agent refuses the request.
     """
     message = request if wait is None else dict(request, wait=wait)
     deadline = time.monotonic() + (wait or 0) + grace

@@ -50,7 +50,8 @@ class LiveCluster:
     ``transport`` connects the sites. ``service`` is the network's service ID on this transport, or None if all networks
     share one service. ``joined`` is the network that the cluster joined, or None if the cluster is not a member.
     ``created_by`` is the creator's name in the audit log. ``images`` has the sources of the images that come from the
-    catalogue. ``gateways`` are the gateways through which users join the cluster, in order of preference.
+    catalogue. ``gateways`` are the gateways that the cluster uses, for example for VPN access or as router, in order of
+    preference.
     """
 
     id: str

@@ -72,7 +72,8 @@ def parse_certified_key(key: UserKey) -> SshPublicKey:
 def sign_certificate(secret: SecretBytes, key: SshPublicKey, certificate: SshCertificate) -> str:
     """Return a certificate as one line of a file ``*-cert.pub``. The certificate permits neither forwarding nor a PTY.
 
-    A certificate has whole seconds, so the certificate ends less than a second before ``ends``.
+    The certificate becomes valid ``CLOCK_SKEW`` before ``begins``, because the clock of a gateway can be slow. A
+    certificate has whole seconds, so the certificate ends less than a second before ``ends``.
     """
     authority = load_ssh_private_key(derive_authority_key(secret).private.get_secret_value().encode(), None)
     if not isinstance(authority, Ed25519PrivateKey):

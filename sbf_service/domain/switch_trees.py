@@ -59,7 +59,8 @@ def keep_computed(topology: Topology, key: object, value: object) -> None:
 def find_ports_between(topology: Topology, tree: SwitchTree, ends: frozenset[Name]) -> Iterator[PortRef]:
     """Yield both ports of each link that connects the switches ``ends`` in the tree.
 
-    These links are on the way to the root from some, but not all, of these switches.
+    These links are on the way to the root from some, but not all, of these switches. Raise Conflict if the tree lacks
+    one of these switches.
     """
     passed = Counter(up for end in ends for up in _ports_to_root(topology, tree, end))
     for up, times in passed.items():
@@ -69,11 +70,12 @@ def find_ports_between(topology: Topology, tree: SwitchTree, ends: frozenset[Nam
 
 
 def choose_tree(topology: Topology, site: Site, base: frozenset[Name], transport: Name | None) -> SwitchTree:
-    """Return the tree of a site that carries a network.
+    """Return the tree of a site that carries a network. ``base`` contains the names of the network's hosts.
 
     If the network has a transport, return the tree that contains the site's attachment. Otherwise, return the first
-    tree that reaches all hosts, or the tree of the first host if no tree reaches all hosts. Raise Conflict if the site
-    has several trees, and neither a transport nor a host determines the tree.
+    tree that reaches all hosts of the network at this site, or the tree of the first host if no tree reaches all of
+    them. Raise Conflict if the site is not attached to the transport. Also raise Conflict if the site has several
+    trees, and neither a transport nor a host determines the tree. Raise HostNotLinked if a host has no uplink.
     """
     trees = _find_trees(topology, site)
     if transport is not None:

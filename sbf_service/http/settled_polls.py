@@ -50,7 +50,11 @@ class SettledPoll:
 
     @classmethod
     def parse(cls, scope: Scope) -> Self | None:
-        """Return the parameters of a call. Return None if the call is no poll for a newer revision."""
+        """Return the parameters of a poll for a newer revision.
+
+        Return None for any other call. Also return None for a poll that has other parameters or a trace context, or
+        whose ``If-None-Match`` does not name the revision.
+        """
         path = scope["path"]
         if scope["method"] != "GET" or not path.startswith(PREFIX) or not path.endswith(SUFFIX):
             return None

@@ -97,7 +97,8 @@ class OnDemandReader:
     def ports(self, name: Name) -> tuple[PortView, ...]:
         """Read a switch and return its managed ports with their uses. Changes nothing.
 
-        Raise Conflict for a provider edge. Also raise the errors of :meth:`difference`, except Unsafe.
+        Raise Conflict for a provider edge. Also raise NotFound, Conflict and the driver's errors, as :meth:`difference`
+        does.
         """
         self._require_device(name)
         worker = self.scheduler.worker

@@ -98,10 +98,14 @@ def put_cluster(  # noqa: PLR0913 - the request, its caller and the caller's lim
 ) -> PutResult:
     """Create a cluster, or return the existing cluster of this key and attempt; idempotent. See :class:`PutRequest`.
 
-    Raise NotFound for an unknown host. Raise Gone for an attempt that has ended. Raise QuotaExceeded if the owner's
-    quota forbids the cluster. Raise Forbidden if the owner may not use a host, an image or the network. Raise Conflict
-    if another cluster uses the key, the name, the VLAN ID or an access port. Raise NoCapacity if the hosts have too
-    little free capacity for the guests that SBF places. Raise JobUnproven until the batch server has confirmed the job.
+    Raise NotFound for an unknown host, site, network or destination. Raise Gone for an attempt that has ended. Raise
+    QuotaExceeded if the owner's quota forbids the cluster. Raise Forbidden if the owner may not use a host, an image or
+    the network, or if ``starter`` requests guests that SBF places. Raise Conflict if another cluster uses the key, the
+    name, the VLAN ID or an access port, or if the topology does not connect the sites. Raise NoVlanFree if no VLAN ID
+    or no service ID is free. Raise NoGateway if the cluster needs a gateway and finds none. Raise NoCapacity if the
+    hosts have too little free capacity for the guests that SBF places. Raise JobUnproven until the batch server has
+    confirmed the job.
+
     A request with a higher attempt number first drains the cluster of the earlier attempt. Raise AttemptWaits until the
     earlier cluster has ended.
     """

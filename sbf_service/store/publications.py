@@ -67,7 +67,9 @@ def publish(
 
     Raise NotFound for an unknown cluster or guest. Raise Conflict if the cluster is ending or has ended. Raise
     NotAdmitted if the site has not certified the image of a guest of the network. Raise NoGateway if the site publishes
-    no ports. Raise NoPortFree if all ports are taken. Raise BeyondLimit if the cluster has too many publications.
+    no ports. Raise NoPortFree if all ports are taken. Raise NoAddressFree if a subnet has no free address for the
+    gateway. Raise BadInput if the guest has no address that the gateway can publish. Raise BeyondLimit if the cluster
+    has too many publications.
     """
     row = require_cluster(unit, key, cluster_id)
     if row.state not in WANTED_STATES:
@@ -92,7 +94,7 @@ def unpublish(
 ) -> list[PublicationView]:
     """End the publications of a port of a guest at ``request.site``, or at all sites. Idempotent.
 
-    Return the ended publications.
+    Return the ended publications. Raise NotFound for an unknown cluster.
     """
     row = require_cluster(unit, key, cluster_id)
     found = [one for one in _read(unit, row, request) if request.site in {None, _site_of(unit, one)}]

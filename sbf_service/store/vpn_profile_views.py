@@ -110,7 +110,7 @@ def make_profile_views(unit: Unit, row: ClusterRow, profiles: Sequence[VpnProfil
 
 
 def list_pending_elements(unit: Unit, row: ClusterRow) -> tuple[PendingElement, ...]:
-    """Return the elements that have not confirmed the cluster.
+    """Return the elements that have not confirmed the cluster. Return () for a cluster that is ending or has ended.
 
     Until these elements have confirmed the cluster, a device possibly reaches only some of the guests.
     """

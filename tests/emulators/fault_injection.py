@@ -188,7 +188,11 @@ class Saving:
         self._storing = threading.Lock()
 
     def fail_save(self, kind: str, times: int = 1, seconds: float = 0) -> None:
-        """Plan a fault of ``times`` saves: a key of ``save_failures`` or ``save_questions``, or a common fault."""
+        """Plan a fault of the next ``times`` saves.
+
+        ``kind`` is a key of ``save_failures`` or ``save_questions``, or one of ``COMMON_FAULTS``. Raise ValueError for
+        another kind. ``seconds`` is the delay of the kinds ``ignore`` and ``slow``.
+        """
         if kind not in (*COMMON_FAULTS, *self.save_failures, *self.save_questions):
             raise ValueError(f"save fault {kind!r}: expected one of {[*COMMON_FAULTS, *self.save_failures]}")
         self.save_faults.append(SaveFault(kind, times, seconds))

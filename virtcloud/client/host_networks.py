@@ -46,7 +46,8 @@ class HostNetworks:
     def ensure(self, network: ClusterKey, owner: str | None, sites: Iterable[str], lease: float) -> ClusterView:
         """Create a network at these sites (default: all) if it does not exist. Wait until the network is active.
 
-        If this call fails after it created the network, the call deletes the network.
+        If this call fails after it created the network, the call deletes the network. Raise ClusterFailed, TimedOut, or
+        an error of SBF.
         """
         existing = self._find(network)
         if existing is not None:

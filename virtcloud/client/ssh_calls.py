@@ -30,7 +30,8 @@ class SshCalls(SbfCalls):
     def ssh_certificates(self, key: str, *, ended: bool = False) -> list[SshCertificateEntry]:
         """Return the certificates of a cluster that are valid or have open connections.
 
-        With ``ended``, also return expired and revoked certificates of the last hour.
+        With ``ended``, also return expired and revoked certificates of the last hour. Raise NotFound for an unknown
+        cluster.
         """
         answer = self._connection.send("GET", f"{_path(key)}/certificates", query=flag_query(ended=ended))
         return self._documents(SshCertificateEntry, answer)
@@ -42,7 +43,10 @@ class SshCalls(SbfCalls):
         )
 
     def ssh_connections(self, key: str) -> list[SshConnectionView]:
-        """Return the open connections with guests of a cluster, as the gateways reported them."""
+        """Return the open connections with guests of a cluster, as the gateways reported them.
+
+        Raise NotFound for an unknown cluster.
+        """
         return self._documents(SshConnectionView, self._connection.send("GET", f"{_path(key)}/connections"))
 
     def report_ssh_connections(self, gateway: str, report: SshConnections) -> None:

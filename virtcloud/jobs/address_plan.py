@@ -30,7 +30,7 @@ class Subnet:
     """A subnet, and the address at which the assignment starts."""
 
     def __init__(self, text: str) -> None:
-        """Parse ``address/prefix``."""
+        """Parse ``address/prefix``. Raises ValueError for another text."""
         interface = ipaddress.ip_interface(text)
         self.text = text
         self.network = interface.network

@@ -19,7 +19,7 @@
     │   ├── NoPortFree        no port of a gateway is free to publish a guest
     │   ├── HostNotLinked     a host has no link to a switch of its site
     │   ├── OtherSpec         the key, with this attempt, belongs to a cluster with another spec
-    │   ├── NoGateway         no gateway can connect users to the cluster
+    │   ├── NoGateway         the cluster needs a gateway, but no gateway is suitable
     │   ├── GuestTaken        another guest of the network has this name or address
     │   ├── NoAddressFree     a subnet of the network has too few free addresses
     │   ├── NoCapacity        the hosts have too little room for the guests

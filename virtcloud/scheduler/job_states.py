@@ -52,7 +52,10 @@ class SchedulerServer:
 
 
 def job_cluster_key(number: str, server: SchedulerServer) -> ClusterKey:
-    """Return the key of a job's cluster: the job's id in lower case. Raises BadInput if the key would be too long."""
+    """Return the key of a job's cluster: the job's id in lower case.
+
+    Raises BadInput if this is no valid key, for example because it is too long.
+    """
     return ClusterKey(f"{number}.{server.name}".lower())
 
 

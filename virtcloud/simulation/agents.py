@@ -80,7 +80,11 @@ class SimulatedAgent:
     _next_traffic_s: float = 0
 
     def reconcile_once(self) -> None:
-        """Wait at most ``POLL_S`` seconds for a new wanted document, and confirm it. Raise the errors of the calls."""
+        """Wait at most ``POLL_S`` seconds for a new wanted document, and confirm it. Then report traffic if due.
+
+        If the element was switched off before the confirmation, neither confirm nor report. Raise the errors of the
+        calls.
+        """
         document = self.sbf.wanted(self.element, self._revision, POLL_S)
         if document.revision != self._revision or document.confirmed_revision < document.revision:
             self.change()

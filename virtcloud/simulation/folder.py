@@ -86,7 +86,8 @@ class SimulationFolder:
 def open_folder(kept: Path | None) -> Iterator[SimulationFolder]:
     """Yield the folder ``kept``. If ``kept`` is None, yield a new folder, which is removed at the end of the block.
 
-    Raise BadInput for a folder with other content, or a folder that another simulation uses.
+    Raise BadInput for a folder with other content, a folder that another simulation uses, or a folder that cannot be
+    written.
     """
     if kept is not None:
         _check_content(kept)

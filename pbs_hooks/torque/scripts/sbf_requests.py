@@ -39,7 +39,10 @@ class JobSbfClient:
         self._request_id = job_request_id(key, None)
 
     def next_attempt(self) -> int:
-        """Return the number of this attempt: SBF's last attempt number plus one, because Torque does not count runs."""
+        """Return the number of this attempt: SBF's last attempt number plus one, because Torque does not count runs.
+
+        Raises ScriptExit if SBF refuses the request, or if the time runs out.
+        """
         answer = self._call("GET", self._path)
         while not answer.ok and answer.status != NOT_FOUND:
             self._check(answer, ())
@@ -65,7 +68,11 @@ class JobSbfClient:
             self._check(answer, wanted["hosts"])
 
     def network(self, name: str) -> JobNetwork:
-        """Return the running network that the job joins. Raises RequestError if no such network runs."""
+        """Return the running network that the job joins.
+
+        Raises RequestError if no such network runs, or if SBF refuses the request. Raises ScriptExit if SBF does not
+        answer until the time runs out.
+        """
         answer = self._call("GET", "/v1/clusters?network=" + quote(name, safe=""))
         found = parse_network(answer.document, self._key) if answer.ok else None
         if found is None:

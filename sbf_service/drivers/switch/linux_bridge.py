@@ -254,7 +254,11 @@ def _observe_access_port(name: Name, port: PortName, entries: list[VlanEntry], s
 
 
 def _find_removable_vlans(port: PortName, entries: list[VlanEntry], scope: SwitchScope) -> VlanSet:
-    """Return the VLANs that SBF may remove from an access port; all VLANs of an adopted or taken port."""
+    """Return the VLANs that SBF may remove from an access port.
+
+    If the port was adopted, or if SBF has configured the port before, these are all VLANs of the port. Otherwise, these
+    are the port's managed VLANs and VLAN 1.
+    """
     vlans = VlanSet(vlan for entry in entries for vlan in entry.vlan_ids)
     return vlans if _is_assigned(port, scope) else vlans & (scope.vlans | DEFAULT_VLAN)
 

@@ -28,7 +28,7 @@ UNKNOWN_DEVICE = frozenset({"SSHUnknownHostError", "BadHostKeyException"})
 DENIED = frozenset({"ConnectAuthError", "AuthenticationError", "NetmikoAuthenticationException"})
 LOCKED = frozenset({"LockError", "SessionLockedException"})
 LOCK_ERROR_TAGS = ("lock-denied", "in-use")
-"""Error tags of NETCONF (RFC 6241, appendix A)."""
+"""Error tags of NETCONF (RFC 6241, appendix A). An error with such a tag counts as a lock of another user."""
 UNREACHABLE = frozenset({"RpcTimeoutError", "ConnectError", "ConnectionException", "TimeoutExpiredError", "OSError"})
 REFUSED = frozenset({"MergeConfigException", "CommitError", "RpcError", "RPCError", "CommandError"})
 UNPARSABLE = frozenset({"XMLSyntaxError", "JSONDecodeError"})

@@ -83,9 +83,13 @@ def _start() -> None:
 def open_export(export: Mapping[str, Any], uid: int, gid: int) -> int:
     """Open the folder of an export, or the image file that contains the export. Create a missing image file.
 
-    No component of the path may be a symbolic link: by a link, the owner could redirect the server to another folder. A
-    client can forge a handle of any file in the folder's file system. Therefore raise ValueError if the folder is not
-    the root of a file system. Also raise ValueError if a writable folder does not belong to the owner.
+    Return the descriptor. No component of the path may be a symbolic link: by a link, the owner could redirect the
+    server to another folder. Raise ValueError if the path cannot be opened without symbolic links, or if the image file
+    cannot be created.
+
+    If the export is a folder, a client can forge a handle of any file in the folder's file system. Therefore raise
+    ValueError if the folder is not the root of a file system. Also raise ValueError if a writable folder does not
+    belong to the owner.
     """
     path = Path(export["folder"])
     try:

@@ -116,7 +116,11 @@ class ClusterNamespaces:
             self.ensure_no_namespace(step.cluster)
 
     def ensure_namespace(self, segment: Segment) -> None:
-        """Create the namespace of a network, or correct its faults. Raise Refused if the network has no bridge."""
+        """Create the namespace of a network, or correct its faults.
+
+        Raise Refused if the network has no bridge, or if the namespace cannot be created or configured. Raise Unsafe if
+        a foreign interface has the name of the link.
+        """
         interfaces = {interface.name: interface for interface in self._kernel.list_interfaces()}
         bridge = interfaces.get(names.bridge_name(segment.vlan))
         if bridge is None or names.cluster_of_alias(bridge.alias) != segment.id:

@@ -76,7 +76,10 @@ class OutsideRouting:
         )
 
     def receive(self, segments: Sequence[Segment]) -> None:
-        """Record the networks of a wanted document for `restore`, and resolve their FQDNs. Do not change the kernel."""
+        """Record the networks of a wanted document for `restore`. Do not change the kernel.
+
+        Request the addresses of the networks' FQDNs. The thread of `FqdnAddresses` resolves these FQDNs later.
+        """
         if self._fqdns is not None:
             routers = [segment.router for segment in segments if segment.router is not None]
             destinations = [(router.link.interface, one) for router in routers for one in router.named_destinations]

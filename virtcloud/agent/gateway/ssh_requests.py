@@ -39,7 +39,7 @@ MAX_REQUESTS: Final = 64
 """Limit of requests that are answered at the same time. A further relay is refused after `REQUEST_S` seconds."""
 BACKLOG: Final = 128
 REQUEST_S: Final = 5.0
-"""Time limit in seconds in which a relay must send its request."""
+"""Time limit in seconds of each wait for data of a relay, and of each wait for a free thread."""
 MAX_REQUEST: Final = 32768
 GRANT_S: Final = 5.0
 """Time in seconds for which a request waits for a missing grant."""

@@ -68,7 +68,8 @@ class GuestConsoles:
     def connect(self, domain: str, listener: Listener) -> Iterator[Callable[[bytes], None]]:
         """Send the output of a console to ``listener`` within the block. Yield a function that sends input.
 
-        Several users can be connected with the same console. Raise Refused if the guest does not run.
+        Several users can be connected with the same console. Raise Refused if the guest does not run, or if its console
+        cannot be opened. The yielded function raises Refused if the guest has ended.
         """
         with self._lock:
             console = self._consoles.get(domain)

@@ -54,6 +54,7 @@ def list_key_lines(seed: GuestSeed | None) -> list[str]:
     """Return lines of the private keys of a guest and of its cluster, by which files with these keys are recognized.
 
     The first two lines and the last line are left out, because other keys in OpenSSH's format contain the same lines.
+    Lines with fewer than `MIN_KEY_LINE` characters are left out, too.
     """
     keys = () if seed is None else (seed.host_key, seed.cluster_key)
     lines = (line for key in keys for line in key.get_secret_value().splitlines()[2:-1])

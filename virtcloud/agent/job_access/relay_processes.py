@@ -72,7 +72,10 @@ class RelayProcess:
 
 @contextmanager
 def start_relay() -> Iterator[RelayProcess]:
-    """Start a relay process. If the block raises an error, kill the process, which also removes its namespace."""
+    """Start a relay process. Raise Refused if the program cannot be started.
+
+    If the block raises an error, kill the process, which also removes its namespace.
+    """
     argv = [sys.executable, "-I", "-S", relay_program.__file__]
     try:
         process = subprocess.Popen(  # noqa: S603 - a file of this package

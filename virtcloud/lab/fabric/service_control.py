@@ -47,7 +47,10 @@ class ServiceControl:
         return "running" if self._running.exit is None else f"died ({self._running.exit})"
 
     def start(self) -> None:
-        """Start the service unless it is running, and wait until it is ready."""
+        """Start the service unless it is running, and wait until it is ready.
+
+        Raise NodeFailed if the node is powered off, or if the service ends or is not ready within `READY_S` seconds.
+        """
         if self.state != "running":
             self._stopped = False
             self._running = self._begin()
@@ -117,7 +120,8 @@ def _streams(log: Path) -> Iterator[tuple[int, int, int]]:
 def readiness_check(ready: str, pid: int | None) -> Callable[[], bool]:
     """Return a function that returns whether the address ``ready`` accepts connections.
 
-    A path in ``ready`` is a path in the mount namespace of process ``pid``.
+    A path in ``ready`` is a path in the mount namespace of process ``pid``. If ``ready`` is "", the returned function
+    always returns True.
     """
     kind, _, rest = ready.partition(":")
     if kind == "unix":
