@@ -146,7 +146,7 @@ class _Answers(BaseHTTPRequestHandler):
         return self._answer(json.dumps(self.server.document).encode())
 
     def do_POST(self) -> None:
-        """Record a confirmation; ignore other reports."""
+        """Record a confirmation. Print other reports to standard error."""
         report = json.loads(self.rfile.read(int(self.headers["content-length"])))
         if self.path.endswith("/confirmed"):
             self.server.document["confirmed_revision"] = report["revision"]

@@ -137,7 +137,10 @@ def polling(tokens: Path, listen: str, wait: int, *options: str) -> Iterator[Pol
 
 
 def measure_latencies(sbf: MeasuredSbf, agents: PollingAgents, count: int, hosts: int) -> list[float]:
-    """Request clusters, and return the seconds until each agent of their hosts has the new revision."""
+    """Request clusters, and return the seconds until each agent of their hosts has the new revision.
+
+    If an agent has not received the revision after 20 s, its value is 20.
+    """
     latencies = []
     for number in range(count):
         names = (f"s{number % SITES}-h{number % hosts}", f"s{(number + 1) % SITES}-h{(number * 7) % hosts}")

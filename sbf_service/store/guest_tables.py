@@ -28,6 +28,8 @@ class GuestPowerRow(Base):
 class GuestSessionRow(Base):
     """A session with a guest, from the user's request until the agent of the guest's host connects.
 
+    A session of a check of paths also has a row. In this row, ``guest`` is the name of the host.
+
     ``request`` is the user's request (JSON). ``address`` is the address of the replica that waits for the agent. If the
     replica is killed, the row remains. Rows are ignored after ``expires_at``, and deleted when the next session begins.
     """
