@@ -246,7 +246,7 @@ class ServiceSettings(Document):
 
 
 def read_settings(path: Path) -> ServiceSettings:
-    """Read a settings file. Raise BadInput for a missing file.
+    """Read a settings file. Raise BadInput for a file that is missing or not readable.
 
     Raise BadDocument for an invalid file; the message lists every invalid key.
     """

@@ -50,7 +50,8 @@ def run_in_child(work: Callable[[], Any], deadline: Deadline) -> Any:
     """Call ``work`` in a child process, and return the result of ``work``. Kill the child at the deadline.
 
     The child sends the result as JSON. The child closes all files that this process opened. Raises ChildError with the
-    message of the exception that ``work`` raised, or with the reason why the child ended.
+    message of the exception that ``work`` raised. Also raises ChildError if the deadline passes, if the child ends
+    without a result, or if the result is longer than ``MAX_RESULT_BYTES``.
     """
     reading, writing = os.pipe()
     pid = os.fork()

@@ -30,21 +30,27 @@ PositionQuery = Annotated[str | None, Query(max_length=MAX_CURSOR)]
 def list_clusters(
     service: SbfService, caller: Caller, selected: ClusterFilter, cursor: str | None = None
 ) -> Page[ClusterView]:
-    """Return a page of the clusters that the caller may read, newest first."""
+    """Return a page of the clusters that the caller may read, newest first.
+
+    Raise BadInput for an invalid cursor. Raise the errors of :func:`restrict_to_visible`.
+    """
     visible = restrict_to_visible(caller, selected)
     with service.store.read() as unit:
         return read_cluster_page(unit, visible, PagePart(PAGE_SIZE, cursor), newest_first=True)
 
 
 def count_visible_clusters(service: SbfService, caller: Caller) -> ClusterCounts:
-    """Return the counts of the clusters that the caller may read and that have not ended."""
+    """Return the counts of the clusters that the caller may read and that have not ended.
+
+    Raise the errors of :func:`restrict_to_visible`.
+    """
     visible = restrict_to_visible(caller, ClusterFilter())
     with service.store.read() as unit:
         return count_clusters(unit, visible)
 
 
 def read_sites(service: SbfService, caller: Caller) -> list[SiteView]:
-    """Return the sites; an empty list if SBF has no topology yet."""
+    """Return the sites; an empty list if SBF has no topology yet. Raise Forbidden if the caller may not read sites."""
     caller.require(Action.READ_SITES)
     try:
         return list(chain.from_iterable(sites.read_all_sites(caller, service)))

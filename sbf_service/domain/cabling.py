@@ -1,8 +1,9 @@
 """The cable check compares LLDP neighbours (IEEE 802.1AB) with the links of the topology. Pure.
 
 A neighbour is identified by its system name (with or without a domain) or by its management address. A neighbour's port
-is identified by the port identifier or, if the port identifier is a MAC address or a number, by the port description.
-The state of a cable is *unknown* if its ports have no LLDP neighbour, or if the neighbour cannot be identified.
+is identified by the port identifier or, if the topology has no port of this name on the neighbour, by the port
+description. The state of a cable is *unknown* if SBF could read neither of the two elements that the cable connects, if
+the cable's ports have no LLDP neighbour, or if the neighbour cannot be identified.
 
 A link between aggregates consists of several cables, and each cable has separate LLDP neighbours. The order of the
 aggregates' members does not matter.

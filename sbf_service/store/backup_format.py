@@ -156,7 +156,10 @@ _Line = tuple[bytes, Any]
 
 
 def open_backup(path: Path) -> BackupFile:
-    """Read a whole backup file and check it. Raise BadInput if the file is not a complete, unchanged backup."""
+    """Read a whole backup file and check it.
+
+    Raise BadInput if the file cannot be read, is not a complete, unchanged backup, or has a format of a later version.
+    """
     try:
         with gzip.open(path) as file:
             lines, digest = _read_lines(file), hashlib.sha256()

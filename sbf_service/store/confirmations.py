@@ -89,8 +89,8 @@ def confirm_revision(  # noqa: PLR0913, PLR0917 - the confirmed revision and the
     For a revision lower than the confirmed revision, record only the reading. ``carried`` is the observed and saved
     state of a device. ``errors`` names the clusters that the confirmation excludes. The clusters of the networks in
     ``errors.blocked`` do not count as set up. The clusters in ``errors.remaining`` do not count as removed, so their
-    VLAN IDs stay claimed. Raise Conflict for a revision that does not exist, or that is older than the last restore of
-    the database.
+    VLAN IDs stay claimed. Raise NotFound for an unknown element. Raise Conflict for a revision that does not exist, or
+    that is older than the last restore of the database.
     """
     row = require_element(unit, name)
     if revision > row.wanted_revision:
@@ -195,7 +195,7 @@ def _compute_confirmed_change(
 def reset_confirmation(unit: Unit, name: str, why: str, drain_deadline: timedelta) -> None:
     """Set the confirmed revision of an element to 0, because the element restarted or has drifted.
 
-    The active clusters on the element become degraded.
+    The active clusters on the element become degraded. Raise NotFound for an unknown element.
     """
     row = require_element(unit, name)
     if row.confirmed_revision == 0:

@@ -164,7 +164,8 @@ MIGRATION_LOCK = 0x76697274
 def migrate(engine: Engine) -> None:
     """Apply the missing migrations in one transaction; idempotent, even when several replicas start simultaneously.
 
-    Raise BadInput if the database cannot be opened or written, or if a newer version migrated the database.
+    Raise BadInput if the database cannot be opened or written, if a newer version migrated the database, or if rows of
+    the migrated database refer to missing rows.
     """
     shown = engine.url.render_as_string(hide_password=True)
     try:
@@ -185,7 +186,10 @@ def find_remedy(cause: str) -> str:
 
 @contextmanager
 def begin_migration(engine: Engine) -> Iterator[Connection]:
-    """Begin a transaction that can change tables. Other replicas that start wait for the end of this transaction."""
+    """Begin a transaction that can change tables. Other replicas that start wait for the end of this transaction.
+
+    On SQLite, raise BadInput instead of the commit if rows refer to missing rows.
+    """
     with engine.execution_options(virtcloud_write=True).connect() as connection, _allow_table_rebuilds(connection):
         if connection.dialect.name == "postgresql":
             connection.execute(select(func.pg_advisory_xact_lock(MIGRATION_LOCK)))

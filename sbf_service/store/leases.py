@@ -40,7 +40,8 @@ _RELEASE = _OF_FENCE.values(lease_until=None)
 def acquire_lease(unit: Unit, element: str, holder: str, length: timedelta) -> int | None:
     """Acquire an element's lease for ``length``.
 
-    Return the fencing token. Return None while another holder has the lease, and for an element that is not known.
+    Return the new fencing token, also if ``holder`` already has the lease. Return None while another holder has the
+    lease, and for an element that SBF does not reconcile (see ``IS_RECONCILED``) or does not know.
     """
     lease = {"element": element, "holder": holder, "now": unit.now, "until": unit.now + length}
     return unit.connection.execute(_ACQUIRE, lease).scalar_one_or_none()

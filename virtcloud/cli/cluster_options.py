@@ -64,7 +64,10 @@ class ClusterOptions:
 
 
 def build_spec(options: ClusterOptions, caller: Callable[[], str]) -> ClusterSpec:
-    """Return the spec from the spec file or from the options. Options override keys of the file.
+    """Return the spec from the spec file or from the options. Options of the cluster override keys of the file.
+
+    With a file, the options ``--image``, ``--guests-per-host``, ``--guest-prefix``, ``--network``, ``--cpus`` and
+    ``--memory`` have no effect.
 
     ``caller`` returns the user of the caller's token. This user is the default owner. Raise BadInput if a value is
     malformed. Raise BadInput if no option names hosts, guests, sites or a file, or if an option cannot be combined with
@@ -171,7 +174,10 @@ def _parse_disk(text: str) -> dict[str, object]:
 
 
 def add_user_data(guests: Iterable[Guest], text: str) -> tuple[Guest, ...]:
-    """Return the guests, each with ``text`` as its cloud-config. Raise BadInput if ``text`` is no cloud-config."""
+    """Return the guests, each with ``text`` as its cloud-config.
+
+    If there are guests, raise BadInput if ``text`` is no cloud-config or is too long.
+    """
     found = tuple(guests)
     for guest in found[:1]:
         check_user_data(text, f"guest {guest.name}")

@@ -106,7 +106,7 @@ def _make_trial(options: Mapping[str, object], password_file: Path | None, enabl
 
 
 def read_record(path: Path) -> TrialRecord:
-    """Read a recorded conversation from a file. Raise BadInput if the file contains no record."""
+    """Read a recorded conversation from a file. Raise BadInput if the file cannot be read or contains no record."""
     try:
         return TrialRecord.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
     except OSError as error:

@@ -101,7 +101,10 @@ def _row(view: ClusterView) -> tuple[object, ...]:
 
 
 def parse_job_id(given: str | None, environment: Mapping[str, str]) -> str:
-    """Return ``given`` (None: the job ID in the environment) in lower case. Raise BadInput if there is no job ID."""
+    """Return ``given`` (None: the job ID in the environment) in lower case.
+
+    Raise BadInput if there is no job ID, if the job belongs to an array, or if the text is not the ID of a job.
+    """
     job_id = given or next((environment[name] for name in JOB_VARIABLES if environment.get(name)), None)
     if job_id is None:
         names = " or ".join(JOB_VARIABLES)
@@ -140,7 +143,7 @@ def job_not_found(job: str) -> NotFound:
 
 
 def list_unconfirmed(view: ClusterView) -> tuple[str, ...]:
-    """Return a sentence for each element that has not confirmed the cluster, or that reported an error."""
+    """Return a sentence for each element that reports an error, or has not confirmed the cluster or its removal."""
     late = [
         placement
         for placement in view.placements

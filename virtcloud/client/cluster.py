@@ -230,7 +230,8 @@ class Cluster:
     def extend(self, seconds: float) -> Self:
         """Extend the lease to at least ``seconds`` from now. The call never shortens the lease.
 
-        Raise Conflict if the cluster is ending. Raise Gone if the cluster has ended and another cluster has its key.
+        Raise QuotaExceeded if the owner's quota forbids the longer lease. Raise Conflict if the cluster is ending or
+        has ended. Raise Gone if another cluster has its key.
         """
         self.view = self._sbf.extend_lease(self.key, seconds, *self._fence)
         return self

@@ -64,7 +64,7 @@ class ElementCalls(SbfCalls):
     def difference(self, element: str, *, read: bool = False) -> ElementDifference:
         """Return the changes that an element needs. With ``read``, SBF reads the device first.
 
-        Raise ElementError if the device cannot be read.
+        With ``read``, raise ElementError if the device cannot be read, and Conflict for a host or gateway.
         """
         path, wait = f"/v1/elements/{Name(element)}/difference", DEVICE_S if read else 0
         answer = self._connection.send("GET", path, query=flag_query(read=read), wait=wait)
@@ -73,7 +73,8 @@ class ElementCalls(SbfCalls):
     def reconcile(self, element: str) -> ElementReconciliation:
         """Request that SBF reads a device now, and changes the device to its wanted state.
 
-        Raise NotFound for an unknown element. Raise Conflict for a host.
+        Raise NotFound for an unknown element. Raise Conflict for a host or gateway, or if another replica is
+        reconciling the device.
         """
         path = f"/v1/elements/{Name(element)}/reconcile"
         return self._document(ElementReconciliation, self._connection.send("POST", path, wait=DEVICE_S))

@@ -44,7 +44,7 @@ def admit_pbs_job(request: JobRequest, job: JobShape, longest_s: int) -> str:
 
 
 def parse_select(select: str) -> Tuple[Chunk, ...]:
-    """Parse a select such as ``2:ncpus=4:mem=8gb+1:ncpus=8``. Raises RequestError."""
+    """Parse a select such as ``2:ncpus=4:mem=8gb+1:ncpus=8``. Raises RequestError for any other form."""
     return tuple(_parse_chunk(text) for text in select.split("+"))
 
 
@@ -57,7 +57,10 @@ def _parse_chunk(text: str) -> Chunk:
 
 
 def check_chunks(request: JobRequest, chunks: Sequence[Chunk]) -> None:
-    """Raise RequestError if guests need more than their host's chunk has, or if the request file has too many parts."""
+    """Raise RequestError if guests need more than their host's chunk has, or if the size of a chunk is invalid.
+
+    Also raise the errors of :func:`check_host_count`.
+    """
     if not request.parts:
         return  # the request names a file that is not read yet
     check_host_count(request, sum(chunk.hosts for chunk in chunks))

@@ -38,7 +38,10 @@ SBF_RUNS = LabEvent(f"{addressing.STATION} sbf", "done")
 
 
 def launch(lab: LabFile, state: LabState, options: LabOptions, kernel: str, watch: Watcher) -> None:
-    """Start the lab and return when all services run. After an error, the caller must remove the lab."""
+    """Start the lab and return when all services run. Raise LabFailed if a part fails, or is not up in time.
+
+    After an error, the caller must remove the lab.
+    """
     watch(LabEvent("files", "begin"))
     write_launch_files(lab, state, options, kernel, watch)
     watch(LabEvent("files", "done"))
@@ -148,7 +151,7 @@ def _create_token(client: SbfClient, state: LabState, element: Name) -> None:
 
 
 def wait_for_agents(state: LabState, watch: Watcher) -> None:
-    """Wait until every agent has called SBF. Raise LabFailed with the names of the missing agents."""
+    """Wait until every agent has called SBF. Raise LabFailed with the missing agents after `AGENTS_S` seconds."""
     watch(LabEvent("agents", "begin"))
     deadline = time.monotonic() + AGENTS_S
     with SbfClient(f"unix://{state.sbf_socket}") as client:

@@ -34,7 +34,8 @@ class NetBoxData:
 def read_netbox(file: NetBoxFile) -> NetBoxData:
     """Read the sites in the settings ``file``. Raise BadInput for an unknown site, or an invalid token or address.
 
-    Raise ServiceUnreachable if NetBox does not answer.
+    Also raise BadInput if NetBox refuses a list or a filter, or if pynetbox is not installed. Raise ServiceUnreachable
+    if NetBox does not answer, or answers with another error.
     """
     api = _open_api(file)
     sites = _read(file, "sites", partial(api.dcim.sites.filter, slug=list(file.sites)))

@@ -91,7 +91,10 @@ def write_status(path: Path, status: SchedulerStatus) -> None:
 
 
 def read_status(path: Path) -> SchedulerStatus:
-    """Read the status file. Raises NotFound if the file is missing. Raises BadInput if the file is invalid."""
+    """Read the status file. Raises NotFound if the file is missing.
+
+    Raises BadInput if the file cannot be read or is invalid.
+    """
     try:
         # A file of a later version may have more fields.
         return SchedulerStatus.model_validate_json(path.read_text(), extra="ignore")

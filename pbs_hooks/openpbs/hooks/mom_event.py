@@ -47,7 +47,10 @@ class MomEvent:
     def ask_about_run(
         self, do: str, run: HostRun, wait: Optional[float] = None, grace: float = 5.0, **more: Any
     ) -> Dict[str, Any]:
-        """Send the agent a request about an attempt and return the answer. Raises the errors of :func:`ask_agent`."""
+        """Send the agent a request about an attempt and return the answer. Raises the errors of :func:`ask_agent`.
+
+        ``wait`` and ``grace`` are in seconds, as for :func:`ask_agent`. ``more`` contains further keys of the request.
+        """
         request = dict(more, do=do, cluster=run.cluster, attempt=run.attempt, user=run.user)
         return ask_agent(self.settings.socket, request, wait=wait, grace=grace)
 

@@ -144,7 +144,8 @@ def _check_user(user: str) -> None:
 def _check_network(event: ServerHookEvent, request: JobRequest, owner: JobOwner) -> None:
     """Reject a network name that is in use, and a network that the job cannot join.
 
-    If SBF does not answer, runjob makes both checks later.
+    If SBF does not answer, or answers with an error, this function accepts the network, and runjob makes both checks
+    later.
     """
     name = request.net or request.name
     if name is None:

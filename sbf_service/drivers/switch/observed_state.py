@@ -24,7 +24,7 @@ from virtcloud.model.wanted import SwitchDifference, SwitchObserved
 
 
 class PortObservation(NamedTuple):
-    """The managed VLANs of a port, and whether the port must be closed or vacated before VLANs are added to it."""
+    """The managed VLANs of a port. ``is_open``: the port is one of the open ports of :class:`SwitchObserved`."""
 
     vlans: VlanSet
     is_open: bool = False
@@ -45,7 +45,9 @@ def build_observed_state(  # noqa: PLR0913 - each parameter is a field of the ob
     """Return the observed state of managed ports.
 
     The rules for ports in other use are the same for every kind of switch. ``uses`` contains at least the managed
-    ports. ``vlans`` are the existing VLANs; None on platforms where a VLAN exists if a port carries the VLAN.
+    ports. ``unused_modes`` are the modes of the platform's unconfigured ports. ``vlans`` are the existing VLANs; None
+    on platforms where a VLAN exists if a port carries the VLAN. ``names``, ``elsewhere`` and ``down`` are fields of
+    :class:`SwitchObserved`, and ``unrestored`` is the field ``astray``.
     """
     existing = VlanSet(vlan for port in ports.values() for vlan in port.vlans) if vlans is None else vlans
     untaken = {port: uses[port] for port in scope.ports if port not in scope.taken}
@@ -98,7 +100,10 @@ class ScopedReading:
         return found
 
     def derive_use(self, port: PortName) -> PortUse:
-        """Return a port's use, with the lines of its configuration that SBF may change."""
+        """Return a port's use, with the lines of its configuration that SBF may change.
+
+        Raise Unsafe when the switch has no port of this name.
+        """
         use = derive_port_use(self.find_port(port))
         return use.model_copy(update={"lines": select_restorable_lines(self.conventions, use.lines)})
 

@@ -26,7 +26,8 @@ from virtcloud.model.topology_parts import arrange_links
 BEFORE_LONG_NUMBERS = "0040"
 """After this migration, the numbers of audit rows on PostgreSQL have 32 bits. A later migration extends them to 64."""
 BEFORE_PARTS = "0048"
-"""After this migration, the topology is one document. A later migration divides it into one document per site."""
+"""After this migration, the topology is one document. A later migration divides it into site parts and a common part.
+"""
 BEFORE_UDP = "0038"
 """After this migration, publications have no protocol. A later migration adds the protocol."""
 BEFORE_RECORDS = "0015"

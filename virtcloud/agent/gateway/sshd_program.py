@@ -8,8 +8,8 @@ The agent runs `main` with ``python -I -S``. The program uses only the standard 
 3. mount the files of the sshd, which are only in memory, and hide the gateway's own accounts and temporary files
 4. check the port, drop the privileges, and execute sshd, which keeps the process ID of step 1
 
-The sshd runs as an unprivileged user without capabilities, so it cannot change to another user. sshd writes its log to
-the host's syslog.
+The sshd runs as an unprivileged user, so it cannot change to another user. sshd has no capability except, for a port
+below 1024, CAP_NET_BIND_SERVICE. sshd writes its log to the host's syslog.
 """
 
 import ctypes

@@ -40,7 +40,7 @@ class VpnInterfaces:
     """The taps and ports of a gateway's VPN. All operations are idempotent."""
 
     def __init__(self, kernel: VpnKernel) -> None:
-        """Configure the interfaces of ``kernel``."""
+        """Store ``kernel``. The methods create, change and delete its interfaces."""
         self._kernel = kernel
 
     def ensure_tap(self, name: str) -> int:

@@ -40,7 +40,7 @@ class GuestPorts:
     """Connections to the ports of this host's guests. Thread-safe."""
 
     def __init__(self, relays: NetworkRelays) -> None:
-        """Create relays with ``relays``."""
+        """Store ``relays``, with which :meth:`connect` creates relays."""
         self._relays = relays
         self._lock = threading.Lock()
         self._users: Counter[str] = Counter()
@@ -50,7 +50,8 @@ class GuestPorts:
     def connect(self, segment: Segment, guest: Name, port: int) -> Iterator[socket.socket]:
         """Connect to a port of a guest within the block. Yield the connected socket.
 
-        Raise Refused if the guest has no address, does not answer, or refuses the connection.
+        ``guest`` must be a guest of ``segment``. Raise Refused if the relay cannot be created, or if the guest has no
+        address, does not answer, or refuses the connection.
         """
         address = _find_address(segment, guest)
         with self._relay(segment, address) as path:

@@ -42,7 +42,7 @@ KILOBYTES_PER_MBIT = 125
 def render_domain(
     segment: Segment, guest: GuestWanted, image: GuestImage, digest: str, environment: DomainEnvironment
 ) -> str:
-    """Return the XML of a guest's domain."""
+    """Return the XML of a guest's domain. Raise ValueError for a container if ``environment`` has no root."""
     kind = "lxc" if isinstance(image, LxcImage) else _choose_devices(image, environment).kind
     root = ET.Element("domain", type=kind)
     _add(root, "name", names.domain_name(segment.id, guest.name))

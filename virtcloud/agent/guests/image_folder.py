@@ -78,7 +78,10 @@ def content_name(source: ImageSource) -> str:
 
 
 def read_size(path: Path) -> int:
-    """Return the size in bytes of an image, by its folder, or of a partial file. Return 0 if it cannot be read."""
+    """Return the size in bytes of the image in the folder ``path``, or of the partial file ``path``.
+
+    Return 0 if the size cannot be read.
+    """
     try:
         return int((path / SIZE).read_text()) if path.is_dir() else path.stat().st_size
     except (OSError, ValueError):

@@ -90,7 +90,9 @@ class JobFolders:
         return self._root / f"{prefix}{file_name(key)}"
 
     def ensure(self, key: str, user: str, files: Mapping[str, str]) -> Path:
-        """Create the folder of a job with these files. Return its path. Raise Refused if the user has no account.
+        """Create the folder of a job with these files. Return its path.
+
+        Raise Refused if the user has no account on this host, or if the folder cannot be created.
 
         If the folder is already complete for the same files and user, do not change the folder: files that the user has
         added remain.
@@ -108,7 +110,7 @@ class JobFolders:
         return path
 
     def ensure_none(self, key: str) -> None:
-        """Remove the folder of a job. An absent folder is success."""
+        """Remove the folder of a job. An absent folder is success. Raise Refused if the folder cannot be removed."""
         with refuse_os_errors(f"remove the job's folder {self.path(key)}"):
             self._remove(key)
 

@@ -27,7 +27,10 @@ INTERNAL = "show vlan internal usage"
 
 
 def parse_answers(answers: Sequence[str]) -> SwitchReading:
-    """Parse the table of VLANs, the configuration of the ports, and the internal VLANs."""
+    """Parse the table of VLANs, the configuration of the ports, and the internal VLANs.
+
+    Raise ValueError if the table of VLANs is missing or invalid, or if there is no interface.
+    """
     table, lines, internal = answers
     names = parse_vlan_table(table)
     return SwitchReading(VlanSet(names), parse_ports(lines), parse_internal_vlans(internal), names)
