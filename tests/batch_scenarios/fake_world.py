@@ -136,7 +136,11 @@ class FakeWorld:
 
     @contextmanager
     def unreachable(self, switch: str) -> Iterator[None]:
-        """Make a switch unreachable for SBF. In a fake world, the time limit of a cluster's start is always short."""
+        """Make a switch unreachable for SBF within the context.
+
+        The interface `BatchWorld` requires a short time limit for the start of clusters in this context. In a fake
+        world, this time limit is always short, so this method does not change it.
+        """
         self.world.switches[switch].cut_off = True
         try:
             yield

@@ -107,8 +107,8 @@ class Cluster:
     def verify(self) -> ClusterVerification:
         """Send packets of the cluster's MTU between all pairs of the cluster's hosts. Return the result of each pair.
 
-        The hosts exchange the packets. The guests are not involved. Raise Conflict if the cluster is being configured
-        or is ending.
+        The hosts exchange the packets. The guests are not involved. Raise Conflict unless the cluster is active or
+        degraded. Also raise Conflict if the cluster has too many hosts for a check of all pairs.
         """
         return self._sbf.verify_cluster(self.key, self.view.id)
 
@@ -119,7 +119,8 @@ class Cluster:
     def known_hosts(self) -> str:
         """Return the host keys of all guests of the cluster's network, as lines for a file ``known_hosts``.
 
-        With these lines, ssh asks no question about a guest's host key. Raise Conflict if the cluster is ending.
+        With these lines, ssh asks no question about a guest's host key. Raise Conflict if the cluster is ending or has
+        ended.
         """
         return render_known_hosts(self._sbf.peers(self.key, self.view.id).peers)
 
@@ -237,11 +238,18 @@ class Cluster:
         return self
 
     def share(self, *users: str) -> Self:
-        """Allow clusters of these users to join this cluster's network. Idempotent."""
+        """Allow clusters of these users to join this cluster's network. Idempotent.
+
+        Raise Conflict if this cluster is a member of another network, is ending or has ended. Raise BeyondLimit for too
+        many users. After an error, the network can be shared with some of the users.
+        """
         return self._share(users, shared=True)
 
     def unshare(self, *users: str) -> Self:
-        """Forbid new clusters of these users to join. Existing members are not affected. Idempotent."""
+        """Forbid new clusters of these users to join. Existing members are not affected. Idempotent.
+
+        Raise Conflict if this cluster is a member of another network, is ending or has ended.
+        """
         return self._share(users, shared=False)
 
     def _share(self, users: Sequence[str], *, shared: bool) -> Self:
