@@ -64,7 +64,7 @@ def build_wanted_hook(
 ) -> InstalledHook:
     """Return the wanted state of a hook: its program, and its installed settings updated with the requested ones.
 
-    Raise BadInput if the installed settings are not valid JSON, or if the hook would reject the updated settings.
+    Raise BadInput if the installed settings are no JSON object, or if the hook would reject the updated settings.
     """
     name = HOOK_NAMES[kind]
     installed = server.hooks.get(name)
@@ -80,11 +80,17 @@ def _parse_settings(name: str, text: str) -> dict[str, Any]:
     try:
         settings = json.loads(text or "{}")
     except ValueError as error:
-        raise BadInput(
-            f"hook {name}: expected its settings in JSON, got: {error}; print the settings with "
-            f"qmgr -c 'export hook {name} application/x-config default', and import valid settings"
-        ) from error
-    return dict(settings)
+        raise _not_an_object(name, str(error)) from error
+    if not isinstance(settings, dict):
+        raise _not_an_object(name, f"{settings!r:.80}")
+    return settings
+
+
+def _not_an_object(name: str, found: str) -> BadInput:
+    return BadInput(
+        f"hook {name}: expected its settings as a JSON object, got: {found}; print the settings with "
+        f"qmgr -c 'export hook {name} application/x-config default', and import valid settings"
+    )
 
 
 def check_program(installation: PbsInstallation, hook: InstalledHook) -> None:

@@ -156,10 +156,11 @@ def test_unknown_settings_are_refused_by_name(installation: PbsInstallation) -> 
     assert server.changes == []
 
 
-def test_invalid_settings_on_the_server_are_refused(installation: PbsInstallation) -> None:
+@pytest.mark.parametrize("text", ["{bad", "[1]", '["a"]', "null"])
+def test_invalid_settings_on_the_server_are_refused(installation: PbsInstallation, text: str) -> None:
     server = installed(installation)
-    server.files["virtcloud_mom", SETTINGS_TYPE] = "{bad"
-    with pytest.raises(BadInput, match="hook virtcloud_mom: expected its settings in JSON"):
+    server.files["virtcloud_mom", SETTINGS_TYPE] = text
+    with pytest.raises(BadInput, match="hook virtcloud_mom: expected its settings as a JSON object, got"):
         changes(server, installation)
 
 
