@@ -70,11 +70,15 @@ class JobSbfClient:
     def network(self, name: str) -> JobNetwork:
         """Return the running network that the job joins.
 
-        Raises RequestError if no such network runs, or if SBF refuses the request. Raises ScriptExit if SBF does not
-        answer until the time runs out.
+        Raises RequestError if no such network runs. Raises ScriptExit if SBF refuses the request, or if the time runs
+        out.
         """
-        answer = self._call("GET", "/v1/clusters?network=" + quote(name, safe=""))
-        found = parse_network(answer.document, self._key) if answer.ok else None
+        path = "/v1/clusters?network=" + quote(name, safe="")
+        answer = self._call("GET", path)
+        while not answer.ok:
+            self._check(answer, ())
+            answer = self._call("GET", path)
+        found = parse_network(answer.document, self._key)
         if found is None:
             raise RequestError("net: expected the name of a running network, got %r" % name)
         return found

@@ -243,6 +243,26 @@ def test_the_resource_net_joins_a_network(bench: TorqueHost) -> None:
     assert bench.sbf_calls[-1].document["spec"] == {**SPEC, "guests": [], "joins": "3.torque"}
 
 
+@pytest.mark.parametrize(
+    ("refusal", "result"),
+    [
+        (problem(429, "too-many-requests", "repeat it later"), ScriptResult(0, "")),
+        (problem(500, "internal", "an error"), ScriptResult(0, "")),
+        (
+            problem(401, "unauthenticated", "the token is unknown"),
+            ScriptResult(2, "vcluster: the token is unknown; the job will be tried again\n"),
+        ),
+    ],
+)
+def test_a_passing_refusal_of_the_network_aborts_no_job(
+    bench: TorqueHost, refusal: tuple[int, object], result: ScriptResult
+) -> None:
+    answers = [refusal, (200, [{"key": "3.torque", "spec": {"guests": []}}])]
+    get = {"/v1/clusters/7.torque": lambda: UNKNOWN, "/v1/clusters?network=lab": lambda: answers.pop(0)}
+    bench.answer_as_sbf = lambda call: get[call.path]() if call.method == "GET" else (201, {})
+    assert bench.run("prologue", "nodes=2:ppn=2,net=lab,walltime=01:00:00") == result
+
+
 def test_a_missing_network_cannot_be_joined(bench: TorqueHost) -> None:
     bench.answer_as_sbf = lambda call: (200, []) if "network=" in call.path else UNKNOWN
     ran = bench.run("prologue", "nodes=2,walltime=1:0:0,other=vcluster=image=a:net=lab")
