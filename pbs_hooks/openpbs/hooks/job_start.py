@@ -128,13 +128,21 @@ def handle_prologue(event: MomEvent) -> None:
 
 
 def handle_launch(event: MomEvent) -> None:
-    """Set the script's environment. Raise StartFault if the network is lost before the script starts.
+    """Set the environment of the script, or of a process that the running script launches.
 
-    Also raise PassingFault if the agent refuses the request, or does not answer for ``LAUNCH_TIMEOUT_S`` seconds.
+    Raise StartFault if, before the script starts, the network is lost, or the agent refuses the request or does not
+    answer for ``LAUNCH_TIMEOUT_S`` seconds. If the script runs, only log these faults, because a requeue would start
+    the whole job again. The process then starts, and this hook sets no variables.
     """
     if not event.run.head:
         return
-    answer = _await_state(event)
+    try:
+        answer = _await_state(event)
+    except (AgentUnreachable, AgentRefused) as error:
+        if event.before_script:
+            raise PassingFault(event.name_host(error)) from error
+        event.log_job(event.name_host(error))
+        return
     if answer["state"] == "up":
         _set_environment(event.event.env, answer["facts"])
     elif event.before_script and answer["state"] == "cancelled":
@@ -142,12 +150,12 @@ def handle_launch(event: MomEvent) -> None:
         raise UnwantedJob(_describe_state(answer))
     elif event.before_script:
         raise PassingFault("the network was lost before the script could start: %s" % _describe_state(answer))
-    else:  # the running script launches a process; a requeue would start the whole job again
+    else:
         event.log_job("the network is %s: %s" % (answer["state"], _describe_state(answer)))
 
 
 def _await_state(event: MomEvent) -> Dict[str, Any]:
-    """Return the state of the network.
+    """Return the state of the network. Raise AgentRefused, and AgentUnreachable after ``LAUNCH_TIMEOUT_S`` seconds.
 
     The network was up a moment ago, so retry during a restart of the agent or of SBF.
     """
@@ -157,11 +165,9 @@ def _await_state(event: MomEvent) -> Dict[str, Any]:
             answer = event.ask_about_run("state", event.run, wait=0)
             if answer["state"] != "waiting" or not event.before_script or event.clock() > deadline:
                 return answer
-        except AgentUnreachable as error:
+        except AgentUnreachable:
             if event.clock() > deadline:
-                raise PassingFault(event.name_host(error)) from error
-        except AgentRefused as error:
-            raise PassingFault(event.name_host(error)) from error
+                raise
         time.sleep(1)
 
 

@@ -229,6 +229,22 @@ def test_processes_of_a_running_script_are_not_rejected(tmp_path: Path, agent: F
     assert hook("execjob_launch", tmp_path, job=job(tmp_path, substate=42)).accepted
 
 
+@pytest.mark.parametrize(("substate", "accepted"), [(41, False), (42, True)])
+def test_a_missing_agent_requeues_only_before_the_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, substate: int, accepted: bool
+) -> None:
+    monkeypatch.setitem(globals(), "MOM", MOM.replace("LAUNCH_TIMEOUT_S = 30.0", "LAUNCH_TIMEOUT_S = 0.0"))
+    outcome = hook("execjob_launch", tmp_path, job=job(tmp_path, substate=substate))
+    assert (outcome.accepted, outcome.rerun) == (accepted, not accepted)
+    assert job_log(outcome)[0].startswith("vcluster: host n1: this host's agent does not answer at ")
+
+
+def test_processes_of_a_running_script_start_despite_a_refusal(tmp_path: Path, agent: FakeAgent) -> None:
+    agent.refuses["state"] = "gone"
+    outcome = hook("execjob_launch", tmp_path, job=job(tmp_path, substate=42))
+    assert (outcome.accepted, job_log(outcome)) == (True, ["vcluster: host n1: cluster 12.pbssrv: gone"])
+
+
 def test_launch_on_a_sister_does_nothing(tmp_path: Path, agent: FakeAgent) -> None:
     assert hook("execjob_launch", tmp_path, job=job(tmp_path, head=False)).accepted
     assert agent.asked() == []
