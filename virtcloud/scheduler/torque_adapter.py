@@ -81,9 +81,9 @@ def parse_job_statement(
     if job is None or job.phase is not JobPhase.RUNNING:
         return JobStatement(runs=False, words=f"is not known to {server.name}" if job is None else job.description)
     element = next(node for node in _parse_xml(result).iter("Job") if _find_text(node, "Job_Id").lower() == job.key)
-    resources = {resource.tag: resource.text or "" for resource in element.iterfind("Resource_List/*")}
+    resources = _find_resources(element)
     request = find_request(resources)
-    if request is None and "net" not in resources:
+    if not _wants_cluster(resources):
         return JobStatement(runs=False, words=f"{job.description} and requested no cluster")
     try:
         net = resources.get("net") if request is None else parse_request(request).net
@@ -143,13 +143,19 @@ def _parse_job(number: str, element: ET.Element, server: SchedulerServer) -> Sch
         key=job_cluster_key(number, server),
         phase=phase,
         description=description,
-        wants_cluster=find_request(
-            {resource.tag: resource.text or "" for resource in element.iterfind("Resource_List/*")}
-        )
-        is not None,
+        wants_cluster=_wants_cluster(_find_resources(element)),
         walltime_s=parse_seconds_or_zero(_find_text(element, "Resource_List/walltime")),
         used_s=parse_seconds_or_zero(_find_text(element, "resources_used/walltime")),
     )
+
+
+def _find_resources(element: ET.Element) -> dict[str, str]:
+    return {resource.tag: resource.text or "" for resource in element.iterfind("Resource_List/*")}
+
+
+def _wants_cluster(resources: Mapping[str, str]) -> bool:
+    """Return whether a job requests a cluster, or a network without guests (the resource ``net``)."""
+    return find_request(resources) is not None or "net" in resources
 
 
 def _find_text(element: ET.Element, path: str) -> str:

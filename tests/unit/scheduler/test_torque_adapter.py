@@ -72,6 +72,13 @@ def test_a_request_in_the_resource_other_is_recognized() -> None:
     assert [job.wants_cluster for job in read_jobs(set(), (0, listed, "")).values()] == [True, False]
 
 
+def test_a_request_for_a_network_is_recognized() -> None:
+    networks = JOB.replace("<vcluster>image=a</vcluster>", "<net>{net}</net>")
+    jobs = (networks.format(number=number, state="R", net=net) for number, net in ((7, "private"), (8, "lab")))
+    listed = f"<Data>{''.join(jobs)}</Data>\n"
+    assert [job.wants_cluster for job in read_jobs(set(), (0, listed, "")).values()] == [True, True]
+
+
 def test_control_characters_of_one_job_do_not_hide_others() -> None:
     """Torque's XML contains users' text, in which only ``<>&"'`` are escaped."""
     prompt = "<Variable_List>PS1=\x1b[1m$ \x1b[0m,X=\x01\x0b</Variable_List></Job>"
