@@ -97,7 +97,7 @@ def read_status(path: Path) -> SchedulerStatus:
     """
     try:
         # A file of a later version may have more fields.
-        return SchedulerStatus.model_validate_json(path.read_text(), extra="ignore")
+        return SchedulerStatus.model_validate_json(path.read_bytes(), extra="ignore")
     except FileNotFoundError as error:
         raise NotFound(f"{path} is missing: no 'virtcloud agent' with [scheduler] has run since the boot") from error
     except OSError as error:

@@ -149,9 +149,10 @@ def test_an_overdue_status_is_late(tmp_path: Path) -> None:
 def test_a_missing_or_foreign_status_file_raises(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match=r"no 'virtcloud agent' with \[scheduler\] has run since the boot"):
         read_status(tmp_path / "s.json")
-    (tmp_path / "s.json").write_text("{}")
-    with pytest.raises(BadInput, match="not a valid status file"):
-        read_status(tmp_path / "s.json")
+    for content in (b"{}", b"\xff"):
+        (tmp_path / "s.json").write_bytes(content)
+        with pytest.raises(BadInput, match="not a valid status file"):
+            read_status(tmp_path / "s.json")
 
 
 TORQUE_QSTAT = """#!/bin/sh
