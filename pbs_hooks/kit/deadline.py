@@ -51,7 +51,7 @@ def run_in_child(work: Callable[[], Any], deadline: Deadline) -> Any:
 
     The child sends the result as JSON. The child closes all files that this process opened. Raises ChildError with the
     message of the exception that ``work`` raised. Also raises ChildError if the deadline passes, if the child ends
-    without a result, or if the result is longer than ``MAX_RESULT_BYTES``.
+    without a complete result, or if the result is longer than ``MAX_RESULT_BYTES``.
     """
     reading, writing = os.pipe()
     pid = os.fork()
@@ -63,9 +63,10 @@ def run_in_child(work: Callable[[], Any], deadline: Deadline) -> Any:
     finally:
         os.close(reading)
         _kill_child(pid)
-    if not text:
-        raise ChildError("the child process ended without a result")
-    answer = json.loads(text.decode())
+    try:
+        answer = json.loads(text.decode())
+    except ValueError:
+        raise ChildError("the child process ended without a complete result") from None
     if "error" in answer:
         raise ChildError(answer["error"])
     return answer["result"]

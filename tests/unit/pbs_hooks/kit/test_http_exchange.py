@@ -1,5 +1,6 @@
 """HTTP calls to SBF. Each call ends at its deadline, even if the server does not answer."""
 
+import json
 import socket
 import ssl
 import threading
@@ -12,7 +13,7 @@ import pytest
 from batch_fakes.scripted_sbf import problem, scripted_sbf
 
 from pbs_hooks.kit import http_exchange
-from pbs_hooks.kit.deadline import Deadline
+from pbs_hooks.kit.deadline import ChildError, Deadline
 from pbs_hooks.kit.sbf_client import SbfAddress, SbfUnreachable, call_sbf
 
 ALLOWED = 0.3
@@ -200,3 +201,9 @@ def test_a_late_child_process_is_killed(monkeypatch: pytest.MonkeyPatch) -> None
     ssl.create_default_context()  # the parent process has already used TLS when it starts the child
     with pytest.raises(Exception, match="no result within the time limit"):
         http_exchange.run_in_child(lambda: time.sleep(60), Deadline(0.05))
+
+
+def test_a_partial_result_of_a_child_process_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json, "dumps", lambda _: '{"resu')
+    with pytest.raises(ChildError, match="the child process ended without a complete result"):
+        http_exchange.run_in_child(lambda: 1, Deadline(5.0))
