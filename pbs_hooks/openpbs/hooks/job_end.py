@@ -69,8 +69,9 @@ def handle_abort(event: MomEvent) -> None:
     _remove(event, ABORT_WAIT_S)
     run, variables = event.run, event.job.Variable_List
     if run.head and read_unreported_reason(variables, run.attempt) is None:
-        hosts = ", ".join(parse_exec_vnode(str(event.job.exec_vnode)))
-        variables[REASON_VARIABLE] = format_reason(run.attempt, NOT_BEGUN % (hosts, RETRY_SUFFIX))
+        vnodes = parse_exec_vnode(str(event.job.exec_vnode))
+        hosts = dict.fromkeys(vnode.partition("[")[0] for vnode in vnodes)
+        variables[REASON_VARIABLE] = format_reason(run.attempt, NOT_BEGUN % (", ".join(hosts), RETRY_SUFFIX))
 
 
 def handle_end(event: MomEvent) -> None:

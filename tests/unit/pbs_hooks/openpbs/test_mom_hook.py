@@ -30,7 +30,7 @@ def job(folder: Path, *, head: bool = True, substate: int = 41, request: str | N
             "run_version": 3,
             "euser": getpass.getuser(),
             "substate": substate,
-            "exec_vnode": "(n1:ncpus=1)+(n2:ncpus=1)",
+            "exec_vnode": "(n1[0]:ncpus=1+n1[1]:ncpus=1)+(n2:ncpus=1)",
         },
         resources={"vcluster": request} if request else {},
         variables={"VCLUSTER_LAST": "2 vcluster: of before"},
