@@ -128,19 +128,21 @@ def read_lldpd_neighbours(shell: Shell, name: Name) -> tuple[Neighbour, ...]:
 
 
 def parse_lldpd_neighbours(output: str) -> tuple[Neighbour, ...]:
-    """Parse the JSON of lldpcli. Raise ValueError for JSON of an unknown form."""
+    """Parse the JSON of lldpcli. Raise ValueError for JSON of an unknown form, and for a neighbour without ports."""
     try:
         answer = _LldpdAnswer.model_validate_json(output)
     except ValidationError as error:
         raise ValueError(f"{error.error_count()} faults, the first: {error.errors()[0]['msg']}") from error
     return tuple(
-        Neighbour(
-            local=interface.name,
-            chassis=_first_value(chassis.id),
-            port=_first_value(port.id),
-            name=_first_value(chassis.name),
-            port_description=_first_value(port.descr),
-            address=_first_value(chassis.address),
+        build_neighbour(
+            {
+                "local": interface.name,
+                "chassis": _first_value(chassis.id),
+                "port": _first_value(port.id),
+                "name": _first_value(chassis.name),
+                "port_description": _first_value(port.descr),
+                "address": _first_value(chassis.address),
+            }
         )
         for interfaces in answer.lldp
         for interface in interfaces.interface

@@ -70,6 +70,12 @@ def test_another_output_of_lldpcli_is_an_error() -> None:
         lldp.parse_lldpd_neighbours('{"chassis": []}')
 
 
+def test_an_lldpd_neighbour_without_its_port_is_an_error() -> None:
+    neighbour = '{"name": "p1", "chassis": [{"name": [{"value": "sw2"}]}], "port": [{"id": []}]}'
+    with pytest.raises(ValueError, match="neighbour sw2 is shown without the neighbour's port"):
+        lldp.parse_lldpd_neighbours(f'{{"lldp": [{{"interface": [{neighbour}]}}]}}')
+
+
 @pytest.mark.parametrize("text", ["0200.0000.00aa", "02:00:00:00:00:AA", "c025a5-aabb01", "c0 25 a5 aa bb 01"])
 def test_a_mac_address_is_recognized_in_any_punctuation(text: str) -> None:
     assert is_mac(text)
