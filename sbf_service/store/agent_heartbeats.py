@@ -116,22 +116,24 @@ class AgentHeartbeats:
 
         All these agents get the time of the earliest pending heartbeat. A heartbeat stays pending while another
         transaction has locked the element's row. Waiting for this lock could cause a deadlock, because the other
-        transaction may wait for a row that this transaction has locked.
+        transaction may wait for a row that this transaction has locked. If this transaction fails, all heartbeats stay
+        pending.
         """
         with self._lock:
             found = {name: at for name, at in self._pending.items() if names is None or name in names}
-            self._pending = {name: at for name, at in self._pending.items() if name not in found}
         if not found:
             return
-        locked = set(found)
+        recorded: set[str] = set()
         with self.store.change_row() as unit:
             for group in split_ids(sorted(found)):
                 free = unit.connection.execute(_LOCK_UNLOCKED, {"names": group}).scalars().all()
                 if free:
                     unit.connection.execute(_RECORD_HEARTBEATS, {"names": free, "seen_at": min(found.values())})
-                    locked.difference_update(free)
+                    recorded.update(free)
         with self._lock:
-            self._pending = {name: found[name] for name in locked} | self._pending
+            self._pending = {
+                name: at for name, at in self._pending.items() if name not in recorded or at != found[name]
+            }
 
 
 def _explain_missing(unit: Unit, name: str) -> VirtcloudError:

@@ -12,7 +12,8 @@ from anyio.to_thread import current_default_thread_limiter
 from pydantic import ValidationError
 from sbf_fakes.http_calls import ROOT, app_of, ask, from_peer, problem
 from sbf_fakes.world import World, spec
-from sqlalchemy import event, text
+from sqlalchemy import Connection, event, text
+from sqlalchemy.exc import OperationalError
 
 from sbf_service import change_reader
 from sbf_service.bootstrap import SbfService
@@ -28,7 +29,7 @@ from sbf_service.store.pages import PagePart
 from sbf_service.store.tokens import read_token_page, revoke_token
 from virtcloud.client.connection import USER_AGENT
 from virtcloud.model.access import Role, TokenId
-from virtcloud.model.errors import VirtcloudError
+from virtcloud.model.errors import DatabaseUnavailable, VirtcloudError
 
 
 class Caller(httpx.AsyncClient):
@@ -362,6 +363,22 @@ def test_heartbeats_do_not_wait_for_a_locked_element(world: World) -> None:
         world.service.heartbeats.record()
     seen = [ask(world, "GET", f"/v1/elements/{host}").json()["last_seen"] for host in ("brno-h1", "brno-h2")]
     assert seen == ["2026-01-01T00:00:00Z", "2026-01-01T00:00:20Z"]
+
+
+def test_heartbeats_survive_a_failed_transaction(world: World) -> None:
+    for _ in range(2):
+        world.clock.advance(20)
+        ask(world, "GET", wanted("brno-h1", 0, 0), token=agent(world))
+
+    def fail(_connection: Connection) -> None:
+        raise OperationalError("COMMIT", {}, Exception("the connection is lost"))
+
+    event.listen(world.store.engine, "commit", fail)
+    with pytest.raises(DatabaseUnavailable):
+        world.service.heartbeats.record()
+    event.remove(world.store.engine, "commit", fail)
+    world.service.heartbeats.record()
+    assert ask(world, "GET", "/v1/elements/brno-h1").json()["last_seen"] == "2026-01-01T00:00:40Z"
 
 
 def test_tokens_of_agents_are_known_after_a_restart(world: World) -> None:
