@@ -6,6 +6,7 @@ is a transaction with the isolation level REPEATABLE READ. Neither transaction b
 
 import gzip
 import os
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -45,7 +46,6 @@ batch server, running replicas, and samples of traffic.
 """
 COUNTED_TABLE = GuestSessionRow.__tablename__
 """A table that is not in a backup. Its row numbers must not be reused, because agents remember the highest number."""
-FILE_MODE = 0o600
 BATCH = 1000
 _LAST_SESSION = {
     "sqlite": "SELECT seq FROM sqlite_sequence WHERE name = 'guest_sessions'",
@@ -115,17 +115,22 @@ def _read_rows(connection: Connection, name: str, columns: Mapping[str, ColumnKi
 
 @contextmanager
 def _create_file(path: Path) -> Iterator[gzip.GzipFile]:
-    """Create a file that only its owner can read. The file gets its name when it is completely on the disk."""
-    new = path.with_name(f".{path.name}.new")
+    """Create a file that only its owner can read. The file gets its name when it is completely on the disk.
+
+    Until then, the file has a random name (``.NAME.….new``), because another backup to the same ``path`` may run at the
+    same time. If the process is killed, the file with the random name stays in the folder.
+    """
+    new: Path | None = None
     try:
-        if path.exists():
-            raise BadInput(f"backup {path}: expected no file, found one: choose another name")
-        new.unlink(missing_ok=True)
-        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE), "wb") as file:
+        _require_missing(path)
+        descriptor, name = tempfile.mkstemp(".new", f".{path.name}.", path.parent)
+        new = Path(name)
+        with os.fdopen(descriptor, "wb") as file:
             with gzip.GzipFile(path.name, "wb", 6, file) as compressed:
                 yield compressed
             file.flush()
             os.fsync(file.fileno())
+        _require_missing(path)
         new.rename(path)
         synchronize_folder(path.parent)
     except OSError as error:
@@ -133,5 +138,11 @@ def _create_file(path: Path) -> Iterator[gzip.GzipFile]:
             f"backup {path}: cannot be written: {error.strerror or error}: free space, or choose another folder"
         ) from error
     finally:
-        with suppress(OSError):
-            new.unlink(missing_ok=True)
+        if new is not None:
+            with suppress(OSError):
+                new.unlink(missing_ok=True)
+
+
+def _require_missing(path: Path) -> None:
+    if path.exists():
+        raise BadInput(f"backup {path}: expected no file, found one: choose another name")

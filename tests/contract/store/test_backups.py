@@ -224,6 +224,22 @@ def test_a_backup_replaces_no_file(small: Small) -> None:
         back_up(small.world, small.folder)
 
 
+def test_simultaneous_backups_to_one_name_yield_a_complete_file(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the first backup writes a table, a second backup runs completely."""
+    write_table = BackupWriter.write_table
+
+    def write_after_another_backup(writer: BackupWriter, name: str, rows: Iterator[tuple[object, ...]]) -> None:
+        monkeypatch.setattr(BackupWriter, "write_table", write_table)
+        back_up(small.world, small.folder, "b.backup")
+        write_table(writer, name, rows)
+
+    monkeypatch.setattr(BackupWriter, "write_table", write_after_another_backup)
+    with pytest.raises(BadInput, match="expected no file, found one"):
+        back_up(small.world, small.folder, "b.backup")
+    assert open_backup(small.folder / "b.backup").rows == small.backup.rows
+    assert sorted(path.name for path in small.folder.iterdir()) == ["a.backup", "b.backup"]
+
+
 def test_an_error_leaves_the_database_unchanged(small: Small) -> None:
     """The format of the file is correct, but a row refers to a missing row.
 
