@@ -8,7 +8,7 @@ import pwd
 import re
 import socket
 import struct
-from asyncio import BaseTransport
+from asyncio import BaseTransport, wait_for
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -26,9 +26,9 @@ from sbf_service.http.batched_reads import BatchedReads
 from sbf_service.http.middleware import declared_length, limit_body
 from sbf_service.http.problems import BodyTooLong, body_too_long_response, error_response
 from sbf_service.log import get_log
-from sbf_service.overload import BoundedThreads
+from sbf_service.overload import RETRY_AFTER_S, BoundedThreads
 from sbf_service.settings import ServiceSettings
-from virtcloud.model.errors import TooManyRequests, Unauthenticated, VirtcloudError
+from virtcloud.model.errors import ServiceBusy, TooManyRequests, Unauthenticated, VirtcloudError
 
 OPEN_PATHS: Final = frozenset({"/healthz", "/readyz", "/docs", "/docs/oauth2-redirect", "/redoc", "/openapi.json"})
 """Paths that need no token, because their answers contain no data of the service."""
@@ -201,10 +201,19 @@ class PeerConnection:
     async def look_up(self) -> LocalPeer:
         """Look up the user's name in another thread, because the user directory may be on the network.
 
-        Raise ServiceBusy when no thread becomes free within :data:`NAME_LOOKUP_TIMEOUT_S` seconds. The look-up itself
-        has no time limit.
+        Raise ServiceBusy after :data:`NAME_LOOKUP_TIMEOUT_S` seconds, including the wait for a free thread. A look-up
+        without an answer still occupies its thread: if all threads are occupied, every call waits and gets this error.
         """
-        return LocalPeer(self.uid, await NAME_LOOKUPS.run(partial(user_name, self.uid), NAME_LOOKUP_TIMEOUT_S))
+        lookup = NAME_LOOKUPS.run(partial(user_name, self.uid), NAME_LOOKUP_TIMEOUT_S)
+        try:
+            return LocalPeer(self.uid, await wait_for(lookup, NAME_LOOKUP_TIMEOUT_S))
+        except TimeoutError as error:
+            raise ServiceBusy(
+                f"user ID {self.uid}: expected the user's name from the user directory of SBF's host within "
+                f"{NAME_LOOKUP_TIMEOUT_S:g} s, got no answer: check the directory (getent passwd {self.uid}), or "
+                "present a token",
+                RETRY_AFTER_S,
+            ) from error
 
 
 class PeerHttpProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type] # uvicorn chooses the class when it is imported

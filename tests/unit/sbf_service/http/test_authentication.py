@@ -10,6 +10,7 @@ import pytest
 
 from sbf_service.http.auth import authentication
 from sbf_service.http.auth.authentication import LocalPeer, PeerConnection, peer_uid, request_peer
+from virtcloud.model.errors import ServiceBusy
 
 
 def test_a_local_socket_has_the_peers_user_id() -> None:
@@ -37,6 +38,21 @@ def test_a_hanging_user_directory_blocks_no_other_call(monkeypatch: pytest.Monke
         return waited
 
     assert asyncio.run(run())
+
+
+def test_a_hanging_look_up_of_a_name_ends_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    release = Event()
+    monkeypatch.setattr(authentication, "user_name", lambda _uid: str(release.wait()))
+    monkeypatch.setattr(authentication, "NAME_LOOKUP_TIMEOUT_S", 0.02)
+
+    async def run() -> None:
+        with pytest.raises(ServiceBusy, match=r"user ID 1000: .*within 0.02 s.*getent passwd 1000"):
+            await asyncio.wait_for(request_peer({authentication.PEER_KEY: PeerConnection(1000)}), 5)
+
+    try:
+        asyncio.run(run())
+    finally:
+        release.set()
 
 
 def test_a_tcp_connection_has_no_peer() -> None:
