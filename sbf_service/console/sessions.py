@@ -30,6 +30,8 @@ from virtcloud.model.errors import BadInput, Forbidden, Unauthenticated
 
 MAX_FORM: Final = 64 << 10
 """The maximum length of a form, in bytes."""
+MAX_FIELDS: Final = 100
+"""The maximum number of fields of a form."""
 FORM_TOKEN: Final = "form_token"  # noqa: S105 - the name of a field
 OTHER_SITE: Final = (
     "the form came from another site, so SBF did nothing: expected a form of this console; open the console's page "
@@ -133,7 +135,7 @@ async def read_form(request: Request) -> Form:
     """Read a form. If a field occurs several times, return its last value.
 
     Raise Forbidden for a form of another web site, and BodyTooLong for a form above ``MAX_FORM``. Raise BadInput for a
-    form that is not in UTF-8 or has more than 100 fields.
+    form that is not in UTF-8 or has more than ``MAX_FIELDS`` fields.
     """
     check_same_origin(request)
     body = bytearray()
@@ -141,8 +143,10 @@ async def read_form(request: Request) -> Form:
         body += chunk
         if len(body) > MAX_FORM:
             raise BodyTooLong(MAX_FORM, "the console's limit for forms")
+    if body.count(b"&") >= MAX_FIELDS:
+        raise BadInput(f"the form: expected at most {MAX_FIELDS} fields, got more: send the form of the console's page")
     try:
-        fields = parse_qs(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=100)
+        fields = parse_qs(body.decode(), keep_blank_values=True, errors="strict")
     except ValueError as error:
         raise BadInput("the form: expected fields in UTF-8, got something else") from error
     return Form({name: values[-1] for name, values in fields.items()})

@@ -158,6 +158,12 @@ def test_a_long_form_is_refused(world: World) -> None:
     assert (answer.status_code, "expected at most 65536 bytes" in text_of(answer)) == (413, True)
 
 
+def test_a_form_with_many_fields_is_refused(world: World) -> None:
+    fields = {f"field{number}": "x" for number in range(101)}
+    answer = ConsoleBrowser(world).request("POST", "/console/login", fields)
+    assert (answer.status_code, "expected at most 100 fields" in text_of(answer)) == (422, True)
+
+
 @pytest.mark.parametrize("path", ["/console/login", "/console/", "/console/nothing"])
 def test_every_page_forbids_foreign_and_inline_content(world: World, path: str) -> None:
     policy = logged_in(world).get(path).headers["content-security-policy"]
