@@ -232,7 +232,9 @@ class CandidateSwitch:
 def find_unapplied(dialect: CandidateDialect, difference: SwitchDifference, reading: SwitchReading) -> Iterator[str]:
     """Yield an error text for each part of a difference that the reading does not show.
 
-    The ports in ``put_back`` are not compared.
+    The ports in ``put_back`` are not compared: otherwise, one released port with another configuration would revert the
+    whole change, including the VLANs of all clusters. The worker reads the switch after :meth:`CandidateSwitch.apply`,
+    and reports such a port as an error of the switch.
     """
     if missing := difference.create - reading.vlans:
         yield f"wanted VLAN {missing} to exist, found none"
