@@ -7,12 +7,17 @@ from pydantic import Field
 
 from virtcloud.model.access import Role
 from virtcloud.model.document import Document
-from virtcloud.model.errors import BeyondLimit, NotAdmitted, QuotaExceeded
-from virtcloud.model.image import CatalogueImage
+from virtcloud.model.errors import BadInput, BeyondLimit, NotAdmitted, QuotaExceeded
+from virtcloud.model.image import Architecture, CatalogueImage
 from virtcloud.model.topology import Topology
 from virtcloud.model.values import Name, UserName
 
 MIB: Final = 1 << 20
+ARCHITECTURES: Final = (
+    "aarch64 alpha armv5tejl armv5tel armv6l armv7l armv8l i386 i486 i586 i686 ia64 loongarch64 m68k mips mips64 "
+    "parisc parisc64 ppc ppc64 ppc64le riscv32 riscv64 s390 s390x sh4 sparc sparc64 x86_64"
+)
+"""The processor architectures of Linux that QEMU or Debian support, as ``uname -m`` prints them on a host."""
 
 
 class ImageLimits(Document):
@@ -25,6 +30,16 @@ class ImageLimits(Document):
         "`/var/lib/virtcloud/catalogue`.",
     )
     size: Annotated[int, Field(ge=1, lt=2**53)] = Field(64 * 1024**3, description="Largest size of one image in bytes.")
+
+
+def check_architecture(architecture: Architecture) -> None:
+    """Raise BadInput if no host has this processor architecture."""
+    if architecture not in ARCHITECTURES.split():
+        raise BadInput(
+            f"architecture {architecture}: expected an architecture as 'uname -m' prints it on a host "
+            f"({ARCHITECTURES}), got another name: for Debian's amd64 use x86_64, for arm64 use "
+            "aarch64"
+        )
 
 
 def may_use(image: CatalogueImage, user: str) -> bool:

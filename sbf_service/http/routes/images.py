@@ -9,7 +9,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import FileResponse
 
 from sbf_service.bootstrap import SbfService
-from sbf_service.domain.image_rules import check_size, may_use
+from sbf_service.domain.image_rules import check_architecture, check_size, may_use
 from sbf_service.domain.rights import Action, ProtectedResource, RightScope, find_scope
 from sbf_service.http.auth.authorization import CurrentCaller, CurrentService, describe_site
 from sbf_service.http.auth.caller import Caller
@@ -94,6 +94,7 @@ def add_image(
     """Add an image whose file is at a URL or in the folder of images of each host; idempotent."""
     require_addition(caller)
     check_size(service.settings.images, request.size)
+    check_architecture(request.architecture)
     source = ImageSource(**request.model_dump())
     with service.store.change(who=caller.who) as unit:
         image, created = images.add_image(unit, new_image(service, caller, name, source))
@@ -124,6 +125,7 @@ async def upload_image(  # noqa: PLR0913, PLR0917 - FastAPI passes each paramete
     """
     require_addition(caller)
     check_size(service.settings.images, size)
+    check_architecture(architecture)
     source = ImageSource(sha256=sha256, size=size, format=format, architecture=architecture)
     new = new_image(service, caller, name, source)
     same = await run_in_threadpool(_find_same, service, new)

@@ -93,6 +93,13 @@ def test_an_uploaded_image_is_stored_under_its_checksum(world: World, folder: Pa
     assert (folder / image.source.sha256).read_bytes() == QCOW2
 
 
+@pytest.mark.parametrize("architecture", ["z80", "amd64"])
+def test_an_unknown_architecture_is_refused(world: World, alice: str, architecture: str) -> None:
+    for answer in (upload(world, alice, architecture=architecture), add_url(world, alice, architecture=architecture)):
+        status, _, detail = problem(answer)
+        assert (status, f"architecture {architecture}: expected" in detail) == (422, True)
+
+
 def test_the_same_upload_again_changes_nothing(world: World, folder: Path, alice: str) -> None:
     first, second = upload(world, alice), upload(world, alice)
     assert (first.status_code, second.status_code, first.json()) == (201, 200, second.json())
