@@ -27,7 +27,8 @@ CLOSE_TIMEOUT_S = 5.0
 def execute_program(connection: socket.socket, handle: NodeHandle, request: Mapping[str, Any]) -> None:
     """Run the program ``request["argv"]``. Send its output over the connection, and finally its exit code.
 
-    The program's input comes from the same connection.
+    The program's input comes from the same connection. Return when the client has disconnected, at the latest
+    `CLOSE_TIMEOUT_S` seconds after the exit code. Raise NodeFailed if the node cannot start programs.
     """
     streams = _open_terminal(request) if request.get("tty") else _open_pipes()
     environment = {**ENVIRONMENT, **request.get("environment", {})}
@@ -39,21 +40,35 @@ def execute_program(connection: socket.socket, handle: NodeHandle, request: Mapp
         send_frame(connection, b"x", json.dumps(error.exit).encode())
         _read_until_end(connection)
         return
+    except (NodeFailed, OSError):
+        streams.close()
+        raise
     finally:
         streams.close_child_ends()
+    _copy_streams(connection, streams, handle, running)
+
+
+def _copy_streams(
+    connection: socket.socket, streams: "ProgramStreams", handle: NodeHandle, running: RunningProgram
+) -> None:
+    """Copy the program's input and output until the program has ended and the client has received the exit code."""
     lock = threading.Lock()
     pumps = [
         threading.Thread(target=_send_output, args=(connection, lock, letter, end), daemon=True)
         for letter, end in streams.outputs.items()
     ]
-    threading.Thread(target=_receive_input, args=(connection, streams, handle, running), daemon=True).start()
-    for pump in pumps:
-        pump.start()
+    receiver = threading.Thread(target=_receive_input, args=(connection, streams, handle, running), daemon=True)
+    for thread in (receiver, *pumps):
+        thread.start()
     running.ended.wait()
     for pump in pumps:
         pump.join(timeout=1)  # a daemon that the program started may still have the pipe open
     with lock, contextlib.suppress(OSError):
         send_frame(connection, b"x", json.dumps(running.exit).encode())
+        connection.shutdown(socket.SHUT_WR)
+    receiver.join(CLOSE_TIMEOUT_S)  # with unread input, close() would reset the connection
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)  # ends the receiver if the client has not disconnected
 
 
 def _read_until_end(connection: socket.socket) -> None:
@@ -69,17 +84,25 @@ def _read_until_end(connection: socket.socket) -> None:
 
 
 class ProgramStreams:
-    """The file descriptors of a program's standard streams: the program's ends, and this process's ends."""
+    """The file descriptors of a program's standard streams: the program's ends, and this process's ends.
 
-    def __init__(self, child_ends: tuple[int, int, int], stdin: int, outputs: dict[bytes, int]) -> None:
+    ``stdin`` differs from the descriptors in ``outputs``, also for a terminal: the thread that writes or reads a
+    descriptor also closes this descriptor.
+    """
+
+    def __init__(
+        self, child_ends: tuple[int, int, int], stdin: int, outputs: dict[bytes, int], *, terminal: bool = False
+    ) -> None:
         """Store the descriptors. ``child_ends`` are the program's ends.
 
         ``stdin`` is the descriptor to which this process writes the program's input. ``outputs`` maps the letter of a
-        frame (``protocol.py``) to the descriptor from which this process reads the program's output.
+        frame (``protocol.py``) to the descriptor from which this process reads the program's output. ``terminal`` is
+        true if the streams are a terminal.
         """
         self.child_ends = child_ends
         self.stdin = stdin
         self.outputs = outputs
+        self.terminal = terminal
 
     def close_child_ends(self) -> None:
         """Close this process's copies of the ends that the program inherited."""
@@ -88,14 +111,19 @@ class ProgramStreams:
 
     def close(self) -> None:
         """Close the ends that belong to this process."""
-        for end in {self.stdin, *self.outputs.values()}:
+        for end in (self.stdin, *self.outputs.values()):
             os.close(end)
 
-    def close_stdin(self) -> None:
+    def end_input(self) -> None:
         """Close the program's input. If the input is a terminal, write the end-of-file character instead."""
-        if self.stdin in self.outputs.values():
+        if self.terminal:
             os.write(self.stdin, b"\x04")
-        elif self.stdin >= 0:
+        else:
+            self.close_stdin()
+
+    def close_stdin(self) -> None:
+        """Close the descriptor to which this process writes the program's input. Idempotent."""
+        if self.stdin >= 0:
             os.close(self.stdin)
             self.stdin = -1
 
@@ -109,7 +137,9 @@ def _open_terminal(request: Mapping[str, Any]) -> ProgramStreams:
     server_end, program_end = pty.openpty()
     rows, columns = request.get("window", (24, 80))
     set_window(server_end, rows, columns)
-    return ProgramStreams((program_end, program_end, program_end), server_end, {b"o": server_end})
+    return ProgramStreams(
+        (program_end, program_end, program_end), os.dup(server_end), {b"o": server_end}, terminal=True
+    )
 
 
 def _send_output(connection: socket.socket, lock: threading.Lock, letter: bytes, end: int) -> None:
@@ -123,7 +153,10 @@ def _send_output(connection: socket.socket, lock: threading.Lock, letter: bytes,
 def _receive_input(
     connection: socket.socket, streams: ProgramStreams, handle: NodeHandle, running: RunningProgram
 ) -> None:
-    """Pass the client's input to the program until the client disconnects. Then terminate the program."""
+    """Pass the client's input to the program until the client disconnects. Then terminate the program.
+
+    Finally, close the program's input.
+    """
     try:
         while True:
             letter, payload = receive_frame(connection)
@@ -134,6 +167,8 @@ def _receive_input(
             handle.signal(running.pid, signal.SIGHUP, group=True)
             if not running.ended.wait(1):
                 handle.signal(running.pid, signal.SIGKILL, group=True)
+    finally:
+        streams.close_stdin()
 
 
 def _write_input(streams: ProgramStreams, letter: bytes, payload: bytes) -> None:
@@ -141,7 +176,7 @@ def _write_input(streams: ProgramStreams, letter: bytes, payload: bytes) -> None
         rows, columns = json.loads(payload)
         set_window(streams.stdin, rows, columns)
     elif letter == b"e":
-        streams.close_stdin()
+        streams.end_input()
     else:
         while payload:
             payload = payload[os.write(streams.stdin, payload) :]
@@ -246,6 +281,7 @@ class ControlServer:
             sender = threading.Thread(target=_copy, args=(connection, other), daemon=True)
             sender.start()
             _copy(other, connection)
+            sender.join(CLOSE_TIMEOUT_S)  # with unread input, close() would reset the connection
 
 
 def _copy(source: socket.socket, target: socket.socket) -> None:
@@ -269,5 +305,6 @@ def _send_error(connection: socket.socket, request: ControlRequest, message: str
     with contextlib.suppress(OSError):
         if request["do"] == "exec":
             send_frame(connection, b"f", json.dumps(message).encode())
+            _read_until_end(connection)
         else:
             send_line(connection, {"error": message})

@@ -1,0 +1,119 @@
+"""Tests of the control server: programs on a node, and their input and output."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from virtcloud.lab.fabric.control_server import ControlServer
+from virtcloud.lab.fabric.nodes import NodeHandle
+from virtcloud.lab.fabric.plan import LabNode
+from virtcloud.lab.fabric.protocol import receive_frame, send_frame, send_line
+
+FIRST_PROCESS = """
+import socket, sys
+from virtcloud.lab.fabric.node_init import NodeInit
+NodeInit(None, socket.socket(fileno=int(sys.argv[1]))).run()
+"""
+
+
+@pytest.fixture
+def node() -> Iterator[NodeHandle]:
+    """A node in the namespaces of this machine. The node has a first process, but no files and no network."""
+    fabric_end, node_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    argv = [sys.executable, "-c", FIRST_PROCESS, str(node_end.fileno())]
+    with node_end, subprocess.Popen(argv, pass_fds=[node_end.fileno()]) as process:  # noqa: S603 - this test's program
+        node_end.close()
+        handle = NodeHandle(LabNode("h1", "host", isolated=False), process.pid, fabric_end, Path("/nonexistent"))
+        handle.listen()
+        yield handle
+        fabric_end.shutdown(socket.SHUT_RDWR)
+
+
+def connect(server: ControlServer) -> tuple[socket.socket, threading.Thread]:
+    """Return a connection with a control server, and the thread that serves the connection."""
+    link, server_end = socket.socketpair()
+    thread = threading.Thread(target=server._serve, args=(server_end,))
+    thread.start()
+    return link, thread
+
+
+class Client:
+    """A client's connection, and the thread of the control server that serves this connection."""
+
+    def __init__(self, node: NodeHandle, *, relayed: bool = False, **request: object) -> None:
+        server = ControlServer({"h1": node}, {}, "token", {})
+        if relayed:
+            far, server = server, ControlServer({}, {}, "token", {}, lambda: connect(far)[0])
+        self.link, self.thread = connect(server)
+        send_line(self.link, {"token": "token", "do": "exec", "node": "h1", **request})
+
+    def receive_end(self) -> tuple[bytes, object]:
+        """Receive the letter and the payload of the last frame."""
+        letter, payload = receive_frame(self.link)
+        while letter in (b"o", b"r"):
+            letter, payload = receive_frame(self.link)
+        return letter, json.loads(payload)
+
+    def disconnect(self) -> None:
+        self.link.close()
+        self.thread.join(10)
+        assert not self.thread.is_alive()
+
+
+def descriptors() -> set[str]:
+    return {entry.name for entry in Path("/proc/self/fd").iterdir()}
+
+
+def test_a_program_without_end_of_input_leaves_no_descriptor(node: NodeHandle) -> None:
+    before = descriptors()
+    client = Client(node, argv=["true"])
+    assert client.receive_end() == (b"x", 0)
+    client.disconnect()
+    assert descriptors() == before
+
+
+@pytest.mark.parametrize("tty", [False, True])
+def test_a_node_without_power_leaves_no_descriptor(node: NodeHandle, tty: bool) -> None:
+    node.lose_power()
+    before = descriptors()
+    client = Client(node, argv=["true"], tty=tty)
+    assert client.receive_end() == (b"f", "h1 is powered off; power it on with: virtcloud lab power h1 on")
+    client.disconnect()
+    assert descriptors() == before
+
+
+def test_late_keystrokes_reach_no_other_file(node: NodeHandle, tmp_path: Path) -> None:
+    client = Client(node, argv=["true"], tty=True)
+    assert client.receive_end() == (b"x", 0)
+    others = [(tmp_path / "other").open("ab", buffering=0) for _ in range(8)]
+    send_frame(client.link, b"i", b"secret\n")
+    send_frame(client.link, b"e")
+    client.disconnect()
+    for other in others:
+        other.close()
+    assert (tmp_path / "other").read_bytes() == b""
+
+
+@pytest.mark.parametrize("relayed", [False, True])
+def test_late_input_does_not_lose_the_exit_code(node: NodeHandle, relayed: bool) -> None:
+    client = Client(node, relayed=relayed, argv=["sh", "-c", "exit 3"])
+    client.link.recv(1, socket.MSG_PEEK)  # the exit code is the first frame
+    send_frame(client.link, b"i", bytes(1 << 24))
+    assert client.receive_end() == (b"x", 3)
+    client.disconnect()
+
+
+def test_a_disconnected_client_ends_its_program(node: NodeHandle) -> None:
+    client = Client(node, argv=["sh", "-c", "echo $$; exec sleep 100"])
+    pid = int(receive_frame(client.link)[1])
+    client.disconnect()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, signal.SIGCONT)
