@@ -3,6 +3,7 @@
 The imports of SBF or of an agent take seconds of processor time, but a fork takes a fraction of a second.
 """
 
+import contextlib
 import gc
 import importlib
 import json
@@ -22,6 +23,7 @@ from virtcloud.lab.fabric.nodes import NodeFailed, NodeHandle, RunningProgram
 from virtcloud.lab.fabric.plan import NodeService
 
 NAMESPACES = ("cgroup", "ipc", "uts", "net", "mnt")
+ENDED = "the zygote has ended; to start the lab again: virtcloud lab down, then virtcloud lab up"
 
 
 class Zygote:
@@ -46,8 +48,8 @@ class Zygote:
     def start(self, handle: NodeHandle, service: NodeService, log: str, environment: dict[str, str]) -> RunningProgram:
         """Start a service's module inside a node. Wait until the zygote's imports are complete.
 
-        Raise NodeFailed if the module cannot be imported, if the zygote cannot enter the node, or if the zygote ends
-        without an answer.
+        Raise NodeFailed if the module cannot be imported, if the zygote cannot enter the node, or if the zygote has
+        ended or ends without an answer.
         """
         request = {
             "group": str(handle.group / "init"),
@@ -59,7 +61,10 @@ class Zygote:
         }
         with self._lock:
             self._answered.clear()
-            self._channel.send(json.dumps(request).encode())
+            try:
+                self._channel.send(json.dumps(request).encode())
+            except OSError as error:
+                raise NodeFailed(f"{handle.node.name}: {service.name}: {ENDED}") from error
             self._answered.wait()
             if "error" in self._answer:
                 raise NodeFailed(f"{handle.node.name}: {service.name}: {self._answer['error']}")
@@ -67,16 +72,18 @@ class Zygote:
             return running
 
     def _listen(self) -> None:
-        while packet := self._channel.recv(PACKET):
-            message = json.loads(packet)
-            if "exit" in message:
-                self._running.pop(message["pid"]).end(message["exit"])
-                continue
-            if "pid" in message:
-                message["running"] = self._running[message["pid"]] = RunningProgram(message["pid"])
-            self._answer = message
-            self._answered.set()
-        self._answer = {"error": "the zygote has ended"}
+        with contextlib.suppress(ConnectionResetError):  # the zygote ended with an unread request
+            while packet := self._channel.recv(PACKET):
+                self._take(json.loads(packet))
+        self._take({"error": ENDED})
+
+    def _take(self, message: dict[str, Any]) -> None:
+        if "exit" in message:
+            self._running.pop(message["pid"]).end(message["exit"])
+            return
+        if "pid" in message:
+            message["running"] = self._running[message["pid"]] = RunningProgram(message["pid"])
+        self._answer = message
         self._answered.set()
 
 
