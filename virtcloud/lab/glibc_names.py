@@ -53,7 +53,8 @@ def _renamed(program: bytes) -> bytes:
     sections = _read_sections(program)
     symbols = next(section for section in sections if section.kind == DYNSYM)
     indexes = next(section for section in sections if section.kind == VERSYM)
-    versions = {version.name: version for version in _read_versions(program, sections)}
+    needed = next(section for section in sections if section.kind == VERNEED)
+    versions = {version.name: version for version in _read_versions(program, sections, needed)}
     if NEW not in versions or OLD not in versions:
         return program
     strings, changed = sections[symbols.strings].offset, bytearray(program)
@@ -76,8 +77,7 @@ def _read_sections(program: bytes) -> list[Section]:
     return [Section(header[1], header[4], header[5], header[6]) for header in headers]
 
 
-def _read_versions(program: bytes, sections: list[Section]) -> Iterator[NeededVersion]:
-    needed = next(section for section in sections if section.kind == VERNEED)
+def _read_versions(program: bytes, sections: list[Section], needed: Section) -> Iterator[NeededVersion]:
     strings, library, following = sections[needed.strings].offset, needed.offset, -1
     while following:
         _, count, _, first, following = struct.unpack_from("<HHIII", program, library)

@@ -3,12 +3,13 @@
 The tests link programs with a small library that has the name and the symbol versions of glibc 2.38.
 """
 
+import struct
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from virtcloud.lab.glibc_names import use_older_names
+from virtcloud.lab.glibc_names import DYNSYM, SECTION_COUNT, SECTION_OFFSET, VERSYM, use_older_names
 
 LIBRARY = """
 long __isoc23_strtol(const char *text, char **end, int base) { return 0; }
@@ -57,7 +58,23 @@ def test_a_program_that_needs_another_new_function_is_unchanged(tmp_path: Path) 
     assert use_older_names(newer) == newer
 
 
-@pytest.mark.parametrize("program", [b"", b"#!/bin/sh\n", b"\x7fELF" + bytes(100)], ids=["empty", "script", "zeros"])
+def elf_program(*kinds: int) -> bytes:
+    """Return an ELF file that consists of its header and of the headers of empty sections of these kinds."""
+    header = bytearray(64)
+    struct.pack_into("<Q", header, SECTION_OFFSET, len(header))
+    struct.pack_into("<H", header, SECTION_COUNT, len(kinds))
+    return bytes(header) + b"".join(struct.pack("<IIQQQQIIQQ", 0, kind, *[0] * 8) for kind in kinds)
+
+
+OTHER_FORMATS = {
+    "empty": b"",
+    "script": b"#!/bin/sh\n",
+    "zeros": b"\x7fELF" + bytes(100),
+    "no versions": elf_program(DYNSYM, VERSYM),
+}
+
+
+@pytest.mark.parametrize("program", OTHER_FORMATS.values(), ids=OTHER_FORMATS)
 def test_other_formats_are_refused(program: bytes) -> None:
     with pytest.raises(ValueError, match="no dynamic ELF program"):
         use_older_names(program)
