@@ -16,7 +16,6 @@ from virtcloud.lab.errors import LabImpossible
 from virtcloud.lab.uml_kernel import PROGRAM, UmlKernel, find_uml_kernel
 
 MEMORY = "3G"
-XSTATE_LIMIT = 2696  # maximum size in bytes of the extended processor state that User-mode Linux 6.1 can save
 BENCHMARKS = ("raid6_init", "raid6_select_algo")
 """Functions that User-mode Linux skips at its start: they would test algorithms of RAID 6 for 0.6 s."""
 MISSING = "User-mode Linux is missing: apt-get install user-mode-linux"
