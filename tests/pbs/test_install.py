@@ -8,8 +8,8 @@ import pytest
 from batch_scenarios.openpbs_lab import HOSTS, SETTINGS, RealBatch
 
 from virtcloud.lab import addressing
-from virtcloud.lab.errors import LabImpossible
-from virtcloud.lab.pbs import LabPbs, scripts
+from virtcloud.lab.errors import LabFailed, LabImpossible
+from virtcloud.lab.pbs import LabPbs, openpbs, scripts
 from virtcloud.testing.fakepbs.batch_system import BatchJobState, BatchSubmission
 
 SBF = f"http://{addressing.STATION_ADDRESS}:{addressing.SBF_PORT}"
@@ -67,6 +67,20 @@ def test_a_lab_gets_one_openpbs(batch: LabPbs) -> None:
 def test_a_mom_on_an_unknown_host_is_refused(batch: LabPbs) -> None:
     with pytest.raises(LabImpossible, match="the lab has no host brno-sw1; its hosts are: brno-h1, "):
         batch.start([HOSTS[0], "brno-sw1"])
+
+
+def test_a_pbs_without_hosts_is_refused(batch: LabPbs) -> None:
+    with pytest.raises(LabImpossible, match="OpenPBS needs at least one host, got none"):
+        batch.start([])
+
+
+def test_a_free_host_does_not_replace_the_expected_host(batch: LabPbs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(openpbs, "START_S", 1.0)
+    batch.root("pbsnodes", "-o", HOSTS[0])
+    with pytest.raises(LabFailed, match=f"PBS: expected {HOSTS[0]} to be free after 1 s, got: {HOSTS[0]}"):
+        batch.await_free(HOSTS[:1])
+    batch.root("pbsnodes", "-r", HOSTS[0])
+    batch.await_free(HOSTS)
 
 
 def test_status_reports_a_sound_installation(batch: LabPbs) -> None:

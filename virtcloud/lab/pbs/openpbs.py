@@ -44,9 +44,11 @@ class LabPbs:
     def start(self, hosts: Sequence[str], watch: Watcher = NO_WATCHER) -> None:
         """Start the server, and a MoM (PBS's daemon) on each of ``hosts``. Wait until PBS reports all hosts as free.
 
-        Raise LabImpossible if a host is unknown, or if OpenPBS already runs in this lab. Raise LabFailed if OpenPBS
-        cannot be started, or if the hosts are not free after `START_S` seconds.
+        Raise LabImpossible if ``hosts`` is empty, if a host is unknown, or if OpenPBS already runs in this lab. Raise
+        LabFailed if OpenPBS cannot be started, or if the hosts are not free after `START_S` seconds.
         """
+        if not hosts:
+            raise LabImpossible("OpenPBS needs at least one host, got none: start a lab whose file has hosts")
         known_hosts = [host.name for site in self.lab.topology.sites for host in site.hosts]
         for host in (host for host in hosts if host not in known_hosts):
             raise LabImpossible(f"the lab has no host {host}; its hosts are: {', '.join(known_hosts)}")
@@ -132,11 +134,11 @@ class LabPbs:
         self._shell(host, scripts.start_mom(str(self.installation.exec)))
 
     def await_free(self, hosts: Sequence[str]) -> None:
-        """Wait until PBS reports as many free hosts as ``hosts`` has. Raise LabFailed after `START_S` seconds."""
+        """Wait until PBS reports ``hosts`` as free. Raise LabFailed after `START_S` seconds."""
         deadline = time.monotonic() + START_S
         while time.monotonic() < deadline:
-            output = self.root("pbsnodes", "-a")
-            if output.count("state = free") >= len(hosts):
+            output = self.root("pbsnodes", *hosts)
+            if output.count("state = free") == len(hosts):
                 return
             time.sleep(POLL_S)
         raise LabFailed(f"PBS: expected {', '.join(hosts)} to be free after {START_S:.0f} s, got: {output}")
