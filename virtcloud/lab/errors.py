@@ -11,7 +11,8 @@
         └── LabFailed        something in the lab failed
 
 LabImpossible and LabIsUp are also subclasses of BadInput. LabIsDown and UnknownInLab are also subclasses of NotFound.
-An operation that raises one of these four errors has changed nothing.
+An operation that raises one of these four errors has changed no lab. It may have filled the caches of images and
+kernels, and removed the remains of a crashed lab.
 """
 
 from typing import ClassVar
@@ -26,7 +27,7 @@ class LabError(VirtcloudError):
 
 
 class LabImpossible(LabError, BadInput):
-    """The machine lacks a prerequisite. The operation has changed nothing."""
+    """The machine lacks a prerequisite. The operation has not started or changed a lab."""
 
     slug = "lab-impossible"
 

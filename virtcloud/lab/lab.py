@@ -72,8 +72,9 @@ class Lab:
     ) -> Self:
         """Start a lab and wait until all services run.
 
-        Raise LabImpossible or LabIsUp before any change. Raise LabFailed if the start fails. After an error or an
-        interrupt, remove everything that this call has created, except images and kernels in the cache.
+        Raise LabImpossible if the machine lacks a prerequisite. Raise LabIsUp if a lab is running already. Raise
+        LabFailed if the start fails. After an error or an interrupt, remove everything that this call has created,
+        except images and kernels in the cache.
         """
         options, watch, state = options or LabOptions(), watch or (lambda _: None), state or LabState.of_machine()
         prerequisites.check_prerequisites(lab)
