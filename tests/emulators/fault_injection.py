@@ -193,8 +193,9 @@ class Saving:
         ``kind`` is a key of ``save_failures`` or ``save_questions``, or one of ``COMMON_FAULTS``. Raise ValueError for
         another kind. ``seconds`` is the delay of the kinds ``ignore`` and ``slow``.
         """
-        if kind not in (*COMMON_FAULTS, *self.save_failures, *self.save_questions):
-            raise ValueError(f"save fault {kind!r}: expected one of {[*COMMON_FAULTS, *self.save_failures]}")
+        kinds = [*COMMON_FAULTS, *self.save_failures, *self.save_questions]
+        if kind not in kinds:
+            raise ValueError(f"save fault {kind!r}: expected one of {kinds}")
         self.save_faults.append(SaveFault(kind, times, seconds))
 
     def save(self) -> None:

@@ -198,3 +198,9 @@ def _until_closed(connection: socket.socket) -> None:
     while data := connection.recv(100):
         raise AssertionError(data)
     raise ConnectionAbortedError
+
+
+def test_an_unknown_save_fault_is_refused_with_all_kinds() -> None:
+    with emulate("cisco_ios") as switch, pytest.raises(ValueError, match="expected one of") as refused:
+        switch.fail_save("absent")
+    assert [kind for kind in switch.save_questions if kind not in str(refused.value)] == []
