@@ -24,7 +24,7 @@ def main(fakepbs: str, folder: str) -> None:
         stage.rules.in_hook = True
         names = {"__builtins__": builtins}
         started = time.perf_counter()
-        try:  # noqa: SIM105 - an import of contextlib would shorten the first event of the hook, which imports it, too
+        try:  # noqa: SIM105 - the time of the first event must include the import of contextlib
             exec(code, names)  # noqa: S102 - the purpose of this script
         except SystemExit:  # the hook accepted or rejected the event
             pass
