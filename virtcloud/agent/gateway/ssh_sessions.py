@@ -105,19 +105,22 @@ class SshSessions:
     def run(self) -> None:
         """Remove connections whose relays have ended, and end connections at the end of their grants.
 
-        Return after a call of `stop`.
+        Return after a call of `stop`, and after a last check of all relays. `run` can then be called again.
         """
-        while not self._stopping:
+        is_last = False
+        while not is_last:
+            is_last = self._stopping
             waiting = select.poll()
             with self._lock:
                 descriptors = list(self._open)
             for descriptor in (self._wake, *descriptors):
                 waiting.register(descriptor, select.POLLIN)
-            ready = {descriptor for descriptor, _ in waiting.poll(self._find_pause() * 1000)}
+            ready = {descriptor for descriptor, _ in waiting.poll(0 if is_last else self._find_pause() * 1000)}
             with suppress(BlockingIOError):
                 os.eventfd_read(self._wake)
             self._forget(ready - {self._wake})
             self.end_expired()
+        self._stopping = False
 
     def stop(self) -> None:
         """Request the end of `run`. The connections continue."""

@@ -297,8 +297,19 @@ def test_a_stopped_sshd_leaves_no_connection(world: SshWorld, in_gateway: Callab
     with _opened(StockSsh(world)) as client:
         world.gateway.ensure_no_sshd()
         assert client.wait() == 255
+    assert world.gateway.sessions.sessions == ()
     assert [path for path in (world.folder / "ssh").rglob("*") if path.is_file()] == []
     in_gateway(lambda: world.gateway.ensure_sshd(world.server))
+
+
+def test_ended_connections_are_removed_after_a_second_start(
+    world: SshWorld, in_gateway: Callable[[Callable[[], None]], None]
+) -> None:
+    world.gateway.ensure_no_sshd()
+    in_gateway(lambda: world.gateway.ensure_sshd(world.server))
+    with _opened(StockSsh(world)):
+        world.wait_for_sessions(1)
+    world.wait_for_sessions(0)
 
 
 def test_a_configuration_that_sshd_refuses_is_named(
