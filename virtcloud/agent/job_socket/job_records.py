@@ -269,13 +269,16 @@ class JobRecordStore:
             self._changed.notify_all()
 
     def _remove_old_records(self) -> None:
-        """Delete the records of runs that were removed more than `RETENTION_S` seconds ago."""
+        """Delete the records of runs that were removed more than `RETENTION_S` seconds ago. Errors are only logged."""
         oldest = self._clock() - RETENTION_S
         for job in [record for record in self._jobs.values() if record.phase is RecordPhase.GONE]:
             path = self._path(job.cluster)
-            if not path.exists() or path.stat().st_mtime < oldest:
-                path.unlink(missing_ok=True)
-                del self._jobs[job.cluster]
+            try:
+                if not path.exists() or path.stat().st_mtime < oldest:
+                    path.unlink(missing_ok=True)
+                    del self._jobs[job.cluster]
+            except OSError as error:
+                log.warning("old_job_record_not_removed", file=path, error=error)
 
     def _path(self, cluster: str) -> Path:
         return self._folder / f"{file_name(cluster)}.json"

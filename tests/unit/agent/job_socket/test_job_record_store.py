@@ -74,6 +74,19 @@ def test_records_of_old_runs_are_removed(tmp_path: Path) -> None:
     assert (store.all(), [path.name for path in tmp_path.iterdir()]) == ([removed], ["12.pbs.json"])
 
 
+def test_an_old_record_that_remains_fails_no_change(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    store = JobRecordStore(tmp_path)
+    put(store, GONE)
+    old = tmp_path / "11.pbs.json"
+    old.unlink()
+    old.mkdir()
+    os.utime(old, (0, 0))
+    removed = GONE.model_copy(update={"cluster": ClusterKey("12.pbs")})
+    put(store, removed)
+    assert store.all() == [GONE, removed]
+    assert "old_job_record_not_removed" in caplog.text
+
+
 def test_the_record_of_a_present_run_never_expires(tmp_path: Path) -> None:
     put(JobRecordStore(tmp_path), JOB)
     assert JobRecordStore(tmp_path, lambda: 1e12).all() == [JOB]
