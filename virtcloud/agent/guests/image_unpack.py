@@ -1,6 +1,7 @@
 """Unpacking the archive of a root file system. A separate process unpacks it after chroot(2) into the target folder."""
 
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -45,10 +46,13 @@ def unpack(archive: Path, image_format: ImageFormat, folder: Path, limits: Unpac
         except FileNotFoundError as error:
             raise Refused("cannot unpack the archive: zstd is not installed; apt-get install zstd") from error
     with decompressor:
-        try:
-            return _run(argv, cast("IO[bytes]", decompressor.stdout).fileno())
-        finally:
-            decompressor.kill()
+        size = _run(argv, cast("IO[bytes]", decompressor.stdout).fileno())
+    if decompressor.returncode not in {0, -signal.SIGPIPE}:  # SIGPIPE: there are data behind the end of the archive
+        raise Refused(
+            f"cannot unpack the archive: zstd ended with exit code {decompressor.returncode}; check the archive with "
+            "'zstd -t', and compress it again if it is damaged"
+        )
+    return size
 
 
 def _run(argv: list[str], archive: int) -> int:

@@ -53,13 +53,27 @@ def test_archives_are_unpacked(host: Host, server: FileServer, image_format: str
     assert (image.rootfs / "sbin/init").read_bytes() == b"#!/bin/sh\n"
 
 
+def pack_with_zstd(data: bytes) -> bytes:
+    return subprocess.run(["zstd", "-cq"], input=data, capture_output=True, check=True).stdout  # noqa: S607
+
+
 @needs_root
 @pytest.mark.skipif(shutil.which("zstd") is None, reason="NOT TESTED: zstd is not installed")
 def test_an_archive_of_zstd_is_unpacked(host: Host, server: FileServer) -> None:
-    server.data = subprocess.run(["zstd", "-cq"], input=archive(), capture_output=True, check=True).stdout  # noqa: S607
+    server.data = pack_with_zstd(archive())
     image = host.get(host.source(format="tar.zst"))
     assert isinstance(image, LxcImage)
     assert (image.rootfs / "sbin/init").exists()
+
+
+@needs_root
+@pytest.mark.skipif(shutil.which("zstd") is None, reason="NOT TESTED: zstd is not installed")
+def test_an_archive_damaged_behind_a_member_is_refused(host: Host, server: FileServer) -> None:
+    data = archive(INIT, init=member("bin/sh", b"x"))
+    first, rest = data[:1024], data[1024:]  # a header of 512 bytes, and a block of 512 bytes with the content
+    server.data = pack_with_zstd(first) + pack_with_zstd(rest)[:-1]
+    with pytest.raises(Refused, match="cannot unpack the archive: zstd ended with exit code 1"):
+        host.get(host.source(format="tar.zst"))
 
 
 @needs_root
