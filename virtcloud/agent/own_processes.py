@@ -46,7 +46,8 @@ def list_own_processes() -> set[int]:
 def kill_processes(argument: str, pids: Iterable[int]) -> None:
     """Kill the processes in ``pids`` that have this argument. Raise Refused if a process does not end in `END_S`."""
     for descriptor in open_processes(argument, pids):
-        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # the process has ended after the check of its argument
+            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
         ended = select.poll()
         ended.register(descriptor, select.POLLIN)
         if not ended.poll(END_S * 1000):

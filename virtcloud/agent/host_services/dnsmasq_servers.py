@@ -217,7 +217,8 @@ class DnsmasqServers:
         with refuse_os_errors(f"write the names of guests to {folder}"):
             _write_file(folder / NAMES, files.names, _find_user().pw_gid)
         for descriptor in open_processes(_file_arguments(folder)[0], (record.pid,)):
-            signal.pidfd_send_signal(descriptor, signal.SIGHUP)
+            with suppress(ProcessLookupError):  # dnsmasq has just ended
+                signal.pidfd_send_signal(descriptor, signal.SIGHUP)
         self._write_record(record.model_copy(update={"names": files.names_digest}))
 
     def _remove_server(self, cluster: str, interfaces: Iterable[KernelInterface]) -> None:
