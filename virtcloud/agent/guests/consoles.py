@@ -128,10 +128,15 @@ class GuestConsoles:
 
     def _write(self, console: _Console, data: bytes) -> None:
         """Send input to a console. If the guest does not read and the terminal's buffer is full, discard the input."""
-        with self._lock, suppress(BlockingIOError):
+        with self._lock:
             if console.descriptor is None:
                 raise Refused("the guest has ended")
-            os.write(console.descriptor, data)
+            try:
+                os.write(console.descriptor, data)
+            except BlockingIOError:
+                return
+            except OSError as error:  # EIO: the reader has not noticed the guest's end yet
+                raise Refused(f"the guest has ended: {error.strerror}") from error
 
     def _run(self) -> None:
         while True:

@@ -108,6 +108,16 @@ def test_the_end_of_a_guest_ends_its_console(consoles: GuestConsoles, tmp_path: 
     assert not consoles.knows("vc-a-g1")
 
 
+def test_input_after_the_end_of_a_guest_is_refused(consoles: GuestConsoles) -> None:
+    guest, host = os.openpty()
+    consoles.add("vc-a-g1", os.ttyname(host), None)
+    os.close(host)
+    with consoles.connect("vc-a-g1", lambda _data: None) as write, consoles._lock:  # the reader must wait
+        os.close(guest)
+        with pytest.raises(Refused, match="the guest has ended"):
+            write(b"ls\n")
+
+
 def test_an_unknown_console_is_refused(consoles: GuestConsoles) -> None:
     with pytest.raises(Refused, match="the guest does not run"), consoles.connect("vc-a-g1", lambda _data: None):
         pass
