@@ -39,7 +39,7 @@ MAX_REQUESTS: Final = 64
 """Limit of requests that are answered at the same time. A further relay is refused after `REQUEST_S` seconds."""
 BACKLOG: Final = 128
 REQUEST_S: Final = 5.0
-"""Time limit in seconds of each wait for data of a relay, and of each wait for a free thread."""
+"""Time limit in seconds of the receipt of a relay's request, and of each wait for a free thread."""
 MAX_REQUEST: Final = 32768
 GRANT_S: Final = 5.0
 """Time in seconds for which a request waits for a missing grant."""
@@ -190,15 +190,18 @@ class SshRequests:
 
 
 def _read_request(relay: socket.socket) -> SshRequest:
-    """Read a relay's request, which is one line of JSON. Raise Forbidden if it is invalid."""
-    relay.settimeout(REQUEST_S)
-    data = b""
-    while not data.endswith(b"\n") and len(data) <= MAX_REQUEST:
-        received = relay.recv(MAX_REQUEST)
-        if not received:
-            break
-        data += received
+    """Read a relay's request, which is one line of JSON, in `REQUEST_S`. Raise Forbidden if it is late or invalid."""
+    deadline, data = time.monotonic() + REQUEST_S, b""
     try:
+        while not data.endswith(b"\n") and len(data) <= MAX_REQUEST:
+            relay.settimeout(max(deadline - time.monotonic(), 0))
+            received = relay.recv(MAX_REQUEST)
+            if not received:
+                break
+            data += received
+        relay.settimeout(REQUEST_S)
         return SshRequest.model_validate_json(data)
+    except (TimeoutError, BlockingIOError) as error:
+        raise Forbidden(f"expected a request for a guest within {REQUEST_S:g} s, got {len(data)} bytes") from error
     except ValidationError as error:
         raise Forbidden(f"expected a request for a guest: {error.error_count()} errors") from error

@@ -22,7 +22,7 @@ from virtcloud.agent.gateway.ssh_difference import RunSshd, find_sshd_changes
 from virtcloud.agent.gateway.sshd_config import FIXED_OPTIONS
 from virtcloud.agent.host_services.server_isolation import join_network_namespace
 from virtcloud.agent.own_processes import read_start_time
-from virtcloud.model.errors import Refused
+from virtcloud.model.errors import Forbidden, Refused
 from virtcloud.model.values import Address
 from virtcloud.model.wanted import HostWanted
 
@@ -249,6 +249,25 @@ def test_only_the_sshd_may_request_connections(world: SshWorld) -> None:
     with socket.socket(socket.AF_UNIX) as agent:
         agent.connect(str(world.folder / "ssh/requests/agent.sock"))
         assert agent.recv(1000) == b"only the relays of this gateway's sshd may request connections"
+
+
+def test_a_relay_that_sends_single_bytes_is_refused_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ssh_requests, "REQUEST_S", 0.2)
+    relay, agent = socket.socketpair()
+    is_refused, began = threading.Event(), time.monotonic()
+
+    def send() -> None:
+        while not is_refused.wait(0.02) and time.monotonic() < began + 2:
+            relay.send(b" ")
+        relay.shutdown(socket.SHUT_WR)
+
+    sender = threading.Thread(target=send)
+    with relay, agent:
+        sender.start()
+        with pytest.raises(Forbidden, match=r"expected a request for a guest within 0\.2 s"):
+            ssh_requests._read_request(agent)
+        is_refused.set()
+        sender.join()
 
 
 def test_no_file_of_the_gateway_has_the_private_host_key(world: SshWorld) -> None:
