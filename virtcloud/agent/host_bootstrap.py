@@ -142,8 +142,6 @@ def open_bridge(segment: Segment) -> BridgeSocket:
     """
     with closing(NetlinkKernel()) as kernel:
         bridge = find_bridge(segment.vlan, segment.key, kernel.list_interfaces(), segment.id)
-    if names.cluster_of_alias(bridge.alias) != segment.id:
-        raise Refused(f"cluster {segment.key}: bridge {bridge.name} still belongs to another cluster: try again later")
     port = segment.port if segment.untagged else names.tagged_interface_name(segment.port, segment.vlan)
     return BridgeSocket(bridge.name, bridge.mtu, port)
 

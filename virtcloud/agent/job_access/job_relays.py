@@ -146,7 +146,8 @@ def find_bridge(
         raise Refused(f"cluster {key}: expected bridge {name} of virtcloud, found none on this host")
     if network not in {None, owner}:
         raise Refused(
-            f"cluster {key}: expected bridge {name} of network {network}, but the bridge belongs to cluster {owner}"
+            f"cluster {key}: expected bridge {name} of network {network}, but the bridge still belongs to cluster "
+            f"{owner}: try again later"
         )
     return bridge
 

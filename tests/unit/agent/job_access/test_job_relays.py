@@ -82,7 +82,7 @@ def test_no_relay_enters_the_network_of_another_cluster(in_namespace: Run, root:
             return str(raised.value)
 
     assert in_namespace(work) == (
-        "cluster 12.pbs: expected bridge br100 of network a, but the bridge belongs to cluster b"
+        "cluster 12.pbs: expected bridge br100 of network a, but the bridge still belongs to cluster b: try again later"
     )
 
 
