@@ -204,31 +204,25 @@ def _sbf(settings: AgentSettings, *, checks_uplinks: bool) -> Iterator[HostCheck
     if settings.element is None:
         return
     try:
-        sbf = sbf_client(settings, settings.token_file, ANSWER_S)
+        with sbf_client(settings, settings.token_file, ANSWER_S) as sbf:
+            document = sbf.wanted(str(settings.element))
+            clock = _attempt("sbf", "clock", lambda: _clock(sbf), "synchronize both clocks: timedatectl set-ntp true")
     except VirtcloudError as error:
         yield HostCheck("sbf", settings.sbf, ok=False, observation=str(error))
         return
-    with sbf:
-        answer = _attempt("sbf", settings.sbf, lambda: _revision(sbf, settings))
-        yield answer
-        if not answer.ok:
-            return
-        yield _attempt("sbf", "clock", lambda: _clock(sbf), "synchronize both clocks: timedatectl set-ntp true")
-        wanted = sbf.wanted(str(settings.element)).wanted
-        if wanted.vpn is not None:
-            for name, check in list_vpn_checks(wanted.vpn, settings.state / "vpn").items():
-                yield _attempt("vpn", name, check)
-        if wanted.ssh is not None:
-            yield _attempt("ssh", "sshd", describe_sshd)
-        if any(segment.nfs for segment in wanted.segments):
-            yield _attempt("nfs", "NFS-Ganesha", find_ganesha)
-        if checks_uplinks:
-            yield from _uplinks({segment.port for segment in wanted.segments})
-
-
-def _revision(sbf: SbfClient, settings: AgentSettings) -> str:
-    document = sbf.wanted(str(settings.element))
-    return f"element {settings.element}: revision {document.revision} wanted, {document.confirmed_revision} confirmed"
+    revisions = f"revision {document.revision} wanted, {document.confirmed_revision} confirmed"
+    yield HostCheck("sbf", settings.sbf, ok=True, observation=f"element {settings.element}: {revisions}")
+    yield clock
+    wanted = document.wanted
+    if wanted.vpn is not None:
+        for name, check in list_vpn_checks(wanted.vpn, settings.state / "vpn").items():
+            yield _attempt("vpn", name, check)
+    if wanted.ssh is not None:
+        yield _attempt("ssh", "sshd", describe_sshd)
+    if any(segment.nfs for segment in wanted.segments):
+        yield _attempt("nfs", "NFS-Ganesha", find_ganesha)
+    if checks_uplinks:
+        yield from _uplinks({segment.port for segment in wanted.segments})
 
 
 def _clock(sbf: SbfClient) -> str:

@@ -16,6 +16,8 @@ from virtcloud.agent.network import kernel, nftables
 from virtcloud.cli import main
 from virtcloud.client.sbf import SbfClient
 from virtcloud.model.errors import Refused
+from virtcloud.model.values import Name
+from virtcloud.model.wanted import HostWanted, WantedDocument
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root makes network namespaces")
 
@@ -112,6 +114,26 @@ def test_too_little_space_for_guests_disks_fails_the_check(
 def test_an_unreachable_sbf_fails_the_check(find_check: FindCheck) -> None:
     check = find_check("sbf", "unix:///nowhere/sbf.sock")
     assert (check.ok, check.observation.partition(":")[0]) == (False, "SBF does not answer at unix")
+
+
+def test_an_sbf_that_stops_answering_fails_only_its_checks(
+    find_check: FindCheck, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class StoppedSbf(SbfClient):
+        """An SBF that answers one call."""
+
+        is_stopped = False
+
+        def wanted(self, element: str) -> WantedDocument:
+            if self.is_stopped:
+                return super().wanted(element)
+            self.is_stopped = True
+            return WantedDocument(element=Name(element), revision=7, confirmed_revision=6, wanted=HostWanted())
+
+    monkeypatch.setattr(host_checks, "sbf_client", lambda *_: StoppedSbf("unix:///nowhere/sbf.sock"))
+    assert find_check("sbf", "unix").observation == "element brno-h1: revision 7 wanted, 6 confirmed"
+    assert not find_check("sbf", "clock").ok
+    assert find_check("agent", "running")
 
 
 def test_an_unreachable_libvirt_fails_the_check(find_check: FindCheck, config: Path) -> None:
