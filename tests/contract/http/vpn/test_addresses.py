@@ -1,42 +1,20 @@
 """Tests of the addresses that SBF assigns to VPN devices: choice, limits and conflicts."""
 
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from sbf_fakes.http_calls import problem
-from sbf_fakes.vpn_world import (
-    CSR,
-    devices,
-    furnish,
-    grants_of,
-    make_profile,
-    put,
-)
-from sbf_fakes.world import World, make_world, spec
+from sbf_fakes.vpn_world import CSR, devices, grants_of, make_profile, put
+from sbf_fakes.world import World, spec
 
 from sbf_service.domain.admission import RequestLimits
 from sbf_service.domain.vpn_authority import parse_device_key
 from sbf_service.store import vpn_profiles
 from sbf_service.store.vpn_profiles import NewDevice
-from virtcloud.model.access import Role
 from virtcloud.model.errors import Conflict, GuestTaken, NoAddressFree
 from virtcloud.model.values import Name, UserName
 
 PROFILES = "/v1/clusters/demo/vpn/profiles"
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    installation = furnish(make_world(tmp_path))
-    yield installation
-    installation.close()
-
-
-@pytest.fixture
-def alice(world: World) -> str:
-    return world.token(Role.USER, "alice")
 
 
 def test_a_device_keeps_its_addresses_in_a_new_profile(world: World, alice: str) -> None:

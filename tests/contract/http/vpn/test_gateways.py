@@ -1,37 +1,14 @@
 """Tests of the gateways of clusters with VPN: their choice, failures and removal."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 from sbf_fakes.http_calls import ask, problem
-from sbf_fakes.vpn_world import (
-    devices,
-    furnish,
-    gateway,
-    make_profile,
-    put,
-    stop_agent,
-    topology_with_gateways,
-)
-from sbf_fakes.world import World, make_world, spec
+from sbf_fakes.vpn_world import devices, gateway, make_profile, put, stop_agent, topology_with_gateways
+from sbf_fakes.world import World, spec
 
 from virtcloud.model.access import Role
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.errors import Conflict, NoGateway
 from virtcloud.model.views import PlacementProgress
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    installation = furnish(make_world(tmp_path))
-    yield installation
-    installation.close()
-
-
-@pytest.fixture
-def alice(world: World) -> str:
-    return world.token(Role.USER, "alice")
 
 
 def test_a_cluster_with_vpn_has_gateways_from_its_creation(world: World) -> None:

@@ -1,40 +1,18 @@
 """Tests of VPN profiles over HTTP: grants in the gateways' wanted documents, revocation, leases, members and rights."""
 
-from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 
 import httpx
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from sbf_fakes.http_calls import ask, problem
-from sbf_fakes.vpn_world import (
-    CSR,
-    devices,
-    furnish,
-    grants_of,
-    make_csr,
-    make_profile,
-    put,
-)
-from sbf_fakes.world import World, make_world
+from sbf_fakes.vpn_world import CSR, devices, grants_of, make_csr, make_profile, put
+from sbf_fakes.world import World
 
 from virtcloud.model.access import Role
 from virtcloud.model.cluster import ClusterState
 
 PROFILES = "/v1/clusters/demo/vpn/profiles"
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    installation = furnish(make_world(tmp_path))
-    yield installation
-    installation.close()
-
-
-@pytest.fixture
-def alice(world: World) -> str:
-    return world.token(Role.USER, "alice")
 
 
 def revoke(world: World, token: str, profile: str, key: str = "demo") -> httpx.Response:

@@ -1,32 +1,12 @@
 """Tests of gateways' reports of VPN connections: rights, contents and removal."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import httpx
-import pytest
 from sbf_fakes.http_calls import ask, problem
-from sbf_fakes.vpn_world import (
-    furnish,
-    make_profile,
-    put,
-)
-from sbf_fakes.world import World, make_world
+from sbf_fakes.vpn_world import make_profile, put
+from sbf_fakes.world import World
 
 from virtcloud.model.access import Role
 from virtcloud.model.cluster import ClusterState
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    installation = furnish(make_world(tmp_path))
-    yield installation
-    installation.close()
-
-
-@pytest.fixture
-def alice(world: World) -> str:
-    return world.token(Role.USER, "alice")
 
 
 def report(world: World, token: str, *profiles: str, gateway: str = "brno-gw") -> httpx.Response:

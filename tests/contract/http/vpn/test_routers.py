@@ -1,13 +1,12 @@
 """Tests of devices that are the routers of networks: their addresses, who may create them, and the audit."""
 
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import httpx
 import pytest
 from sbf_fakes.http_calls import ask, problem
-from sbf_fakes.vpn_world import CSR, furnish, grants_of, make_profile
-from sbf_fakes.world import World, make_world, spec
+from sbf_fakes.vpn_world import CSR, grants_of, make_profile
+from sbf_fakes.world import World, spec
 
 from sbf_service.store import vpn_profiles
 from sbf_service.store.unit_of_work import Unit
@@ -16,18 +15,6 @@ from virtcloud.model.access import Role
 from virtcloud.model.values import Name
 
 PROFILES = "/v1/clusters/demo/vpn/profiles"
-
-
-@pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    installation = furnish(make_world(tmp_path))
-    yield installation
-    installation.close()
-
-
-@pytest.fixture
-def alice(world: World) -> str:
-    return world.token(Role.USER, "alice")
 
 
 def put(world: World, key: str = "demo", **changes: object) -> None:

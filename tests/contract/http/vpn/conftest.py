@@ -1,0 +1,24 @@
+"""Fixtures of the tests of VPN access."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sbf_fakes.vpn_world import furnish
+from sbf_fakes.world import World, make_world
+
+from virtcloud.model.access import Role
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    """A world with gateways and without clusters, on SQLite."""
+    installation = furnish(make_world(tmp_path))
+    yield installation
+    installation.close()
+
+
+@pytest.fixture
+def alice(world: World) -> str:
+    """A token of the user alice."""
+    return world.token(Role.USER, "alice")
