@@ -14,11 +14,11 @@ class FairLock:
     """A lock for ``with`` statements. The thread that has waited longest acquires the lock next. Not reentrant."""
 
     _holder: "Lock | None" = None
-    """The turn of the thread that holds the lock. Each request has a turn, which is a locked ``threading.Lock``."""
+    """The waiter of the thread that holds the lock. Each request has a waiter, a ``threading.Lock`` that is locked."""
     _queue: deque[Lock] = field(default_factory=deque)
-    """The turns of the waiting threads, in the order of the requests."""
+    """The waiters of the waiting threads, in the order of the requests."""
     _guard: Lock = field(default_factory=Lock)
-    """Protects the other fields. No thread holds the guard while the thread waits for its turn."""
+    """Protects the other fields. No thread holds the guard while the thread waits for the lock."""
 
     @property
     def waiting(self) -> int:
@@ -27,17 +27,17 @@ class FairLock:
 
     def __enter__(self) -> None:
         """Acquire the lock, after all threads that requested it earlier."""
-        turn = Lock()
-        turn.acquire()
+        waiter = Lock()
+        waiter.acquire()
         try:
             with self._guard:
                 if self._holder is None:
-                    self._holder = turn
+                    self._holder = waiter
                     return
-                self._queue.append(turn)
-            turn.acquire()  # released by the thread that passes the lock on
+                self._queue.append(waiter)
+            waiter.acquire()  # released by the thread that passes the lock on
         except BaseException:  # the handler of a signal raised an error, for example KeyboardInterrupt
-            self._withdraw(turn)
+            self._withdraw(waiter)
             raise
 
     def __exit__(self, *_error: object) -> None:
@@ -50,10 +50,10 @@ class FairLock:
         if self._holder is not None:
             self._holder.release()
 
-    def _withdraw(self, turn: Lock) -> None:
-        """Remove a turn from the queue. If the turn holds the lock already, pass the lock on."""
+    def _withdraw(self, waiter: Lock) -> None:
+        """Remove a waiter from the queue. If the waiter's thread holds the lock already, pass the lock on."""
         with self._guard:
-            if turn in self._queue:
-                self._queue.remove(turn)
-            elif self._holder is turn:
+            if waiter in self._queue:
+                self._queue.remove(waiter)
+            elif self._holder is waiter:
                 self._pass_on()

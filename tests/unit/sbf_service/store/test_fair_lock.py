@@ -2,23 +2,35 @@
 
 import os
 import signal
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
 from threading import Lock, Thread, get_ident
+from time import monotonic
 
 import pytest
 
+from sbf_service.store.database import make_engine
 from sbf_service.store.fair_lock import FairLock
+from sbf_service.store.unit_of_work import Store
 
 
-def start_waiting(lock: FairLock, order: list[str], name: str) -> Thread:
-    """Start a thread that acquires the lock and appends its name. Return when the thread waits."""
+def start_waiting(
+    lock: FairLock, order: list[str], name: str, acquired: Callable[[], AbstractContextManager[object]] | None = None
+) -> Thread:
+    """Start a thread that acquires the lock and appends its name. Return when the thread waits.
+
+    ``acquired`` returns a context in which the thread holds the lock.
+    """
 
     def acquire() -> None:
-        with lock:
+        with acquired() if acquired else lock:
             order.append(name)
 
-    thread, before = Thread(target=acquire), lock.waiting
+    thread, before, deadline = Thread(target=acquire), lock.waiting, monotonic() + 5
     thread.start()
     while lock.waiting == before:
+        assert monotonic() < deadline, f"{name} does not wait for the lock"
         os.sched_yield()
     return thread
 
@@ -31,6 +43,20 @@ def test_a_writer_does_not_overtake_those_who_wait() -> None:
         order.append("again")
     for thread in threads:
         thread.join()
+    assert order == ["first", "second", "third", "again"]
+
+
+def test_writers_of_sqlite_queue_in_the_order_of_arrival(tmp_path: Path) -> None:
+    store, order = Store(make_engine(f"sqlite:///{tmp_path}/sbf.db")), list[str]()
+    with store.change_row():
+        threads = [
+            start_waiting(store._sqlite_writer, order, name, store.change_row) for name in ("first", "second", "third")
+        ]
+    with store.change_row():
+        order.append("again")
+    for thread in threads:
+        thread.join()
+    store.close()
     assert order == ["first", "second", "third", "again"]
 
 
