@@ -36,13 +36,10 @@ class TableMonitor:
     def start(self, start: StartSupervisedThread) -> None:
         """Start the thread. On a kernel without nftables, log a warning and start no thread."""
         try:
-            notices = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, NETLINK_NETFILTER)
-            notices.bind((0, 0))
-            notices.setsockopt(SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, NFNLGRP_NFTABLES)
+            notices = _open_notices()
         except OSError as error:
             log.warning("packet_filter_not_monitored", error=error)
             return
-        notices.setblocking(False)
         start("packet filter monitor", lambda progress: self._run(notices, progress), MAX_IDLE_S)
 
     def stop(self) -> None:
@@ -73,3 +70,16 @@ class TableMonitor:
                 log.info("packet_filter_notices_lost", error=error)
                 return True
         return has_changed
+
+
+def _open_notices() -> socket.socket:
+    """Return a non-blocking socket that receives notices of changes of tables. Raise OSError if the kernel has none."""
+    notices = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, NETLINK_NETFILTER)
+    try:
+        notices.bind((0, 0))
+        notices.setsockopt(SOL_NETLINK, NETLINK_ADD_MEMBERSHIP, NFNLGRP_NFTABLES)
+        notices.setblocking(False)
+    except OSError:
+        notices.close()
+        raise
+    return notices

@@ -1,0 +1,14 @@
+import pytest
+
+from virtcloud.agent.network import table_monitor
+from virtcloud.agent.network.table_monitor import TableMonitor
+from virtcloud.agent.supervision import start_unsupervised
+
+
+def test_a_kernel_without_notices_leaves_no_open_socket(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The kernel refuses the membership. Python's warning about an open socket is an error."""
+    monkeypatch.setattr(table_monitor, "NFNLGRP_NFTABLES", 10_000)
+    TableMonitor("virtcloud", lambda: None).start(start_unsupervised)
+    assert "packet_filter_not_monitored" in caplog.text
