@@ -152,16 +152,17 @@ class Connection:
 
         ``url`` is the address of the replica to which the file is sent; None: the address of this connection.
         """
+        address = url or self.url
         headers = {**self._headers(), "content-type": "application/octet-stream", "content-length": str(size)}
         timeout = httpx.Timeout(max(self._timeout, TRANSFER_S), connect=min(self._timeout, CONNECT_S))
         try:
-            with self._open_http(url) as http:
+            with self._open_http(address) as http:
                 answer = http.put(path, content=content, headers=headers, params=dict(query), timeout=timeout)
         except httpx.RequestError as error:
-            raise ServiceUnreachable(explain_request_error(self.url, error)) from error
+            raise ServiceUnreachable(explain_request_error(address, error)) from error
         if not answer.is_success:
-            raise error_of_response(self.url, answer)
-        return SbfResponse(self.url, path, answer.content)
+            raise error_of_response(address, answer)
+        return SbfResponse(address, path, answer.content)
 
     @contextmanager
     def download(self, path: str, offset: int, etag: str | None) -> Iterator[FileTransfer]:
@@ -215,9 +216,9 @@ class Connection:
             raise BadInput(f"{address}: expected https, because the token would cross a network unencrypted")
 
     @contextmanager
-    def _open_http(self, url: str | None) -> Iterator[httpx.Client]:
+    def _open_http(self, url: str) -> Iterator[httpx.Client]:
         """Yield the connections to SBF, or new connections to the replica at ``url``."""
-        if url is None or url == self.url:
+        if url == self.url:
             yield self._http
             return
         self._check_encryption(url)

@@ -30,6 +30,8 @@ from virtcloud.model.errors import (
     Unsafe,
     VirtcloudError,
 )
+from virtcloud.model.guest_sessions import GuestSession
+from virtcloud.model.image import ImageContent
 from virtcloud.model.views import ClusterView
 
 POOL = '{"vlans": "100-199"}'
@@ -226,6 +228,14 @@ def test_a_refused_connection_has_a_remedy() -> None:
         "SBF does not answer at http://127.0.0.1:1: Connection refused; check that SBF runs (systemctl status "
         "virtcloud-sbf) and that the address is correct (--url or VIRTCLOUD_URL). Running clusters are not affected"
     )
+
+
+def test_an_upload_to_a_silent_replica_names_the_replica(client: SbfClient) -> None:
+    session = {"kind": "clone", "image": "mine", "number": 1, "id": "x", "network": "n", "guest": "g1"}
+    session["address"] = "http://127.0.0.1:1"
+    content = {"sha256": "0" * 64, "size": 1, "format": "tar.gz", "architecture": "x86_64"}
+    with pytest.raises(ServiceUnreachable, match=r"SBF does not answer at http://127\.0\.0\.1:1:"):
+        client.upload_clone("h1", GuestSession.model_validate(session), ImageContent.model_validate(content), [b"x"])
 
 
 def test_a_missing_socket_has_a_remedy(tmp_path: Path) -> None:
