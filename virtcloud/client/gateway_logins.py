@@ -75,12 +75,14 @@ def request_login_files(
 
     If this request connects the cluster to a gateway, wait at most ``WAIT_S`` seconds until the elements on the path
     have confirmed the connection. Call ``show`` with the present state during the wait. Raise the errors of
-    `SbfClient.create_ssh_certificate`. Raise OSError if ``folder`` cannot be created. Raise BadInput if a file cannot
-    be written.
+    `SbfClient.create_ssh_certificate`. Raise BadInput if ``folder`` cannot be created, or if a file cannot be written.
     """
     login = make_login_key()
     certificate = sbf.create_ssh_certificate(key, SshCertificateRequest(public_key=login.public), cluster_id)
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise BadInput(f"folder {folder}: cannot be created: {error.strerror}; choose another folder") from error
     replace_private_file(folder / KEY, login.private.get_secret_value())
     replace_private_file(folder / CERTIFICATE, f"{certificate.certificate}\n")
     replace_private_file(folder / KNOWN_HOSTS, render_login_hosts(certificate))

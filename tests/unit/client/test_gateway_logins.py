@@ -121,6 +121,12 @@ def test_the_files_are_private(tmp_path: Path) -> None:
     assert modes == dict.fromkeys(("key", "key-cert.pub", "known_hosts", "config"), 0o600)
 
 
+def test_a_folder_that_cannot_be_created_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(BadInput, match=f"folder {tmp_path}/file/login: cannot be created: Not a directory; choose"):
+        request_login_files(FakeSbf(), "demo", tmp_path / "file/login")
+
+
 def test_each_login_has_a_new_key() -> None:
     assert make_login_key().public != make_login_key().public
 
