@@ -46,13 +46,16 @@ class ContainerGroups(Protocol):
     """The operations on control groups that guests need."""
 
     def ensure(self, domain: str, limits: ContainerLimits) -> str | None:
-        """Create a guest's parent group, and return its name for libvirt. Return None if no parent group is used."""
+        """Create a guest's parent group, and return its name for libvirt. Return None if no parent group is used.
+
+        Kill processes of a former container that are in the group.
+        """
 
     def limit_started(self, domain: str, limits: ContainerLimits) -> None:
         """Set the limits that can be set only after the guest's start. A failure is logged."""
 
     def ensure_none(self, domain: str) -> None:
-        """Remove a guest's parent group."""
+        """Kill the processes in a guest's parent group, and remove the group."""
 
 
 class ControlGroups:
@@ -61,8 +64,9 @@ class ControlGroups:
     def ensure(self, domain: str, limits: ContainerLimits) -> str | None:
         """Create a guest's parent group, set its limits, and return its name for libvirt.
 
-        If systemd manages the groups, or if the host has no control groups of version 2, return None and create no
-        group. Raise Refused if the group cannot be created. If a limit cannot be set, log a warning.
+        First kill the processes in an existing group, which remain if libvirt's process of the former container was
+        killed. If systemd manages the groups, or if the host has no control groups of version 2, only return None.
+        Raise Refused if the group cannot be created. If a limit cannot be set, log a warning.
         """
         if SYSTEMD.exists() or not (CGROUPS / "cgroup.controllers").exists():
             return None
