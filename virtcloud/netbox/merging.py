@@ -39,26 +39,32 @@ class _Merger:
     def run(self) -> NetBoxMerge:
         """Return the result of the merge. Raise BadInput if the merged topology is invalid."""
         notes = list(self.translation.problems)
-        sites = {site.name: site for site in self.former.sites} if self.former else {}
-        for name in self.translation.sites:
-            sites[name] = self._site(sites.get(name) or Site(name=name), notes)
-        links = tuple(self._links(sites, notes))
-        fields = {
-            "name": self.former.name if self.former else Name("topology"),
-            "transports": self.former.transports if self.former else (),
-            "sites": tuple(sites.values()),
-            "links": links,
-        }
         try:
-            topology = Topology.model_validate(fields)
+            topology = self._topology(notes)
         except ValidationError as error:
             faults = format_validation_errors(error)
-            raise BadInput(f"NetBox and SBF give an invalid topology:\n{faults}\ncorrect NetBox first") from error
+            raise BadInput(
+                f"NetBox and SBF give an invalid topology:\n{faults}\ncorrect NetBox or SBF's topology first"
+            ) from error
         pools = {name: vlans for name, vlans in self.translation.pools.items() if vlans}
         notes += [
             f"site {name}: NetBox has no VLANs for its pool" for name in self.translation.sites if name not in pools
         ]
         return NetBoxMerge(topology, pools, tuple(notes))
+
+    def _topology(self, notes: list[str]) -> Topology:
+        """Return the merged topology, and append notes. Raise ValidationError if an element or a link is invalid."""
+        sites = {site.name: site for site in self.former.sites} if self.former else {}
+        for name in self.translation.sites:
+            sites[name] = self._site(sites.get(name) or Site(name=name), notes)
+        return Topology.model_validate(
+            {
+                "name": self.former.name if self.former else Name("topology"),
+                "transports": self.former.transports if self.former else (),
+                "sites": tuple(sites.values()),
+                "links": tuple(self._links(sites, notes)),
+            }
+        )
 
     def _site(self, site: Site, notes: list[str]) -> Site:
         devices = {device.name: device for device in self.translation.devices if device.site == site.name}

@@ -170,6 +170,20 @@ def test_parts_of_the_topology_unknown_to_netbox_stay(netbox: EmulatedNetBox, to
     assert imported(netbox, token_file, changed).topology == changed
 
 
+def test_an_attachment_at_a_member_of_an_aggregate_is_refused(netbox: EmulatedNetBox, token_file: Path) -> None:
+    document = imported(netbox, token_file).topology.model_dump(mode="json")
+    document["transports"] = [{"name": "core", "kind": "qinq", "s_tag": 2000}]
+    document["sites"][0]["attachments"] = [{"transport": "core", "port": "ostrava-sw2:uplink"}]
+    document["sites"][0]["switches"][1]["ports"] = ["Ethernet1", "uplink"]
+    first, second, _ = netbox.rows["devices"]
+    bundles = [netbox.add_interface(first, "Po1"), netbox.add_interface(second, "Port-Channel1")]
+    member = netbox.add_interface(first, "Gi1/0/2", lag=bundles[0])
+    netbox.connect(member, netbox.add_interface(second, "uplink", lag=bundles[1]))
+    expected = "port ostrava-sw2:uplink: expected no member of an aggregate among the managed ports\ncorrect NetBox or"
+    with pytest.raises(BadInput, match=expected):
+        imported(netbox, token_file, Topology.model_validate(document))
+
+
 def test_a_moved_cable_replaces_the_former_link(netbox: EmulatedNetBox, token_file: Path) -> None:
     former = imported(netbox, token_file).topology
     second, host = list(netbox.rows["devices"])[1:3]
