@@ -1,4 +1,8 @@
-"""Add indexes that contain only clusters that have not ended. After years of use, most clusters have ended."""
+"""Replace two indexes, because most clusters have ended after years of use.
+
+One new index contains the placements that are not removed, by element. The other contains all clusters, by owner and
+state.
+"""
 
 from collections.abc import Sequence
 
