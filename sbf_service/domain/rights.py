@@ -187,8 +187,10 @@ def is_allowed(principal: Principal, action: Action, resource: ProtectedResource
 def may_read_secrets(principal: Principal) -> bool:
     """Return whether a reader of a wanted document may read the secrets of its guests.
 
-    Return True for an agent. Return True for an operator without a token: root or the service's user on SBF's machine
-    can also read SBF's database. Return False for an operator with a token. An operator could create a token of an
+    ``principal`` is the caller of an API call. Return True for an agent. Return True for an operator without a token:
+    such a caller is root or the service's user on SBF's machine, who can also read SBF's database. (An operator who
+    logged in to the console by OIDC has no token either, but a session of the console cannot call the API, and the
+    console shows no wanted document.) Return False for an operator with a token. An operator could create a token of an
     agent, but the audit log would show this token.
     """
     return principal.role is Role.AGENT or (principal.role is Role.OPERATOR and principal.token is None)
