@@ -1,18 +1,23 @@
 """Tests that a crash at any database statement leaves no partial change. Reconciliation continues afterwards."""
 
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from sbf_fakes.crash import Crash, crash_at
 from sbf_fakes.world import World, spec, three_sites
-from sqlalchemy import text
+from sqlalchemy import select, text
 
+from sbf_service.store.current_topology import read_topology
 from sbf_service.store.leases import release_leases_of
-from sbf_service.store.tables import Base
+from sbf_service.store.tables import Base, ElementRow
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.errors import Conflict
 from virtcloud.model.topology import Topology
+from virtcloud.model.topology_parts import arrange_links
 
 
 def read_tables(world: World) -> dict[str, list[Any]]:
@@ -30,12 +35,17 @@ def prepare_clusters(world: World) -> None:
     world.put("young", spec("brno-h2", "plzen-h1"))
 
 
-def add_host(world: World) -> None:
+def with_third_host() -> Topology:
+    """Return the topology of the world's three sites with another host."""
     document = three_sites().model_dump(mode="json")
     document["sites"][0]["hosts"].append({"name": "brno-h3", "ports": ["eth0"]})
     document["sites"][0]["switches"][0]["ports"].append("p3")
     document["links"].append({"a": "brno-h3:eth0", "b": "brno-sw1:p3"})
-    world.put_topology(Topology.model_validate(document))
+    return Topology.model_validate(document)
+
+
+def add_host(world: World) -> None:
+    world.put_topology(with_third_host())
 
 
 def confirm_host(world: World) -> None:
@@ -62,6 +72,40 @@ def test_a_crash_at_any_statement_leaves_all_or_nothing(world: World, change: Ca
         statement += 1
     assert read_tables(world) != before
     assert statement > 5
+
+
+KILLED_IN_THE_COMMIT = """
+import os, signal, sys
+from sqlalchemy import event
+from sbf_service.store.database import make_engine
+from sbf_service.store.topology import change_topology
+from sbf_service.store.unit_of_work import Store
+from virtcloud.model.topology import Topology
+from virtcloud.model.topology_parts import arrange_links
+
+def kill(connection):
+    if connection.dialect.name == "postgresql":
+        connection.connection.dbapi_connection.pgconn.send_query(b"COMMIT")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+event.listen(engine := make_engine(sys.argv[1]), "commit", kill)
+change_topology(Store(engine), lambda _former: Topology.model_validate_json(sys.stdin.read()), who="eva")
+"""
+"""A program that sends COMMIT to PostgreSQL and does not wait for the answer. On SQLite, it ends before the commit."""
+
+
+def test_a_kill_in_the_commit_leaves_one_topology(world: World) -> None:
+    world.settle()
+    command = [sys.executable, "-c", KILLED_IN_THE_COMMIT, world.database]
+    topology = with_third_host().model_dump_json()
+    killed = subprocess.run(command, check=False, timeout=60, input=topology, text=True)  # noqa: S603 - our own
+    assert killed.returncode == -signal.SIGKILL
+    with world.store.read() as unit:
+        elements = unit.session.scalars(select(ElementRow.name).where(ElementRow.present)).all()
+        assert sorted(elements) == sorted(read_topology(unit).elements)
+    add_host(world)
+    assert world.topology() == arrange_links(with_third_host())
+    assert world.element("brno-h3").wanted_revision == 1
 
 
 def try_change(world: World, change: Callable[[World], object], statement: int) -> bool:

@@ -1,5 +1,8 @@
 """Tests of the migrations of the database."""
 
+import signal
+import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -253,8 +256,35 @@ def test_publications_of_a_former_version_stay_tcp(empty_database: str) -> None:
 
 def test_a_topology_is_divided_into_parts(empty_database: str) -> None:
     """The migration reorders the links: first the links within each site, then the links between sites."""
-    engine = make_engine(empty_database)
-    former = linked_sites().model_copy(update={"links": linked_sites().links[::-1]})
+    store_undivided_topology(empty_database)
+    check_divided_topology(empty_database)
+
+
+def test_a_killed_division_of_the_topology_is_repeated(empty_database: str) -> None:
+    store_undivided_topology(empty_database)
+    program = [sys.executable, "-c", KILLED_IN_THE_DIVISION, empty_database]
+    assert subprocess.run(program, check=False, timeout=60).returncode == -signal.SIGKILL  # noqa: S603 - our own
+    check_divided_topology(empty_database)
+
+
+KILLED_IN_THE_DIVISION = """
+import os, signal, sys
+from sqlalchemy import event
+from sbf_service.store.database import make_engine, migrate
+
+def kill(_connection, _cursor, statement, *_others):
+    if statement.startswith("UPDATE topology SET common"):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+event.listen(engine := make_engine(sys.argv[1]), "before_cursor_execute", kill)
+migrate(engine)
+"""
+"""A program that is killed when the parts of all sites are written, and before the common part is written."""
+
+
+def store_undivided_topology(database: str) -> None:
+    """Create a database of the version before the division. The topology has the version 7."""
+    engine, former = make_engine(database), undivided_topology()
     with engine.execution_options(virtcloud_write=True).begin() as connection:
         settings = make_alembic_config()
         settings.attributes["connection"] = connection
@@ -263,12 +293,23 @@ def test_a_topology_is_divided_into_parts(empty_database: str) -> None:
             connection.execute(text("INSERT INTO sites VALUES (:name, true, '')"), {"name": site.name})
         stored = text("UPDATE topology SET version = 7, document = :document")
         connection.execute(stored, {"document": former.model_dump_json()})
+    engine.dispose()
+
+
+def check_divided_topology(database: str) -> None:
+    """Migrate a database, and check that the topology is divided and complete."""
+    engine = make_engine(database)
     migrate(engine)
     with Store(engine).read() as unit:
-        assert (read_topology_version(unit), read_topology(unit)) == (7, arrange_links(former))
+        assert (read_topology_version(unit), read_topology(unit)) == (7, arrange_links(undivided_topology()))
         parts = unit.session.execute(select(SiteDocumentRow.site, SiteDocumentRow.version)).all()
     assert sorted(parts) == [("brno", 7), ("plzen", 7), ("praha", 7)]
     engine.dispose()
+
+
+def undivided_topology() -> Topology:
+    """Return linked sites. The link between two sites comes before the links within the sites."""
+    return linked_sites().model_copy(update={"links": linked_sites().links[::-1]})
 
 
 def linked_sites() -> Topology:
