@@ -93,7 +93,8 @@ def test_the_agent_calls_sbf(machine: Site) -> None:
     machine.read(HOST, "systemctl start virtcloud-agent")
     show = f"virtcloud element show {HOST} --json"
     seen = f"""{show} | grep -q '"last_seen": "2'"""
-    machine.read(HOST, f"for i in $(seq 300); do {seen} && exit; sleep 0.2; done; {show}; exit 1")
+    shown = machine.read(HOST, f"for i in $(seq 300); do {seen} && break; sleep 0.2; done; {show}")
+    assert '"last_seen": "2' in shown
 
 
 def test_an_upgrade_restarts_both_services(machine: Site) -> None:

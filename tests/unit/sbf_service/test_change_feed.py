@@ -70,9 +70,17 @@ def test_remote_changes_reach_only_remote_listeners() -> None:
 
 def test_a_closed_loop_does_not_prevent_other_wakes() -> None:
     feed = ChangeFeed()
+    left = []
 
     async def leave() -> None:
-        feed.watch("element:a").__enter__()
+        left.append(feed.watch("element:a"))
+        left[0].__enter__()
+
+    async def wake() -> bool:
+        with feed.watch("element:a") as waiter:
+            feed.publish(frozenset({"element:a"}))
+            return await waiter.wait(10)
 
     asyncio.run(leave())
-    feed.publish(frozenset({"element:a"}))
+    assert feed.count_waiters() == 1
+    assert asyncio.run(wake())
