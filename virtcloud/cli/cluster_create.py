@@ -3,6 +3,7 @@
 from typing import get_args
 
 import click
+from click.core import ParameterSource
 
 from virtcloud.cli import differences, printing
 from virtcloud.cli.cluster_options import ClusterOptions, build_spec, find_unreachable_sites
@@ -28,6 +29,12 @@ RENAME_GUESTS = (
     "Guests of one network need different names and addresses. Set them with --guest-prefix and --network, for "
     "example --guest-prefix m --network 10.0.0.50/24"
 )
+
+GUEST_OPTIONS = {
+    *("hosts", "guests_per_host", "guest_count", "guest_prefix", "image", "network", "user_data"),
+    *("cpus", "memory", "disk", "extra_disks", "pids", "bandwidth"),
+}
+"""The parameters of options that describe hosts and guests. With ``--spec``, the file describes them."""
 
 
 @click.command()
@@ -103,7 +110,7 @@ RENAME_GUESTS = (
     "--spec",
     "file",
     type=click.File(errors="surrogateescape"),
-    help="File with the spec as YAML or JSON, instead of --host ('-': stdin).",
+    help="File with the spec as YAML or JSON, instead of --host and the options about guests ('-': stdin).",
 )
 @click.option("--owner", help="The cluster's owner.  [default: the user of your token]")
 @click.option("--name", help="A name for the network, unique until the cluster has ended.")
@@ -217,7 +224,8 @@ def create(  # noqa: PLR0913 - click passes each option by its name
     Example: virtcloud cluster create more --join demo --host h2 --image busybox --guest-prefix m
     """
     client = open_client(context)
-    spec = build_spec(ClusterOptions(**options), lambda: client.sbf.whoami().name)  # type: ignore[arg-type]
+    described = ClusterOptions(**options, about_guests=_list_guest_options(context))  # type: ignore[arg-type]
+    spec = build_spec(described, lambda: client.sbf.whoami().name)
     if dry_run:
         preview = client.preview(key, spec, attempt=attempt)
         printing.print_json(preview) if as_json else differences.print_cluster_dry_run(preview)
@@ -231,6 +239,15 @@ def create(  # noqa: PLR0913 - click passes each option by its name
     else:
         click.echo(_describe_created(created, seconds))
     _warn_of_unreachable_sites(client, created.view)
+
+
+def _list_guest_options(context: click.Context) -> tuple[str, ...]:
+    """Return the options on the command line that describe hosts and guests."""
+    return tuple(
+        option.opts[0]
+        for option in context.command.params
+        if option.name in GUEST_OPTIONS and context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE
+    )
 
 
 def _describe_created(created: Cluster, seconds: float | None) -> str:

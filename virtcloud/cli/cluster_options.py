@@ -61,13 +61,12 @@ class ClusterOptions:
     user: str | None
     ssh_keys: tuple[IO[str], ...]
     user_data: IO[str] | None
+    about_guests: tuple[str, ...] = ()
+    """The options of the command line that describe hosts and guests, such as ``--host``."""
 
 
 def build_spec(options: ClusterOptions, caller: Callable[[], str]) -> ClusterSpec:
     """Return the spec from the spec file or from the options. Options of the cluster override keys of the file.
-
-    With a file, the options ``--image``, ``--guests-per-host``, ``--guest-prefix``, ``--network``, ``--cpus`` and
-    ``--memory`` have no effect.
 
     ``caller`` returns the user of the caller's token. This user is the default owner. Raise BadInput if a value is
     malformed. Raise BadInput if no option names hosts, guests, sites or a file, or if an option cannot be combined with
@@ -98,14 +97,10 @@ def _check_file_options(options: ClusterOptions) -> None:
     """Raise BadInput for options that contradict ``--spec``, and if no option names hosts, guests, sites or a file."""
     if options.file is None and not (options.hosts or options.sites or options.guest_count):
         raise BadInput("expected either --host (at least one), --guests N, --reach SITE or --spec FILE, got none")
-    if options.file is not None and (options.hosts or options.guest_count):
-        raise BadInput("expected either --host or --guests, or --spec FILE, got both")
-    if options.file is not None and options.user_data is not None:
-        raise BadInput("expected the key user_data of each guest in the file of --spec, got --user-data")
-    if options.file is not None and any((options.disk, options.pids, options.bandwidth, options.extra_disks)):
+    if options.file is not None and options.about_guests:
         raise BadInput(
-            "expected disk_mb, disks, pids and bandwidth_mbit of each guest in the file of --spec, got --disk, "
-            "--extra-disk, --pids or --bandwidth"
+            f"expected hosts and guests in the file of --spec, got {', '.join(options.about_guests)}: write their "
+            "values into the file"
         )
 
 

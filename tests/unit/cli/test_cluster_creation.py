@@ -149,6 +149,40 @@ def test_options_override_the_spec_file(run: RunCommand, sbf: FakeSbf, tmp_path:
     assert sbf.requests[0].spec == ClusterSpec.model_validate({"owner": "eva", "hosts": ["brno-h1"], "lease_s": 7200})
 
 
+@pytest.mark.parametrize(
+    "option",
+    [
+        "--host=h1",
+        "--guests=2",
+        "--guests-per-host=1",
+        "--guest-prefix=m",
+        "--network=10.0.0.0/24",
+        "--cpus=2",
+        "--memory=512",
+        "--image=busybox",
+        "--disk=20000",
+        "--extra-disk=data=100",
+        "--pids=100",
+        "--bandwidth=10",
+        "--user-data=-",
+    ],
+)
+def test_an_option_about_guests_contradicts_a_spec_file(run: RunCommand, sbf: FakeSbf, option: str) -> None:
+    result = run("cluster", "create", "demo", "--spec", "-", option, stdin="hosts: [brno-h1]\n")
+    assert (result.exit_code, sbf.requests) == (2, [])
+    assert result.stderr.startswith(
+        f"virtcloud: expected hosts and guests in the file of --spec, got {option.partition('=')[0]}: "
+    )
+
+
+def test_a_spec_file_overrides_the_image_of_the_environment(
+    run: RunCommand, sbf: FakeSbf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VIRTCLOUD_IMAGE", "busybox")
+    run("cluster", "create", "demo", "--spec", "-", "--no-wait", stdin="owner: eva\nhosts: [brno-h1]\n")
+    assert [request.spec.guests for request in sbf.requests] == [()]
+
+
 def test_a_malformed_spec_is_reported_with_file_and_line(run: RunCommand, sbf: FakeSbf, tmp_path: Path) -> None:
     (tmp_path / "spec.yaml").write_text("owner: eva\nhosts: [brno-h1]\nlease: 60\n")
     result = run("cluster", "create", "demo", "--spec", str(tmp_path / "spec.yaml"))
