@@ -66,9 +66,11 @@ def audit(  # noqa: PLR0913 - click passes each option by its name
         for page in printing.limit_pages(pages, limit):
             _print(page, as_json=as_json)
         return
-    rows = sbf.audit(element, cluster, limit=min(limit or NEWEST, MAX_NEWEST), request_id=request_id)
-    if limit is not None and limit > MAX_NEWEST and not follow:
-        rows = _read_newest(sbf.audit_pages(element, cluster, request_id=request_id, newest=True, size=1000), limit)
+    if limit is not None and limit > MAX_NEWEST:
+        pages = sbf.audit_pages(element, cluster, request_id=request_id, newest=True, size=MAX_NEWEST)
+        rows = _read_newest(pages, limit)
+    else:
+        rows = sbf.audit(element, cluster, limit=limit or NEWEST, request_id=request_id)
     _print(rows, as_json=as_json)
     if follow:
         for newer_rows in _follow(sbf, element, cluster, rows[-1].id if rows else 0, request_id):

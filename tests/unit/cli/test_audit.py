@@ -8,6 +8,7 @@ from cli_calls import RunCommand
 from fake_machine.clusters import DOCUMENTS, FakeSbf
 
 from virtcloud.cli import audit
+from virtcloud.client.sbf import SbfClient
 from virtcloud.model.changes import AuditEntry
 
 ROW = {
@@ -50,6 +51,15 @@ def test_following_continues_after_the_last_row_until_interrupted(
     monkeypatch.setattr(audit, "_follow", newer)
     assert run("audit", "--follow").exit_code == 130
     assert asked == [7]
+
+
+def test_following_prints_as_many_past_rows_as_requested(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
+    newest_first = [AuditEntry.model_validate({**ROW, "id": row_id}) for row_id in range(1200, 0, -1)]
+    pages = [newest_first[:1000], newest_first[1000:]]
+    monkeypatch.setattr(SbfClient, "audit_pages", lambda *_arguments, **_options: iter(pages))
+    monkeypatch.setattr(audit, "_follow", lambda *_: iter([]))
+    lines = run("audit", "--limit", "1100", "--follow", "--json").stdout.splitlines()
+    assert [json.loads(line)["id"] for line in lines] == list(range(101, 1201))
 
 
 class GrowingAuditLog:
