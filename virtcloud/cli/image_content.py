@@ -2,8 +2,8 @@
 
 import hashlib
 import sys
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from http.client import HTTPException
 from pathlib import Path
 from typing import BinaryIO
@@ -38,7 +38,7 @@ def describe_content(
     """
     digest, size, head = hashlib.sha256(), 0, b""
     with _open(source) as (file, length):
-        for data in _read(file, f"reading {source}", length):
+        for data in _show_progress(_read_source(source, file), f"reading {source}", length):
             digest.update(data)
             size += len(data)
             head += data[: HEAD_BYTES - len(head)]
@@ -58,7 +58,7 @@ def describe_content(
 def read_file(path: Path, label: str, size: int) -> Iterator[bytes]:
     """Yield a file's content in pieces, and display the progress."""
     with path.open("rb") as file:
-        yield from _read(file, label, size)
+        yield from _show_progress(_read_pieces(file), label, size)
 
 
 def _check_format(source: str, head: bytes, image_format: ImageFormat | None) -> ImageFormat:
@@ -78,28 +78,51 @@ def _check_format(source: str, head: bytes, image_format: ImageFormat | None) ->
 @contextmanager
 def _open(source: str) -> Iterator[tuple[BinaryIO, int | None]]:
     """Yield a file or the body of a URL, and its size if the size is known."""
-    if not source.startswith(("http://", "https://")):
-        try:
-            with Path(source).open("rb") as file:
-                yield file, Path(source).stat().st_size
-        except OSError as error:
-            raise BadInput(f"{source}: cannot be read: {error.strerror}") from error
-        return
+    with _translate_errors(source):
+        opened, size = _open_url(source) if _is_url(source) else _open_file(Path(source))
+    with opened as file:
+        yield file, size
+
+
+def _is_url(source: str) -> bool:
+    return source.startswith(("http://", "https://"))
+
+
+def _open_url(url: str) -> tuple[BinaryIO, int | None]:
+    request = Request(url, headers={"user-agent": f"virtcloud/{__version__}"})  # noqa: S310 - the caller checks the scheme
+    body = urlopen(request, timeout=TIMEOUT_S)  # noqa: S310 - as above
+    return body, getattr(body, "length", None)
+
+
+def _open_file(path: Path) -> tuple[BinaryIO, int | None]:
+    return path.open("rb"), path.stat().st_size
+
+
+@contextmanager
+def _translate_errors(source: str) -> Iterator[None]:
+    """Raise BadInput, or Unreachable for a URL, if the block cannot open or read ``source``."""
     try:
-        request = Request(source, headers={"user-agent": f"virtcloud/{__version__}"})  # noqa: S310 - the scheme is checked above
-        opened: AbstractContextManager[BinaryIO] = urlopen(request, timeout=TIMEOUT_S)  # noqa: S310 - as above
-        with opened as body:
-            length = getattr(body, "length", None)
-            yield body, length
+        yield
     except ValueError as error:
         raise BadInput(f"{source}: expected an address such as https://example.org/debian-12.qcow2: {error}") from error
     except (OSError, HTTPException) as error:
         reason = getattr(error, "reason", error)
-        raise Unreachable(f"{source}: cannot be read: {getattr(reason, 'strerror', None) or reason}") from error
+        kind = Unreachable if _is_url(source) else BadInput
+        raise kind(f"{source}: cannot be read: {getattr(reason, 'strerror', None) or reason}") from error
 
 
-def _read(file: BinaryIO, label: str, size: int | None) -> Iterator[bytes]:
+def _read_source(source: str, file: BinaryIO) -> Iterator[bytes]:
+    with _translate_errors(source):
+        yield from _read_pieces(file)
+
+
+def _read_pieces(file: BinaryIO) -> Iterator[bytes]:
+    while data := file.read(READ_BYTES):
+        yield data
+
+
+def _show_progress(pieces: Iterable[bytes], label: str, size: int | None) -> Iterator[bytes]:
     with click.progressbar(length=size or 0, label=label, file=sys.stderr, width=0) as bar:
-        while data := file.read(READ_BYTES):
+        for data in pieces:
             yield data
             bar.update(len(data))

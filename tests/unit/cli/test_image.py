@@ -1,8 +1,13 @@
 """Tests of commands about images."""
 
+import sys
+from io import StringIO
+from pathlib import Path
+
 import pytest
 from cli_calls import RunCommand
 
+from virtcloud.cli.image_content import describe_content
 from virtcloud.client.sbf import SbfClient
 from virtcloud.model.image import CatalogueImage
 
@@ -16,3 +21,17 @@ def test_unshare_names_the_command_for_an_image_that_everybody_uses(
     monkeypatch.setattr(SbfClient, "share_image", lambda *_arguments, **_options: found)
     result = run("image", "unshare", "mine", "bob")
     assert result.stderr == "virtcloud: to exclude bob: virtcloud image unshare mine --everybody\n"
+
+
+class ClosedPipe(StringIO):
+    """A stream whose reader has ended."""
+
+    def write(self, text: str) -> int:
+        raise BrokenPipeError
+
+
+def test_a_fault_of_the_progress_bar_is_none_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "image").write_bytes(b"content")
+    monkeypatch.setattr(sys, "stderr", ClosedPipe())
+    with pytest.raises(BrokenPipeError):
+        describe_content(str(tmp_path / "image"), None, None, "x86_64")
