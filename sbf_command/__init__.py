@@ -36,7 +36,7 @@ COMMANDS = {
     cls=LazyGroup,
     lazy=COMMANDS,
     program="sbf",
-    extra="sbf",
+    extras=dict.fromkeys(COMMANDS, "sbf"),
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.option("-q", "quiet", is_flag=True, help="Ignored: commands always print only their result.")

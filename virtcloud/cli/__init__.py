@@ -45,7 +45,9 @@ class ConnectionOptions:
     certificate: Path | None
 
 
-@click.group(cls=LazyGroup, lazy=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup, lazy=COMMANDS, extras={"lab": "lab"}, context_settings={"help_option_names": ["-h", "--help"]}
+)
 @click.option(
     "--url",
     envvar="VIRTCLOUD_URL",

@@ -41,33 +41,34 @@ class LazyGroup(click.Group):
         *args: Any,  # noqa: ANN401 - click's signature
         lazy: Mapping[str, tuple[str, str]],
         program: str = PROGRAM,
-        extra: str = "lab",
+        extras: Mapping[str, str],
         **kwargs: Any,  # noqa: ANN401 - click's signature
     ) -> None:
         """Create a group. ``lazy`` maps each command's name to ``module:attribute`` and a one-line help text.
 
-        ``program`` is the prefix of error messages. ``extra`` names the optional dependencies that the commands need
-        (``pip install virtcloud[extra]``).
+        ``program`` is the prefix of error messages. ``extras`` maps commands to the optional dependencies that they
+        need (``pip install virtcloud[extra]``).
         """
         super().__init__(*args, **kwargs)
         self._lazy = lazy
         self._program = program
-        self._extra = extra
+        self._extras = extras
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """Return the names of the commands."""
         return sorted(self._lazy)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
-        """Import a command. If a library is missing, raise BadInput. The message names the extra to install."""
+        """Import a command. If a library is missing, raise BadInput. The message names the package to install."""
         if cmd_name not in self._lazy:
             return None
         module, _, attribute = self._lazy[cmd_name][0].partition(":")
         try:
             command: click.Command = getattr(import_module(module), attribute)
         except ImportError as error:
+            package = f"'virtcloud[{self._extras[cmd_name]}]'" if cmd_name in self._extras else "virtcloud"
             raise BadInput(
-                f"the command {cmd_name} needs {error.name}; install it with: pip install 'virtcloud[{self._extra}]'"
+                f"the command {cmd_name} needs {error.name}; install it with: pip install {package}"
             ) from error
         return command
 

@@ -159,6 +159,12 @@ def test_a_command_without_its_extra_names_the_extra(monkeypatch: pytest.MonkeyP
     assert (result.exit_code, "pip install 'virtcloud[lab]'" in result.stderr) == (2, True)
 
 
+def test_a_command_without_a_base_library_names_no_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "virtcloud.cli.audit", None)
+    result = CliRunner().invoke(main, ["audit"])
+    assert (result.exit_code, result.stderr.endswith("; install it with: pip install virtcloud\n")) == (2, True)
+
+
 def test_doctor_without_the_lab_names_both_remedies(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "virtcloud.lab.prerequisites", None)
     result = CliRunner().invoke(main, ["doctor"])
