@@ -29,8 +29,8 @@ def ssh(context: click.Context, /, key: str, *, output: Path, as_json: bool) -> 
 
     The connections pass a gateway of the cluster. FOLDER has a configuration for ssh, a new private key, a certificate
     that is valid for some minutes, and the host keys of the gateways and guests. An open connection lasts until the
-    cluster ends, or until your invitation is withdrawn. To get a new certificate, repeat the command. In the guests,
-    you log in with your own key.
+    cluster ends, your invitation is withdrawn, or the certificate is revoked. To get a new certificate, repeat the
+    command. In the guests, you log in with your own key.
 
     Example: virtcloud access ssh demo --output demo-ssh && ssh -F demo-ssh/config g1
     """
