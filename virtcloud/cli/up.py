@@ -14,14 +14,8 @@ from virtcloud.cli.groups import SummaryCommand
 from virtcloud.client.credentials import FILE_VARIABLE, FileToken
 from virtcloud.model.errors import BadInput
 from virtcloud.model.message_text import count_of
-from virtcloud.simulation.folder import FOLDER_VARIABLE, SimulationFolder, find_folder, open_folder
-from virtcloud.simulation.installation import (
-    USERS,
-    Simulation,
-    SimulationOptions,
-    check_libraries,
-    run_simulation,
-)
+from virtcloud.simulation.folder import FOLDER_VARIABLE, USERS, SimulationFolder, find_folder, open_folder
+from virtcloud.simulation.installation import Simulation, SimulationOptions, check_libraries, run_simulation
 from virtcloud.simulation.sites import MAX_SITES
 
 CONSOLE_PATH = "/console/"

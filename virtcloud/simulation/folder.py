@@ -27,6 +27,8 @@ from virtcloud.model.topology import Topology
 
 MARK: Final = "simulation.lock"
 FOLDER_VARIABLE: Final = "VIRTCLOUD_SIMULATION"
+USERS: Final = ("alice", "bob")
+"""The users of a simulation, besides the operator."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +58,12 @@ class SimulationFolder:
             file.write_text(topology.model_dump_json(), encoding="utf-8")
 
     def known_elements(self) -> tuple[list[str], list[str]]:
-        """Return the names of the simulated switches, and the names of all hosts, gateways and users with a token."""
+        """Return the names of the simulated switches, and the names of all hosts and gateways with a token."""
         file = self.path / "cables.json"
         cables = Topology.model_validate_json(file.read_text(encoding="utf-8")) if file.exists() else None
         switches: set[str] = {switch.name for site in cables.sites for switch in site.switches} if cables else set()
         switches |= {path.stem for path in (self.path / "switches").glob("*.json")}
-        agents = {path.stem for path in (self.path / "tokens").glob("*.token")}
+        agents = {path.stem for path in (self.path / "tokens").glob("*.token")} - {*USERS}
         return sorted(switches), sorted(agents)
 
     def is_off(self, element: str) -> bool:

@@ -19,7 +19,7 @@ from virtcloud.model.errors import BadInput, ElementError, NotFound, ServiceUnre
 from virtcloud.model.views import Pool
 from virtcloud.simulation import sites
 from virtcloud.simulation.agents import SimulatedAgents
-from virtcloud.simulation.folder import SimulationFolder
+from virtcloud.simulation.folder import USERS, SimulationFolder
 
 MODULE = "sbf_service.simulation"
 LIBRARIES = ("sbf_service", "uvicorn", "sqlalchemy", "netmiko")
@@ -27,7 +27,6 @@ START_S = 60.0
 STOP_S = 5.0
 NEW_AGENTS_S = 3.0
 """Seconds between two searches for hosts that were added to the topology."""
-USERS = ("alice", "bob")
 TAIL_LINES = 8
 
 

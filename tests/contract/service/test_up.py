@@ -133,10 +133,11 @@ def _token(running: RunningUp) -> FileToken:
     return FileToken(Path(running.variables["VIRTCLOUD_TOKEN_FILE"]))
 
 
-def test_an_unknown_element_cannot_be_disturbed(running: RunningUp) -> None:
-    result = running.run("simulate", "brno-sw9", "off")
+@pytest.mark.parametrize("name", ["brno-sw9", "alice"])
+def test_an_unknown_element_cannot_be_disturbed(running: RunningUp, name: str) -> None:
+    result = running.run("simulate", name, "off")
     assert result.exit_code == 2
-    assert "element brno-sw9: expected a simulated element, known: brno-sw1," in result.output
+    assert f"element {name}: expected a simulated element, known: brno-sw1," in result.output
 
 
 def test_a_second_start_names_the_port_and_another_port(running: RunningUp) -> None:
