@@ -5,9 +5,11 @@ code  meaning
 ====  ===================================================================================================
 0     done
 1     the cluster failed or missed its deadline, or SBF refused (not allowed, conflict, no VLAN free, gone)
-2     bad input, unknown object, SBF not reachable, not logged in; nothing was changed
+2     bad input, unknown object, SBF not reachable, not logged in
 130   interrupted by Ctrl-C
 ====  ===================================================================================================
+
+After code 2, the command may have made a change, for example if SBF became unreachable during or after the change.
 """
 
 import os
