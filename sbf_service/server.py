@@ -93,6 +93,7 @@ def _describe_tls_error(error: OSError) -> str:
 
 BACKLOG = 4096
 """The maximum number of connections that wait to be accepted. Linux limits it to net.core.somaxconn (4,096)."""
+MAX_PORT = 65535
 SOCKET_MODE = 0o660
 PING_INTERVAL_S = 20.0
 """The interval between pings on WebSockets, in seconds. The pings prevent proxies from closing idle sessions."""
@@ -239,6 +240,10 @@ def _check_plaintext(settings: ServiceSettings) -> None:
 
 
 def _listen_tcp(address: ListenAddress) -> socket.socket:
+    if address.port > MAX_PORT:
+        raise BadInput(
+            f"listen = {str(address)!r}: expected a port up to {MAX_PORT}, got {address.port}: set another port"
+        )
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     # asyncio disables Nagle's algorithm (RFC 1122) only for a socket with the explicit protocol TCP. Without this
     # algorithm, small answers are sent 40 ms earlier.

@@ -160,6 +160,7 @@ def test_committed_clusters_survive_a_kill(tmp_path: Path) -> None:
     ("changes", "message"),
     [
         ({"listen": "nowhere"}, "listen: expected an address and a port such as 127.0.0.1:8800"),
+        ({"listen": "127.0.0.1:70000"}, "listen = '127.0.0.1:70000': expected a port up to 65535"),
         ({"database": "sqlite:////proc/sbf.db"}, "database sqlite:////proc/sbf.db cannot be opened for writing"),
         ({"database": "oracle"}, "database: "),
         ({"socket": "/proc/sbf.sock"}, "socket = '/proc/sbf.sock': "),
