@@ -133,11 +133,13 @@ def _list_overrides(options: ClusterOptions) -> dict[str, object]:
 
 
 def _check_placement_options(options: ClusterOptions) -> None:
-    """Raise BadInput for ``--sites`` without ``--guests``, and for ``--network`` with ``--guests``."""
+    """Raise BadInput for ``--sites`` without ``--guests``, and for options that contradict ``--guests``."""
     if options.spread_sites and not options.guest_count:
         raise BadInput("expected --guests N with --sites, got --sites only; --reach reserves a VLAN ID at a site")
     if options.guest_count and options.network is not None:
         raise BadInput("expected --subnet with --guests, got --network: SBF assigns the addresses of placed guests")
+    if options.guest_count and "--guests-per-host" in options.about_guests:
+        raise BadInput("expected --guests or --guests-per-host, got both: with --guests, SBF chooses the guests' hosts")
 
 
 def _build_spread(options: ClusterOptions) -> dict[str, object]:
