@@ -21,7 +21,7 @@ from virtcloud.model.cluster import (
     HostService,
     RouterKind,
 )
-from virtcloud.model.errors import GuestTaken
+from virtcloud.model.errors import GuestTaken, VirtcloudError
 from virtcloud.model.guest_spec import MIN_DISK_MB
 from virtcloud.model.views import ClusterView
 
@@ -269,8 +269,16 @@ def _create(client: Client, key: str, spec: ClusterSpec, attempt: int | None) ->
 
 
 def _warn_of_unreachable_sites(client: Client, view: ClusterView) -> None:
-    """If other clusters may join the network, warn of the sites from which these clusters cannot join."""
+    """If other clusters may join the network, warn of the sites from which these clusters cannot join.
+
+    If SBF does not answer, only warn: the cluster was created.
+    """
     if view.network or not (view.spec.name or view.spec.shares_with):
         return
-    for line in find_unreachable_sites(view, client.sbf.sites()):
+    try:
+        lines = list(find_unreachable_sites(view, client.sbf.sites()))
+    except VirtcloudError as error:
+        unchecked = f"cannot check from which sites clusters can join the network of cluster {view.key}: {error}"
+        lines = [f"{unchecked}; later, 'virtcloud site list' shows the free VLAN IDs of each site"]
+    for line in lines:
         click.echo(f"virtcloud: {line}", err=True)

@@ -1,4 +1,8 @@
+from pathlib import Path
+
 import pytest
+from cli_calls import RunCommand
+from fake_machine.clusters import FakeSbf
 
 from virtcloud.cli.cluster_options import build_guests, validate_spec
 from virtcloud.model.errors import BadInput
@@ -46,3 +50,21 @@ def test_missing_options_have_the_models_defaults() -> None:
 def test_a_malformed_owner_is_reported_by_its_key() -> None:
     with pytest.raises(BadInput, match="owner: expected a user name"):
         validate_spec(owner="Eva Nováková", hosts=("brno-h1",))
+
+
+def test_user_keys_and_user_data_are_part_of_the_spec(run: RunCommand, sbf: FakeSbf, tmp_path: Path) -> None:
+    key, config = tmp_path / "id.pub", tmp_path / "config.yaml"
+    key.write_text("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAICV4Rg1MXTHEvoTqFY3ldwZh9dYVIQFVY1pW0Sx6tWc3 eva@x\n")
+    config.write_text("#cloud-config\npackages: [htop]\n")
+    options = ("--user", "me", "--ssh-key", str(key), "--user-data", str(config))
+    run("cluster", "create", "demo", "--host", "brno-h1", "--image", "busybox", "--no-wait", *options)
+    (requested,) = (request.spec for request in sbf.requests)
+    assert (requested.user, requested.authorized_keys) == ("me", (key.read_text().strip(),))
+    assert [guest.user_data for guest in requested.guests] == [config.read_text()]
+
+
+def test_user_data_that_is_no_cloud_config_is_not_sent(run: RunCommand, sbf: FakeSbf) -> None:
+    options = ("--host", "brno-h1", "--image", "busybox", "--user-data", "-")
+    result = run("cluster", "create", "demo", *options, stdin="#!/bin/sh\n")
+    assert (result.exit_code, sbf.requests) == (2, [])
+    assert "guest g1: user_data: expected cloud-config" in result.stderr
