@@ -151,10 +151,15 @@ def _run(request: FakeRequest) -> tuple[str, int]:
 
 def restart_at_first_request(agent: FakeAgent) -> None:
     """Close the first connection without an answer, as if the agent were restarting."""
+    answer_first_request(agent, [])
 
-    def once(_request: FakeRequest) -> list[bytes]:
+
+def answer_first_request(agent: FakeAgent, answer: FakeAnswer) -> None:
+    """Send ``answer`` to the first request, and the agent's own answers to later requests."""
+
+    def once(_request: FakeRequest) -> FakeAnswer:
         agent.socket.answer = agent.answer
-        return []
+        return answer
 
     agent.socket.answer = once
 

@@ -155,9 +155,10 @@ def handle_launch(event: MomEvent) -> None:
 
 
 def _await_state(event: MomEvent) -> Dict[str, Any]:
-    """Return the state of the network. Raise AgentRefused, and AgentUnreachable after ``LAUNCH_TIMEOUT_S`` seconds.
+    """Return the state of the network. Raise AgentRefused, or AgentUnreachable.
 
-    The network was up a moment ago, so retry during a restart of the agent or of SBF.
+    The network was up a moment ago, so retry for ``LAUNCH_TIMEOUT_S`` seconds during a restart of the agent or of SBF,
+    or while the agent is busy.
     """
     deadline = event.clock() + LAUNCH_TIMEOUT_S
     while True:
@@ -167,6 +168,9 @@ def _await_state(event: MomEvent) -> Dict[str, Any]:
                 return answer
         except AgentUnreachable:
             if event.clock() > deadline:
+                raise
+        except AgentRefused as error:
+            if error.slug != BUSY_SLUG or event.clock() > deadline:
                 raise
         time.sleep(1)
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fake_agent import FACTS, FakeAgent, agent_socket, fake_agent, restart_at_first_request
+from fake_agent import FACTS, FakeAgent, agent_socket, answer_first_request, fake_agent, restart_at_first_request
 
 from pbs_hooks.bundle import bundle_hook
 from virtcloud.testing.fakepbs import HookEvent, HookJob, HookOutcome, run_hook
@@ -204,6 +204,11 @@ def test_launch_sets_the_scripts_environment(tmp_path: Path, agent: FakeAgent) -
 
 def test_launch_waits_for_a_restarting_sbf(tmp_path: Path, agent: FakeAgent) -> None:
     agent.in_turn = [("waiting", ["SBF does not answer"]), ("up", [])]
+    assert hook("execjob_launch", tmp_path).accepted
+
+
+def test_launch_repeats_a_request_to_a_busy_agent(tmp_path: Path, agent: FakeAgent) -> None:
+    answer_first_request(agent, {"ok": False, "error": "too-many-requests", "detail": "the agent is busy"})
     assert hook("execjob_launch", tmp_path).accepted
 
 
