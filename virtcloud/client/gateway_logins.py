@@ -71,18 +71,18 @@ def request_login_files(
     cluster_id: str | None = None,
     show: Callable[[SshAccessView], object] = lambda _view: None,
 ) -> SshCertificateView:
-    """Request a certificate, and write the files of a login to ``folder``. Return the certificate.
+    """Create ``folder``, request a certificate, and write the files of a login to ``folder``. Return the certificate.
 
     If this request connects the cluster to a gateway, wait at most ``WAIT_S`` seconds until the elements on the path
     have confirmed the connection. Call ``show`` with the present state during the wait. Raise the errors of
     `SbfClient.create_ssh_certificate`. Raise BadInput if ``folder`` cannot be created, or if a file cannot be written.
     """
-    login = make_login_key()
-    certificate = sbf.create_ssh_certificate(key, SshCertificateRequest(public_key=login.public), cluster_id)
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         raise BadInput(f"folder {folder}: cannot be created: {error.strerror}; choose another folder") from error
+    login = make_login_key()
+    certificate = sbf.create_ssh_certificate(key, SshCertificateRequest(public_key=login.public), cluster_id)
     replace_private_file(folder / KEY, login.private.get_secret_value())
     replace_private_file(folder / CERTIFICATE, f"{certificate.certificate}\n")
     replace_private_file(folder / KNOWN_HOSTS, render_login_hosts(certificate))

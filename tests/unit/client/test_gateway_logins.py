@@ -51,6 +51,7 @@ class FakeSbf(SbfClient):
     def __init__(self, access: SshAccessView | None = CERTIFICATE) -> None:
         super().__init__("http://127.0.0.1:1")
         self.access = access
+        self.certificates = 0
 
     def ssh_access(self, key: str, cluster_id: str | None = None) -> SshAccessView:
         if self.access is None:
@@ -60,6 +61,7 @@ class FakeSbf(SbfClient):
     def create_ssh_certificate(
         self, key: str, request: SshCertificateRequest, cluster_id: str | None = None
     ) -> SshCertificateView:
+        self.certificates += 1
         return CERTIFICATE
 
 
@@ -121,10 +123,12 @@ def test_the_files_are_private(tmp_path: Path) -> None:
     assert modes == dict.fromkeys(("key", "key-cert.pub", "known_hosts", "config"), 0o600)
 
 
-def test_a_folder_that_cannot_be_created_is_named(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_costs_no_certificate(tmp_path: Path) -> None:
+    sbf = FakeSbf()
     (tmp_path / "file").touch()
     with pytest.raises(BadInput, match=f"folder {tmp_path}/file/login: cannot be created: Not a directory; choose"):
-        request_login_files(FakeSbf(), "demo", tmp_path / "file/login")
+        request_login_files(sbf, "demo", tmp_path / "file/login")
+    assert sbf.certificates == 0
 
 
 def test_each_login_has_a_new_key() -> None:
