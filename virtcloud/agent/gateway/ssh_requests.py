@@ -148,8 +148,7 @@ class SshRequests:
                 connected_at=self._grants.clock(),
             )
             self._sessions.add(session)
-            rights = array.array("i", [connection.fileno()])
-            relay.sendmsg([b"\0"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+            _send_connection(relay, connection)
         log.info(
             "ssh_session_opened",
             **session.model_dump(include={"cluster", "user", "guest", "serial", "remote"}),
@@ -205,3 +204,12 @@ def _read_request(relay: socket.socket) -> SshRequest:
         raise Forbidden(f"expected a request for a guest within {REQUEST_S:g} s, got {len(data)} bytes") from error
     except ValidationError as error:
         raise Forbidden(f"expected a request for a guest: {error.error_count()} errors") from error
+
+
+def _send_connection(relay: socket.socket, connection: socket.socket) -> None:
+    """Send a relay the socket that is connected to the guest. Raise Refused if the relay has ended."""
+    rights = array.array("i", [connection.fileno()])
+    try:
+        relay.sendmsg([b"\0"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+    except OSError as error:
+        raise Refused(f"the relay has ended: {error}") from error

@@ -270,6 +270,13 @@ def test_a_relay_that_sends_single_bytes_is_refused_in_time(monkeypatch: pytest.
         sender.join()
 
 
+def test_a_relay_that_ends_before_its_answer_is_refused() -> None:
+    relay, agent = socket.socketpair()
+    relay.close()
+    with agent, pytest.raises(Refused, match="the relay has ended: "):
+        ssh_requests._send_connection(agent, agent)
+
+
 def test_no_file_of_the_gateway_has_the_private_host_key(world: SshWorld) -> None:
     secret = world.server.host_key.get_secret_value().encode()
     files = [path for path in (world.folder / "ssh").rglob("*") if path.is_file()]
