@@ -17,7 +17,7 @@ from sbf_fakes.http_calls import app_of
 from sbf_fakes.world import World, make_world, spec
 
 from sbf_service.store import error_reports, guest_power
-from virtcloud.agent.job_socket import job_records
+from virtcloud.agent.job_socket import job_record_store
 from virtcloud.agent.network.address_probe import IpAddress
 from virtcloud.agent.settings import AgentSettings
 from virtcloud.client.sbf import SbfClient
@@ -502,7 +502,9 @@ def test_a_removal_completes_after_a_full_disk_has_room(
     with monkeypatch.context() as full:
         thread = next(one for one in threading.enumerate() if one.name == "removals")
         full.setattr(
-            job_records, "write_durably", lambda path, content: _full() if b'"gone"' in content else real(path, content)
+            job_record_store,
+            "write_durably",
+            lambda path, content: _full() if b'"gone"' in content else real(path, content),
         )
         assert host.ask("remove", "12.pbs", wait=2)["missing"] == [NO_ROOM]
         assert thread.is_alive()
@@ -510,7 +512,7 @@ def test_a_removal_completes_after_a_full_disk_has_room(
 
 
 NO_ROOM = "cannot store the record of cluster 12.pbs: No space left on device"
-real = job_records.write_durably
+real = job_record_store.write_durably
 
 
 def _full(*_: object) -> None:

@@ -25,7 +25,7 @@ from virtcloud.agent.guest_access.session_listener import SessionListener
 from virtcloud.agent.host_boot import HostBoot
 from virtcloud.agent.job_access.job_files import JobFiles, RelayProvider
 from virtcloud.agent.job_access.job_folder import FileSystemMounts, TmpfsMounts
-from virtcloud.agent.job_socket.job_records import JobRecordStore
+from virtcloud.agent.job_socket.job_record_store import JobRecordStore
 from virtcloud.agent.job_socket.listener import CallerPolicy, SocketListener
 from virtcloud.agent.job_socket.removals import JobRemovals
 from virtcloud.agent.job_socket.request_handler import HandlerDependencies, RequestHandler

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from virtcloud.agent import log
-from virtcloud.agent.job_socket.job_records import JobRecordStore
+from virtcloud.agent.job_socket.job_record_store import JobRecordStore
 from virtcloud.agent.job_socket.socket_requests import CancelRequest, SocketRequest, parse_socket_request
 from virtcloud.agent.supervision import ReportProgress, StartSupervisedThread, start_unsupervised
 from virtcloud.model.errors import BadInput, Forbidden, TooManyRequests, VirtcloudError

@@ -11,10 +11,10 @@ from functools import partial
 
 from virtcloud.agent import log
 from virtcloud.agent.job_socket import start_barrier
+from virtcloud.agent.job_socket.job_record_store import JobRecordStore
 from virtcloud.agent.job_socket.job_records import (
     UNCOUNTED_ATTEMPT,
     JobRecord,
-    JobRecordStore,
     RecordPhase,
     record_removal,
 )

@@ -9,9 +9,9 @@ from typing import Any
 
 from virtcloud.agent import log
 from virtcloud.agent.job_socket import start_barrier
+from virtcloud.agent.job_socket.job_record_store import JobRecordStore
 from virtcloud.agent.job_socket.job_records import (
     JobRecord,
-    JobRecordStore,
     RecordPhase,
     find_missing_jobs,
     find_run,

@@ -10,7 +10,8 @@ from typing import Final
 
 from virtcloud.agent import log
 from virtcloud.agent.job_access.access import JobAccess, JobAccessProvider, ScriptEnvironment
-from virtcloud.agent.job_socket.job_records import JobRecord, JobRecordStore, RecordPhase, record_access
+from virtcloud.agent.job_socket.job_record_store import JobRecordStore
+from virtcloud.agent.job_socket.job_records import JobRecord, RecordPhase, record_access
 from virtcloud.agent.supervision import ReportProgress
 from virtcloud.model.errors import VirtcloudError
 from virtcloud.model.guest_seed import ClusterPeers

@@ -2,7 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from virtcloud.agent.job_socket.job_records import JobRecord, JobRecordStore
+from virtcloud.agent.job_socket.job_record_store import JobRecordStore
+from virtcloud.agent.job_socket.job_records import JobRecord
 from virtcloud.agent.job_socket.listener import CallerPolicy
 from virtcloud.agent.job_socket.socket_requests import CancelRequest, ListRequest, RemoveRequest, SocketRequest
 from virtcloud.model.errors import Forbidden

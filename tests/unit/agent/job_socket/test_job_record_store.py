@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from virtcloud.agent.job_socket.job_records import RETENTION_S, JobRecord, JobRecordStore, RecordPhase
+from virtcloud.agent.job_socket.job_record_store import RETENTION_S, JobRecordStore
+from virtcloud.agent.job_socket.job_records import JobRecord, RecordPhase
 from virtcloud.model.errors import Refused
 from virtcloud.model.values import ClusterKey
 

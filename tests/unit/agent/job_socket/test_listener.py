@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from virtcloud.agent.job_socket import listener as module
-from virtcloud.agent.job_socket.job_records import JobRecordStore
+from virtcloud.agent.job_socket.job_record_store import JobRecordStore
 from virtcloud.agent.job_socket.listener import MAX_CONNECTIONS, CallerPolicy, SocketListener
 from virtcloud.agent.job_socket.socket_requests import SocketRequest, StateRequest
 from virtcloud.model.errors import BadInput, Gone

@@ -4,7 +4,8 @@ from pathlib import Path
 import pytest
 
 from virtcloud.agent.job_access.access import JobAccess, ScriptEnvironment
-from virtcloud.agent.job_socket.job_records import JobRecord, JobRecordStore, RecordPhase
+from virtcloud.agent.job_socket.job_record_store import JobRecordStore
+from virtcloud.agent.job_socket.job_records import JobRecord, RecordPhase
 from virtcloud.agent.job_socket.script_access import ScriptAccess
 from virtcloud.model.errors import Refused, ServiceUnreachable
 from virtcloud.model.guest_seed import ClusterPeers
