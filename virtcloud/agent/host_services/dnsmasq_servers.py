@@ -39,6 +39,8 @@ from virtcloud.agent.host_services.server_difference import (
     ObservedServer,
     ServeGuests,
     StopServing,
+    find_bridge,
+    find_port,
     find_port_faults,
     list_uplink_ports,
 )
@@ -129,11 +131,11 @@ class DnsmasqServers:
         self._metadata.check(segment)
         files, folder = render_dnsmasq(segment), self._folder / segment.id
         interfaces = self._kernel.list_interfaces()
-        bridge = _find_bridge(segment, interfaces)
+        bridge = find_bridge(segment, interfaces)
         for uplink in list_uplink_ports(bridge, interfaces):
             self._kernel.isolate(uplink.index)
         record = self._read_record(folder)
-        port = _find_port(segment.id, segment.vlan, interfaces)
+        port = find_port(segment.id, segment.vlan, interfaces)
         if record is None or port is None or not self._is_current(record, segment, files):
             self._remove_server(segment.id, interfaces)
             with refuse_os_errors(f"write the files of dnsmasq to {folder}"):
@@ -262,20 +264,6 @@ def _find_user() -> pwd.struct_passwd:
         return pwd.getpwnam(USER)
     except KeyError as error:
         raise Refused(f"this host has no user {USER}, as which dnsmasq runs: {REMEDY}") from error
-
-
-def _find_bridge(segment: Segment, interfaces: Iterable[KernelInterface]) -> KernelInterface:
-    for interface in interfaces:
-        if interface.name == names.bridge_name(segment.vlan) and names.cluster_of_alias(interface.alias) == segment.id:
-            return interface
-    raise Refused(
-        f"expected bridge {names.bridge_name(segment.vlan)} of cluster {segment.key}, found none on this host"
-    )
-
-
-def _find_port(cluster: str, vlan: int, interfaces: Iterable[KernelInterface]) -> KernelInterface | None:
-    named = (interface for interface in interfaces if interface.name == names.server_port_name(vlan))
-    return next((port for port in named if names.cluster_of_alias(port.alias) == cluster), None)
 
 
 def _file_arguments(folder: Path) -> list[str]:

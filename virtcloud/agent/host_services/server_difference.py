@@ -10,6 +10,7 @@ from virtcloud.agent.network import names
 from virtcloud.agent.network.interfaces import KernelInterface
 from virtcloud.agent.segment_step import SegmentStep, format_faults
 from virtcloud.model.cluster import HostService
+from virtcloud.model.errors import Refused
 from virtcloud.model.message_text import count_of
 from virtcloud.model.wanted import Segment
 
@@ -87,6 +88,22 @@ def _describe_outdated(server: ObservedServer, segment: Segment) -> Iterator[str
         yield "other names"
     if server.metadata != hash_metadata(segment):
         yield "other metadata"
+
+
+def find_bridge(segment: Segment, interfaces: Iterable[KernelInterface]) -> KernelInterface:
+    """Return the bridge of a segment. Raise Refused if this host has no such bridge."""
+    for interface in interfaces:
+        if interface.name == names.bridge_name(segment.vlan) and names.cluster_of_alias(interface.alias) == segment.id:
+            return interface
+    raise Refused(
+        f"expected bridge {names.bridge_name(segment.vlan)} of cluster {segment.key}, found none on this host"
+    )
+
+
+def find_port(cluster: str, vlan: int, interfaces: Iterable[KernelInterface]) -> KernelInterface | None:
+    """Return the port of a cluster's server on the bridge, or None."""
+    named = (interface for interface in interfaces if interface.name == names.server_port_name(vlan))
+    return next((port for port in named if names.cluster_of_alias(port.alias) == cluster), None)
 
 
 def find_port_faults(cluster: str, vlan: int, interfaces: Iterable[KernelInterface]) -> Iterator[str]:
