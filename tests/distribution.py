@@ -53,6 +53,9 @@ class Record:
     lab: str = ""
 
 
+TABLE_OF_RUN = pytest.StashKey[dict[str, Record]]()
+
+
 @dataclass(frozen=True, slots=True)
 class WorkUnit:
     """Tests that the same worker runs in sequence."""
@@ -207,8 +210,16 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Recorder())
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """With ``--quick``, skip slow files and files of labs before they are imported."""
+    if not config.getoption("--quick") or collection_path.suffix != ".py":
+        return None
+    file = collection_path.relative_to(config.rootpath).as_posix()
+    return True if not _is_quick(file, config.stash.setdefault(TABLE_OF_RUN, read_table())) else None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Sort tests by their lab; tests without a lab are first. With ``--quick``, deselect slow tests and tests of labs.
+    """Sort tests by their lab; tests without a lab are first. With ``--quick``, deselect tests of labs.
 
     The lab of each test is recorded for the :class:`Recorder`.
     """
@@ -222,10 +233,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item.stash[LAB_OF_FILE] = labs.get(file_of(item.nodeid), "")
     items.sort(key=lab_of)
     if config.getoption("--quick"):
-        table = read_table()
-        slow = [item for item in items if not _is_quick(item, table)]
-        config.hook.pytest_deselected(items=slow)
-        items[:] = [item for item in items if _is_quick(item, table)]
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("lab")])
+        items[:] = [item for item in items if not item.get_closest_marker("lab")]
 
 
 def pytest_collection_finish() -> None:
@@ -251,7 +260,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Longest
     return LongestFirst(config, log, read_table())
 
 
-def _is_quick(item: pytest.Item, table: Mapping[str, Record]) -> bool:
-    file = file_of(item.nodeid)
+def _is_quick(file: str, table: Mapping[str, Record]) -> bool:
     record = table.get(file, Record(0 if file.startswith(UNIT) else UNMEASURED_S))
-    return record.seconds <= QUICK_S and not record.lab and not item.get_closest_marker("lab")
+    return record.seconds <= QUICK_S and not record.lab

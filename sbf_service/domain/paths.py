@@ -13,6 +13,7 @@ A network can include a site without a host. At such a site, members are connect
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple, Self
 
 from sbf_service.domain.switch_trees import (
@@ -25,7 +26,6 @@ from sbf_service.domain.switch_trees import (
     keep_computed,
 )
 from virtcloud.model.cluster import ClusterSpec
-from virtcloud.model.element import Gateway, Host
 from virtcloud.model.errors import Conflict
 from virtcloud.model.image import ImageSource
 from virtcloud.model.topology import Topology
@@ -43,7 +43,7 @@ class ClusterNetwork:
     spec: ClusterSpec
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LiveCluster:
     """A cluster that elements must carry, with its network's VLAN ID at each site.
 
@@ -70,6 +70,11 @@ class LiveCluster:
         """The network of the cluster: its own network, or the network that the cluster joined."""
         return self.joined or ClusterNetwork(self.id, self.key, self.spec)
 
+    @cached_property
+    def endpoints(self) -> "NetworkEndpoints":
+        """The hosts and sites of the cluster's spec, without gateways. Cached, because many calls need them."""
+        return NetworkEndpoints.of(self.spec)
+
 
 class NetworkEndpoints(NamedTuple):
     """The endpoints of a path: hosts, gateways, and the sites that a spec names. A named site need not have a host."""
@@ -95,7 +100,9 @@ def find_cluster_ports(topology: Topology, cluster: LiveCluster) -> frozenset[Po
     """
     joined = None if cluster.joined is None else cluster.joined.spec
     gateways = [name for name in cluster.gateways if _has_role(topology, name)]
-    return find_path_ports(topology, cluster.spec, cluster.transport, joined, gateways)
+    if gateways:
+        return find_path_ports(topology, cluster.spec, cluster.transport, joined, gateways)
+    return _find_ports(topology, cluster.endpoints, cluster.transport, joined)
 
 
 def _has_role(topology: Topology, gateway: Name) -> bool:
@@ -112,15 +119,26 @@ def find_pair_ports(topology: Topology, cluster: LiveCluster, hosts: tuple[Name,
 
 def find_ports_on(topology: Topology, cluster: LiveCluster, element: Name) -> tuple[PortRef, ...]:
     """Return the ports of ``element`` that must carry a cluster. Raise the errors of :func:`find_path_ports`."""
+    return _find_ports_by_element(topology, cluster).get(element, ())
+
+
+def find_elements(topology: Topology, cluster: LiveCluster) -> frozenset[Name]:
+    """Return the elements that must carry a cluster. Raise the errors of :func:`find_path_ports`."""
+    return frozenset(_find_ports_by_element(topology, cluster))
+
+
+def _find_ports_by_element(topology: Topology, cluster: LiveCluster) -> Mapping[Name, tuple[PortRef, ...]]:
+    """Return the ports that must carry a cluster, by element. The result is cached in the topology object."""
     ports = find_cluster_ports(topology, cluster)
     key = "ports by element", ports
     found: dict[Name, tuple[PortRef, ...]] | None = topology.computed.get(key)
     if found is None:
         found = {}
         for port in ports:
-            found[port.element] = (*found.get(port.element, ()), port)
+            element = port.element
+            found[element] = (*found.get(element, ()), port)
         keep_computed(topology, key, found)
-    return found.get(element, ())
+    return found
 
 
 def list_elements(ports: Iterable[PortRef]) -> frozenset[Name]:
@@ -171,9 +189,16 @@ def find_path_ports(
     If the cluster is a member, ``joined`` is the spec of the cluster that created the network. Raise NotFound for an
     unknown name. Raise Conflict if the topology does not connect the sites or switches.
     """
-    ends = NetworkEndpoints.of(spec, gateways)
+    return _find_ports(topology, NetworkEndpoints.of(spec, gateways), transport, joined)
+
+
+def _find_ports(
+    topology: Topology, ends: NetworkEndpoints, transport: Name | None, joined: ClusterSpec | None
+) -> frozenset[PortRef]:
+    """Return the result of :func:`find_path_ports` for a cluster with these endpoints."""
     if joined is None:
-        return _find_connecting_ports(topology, ends, NetworkEndpoints.of(spec), transport)
+        base = NetworkEndpoints(ends.hosts, ends.sites) if ends.gateways else ends
+        return _find_connecting_ports(topology, ends, base, transport)
     base = NetworkEndpoints.of(joined)
     if transport is None and (chosen := choose_transport(topology, *(ends | base))) is not None:
         transport = chosen.name
@@ -230,11 +255,9 @@ def _find_site_ports(
         inner = find_switch_port(topology, edge)
         ends.append(inner.element)
         yield from {edge, inner}
-    end_systems: tuple[Host | Gateway, ...] = (*site.hosts, *site.gateways)
-    names = endpoints.hosts | endpoints.gateways
-    for end_system in end_systems:
-        if end_system.name in names:
-            uplinks = find_uplinks(topology, end_system)
+    for name in sorted(endpoints.hosts | endpoints.gateways):
+        if topology.site_of[name].name == site.name:
+            uplinks = find_uplinks(topology, topology.hosts.get(name) or topology.gateways[name])
             end, peer = next((uplink for uplink in uplinks if uplink[1].element in tree), uplinks[0])
             ends.append(peer.element)
             yield from (end, peer)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from sbf_service.domain.paths import LiveCluster, find_cluster_ports, list_elements
+from sbf_service.domain.paths import LiveCluster, find_cluster_ports, find_elements
 from sbf_service.domain.topology_change import TopologyChange
 from sbf_service.domain.wanted import compute_wanted, find_edge_peers, find_edge_transports
 from virtcloud.model.element import Device, Edge
@@ -60,7 +60,7 @@ class TopologyEffects:
         """Return the elements of each cluster. Every cluster must have a path in both topologies."""
         return [
             ClusterElements(
-                cluster, *(_find_elements(one, cluster) for one in (self.change.former, self.change.topology))
+                cluster, *(find_elements(one, cluster) for one in (self.change.former, self.change.topology))
             )
             for cluster in live
         ]
@@ -88,10 +88,6 @@ class TopologyEffects:
         former, topology, one = self.change.former, self.change.topology, [elements.cluster]
         both = changed & elements.before & elements.after
         return {name for name in both if compute_wanted(name, former, one) != compute_wanted(name, topology, one)}
-
-
-def _find_elements(topology: Topology, cluster: LiveCluster) -> frozenset[Name]:
-    return list_elements(find_cluster_ports(topology, cluster))
 
 
 def _compute_configuration(name: Name, topology: Topology, live: Sequence[LiveCluster]) -> object:

@@ -89,7 +89,8 @@ def _switch_wanted(switch: Switch, topology: Topology, clusters: Iterable[LiveCl
     for cluster in clusters:
         for port in find_ports_on(topology, cluster, switch.name):
             vlans[port.port].add(cluster.vlans[site])
-    access = tuple(port for port in switch.ports if PortRef.of(switch.name, port) in topology.access_ports)
+    untagged = topology.access_ports
+    access = tuple(port for port in switch.ports if PortRef.of(switch.name, port) in untagged) if untagged else ()
     return SwitchWanted(ports={port: VlanSet(carried) for port, carried in vlans.items()}, access=access)
 
 

@@ -16,7 +16,7 @@ from sqlalchemy import insert
 from sbf_service.domain.admission import find_origin
 from sbf_service.domain.idempotency import AttemptBlocked, CreateAttempt, NoChange, resolve_request
 from sbf_service.domain.lifecycle import describe_unconfirmed
-from sbf_service.domain.paths import LiveCluster, choose_transport, find_cluster_ports, find_sites, list_elements
+from sbf_service.domain.paths import LiveCluster, choose_transport, find_elements, find_sites
 from sbf_service.domain.placement import DEFAULT_OVERCOMMIT, Overcommit
 from sbf_service.request_context import current_call
 from sbf_service.store.allocation import CanSeeOwner, NetworkIds, ReservedVlans, can_see_none
@@ -231,7 +231,7 @@ def _increment_revisions(
     Return the new revisions of the cluster's elements, by name. The placements on ``others`` stay unchanged, so the
     clusters on these hosts remain active.
     """
-    own = list_elements(find_cluster_ports(topology, planned.cluster))
+    own = find_elements(topology, planned.cluster)
     revisions = increment_revisions(unit, own | others)
     return {name: revision for name, revision in revisions.items() if name in own}
 

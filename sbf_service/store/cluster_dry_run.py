@@ -12,7 +12,7 @@ from sqlalchemy import or_, select
 from sbf_service.domain.admission import find_origin
 from sbf_service.domain.dry_run import compute_edge_change, compute_switch_change, plan_segments
 from sbf_service.domain.idempotency import AttemptBlocked, CreateAttempt, resolve_request
-from sbf_service.domain.paths import LiveCluster, find_cluster_ports, list_elements
+from sbf_service.domain.paths import LiveCluster, find_elements
 from sbf_service.domain.placement import DEFAULT_OVERCOMMIT, Overcommit
 from sbf_service.domain.wanted import compute_wanted
 from sbf_service.store.allocation import CanSeeOwner, ReservedVlans, can_see_none
@@ -157,7 +157,7 @@ def compute_element_difference(unit: Unit, name: str) -> ElementDifference:
 
 def _compute_cluster_differences(unit: Unit, requested: _RequestedCluster, *, whole: bool) -> list[ElementDifference]:
     scope = _DifferenceScope((requested.cluster,) if requested.created else (), None if whole else requested.cluster)
-    names = sorted(list_elements(find_cluster_ports(read_topology(unit), requested.cluster)))
+    names = sorted(find_elements(read_topology(unit), requested.cluster))
     return _compute_differences(unit, [require_element(unit, name) for name in names], scope)
 
 
