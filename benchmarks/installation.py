@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,6 +53,7 @@ UPLINK = "GigabitEthernet1/0/7"
 POLL_S = 0.1
 TIMEOUT_S = 180
 WORKERS = 64
+SBF_SERVE = ("-m", "sbf_service", "serve", "--config")
 
 
 def site(number: int, address: str, hosts: int = 2) -> dict[str, Any]:
@@ -180,11 +181,16 @@ class MeasuredSbf:
 
 @contextmanager
 def serving(
-    folder: Path, database: str | None = None, drift_interval: int = 86400, listen: str | None = None
+    folder: Path,
+    database: str | None = None,
+    drift_interval: int = 86400,
+    listen: str | None = None,
+    program: Sequence[str] = SBF_SERVE,
 ) -> Iterator[MeasuredSbf]:
     """Run ``sbf serve`` in a separate process, at a free port or at the address ``listen``.
 
     If ``database`` is None, the service uses an SQLite file in ``folder``. ``drift_interval`` is in seconds.
+    ``program`` has the arguments of Python that start the service. The settings file is the last argument.
     """
     listen = listen or f"127.0.0.1:{free_port()}"
     config = folder / "sbf.toml"
@@ -193,7 +199,7 @@ def serving(
     with (
         (folder / "log").open("ab") as log,
         subprocess.Popen(  # noqa: S603 - the command is our own
-            [sys.executable, "-m", "sbf_service", "serve", "--config", str(config)], stderr=log
+            [sys.executable, *program, str(config)], stderr=log
         ) as process,
         httpx.Client(
             base_url=f"http://{listen}", timeout=60, headers=bearer(token) | {"user-agent": USER_AGENT}

@@ -215,7 +215,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if not config.getoption("--quick") or collection_path.suffix != ".py":
         return None
     file = collection_path.relative_to(config.rootpath).as_posix()
-    return True if not _is_quick(file, config.stash.setdefault(TABLE_OF_RUN, read_table())) else None
+    return True if not is_quick(file, config.stash.setdefault(TABLE_OF_RUN, read_table())) else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -260,6 +260,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Longest
     return LongestFirst(config, log, read_table())
 
 
-def _is_quick(file: str, table: Mapping[str, Record]) -> bool:
+def is_quick(file: str, table: Mapping[str, Record]) -> bool:
+    """Return whether ``--quick`` runs a file: it uses no lab, and its recorded duration is at most ``QUICK_S``."""
     record = table.get(file, Record(0 if file.startswith(UNIT) else UNMEASURED_S))
     return record.seconds <= QUICK_S and not record.lab

@@ -2,9 +2,9 @@
 
 Usage: ``PYTHONPATH=tests python -m benchmarks.scale.polls [--database sqlite|postgresql] [--wait S] AGENTS...``
 
-The service runs in its own process, and the agents in a second process. The latency begins with the request for a
-cluster, and ends when an agent of one of its hosts has the new revision. After the restart, every agent reads its
-wanted document again. During the restart, one user makes a call every 0.2 s.
+The service runs in its own process, with switches in memory that answer at once. The agents run in a second process.
+The latency begins with the request for a cluster, and ends when an agent of one of its hosts has the new revision.
+After the restart, every agent reads its wanted document again. During the restart, one user makes a call every 0.2 s.
 """
 
 import argparse
@@ -40,10 +40,11 @@ SITES = 10
 CLAIMS = 100
 IDLE_S = 60.0
 TIMEOUT_S = 600.0
+WITH_SWITCHES = ("-m", "benchmarks.scale.switches_in_memory")
 
 
 def make_topology(agents: int) -> dict[str, Any]:
-    """Return a topology of ten sites with one switch each, which does not answer."""
+    """Return a topology of ten sites with one switch each."""
     hosts = agents // SITES
     return {
         "name": "polls",
@@ -185,7 +186,7 @@ def measure(database: str, agents: int, wait: int, folder: Path) -> Iterator[tup
     """Yield each measured value with its name."""
     tokens = folder / "tokens"
     fill(database, agents, tokens)
-    with serving(folder, database) as sbf:
+    with serving(folder, database, program=WITH_SWITCHES) as sbf:
         sbf.ready_within()
         yield "memory before the agents", f"{sbf.memory_mb():.0f} MB"
         yield "idle before the agents", measure_idle(sbf)
@@ -219,7 +220,7 @@ def _measure_restart(
     yield "SIGTERM until the end of the process", f"{time.monotonic() - stopped:.1f} s, exit code {code}"
     log = (folder / "log").read_text("utf-8")
     yield "tracebacks in the log", str(log.count("Traceback"))
-    with serving(folder, database, listen=sbf.listen) as again:
+    with serving(folder, database, listen=sbf.listen, program=WITH_SWITCHES) as again:
         start_s = time.monotonic() - stopped  # some agents are served before the benchmark notices the start
         calls = UserCalls(again)
         again.ready_within()

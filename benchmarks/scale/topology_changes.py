@@ -28,8 +28,7 @@ from benchmarks.scale.__main__ import open_database
 from benchmarks.scale.filling import fill
 from benchmarks.scale.operations import MeasuredService
 from benchmarks.scale.sizes import InstallationSize, name_host, name_site
-from sbf_service import server
-from sbf_service.bootstrap import build_service
+from benchmarks.scale.switches_in_memory import serve
 from sbf_service.settings import ServiceSettings
 from sbf_service.store.tokens import create_token
 from virtcloud.model.access import Role, TokenRequest
@@ -43,13 +42,10 @@ ALL_CALLS = {"rates": {"clusters": "900000/minute"}, "limits": {"body": 2**30}}
 TIMING = {"agent_silence": 86400, "drift_interval": 86400}
 
 
-def serve(database: str) -> None:
-    """Serve until SIGTERM, with switches in memory."""
-    from sbf_fakes.switches import FakeSwitches  # noqa: PLC0415 - needs the folder of tests in the path
-
+def make_settings(database: str) -> ServiceSettings:
+    """Return the settings of the measured service."""
     settings = {"database": database, "listen": LISTEN, "replica": "changes", "timing": TIMING}
-    service = build_service(ServiceSettings.model_validate(settings | ALL_CALLS), FakeSwitches().platform_of)
-    server.run_server(service, server.open_sockets(service))
+    return ServiceSettings.model_validate(settings | ALL_CALLS)
 
 
 def fill_database(database: str, size: InstallationSize) -> str:
@@ -216,7 +212,7 @@ def main() -> None:
     parser.add_argument("size", nargs="*", type=int, default=[1000, 100, 1000])
     options = parser.parse_args()
     if options.serve:
-        serve(options.serve)
+        serve(make_settings(options.serve))
         return
     size = InstallationSize(*options.size)
     with open_database(options.database) as (database, _):

@@ -1,6 +1,6 @@
-"""Tests of the choice of the work unit that a worker of pytest-xdist runs next."""
+"""Tests of the choice of the next work unit of a worker of pytest-xdist, and of the files of ``--quick``."""
 
-from distribution import WorkUnit, choose
+from distribution import Record, WorkUnit, choose, is_quick
 
 FAST, SLOW = WorkUnit("fast", 1, ""), WorkUnit("slow", 9, "")
 FIRST, SECOND, OTHER = WorkUnit("first", 30, "lab"), WorkUnit("second", 20, "lab"), WorkUnit("other", 9, "bare")
@@ -22,3 +22,13 @@ def test_no_lab_starts_twice_for_a_minute_of_tests() -> None:
     assert choose([FIRST, SECOND, FAST], takes_labs=True, lab="edges", taken=["lab"]) == FAST
     long = WorkUnit("long", 40, "lab")
     assert choose([FIRST, long, FAST], takes_labs=True, lab="edges", taken=["lab"]) == long
+
+
+def test_slow_files_and_files_of_labs_are_not_quick() -> None:
+    table = {
+        "tests/unit/slow.py": Record(9),
+        "tests/contract/fast.py": Record(2),
+        "tests/contract/lab.py": Record(1, "lab"),
+    }
+    files = [*table, "tests/unit/unrecorded.py", "tests/contract/unrecorded.py"]
+    assert [file for file in files if is_quick(file, table)] == ["tests/contract/fast.py", "tests/unit/unrecorded.py"]
