@@ -12,7 +12,8 @@ from sbf_fakes.switches import FakeSwitches
 from sbf_service import server
 from sbf_service.__main__ import COLLECTION_THRESHOLDS
 from sbf_service.bootstrap import build_service
-from sbf_service.settings import ServiceSettings, load_settings
+from sbf_service.command_options import load_settings
+from sbf_service.settings import ServiceSettings
 
 
 def serve(settings: ServiceSettings) -> None:
