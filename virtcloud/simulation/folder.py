@@ -8,22 +8,26 @@ file                    meaning
 ``events/NAME.off``     while this file exists, the element does not answer
 ``events/NAME.drift``   at SBF's next reading, the switch loses the VLANs of a port
 ``events/NAME.restart`` at SBF's next reading, the switch loads its startup configuration
+``elements.json``       the kind of each element of the topology
 ``cables.json``         the cables that simulated switches report as LLDP neighbours
 ``sbf.log``             SBF's log
 ======================  ======================================================================
 """
 
 import fcntl
+import json
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from virtcloud.model.element import ElementKind
 from virtcloud.model.errors import BadInput
 from virtcloud.model.topology import Topology
+from virtcloud.model.values import Name
 
 MARK: Final = "simulation.lock"
 FOLDER_VARIABLE: Final = "VIRTCLOUD_SIMULATION"
@@ -57,14 +61,21 @@ class SimulationFolder:
         if not file.exists():
             file.write_text(topology.model_dump_json(), encoding="utf-8")
 
+    def write_elements(self, kinds: Mapping[Name, ElementKind]) -> None:
+        """Replace ``elements.json``. ``kinds`` are the elements of the topology with their kinds."""
+        new = self.path / "elements.new"
+        new.write_text(json.dumps(kinds), encoding="utf-8")
+        new.replace(self.path / "elements.json")
+
     def known_elements(self) -> tuple[list[str], list[str]]:
-        """Return the names of the simulated switches, and the names of all hosts and gateways with a token."""
-        file = self.path / "cables.json"
-        cables = Topology.model_validate_json(file.read_text(encoding="utf-8")) if file.exists() else None
-        switches: set[str] = {switch.name for site in cables.sites for switch in site.switches} if cables else set()
-        switches |= {path.stem for path in (self.path / "switches").glob("*.json")}
-        agents = {path.stem for path in (self.path / "tokens").glob("*.token")} - {*USERS}
-        return sorted(switches), sorted(agents)
+        """Return the names of the simulated switches, and the names of all hosts and gateways.
+
+        'virtcloud up' records changes of the topology every few seconds.
+        """
+        file = self.path / "elements.json"
+        kinds = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+        switches = sorted(name for name, kind in kinds.items() if kind == ElementKind.SWITCH)
+        return switches, sorted({*kinds} - {*switches})
 
     def is_off(self, element: str) -> bool:
         """Return whether an element is switched off."""

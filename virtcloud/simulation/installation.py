@@ -26,7 +26,7 @@ LIBRARIES = ("sbf_service", "uvicorn", "sqlalchemy", "netmiko")
 START_S = 60.0
 STOP_S = 5.0
 NEW_AGENTS_S = 3.0
-"""Seconds between two searches for hosts that were added to the topology."""
+"""Seconds between two readings of the topology's elements: agents of new hosts are then started."""
 TAIL_LINES = 8
 
 
@@ -54,7 +54,10 @@ class Simulation:
         return SbfClient(self.url, token=FileToken(self.folder.operator_token))
 
     def wait(self, stop: threading.Event) -> None:
-        """Until ``stop`` is set, start an agent for each new host. Raise ElementError if SBF ends earlier."""
+        """Until ``stop`` is set, start an agent for each new host, and record the elements.
+
+        Raise ElementError if SBF ends earlier.
+        """
         with self.client() as sbf:
             while not stop.wait(NEW_AGENTS_S):
                 if self.process.poll() is not None:
@@ -167,8 +170,10 @@ def furnish(sbf: SbfClient, folder: SimulationFolder, site_count: int) -> None:
 
 
 def start_agents(sbf: SbfClient, agents: SimulatedAgents) -> None:
-    """Start an agent for each host and gateway of the topology that has none. Idempotent."""
-    elements = [element for element in sbf.elements() if element.kind in {ElementKind.HOST, ElementKind.GATEWAY}]
+    """Start an agent for each host and gateway of the topology that has none, and record the elements. Idempotent."""
+    views = sbf.elements()
+    agents.folder.write_elements({view.name: view.kind for view in views})
+    elements = [view for view in views if view.kind in {ElementKind.HOST, ElementKind.GATEWAY}]
     for element in elements:  # before any agent starts, because running agents slow down this loop
         _ensure_token(sbf, agents.folder, element.name, Role.AGENT)
     for element in elements:

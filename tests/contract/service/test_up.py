@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -138,6 +139,21 @@ def test_an_unknown_element_cannot_be_disturbed(running: RunningUp, name: str) -
     result = running.run("simulate", name, "off")
     assert result.exit_code == 2
     assert f"element {name}: expected a simulated element, known: brno-sw1," in result.output
+
+
+def test_a_removed_host_cannot_be_disturbed(running: RunningUp, tmp_path: Path) -> None:
+    """The command reads the elements of the topology every few seconds."""
+    document = yaml.safe_load(running.run("topology", "show").output)
+    site = next(site for site in document["sites"] if site["name"] == "plzen")
+    site["hosts"] = [host for host in site["hosts"] if host["name"] != "plzen-h2"]
+    document["links"] = [link for link in document["links"] if not link["a"].startswith("plzen-h2:")]
+    file = tmp_path / "topology.yaml"
+    file.write_text(yaml.safe_dump(document))
+    assert running.run("topology", "set", str(file), "--yes").exit_code == 0
+    deadline = time.monotonic() + 60
+    while (refused := running.run("simulate", "plzen-h2", "on")).exit_code == 0 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert "element plzen-h2: expected a simulated element" in refused.output
 
 
 def test_a_second_start_names_the_port_and_another_port(running: RunningUp) -> None:
