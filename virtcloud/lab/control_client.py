@@ -1,18 +1,20 @@
 """Client of a running lab's control server: runs programs on nodes, controls services, and queries the status."""
 
 import contextlib
+import io
 import json
 import os
-import selectors
+import select
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import termios
+import threading
 import tty
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, BinaryIO
 
 from virtcloud.lab.errors import LabFailed, LabIsDown, UnknownInLab
@@ -75,9 +77,7 @@ def run_program(
     outputs = {b"o": bytearray(), b"r": bytearray()}
     with connect_to_lab(state, timeout_s) as link:
         _request_program(link, state, node, argv)
-        for start in range(0, len(stdin), CHUNK):
-            send_frame(link, b"i", stdin[start : start + CHUNK])
-        send_frame(link, b"e")
+        _start_sending(link, threading.RLock(), io.BytesIO(stdin).read)
         while True:
             letter, payload = receive_frame(link)
             if letter in outputs:
@@ -96,8 +96,10 @@ def run_attached(state: LabState, node: str, argv: Sequence[str], *, terminal: b
     """
     with connect_to_lab(state) as link:
         _request_program(link, state, node, argv, tty=terminal)
-        with _raw_terminal(link) if terminal else contextlib.nullcontext():
-            code = _copy_streams(link)
+        sending = threading.RLock()
+        with _raw_terminal(link, sending) if terminal else contextlib.nullcontext():
+            _start_sending(link, sending, _read_stdin)
+            code = _write_outputs(link)
     return code if code >= 0 else 128 - code
 
 
@@ -118,26 +120,45 @@ def _exit_code(letter: bytes, payload: bytes) -> int:
     raise LabFailed(str(json.loads(payload)))
 
 
-def _copy_streams(link: socket.socket) -> int:
-    """Copy this process's input to the program, and the program's output to this process's output.
+def _start_sending(link: socket.socket, sending: AbstractContextManager[object], read: Callable[[int], bytes]) -> None:
+    """Send the program's input in a thread, because the program may read input only after its output was received.
 
-    Return the program's exit code when the program has ended. If this process's output is closed earlier,
-    return ``-SIGPIPE``.
+    ``sending`` is the lock of all threads that send frames. ``read`` returns the next input, at most the given number
+    of bytes, or nothing at the end of the input. If the program ends earlier, the thread ends with the connection.
+    """
+
+    def send() -> None:
+        with contextlib.suppress(OSError):  # the caller, who receives, notices the end of the connection
+            while data := read(CHUNK):
+                with sending:
+                    send_frame(link, b"i", data)
+            with sending:
+                send_frame(link, b"e")
+
+    threading.Thread(target=send, name="input of a program", daemon=True).start()
+
+
+def _read_stdin(size: int) -> bytes:
+    """Return the next data of this process's input: at most ``size`` bytes, nothing at the end or if it is closed."""
+    try:
+        select.select([sys.stdin], [], [])  # read() alone would stop a background process of a terminal (SIGTTIN)
+        return os.read(sys.stdin.fileno(), size)
+    except (OSError, ValueError):
+        return b""
+
+
+def _write_outputs(link: socket.socket) -> int:
+    """Write the program's output to this process's output, and return the program's exit code when it has ended.
+
+    If this process's output is closed earlier, return ``-SIGPIPE``.
     """
     outputs: dict[bytes, BinaryIO] = {b"o": sys.stdout.buffer, b"r": sys.stderr.buffer}
-    with selectors.DefaultSelector() as selector:
-        selector.register(link, selectors.EVENT_READ)
-        stdin_is_open = _watch_input(selector, link)
-        while True:
-            for key, _ in selector.select():
-                if key.fileobj is not link:
-                    stdin_is_open = _send_input(selector, link, stdin_is_open)
-                    continue
-                letter, payload = receive_frame(link)
-                if letter not in outputs:
-                    return _exit_code(letter, payload)
-                if not _write_output(outputs[letter], payload):
-                    return -signal.SIGPIPE
+    while True:
+        letter, payload = receive_frame(link)
+        if letter not in outputs:
+            return _exit_code(letter, payload)
+        if not _write_output(outputs[letter], payload):
+            return -signal.SIGPIPE
 
 
 def _write_output(output: BinaryIO, payload: bytes) -> bool:
@@ -151,41 +172,24 @@ def _write_output(output: BinaryIO, payload: bytes) -> bool:
     return True
 
 
-def _watch_input(selector: selectors.BaseSelector, link: socket.socket) -> bool:
-    try:
-        selector.register(sys.stdin.fileno(), selectors.EVENT_READ)
-    except (OSError, ValueError):  # select() rejects plain files and /dev/null; read them without select()
-        with contextlib.suppress(OSError, ValueError):
-            while data := os.read(sys.stdin.fileno(), CHUNK):
-                send_frame(link, b"i", data)
-        send_frame(link, b"e")
-        return False
-    return True
-
-
-def _send_input(selector: selectors.BaseSelector, link: socket.socket, stdin_is_open: bool) -> bool:
-    data = os.read(sys.stdin.fileno(), CHUNK)
-    if data:
-        send_frame(link, b"i", data)
-        return stdin_is_open
-    send_frame(link, b"e")
-    selector.unregister(sys.stdin.fileno())
-    return False
-
-
 def _window_size() -> tuple[int, int]:
     size = shutil.get_terminal_size()
     return size.lines, size.columns
 
 
 @contextmanager
-def _raw_terminal(link: socket.socket) -> Iterator[None]:
+def _raw_terminal(link: socket.socket, sending: AbstractContextManager[object]) -> Iterator[None]:
     """Put the terminal into raw mode, and send the window's size to the node whenever the size changes."""
+
+    def send_size(*_: object) -> None:
+        with sending:
+            send_frame(link, b"w", json.dumps(_window_size()).encode())
+
     if not sys.stdin.isatty():
         yield
         return
     attributes = termios.tcgetattr(sys.stdin)
-    handler = signal.signal(signal.SIGWINCH, lambda *_: send_frame(link, b"w", json.dumps(_window_size()).encode()))
+    handler = signal.signal(signal.SIGWINCH, send_size)
     try:
         tty.setraw(sys.stdin, termios.TCSADRAIN)
         yield

@@ -8,14 +8,17 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from virtcloud.lab.control_client import run_attached, run_program
 from virtcloud.lab.fabric.control_server import ControlServer
 from virtcloud.lab.fabric.nodes import NodeHandle
 from virtcloud.lab.fabric.plan import LabNode
 from virtcloud.lab.fabric.protocol import receive_frame, send_frame, send_line
+from virtcloud.lab.state import LabState
 
 FIRST_PROCESS = """
 import socket, sys
@@ -117,3 +120,34 @@ def test_a_disconnected_client_ends_its_program(node: NodeHandle) -> None:
     client.disconnect()
     with pytest.raises(ProcessLookupError):
         os.kill(pid, signal.SIGCONT)
+
+
+@pytest.fixture
+def state(node: NodeHandle, tmp_path: Path) -> Iterator[LabState]:
+    """The state of a running lab that has only the node h1."""
+    state = LabState(tmp_path)
+    state.write_metadata({"token": "token"})
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(state.socket))
+        listener.listen()
+
+        def serve() -> None:
+            with suppress(OSError):
+                ControlServer({"h1": node}, {}, "token", {}).listen(listener)
+
+        server = threading.Thread(target=serve)
+        server.start()
+        yield state
+        listener.shutdown(socket.SHUT_RDWR)
+        server.join()
+
+
+def test_much_input_and_much_output_pass_together(state: LabState) -> None:
+    data = bytes(1 << 22)
+    assert run_program(state, "h1", ["cat"], data, timeout_s=5).stdout == data
+
+
+def test_unread_input_does_not_hide_the_exit_code(state: LabState, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Path("/dev/zero").open() as endless:
+        monkeypatch.setattr(sys, "stdin", endless)
+        assert run_attached(state, "h1", ["sh", "-c", "exit 3"], terminal=False) == 3
