@@ -6,181 +6,16 @@ A lab in User-mode Linux has two control servers: one on the machine, and one in
 import contextlib
 import hmac
 import json
-import os
-import pty
 import shutil
-import signal
 import socket
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from virtcloud.lab.fabric.node_init import set_window
-from virtcloud.lab.fabric.nodes import NodeFailed, NodeHandle, ProgramNotStarted, RunningProgram
-from virtcloud.lab.fabric.protocol import receive_frame, receive_line, send_frame, send_line
-from virtcloud.lab.fabric.service_control import ENVIRONMENT, ServiceControl
-
-CHUNK = 65536
-CLOSE_TIMEOUT_S = 5.0
-
-
-def execute_program(connection: socket.socket, handle: NodeHandle, request: Mapping[str, Any]) -> None:
-    """Run the program ``request["argv"]``. Send its output over the connection, and finally its exit code.
-
-    The program's input comes from the same connection. Return when the client has disconnected, at the latest
-    `CLOSE_TIMEOUT_S` seconds after the exit code. Raise NodeFailed if the node cannot start programs.
-    """
-    streams = _open_terminal(request) if request.get("tty") else _open_pipes()
-    environment = {**ENVIRONMENT, **request.get("environment", {})}
-    try:
-        running = handle.spawn(request["argv"], streams.child_ends, environment, tty=bool(request.get("tty")))
-    except ProgramNotStarted as error:
-        streams.close()
-        send_frame(connection, b"r", f"{error}\n".encode())
-        send_frame(connection, b"x", json.dumps(error.exit).encode())
-        _read_until_end(connection)
-        return
-    except (NodeFailed, OSError):
-        streams.close()
-        raise
-    finally:
-        streams.close_child_ends()
-    _copy_streams(connection, streams, handle, running)
-
-
-def _copy_streams(
-    connection: socket.socket, streams: "ProgramStreams", handle: NodeHandle, running: RunningProgram
-) -> None:
-    """Copy the program's input and output until the program has ended and the client has received the exit code."""
-    lock = threading.Lock()
-    pumps = [
-        threading.Thread(target=_send_output, args=(connection, lock, letter, end), daemon=True)
-        for letter, end in streams.outputs.items()
-    ]
-    receiver = threading.Thread(target=_receive_input, args=(connection, streams, handle, running), daemon=True)
-    for thread in (receiver, *pumps):
-        thread.start()
-    running.ended.wait()
-    for pump in pumps:
-        pump.join(timeout=1)  # a daemon that the program started may still have the pipe open
-    with lock, contextlib.suppress(OSError):
-        send_frame(connection, b"x", json.dumps(running.exit).encode())
-        connection.shutdown(socket.SHUT_WR)
-    receiver.join(CLOSE_TIMEOUT_S)  # with unread input, close() would reset the connection
-    with contextlib.suppress(OSError):
-        connection.shutdown(socket.SHUT_RDWR)  # ends the receiver if the client has not disconnected
-
-
-def _read_until_end(connection: socket.socket) -> None:
-    """Read the client's remaining input until the client disconnects.
-
-    With unread input, close() would reset the connection, and the client would lose the last frames.
-    """
-    with contextlib.suppress(OSError):
-        connection.shutdown(socket.SHUT_WR)
-        connection.settimeout(CLOSE_TIMEOUT_S)
-        while connection.recv(CHUNK):
-            continue
-
-
-class ProgramStreams:
-    """The file descriptors of a program's standard streams: the program's ends, and this process's ends.
-
-    ``stdin`` differs from the descriptors in ``outputs``, also for a terminal: the thread that writes or reads a
-    descriptor also closes this descriptor.
-    """
-
-    def __init__(
-        self, child_ends: tuple[int, int, int], stdin: int, outputs: dict[bytes, int], *, terminal: bool = False
-    ) -> None:
-        """Store the descriptors. ``child_ends`` are the program's ends.
-
-        ``stdin`` is the descriptor to which this process writes the program's input. ``outputs`` maps the letter of a
-        frame (``protocol.py``) to the descriptor from which this process reads the program's output. ``terminal`` is
-        true if the streams are a terminal.
-        """
-        self.child_ends = child_ends
-        self.stdin = stdin
-        self.outputs = outputs
-        self.terminal = terminal
-
-    def close_child_ends(self) -> None:
-        """Close this process's copies of the ends that the program inherited."""
-        for end in set(self.child_ends):
-            os.close(end)
-
-    def close(self) -> None:
-        """Close the ends that belong to this process."""
-        for end in (self.stdin, *self.outputs.values()):
-            os.close(end)
-
-    def end_input(self) -> None:
-        """Close the program's input. If the input is a terminal, write the end-of-file character instead."""
-        if self.terminal:
-            os.write(self.stdin, b"\x04")
-        else:
-            self.close_stdin()
-
-    def close_stdin(self) -> None:
-        """Close the descriptor to which this process writes the program's input. Idempotent."""
-        if self.stdin >= 0:
-            os.close(self.stdin)
-            self.stdin = -1
-
-
-def _open_pipes() -> ProgramStreams:
-    (stdin, to_stdin), (from_stdout, stdout), (from_stderr, stderr) = os.pipe(), os.pipe(), os.pipe()
-    return ProgramStreams((stdin, stdout, stderr), to_stdin, {b"o": from_stdout, b"r": from_stderr})
-
-
-def _open_terminal(request: Mapping[str, Any]) -> ProgramStreams:
-    server_end, program_end = pty.openpty()
-    rows, columns = request.get("window", (24, 80))
-    set_window(server_end, rows, columns)
-    return ProgramStreams(
-        (program_end, program_end, program_end), os.dup(server_end), {b"o": server_end}, terminal=True
-    )
-
-
-def _send_output(connection: socket.socket, lock: threading.Lock, letter: bytes, end: int) -> None:
-    with contextlib.suppress(OSError):  # reading a terminal raises OSError after its program has ended
-        while data := os.read(end, CHUNK):
-            with lock:
-                send_frame(connection, letter, data)
-    os.close(end)
-
-
-def _receive_input(
-    connection: socket.socket, streams: ProgramStreams, handle: NodeHandle, running: RunningProgram
-) -> None:
-    """Pass the client's input to the program until the client disconnects. Then terminate the program.
-
-    Finally, close the program's input.
-    """
-    try:
-        while True:
-            letter, payload = receive_frame(connection)
-            with contextlib.suppress(OSError):  # the program closed its input
-                _write_input(streams, letter, payload)
-    except OSError:
-        if running.exit is None:
-            handle.signal(running.pid, signal.SIGHUP, group=True)
-            if not running.ended.wait(1):
-                handle.signal(running.pid, signal.SIGKILL, group=True)
-    finally:
-        streams.close_stdin()
-
-
-def _write_input(streams: ProgramStreams, letter: bytes, payload: bytes) -> None:
-    if letter == b"w":
-        rows, columns = json.loads(payload)
-        set_window(streams.stdin, rows, columns)
-    elif letter == b"e":
-        streams.end_input()
-    else:
-        while payload:
-            payload = payload[os.write(streams.stdin, payload) :]
-
+from virtcloud.lab.fabric.nodes import NodeFailed, NodeHandle
+from virtcloud.lab.fabric.program_streams import execute_program
+from virtcloud.lab.fabric.protocol import CLOSE_TIMEOUT_S, read_until_end, receive_line, send_frame, send_line
+from virtcloud.lab.fabric.service_control import ServiceControl
 
 ControlRequest = dict[str, Any]
 Services = Mapping[tuple[str, str], ServiceControl]
@@ -305,6 +140,6 @@ def _send_error(connection: socket.socket, request: ControlRequest, message: str
     with contextlib.suppress(OSError):
         if request["do"] == "exec":
             send_frame(connection, b"f", json.dumps(message).encode())
-            _read_until_end(connection)
+            read_until_end(connection)
         else:
             send_line(connection, {"error": message})

@@ -8,6 +8,7 @@ A frame consists of a letter, the length of the payload (four bytes), and the pa
 failure.
 """
 
+import contextlib
 import json
 import socket
 import struct
@@ -15,6 +16,8 @@ from typing import Any
 
 HEADER = struct.Struct("!cI")
 LINE_LIMIT = 1 << 20
+CHUNK = 65536
+CLOSE_TIMEOUT_S = 5.0
 
 
 def send_line(connection: socket.socket, message: dict[str, Any]) -> None:
@@ -56,3 +59,15 @@ def _receive_exactly(connection: socket.socket, size: int) -> bytes:
             raise ConnectionError("the connection ended within a frame")
         data += part
     return bytes(data)
+
+
+def read_until_end(connection: socket.socket) -> None:
+    """Read the client's remaining input until the client disconnects.
+
+    With unread input, close() would reset the connection, and the client would lose the last frames.
+    """
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_WR)
+        connection.settimeout(CLOSE_TIMEOUT_S)
+        while connection.recv(CHUNK):
+            continue
