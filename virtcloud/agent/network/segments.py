@@ -11,8 +11,14 @@ from virtcloud.agent.difference import expected_mtu
 from virtcloud.agent.network import names
 from virtcloud.agent.network.interfaces import Kernel, KernelInterface, UplinkRecord, UplinkRecords
 from virtcloud.agent.network.observed_segments import find_owned, find_segments, is_job_port
+from virtcloud.agent.network.segment_checks import (
+    alias_of_segment,
+    check_free,
+    check_ports,
+    check_unfiltered,
+    find_uplink,
+)
 from virtcloud.agent.observed_host import ObservedSegment
-from virtcloud.model.errors import Refused, Unsafe
 from virtcloud.model.wanted import GuestWanted, Segment
 
 
@@ -58,11 +64,11 @@ class SegmentInterfaces:
         frames of all bridges, unless the settings accept this. Raise Refused if the uplink is missing or down, or if
         the kernel refuses a change.
         """
-        _check_unfiltered(segment, self._unaccepted_filters())
+        check_unfiltered(segment, self._unaccepted_filters())
         existing = {interface.name: interface for interface in self._remove_leftovers(segment.vlan, interfaces)}
-        uplink = _find_uplink(segment, existing)
+        uplink = find_uplink(segment, existing)
         bridge = names.bridge_name(segment.vlan)
-        _check_free(segment, existing, uplink)
+        check_free(segment, existing, uplink)
         self._restore_uplinks(
             segment.id, segment.vlan, existing.values(), keep=segment.port if segment.untagged else None
         )
@@ -106,7 +112,7 @@ class SegmentInterfaces:
         interfaces = self._remove_leftovers(vlan)
         owned = find_owned(cluster, vlan, interfaces)
         for bridge in (interface for interface in owned if interface.kind == "bridge"):
-            _check_ports(cluster, bridge, interfaces)
+            check_ports(cluster, bridge, interfaces)
             self._restore_unrecorded(bridge, interfaces)
         masters = {interface.index for interface in owned}
         leftover = [
@@ -198,7 +204,7 @@ class SegmentInterfaces:
         alias.
         """
         index = existing.index if existing else create(names.temporary_name(name, segment.vlan))
-        identity = {} if existing else {"name": name, "alias": _ownership_alias(segment)}
+        identity = {} if existing else {"name": name, "alias": alias_of_segment(segment)}
         self._kernel.change(index, **identity, mtu=mtu)
         self._kernel.disable_host_ip(index, name)
         return index
@@ -211,92 +217,3 @@ class SegmentInterfaces:
             if interface.name in leftovers:
                 self._kernel.delete(interface.index)
         return [interface for interface in interfaces if interface.name not in leftovers]
-
-
-def _check_unfiltered(segment: Segment, filters: Iterable[str]) -> None:
-    """Raise Unsafe if the host's packet filter receives the frames of all bridges.
-
-    The filter would track the connections of all clusters in one table, but clusters may have the same addresses.
-    """
-    sysctls = tuple(filters)
-    if sysctls:
-        settings = " ".join(f"{sysctl}=0" for sysctl in sysctls)
-        raise Unsafe(
-            f"VLAN {segment.vlan}: this host passes the frames of all bridges to its packet filter "
-            f"({', '.join(sysctls)}; Docker sets these sysctls), where clusters with the same addresses would share "
-            f"tracked connections. Set the sysctls to 0 (sysctl -w {settings}), or accept the filter: "
-            'bridged_frames_filtered = "accept" in the agent\'s settings'
-        )
-
-
-def _find_uplink(segment: Segment, interfaces: dict[str, KernelInterface]) -> KernelInterface:
-    if segment.port not in interfaces:
-        raise Refused(
-            f"VLAN {segment.vlan}: wanted on port {segment.port}, but this host has no such interface; "
-            "correct the port in the topology, or rename the interface"
-        )
-    if not interfaces[segment.port].up:
-        raise Refused(f"VLAN {segment.vlan}: port {segment.port} is down; bring it up: ip link set {segment.port} up")
-    return interfaces[segment.port]
-
-
-def _check_free(segment: Segment, interfaces: dict[str, KernelInterface], uplink: KernelInterface) -> None:
-    """Raise Unsafe if a name or port that the segment needs is in use by another cluster or uplink, or by the host."""
-    own_names = {
-        names.tagged_interface_name(segment.port, segment.vlan): "vlan",
-        names.bridge_name(segment.vlan): "bridge",
-    }
-    master = next((interface for interface in interfaces.values() if interface.index == uplink.master), None)
-    if master is not None and names.cluster_of_alias(master.alias) != segment.id:
-        raise Unsafe(
-            f"VLAN {segment.vlan}: port {segment.port} is already a port of {master.name} (alias "
-            f"{master.alias or 'none'}); left unchanged. Detach the port, or correct the port in the topology"
-        )
-    if segment.untagged and uplink.addressed:
-        raise Unsafe(
-            f"VLAN {segment.vlan}: port {segment.port} has an address of this host, but an access port is used by one "
-            f"cluster only; left unchanged. Remove the address, or correct the port in the topology"
-        )
-    for interface in interfaces.values():
-        same_tag = (interface.kind, interface.parent, interface.vlan) == ("vlan", uplink.index, segment.vlan)
-        if interface.name not in own_names and not same_tag:
-            continue
-        if (
-            names.cluster_of_alias(interface.alias) != segment.id
-            or own_names.get(interface.name) != interface.kind
-            or _has_other_uplink(segment, interface)
-        ):
-            raise Unsafe(_format_foreign(segment, interface))
-
-
-def _ownership_alias(segment: Segment) -> str:
-    return names.ownership_alias(segment.id, segment.port if segment.untagged else None)
-
-
-def _has_other_uplink(segment: Segment, interface: KernelInterface) -> bool:
-    """Return whether an interface of the cluster belongs to another uplink than the segment.
-
-    The alias of an untagged segment's bridge contains the uplink. An untagged segment has no tagged interface.
-    """
-    return interface.alias != _ownership_alias(segment) if interface.kind == "bridge" else segment.untagged
-
-
-def _format_foreign(segment: Segment, interface: KernelInterface) -> str:
-    other = names.cluster_of_alias(interface.alias)
-    origin = (
-        f"belongs to cluster {other}" if other else f"was not created by virtcloud (alias {interface.alias or 'none'})"
-    )
-    return (
-        f"VLAN {segment.vlan}: the interface {interface.name} ({interface.kind or 'no virtual kind'}) {origin}; left "
-        f"unchanged. Remove or rename the interface, or remove VLAN ID {segment.vlan} from the site's pool"
-    )
-
-
-def _check_ports(cluster: str, bridge: KernelInterface, interfaces: Iterable[KernelInterface]) -> None:
-    for interface in interfaces:
-        owned = names.cluster_of_alias(interface.alias) == cluster or names.is_guest_port(interface.name)
-        if interface.master == bridge.index and not owned and interface.name != names.uplink_of_alias(bridge.alias):
-            raise Unsafe(
-                f"bridge {bridge.name} left unchanged, because its port {interface.name} was not created by virtcloud; "
-                f"detach the port: ip link set {interface.name} nomaster"
-            )
