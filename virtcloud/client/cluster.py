@@ -1,7 +1,6 @@
 """A virtual cluster as an object of the Python API: its state, its guests, and methods that wait for a state."""
 
-import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -11,18 +10,10 @@ from virtcloud.client.fan_out import DEFAULT_JOBS, ShowFanOut
 from virtcloud.client.guest_commands import GuestResult, find_batch_logins, make_command, require_success, run_collected
 from virtcloud.client.guest_copies import get_files, list_sources, put_files
 from virtcloud.client.guests import ClusterGuests
-from virtcloud.client.sbf import SbfClient
 from virtcloud.client.ssh_arguments import DEFAULT_OPTIONS, SshOptions, open_logins
-from virtcloud.client.waiting import (
-    POLL_S,
-    QUIET_POLL_S,
-    ProgressCallback,
-    ShownProgress,
-    open_progress,
-    pause_after_failed_poll,
-)
+from virtcloud.client.waiting import POLL_S, PolledCluster, ShownProgress, open_progress
 from virtcloud.model.cluster import ENDED_STATES, LEAVING_STATES, ClusterState
-from virtcloud.model.errors import ClusterFailed, Gone, ServiceUnreachable, TimedOut
+from virtcloud.model.errors import ClusterFailed, Gone
 from virtcloud.model.guest_seed import render_known_hosts
 from virtcloud.model.path_check import ClusterVerification
 from virtcloud.model.traffic import ElementTraffic
@@ -30,18 +21,12 @@ from virtcloud.model.values import Name, VlanId
 from virtcloud.model.views import ClusterView
 
 
-class Cluster:
+class Cluster(PolledCluster):
     """A cluster. The end of a ``with`` block deletes the cluster and waits until the cluster is removed.
 
     ``view`` is the last answer of SBF. Waiting methods use long polls, and tolerate an unreachable SBF for half a
     minute.
     """
-
-    def __init__(self, sbf: SbfClient, view: ClusterView, clock: Callable[[], float] = time.monotonic) -> None:
-        """Create an object for an existing cluster. ``clock`` returns monotonic seconds."""
-        self._sbf = sbf
-        self._clock = clock
-        self.view = view
 
     def __repr__(self) -> str:
         """Return the key, state and VLAN IDs of the last view as text."""
@@ -216,18 +201,6 @@ class Cluster:
         """
         return self._poll_views(timeout, poll_s)
 
-    def _poll_views(
-        self, timeout: float | None, poll_s: float, until: Collection[ClusterState] = ()
-    ) -> Iterator[ClusterView]:
-        """Yield views like `poll_views`. With ``until``, a poll ends early only when one of these states begins."""
-        deadline = None if timeout is None else self._clock() + timeout
-        answered = self._clock()
-        yield self.view
-        while self.view.state not in ENDED_STATES and (deadline is None or self._clock() < deadline):
-            wait = poll_s if deadline is None else max(0.0, min(poll_s, deadline - self._clock()))
-            answered = self._poll(answered, wait, until)
-            yield self.view
-
     def extend(self, seconds: float) -> Self:
         """Extend the lease to at least ``seconds`` from now. The call never shortens the lease.
 
@@ -272,36 +245,3 @@ class Cluster:
     def _fence(self) -> tuple[int, str, str]:
         """The attempt, owner and id: SBF refuses to change another cluster. Earlier versions of SBF ignore the id."""
         return self.view.attempt, self.view.spec.owner, self.view.id
-
-    def _wait(
-        self, until: frozenset[ClusterState], progress: ProgressCallback | None, timeout: float | None, goal: str
-    ) -> ClusterView:
-        views = self._poll_views(timeout, POLL_S) if progress else self._poll_views(timeout, QUIET_POLL_S, until)
-        for view in views:
-            if progress:
-                progress(view)
-            if view.state in until:
-                return view
-        raise TimedOut(f"cluster {self.key} is {self.view.state} after {timeout:g} s, not {goal}; SBF continues")
-
-    def _poll(self, answered: float, wait: float, until: Collection[ClusterState]) -> float:
-        """Run one long poll of at most ``wait`` seconds for a newer view.
-
-        With ``until``, the poll ends early only when one of these states begins. ``answered`` is the time of SBF's
-        last answer before the poll. Return the time of SBF's last answer, as seconds of ``clock``.
-        """
-        try:
-            view = self._sbf.cluster(self.key, self.view.version, wait, self.view.id, until)
-        except ServiceUnreachable as error:
-            pause_after_failed_poll(error, self._clock() - answered)
-            return answered
-        self.view = self._check_id(view)
-        return self._clock()
-
-    def _check_id(self, view: ClusterView) -> ClusterView:
-        """Return ``view``. Raise ClusterFailed if ``view`` is of a later cluster. Only an old SBF sends such a view."""
-        if view.id != self.view.id:
-            raise ClusterFailed(
-                f"cluster {self.key} has ended, and a later cluster has its key now (attempt {view.attempt})"
-            )
-        return view

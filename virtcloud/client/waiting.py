@@ -1,12 +1,14 @@
 """What the waiting methods of the Python API share: progress callbacks, and long polls that tolerate a silent SBF."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 
 from virtcloud.client.http_errors import compute_retry_pause
-from virtcloud.model.errors import ServiceUnreachable
+from virtcloud.client.sbf import SbfClient
+from virtcloud.model.cluster import ENDED_STATES, ClusterState
+from virtcloud.model.errors import ClusterFailed, ServiceUnreachable, TimedOut
 from virtcloud.model.views import ClusterView
 
 ProgressCallback = Callable[[ClusterView], None]
@@ -40,3 +42,62 @@ def pause_after_failed_poll(error: ServiceUnreachable, silence_s: float) -> None
     if silence_s > PATIENCE_S:
         raise error
     time.sleep(min(compute_retry_pause(error, POLL_S), MAX_PAUSE_S))
+
+
+class PolledCluster:
+    """A cluster whose view is read again with long polls. ``view`` is the last answer of SBF."""
+
+    def __init__(self, sbf: SbfClient, view: ClusterView, clock: Callable[[], float] = time.monotonic) -> None:
+        """Create an object for an existing cluster. ``clock`` returns monotonic seconds."""
+        self._sbf = sbf
+        self._clock = clock
+        self.view = view
+
+    def _poll_views(
+        self, timeout: float | None, poll_s: float, until: Collection[ClusterState] = ()
+    ) -> Iterator[ClusterView]:
+        """Yield views like `poll_views`. With ``until``, a poll ends early only when one of these states begins."""
+        deadline = None if timeout is None else self._clock() + timeout
+        answered = self._clock()
+        yield self.view
+        while self.view.state not in ENDED_STATES and (deadline is None or self._clock() < deadline):
+            wait = poll_s if deadline is None else max(0.0, min(poll_s, deadline - self._clock()))
+            answered = self._poll(answered, wait, until)
+            yield self.view
+
+    def _wait(
+        self, until: frozenset[ClusterState], progress: ProgressCallback | None, timeout: float | None, goal: str
+    ) -> ClusterView:
+        """Poll until the state is in ``until``. Return the view. Raise TimedOut after ``timeout`` seconds.
+
+        ``goal`` is the expected state, for the message of the error.
+        """
+        views = self._poll_views(timeout, POLL_S) if progress else self._poll_views(timeout, QUIET_POLL_S, until)
+        for view in views:
+            if progress:
+                progress(view)
+            if view.state in until:
+                return view
+        raise TimedOut(f"cluster {self.view.key} is {self.view.state} after {timeout:g} s, not {goal}; SBF continues")
+
+    def _poll(self, answered: float, wait: float, until: Collection[ClusterState]) -> float:
+        """Run one long poll of at most ``wait`` seconds for a newer view.
+
+        With ``until``, the poll ends early only when one of these states begins. ``answered`` is the time of SBF's
+        last answer before the poll. Return the time of SBF's last answer, as seconds of ``clock``.
+        """
+        try:
+            view = self._sbf.cluster(self.view.key, self.view.version, wait, self.view.id, until)
+        except ServiceUnreachable as error:
+            pause_after_failed_poll(error, self._clock() - answered)
+            return answered
+        self.view = self._check_id(view)
+        return self._clock()
+
+    def _check_id(self, view: ClusterView) -> ClusterView:
+        """Return ``view``. Raise ClusterFailed if ``view`` is of a later cluster. Only an old SBF sends such a view."""
+        if view.id != self.view.id:
+            raise ClusterFailed(
+                f"cluster {self.view.key} has ended, and a later cluster has its key now (attempt {view.attempt})"
+            )
+        return view
