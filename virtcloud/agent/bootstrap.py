@@ -47,8 +47,8 @@ from virtcloud.agent.supervision import (
     start_unsupervised,
 )
 from virtcloud.agent.traffic.traffic_reports import TrafficReporter
-from virtcloud.client.connection import TlsTrust
 from virtcloud.client.credentials import token_source
+from virtcloud.client.http_clients import TlsTrust
 from virtcloud.client.sbf import SbfClient
 from virtcloud.model.errors import BadInput, Unauthenticated, VirtcloudError
 from virtcloud.model.values import Name

@@ -23,8 +23,8 @@ from typing import Any, Self
 
 from virtcloud.client.calls import PAGE_SIZE
 from virtcloud.client.cluster import Cluster
-from virtcloud.client.connection import TlsTrust
 from virtcloud.client.credentials import CA_VARIABLE, CERTIFICATE_VARIABLE, token_source
+from virtcloud.client.http_clients import TlsTrust
 from virtcloud.client.sbf import DEFAULT_URL, SbfClient
 from virtcloud.model.changes import ClusterDryRun
 from virtcloud.model.cluster import ClusterRequest, ClusterSpec

@@ -1,12 +1,10 @@
-"""A connection to SBF: addresses, TLS and timeouts. Only this module and `http_errors` import httpx."""
+"""A connection to SBF: calls, files and timeouts. Only this module, `http_clients` and `http_errors` import httpx."""
 
-import socket
 import ssl
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Self, TypeVar
 
 import httpx
@@ -15,14 +13,11 @@ from pydantic import ValidationError
 from virtcloud import __version__
 from virtcloud.client.call_headers import call_headers
 from virtcloud.client.credentials import TokenSource, no_token
+from virtcloud.client.http_clients import SYSTEM_TRUST, TlsTrust, build_http_client, build_tls_context
 from virtcloud.client.http_errors import error_of_answer, error_of_response, explain_request_error
 from virtcloud.client.session_stream import HandshakeRefusedError, SessionStream, open_stream
 from virtcloud.model.document import Document, locate_first_fault
-from virtcloud.model.errors import (
-    AnswerUnreadable,
-    BadInput,
-    ServiceUnreachable,
-)
+from virtcloud.model.errors import AnswerUnreadable, BadInput, ServiceUnreachable
 
 LONGEST_WAIT_S = 60.0
 TRANSFER_S = 60.0
@@ -30,23 +25,10 @@ TRANSFER_S = 60.0
 PARTIAL_CONTENT = 206
 NOT_MODIFIED = 304
 CONNECT_S = 5.0
-CONNECTION_LIMITS = httpx.Limits(max_keepalive_connections=20)
-"""The number of connections is not limited, so that many long polls of an agent do not delay its other calls."""
 USER_AGENT = f"virtcloud/{__version__}"
 """This client's User-Agent (RFC 9110, 10.1.5). If a call has httpx's default User-Agent, SBF answers as version 0.1
 did."""
 R = TypeVar("R")
-
-
-@dataclass(frozen=True, slots=True)
-class TlsTrust:
-    """The client's certificate, and the trusted certificate authorities (``None``: the operating system's list)."""
-
-    ca_file: str | Path | None = None
-    certificate: str | Path | None = None
-
-
-SYSTEM_TRUST = TlsTrust()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +76,7 @@ class Connection:
         self._timeout = timeout
         self.token = token
         self.trust = trust
-        self._http = _build_http_client(url, trust)
+        self._http = build_http_client(url, trust)
 
     def with_timeout(self, seconds: float) -> Self:
         """Return a connection with another timeout. Both objects share the HTTP connections and the TLS context."""
@@ -204,7 +186,7 @@ class Connection:
         token = self.token()
         headers = {} if token is None else {"authorization": f"Bearer {token.get_secret_value()}"}
         params = {key: str(value) for key, value in query.items() if value is not None}
-        context = _tls_context(scheme, self.trust)
+        context = build_tls_context(scheme, self.trust)
         tls = context if isinstance(context, ssl.SSLContext) else None
         try:
             return open_stream(address, path, params, headers, USER_AGENT, tls, timeout=self._timeout + wait)
@@ -222,7 +204,7 @@ class Connection:
             yield self._http
             return
         self._check_encryption(url)
-        with _build_http_client(url, self.trust) as http:
+        with build_http_client(url, self.trust) as http:
             yield http
 
     def poll(
@@ -247,60 +229,3 @@ def _find_cursor(answer: httpx.Response) -> str | None:
     """Return the cursor in the address of the next page, from the header ``Link`` (RFC 8288)."""
     address = answer.links.get("next", {}).get("url")
     return None if address is None else httpx.URL(address).params.get("cursor")
-
-
-def _build_http_client(url: str, trust: TlsTrust) -> httpx.Client:
-    try:
-        parsed = httpx.URL(url)
-    except httpx.InvalidURL as error:
-        raise BadInput(
-            f"{url!r} is not an address of SBF: {error}; expected http://host:port or unix:///path"
-        ) from error
-    if parsed.scheme == "unix" and parsed.path.strip("/") and not parsed.host:
-        return httpx.Client(transport=_UnixTransport(parsed.path), base_url="http://sbf", trust_env=False)
-    if parsed.scheme in {"http", "https"} and parsed.host:
-        context = _tls_context(parsed.scheme, trust)
-        return httpx.Client(base_url=url, trust_env=False, verify=context, limits=CONNECTION_LIMITS)
-    raise BadInput(f"{url!r} is not an address of SBF: expected http://host:port, https://host or unix:///path")
-
-
-def _tls_context(scheme: str, trust: TlsTrust) -> ssl.SSLContext | bool:
-    """Return the TLS context (TLS 1.2 or later), or False for plain HTTP."""
-    if scheme != "https":
-        return False
-    try:
-        context = ssl.create_default_context(cafile=trust.ca_file)
-    except OSError as error:
-        raise BadInput(f"CA file {trust.ca_file}: expected certificates (PEM): {error}") from error
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        if trust.certificate is not None:
-            context.load_cert_chain(trust.certificate, password=lambda: "")
-    except OSError as error:
-        raise BadInput(
-            f"certificate file {trust.certificate}: expected a certificate and its key (PEM, the key without a "
-            f"password): {error}"
-        ) from error
-    return context
-
-
-class _UnixTransport(httpx.HTTPTransport):
-    """A transport over a Unix domain socket that leaves no socket open if the connection fails.
-
-    If connect() fails, httpcore 1.0 does not close the socket (ResourceWarning). Therefore this class first tests
-    connect() with another socket.
-    """
-
-    def __init__(self, path: str) -> None:
-        super().__init__(
-            uds=path, verify=False, limits=CONNECTION_LIMITS
-        )  # verify=False, because a Unix socket uses no TLS, and loading the list of authorities takes time
-        self._path = path
-
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
-        try:
-            with socket.socket(socket.AF_UNIX) as probe:
-                probe.connect(self._path)
-        except OSError as error:
-            raise httpx.ConnectError(str(error), request=request) from error
-        return super().handle_request(request)

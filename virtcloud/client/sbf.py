@@ -6,10 +6,11 @@ from typing import Self
 
 from virtcloud.client.access_calls import AccessCalls
 from virtcloud.client.cluster_calls import ClusterCalls
-from virtcloud.client.connection import SYSTEM_TRUST, Connection, TlsTrust
+from virtcloud.client.connection import Connection
 from virtcloud.client.credentials import TokenSource, no_token
 from virtcloud.client.element_calls import ElementCalls
 from virtcloud.client.guest_calls import GuestCalls
+from virtcloud.client.http_clients import SYSTEM_TRUST, TlsTrust
 from virtcloud.client.image_calls import ImageCalls
 from virtcloud.client.publication_calls import PublicationCalls
 from virtcloud.client.ssh_calls import SshCalls

@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from virtcloud.client.connection import TlsTrust
 from virtcloud.client.credentials import token_source
+from virtcloud.client.http_clients import TlsTrust
 from virtcloud.client.sbf import SbfClient
 from virtcloud.client.ssh_arguments import (
     ClusterLogins,

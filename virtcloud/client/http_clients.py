@@ -1,0 +1,82 @@
+"""The HTTP clients for an address of SBF: TLS with the trusted certificates, plain HTTP, or a Unix domain socket."""
+
+import socket
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from virtcloud.model.errors import BadInput
+
+CONNECTION_LIMITS = httpx.Limits(max_keepalive_connections=20)
+"""The number of connections is not limited, so that many long polls of an agent do not delay its other calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class TlsTrust:
+    """The client's certificate, and the trusted certificate authorities (``None``: the operating system's list)."""
+
+    ca_file: str | Path | None = None
+    certificate: str | Path | None = None
+
+
+SYSTEM_TRUST = TlsTrust()
+
+
+def build_http_client(url: str, trust: TlsTrust) -> httpx.Client:
+    """Return a client with its own connections to ``url``. Raise BadInput for an invalid address or certificate."""
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise BadInput(
+            f"{url!r} is not an address of SBF: {error}; expected http://host:port or unix:///path"
+        ) from error
+    if parsed.scheme == "unix" and parsed.path.strip("/") and not parsed.host:
+        return httpx.Client(transport=_UnixTransport(parsed.path), base_url="http://sbf", trust_env=False)
+    if parsed.scheme in {"http", "https"} and parsed.host:
+        context = build_tls_context(parsed.scheme, trust)
+        return httpx.Client(base_url=url, trust_env=False, verify=context, limits=CONNECTION_LIMITS)
+    raise BadInput(f"{url!r} is not an address of SBF: expected http://host:port, https://host or unix:///path")
+
+
+def build_tls_context(scheme: str, trust: TlsTrust) -> ssl.SSLContext | bool:
+    """Return the TLS context (TLS 1.2 or later), or False for plain HTTP. Raise BadInput for an unreadable file."""
+    if scheme != "https":
+        return False
+    try:
+        context = ssl.create_default_context(cafile=trust.ca_file)
+    except OSError as error:
+        raise BadInput(f"CA file {trust.ca_file}: expected certificates (PEM): {error}") from error
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        if trust.certificate is not None:
+            context.load_cert_chain(trust.certificate, password=lambda: "")
+    except OSError as error:
+        raise BadInput(
+            f"certificate file {trust.certificate}: expected a certificate and its key (PEM, the key without a "
+            f"password): {error}"
+        ) from error
+    return context
+
+
+class _UnixTransport(httpx.HTTPTransport):
+    """A transport over a Unix domain socket that leaves no socket open if the connection fails.
+
+    If connect() fails, httpcore 1.0 does not close the socket (ResourceWarning). Therefore this class first tests
+    connect() with another socket.
+    """
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            uds=path, verify=False, limits=CONNECTION_LIMITS
+        )  # verify=False, because a Unix socket uses no TLS, and loading the list of authorities takes time
+        self._path = path
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        try:
+            with socket.socket(socket.AF_UNIX) as probe:
+                probe.connect(self._path)
+        except OSError as error:
+            raise httpx.ConnectError(str(error), request=request) from error
+        return super().handle_request(request)
