@@ -2,7 +2,7 @@
 
 Usage: ``PYTHONPATH=tests python -m benchmarks.scale.topology_changes [--database sqlite|postgresql] SITES HOSTS LIVE``.
 SBF runs in a separate process, with switches in memory. Two callers repeatedly read a cluster, create a cluster and
-delete this cluster.
+delete this cluster, and then pause for ``--pause`` seconds. Without a pause, their clusters alone occupy a processor.
 """
 
 import argparse
@@ -66,6 +66,7 @@ class Callers:
 
     size: InstallationSize
     token: str
+    pause_s: float
     times: list[tuple[float, float]] = field(default_factory=list)
     numbers: Iterator[int] = field(default_factory=count)
     stopping: bool = False
@@ -81,6 +82,7 @@ class Callers:
                 self._time(lambda: client.get("/v1/clusters/c000001"))
                 self._time(lambda: client.put(f"/v1/clusters/new{number}", json={"spec": spec}))  # noqa: B023 - called at once
                 self._time(lambda: client.delete(f"/v1/clusters/new{number}"))  # noqa: B023
+                time.sleep(self.pause_s)
 
     def _time(self, call: Callable[[], httpx.Response]) -> None:
         started = time.monotonic()
@@ -172,9 +174,8 @@ def stop(callers: Callers, threads: Iterable[threading.Thread]) -> None:
         thread.join()
 
 
-def measure(size: InstallationSize, token: str, pid: int) -> None:
+def measure(callers: Callers, token: str, pid: int) -> None:
     """Print the durations of the changes, and of other calls without a change and during each change."""
-    callers = Callers(size, token)
     threads = [threading.Thread(target=callers.run, daemon=True) for _ in range(CALLERS)]
     for thread in threads:
         thread.start()
@@ -209,6 +210,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.scale.topology_changes")
     parser.add_argument("--database", default="sqlite", choices=("sqlite", "postgresql"))
     parser.add_argument("--serve", metavar="DATABASE")
+    parser.add_argument("--pause", type=float, default=0.5)
     parser.add_argument("size", nargs="*", type=int, default=[1000, 100, 1000])
     options = parser.parse_args()
     if options.serve:
@@ -218,7 +220,7 @@ def main() -> None:
     with open_database(options.database) as (database, _):
         token = fill_database(database, size)
         with running(database) as pid:
-            measure(size, token, pid)
+            measure(Callers(size, token, options.pause), token, pid)
 
 
 if __name__ == "__main__":
