@@ -76,9 +76,8 @@ def serve(config: Path | None) -> None:
             sockets = server.open_sockets(service)
             stack.enter_context(hold_replica_name(service.store.engine, replica_name(settings)))
         _log_plugins()
-        log.info(
-            "listening", tcp=settings.listen, socket=settings.socket or "none", database=describe_database(settings)
-        )
+        tcp = server.find_tcp_address(sockets)
+        log.info("listening", tcp=tcp, socket=settings.socket or "none", database=describe_database(settings))
         server.run_server(service, sockets, find_settings_file(config), early_reloads)
     log.info("stopped")
 

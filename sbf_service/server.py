@@ -169,6 +169,12 @@ def open_sockets(service: SbfService) -> list[socket.socket]:
     return [*sockets, _listen_tcp(settings.listen)]
 
 
+def find_tcp_address(sockets: Iterable[socket.socket]) -> str:
+    """Return the address and port of the TCP socket. If ``listen`` has port 0, the kernel chose the port."""
+    host, port, *_ = next(opened for opened in sockets if opened.family != socket.AF_UNIX).getsockname()
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def run_server(
     service: SbfService,
     sockets: list[socket.socket],

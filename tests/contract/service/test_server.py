@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import signal
 import socket
 import stat
@@ -191,6 +192,15 @@ def test_a_port_in_use_exits_with_code_2(tmp_path: Path) -> None:
     assert ended.stderr == (
         f"sbf: listen = '{address}': in use by another process: stop that process, or set another address\n"
     )
+
+
+def test_the_log_shows_the_port_that_the_kernel_chose(tmp_path: Path) -> None:
+    path = write_settings(tmp_path, listen="127.0.0.1:0")
+    with SbfProcess("serve", "--config", str(path), stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        address = re.findall(r"tcp=(127\.0\.0\.1:[1-9][0-9]*)", process.stderr.readline())
+        process.kill()
+    assert len(address) == 1
 
 
 def test_a_stale_socket_is_replaced_and_a_live_one_kept(tmp_path: Path) -> None:
