@@ -20,6 +20,7 @@ from sbf_service.store.topology_documents import make_no_topology_error, read_st
 from sbf_service.store.topology_elements import update_elements, update_sites
 from sbf_service.store.topology_losses import check_nothing_lost
 from sbf_service.store.topology_placements import update_placements
+from sbf_service.store.unchecked_elements import releasing_networks
 from sbf_service.store.unit_of_work import TOPOLOGY_TOPIC, Store, Unit, record_audit
 from virtcloud.model.changes import PathChange
 from virtcloud.model.cluster import WANTED_STATES
@@ -117,15 +118,22 @@ def _apply_change(unit: Unit, former: FormerTopology, effects: TopologyEffects) 
     if not is_first:
         check_nothing_lost(unit, change, live)
         check_access_ports_kept(unit, change)
+    with releasing_networks(unit):
+        version = _store_change(unit, former, change)
+    if not is_first:
+        update_placements(unit, effects, live)
+        _replace_lost_routers(unit, change)
+    return version
+
+
+def _store_change(unit: Unit, former: FormerTopology, change: TopologyChange) -> int:
+    """Store a changed topology, with its sites and elements. Return the topology's version."""
     update_sites(unit, change)
     version = write_documents(unit.connection, former.topology, change.topology)
     unit.topology_version, unit.new_topology = version, change.topology
     unit.changed.add(TOPOLOGY_TOPIC)
     record_audit(unit, "topology_put", why=f"version {version}")
     update_elements(unit, change)
-    if not is_first:
-        update_placements(unit, effects, live)
-        _replace_lost_routers(unit, change)
     return version
 
 

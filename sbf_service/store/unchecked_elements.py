@@ -8,10 +8,11 @@ clusters in the database. Until every element of a site is checked,
   not add to it.
 
 An element is checked as soon as it confirms its wanted state and reports no other clusters, or as soon as an
-administrator declares it clean.
+administrator declares it clean or removes it from the topology.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import chain
 from typing import Any
 
@@ -122,15 +123,23 @@ def mark_held_segments(unit: Unit, _name: str, wanted: HostWanted) -> HostWanted
 
 
 def mark_checked(unit: Unit, row: ElementRow) -> None:
-    """Record that an element is checked. Idempotent.
+    """Record that an element is checked. Idempotent."""
+    if row.unchecked:
+        with releasing_networks(unit):
+            row.unchecked = False
 
-    If this ends the hold of a network, increment the revisions of the network's hosts and gateways, because their
-    wanted documents change. Also increment the revisions of devices that have not set up the network completely.
+
+@contextmanager
+def releasing_networks(unit: Unit) -> Iterator[None]:
+    """If the context ends the hold of a network, increment the revisions of elements that wait for the network.
+
+    These elements are the network's hosts and gateways, because their wanted documents change, and the devices that
+    have not set up the network completely.
     """
-    if not row.unchecked:
-        return
     before = read_held_networks(unit)
-    row.unchecked = False
+    yield
+    if not before:
+        return
     unit.session.flush()
     freed = before - read_held_networks(unit)
     if freed:

@@ -14,6 +14,7 @@ from sbf_service.store.tables import ElementRow
 from sbf_service.store.unchecked_elements import declare_element_clean
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.errors import Conflict, NoVlanFree
+from virtcloud.model.topology import Topology
 from virtcloud.model.wanted import UNCHECKED_NETWORK
 
 SWITCH = "brno-sw1"
@@ -181,6 +182,26 @@ def test_a_complete_host_gets_a_revision_when_its_hold_ends(machines: Machines) 
     (free,) = restored.wanted_of_host("brno-h1").segments
     assert UNCHECKED_NETWORK not in free.requires
     assert restored.element("brno-h1").wanted_revision > revision
+
+
+def test_the_removal_of_an_unchecked_host_ends_the_hold(machines: Machines) -> None:
+    machines.world.put("demo", spec("brno-h1"))
+    machines.back_up()
+    restored = machines.restore()
+    machines.settle("brno-h2")
+    revision = restored.element("brno-h1").wanted_revision
+    restored.put_topology(without_host(restored.topology(), "brno-h2"))
+    (free,) = restored.wanted_of_host("brno-h1").segments
+    assert UNCHECKED_NETWORK not in free.requires
+    assert restored.element("brno-h1").wanted_revision > revision
+
+
+def without_host(topology: Topology, host: str) -> Topology:
+    document = topology.model_dump(mode="json")
+    for site in document["sites"]:
+        site["hosts"] = [one for one in site["hosts"] if one["name"] != host]
+    document["links"] = [link for link in document["links"] if not link["a"].startswith(f"{host}:")]
+    return Topology.model_validate(document)
 
 
 def test_a_switch_that_cannot_be_read_holds_returned_clusters(reused: Machines) -> None:

@@ -128,7 +128,11 @@ def test_the_elements_of_changed_sites_are_read_by_site(world: World, monkeypatc
     monkeypatch.setattr("sbf_service.store.columns.MAX_PARAMETERS", 1)
     with counted_statements(world.service) as statements:
         change_topology(world.store, lambda former: with_open_hosts(former.require()), who="eva")
-    reading = [one for one in statements if one.startswith("SELECT elements.name, elements.site, elements.kind")]
+    reading = [
+        one
+        for one in statements
+        if one.startswith("SELECT elements.name, elements.site, elements.kind, elements.present")
+    ]
     assert len(reading) == len(read(world.store).sites) == 3
 
 
