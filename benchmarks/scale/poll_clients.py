@@ -36,7 +36,7 @@ class Answer:
 class PollingAgent:
     """An agent that polls. ``wait`` is the duration of a long poll in seconds.
 
-    ``revision`` is the newest revision that the agent has received; None after a start.
+    ``revision`` is the newest revision that the agent has received, or None. With ``--settled``, it begins at 1.
     """
 
     name: str

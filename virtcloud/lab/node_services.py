@@ -1,4 +1,4 @@
-"""The files and services of switches, edges, hosts, gateways and the station. Pure."""
+"""The files and services of a lab's nodes: elements, and the station, on which SBF runs. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
