@@ -1,7 +1,8 @@
 """Gateways' own addresses in networks. A gateway with addresses has an interface in the network.
 
-A gateway gets addresses when the network first needs the gateway as router, as relay of SSH sessions or as server. The
-addresses stay with the gateway until the network ends.
+A gateway gets addresses in a network when it first has one of these tasks: to be the network's router or to replace the
+router, to relay SSH sessions to guests, to publish ports of guests, or to offer services such as NFS. The addresses
+stay with the gateway until the network ends.
 """
 
 from collections import defaultdict

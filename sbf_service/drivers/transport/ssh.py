@@ -22,8 +22,8 @@ from virtcloud.tracing import child_span
 
 SSH_PORT = 22
 ECHO_CHARACTERS = 30
-"""SBF searches the echo for this many characters of a command. A line has room for this many characters after any
-prompt.
+"""To find the echo of a command in the output, SBF searches for the first characters of the command, at most this many.
+After any prompt, a line of the terminal has room for this many characters.
 """
 READ_BYTES = 65536
 QUOTED_LINE_CHARACTERS = 100
