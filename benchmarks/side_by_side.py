@@ -66,6 +66,8 @@ def _change(driver: SwitchDriver, vlans: list[int]) -> float:
     wanted = SwitchWanted(ports=dict.fromkeys(PORTS, VlanSet(vlans)))
     started = time.monotonic()
     driver.apply(compare_switch(wanted, driver.read(MANAGED)))
+    driver.read(MANAGED)
+    driver.save()
     difference = compare_switch(wanted, driver.read(MANAGED))
     if difference:
         raise AssertionError(f"expected VLANs {vlans} on the switch, found the difference {difference}")

@@ -64,7 +64,7 @@ class Upload:
         """
         check_size(self._limits, self.size + len(data))
         with _translate_full_disk(self._path.parent):
-            self._file.write(data)
+            _write_all(self._file, data)
         self._digest.update(data)
         self.size += len(data)
         if len(self.head) < HEAD_BYTES:
@@ -153,6 +153,13 @@ def _remove_unlocked(path: Path) -> None:
             return
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         path.unlink(missing_ok=True)
+
+
+def _write_all(file: BinaryIO, data: bytes) -> None:
+    """Write all bytes to an unbuffered file. A single write can be incomplete, for example on a nearly full disk."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[file.write(rest) :]
 
 
 @contextmanager

@@ -5,8 +5,8 @@ After an error of a step, the later steps of the same cluster are skipped, with 
 * A segment is removed even if its guests could not be stopped. These guests then have no network.
 * If the start of one guest fails, the other guests of the cluster are started nevertheless.
 
-A guest is also not started if its segment could not be built or the filters could not be set. This applies even if the
-segment belongs to another cluster, whose network the guest's cluster has joined.
+A guest is also not started if the step that builds its segment, or sets the filters of this segment, failed or was
+skipped. This applies even if the segment belongs to another cluster, whose network the guest's cluster has joined.
 """
 
 import os
@@ -159,9 +159,8 @@ class StepApplication:
             permitted = [step for step in batch if not _is_blocked(step, outcomes.errors, unbuilt)]
             applied = list(zip(permitted, self._apply_batch(permitted, keys), strict=True))
             outcomes.record(applied)
-            unbuilt |= {
-                step.cluster for step, error in applied if error and isinstance(step, BuildSegment | FilterGuests)
-            }
+            done = [step for step, error in applied if error is None]
+            unbuilt |= {step.cluster for step in batch if isinstance(step, _Network) and step not in done}
         return outcomes
 
     def _apply_batch(self, batch: list[Step], keys: Mapping[str, ClusterKey]) -> list[VirtcloudError | None]:
@@ -210,6 +209,7 @@ def list_batches(steps: Iterable[Step]) -> Iterator[list[Step]]:
         yield starts
 
 
+_Network = BuildSegment | FilterGuests
 _Creation = BuildSegment | ServeGuests | StartGuest | AddVpnPort | BuildNamespace | ServeFiles
 
 

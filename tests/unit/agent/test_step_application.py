@@ -8,7 +8,15 @@ import pytest
 from fake_machine import FakeManagedHost
 
 from virtcloud.agent.step_application import StepApplication, StepOutcomes, list_batches, split_held_steps
-from virtcloud.agent.steps import BuildSegment, RemoveSegment, StartGuest, Step, StepPending, StopGuests
+from virtcloud.agent.steps import (
+    BuildSegment,
+    FilterGuests,
+    RemoveSegment,
+    StartGuest,
+    Step,
+    StepPending,
+    StopGuests,
+)
 from virtcloud.agent.supervision import StopRequested, StopSignal
 from virtcloud.model.errors import Refused
 from virtcloud.model.wanted import UNCHECKED_NETWORK, Segment
@@ -112,6 +120,25 @@ def test_progress_is_reported_after_each_start(make_segment: Make) -> None:
     steps = [StartGuest(segment, guest) for guest in segment.guests]
     StepApplication("h1", StartingHost(), StopSignal(), lambda: progress.append(1), 3).apply(steps, {})
     assert len(progress) == 3
+
+
+@pytest.mark.parametrize("step", [BuildSegment, lambda segment: FilterGuests(segment.id, ())])
+def test_no_member_starts_on_a_network_whose_step_was_skipped(
+    make_segment: Make, step: Callable[[Segment], Step]
+) -> None:
+    class HostWithStuckGuest(StartingHost):
+        def apply(self, step: Step) -> None:
+            if isinstance(step, StopGuests):
+                raise Refused("the guest does not stop")
+            super().apply(step)
+
+    network = make_segment("a", 100, ("g1",))
+    guest = network.guests[0].model_copy(update={"cluster": "m"})
+    host = HostWithStuckGuest()
+    steps: list[Step] = [StopGuests("a", ("g0",)), step(network), StartGuest(network, guest)]
+    assert StartGuest(network, guest).cluster == "m"
+    StepApplication("h1", host, StopSignal(), lambda: None).apply(steps, {})
+    assert host.ended == []
 
 
 def test_a_held_network_is_not_set_up_and_others_are(make_segment: Make) -> None:
