@@ -12,7 +12,8 @@ order of the starts is faster, so the target is twice the least ratio (decision 
 applies only on machines whose least ratio is at most 3. libvirt, the kernel and the guest use most of the processor
 time. On two processors, even an agent that needs no processor time would therefore have a ratio above 3. On four
 processors, the least ratio is half as large. For each container, ``libvirt_lxc`` loads its 58 libraries again, which
-takes a fifth of the processor time of ``libvirt_lxc``. Forks, page faults and namespaces take most of the rest.
+takes a fifth of the processor time of ``libvirt_lxc``. Forks, page faults and namespaces take most of the
+other four fifths.
 
 Twelve starts use little more than one processor, because the starts wait for locks in the kernel. Samples of the
 waiting threads show the lock of the network configuration (new network namespaces, veth pairs, ports of the bridge),

@@ -7,9 +7,10 @@ only create a VLAN interface and a bridge, attach the VLAN interface, and set bo
 First, the agent, bare netlink and ``ip`` create some segments alternately. Then the benchmark creates 1,000 segments.
 Bare netlink creates every tenth segment, and the agent creates the others. The comparison of the agent with bare
 netlink is a median of ratios: each segment of bare netlink is compared with the nine segments that the agent creates
-next. The comparisons with ``ip``, and of the last hundred with the first hundred, use the shortest times, because other
-programs on the machine only lengthen a creation. The segments are created in a new network namespace in the kernel of
-the lab, because not every machine's kernel has 802.1Q.
+next. Two comparisons use the shortest times, because other programs on the machine only lengthen a creation: the
+comparison of ``ip`` with the agent, and the comparison of the last hundred segments with the first hundred segments.
+The segments are created in a new network namespace in the kernel of the lab, because not every machine's kernel has
+802.1Q.
 """
 
 import ctypes

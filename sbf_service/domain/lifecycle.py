@@ -28,7 +28,7 @@ class Condition(Enum):
 
     LEASE_ENDED = auto()
     COMPLETE = auto()
-    """Every placement that is not being removed is complete. Of several gateways, only one must be complete."""
+    """Every placement that is not being removed is complete. Of several gateways, one complete gateway suffices."""
     INCOMPLETE = auto()
     SETUP_DEADLINE_PASSED = auto()
     REMOVED = auto()
@@ -138,7 +138,7 @@ class ClusterStatus:
     def is_complete(self) -> bool:
         """Whether every placement that is not being removed is complete.
 
-        Of several gateways, only one must be complete.
+        Of several gateways, one complete gateway suffices.
         """
         gateways = [part.is_complete for part in self.wanted_placements if part.kind is ElementKind.GATEWAY]
         others = (part.is_complete for part in self.wanted_placements if part.kind is not ElementKind.GATEWAY)

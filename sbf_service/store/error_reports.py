@@ -33,9 +33,10 @@ def record_error(  # noqa: PLR0913 - the parts of an error report
 ) -> bool:
     """Record the error report of an element. Idempotent. Return whether the report differs from the previous report.
 
-    If ``reachable`` is false, the active clusters on the element become degraded. If the element is also a gateway, its
-    routers and publications move to other gateways where possible. ``clusters`` maps cluster IDs to errors that each
-    concern a single cluster. Raise NotFound for an unknown element.
+    If ``reachable`` is false, active clusters on the element become degraded, unless the element is a gateway and the
+    cluster has another complete gateway. The routers and publications of an unreachable gateway move to other gateways
+    where possible. ``clusters`` maps cluster IDs to errors that each concern a single cluster. Raise NotFound for an
+    unknown element.
     """
     row = require_element(unit, name)
     text, of_clusters = message[:MAX_ERROR_CHARACTERS], format_cluster_errors(clusters, MAX_ERROR_CHARACTERS)

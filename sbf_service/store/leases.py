@@ -45,8 +45,9 @@ def acquire_lease(unit: Unit, element: str, holder: str, length: timedelta) -> i
 
     The lease begins when the database's clock is read, before the element's row is locked. If the statement then waits
     for the lock, the remaining lease is shorter by the waiting time. Nevertheless, two holders never have the lease at
-    the same time: an older time makes fewer leases available, and a holder computes its deadline from the time before
-    this call (:class:`~sbf_service.reconcile.heartbeats.HeldLease`).
+    the same time: the statement compares the ends of leases with the time before the wait, when fewer leases had ended,
+    and a holder computes its deadline from the time before this call
+    (:class:`~sbf_service.reconcile.heartbeats.HeldLease`).
     """
     lease = {"element": element, "holder": holder, "now": unit.now, "until": unit.now + length}
     return unit.connection.execute(_ACQUIRE, lease).scalar_one_or_none()

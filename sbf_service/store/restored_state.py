@@ -100,7 +100,7 @@ def _reset_elements(unit: Unit, taken_at: datetime) -> int:
 
 
 def _extend_leases(unit: Unit, until: datetime) -> int:
-    """Extend the leases and deadlines that end before ``until``, except of clusters that end or have ended.
+    """Extend the leases and deadlines that end before ``until``. Omit clusters that are ending or have ended.
 
     Return the number of extended leases.
     """

@@ -144,8 +144,8 @@ def _release_records(unit: Unit, name: str) -> None:
 def is_other_device(former: Element | None, element: Element) -> bool:
     """Return whether an element's name may now denote another device.
 
-    For a device that was a device before, return whether its address or platform has changed. For other elements,
-    return whether the kind has changed. Return False for a new element.
+    If the name denoted a device before and denotes a device now, return whether the address or platform has changed.
+    Otherwise return whether the kind of the element has changed. Return False for a new element.
     """
     if not isinstance(former, Device) or not isinstance(element, Device):
         return former is not None and kind_of(former) != kind_of(element)

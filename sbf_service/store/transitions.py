@@ -96,7 +96,7 @@ def apply_due_transitions(
         due = find_due_transitions(unit, drain_deadline, selected, **parameters)
         states = [row.state for row, _ in due]
         for (row, transition), state in zip(due, states, strict=True):
-            if row.state == state:  # otherwise the row is a member, and the end of its network has changed its state
+            if row.state == state:  # a member has another state if its network began to end earlier in this loop
                 apply_transition(unit, row, transition)
             if row.network is not None:
                 networks.add(row.network)
@@ -243,7 +243,7 @@ def fail_refused_clusters(unit: Unit, element: str, refused: Mapping[str, str], 
         if cluster.id not in refused and cluster.network not in refused:
             continue
         if cluster.state != ClusterState.CONFIGURING:
-            continue  # its network's failure, earlier in this loop, has already ended this member
+            continue  # this member is draining already, because its network failed earlier in this loop
         message = (refused.get(cluster.id) or refused[str(cluster.network)])[:MAX_REFUSAL_CHARACTERS]
         apply_transition(
             unit,

@@ -12,7 +12,10 @@ from virtcloud.testing.fakepbs.batch_system import BatchRefused, BatchSubmission
 
 
 def good_path(stage: ScenarioStage) -> None:
-    """A three-host job starts when its cluster is active. The job gets the variables. Then the cluster is removed."""
+    """A three-host job starts when its cluster is active. The job's script gets variables and files about the guests.
+
+    When the job ends, the cluster is removed.
+    """
     job = stage.submit(hosts=3)
     ended = stage.await_end(job)
     printed = stage.batch.output(job).stdout.splitlines()

@@ -1,4 +1,4 @@
-"""Cisco NX-OS as an EVPN edge: segments of VLANs, VNIs on nve1, MAC-VRFs under evpn."""
+"""Cisco NX-OS as an EVPN edge: the VNI of each VLAN (``vn-segment``), VNIs on nve1, and MAC-VRFs under evpn."""
 
 from collections.abc import Callable
 from typing import ClassVar

@@ -46,7 +46,10 @@ COMMANDS = {
 
 
 def make_spec(authorized_key: str) -> ClusterSpec:
-    """Return a cluster whose hosts offer DHCP and DNS. DHCP assigns only the first address of each guest."""
+    """Return the spec of a cluster whose hosts offer DHCP and DNS.
+
+    DHCP assigns only the first address of each guest.
+    """
     machine = {
         "name": "machine",
         "host": "brno-h1",
@@ -68,9 +71,10 @@ def make_spec(authorized_key: str) -> ClusterSpec:
 
 @dataclass(frozen=True)
 class BootedMachine:
-    """The machine's libvirt domain, what a waiting job reported as missing, and the outputs of `COMMANDS`.
+    """The machine's libvirt domain, and the outputs of `COMMANDS`.
 
-    ``before`` is the snapshot of the lab before the cluster was created.
+    ``messages`` are the agent's sentences about the elements and guests for which a job waited. ``before`` is the
+    snapshot of the lab before the cluster was created.
     """
 
     domain: str
@@ -156,7 +160,10 @@ def wait_for_state(client: SbfClient, view: ClusterView, state: ClusterState) ->
 
 
 def wait_for_barrier(lab: Lab, job: dict[str, object]) -> list[str]:
-    """Wait on the container's host, as a job does, until the cluster is up. Return what was missing."""
+    """Wait on the container's host, as a job does, until the cluster is up.
+
+    Return the agent's sentences about the elements and guests for which the job waited.
+    """
     deadline, missing = time.monotonic() + 150, []
     while time.monotonic() < deadline:
         (output,) = ask(lab, "praha-h1", {"do": "state", "wait": 20, **job})

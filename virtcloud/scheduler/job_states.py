@@ -16,7 +16,7 @@ class JobPhase(StrEnum):
     RUNNING = "running"
     """The job has hosts: it starts, runs or is suspended."""
     EXITING = "exiting"
-    """The job's script has ended; the epilogue removes the job's cluster."""
+    """The job's script has ended. A hook (OpenPBS) or the epilogue (Torque) removes the job's cluster."""
     PENDING = "pending"
     """The job is queued, held or being moved, and has no hosts."""
     GONE = "gone"

@@ -35,7 +35,7 @@ NOT_BEGUN = "vcluster: one of the hosts %s could not start the job; the log of t
 
 
 def handle_preterm(event: MomEvent) -> None:
-    """Request the agent to cancel the attempt. The cancellation ends the prologue's wait at the start barrier.
+    """Request that the agent cancels the attempt. The cancellation ends the prologue's wait at the start barrier.
 
     If the agent does not answer, and the job's script has not started yet, retry for ``CANCEL_TIMEOUT_S`` seconds. On
     the first host, PBS runs this event only for ``qdel``. On other hosts PBS runs this event at every end of a job, so

@@ -21,7 +21,7 @@ MAX_IDLE_S: Final = 300.0
 
 
 class DestinationUseApi(Protocol):
-    """The call of SBF that sends the reports."""
+    """The call to SBF with which the agent sends its reports."""
 
     def report_destination_uses(self, gateway: str, report: OutsideReport) -> None:
         """Report the use of all destinations of a gateway."""

@@ -1,11 +1,11 @@
 """The nftables rules for a gateway's published ports: the rules translate packets, which then reach guests. Pure.
 
-The destination of a packet from outside to a published port is translated twice. First, the gateway's main namespace
-replaces the destination address by the address of the namespace's end of the link (`outside_links`); the port stays.
-Then the network's namespace replaces the address and the port by the guest's address and port. If the gateway is the
-guest's router for this IP version, the source address of the packet stays the client's address. Otherwise the
-namespace replaces the source address by the gateway's address in the network, so that the guest's answers reach the
-gateway.
+A link (`outside_links`) connects the gateway's main namespace with the gateway's namespace of each network. The
+destination of a packet from outside to a published port is translated twice. First, the main namespace replaces the
+destination address by the address of the link's end in the network's namespace; the port stays. Then the network's
+namespace replaces the address and the port by the guest's address and port. If the gateway is the guest's router for
+this IP version, the source address of the packet stays the client's address. Otherwise the network's namespace replaces
+the source address by the gateway's address in the network, so that the guest's answers reach the gateway.
 
 ================================================  ====================================================================
 packets from outside                              reach no guest, because
@@ -41,7 +41,8 @@ _IPV4: Final = 4
 def make_outer_chains(segments: Iterable[Segment], link_addresses: Iterable[tuple[str, ...]]) -> dict[str, OwnedChain]:
     """Return the chains that publish guests in the main namespace, by name. Without publications, return {}.
 
-    ``link_addresses`` has the addresses of the namespace's end of the link, for each segment in the same order.
+    ``link_addresses`` has, for each segment in the same order, the addresses of the link's end in the network's
+    namespace.
     """
     pairs = [pair for pair in zip(segments, link_addresses, strict=True) if pair[0].publications]
     if not pairs:
@@ -97,7 +98,7 @@ def _name_counter(segment: Segment, published: PublishedPort) -> str:
 def list_translations(segment: Segment, link: tuple[str, ...]) -> Iterator[Translation]:
     """Yield two translations for each publication of a network: in the main namespace, then in the network's namespace.
 
-    ``link`` are the addresses of the namespace's end of the link.
+    ``link`` are the addresses of the link's end in the network's namespace.
     """
     for one in segment.publications:
         target = _find_address(link, one)
@@ -108,7 +109,7 @@ def list_translations(segment: Segment, link: tuple[str, ...]) -> Iterator[Trans
 def list_inner_translations(segment: Segment, link: tuple[str, ...], outside: str) -> Iterator[str]:
     """Yield the rules of the chain ``prerouting`` in a network's namespace.
 
-    ``link`` are the addresses of the namespace's end of the link. ``outside`` is the interface of this end.
+    ``link`` are the addresses of the link's end in the network's namespace. ``outside`` is the interface of this end.
     """
     for one in segment.publications:
         family, guest = _describe(one, str(one.guest_address))

@@ -56,7 +56,7 @@ class BarrierResult:
 
 
 class JobClusterApi(Protocol):
-    """The calls of SBF that the job socket needs."""
+    """The calls to SBF that the job socket needs."""
 
     def cluster(self, key: str, after: int | None = None, wait: float = 0) -> ClusterView:
         """Wait at most ``wait`` seconds for a version later than ``after``. Return the cluster."""

@@ -4,9 +4,10 @@ A cluster consists of a VLAN with SBF's name, the VLAN's VNI on ``Vxlan1``, the 
 the trunk, created in this order. The backbone's administrators must have configured ``Vxlan1``, BGP and the EVPN
 neighbours.
 
-Sources: published configurations (cEOS 4.21, Arista's AVD) for the form of all lines, with one line for each VNI;
-OpenStack's networking-generic-switch for the order (the VLAN is created first), and for the ``no`` form with the VNI.
-The line ``no vlan`` in BGP was written from memory and was not checked on a device.
+Sources: The lines have the form of published configurations (cEOS 4.21, Arista's AVD), which have one line for each
+VNI. Two facts are from OpenStack's networking-generic-switch: the VLAN is created first, and the line that removes a
+VNI contains the VNI (``no vxlan vlan … vni …``). The line ``no vlan`` in BGP was written from memory and was not
+checked on a device.
 """
 
 import re

@@ -82,12 +82,15 @@ FILTERS = {
     "a neighbour advertisement for another guest": ("icmpv6 type 136",),
     "an advertisement from outside": ("icmpv6 type 136", "{ ip, arp, ip6 } drop"),
 }
-"""By attack, texts that occur in the rules which drop the attack's frames."""
+"""The filters against each attack: texts that occur in the rules which drop the attack's frames."""
 
 
 @pytest.fixture(scope="module")
 def passes(in_namespace: Run) -> dict[str, list[bool]]:
-    """By attack, return whether its frame passes: without filters, with all filters, with all except its own filter."""
+    """Return, for each attack, whether its frame passes in three cases.
+
+    The cases are: without filters, with all filters, and with all filters except the filters against this attack.
+    """
 
     def work() -> object:
         with connected() as wire:
@@ -106,7 +109,7 @@ def passes(in_namespace: Run) -> dict[str, list[bool]]:
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_a_guest_cannot_send(passes: dict[str, list[bool]], attack: str) -> None:
-    """Without the attack's own filter, the frame passes, unless the bridge drops it. So each filter is necessary."""
+    """Without the filters against this attack, the frame passes, unless the bridge drops it. So they are necessary."""
     forwarded = attack not in DROPPED_BY_BRIDGES
     assert passes[attack] == [forwarded, False, forwarded]
 
