@@ -105,8 +105,7 @@ class StartBarrier:
         """Wait for a change of the cluster or for answers of guests. Then return the barrier's state.
 
         Wait at most ``seconds``, and at most `POLL_S`. A probe of guests takes up to `MIN_PROBE_S`, even if ``seconds``
-        is shorter. Raise Gone if the key belongs to a later attempt or to another
-        user's cluster.
+        is shorter. Raise Gone if the key belongs to a later attempt or to another user's cluster.
         """
         deadline = time.monotonic() + min(seconds, POLL_S)
         try:
