@@ -1,4 +1,4 @@
-"""Hooks of MkDocs: the navigation from the table in docs/README.md, and links that leave the folder docs."""
+"""Hooks of MkDocs. They take the navigation from docs/README.md, and replace links to files outside of docs."""
 
 import posixpath
 import re

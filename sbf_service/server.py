@@ -100,9 +100,9 @@ PING_INTERVAL_S = 20.0
 MAX_MESSAGE = 1 << 20
 """The maximum length of a message on a WebSocket, in bytes."""
 SHUTDOWN_GRACE_S = 1
-"""When the service stops, it cancels requests that are still in progress after this number of seconds."""
+"""A stopping service cancels requests after this number of seconds. ``ANSWERS_PER_S`` can extend this time."""
 ANSWERS_PER_S = 500
-"""The assumed rate at which a stopping service answers long polls. With more long polls, the service stops later."""
+"""The number of waiting long polls for which a stopping service waits one second longer before it cancels requests."""
 
 
 class SbfServer(uvicorn.Server):

@@ -49,12 +49,15 @@ class Observations:
     jobs: list[ObservedJob] = field(default_factory=list)
     confirms_s: list[float] = field(default_factory=list)
     agent_errors: list[str] = field(default_factory=list)
-    """Refused calls of agents, which try again."""
+    """The errors of the agents' refused calls. An agent repeats a refused call after a pause."""
     repeated: int = 0
     """The number of calls that were repeated because SBF was overloaded or the connection broke."""
 
     def add(self, key: str, vlans: dict[str, int]) -> None:
-        """Record the claims of a live cluster. Record an error for each VLAN ID that another live cluster has."""
+        """Record the claims of a live cluster.
+
+        Record an error for each VLAN ID that another live cluster has claimed at the same site.
+        """
         for claim in vlans.items():
             other = self.live.setdefault(claim, key)
             if other != key:
@@ -161,7 +164,10 @@ class SimulatedInstallation:
                     await asyncio.sleep(1)
 
     async def _reconcile_host(self, agent: SimulatedCaller, host: str, revision: int | None) -> int:
-        """Wait for a wanted document that is newer than ``revision``, confirm it, and return its revision."""
+        """Wait up to ``WAIT_S`` for a wanted document that is newer than ``revision``. Return the document's revision.
+
+        Confirm the document, unless it is already confirmed or the host's site has become dark in the meantime.
+        """
         after = {} if revision is None else {"after": revision}
         document = await agent.call("GET", f"/v1/elements/{host}/wanted", params=after | {"wait": WAIT_S})
         if host.partition("-")[0] not in self.dark and document["confirmed_revision"] < document["revision"]:

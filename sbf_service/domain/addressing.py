@@ -6,7 +6,8 @@ If no guest of a request has an address, SBF assigns addresses:
 request                                           addresses of its guests
 ================================================  ==================================================================
 a new network with ``subnets``                    the lowest free addresses of each subnet
-a new network without ``subnets``                 addresses of ``10.0.0.0/24`` and of an IPv6 subnet (RFC 4193)
+a new network without ``subnets``                 addresses of ``10.0.0.0/24`` (for many guests, of a larger subnet)
+                                                  and of an IPv6 subnet (RFC 4193)
 a member of a network with ``subnets``            the addresses after the highest address in use; after the end of a
                                                   subnet, its lowest free addresses
 a member of a network without ``subnets``         the addresses after the highest address in use, in the subnets to
@@ -199,7 +200,10 @@ def find_subnets(guests: Iterable[Guest]) -> tuple[Address, ...]:
 
 
 def list_guest_identities(guest: Guest) -> Iterator[str]:
-    """Yield the name and the addresses of a guest. No other guest of the network may have the same name or address."""
+    """Yield the name, the IP addresses and the MAC address of a guest, if the spec contains them.
+
+    No other guest of the network may have the same name or address.
+    """
     yield f"name {guest.name}"
     yield from (f"address {address}" for address in _list_used([guest]))
     if guest.mac is not None:
@@ -207,7 +211,7 @@ def list_guest_identities(guest: Guest) -> Iterator[str]:
 
 
 def check_guests_differ(guests: Sequence[Guest]) -> None:
-    """Raise BadInput if two guests of a request have the same name or address."""
+    """Raise BadInput if two guests of a request have the same name, IP address or MAC address."""
     found = Counter(identity for guest in guests for identity in list_guest_identities(guest))
     for identity, times in found.items():
         if times > 1:

@@ -113,7 +113,7 @@ def plan_cluster(unit: Unit, topology: Topology, new: NewCluster, reserved: Rese
 
 
 def _add_gateways(unit: Unit, topology: Topology, cluster: LiveCluster) -> LiveCluster:
-    """Return the cluster with the gateways that SBF chose as its router and for its services.
+    """Return the cluster with the gateways that SBF chooses for VPN access, as the router, and as the service node.
 
     Raise NotFound for an unknown destination.
     """

@@ -58,7 +58,8 @@ class PageOrder:
         """Return the conditions of the rows after a cursor.
 
         The condition on the first column alone is redundant, but makes SQLite fast. For a comparison of tuples together
-        with a filter such as ``owner = ?``, SQLite uses no index. It would read all rows of the earlier pages again.
+        with a filter such as ``owner = ?``, SQLite uses no index. Therefore, without the redundant condition, SQLite
+        would read all rows of the earlier pages again.
         """
         if cursor is None:
             return []

@@ -80,7 +80,9 @@ assert libc.mount(source, target, None, ctypes.c_ulong(0x1000), None) == 0
 print("ready", flush=True)
 time.sleep(3600)
 """
-"""A program that keeps a mount namespace with its own /etc/resolv.conf. All agents of the gateway run in it."""
+"""A program that creates a mount namespace with a separate /etc/resolv.conf. All agents of the gateway run in this
+namespace.
+"""
 
 
 def make_wanted(*vlans: int) -> HostWanted:

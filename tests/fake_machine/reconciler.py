@@ -177,5 +177,5 @@ def _apply_step(observed: ObservedHost, step: Step) -> ObservedHost:
             return replace(
                 observed, guests=(*observed.guests, ObservedGuest(segment.id, guest.name, digest(segment, guest)))
             )
-        case _:  # peer files and the VPN, which no fake host observes
+        case _:  # steps about peer files and the VPN: their results are not part of a fake host's state
             return observed

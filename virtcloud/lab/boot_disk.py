@@ -36,7 +36,10 @@ menuentry Debian {{
   initrd /initrd.img
 }}
 """
-"""Debian's kernel packages maintain the links /vmlinuz and /initrd.img, so a new kernel needs no other file."""
+"""The configuration of GRUB. It names the links /vmlinuz and /initrd.img, which Debian's kernel packages maintain.
+
+Therefore the configuration does not change when a newer kernel is installed.
+"""
 FSTAB = f"LABEL={LABEL} / ext4 errors=remount-ro 0 1\n"
 OLD_EXT4 = "^metadata_csum_seed,^orphan_file"
 """An option of mke2fs that disables the features of ext4 that GRUB 2.06 cannot read."""

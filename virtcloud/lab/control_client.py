@@ -124,7 +124,7 @@ def _start_sending(link: socket.socket, sending: AbstractContextManager[object],
     """Send the program's input in a thread, because the program may read input only after its output was received.
 
     ``sending`` is the lock of all threads that send frames. ``read`` returns the next input, at most the given number
-    of bytes, or nothing at the end of the input. If the program ends earlier, the thread ends with the connection.
+    of bytes, or ``b""`` at the end of the input. If the program ends earlier, the thread ends with the connection.
     """
 
     def send() -> None:
@@ -139,7 +139,10 @@ def _start_sending(link: socket.socket, sending: AbstractContextManager[object],
 
 
 def _read_stdin(size: int) -> bytes:
-    """Return the next data of this process's input: at most ``size`` bytes, nothing at the end or if it is closed."""
+    """Return the next bytes of this process's input, at most ``size``.
+
+    Return ``b""`` at the end of the input, or if the input is closed.
+    """
     try:
         select.select([sys.stdin], [], [])  # read() alone would stop a background process of a terminal (SIGTTIN)
         return os.read(sys.stdin.fileno(), size)

@@ -16,7 +16,7 @@ from virtcloud.scheduler.protocols import Log
 QUERY_WAIT_S = 30.0
 PAUSE_S = 0.5
 """Pause in seconds after statements were sent. While a host repeats its request for a job that does not run, SBF asks
-about this job again and again.
+about this job again and again. The pause limits how often the agent queries the batch system about this job.
 """
 RETRY_S = 5.0
 """Pause in seconds after the batch system or SBF did not answer."""

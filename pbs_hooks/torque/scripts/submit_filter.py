@@ -72,5 +72,8 @@ def _check_request(request: str, submission: QsubSubmission, settings: ScriptSet
 
 
 def _walltime_limit(walltime: Optional[str], settings: ScriptSettings) -> Optional[int]:
-    """Return the longest walltime, or None for a job without a walltime, because its queue may set a walltime."""
+    """Return the longest permitted walltime in seconds.
+
+    Return None for a job without a walltime, because the job's queue may set a walltime after the filter's check.
+    """
     return None if walltime is None else settings.longest_walltime

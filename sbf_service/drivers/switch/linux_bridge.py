@@ -114,7 +114,7 @@ class LinuxBridge:
         return False
 
     def list_commands(self, difference: SwitchDifference) -> tuple[str, ...]:
-        """Return the commands of the batch."""
+        """Return the lines of the batch that :meth:`apply` would run, each as a command of its own (``bridge …``)."""
         return tuple(f"bridge {line}" for line in self._render(difference))
 
     def read_neighbours(self, ports: tuple[PortName, ...]) -> tuple[Neighbour, ...]:  # noqa: ARG002 - lldpd lists all ports
@@ -235,9 +235,11 @@ def _observe_trunk(name: Name, port: PortName, entries: list[VlanEntry], scope: 
 
 
 def _observe_access_port(name: Name, port: PortName, entries: list[VlanEntry], scope: SwitchScope) -> PortObservation:
-    """Return an access port's managed VLAN. The port is open if it carries other VLANs that SBF may remove.
+    """Return the state of an access port.
 
-    Raise Unsafe if an untagged VLAN on the port belongs to another use.
+    The state contains a VLAN if this VLAN is untagged, is not VLAN 1, and is the only VLAN on the port that SBF may
+    remove. Otherwise the state contains no VLAN, and is marked as open if SBF may remove any VLAN of the port. Raise
+    Unsafe if an untagged VLAN on the port belongs to another use.
     """
     for entry in () if _is_assigned(port, scope) else entries:
         if entry.flags and (others := entry.vlan_ids - scope.vlans - DEFAULT_VLAN):

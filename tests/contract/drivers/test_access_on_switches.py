@@ -21,7 +21,7 @@ from virtcloud.model.vlans import VlanSet
 from virtcloud.model.wanted import SwitchDifference, SwitchWanted, compare_switch
 
 LISTS = [name for name in OPEN_BY_LIST if SWITCH_PLATFORMS[name].capabilities.access]
-"""Platforms with access ports on which a trunk without a VLAN list carries every VLAN."""
+"""Platforms that support access ports, and whose trunks carry every VLAN if they have no VLAN list."""
 
 
 @pytest.fixture

@@ -275,7 +275,7 @@ def _source_rules(routers: Iterable[GatewayRouter]) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class InnerRules:
-    """The rules in the namespace of a network with a link. An attribute has the rules of the chain with its name."""
+    """The rules in the namespace of a network with a link. Each attribute is named after the chain of its rules."""
 
     prerouting: tuple[str, ...] = ()
     forward: tuple[str, ...] = ()
