@@ -95,8 +95,9 @@ class CommandLine(Protocol):
         """Send one or several lines, and return the output from their echo up to the pattern ``until``.
 
         The pattern must appear ``times`` times. ``patience`` is a factor for the timeout. Raise Unreachable when the
-        device prints nothing within the timeout or ends the session. Raise Refused when the device rejects the login.
-        After an error the session is closed. Otherwise a late answer could be taken for the answer to the next command.
+        device prints nothing within the timeout or ends the session. Raise Refused when the device rejects the login,
+        and Unsafe when the device's host key is not accepted. After an error the session is closed. Otherwise a late
+        answer could be taken for the answer to the next command.
         """
 
     def close(self) -> None:

@@ -212,9 +212,9 @@ class PartialFile:
         return self._digest.hexdigest()
 
     def receive(self, transfer: FileTransfer, size: int) -> None:
-        """Append the data of a transfer. If the transfer starts at another offset than `size`, discard the part first.
+        """Append the data of a transfer. Discard this part first if the transfer does not start at the end of this part.
 
-        Raise Refused if the file is longer than ``size``, which is the expected size in bytes.
+        Raise Refused if the file is longer than ``size``, the expected size of the complete file in bytes.
         """
         if transfer.start != self.size:
             self.clear()
