@@ -212,9 +212,10 @@ class PartialFile:
         return self._digest.hexdigest()
 
     def receive(self, transfer: FileTransfer, size: int) -> None:
-        """Append the data of a transfer. Discard this part first if the transfer does not start at the end of this part.
+        """Append the data of a transfer.
 
-        Raise Refused if the file is longer than ``size``, the expected size of the complete file in bytes.
+        If the transfer does not start at the end of this part, discard the part first. Raise Refused if the file is
+        longer than ``size``, the expected size of the complete file in bytes.
         """
         if transfer.start != self.size:
             self.clear()
