@@ -9,8 +9,8 @@ times.
 
 Three values describe the memory of a process. RSS (resident memory) counts every resident page in full, even if other
 processes use the same page. PSS divides each page by the number of processes that use the page. USS counts only pages
-that no other process uses. The values differ, because libvirtd uses some of the agent's libraries. The target concerns
-RSS, which is the greatest value.
+that no other process uses. The values differ, because libvirtd uses some of the agent's libraries. The target of 60 MB
+concerns RSS, which is the greatest value.
 
 A row "share" has the growth of RSS when a new interpreter imports a library. The interpreter imports the libraries in
 the order of the rows. The row "growth at run time" is RSS with 200 clusters minus all shares. This difference is less

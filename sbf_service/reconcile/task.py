@@ -110,8 +110,8 @@ class SwitchTaskReading(DeviceReading):
     def owned(self) -> VlanSet:
         """The VLAN IDs that belong to SBF on this switch.
 
-        These are the IDs of existing VLANs that SBF owns. A VLAN ID that SBF recorded as created also belongs to SBF if
-        it is in the wanted state or on a port.
+        An existing VLAN belongs to SBF if its name, or SBF's record of created VLANs, proves this. A recorded VLAN ID
+        also belongs to SBF if it is in the wanted state or on a port.
         """
         created = self.task.scope.created
         on_ports = VlanSet(vlan for vlans in self.observed.ports.values() for vlan in vlans)

@@ -101,7 +101,7 @@ def _check_before_use(
 
 
 def _is_readable(connection: Any) -> bool:  # noqa: ANN401 - a connection of psycopg
-    """Return whether the connection's socket has data, or its end, to read.
+    """Return whether a read from the connection's socket would return data or the end of the stream.
 
     Raise OperationalError if psycopg has closed the connection.
     """

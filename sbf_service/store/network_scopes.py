@@ -50,7 +50,9 @@ def find_element_scope(unit: Unit, name: str) -> LockScope:
 def find_confirmation_scope(unit: Unit, name: str, revision: int) -> LockScope:
     """Return the scope of the confirmation of ``revision``: the element's site, and the sites of some clusters.
 
-    These are the clusters that the element has added or removed with the revisions after the last confirmed revision.
+    These are the clusters that the element has added or removed with the revisions after the last confirmed revision,
+    up to ``revision``.
+
     Raise OutsideScopeError for an unknown element, for a gateway, for an element that is unreachable or has an error
     report, and for a switch that was removed from the topology. The confirmation of such an element can change all its
     clusters.

@@ -6,7 +6,7 @@ Sources of the output:
   references
 - "Copying configuration: [Success]" after a rotating progress character: recorded sessions of 10.06 to 10.08
   (Shasta's network guides)
-- "[Failure]" and the text below it: a simulator; the reasons are invented
+- "[Failure]" with a reason below it: the form comes from a simulator; the reasons are invented
 - the message for a missing right: written from memory, not checked on a device
 
 By default, the ports of a 6300 are enabled access ports in VLAN 1.

@@ -12,8 +12,8 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 MALLOC_PARAMETERS = {_M_TRIM_THRESHOLD: 128 << 10, _M_MMAP_THRESHOLD: 128 << 10, _M_ARENA_MAX: 1}
 """Parameters of mallopt(3): one heap for all threads, and fixed thresholds in bytes.
 
-Without fixed thresholds, the C library increases them after large allocations. With 200 clusters, the parameters save
-5 MB.
+If the thresholds are not fixed, the C library increases the thresholds after large allocations. With 200 clusters, the
+parameters save 5 MB.
 """
 MADV_DONTNEED: Final = 4  # linux/mman.h
 SMAPS: Final = Path("/proc/self/smaps")

@@ -5,7 +5,7 @@ from typing import Final
 from virtcloud.model.message_text import printable
 
 SSH_FAILED: Final = 255
-"""The exit code of ssh for its own errors (ssh(1)). A command that exits with 255 has the same exit code."""
+"""The exit code of ssh for its own errors (ssh(1)). If a command in the guest exits with 255, so does ssh."""
 REMEDIES: Final = {
     "Permission denied": "expected a key that the guest accepts: load your key into the ssh-agent (ssh-add, needed "
     "for a key with a passphrase) or pass it with -i; guests accept the keys that you added before you created the "

@@ -106,9 +106,9 @@ class JobSbfClient:
             return error
 
     def _check(self, answer: SbfAnswer, hosts: Sequence[str]) -> None:
-        """Return if the answer is a success. If a retry makes sense, pause and then return.
+        """Check an answer. After a success, do nothing. Pause if the caller should repeat the request.
 
-        Otherwise, raise ScriptExit.
+        Raise ScriptExit for every other refusal.
         """
         if answer.ok:
             return

@@ -215,7 +215,7 @@ class SimulatedSwitch:
 def _with_ports(configuration: SimulatedConfiguration, ports: tuple[PortName, ...]) -> SimulatedConfiguration:
     """Return the configuration with all of ``ports``. Ports that are missing in the configuration are unconfigured.
 
-    For example, an administrator added a port to the topology after the switch's file was written.
+    A port is missing, for example, if an administrator added it to the topology after the switch's file was written.
     """
     return configuration.model_copy(update={"ports": {**dict.fromkeys(ports, SimulatedPort()), **configuration.ports}})
 

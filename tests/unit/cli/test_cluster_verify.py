@@ -24,7 +24,7 @@ def verify(run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> "VerifyDemo":
 
 
 class VerifyDemo:
-    """Runs ``cluster verify`` with the given answer of SBF, by default that all paths pass."""
+    """Runs ``cluster verify`` with the given keys in SBF's answer. In the default answer, all paths pass."""
 
     def __init__(self, run: RunCommand, monkeypatch: pytest.MonkeyPatch) -> None:
         self._run, self._monkeypatch = run, monkeypatch

@@ -13,7 +13,7 @@ metadata services of clouds             `METADATA`; services at link-local addre
 IPv6 that contains a forbidden IPv4     `_list_forms` for NAT64; `_TUNNELS` contains all other kinds
 the gateway itself, other interfaces    the gateway's routes: packets would not leave by the interface to the outside
 SBF                                     the agent's settings
-private networks                        the destination must list them in ``private_networks``
+private networks                        `_is_unlisted`: the destination's ``private_networks`` lack the address
 ======================================  ==============================================================================
 
 If an answer lacks an address of an earlier answer, the address stays admitted for `KEEP_S` seconds, for two reasons: a
