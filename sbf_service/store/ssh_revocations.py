@@ -1,7 +1,7 @@
 """Certificates of users for SSH through gateways: their records, their revocation, and open connections.
 
-A revocation stays in the gateways' wanted documents until the certificate has expired and none of its connections is
-open.
+A revocation stays in the gateways' wanted documents until the certificate expired :data:`MAX_CLOCK_ERROR` ago and none
+of its connections is open.
 """
 
 from collections import defaultdict
@@ -179,8 +179,8 @@ def record_ssh_connections(unit: Unit, gateway: str, report: SshConnections) -> 
     """Replace the SSH connections of a gateway; idempotent.
 
     Raise NotFound for an unknown element. Raise Conflict for an element that is not a gateway. Connections of clusters
-    that do not use the gateway are ignored. If a connection of a revoked and expired certificate is open, increment the
-    gateway's wanted revision: its wanted document may lack the revocation.
+    that do not use the gateway are ignored. If a connection is open whose certificate is revoked, and expired more than
+    :data:`MAX_CLOCK_ERROR` ago, increment the gateway's wanted revision: its wanted document may lack the revocation.
     """
     element = require_element(unit, gateway)
     if element.kind != ElementKind.GATEWAY:
