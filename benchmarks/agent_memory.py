@@ -29,8 +29,8 @@ several processes use together, add their PSS: the sum counts each page once.
 
 Almost all of the memory is in use. With 200 clusters, Python's allocator has 30 MB of objects and 2 MB of free blocks;
 the C library's allocator has 15 MB in use and less than 1 MB free. Therefore neither another allocator nor more garbage
-collections would help. Modules that the agent imports but does not use need 2.6 MB: 0.8 MB are calls of administrators
-in the client, and 1.8 MB are modules that pyroute2 imports (``unittest.mock``, wireless interfaces, nftables).
+collections would help. Modules that the agent imports but does not use need 2.6 MB: 0.8 MB are the client's calls for
+administrators, and 1.8 MB are modules that pyroute2 imports (``unittest.mock``, wireless interfaces, nftables).
 
 Three changes would reduce the memory, but the agent makes none of them. ``python -OO -X no_debug_ranges`` removes
 docstrings and positions of expressions (3 MB), but also assertions, and no test runs without assertions. pydantic's

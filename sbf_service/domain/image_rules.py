@@ -66,9 +66,9 @@ def check_name_allowed(
     On a host, an image of the catalogue replaces an image of the same name in the host's folder. A user must not
     replace an image that other users use or may use.
 
-    ``topology_names`` are the images that sites list for their users. ``local_users`` are the other users
-    who own running clusters with a guest from a host's own image of this name. ``hosts`` have an image of this name in
-    their folder.
+    ``topology_names`` are the images that sites and hosts list for users. ``local_users`` are the other users who own
+    running clusters with a guest from a host's own image of this name. ``hosts`` have an image of this name in their
+    folder.
     """
     if role is not Role.USER:
         return

@@ -125,14 +125,14 @@ _READ_NAMES = select(OutsideUseRow.names).where(
 
 
 def find_name_faults(unit: Unit, gateway: str) -> tuple[str, ...]:
-    """Return the sorted error texts of the FQDNs that a gateway could not resolve according to its latest report."""
+    """Return the errors of FQDNs in a gateway's latest report, sorted. Each text contains the FQDN and its error."""
     found = unit.session.scalars(_READ_NAMES, {"gateway": gateway})
     names = [name for text in found for name in _NAMES.validate_json(text or "[]")]
     return tuple(sorted({f"{name.fqdn}: {name.error}" for name in names if name.error is not None}))
 
 
 def count_failing_names(unit: Unit) -> dict[str, int]:
-    """Return the number of FQDNs that each gateway could not resolve, by gateway."""
+    """Return the number of errors that :func:`find_name_faults` returns for each gateway, by gateway."""
     gateways = select(ElementRow.name).where(ElementRow.kind == ElementKind.GATEWAY, ElementRow.present)
     found = select(OutsideUseRow.gateway).where(OutsideUseRow.names.is_not(None)).distinct()
     resolving = set(unit.session.scalars(found))

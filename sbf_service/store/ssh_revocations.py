@@ -98,7 +98,8 @@ def revoke_certificate(
 ) -> SshCertificateEntry:
     """Revoke a certificate. Idempotent. The gateways then refuse the certificate, and end its open connections.
 
-    Raise NotFound for an unknown cluster or certificate. With ``user``, certificates of other users are unknown.
+    Raise NotFound for an unknown cluster or certificate. With ``user``, also raise NotFound for a
+    certificate of another user.
     """
     row = require_cluster(unit, key, cluster_id)
     found = _find(unit, row, serial)

@@ -147,7 +147,7 @@ class EosSession(NapalmSession):
         self.call_patiently(lambda driver: driver.commit_config(revert_in=REVERT_AFTER_S))
 
     def confirm(self) -> None:
-        """Commit again.
+        """Commit the session a second time, which confirms the first commit.
 
         SBF does not use NAPALM's ``confirm_commit``, because this function also writes the startup configuration and
         ignores EOS's output.
