@@ -118,7 +118,8 @@ class GuestCopy:
     def run(self, sources: Sequence[RemotePath | Path], target: RemotePath | Path) -> GuestsFailed | None:
         """Copy from this machine to guests, or from guests to this machine. Return the failures, or None.
 
-        Raise BadInput if source and target are both on this machine or both in guests.
+        Raise BadInput unless all sources are on this machine and the target is in guests, or the reverse. Also raise
+        BadInput if a path names a guest although the user has set ``--guest``.
         """
         try:
             self._copy(sources, target)

@@ -45,7 +45,7 @@ def print_dry_run(dry_run: ChangeDryRun, *, as_json: bool) -> None:
 def confirm_change(dry_run: ChangeDryRun, *, yes: bool) -> None:
     """Print the ports and VLANs in other use, the changes of paths, and the devices that could not be read.
 
-    If the change would affect one of these ports or VLANs, ask for confirmation.
+    If the change would affect a port or VLAN in other use, ask for confirmation, unless ``yes`` is true.
 
     Raise BadInput if confirmation is needed and standard input is not a terminal. Raise Conflict if the answer is no.
     In both cases nothing was changed.
