@@ -11,6 +11,7 @@ from sqlalchemy import bindparam, select
 from sbf_service.store.observed_state import parse_observed_ports
 from sbf_service.store.revisions import increment_revisions
 from sbf_service.store.tables import ElementRow, PortRow
+from sbf_service.store.unchecked_elements import releasing_networks
 from sbf_service.store.unit_of_work import Unit, record_audit
 from virtcloud.model.element import Element, Switch
 from virtcloud.model.errors import BadInput, Conflict, Unsafe
@@ -161,12 +162,16 @@ def release_removed_switch(unit: Unit, row: ElementRow, switch: Switch) -> None:
 
 
 def _clear_removed_switch(unit: Unit, name: str) -> None:
-    """Delete the stored description of a switch that was removed from the topology, if all its ports are restored."""
+    """Delete the stored description of a switch that was removed from the topology, if all its ports are restored.
+
+    SBF then no longer reconciles the switch. Therefore an unchecked switch no longer holds networks.
+    """
     unit.session.flush()
     if unit.connection.execute(_READ_LEAVING, {"element": name}).scalar_one() is None:
         return
     if not read_port_rows(unit, name):
-        unit.session.get_one(ElementRow, name).leaving = None
+        with releasing_networks(unit):
+            unit.session.get_one(ElementRow, name).leaving = None
 
 
 def parse_removed_switch(row: ElementRow) -> Switch | None:

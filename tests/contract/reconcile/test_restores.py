@@ -9,15 +9,18 @@ from sbf_fakes.world import World, make_world, spec
 from sqlalchemy import update
 
 from sbf_service.store.leases import acquire_lease
-from sbf_service.store.revisions import increment_revisions
-from sbf_service.store.tables import ElementRow
+from sbf_service.store.ports import add_port_row, parse_removed_switch, release_ports
+from sbf_service.store.revisions import increment_revisions, require_element
+from sbf_service.store.tables import ElementRow, PortRow
 from sbf_service.store.unchecked_elements import declare_element_clean
 from virtcloud.model.cluster import ClusterState
 from virtcloud.model.errors import Conflict, NoVlanFree
+from virtcloud.model.port_use import PortRelease, PortUse
 from virtcloud.model.topology import Topology
-from virtcloud.model.wanted import UNCHECKED_NETWORK
+from virtcloud.model.values import PortName
+from virtcloud.model.wanted import UNCHECKED_NETWORK, SwitchWanted
 
-SWITCH = "brno-sw1"
+SWITCH, SPARE = "brno-sw1", "brno-sw2"
 POOL_OF_TWO = "100-101"
 
 
@@ -201,6 +204,37 @@ def without_host(topology: Topology, host: str) -> Topology:
     for site in document["sites"]:
         site["hosts"] = [one for one in site["hosts"] if one["name"] != host]
     document["links"] = [link for link in document["links"] if not link["a"].startswith(f"{host}:")]
+    return Topology.model_validate(document)
+
+
+def test_the_forgotten_ports_of_an_unchecked_switch_end_the_hold(machines: Machines) -> None:
+    """The switch is removed, but its port cannot be restored until an administrator forgets the port's use."""
+    topology = machines.world.topology()
+    machines.world.put_topology(with_spare_switch(topology))
+    machines.world.put("demo", spec("brno-h1"))
+    machines.settle()
+    with machines.world.store.change() as unit:
+        add_port_row(unit, SPARE, PortName("p1")).use_before = PortUse(mode="access", access=20).model_dump_json()
+        unit.session.execute(update(PortRow).values(taken=True))
+    machines.back_up()
+    restored = machines.restore()
+    restored.switches[SPARE].cut_off = True
+    machines.settle()
+    restored.put_topology(topology)
+    (held,) = restored.wanted_of_host("brno-h1").segments
+    revision = restored.element("brno-h1").wanted_revision
+    assert UNCHECKED_NETWORK in held.requires
+    with restored.store.change() as unit:
+        removed = parse_removed_switch(require_element(unit, SPARE))
+        release_ports(unit, removed, SwitchWanted(ports={}), PortRelease(ports=("p1",), forget=True))
+    (free,) = restored.wanted_of_host("brno-h1").segments
+    assert UNCHECKED_NETWORK not in free.requires
+    assert restored.element("brno-h1").wanted_revision > revision
+
+
+def with_spare_switch(topology: Topology) -> Topology:
+    document = topology.model_dump(mode="json")
+    document["sites"][0]["switches"].append({"name": SPARE, "platform": "fake", "ports": ["p1"]})
     return Topology.model_validate(document)
 
 
