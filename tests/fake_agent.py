@@ -149,13 +149,14 @@ def _run(request: FakeRequest) -> tuple[str, int]:
     return request["cluster"], request["attempt"]
 
 
-def restart_at_first_request(agent: FakeAgent) -> None:
-    """Close the first connection without an answer, as if the agent were restarting."""
-    answer_first_request(agent, [])
+BUSY: FakeAnswer = {"ok": False, "error": "too-many-requests", "detail": "too many requests are waiting"}
 
 
 def answer_first_request(agent: FakeAgent, answer: FakeAnswer) -> None:
-    """Send ``answer`` to the first request, and the agent's own answers to later requests."""
+    """Send ``answer`` to the first request, and the agent's own answers to later requests.
+
+    An empty list closes the first connection without an answer, as if the agent were restarting.
+    """
 
     def once(_request: FakeRequest) -> FakeAnswer:
         agent.socket.answer = agent.answer

@@ -8,6 +8,8 @@ from typing import Any, Dict, Optional
 ANSWER_GRACE_S = 5.0
 MAX_ANSWER_BYTES = 1 << 20
 CHUNK_BYTES = 1 << 16
+BUSY_SLUG = "too-many-requests"
+"""The reason of a refusal while the agent answers too many other requests. The caller may repeat the request."""
 
 
 class AgentUnreachable(Exception):

@@ -8,7 +8,7 @@ the agent can end clusters of jobs that PBS lost.
 import time
 from typing import Any, List
 
-from pbs_hooks.kit.agent_client import AgentRefused, AgentUnreachable
+from pbs_hooks.kit.agent_client import BUSY_SLUG, AgentRefused, AgentUnreachable
 from pbs_hooks.openpbs.hooks.mom_event import MomEvent
 from pbs_hooks.openpbs.hooks.pbs_job import (
     REASON_VARIABLE,
@@ -26,8 +26,8 @@ DELETED_REASON = "the job was deleted"
 AGENT_TIMEOUT_S = 2.0
 """Seconds for one request. The MoM is blocked while preterm or abort runs."""
 CANCEL_TIMEOUT_S = 8.0
-"""Seconds to wait for an agent that restarts. Without the cancellation, the prologue would continue to wait for the
-network.
+"""Seconds to wait for an agent that restarts or is busy. Without the cancellation, the prologue would continue to wait
+for the network.
 """
 PAUSE_S = 0.5
 ABORT_WAIT_S = 0.0
@@ -37,9 +37,9 @@ NOT_BEGUN = "vcluster: one of the hosts %s could not start the job; the log of t
 def handle_preterm(event: MomEvent) -> None:
     """Request that the agent cancels the attempt. The cancellation ends the prologue's wait at the start barrier.
 
-    If the agent does not answer, and the job's script has not started yet, retry for ``CANCEL_TIMEOUT_S`` seconds. On
-    the first host, PBS runs this event only for ``qdel``. On other hosts PBS runs this event at every end of a job, so
-    the hook ignores the event there.
+    If the agent does not answer or is busy, and the job's script has not started yet, retry for ``CANCEL_TIMEOUT_S``
+    seconds. On the first host, PBS runs this event only for ``qdel``. On other hosts PBS runs this event at every end
+    of a job, so the hook ignores the event there.
     """
     if not event.run.head:
         return
@@ -57,6 +57,8 @@ def _cancel(event: MomEvent, *, last: bool) -> bool:
             event.log_job("the server hook or reconciliation will end the cluster: %s" % error)
         return last
     except AgentRefused as error:
+        if error.slug == BUSY_SLUG and not last:
+            return False
         event.log_job("not cancelled: %s" % error)
     return True
 

@@ -7,7 +7,7 @@ script. The script starts only when the network is up. During the wait, the prol
 import time
 from typing import Any, Dict, Optional
 
-from pbs_hooks.kit.agent_client import AgentRefused, AgentUnreachable
+from pbs_hooks.kit.agent_client import BUSY_SLUG, AgentRefused, AgentUnreachable
 from pbs_hooks.openpbs.hooks.mom_event import MomEvent, PassingFault, StartFault, UnwantedJob
 from pbs_hooks.openpbs.hooks.pbs_job import REASON_VARIABLE, REPORTED_VARIABLE, is_in_array
 
@@ -16,7 +16,6 @@ REQUEST_WAIT_S = 10.0
 PAUSE_S = 0.5
 AGENT_ABSENCE_S = 60.0
 """The start fails when the agent has not answered for this many seconds, for example during the agent's upgrade."""
-BUSY_SLUG = "too-many-requests"
 
 
 def wait_for_network(event: MomEvent) -> None:

@@ -5,7 +5,7 @@ The requests announce the job, wait until the job's cluster is up, and ask wheth
 
 from typing import Any, Callable, Dict, Optional, Union
 
-from pbs_hooks.kit.agent_client import AgentRefused, AgentUnreachable, ask_agent
+from pbs_hooks.kit.agent_client import BUSY_SLUG, AgentRefused, AgentUnreachable, ask_agent
 from pbs_hooks.torque.scripts.script_call import (
     DELETED_MESSAGE,
     EXIT_ABORT,
@@ -77,14 +77,19 @@ def wait_until_up(path: str, call: ScriptCall, patience: RetryBudget) -> Dict[st
 
 
 def _retry_while_blocked(find_obstacle: Callable[[], Optional[str]], patience: RetryBudget) -> None:
-    """Call ``find_obstacle`` until it returns None. Raises ScriptExit if the time runs out or the agent refuses."""
+    """Call ``find_obstacle`` until it returns None, also while the agent does not answer or is busy.
+
+    Raises ScriptExit if the time runs out or the agent refuses the request.
+    """
     while True:
         try:
             obstacle = find_obstacle()
         except AgentUnreachable as error:
             obstacle = str(error)
         except AgentRefused as error:
-            raise requeue(error) from error
+            if error.slug != BUSY_SLUG:
+                raise requeue(error) from error
+            obstacle = str(error)
         if obstacle is None:
             return
         patience.pause(obstacle)
@@ -114,14 +119,20 @@ def _find_record(path: str, call: ScriptCall) -> Optional[Dict[str, Any]]:
 
 
 def _request_state(path: str, call: ScriptCall, patience: RetryBudget) -> Dict[str, Any]:
-    """Request the state of the cluster. The state ``away`` means that the agent did not answer."""
+    """Request the state of the cluster. The state ``away`` means that the agent did not answer or is busy."""
     try:
         return ask_agent(path, build_agent_request("state", call), wait=min(STATE_WAIT_S, patience.left))
     except AgentUnreachable as error:
-        return {"state": "away", "why": str(error), "missing": [str(error)]}
+        return _make_absence(error)
     except AgentRefused as error:
+        if error.slug == BUSY_SLUG:
+            return _make_absence(error)
         gone = error.slug in OVER_SLUGS
         raise (ScriptExit(EXIT_ABORT, DELETED_MESSAGE) if gone else requeue(error)) from error
+
+
+def _make_absence(error: Exception) -> Dict[str, Any]:
+    return {"state": "away", "why": str(error), "missing": [str(error)]}
 
 
 def _exit_for_state(state: str, reason: object) -> ScriptExit:

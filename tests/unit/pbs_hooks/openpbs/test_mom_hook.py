@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fake_agent import FACTS, FakeAgent, agent_socket, answer_first_request, fake_agent, restart_at_first_request
+from fake_agent import BUSY, FACTS, FakeAgent, FakeAnswer, agent_socket, answer_first_request, fake_agent
 
 from pbs_hooks.bundle import bundle_hook
 from virtcloud.testing.fakepbs import HookEvent, HookJob, HookOutcome, run_hook
@@ -175,7 +175,7 @@ def test_the_prologue_deletes_a_deleted_job(tmp_path: Path, agent: FakeAgent) ->
 
 
 def test_the_agent_may_restart_during_the_prologue(tmp_path: Path, agent: FakeAgent) -> None:
-    restart_at_first_request(agent)
+    answer_first_request(agent, [])
     outcome = hook("execjob_prologue", tmp_path)
     assert outcome.accepted
     assert "host n1: this host's agent does not answer" in job_log(outcome)[0]
@@ -208,7 +208,7 @@ def test_launch_waits_for_a_restarting_sbf(tmp_path: Path, agent: FakeAgent) -> 
 
 
 def test_launch_repeats_a_request_to_a_busy_agent(tmp_path: Path, agent: FakeAgent) -> None:
-    answer_first_request(agent, {"ok": False, "error": "too-many-requests", "detail": "the agent is busy"})
+    answer_first_request(agent, BUSY)
     assert hook("execjob_launch", tmp_path).accepted
 
 
@@ -295,8 +295,9 @@ def test_deleting_a_running_job_does_not_wait_for_the_agent(tmp_path: Path) -> N
         assert len(silent.asked) == 1
 
 
-def test_a_deletion_waits_for_a_restarting_agent(tmp_path: Path, agent: FakeAgent) -> None:
-    restart_at_first_request(agent)
+@pytest.mark.parametrize("first", [[], BUSY])
+def test_a_deletion_waits_for_a_restarting_or_busy_agent(tmp_path: Path, agent: FakeAgent, first: FakeAnswer) -> None:
+    answer_first_request(agent, first)
     outcome = hook("execjob_preterm", tmp_path)
     assert (outcome.accepted, job_log(outcome)) == (True, [])
     assert agent.runs == {("12.pbssrv", 3): "cancelled"}
