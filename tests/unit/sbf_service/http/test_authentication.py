@@ -28,6 +28,7 @@ def test_a_hanging_user_directory_blocks_no_other_call(monkeypatch: pytest.Monke
     """While getpwuid(3) waits for a directory server on the network, the event loop continues."""
     release = Event()
     monkeypatch.setattr(authentication, "user_name", lambda _uid: str(release.wait()))
+    monkeypatch.setattr(authentication, "NAME_LOOKUP_TIMEOUT_S", 60.0)
 
     async def run() -> bool:
         lookup = asyncio.create_task(request_peer({authentication.PEER_KEY: PeerConnection(1000)}))
@@ -47,7 +48,7 @@ def test_a_hanging_look_up_of_a_name_ends_with_an_error(monkeypatch: pytest.Monk
 
     async def run() -> None:
         with pytest.raises(ServiceBusy, match=r"user ID 1000: .*within 0.02 s.*getent passwd 1000"):
-            await asyncio.wait_for(request_peer({authentication.PEER_KEY: PeerConnection(1000)}), 5)
+            await asyncio.wait_for(request_peer({authentication.PEER_KEY: PeerConnection(1000)}), 60)
 
     try:
         asyncio.run(run())

@@ -27,7 +27,7 @@ def start_waiting(
         with acquired() if acquired else lock:
             order.append(name)
 
-    thread, before, deadline = Thread(target=acquire), lock.waiting, monotonic() + 5
+    thread, before, deadline = Thread(target=acquire), lock.waiting, monotonic() + 60
     thread.start()
     while lock.waiting == before:
         assert monotonic() < deadline, f"{name} does not wait for the lock"
