@@ -94,13 +94,21 @@ def build_spec(options: ClusterOptions, caller: Callable[[], str]) -> ClusterSpe
 
 
 def _check_file_options(options: ClusterOptions) -> None:
-    """Raise BadInput for options that contradict ``--spec``, and if no option names hosts, guests, sites or a file."""
+    """Raise BadInput for options that contradict ``--spec``, and if no option names hosts, guests, sites or a file.
+
+    Also raise BadInput for options about guests if ``--reach`` alone names the sites.
+    """
     if options.file is None and not (options.hosts or options.sites or options.guest_count):
         raise BadInput("expected either --host (at least one), --guests N, --reach SITE or --spec FILE, got none")
     if options.file is not None and options.about_guests:
         raise BadInput(
             f"expected hosts and guests in the file of --spec, got {', '.join(options.about_guests)}: write their "
             "values into the file"
+        )
+    if not (options.file or options.hosts or options.guest_count) and options.about_guests:
+        raise BadInput(
+            f"expected --host or --guests N with {', '.join(options.about_guests)}, got --reach only: --reach creates "
+            "no guests"
         )
 
 

@@ -105,6 +105,7 @@ def test_guests_without_hosts_are_a_spread(run: RunCommand, sbf: FakeSbf) -> Non
         (("--guests", "2"), "expected --image NAME"),
         (("--guests", "2", "--image", "i", "--network", "10.0.0.0/24"), "expected --subnet with --guests"),
         (("--guests", "2", "--image", "i", "--guests-per-host", "1"), "expected --guests or --guests-per-host"),
+        (("--reach", "brno", "--image", "i", "--cpus", "2"), "expected --host or --guests N with --cpus, --image, got"),
     ],
 )
 def test_contradicting_placement_options_send_nothing(
