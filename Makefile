@@ -1,5 +1,5 @@
 # make demo         starts an installation with three sites on this machine, and creates and removes clusters
-# make test         runs every check and every test
+# make test         runs every check and the tests in tests/unit to tests/lab
 # make test-quick   runs the fast tests that start no lab, in less than a minute
 BIN := .venv/bin
 PYTEST = $(BIN)/python -m compileall -q virtcloud pbs_hooks sbf_service sbf_command && PYTHONDONTWRITEBYTECODE= $(BIN)/pytest
@@ -19,7 +19,7 @@ setup: ## install the Debian packages and the .venv for the lab and the tests
 demo: setup ## create virtual clusters across three sites on this machine, and run an MPI program
 	@$(BIN)/virtcloud lab demo
 
-test: setup ## run every check and every test
+test: setup ## run every check and the tests in tests/unit to tests/lab
 	@$(SIDE_BY_SIDE) check-types check-rest compile-tests
 	@$(PYTEST) -n auto
 

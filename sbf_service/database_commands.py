@@ -94,7 +94,7 @@ def restore(file: Path, *, replace: bool, grace: int, config: Path | None) -> No
     click.echo(f"restored the backup of {taken_at} into {describe_database(settings)}")
     click.echo(f"{count_of(report.elements, 'element')} must be read before new clusters start: virtcloud element list")
     click.echo(f"{count_of(report.extended, 'lease')} extended to {grace} min from now")
-    click.echo(f"tokens and VPN profiles revoked after {taken_at} are valid again: virtcloud token list")
+    click.echo(f"tokens, VPN profiles and invitations revoked after {taken_at} are valid again: virtcloud token list")
 
 
 def _print_rows(expected: Mapping[str, int], restored: Mapping[str, int]) -> None:

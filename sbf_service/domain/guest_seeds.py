@@ -1,8 +1,8 @@
 """Seeds of guests, and the peers of a network, computed from clusters and the service secret. Pure.
 
-When SBF creates a cluster, SBF records the user and the keys of the cluster's guests (:class:`GuestLogin`). Later
-changes of the owner's keys therefore change no running guest. The guests of a cluster without a recorded login have no
-seeds.
+When SBF creates a cluster, SBF records the login name in the guests, and the public keys that may log in
+(:class:`GuestLogin`). Later changes of the owner's keys therefore change no running guest. The guests of a cluster
+without a recorded login have no seeds.
 """
 
 import re
@@ -51,7 +51,7 @@ class NetworkCluster:
 
 
 def decide_login(spec: ClusterSpec, owner_keys: Iterable[PublicKey]) -> GuestLogin:
-    """Return the user and the keys of a new cluster's guests. Each key appears once."""
+    """Return the login name and the authorized keys of a new cluster's guests. Each key appears once."""
     keys: dict[str, PublicKey] = {}
     for key in (*owner_keys, *spec.authorized_keys):
         keys.setdefault(key.split(" ")[1], PublicKey(key))

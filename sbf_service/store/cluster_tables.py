@@ -38,7 +38,8 @@ class ClusterRow(Base):
     - ``shares``: the owners, separated by commas, who may join the network. None: the owners in the spec.
     - ``spec``: the spec as requested. ``resolved``: the spec with the values that SBF chose, such as addresses, or None
       if SBF chose no values.
-    - ``login``: JSON with the user and the keys of the guests. If None, the guests have no seed.
+    - ``login``: JSON with the login name in the guests, and the public keys that may log in. If None, the
+      guests have no seed.
     - ``images``: a JSON object that maps the name of each catalogue image of the guests to its source. None if the
       guests use no image of the catalogue.
     - ``request_id``, ``traceparent``: the request ID and the trace context of the call that last changed the cluster,
