@@ -214,7 +214,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     """With ``--quick``, skip slow files and files of labs before they are imported."""
     if not config.getoption("--quick") or collection_path.suffix != ".py":
         return None
-    file = collection_path.relative_to(config.rootpath).as_posix()
+    file = os.path.relpath(collection_path, config.rootpath)
     return True if not is_quick(file, config.stash.setdefault(TABLE_OF_RUN, read_table())) else None
 
 
