@@ -154,7 +154,7 @@ def build_service(
 
 
 def _exchange(heartbeats: AgentHeartbeats, settled_agents: SettledAgents, token_cache: TokenCache) -> None:
-    """Record the heartbeats of agents, load the agents that have confirmed their wanted state, and check old tokens."""
+    """Record the heartbeats of agents, load the agents that confirmed their wanted state, and renew cached tokens."""
     heartbeats.record()
     settled_agents.load()
     token_cache.renew()

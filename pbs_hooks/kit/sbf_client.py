@@ -2,9 +2,9 @@
 
 The circuit breaker limits the delay when SBF does not answer. After a call that timed out, or that failed slowly
 (:data:`COSTLY_SHARE`), the hooks do not call SBF for a minute (by default). Therefore the batch system is delayed at
-most once a minute. The state of the circuit breaker is in
-the environment of the server's process, because PBS restarts the Python interpreter every hundred hooks
-(``python_restart_max_hooks``). A restart of pbs_server loses this state, so one more call may time out.
+most once a minute. The state of the circuit breaker is in the environment of the server's process, because PBS restarts
+the Python interpreter every hundred hooks (``python_restart_max_hooks``). A restart of pbs_server loses this state, so
+one more call may time out.
 """
 
 import http.client

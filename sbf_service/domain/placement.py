@@ -1,10 +1,11 @@
 """Choice of hosts for guests: the guests of a spread are distributed over hosts by free capacity. Pure.
 
 SBF computes the capacity of a host from the report of its agent and from the overcommit in the settings. The guests of
-all clusters that have not ended use this capacity, even while they are stopped. SBF places each guest on the host that
-has the largest free fraction of its capacity after the placement. If several hosts have the same fraction, SBF prefers
-the host whose site has the fewest guests of the spread, then the host with the fewest guests of the spread, then the
-first host in the topology. The same hosts and clusters therefore always result in the same placement.
+a cluster use this capacity, even while they are stopped, until the cluster has ended and no claim of the cluster is
+quarantined. SBF places each guest on the host that has the largest free fraction of its capacity after the placement.
+If several hosts have the same fraction, SBF prefers the host whose site has the fewest guests of the spread, then the
+host with the fewest guests of the spread, then the first host in the topology. The same hosts and clusters therefore
+always result in the same placement.
 """
 
 from collections import Counter

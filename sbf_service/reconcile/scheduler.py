@@ -3,9 +3,9 @@
 A device is due immediately when its wanted state changes. After a failure, the device is due after a pause.
 
 Each device that is being reconciled (a busy device) has a thread, so that a slow device does not delay other devices.
-There are at most ``settings.workers`` threads. Each second, a query finds the changes that other replicas made. All
-threads are daemon threads, so that the process can exit at any time. After a restart, the scheduler finds unfinished
-work by the revisions in the database.
+At most ``settings.workers`` devices are reconciled at the same time. Each second, a query finds the changes that other
+replicas made. All threads are daemon threads, so that the process can exit at any time. After a restart, the scheduler
+finds unfinished work by the revisions in the database.
 """
 
 import random

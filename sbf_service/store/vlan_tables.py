@@ -104,7 +104,10 @@ class FreedServiceRow(Base):
 
 
 class UnusedServiceRow(Base):
-    """The used service IDs of a transport: all IDs from ``first`` to ``unused`` - 1 were used at least once."""
+    """The start of a search for a service ID of a transport that was never used.
+
+    The search starts at ``unused``, because all IDs from ``first`` to ``unused`` - 1 were used at least once.
+    """
 
     __tablename__ = "unused_services"
 

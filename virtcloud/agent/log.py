@@ -35,7 +35,10 @@ def exception(event: str, **fields: object) -> None:
 
 
 def _format(event: str, fields: dict[str, object]) -> str:
-    """Return the line of an event. If the agent works for calls to SBF, the line has the calls' request IDs."""
+    """Return the line of an event.
+
+    If calls of SBF's API caused the work that the agent is doing, the line contains the request IDs of these calls.
+    """
     request = current_request_id()
     return format_event(event, fields if request is None else {**fields, "request": request})
 

@@ -243,5 +243,9 @@ class Cluster(PolledCluster):
 
     @property
     def _fence(self) -> tuple[int, str, str]:
-        """The attempt, owner and id: SBF refuses to change another cluster. Earlier versions of SBF ignore the id."""
+        """The attempt, owner and id of this cluster.
+
+        SBF refuses a call with these values if the key belongs to another cluster now. Earlier versions of SBF ignore
+        the id.
+        """
         return self.view.attempt, self.view.spec.owner, self.view.id

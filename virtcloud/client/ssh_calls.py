@@ -50,7 +50,10 @@ class SshCalls(SbfCalls):
         return self._documents(SshConnectionView, self._connection.send("GET", f"{_path(key)}/connections"))
 
     def report_ssh_connections(self, gateway: str, report: SshConnections) -> None:
-        """Report all SSH connections of a gateway; replaces the previous report. Only its agent may call this."""
+        """Report all SSH connections of a gateway; replaces the previous report.
+
+        Only the gateway's agent may call this.
+        """
         self._connection.send("PUT", f"/v1/elements/{Name(gateway)}/ssh/connections", report)
 
 

@@ -126,7 +126,7 @@ class ClusterSpec(Document):
     hosts: tuple[Name, ...] = ()
     """Hosts of the cluster, even without a guest."""
     guests: tuple[Guest, ...] = ()
-    """The virtual machines."""
+    """The guests: virtual machines and containers."""
     user: LoginName | None = None
     """The login name in the guests; null: the owner's name, or a similar valid name (`eva_nova` for `Eva.Nova`)."""
     authorized_keys: Annotated[tuple[UserKey, ...], OMIT_EMPTY] = ()
@@ -156,7 +156,7 @@ class ClusterSpec(Document):
     outside: Annotated[tuple[Name, ...], Field(max_length=64), OMIT_EMPTY] = ()
     """Names of the sites' destinations that guests may reach. If there are any, a gateway is the network's router."""
     spread: GuestSpread | None = None
-    """Further virtual machines, for which SBF chooses the hosts. The cluster's view lists them in `guests`."""
+    """Further guests, for which SBF chooses the hosts. The cluster's view lists them in `guests`."""
     lease_s: LeaseSeconds = 4 * 3600
     """Seconds from the creation until the cluster ends, unless the lease is extended."""
     deadline_s: Annotated[float, Field(gt=0, le=3600)] = 120
