@@ -18,7 +18,7 @@ CGROUPS = Path("/sys/fs/cgroup")
 GROUP = "virtcloud-bench"
 CONTROLLERS = ("cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio", "pids")
 MOST_SHARES = "262144"
-"""The greatest ``cpu.shares`` of a control group, so that other programs on the machine hardly delay this host."""
+"""The highest value of ``cpu.shares`` for a control group. With this value, other programs hardly delay this host."""
 EMPTY_FOLDERS = ("/run", "/etc/libvirt", "/var/lib/libvirt", "/var/log/libvirt", "/var/cache/libvirt")
 DRIVER = Path("/usr/lib/x86_64-linux-gnu/libvirt/connection-driver/libvirt_driver_lxc.so")
 LIBVIRTD, SOCKET = "/usr/sbin/libvirtd", Path("/run/libvirt/libvirt-sock")
@@ -32,7 +32,7 @@ START_S = 60.0
 
 
 class NoContainerHost(Exception):
-    """The benchmark cannot run on this machine, with the reason."""
+    """The benchmark cannot run on this machine. The message is the reason."""
 
 
 def run_in_namespaces(module: str) -> str:

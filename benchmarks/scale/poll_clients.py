@@ -123,7 +123,7 @@ async def run_agents(agents: list[PollingAgent], open_per_s: float) -> None:
 
 
 def main() -> int:
-    """Run the agents of a file until the process is ended."""
+    """Run the agents that a file lists, until the process is killed."""
     parser = argparse.ArgumentParser(prog="benchmarks.scale.poll_clients")
     parser.add_argument("file", type=Path)
     parser.add_argument("host")

@@ -3,7 +3,8 @@
 ``python -m benchmarks.scale.simulated_service DATABASE LISTEN FOLDER`` writes the operator's token to FOLDER. Standard
 input accepts the commands ``tokens`` (create a token for each host), ``dark SITE`` and ``light SITE`` (disconnect and
 connect the switches of a site), one per line. The service ends at the end of standard input. It then writes a report to
-``FOLDER/end.json``: the VLANs that are still configured on switches, its processor time and its highest memory.
+``FOLDER/end.json``: the VLANs that are still configured on switches, and the service's processor time and highest
+memory use.
 """
 
 import json

@@ -52,7 +52,10 @@ def describe_shared_vlans(wanted: VlanSet, foreign: Iterable[ForeignVlan]) -> di
 
 
 def describe_blocked_vlans(blocked: VlanSet, foreign: Iterable[ForeignVlan]) -> dict[int, str]:
-    """Return an error message for each VLAN ID in ``blocked``. SBF does not configure VLANs in other use."""
+    """Return an error message for each VLAN ID in ``blocked`` that is in other use on the device.
+
+    ``blocked`` are VLAN IDs that clusters need on the device, and that SBF does not configure because of the other use.
+    """
     return _describe_vlans(blocked, foreign, BLOCKED_VLAN_REMEDY)
 
 

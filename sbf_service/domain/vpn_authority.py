@@ -104,7 +104,7 @@ def make_device_certificate(
 ) -> DeviceCertificate:
     """Return the certificate of a device. Its subject is the profile's ID, so each profile has one session at a time.
 
-    A certificate has whole seconds, so the certificate ends less than a second before ``ends``.
+    The times in a certificate are whole seconds, so the certificate ends at ``ends`` or less than a second earlier.
     """
     builder = _start_certificate(profile, key, now - CLOCK_SKEW, ends)
     builder = builder.serial_number(_derive_serial(secret, "device", profile))

@@ -60,7 +60,7 @@ ReadVersion = Callable[[], Awaitable[int]]
 class PollAdmission:
     """Assigns agents' calls to the threads that read for agents, and refuses calls if too many calls wait.
 
-    An application has one object of this class.
+    All polls of the API share one object of this class. Each call of :func:`make_poll` creates a separate object.
     """
 
     service: SbfService
@@ -121,8 +121,8 @@ class LongPoll:
     async def read(self, call: Callable[[], T]) -> T:
         """Run ``call``, which reads the database, in a thread.
 
-        Raise ServiceBusy if too many agents read. Raise Unauthenticated if the caller's token was revoked during the
-        poll.
+        Raise ServiceBusy if the caller is an agent and too many calls of agents wait. Raise Unauthenticated if the
+        caller's token was revoked during the poll.
         """
         await self._check_token()
         if self.caller.principal.role is Role.AGENT:
@@ -223,7 +223,10 @@ class LongPoll:
 
 
 def make_poll(service: SbfService, request: Request, caller: Caller) -> LongPoll:
-    """Return a long poll for a caller outside the API, such as a page of the console, with limits of its own."""
+    """Return a long poll for a caller outside the API, such as a page of the console.
+
+    The poll has its own :class:`PollAdmission`, so the caller's polls of the API do not count against its limits.
+    """
     return LongPoll(PollAdmission(service), request, caller)
 
 

@@ -107,6 +107,7 @@ class SettledPollMiddleware:
     async def _wait(self, poll: SettledPoll, principal: Principal) -> float | None:
         """Wait until the element may have changed. Return the rest of the waiting time in seconds.
 
+        Return the whole waiting time at once if the element is not settled, or if the agent has polled too often.
         Return None if nothing has changed at the end of the waiting time.
         """
         service, topic = self.service, f"element:{poll.element}"

@@ -70,7 +70,7 @@ def make_sheets(topology: Topology, site: Site, vlans: VlanSet, backbone: Backbo
 
     Raise BadInput if ``backbone`` contains an unknown platform, or options that have no effect. Raise NotFound for an
     unknown transport. Raise Conflict if the site has no attachment to the selected transports. Also raise Conflict
-    if a sheet needs a QinQ tunnel, and ``backbone.platform`` must not be the device of such a tunnel.
+    if the backbone's device needs a QinQ tunnel, and its platform is unsuitable for such a tunnel (``no_tunnel``).
     """
     if backbone.platform is not None and backbone.platform not in PLATFORMS:
         raise BadInput(f"expected a platform of the backbone ({', '.join(sorted(PLATFORMS))}), got {backbone.platform}")

@@ -1,8 +1,9 @@
 """Proofs of jobs: a host requests a job's cluster, and the batch server confirms the job.
 
 A host cannot prove that a job runs on this host. SBF therefore records a question, which the agent on the batch
-server's host answers. The host's call fails with JobUnproven until the answer confirms the owner, the hosts and the
-network of the job. Such an answer is a proof. A proof permits the creation of one cluster.
+server's host answers. The host's call fails with JobUnproven until the answer states that the job runs. Such an answer
+is a proof. It contains the job's owner, hosts and network, with which SBF compares the host's request. A proof permits
+the creation of one cluster.
 """
 
 from datetime import timedelta

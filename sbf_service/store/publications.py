@@ -157,8 +157,9 @@ def prefer_router(unit: Unit, network: str, gateways: Iterable[Name]) -> list[Na
 def _choose_site(unit: Unit, row: ClusterRow, requested: Name | None) -> Name:
     """Return the requested site. Without a request, return the cluster's first site that can publish guests.
 
-    Such a site publishes ports, and has certified the images of all guests of the network. Raise NotAdmitted if no
-    site that publishes ports has certified all these images.
+    In both cases, the site publishes ports, and has certified the images of all guests of the network. Raise NoGateway
+    if the requested site, or every site of the cluster, publishes no ports. Raise NotAdmitted if no possible site has
+    certified all these images.
     """
     (cluster,) = make_live_clusters(unit, [row])
     publishing = list_publishing_sites(read_topology(unit))

@@ -30,9 +30,11 @@ _READ_ELEMENTS = (
 
 
 def list_transport_losses(unit: Unit, former: Topology, topology: Topology) -> Iterator[str]:
-    """Yield an error text for each transport in use that the new topology lacks or whose kind changes.
+    """Yield an error text for each transport whose users the new topology would interrupt.
 
-    Also yield an error text for each transport that loses a service ID in use.
+    A transport at provider edges must remain, with its kind and with the service IDs of its users. It must not change
+    between one shared service and a service for each network. Any other transport must not become a transport at
+    provider edges; :func:`list_detached_clusters` checks whether it remains.
     """
     known = {transport.name: transport for transport in topology.transports}
     for before in former.transports:

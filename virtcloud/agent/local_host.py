@@ -91,7 +91,10 @@ class LocalHost:
         """Called at each reading of the host, with the interfaces that were read."""
 
     def receive(self, wanted: HostWanted) -> None:
-        """Apply the grants of a wanted document at once, before the other changes of the host."""
+        """Apply the grants of a wanted document, and the gateway's own addresses, before the other changes of the host.
+
+        Also record the networks of the document for `restore_outside_filter`.
+        """
         unsupported = unsupported_segments(wanted.segments)
         supported = [segment for segment in wanted.segments if segment.id not in unsupported]
         for access in (self._vpn, self._ssh):

@@ -177,8 +177,8 @@ class Connection:
     ) -> SessionStream:
         """Open a byte stream in both directions (WebSocket) to the replica ``url`` (None: the connection's address).
 
-        ``wait`` seconds are added to the timeout. Raise BadInput if this connection uses TLS and ``url`` does not, and
-        if the package websockets is missing. Raise ServiceUnreachable if the replica does not answer.
+        ``wait`` seconds are added to the timeout. Raise BadInput if this connection uses TLS and ``url`` does not. Also
+        raise BadInput if the package websockets is missing. Raise ServiceUnreachable if the replica does not answer.
         """
         address = url or self.url
         self._check_encryption(address)

@@ -26,7 +26,7 @@ LIBRARIES = ("sbf_service", "uvicorn", "sqlalchemy", "netmiko")
 START_S = 60.0
 STOP_S = 5.0
 NEW_AGENTS_S = 3.0
-"""Seconds between two readings of the topology's elements: agents of new hosts are then started."""
+"""Seconds between two readings of the topology's elements. After each reading, agents of new hosts are started."""
 TAIL_LINES = 8
 
 

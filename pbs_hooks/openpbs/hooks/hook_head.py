@@ -1,4 +1,7 @@
-"""The first lines of both hooks. They accept a job without a virtual cluster before any other module is loaded."""
+"""The first lines of the server hook and of the MoM hook.
+
+By `concerns`, a hook accepts a job without a virtual cluster before the hook loads its other modules.
+"""
 
 import time
 

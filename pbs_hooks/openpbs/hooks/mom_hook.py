@@ -67,7 +67,7 @@ def start_handlers(pbs: Any) -> Dict[int, MomHandler]:
 
 
 def report_handlers(pbs: Any) -> Dict[int, MomHandler]:
-    """Return the handlers of the other events, which cannot fail a job."""
+    """Return the handlers of the other events. An error in these handlers does not fail the job."""
     return {
         pbs.EXECJOB_PRETERM: handle_preterm,
         pbs.EXECJOB_ABORT: handle_abort,

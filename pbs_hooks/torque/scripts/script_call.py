@@ -27,8 +27,9 @@ RESOURCES_ARGUMENT = {
 SCRIPT_ARGUMENT = {"prologue": 8, "epilogue": 11}
 """The position of the argument with the file of the job's script. Only the first host has the file."""
 TRUNCATED_FROM = 900
-"""Torque passes 2 kB of resources, ``nodes`` before ``other``, and drops the rest. A list with more characters than
-this limit may be incomplete.
+"""A list of resources with more than this number of characters is regarded as possibly incomplete.
+
+Torque passes at most 2 kB of resources, first ``nodes`` and then ``other``, and drops the rest.
 """
 JOB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._\[\]-]*")
 SCHEDULER_VARIABLE = "MAGRATHEA_VLANID"

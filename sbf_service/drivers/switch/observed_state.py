@@ -190,8 +190,9 @@ def _observe_trunk(scoped: ScopedReading, port: PortName, found: PortReading) ->
 
 
 def _observe_access_port(scoped: ScopedReading, port: PortName, found: PortReading) -> PortObservation:
-    """Return an access port's managed VLAN. The port is open if it has any other configuration.
+    """Return the managed VLAN of an access port. The port is open if it has any other configuration.
 
+    Exception: a port has no VLAN and is not open if SBF shut it down, or if it is shut down and in no managed VLAN.
     Raise Unsafe if an unmanaged VLAN is on the port, and SBF has neither adopted nor configured the port.
     """
     scope = scoped.scope

@@ -31,7 +31,7 @@ from virtcloud.model.image import (
 
 POLL_S: Final = 0.2
 PART: Final = 16
-"""A line of a key is recognized by its first or last 16 characters, as other characters may be in another block."""
+"""A line of a key is recognized by its first or last 16 characters, because its rest may be in another block."""
 SIZE_FIELD: Final = slice(24, 32)
 BACKING_FIELDS: Final = slice(8, 20)
 """The bytes of a qcow2 header that refer to the backing file."""
