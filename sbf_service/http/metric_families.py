@@ -47,7 +47,7 @@ class DatabaseCollector(Collector):
 
 @dataclass(frozen=True, eq=False)
 class ReplicaCollector(Collector):
-    """Collects the state of this replica: its reconciler, its certificate, its disks and its version."""
+    """Collects the state of this replica: its reconciler, polls, notices, certificates, disks and version."""
 
     service: SbfService
 

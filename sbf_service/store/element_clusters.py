@@ -82,7 +82,8 @@ def read_removed_clusters(
 ) -> Sequence[ClusterRow]:
     """Return the clusters that a revision from ``highest`` + 1 to ``revision`` removed from an element.
 
-    For the clusters with the IDs in ``marked``, also include removals up to the revision ``highest``.
+    For the clusters with the IDs in ``marked``, also include removals up to the revision ``highest``. Clusters whose
+    placement is blocked are omitted.
     """
     removed = {"element": element, "highest": highest, "revision": revision}
     if not marked:

@@ -78,7 +78,7 @@ done
 """
 """Script that writes a tar stream for each file or folder. Arguments: paths, or patterns that match several paths.
 
-GNU tar exits with 1 if a file changed during the copy.
+The script ignores the exit code 1 of GNU tar, which means that a file changed during the copy.
 """
 
 

@@ -109,7 +109,7 @@ def _read_carried_request(script: str) -> Dict[str, str]:
 
 RETRY_PAUSE_S = 0.5
 SISTER_WAIT_S = 60.0
-"""Seconds for a script on hosts other than the first. The MoM is blocked while such a script runs."""
+"""Time limit in seconds of a script on hosts other than the first. The MoM is blocked while such a script runs."""
 
 
 class RetryBudget:

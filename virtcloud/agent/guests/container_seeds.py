@@ -94,7 +94,7 @@ def _write_users_files(files: RootedFiles, seed: GuestSeed, user_id: int, home: 
 def _ensure_user(files: RootedFiles, name: str) -> tuple[int, str]:
     """Create the user, unless the image has the user. Return the user's ID and the home folder's path in the root.
 
-    If the image has sudo, permit the user to use sudo without a password.
+    If the image has sudo, permit a created user to use sudo without a password.
     """
     passwd = _read_table(files, "etc/passwd")
     for entry in passwd:

@@ -93,9 +93,10 @@ def render_hostfile(guests: Iterable[Guest]) -> str:
 
 
 def render_ssh_config(access: JobAccess, command: str, folder: Path) -> str:
-    """Return an ssh configuration (ssh_config(5)) for access to guests by name, and to other hosts by address. Pure.
+    """Return an ssh configuration (ssh_config(5)) for access to guests by name, and to other addresses. Pure.
 
-    At least one guest of ``access`` must have an address.
+    ssh reaches all addresses through the job's relay, by the ProxyCommand ``command``. At least one guest of ``access``
+    must have an address.
     """
     addressed_guests = [guest for guest in access.guests if guest.addresses]
     user = f"  User {access.login}\n" if access.login not in {None, access.user} else ""
