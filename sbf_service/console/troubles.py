@@ -103,7 +103,7 @@ def find_remedy(message: str, element: str, *, is_device: bool) -> str:
             f"Do what the message says. To compare the device with its wanted state: virtcloud element diff {element} "
             f"--read. {RETRIES}"
         )
-    return f"Do what the message says. On the {element}: virtcloud doctor --host. {RETRIES}"
+    return f"Do what the message says. On {element}: virtcloud doctor --host. {RETRIES}"
 
 
 def find_site_troubles(view: SiteView, prefix: str) -> Iterator[Trouble]:
@@ -127,12 +127,12 @@ def find_site_troubles(view: SiteView, prefix: str) -> Iterator[Trouble]:
             "IDs clean.",
         )
     for quarantined in view.quarantine:
-        waits = ", ".join(sorted(quarantined.elements)) or "no element"
+        unconfirmed = ", ".join(sorted(quarantined.elements))
         yield make(
             Level.WARNING,
-            f"VLAN {quarantined.vlan} has been in quarantine since {format_utc(quarantined.since)}: {waits} has not "
-            f"confirmed the removal of cluster {quarantined.cluster}",
-            f"Repair {waits}; the quarantine then ends by itself. If the element never returns, declare the VLAN ID "
+            f"VLAN {quarantined.vlan} has been in quarantine since {format_utc(quarantined.since)}: the removal of "
+            f"cluster {quarantined.cluster} is not confirmed by {unconfirmed or 'all elements'}",
+            f"Repair {unconfirmed or 'the elements with an error'}; the quarantine then ends by itself. If the element never returns, declare the VLAN ID "
             "clean on the page of the site.",
         )
     for use in view.other_use:
