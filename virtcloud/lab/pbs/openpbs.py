@@ -136,12 +136,10 @@ class LabPbs:
     def await_free(self, hosts: Sequence[str]) -> None:
         """Wait until PBS reports ``hosts`` as free. Raise LabFailed after `START_S` seconds."""
         deadline = time.monotonic() + START_S
-        while time.monotonic() < deadline:
-            output = self.root("pbsnodes", *hosts)
-            if output.count("state = free") == len(hosts):
-                return
+        while (output := self.root("pbsnodes", *hosts)).count("state = free") != len(hosts):
+            if time.monotonic() > deadline:
+                raise LabFailed(f"PBS: expected {', '.join(hosts)} to be free after {START_S:.0f} s, got: {output}")
             time.sleep(POLL_S)
-        raise LabFailed(f"PBS: expected {', '.join(hosts)} to be free after {START_S:.0f} s, got: {output}")
 
     def _names(self, host: str) -> str:
         return self.lab.run(host, ["cat", "/etc/hosts"], check=True).stdout
