@@ -4,6 +4,8 @@ The fabric forks the first process of each node in new namespaces. The fabric se
 socket (SOCK_SEQPACKET), the node's channel.
 """
 
+import contextlib
+import errno
 import hashlib
 import itertools
 import json
@@ -23,6 +25,8 @@ from virtcloud.lab.fabric.plan import LabNode
 NAMESPACES = syscalls.NEWNS | syscalls.NEWNET | syscalls.NEWUTS | syscalls.NEWIPC | syscalls.NEWCGROUP
 BRANCH = CGROUPS / "virtcloud-lab"
 Message = dict[str, Any]
+CHANNEL_ENDED = {errno.EPIPE, errno.ECONNRESET, errno.EBADF}
+"""Errors of a node's channel after the end of the node's first process."""
 
 
 class NodeFailed(Exception):
@@ -104,29 +108,40 @@ class NodeHandle:
     def _call(self, request: Message, streams: Sequence[int]) -> Message:
         with self._lock:
             if not self.has_power:
-                name = self.node.name
-                raise NodeFailed(f"{name} is powered off; power it on with: virtcloud lab power {name} on")
+                raise NodeFailed(self._describe_end())
             number = next(self._numbers)
             answers = self._answers[number] = Queue()
             packet = json.dumps({**request, "id": number}).encode()
-            socket.send_fds(self._channel, [packet], list(streams))
+            try:
+                socket.send_fds(self._channel, [packet], list(streams))
+            except OSError as error:
+                self._answers.pop(number, None)
+                raise NodeFailed(self._describe_end()) if error.errno in CHANNEL_ENDED else error from error
         answer = answers.get()
         self._answers.pop(number, None)
+        if "ended" in answer:
+            raise NodeFailed(self._describe_end())
         if "code" in answer:
             raise ProgramNotStarted(f"{self.node.name}: {answer['error']}", answer["code"])
         if "error" in answer:
             raise NodeFailed(f"{self.node.name}: {answer['error']}")
         return answer
 
+    def _describe_end(self) -> str:
+        name = self.node.name
+        if not self.has_power:
+            return f"{name} is powered off; power it on with: virtcloud lab power {name} on"
+        return f"{name}: its first process has ended; to start the lab again: virtcloud lab down, then virtcloud lab up"
+
     def _listen(
         self, channel: socket.socket, pending: dict[int, Queue[Message]], programs: dict[int, RunningProgram]
     ) -> None:
         """Receive the answers of one boot of the node. ``pending`` and ``programs`` belong to this boot."""
-        with channel:
+        with channel, contextlib.suppress(ConnectionResetError):  # the node ended with an unread request
             while packet := channel.recv(PACKET):
                 _take(json.loads(packet), pending, programs)
         for answers in list(pending.values()):
-            answers.put({"error": "the node has ended"})
+            answers.put({"ended": True})
         for running in list(programs.values()):
             running.end(-signal.SIGKILL)
 
@@ -172,7 +187,10 @@ def wait_until_set_up(handle: NodeHandle) -> None:
 
 def receive_report(node: LabNode, channel: socket.socket) -> Message:
     """Receive the report of a starting node. Raise NodeFailed if the report is an error."""
-    message: Message = json.loads(channel.recv(PACKET) or b'{"error": "its first process died"}')
+    packet = b""
+    with contextlib.suppress(ConnectionResetError):  # the process died with an unread message
+        packet = channel.recv(PACKET)
+    message: Message = json.loads(packet or b'{"error": "its first process died"}')
     if "error" in message:
         raise NodeFailed(f"{node.name}: {message['error']}")
     return message
