@@ -139,10 +139,9 @@ def _start_sending(link: socket.socket, sending: AbstractContextManager[object],
 
 
 def _read_stdin(size: int) -> bytes:
-    """Return the next bytes of this process's input, at most ``size``.
-
-    Return ``b""`` at the end of the input, or if the input is closed.
-    """
+    """Return the next data of this process's input: at most ``size`` bytes, nothing at the end or if it is closed."""
+    if sys.stdin is None:  # the shell closed it: <&-
+        return b""
     try:
         select.select([sys.stdin], [], [])  # read() alone would stop a background process of a terminal (SIGTTIN)
         return os.read(sys.stdin.fileno(), size)
@@ -185,10 +184,10 @@ def _raw_terminal(link: socket.socket, sending: AbstractContextManager[object]) 
     """Put the terminal into raw mode, and send the window's size to the node whenever the size changes."""
 
     def send_size(*_: object) -> None:
-        with sending:
+        with contextlib.suppress(OSError), sending:  # the caller, who receives, notices the end of the connection
             send_frame(link, b"w", json.dumps(_window_size()).encode())
 
-    if not sys.stdin.isatty():
+    if sys.stdin is None or not sys.stdin.isatty():
         yield
         return
     attributes = termios.tcgetattr(sys.stdin)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from virtcloud.lab.control_client import run_attached, run_program
+from virtcloud.lab.fabric import control_server, program_streams, protocol
 from virtcloud.lab.fabric.control_server import ControlServer
 from virtcloud.lab.fabric.nodes import NodeHandle
 from virtcloud.lab.fabric.plan import LabNode
@@ -67,7 +68,7 @@ class Client:
 
     def disconnect(self) -> None:
         self.link.close()
-        self.thread.join(10)
+        self.thread.join(60)
         assert not self.thread.is_alive()
 
 
@@ -80,7 +81,7 @@ def test_a_program_without_end_of_input_leaves_no_descriptor(node: NodeHandle) -
     client = Client(node, argv=["true"])
     assert client.receive_end() == (b"x", 0)
     client.disconnect()
-    assert descriptors() == before
+    assert descriptors() <= before
 
 
 @pytest.mark.parametrize("tty", [False, True])
@@ -90,7 +91,7 @@ def test_a_node_without_power_leaves_no_descriptor(node: NodeHandle, tty: bool) 
     client = Client(node, argv=["true"], tty=tty)
     assert client.receive_end() == (b"f", "h1 is powered off; power it on with: virtcloud lab power h1 on")
     client.disconnect()
-    assert descriptors() == before
+    assert descriptors() <= before
 
 
 def test_late_keystrokes_reach_no_other_file(node: NodeHandle, tmp_path: Path) -> None:
@@ -106,12 +107,34 @@ def test_late_keystrokes_reach_no_other_file(node: NodeHandle, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("relayed", [False, True])
-def test_late_input_does_not_lose_the_exit_code(node: NodeHandle, relayed: bool) -> None:
+def test_late_input_does_not_lose_the_exit_code(
+    node: NodeHandle, relayed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (control_server, program_streams, protocol):
+        monkeypatch.setattr(module, "CLOSE_TIMEOUT_S", 60.0)  # a loaded machine needs seconds for the input
     client = Client(node, relayed=relayed, argv=["sh", "-c", "exit 3"])
     client.link.recv(1, socket.MSG_PEEK)  # the exit code is the first frame
     send_frame(client.link, b"i", bytes(1 << 24))
     assert client.receive_end() == (b"x", 3)
     client.disconnect()
+
+
+def test_the_last_output_arrives_although_its_threads_are_late(
+    node: NodeHandle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send_output, has_ended = program_streams._send_output, threading.Event()
+
+    def send_late(*arguments: object) -> None:
+        has_ended.wait(60)
+        send_output(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(program_streams, "_send_output", send_late)
+    monkeypatch.setattr(program_streams, "LATE_S", 0.0)
+    client = Client(node, argv=["echo", "last words"])
+    frames = [receive_frame(client.link), receive_frame(client.link)]
+    has_ended.set()
+    client.disconnect()
+    assert frames == [(b"o", b"last words\n"), (b"x", b"0")]
 
 
 def test_a_disconnected_client_ends_its_program(node: NodeHandle) -> None:
@@ -144,10 +167,16 @@ def state(node: NodeHandle, tmp_path: Path) -> Iterator[LabState]:
 
 def test_much_input_and_much_output_pass_together(state: LabState) -> None:
     data = bytes(1 << 22)
-    assert run_program(state, "h1", ["cat"], data, timeout_s=5).stdout == data
+    assert run_program(state, "h1", ["cat"], data, timeout_s=60).stdout == data
 
 
 def test_unread_input_does_not_hide_the_exit_code(state: LabState, monkeypatch: pytest.MonkeyPatch) -> None:
     with Path("/dev/zero").open() as endless:
         monkeypatch.setattr(sys, "stdin", endless)
         assert run_attached(state, "h1", ["sh", "-c", "exit 3"], terminal=False) == 3
+
+
+def test_a_closed_standard_input_is_an_empty_input(state: LabState, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python sets ``sys.stdin`` to None if a shell closed the input (``<&-``)."""
+    monkeypatch.setattr(sys, "stdin", None)
+    assert run_attached(state, "h1", ["cat"], terminal=False) == 0

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pty
+import select
 import signal
 import socket
 import threading
@@ -14,6 +15,9 @@ from virtcloud.lab.fabric.node_init import set_window
 from virtcloud.lab.fabric.nodes import NodeFailed, NodeHandle, ProgramNotStarted, RunningProgram
 from virtcloud.lab.fabric.protocol import CHUNK, CLOSE_TIMEOUT_S, read_until_end, receive_frame, send_frame
 from virtcloud.lab.fabric.service_control import ENVIRONMENT
+
+LATE_S = 1.0
+"""Seconds for which the output of other programs that an ended program started is still sent."""
 
 
 def execute_program(connection: socket.socket, handle: NodeHandle, request: Mapping[str, Any]) -> None:
@@ -46,16 +50,17 @@ def _copy_streams(
     """Copy the program's input and output until the program has ended and the client has received the exit code."""
     lock = threading.Lock()
     pumps = [
-        threading.Thread(target=_send_output, args=(connection, lock, letter, end), daemon=True)
-        for letter, end in streams.outputs.items()
+        threading.Thread(target=_send_output, args=(connection, lock, letter, streams), daemon=True)
+        for letter in streams.outputs
     ]
     receiver = threading.Thread(target=_receive_input, args=(connection, streams, handle, running), daemon=True)
     for thread in (receiver, *pumps):
         thread.start()
     running.ended.wait()
     for pump in pumps:
-        pump.join(timeout=1)  # a daemon that the program started may still have the pipe open
+        pump.join(LATE_S)  # a daemon that the program started may still have the pipe open
     with lock, contextlib.suppress(OSError):
+        _send_rest(connection, streams)
         send_frame(connection, b"x", json.dumps(running.exit).encode())
         connection.shutdown(socket.SHUT_WR)
     receiver.join(CLOSE_TIMEOUT_S)  # with unread input, close() would reset the connection
@@ -122,12 +127,46 @@ def _open_terminal(request: Mapping[str, Any]) -> ProgramStreams:
     )
 
 
-def _send_output(connection: socket.socket, lock: threading.Lock, letter: bytes, end: int) -> None:
-    with contextlib.suppress(OSError):  # reading a terminal raises OSError after its program has ended
-        while data := os.read(end, CHUNK):
+def _send_output(connection: socket.socket, lock: threading.Lock, letter: bytes, streams: ProgramStreams) -> None:
+    """Send the output of one stream until its end. The lock also covers the reading, because `_send_rest` reads too."""
+    end = streams.outputs[letter]
+    output = select.poll()
+    output.register(end, select.POLLIN)
+    with contextlib.suppress(OSError):
+        while output.poll():
             with lock:
-                send_frame(connection, letter, data)
-    os.close(end)
+                data = _read_available(end)
+                if data == b"":
+                    break
+                if data:
+                    send_frame(connection, letter, data)
+    with lock:
+        del streams.outputs[letter]
+        os.close(end)
+
+
+def _send_rest(connection: socket.socket, streams: ProgramStreams) -> None:
+    """Send the last output of an ended program, which its threads have not sent yet if the client is slow.
+
+    A pipe contains at most `CHUNK` bytes. Later output comes from a daemon that the program started.
+    """
+    for letter, end in streams.outputs.items():
+        size = 0
+        while size < CHUNK and (data := _read_available(end)):
+            send_frame(connection, letter, data)
+            size += len(data)
+
+
+def _read_available(end: int) -> bytes | None:
+    """Return the available output: nothing at the end of the stream, and None if no output is available yet."""
+    output = select.poll()
+    output.register(end, select.POLLIN)
+    if not output.poll(0):
+        return None
+    try:
+        return os.read(end, CHUNK)
+    except OSError:  # reading a terminal raises OSError after its program has ended
+        return b""
 
 
 def _receive_input(
@@ -143,12 +182,17 @@ def _receive_input(
             with contextlib.suppress(OSError):  # the program closed its input
                 _write_input(streams, letter, payload)
     except OSError:
-        if running.exit is None:
-            handle.signal(running.pid, signal.SIGHUP, group=True)
-            if not running.ended.wait(1):
-                handle.signal(running.pid, signal.SIGKILL, group=True)
+        with contextlib.suppress(NodeFailed):  # the node ends, and the program with it
+            _end_program(handle, running)
     finally:
         streams.close_stdin()
+
+
+def _end_program(handle: NodeHandle, running: RunningProgram) -> None:
+    if running.exit is None:
+        handle.signal(running.pid, signal.SIGHUP, group=True)
+        if not running.ended.wait(1):
+            handle.signal(running.pid, signal.SIGKILL, group=True)
 
 
 def _write_input(streams: ProgramStreams, letter: bytes, payload: bytes) -> None:
