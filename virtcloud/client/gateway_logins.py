@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Final
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -75,12 +76,13 @@ def request_login_files(
 
     If this request connects the cluster to a gateway, wait at most ``WAIT_S`` seconds until the elements on the path
     have confirmed the connection. Call ``show`` with the present state during the wait. Raise the errors of
-    `SbfClient.create_ssh_certificate`. Raise BadInput if ``folder`` cannot be created, or if a file cannot be written.
+    `SbfClient.create_ssh_certificate`. Raise BadInput if ``folder`` or a file cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        TemporaryFile(dir=folder).close()
     except OSError as error:
-        raise BadInput(f"folder {folder}: cannot be created: {error.strerror}; choose another folder") from error
+        raise BadInput(f"folder {folder}: cannot be written: {error.strerror}; choose another folder") from error
     login = make_login_key()
     certificate = sbf.create_ssh_certificate(key, SshCertificateRequest(public_key=login.public), cluster_id)
     replace_private_file(folder / KEY, login.private.get_secret_value())

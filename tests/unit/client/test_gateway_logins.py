@@ -126,8 +126,15 @@ def test_the_files_are_private(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_created_costs_no_certificate(tmp_path: Path) -> None:
     sbf = FakeSbf()
     (tmp_path / "file").touch()
-    with pytest.raises(BadInput, match=f"folder {tmp_path}/file/login: cannot be created: Not a directory; choose"):
+    with pytest.raises(BadInput, match=f"folder {tmp_path}/file/login: cannot be written: Not a directory; choose"):
         request_login_files(sbf, "demo", tmp_path / "file/login")
+    assert sbf.certificates == 0
+
+
+def test_a_folder_that_cannot_be_written_costs_no_certificate() -> None:
+    sbf = FakeSbf()
+    with pytest.raises(BadInput, match=r"folder /proc: cannot be written: [^;]*; choose another folder"):
+        request_login_files(sbf, "demo", Path("/proc"))
     assert sbf.certificates == 0
 
 
