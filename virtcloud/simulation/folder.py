@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from virtcloud.client.credentials import replace_private_file
 from virtcloud.model.element import ElementKind
 from virtcloud.model.errors import BadInput
 from virtcloud.model.topology import Topology
@@ -62,10 +63,11 @@ class SimulationFolder:
             file.write_text(topology.model_dump_json(), encoding="utf-8")
 
     def write_elements(self, kinds: Mapping[Name, ElementKind]) -> None:
-        """Replace ``elements.json``. ``kinds`` are the elements of the topology with their kinds."""
-        new = self.path / "elements.new"
-        new.write_text(json.dumps(kinds), encoding="utf-8")
-        new.replace(self.path / "elements.json")
+        """Replace ``elements.json``. ``kinds`` are the elements of the topology with their kinds.
+
+        Raise BadInput if the file cannot be written.
+        """
+        replace_private_file(self.path / "elements.json", json.dumps(kinds))
 
     def known_elements(self) -> tuple[list[str], list[str]]:
         """Return the names of the simulated switches, and the names of all hosts and gateways.

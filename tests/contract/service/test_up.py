@@ -23,6 +23,7 @@ from virtcloud.client.credentials import FileToken
 from virtcloud.client.sbf import SbfClient
 from virtcloud.model.errors import BadInput
 from virtcloud.simulation import installation
+from virtcloud.simulation.folder import SimulationFolder
 
 
 @dataclass
@@ -280,6 +281,13 @@ def test_a_missing_library_names_the_package_to_install(monkeypatch: pytest.Monk
     monkeypatch.setattr(installation, "find_spec", lambda name: None if name == "uvicorn" else object())
     with pytest.raises(BadInput, match=r"needs uvicorn; install it with: pip install 'virtcloud\[sbf\]'"):
         installation.check_libraries()
+
+
+def test_elements_that_cannot_be_recorded_are_a_known_error(tmp_path: Path) -> None:
+    """'virtcloud up' then continues, and records the elements some seconds later."""
+    (tmp_path / "elements.json").mkdir()
+    with pytest.raises(BadInput, match=r"elements\.json: cannot be written: Is a directory"):
+        SimulationFolder(tmp_path).write_elements({})
 
 
 def _is_listening(port: int) -> bool:
