@@ -110,8 +110,8 @@ class Relay:
 
     def _answer(self, caller: socket.socket) -> None:
         with caller, suppress(OSError):  # the caller may have closed the connection
-            caller.settimeout(REQUEST_S)
             line = _read_line(caller)
+            caller.settimeout(REQUEST_S)
             if _peer_uid(caller) not in {0, self._uid}:
                 caller.sendall(b"forbidden: only the job's user may send requests\n")
             elif line == "about":
@@ -249,8 +249,10 @@ def _has_device() -> bool:
 
 
 def _read_line(caller: socket.socket) -> str:
-    text = b""
+    """Read one line within `REQUEST_S` seconds. Raise OSError if the line is late or too long."""
+    deadline, text = time.monotonic() + REQUEST_S, b""
     while not text.endswith(b"\n"):
+        caller.settimeout(max(deadline - time.monotonic(), 0.001))
         chunk = caller.recv(MAX_LINE)
         if not chunk or len(text) > MAX_LINE:
             raise OSError(errno.EPROTO, "expected one line")
