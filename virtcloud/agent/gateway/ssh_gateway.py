@@ -177,6 +177,8 @@ class SshGateway:
         """
         if self._requests is not None:
             return
+        for thread in self._threads:  # stopped, but perhaps not ended yet: the new threads would see the same request
+            thread.join()
         path = self._folder / REQUESTS / SOCKET
         self._requests = SshRequests(path, find_ssh_user().pw_uid, self._grants, self._sessions, self._connect)
         self._sessions.take_over()

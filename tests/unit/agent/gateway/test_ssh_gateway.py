@@ -1,6 +1,7 @@
 """Tests of SSH access through a gateway, with a real sshd and real ssh clients on the real kernel."""
 
 import os
+import pwd
 import signal
 import socket
 import threading
@@ -16,9 +17,10 @@ from kernel_links import find_index, link
 from pydantic import SecretBytes
 from ssh_world import LISTENER, OpenSsh, SshWorld, StockSsh, make_segment
 
-from virtcloud.agent.gateway import ssh_requests, ssh_sessions, sshd_config
+from virtcloud.agent.gateway import ssh_gateway, ssh_requests, ssh_sessions, sshd_config
 from virtcloud.agent.gateway.guest_connections import connect_by_namespace
 from virtcloud.agent.gateway.ssh_difference import RunSshd, find_sshd_changes
+from virtcloud.agent.gateway.ssh_gateway import SshGateway
 from virtcloud.agent.gateway.sshd_config import FIXED_OPTIONS
 from virtcloud.agent.host_services.server_isolation import join_network_namespace
 from virtcloud.agent.own_processes import read_start_time
@@ -336,6 +338,32 @@ def test_ended_connections_are_removed_after_a_second_start(
     with _opened(StockSsh(world)):
         world.wait_for_sessions(1)
     world.wait_for_sessions(0)
+
+
+def test_a_second_start_waits_for_the_end_of_former_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the new threads would see the former request to stop, and end as well."""
+    monkeypatch.setattr(ssh_gateway, "find_ssh_user", lambda: pwd.getpwuid(os.getuid()))
+    monkeypatch.setattr(ssh_gateway, "STOP_S", 0.0)
+    (tmp_path / sshd_config.REQUESTS).mkdir()
+    gateway = SshGateway(tmp_path, connect_by_namespace)
+    gateway._ensure_requests()
+    former, end_expired, is_free = gateway._threads, gateway.sessions.end_expired, threading.Event()
+
+    def end_late() -> None:
+        if threading.current_thread() in former:
+            is_free.wait(60)
+        end_expired()
+
+    monkeypatch.setattr(gateway.sessions, "end_expired", end_late)
+    gateway.close()
+    starting = threading.Thread(target=gateway._ensure_requests)
+    starting.start()
+    starting.join(0.3)  # time for a start that does not wait
+    is_free.set()
+    starting.join()
+    gateway._threads[1].join(0.3)
+    assert gateway._threads[1].is_alive()
+    gateway.close()
 
 
 def test_a_configuration_that_sshd_refuses_is_named(
