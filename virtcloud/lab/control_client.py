@@ -139,7 +139,10 @@ def _start_sending(link: socket.socket, sending: AbstractContextManager[object],
 
 
 def _read_stdin(size: int) -> bytes:
-    """Return the next data of this process's input: at most ``size`` bytes, nothing at the end or if it is closed."""
+    """Return the next bytes of this process's input, at most ``size``.
+
+    Return ``b""`` at the end of the input, or if the input is closed.
+    """
     if sys.stdin is None:  # the shell closed it: <&-
         return b""
     try:
