@@ -77,7 +77,7 @@ def restore(file: Path, *, replace: bool, grace: int, config: Path | None) -> No
     Example: sbf restore /var/backups/sbf-2026-11-23.backup
     """
     from sbf_service.store.backup_format import open_backup  # noqa: PLC0415 - other commands do not need it
-    from sbf_service.store.restore import restore_backup  # noqa: PLC0415 - so is this
+    from sbf_service.store.restore import restore_backup  # noqa: PLC0415 - other commands do not need it
 
     with report_bad_input():
         settings = load_settings(config)

@@ -101,7 +101,10 @@ def list_plugins() -> tuple[plugins.DialectPlugin, ...]:
 
 
 def find_dialect(platform: str) -> Dialect | None:
-    """Return a platform's dialect, from SBF or a plug-in. Return None if the platform is unknown or has no dialect."""
+    """Return a platform's dialect, from SBF or a plug-in.
+
+    Return None if the platform is unknown or has no `Dialect`, such as a platform with a `CandidateDialect`.
+    """
     dialect = dialects.DIALECTS.get(platform)
     if dialect is None and platform not in SWITCH_PLATFORMS:
         return next((plugin.dialect for plugin in list_plugins() if plugin.platform == platform), None)
