@@ -52,7 +52,7 @@ DONE: Final = {
     "mended": "SBF read the device, and changed what differed from its wanted state. The audit log has the changes.",
     "equal": "SBF read the device. It has its wanted state.",
 }
-"""The message after an action. The key is the query parameter by which the next page selects the message."""
+"""The messages after an action, by the value of the query parameter ``done`` in the URL of the page that shows them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,9 +152,8 @@ class CiscoXr(ConfirmTimerSwitch):
         self.save()
 
     def running_config(self) -> str:
-        ports = [
-            row for name in self.port_names for row in (f"interface {name}", " mtu 9216", "!")
-        ]  # an administrator enabled the port
+        # the ports have no line "shutdown", because an administrator enabled them
+        ports = [row for name in self.port_names for row in (f"interface {name}", " mtu 9216", "!")]
         return "\n".join(
             ["!! IOS XR Configuration 7.5.2", *ports, *render_text(build_configuration(self.running)), "end"]
         )

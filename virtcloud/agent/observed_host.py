@@ -34,7 +34,8 @@ class ObservedSegment:
 class ObservedGuest:
     """A libvirt domain of a guest. ``digest`` is the digest of the wanted state with which the domain was started.
 
-    ``peers`` is the digest of the guest's peer files, or None if the host cannot replace the guest's peer files.
+    ``peers`` is the digest of the guest's peer files, which contain the names and host keys of the network's guests
+    (``guests/peer_files.py``). None if the host cannot replace these files, as for a virtual machine.
     """
 
     cluster: str

@@ -115,7 +115,10 @@ def parse_attachments(ports: Mapping[str, ConfigurationBlock], vlans: VlanSet) -
 
 
 def find_empty_lists(ports: Mapping[str, ConfigurationBlock]) -> frozenset[str]:
-    """Return the ports that allow only the default VLAN now, and would allow only the default VLAN as trunks."""
+    """Return the ports whose list of allowed VLANs is empty or contains only the default VLAN.
+
+    On a port that is not a trunk, the list takes effect when the port becomes a trunk.
+    """
     return frozenset(port for port, block in ports.items() if _parse_port(block).is_closed)
 
 

@@ -30,7 +30,7 @@ class NamespaceFiles:
     """The namespaces that are mounted at files in one folder."""
 
     def __init__(self, folder: Path) -> None:
-        """Mount namespaces at files in ``folder``. `ensure` creates a missing folder."""
+        """Store ``folder``, which contains the files. If the folder is missing, `ensure` creates the folder."""
         self._folder = folder
 
     def list_clusters(self) -> set[str]:

@@ -13,7 +13,8 @@ the bridge port of the      ``vs<vlan>``                                    ``vs
 DHCP and DNS server
 tap of an OpenVPN server    ``vpn-udp`` or ``vpn-tcp``                      ``vpn-udp``
 the VPN's bridge port       ``<tap>.<vlan>``                                ``vpn-udp.100``
-a gateway's own port        ``vg<vlan>``                                    ``vg100``
+the bridge port of a        ``vg<vlan>``                                    ``vg100``
+gateway's namespace
 a gateway's link to its     ``vu<vlan>``                                    ``vu100``
 namespace in a network
 a new interface until its   ``vcnew-<vlan>``, or with ``vcnewb-``,          ``vcnew-100``
@@ -109,7 +110,7 @@ def gateway_port_name(vlan: int) -> str:
 
 
 def vlan_of_gateway_port(name: str) -> int | None:
-    """Parse the VLAN ID from the name of a gateway's own port. Return None for another name."""
+    """Parse the VLAN ID from the name of the bridge port of a gateway's namespace. Return None for another name."""
     match = _GATEWAY_PORT.fullmatch(name)
     return int(match.group(1)) if match else None
 
@@ -126,7 +127,7 @@ def vlan_of_outside_link(name: str) -> int | None:
 
 
 def temporary_gateway_port_name(vlan: int) -> str:
-    """Return the name that a gateway's own port has until its ownership alias is set."""
+    """Return the name that a port of `gateway_port_name` or a link's end has until its ownership alias is set."""
     return f"vcnewg-{vlan}"
 
 
