@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from virtcloud.model.errors import NoSuchCall, VirtcloudError
+from virtcloud.model.errors import NoSuchCall, SchedulerUnavailable, VirtcloudError
 from virtcloud.model.values import ClusterKey
 from virtcloud.model.views import JobStatement
 from virtcloud.scheduler.job_states import SchedulerServer, parse_job_number
@@ -56,28 +56,45 @@ def confirm_requested_jobs(
 ) -> float:
     """Wait for SBF's next queries about jobs and answer them. Return the seconds to pause before the next call.
 
-    Errors of the batch system and of SBF are logged and not raised, because SBF repeats unanswered queries. ``beat``
-    reports progress.
+    Errors of the batch system and of SBF are logged and not raised, because SBF repeats unanswered queries. If the
+    batch system's answer about one job is invalid, the other jobs are confirmed nevertheless. ``beat`` reports
+    progress.
     """
+    pause = 0.0
     try:
         server = scheduler.server()
-        keys = sbf.requested_jobs(server.name, QUERY_WAIT_S)
-        for key in keys:
+        for key in sbf.requested_jobs(server.name, QUERY_WAIT_S):
             beat()
-            number = parse_job_number(key, server)
-            if number is not None:
-                statement = scheduler.describe_job(number, server, names)
-                sbf.send_job_statement(key, statement)
-                log.info(
-                    "job_answered", job=key, runs=statement.runs, owner=statement.owner, hosts=",".join(statement.hosts)
-                )
+            pause = max(pause, _confirm_job(key, server, scheduler, sbf, names, log))
     except NoSuchCall as error:
         log.warning("jobs_not_answered", error=error)  # the message asks to upgrade SBF
         return OLD_SBF_PAUSE_S
     except VirtcloudError as error:
         log.warning("jobs_not_answered", error=error)
         return RETRY_S
-    return PAUSE_S if keys else 0
+    return pause
+
+
+def _confirm_job(  # noqa: PLR0913, PLR0917 - the collaborators of its caller
+    key: ClusterKey,
+    server: SchedulerServer,
+    scheduler: ConfirmingScheduler,
+    sbf: JobConfirmationApi,
+    names: Mapping[str, str],
+    log: Log,
+) -> float:
+    """Answer a query about one job. Return the seconds to pause afterwards. Raise the errors of SBF."""
+    number = parse_job_number(key, server)
+    if number is None:
+        return PAUSE_S
+    try:
+        statement = scheduler.describe_job(number, server, names)
+    except SchedulerUnavailable as error:
+        log.warning("job_not_answered", job=key, error=error)
+        return RETRY_S
+    sbf.send_job_statement(key, statement)
+    log.info("job_answered", job=key, runs=statement.runs, owner=statement.owner, hosts=",".join(statement.hosts))
+    return PAUSE_S
 
 
 def confirm_until_stopped(  # noqa: PLR0913, PLR0917 - its collaborators

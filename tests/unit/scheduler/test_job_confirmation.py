@@ -136,6 +136,21 @@ def test_failures_are_retried_later(error: VirtcloudError, pause: float) -> None
     assert len(log.events) == 1
 
 
+def test_a_job_with_invalid_output_delays_no_other_job() -> None:
+    scheduler = TorqueScheduler(
+        FakeCommands(
+            {
+                "qstat -B -f": (0, "Server: pbssrv\n    server_state = Active\n    total_jobs = 2\n", ""),
+                "qstat -x 6": (0, "<Data><Job>", ""),
+                "qstat -x 7": (0, JOB.format(resources=VCLUSTER, state="R", more=""), ""),
+            }
+        )
+    )
+    sbf = FakeConfirmationApi("6.pbssrv", "7.pbssrv")
+    assert confirm_requested_jobs(scheduler, sbf, {}, FakeLog()) == RETRY_S
+    assert sbf.statements == ["7.pbssrv alice"]
+
+
 def test_confirmations_continue_after_an_unexpected_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("virtcloud.scheduler.job_confirmation.RETRY_S", 0.01)
     scheduler, sbf, errors = FakeConfirmingScheduler(), FakeConfirmationApi("7.pbssrv"), [ZeroDivisionError()]
