@@ -57,6 +57,8 @@ def send_request(call: HttpRequest, deadline: Deadline) -> Tuple[int, bytes]:
         opened.close()
     if len(text) > MAX_ANSWER_BYTES:
         raise ValueError("an answer longer than %d bytes" % MAX_ANSWER_BYTES)
+    if answer.length:  # a read with a limit does not report this
+        raise http.client.IncompleteRead(text, answer.length)
     return answer.status, text
 
 

@@ -191,6 +191,15 @@ def test_an_endless_answer_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
         assert refused(f"http://127.0.0.1:{port}") == "an answer longer than 1000 bytes"
 
 
+def test_an_incomplete_answer_is_rejected() -> None:
+    def ending(opened: socket.socket) -> None:
+        opened.recv(65536)
+        opened.sendall(b"HTTP/1.1 201 Created\r\ncontent-length: 9\r\n\r\n")
+
+    with listener(ending) as port:
+        assert refused(f"http://127.0.0.1:{port}") == "IncompleteRead(0 bytes read, 9 more expected)"
+
+
 def test_status_503_counts_as_unreachable() -> None:
     with scripted_sbf() as sbf:
         sbf.say("GET /v1/clusters", problem(503, "database-unavailable", "the database does not answer"))
