@@ -39,7 +39,7 @@ VENDOR_DATA: Final = "vendor-data"
 FORM: Final = 1
 """The version of the documents' format. After an upgrade with another version, the agent restarts metadata services."""
 _IPV4: Final = 4
-_SEGMENT_KEYS: Final = {"id", "key", "members", "mtu", "peers", "host_services"}
+_SEGMENT_KEYS: Final = {"id", "key", "members", "mtu", "peers", "host_services", "router_addresses", "services"}
 _GUEST_KEYS: Final = {"name", "cluster", "mac", "addresses", "seed"}
 Documents = dict[str, str]
 """The text at each path. No path ends with a slash, except ``/`` itself."""

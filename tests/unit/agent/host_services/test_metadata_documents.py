@@ -92,8 +92,18 @@ def test_an_address_of_two_guests_identifies_neither_guest(changes: dict[str, ob
     assert set(find_guests(served(seeded_guest(), second))) == found
 
 
-@pytest.mark.parametrize("changes", [{"key": "other"}, {"mtu": 1400}, {"peers": []}])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"key": "other"},
+        {"mtu": 1400},
+        {"peers": []},
+        {"router_addresses": ["fd00::9/64"]},
+        {"services": {"nfs": ["10.0.0.9/24"]}},
+    ],
+)
 def test_the_digest_shows_what_changes_documents(changes: dict[str, object]) -> None:
+    assert render_metadata(served(seeded_guest())) != render_metadata(served(seeded_guest(), **changes))
     assert hash_metadata(served(seeded_guest())) != hash_metadata(served(seeded_guest(), **changes))
 
 
