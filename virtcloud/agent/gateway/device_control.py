@@ -128,7 +128,7 @@ class DeviceControl:
             if session is not None and session.common_name == row.common_name:
                 self._counters[row.client] = row
                 self._sessions[row.client] = session
-                self._shared.note(self._protocol, session)
+                self._shared.note_former(self._protocol, session)
             else:
                 self._connection.send(render_notice(row.client, RESTARTED, connects_again=True))
                 self._notices.append(None)

@@ -29,10 +29,17 @@ class SharedGrants:
     clock: Callable[[], datetime] = _read_clock
 
     def note(self, protocol: VpnProtocol, session: DeviceSession) -> None:
-        """Record a connection as the latest connection of its profile, unless a later connection is recorded."""
-        entry = (session.connected_at, protocol, session.client)
-        if session.profile not in self.latest or self.latest[session.profile] < entry:
-            self.latest[session.profile] = entry
+        """Record a new connection as the latest connection of its profile.
+
+        The times of connections are not compared, because the host's clock may have been set back.
+        """
+        self.latest[session.profile] = (session.connected_at, protocol, session.client)
+
+    def note_former(self, protocol: VpnProtocol, session: DeviceSession) -> None:
+        """Record a connection that an earlier agent process admitted, unless a later connection is recorded."""
+        former = self.latest.get(session.profile)
+        if former is None or former < (session.connected_at, protocol, session.client):
+            self.note(protocol, session)
 
     def is_latest(self, protocol: VpnProtocol, session: DeviceSession) -> bool:
         """Return whether no later connection of the same profile is recorded."""

@@ -160,6 +160,24 @@ def test_the_same_profile_twice_ends_the_older_connection(
     assert in_world(work, UDP, TCP) == (0, None)
 
 
+def test_the_older_connection_ends_although_the_clock_was_set_back(
+    in_world: Callable[..., Any], authority: VpnAuthority
+) -> None:
+    device = authority.make_device("laptop")
+
+    def work(world: GatewayWorld) -> object:
+        world.grant(device.grant("10.0.0.200/24"))
+        older = world.connect(device)
+        older.wait_until_connected()
+        world.now = datetime.now(UTC) - timedelta(hours=1)
+        newer = world.connect(device, TCP)
+        newer.wait_until_connected()
+        older.wait_for("the same profile connected from another device")
+        return older.process.wait(LIMIT_S), newer.process.poll()
+
+    assert in_world(work, UDP, TCP) == (0, None)
+
+
 def test_a_new_agent_takes_over_the_connections(in_world: Callable[..., Any], authority: VpnAuthority) -> None:
     device = authority.make_device("laptop")
 
