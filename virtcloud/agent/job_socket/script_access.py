@@ -95,7 +95,9 @@ class ScriptAccess:
                     if former_errors.get(job.cluster) != str(error):
                         log.warning("access_not_opened", cluster=job.cluster, error=error)
                 except Exception as error:  # noqa: BLE001 - an error of one job must not block the removal of other jobs
-                    log.internal_error(error, cluster=job.cluster)
+                    self._errors[job.cluster] = repr(error)
+                    if former_errors.get(job.cluster) != repr(error):
+                        log.internal_error(error, cluster=job.cluster)
         return not self._errors
 
     def close(self, job: JobRecord) -> None:

@@ -29,10 +29,11 @@ class FakeAccessProvider:
     calls: list[str] = field(default_factory=list)
     peers: list[str] = field(default_factory=list)
     refuses: bool = False
+    failure: type[Exception] = Refused
 
     def open(self, access: JobAccess) -> ScriptEnvironment:
         if self.refuses:
-            raise Refused("no")
+            raise self.failure("no")
         self.calls.append(f"open {access.key} in {access.vlan} for {access.user}")
         self.peers.append(f"{access.login}: {', '.join(peer.name for peer in access.peers)}")
         return {"VCLUSTER_HOSTS": "/x"}
@@ -137,11 +138,12 @@ def test_a_restarted_agent_reopens_exactly_the_open_access(
     assert restarted.calls == []
 
 
+@pytest.mark.parametrize("failure", [Refused, BrokenPipeError])
 def test_after_a_reboot_the_access_opens_when_its_bridge_exists(
-    script_access: ScriptAccess, records: JobRecordStore
+    script_access: ScriptAccess, records: JobRecordStore, failure: type[Exception]
 ) -> None:
     script_access.provide_environment(record(records, job_record()), view(), BRNO)
-    restarted = FakeAccessProvider(refuses=True)
+    restarted = FakeAccessProvider(refuses=True, failure=failure)
     access = ScriptAccess(restarted, records, no_answer)
     assert [access.reopen(), access.reopen()] == [False, False]
     restarted.refuses = False
