@@ -50,11 +50,16 @@ def run_in_child(work: Callable[[], Any], deadline: Deadline) -> Any:
     """Call ``work`` in a child process, and return the result of ``work``. Kill the child at the deadline.
 
     The child sends the result as JSON. The child closes all files that this process opened. Raises ChildError with the
-    message of the exception that ``work`` raised. Also raises ChildError if the deadline passes, if the child ends
-    without a complete result, or if the result is longer than ``MAX_RESULT_BYTES``.
+    message of the exception that ``work`` raised. Also raises ChildError if no process can be started, if the deadline
+    passes, if the child ends without a complete result, or if the result is longer than ``MAX_RESULT_BYTES``.
     """
     reading, writing = os.pipe()
-    pid = os.fork()
+    try:
+        pid = os.fork()
+    except OSError as error:
+        for descriptor in (reading, writing):
+            os.close(descriptor)
+        raise ChildError("cannot start a process: %s" % error.strerror) from None
     if pid == 0:
         _run_child(work, writing)
     os.close(writing)

@@ -1,6 +1,8 @@
 """HTTP calls to SBF. Each call ends at its deadline, even if the server does not answer."""
 
+import errno
 import json
+import os
 import socket
 import ssl
 import threading
@@ -210,6 +212,17 @@ def test_a_late_child_process_is_killed(monkeypatch: pytest.MonkeyPatch) -> None
     ssl.create_default_context()  # the parent process has already used TLS when it starts the child
     with pytest.raises(Exception, match="no result within the time limit"):
         http_exchange.run_in_child(lambda: time.sleep(60), Deadline(0.05))
+
+
+def test_a_process_that_cannot_start_leaves_no_open_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> int:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(os, "fork", refuse)
+    former = sorted(Path("/proc/self/fd").iterdir())
+    with pytest.raises(ChildError, match="cannot start a process: Resource temporarily unavailable"):
+        http_exchange.run_in_child(lambda: 1, Deadline(60.0))
+    assert sorted(Path("/proc/self/fd").iterdir()) == former
 
 
 def test_a_partial_result_of_a_child_process_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
