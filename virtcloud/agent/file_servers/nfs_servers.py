@@ -14,6 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from pydantic import ValidationError
+
 from virtcloud.agent import log
 from virtcloud.agent.file_servers import ganesha_program
 from virtcloud.agent.file_servers.ganesha_config import OwnerAccount, digest_server, render_ganesha
@@ -158,7 +160,10 @@ class NfsServers:
         if not record.wanted:
             return ["its start was interrupted"]
         faults = [] if self._is_in_namespace(record) else ["it is in a former network namespace"]
-        server = NfsServer.model_validate_json(record.wanted)
+        try:
+            server = NfsServer.model_validate_json(record.wanted)
+        except ValidationError:
+            return [*faults, "another version of the agent started it"]
         with suppress(Refused):  # if the account was deleted, the server continues with the account's former IDs
             if digest_server(server, find_account(server)) != record.digest:
                 faults.append(f"the account of {server.owner} has other IDs")

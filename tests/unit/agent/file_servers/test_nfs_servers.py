@@ -263,6 +263,20 @@ def test_the_next_agent_leaves_a_working_server_alone(in_network: Run) -> None:
     in_network(scenario)
 
 
+def test_a_server_of_a_later_agent_is_replaced(in_network: Run) -> None:
+    def scenario() -> None:
+        with opened() as gateway:
+            path = gateway.folder / "state/c1/record.json"
+            record = json.loads(path.read_text())
+            later = json.dumps(json.loads(record["wanted"]) | {"later": True})
+            path.write_text(json.dumps(record | {"wanted": later}))
+            steps = gateway.reconcile(gateway.make_segment())
+            assert steps == ["serve home by NFS (another version of the agent started it, other exports)"]
+            assert gateway.reconcile(gateway.make_segment()) == []
+
+    in_network(scenario)
+
+
 def test_changed_exports_and_another_namespace_restart_the_server(in_network: Run, unshare: Callable[[], None]) -> None:
     def scenario() -> None:
         with opened() as gateway:
