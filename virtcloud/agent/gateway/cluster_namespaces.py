@@ -81,7 +81,9 @@ class ClusterNamespaces:
         """
         self._list_addresses = list_addresses
         self._addresses: frozenset[str] = frozenset()
-        """The gateway's own addresses that `receive` wrote last. The namespaces drop packets to these addresses."""
+        """The gateway's own addresses at the last call of `receive`. The namespaces drop packets to these addresses."""
+        self._is_written = True
+        """Whether all namespaces have accepted `_addresses`."""
         self._kernel = kernel
         self._files = NamespaceFiles(folder)
         self._list_admitted = list_admitted
@@ -151,8 +153,10 @@ class ClusterNamespaces:
         try:
             found = self._list_addresses()
             linked = [segment for segment in segments if has_link(segment)]
-            if found != self._addresses and self._correct(linked, found):
-                self._addresses = found
+            if found != self._addresses:
+                self._addresses, self._is_written = found, False
+            if not self._is_written:
+                self._is_written = self._correct(linked, found)
         except Refused as error:
             log.warning("addresses_not_applied", error=error)
 

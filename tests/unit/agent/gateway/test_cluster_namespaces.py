@@ -282,3 +282,23 @@ def test_refused_addresses_of_the_gateway_are_written_again(tmp_path: Path, monk
         for _ in range(3):
             namespaces.receive([routing_world.make_segment(100)])
     assert written == [1, 1]
+
+
+def test_names_are_written_with_the_present_addresses_of_the_gateway(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One namespace refuses the gateway's addresses. The other namespaces must still drop packets to them."""
+    written: list[Any] = []
+
+    def refuse(requests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        written.extend(request["sets"]["gateway4"] for request in requests)
+        return [{"error": "busy"} for _ in requests]
+
+    monkeypatch.setattr(cluster_namespaces, "_run_program", refuse)
+    monkeypatch.setattr(ClusterNamespaces, "open_namespace", lambda *_: nullcontext(0))
+    segment = routing_world.make_segment(100, fqdns=("a.example",))
+    with closing(NetlinkKernel()) as kernel:
+        namespaces = ClusterNamespaces(kernel, tmp_path, list_addresses=lambda: frozenset({"192.0.2.9"}))
+        namespaces.receive([segment])
+        namespaces.correct_sets([segment])
+    assert written == [[4, ["192.0.2.9"]], [4, ["192.0.2.9"]]]
