@@ -58,7 +58,9 @@ def _connect(namespace: int, hosts: Sequence[str], port: int) -> socket.socket:
         with process:
             own.settimeout(LIMIT_S + 1)
             try:
-                answer, ancillary, _, _ = own.recvmsg(1024, socket.CMSG_SPACE(array.array("i").itemsize))
+                # Programs that the agent starts, such as OpenVPN, must not inherit the connection.
+                space, flags = socket.CMSG_SPACE(array.array("i").itemsize), socket.MSG_CMSG_CLOEXEC
+                answer, ancillary, _, _ = own.recvmsg(1024, space, flags)
             except TimeoutError:
                 process.kill()
                 raise Refused(f"no answer within {LIMIT_S:.0f} s") from None

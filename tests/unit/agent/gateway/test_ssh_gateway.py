@@ -407,6 +407,7 @@ def test_connections_are_made_in_the_namespace_of_the_network(in_namespace: Call
         with connect("c2", [Address("127.0.0.1/8")], 22) as connection, opened["c2"][1].accept()[0] as accepted:
             assert accepted.getpeername() == connection.getsockname()
             assert os.get_blocking(connection.fileno())  # the relay needs a blocking socket
+            assert not os.get_inheritable(connection.fileno())  # OpenVPN must not inherit the connection
     finally:
         for namespace, listener in opened.values():
             os.close(namespace)
