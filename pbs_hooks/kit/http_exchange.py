@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 from pbs_hooks.kit.deadline import Deadline, run_in_child
 
 MAX_ANSWER_BYTES = 4 << 20
+RECORD_BYTES = 16384
+"""The maximum length of a TLS record (RFC 8446, section 5.1)."""
 DEFAULT_PORTS = {"http": 80, "https": 443, "unix": 80}
 SocketAddress = Tuple[int, Any]
 
@@ -69,8 +71,9 @@ class _DeadlineSocket:
         self._socket, self._deadline = opened, deadline
 
     def sendall(self, data: bytes) -> None:
-        self._socket.settimeout(self._deadline.left())
-        self._socket.sendall(data)  # sendall applies the time limit to all data together
+        for start in range(0, len(data), RECORD_BYTES):  # with TLS, the time limit begins anew with each record
+            self._socket.settimeout(self._deadline.left())
+            self._socket.sendall(data[start : start + RECORD_BYTES])
 
     def makefile(self, _mode: str) -> io.BufferedReader:
         return io.BufferedReader(_DeadlineReader(self._socket, self._deadline))

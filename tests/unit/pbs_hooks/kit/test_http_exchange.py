@@ -15,7 +15,7 @@ import pytest
 from batch_fakes.scripted_sbf import problem, scripted_sbf
 
 from pbs_hooks.kit import http_exchange
-from pbs_hooks.kit.deadline import ChildError, Deadline
+from pbs_hooks.kit.deadline import ChildError, Deadline, DeadlineExceeded
 from pbs_hooks.kit.sbf_client import SbfAddress, SbfUnreachable, call_sbf
 
 ALLOWED = 0.3
@@ -122,6 +122,23 @@ def test_a_late_handshake_ends_at_the_deadline(behave: Callable[[socket.socket],
     with listener(behave) as port:
         error = refused(f"https://127.0.0.1:{port}")
     assert error  # ``dripping`` sends no TLS record, so this call fails before the deadline with another error
+
+
+def test_slowly_received_tls_records_end_at_the_deadline() -> None:
+    class SlowTlsSocket:
+        """Like a TLS socket, applies its time limit to each record."""
+
+        def settimeout(self, seconds: float) -> None:
+            self.limit = seconds
+
+        def sendall(self, data: bytes) -> None:
+            for _ in range(0, len(data), http_exchange.RECORD_BYTES):
+                time.sleep(min(0.1, self.limit))
+
+    began, opened = time.monotonic(), http_exchange._DeadlineSocket(SlowTlsSocket(), Deadline(ALLOWED))  # type: ignore[arg-type]
+    with pytest.raises(DeadlineExceeded):
+        opened.sendall(bytes(256 << 10))
+    assert time.monotonic() - began < 1.0
 
 
 def test_an_unaccepted_connection_ends_at_the_deadline() -> None:
