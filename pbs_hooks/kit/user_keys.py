@@ -4,6 +4,7 @@ A child process reads the files with the rights of the user: root may have no ri
 process and the size of the files are limited, because a file server may hang.
 """
 
+import json
 import os
 import time
 from typing import Dict, Iterator, List
@@ -18,8 +19,12 @@ MAX_FILES = 16
 MAX_FILE_BYTES = 16 << 10
 KEY_FOLDER = ".ssh"
 SUFFIX = ".pub"
-_slow_until: Dict[str, float] = {}
-"""Users whose home folder did not answer in time. The value is the monotonic time of the next allowed reading."""
+SLOW_VARIABLE = "VIRTCLOUD_SLOW_HOMES"
+"""A variable in the environment of the server's process, because PBS restarts the Python interpreter (``sbf_client``).
+
+Its value is a JSON object of the users whose home folder did not answer in time, with the monotonic time of the next
+allowed reading.
+"""
 
 
 def read_user_keys(user: str, seconds: float = READ_TIMEOUT_S) -> List[str]:
@@ -31,7 +36,7 @@ def read_user_keys(user: str, seconds: float = READ_TIMEOUT_S) -> List[str]:
     Raises ChildError if the user is unknown or root, if the folder or a file cannot be read, or if the keys are not
     read within ``seconds``. Also raises ChildError in the minute after a timeout.
     """
-    left = _slow_until.get(user, 0.0) - time.monotonic()
+    left = _read_slow_homes().get(user, 0.0) - time.monotonic()
     if left > 0:
         raise ChildError("the home folder of %s did not answer; it will be read again in %d s" % (user, left + 1))
     began = time.monotonic()
@@ -39,8 +44,17 @@ def read_user_keys(user: str, seconds: float = READ_TIMEOUT_S) -> List[str]:
         return list(run_as_user(user, lambda: _read_keys(user), seconds))
     except ChildError:
         if time.monotonic() - began >= seconds:
-            _slow_until[user] = time.monotonic() + PAUSE_S
+            os.environ[SLOW_VARIABLE] = json.dumps(dict(_read_slow_homes(), **{user: time.monotonic() + PAUSE_S}))
         raise
+
+
+def _read_slow_homes() -> Dict[str, float]:
+    """Return the users whose home folder must not be read now, with the time of the next allowed reading."""
+    try:
+        homes = json.loads(os.environ.get(SLOW_VARIABLE, "{}"))
+        return {user: float(until) for user, until in homes.items() if until > time.monotonic()}
+    except (ValueError, TypeError, AttributeError):
+        return {}
 
 
 def _read_keys(user: str) -> List[str]:
