@@ -141,12 +141,16 @@ class CommandLineSwitch:
 
         The first command of a block enters the block's mode, and the last command leaves this mode. If the device
         refuses the first command, the last command leaves the configuration mode instead. The driver therefore enters
-        the configuration mode again, because the last command of the next block could end the session.
+        the configuration mode again, because the last command of the next block could end the session. For the same
+        reason, the driver sends no block if the device refuses the configuration mode.
         """
         dialect = self._dialect
         opening = dialect.configure
         for block in split_command_blocks(commands):
-            refusals = list(self._conversation.send([*opening, *block]))
+            if refusals := list(self._conversation.send(opening)):
+                yield from (ChangeFault(str(refusal)) for refusal in refusals)
+                return
+            refusals = list(self._conversation.send(block))
             for refusal in refusals:
                 yield ChangeFault(str(refusal), find_command_vlans(dialect, refusal.line, block, difference))
             has_left = block[-1] in EXIT_COMMANDS and any(refusal.line == block[0] for refusal in refusals)

@@ -10,6 +10,7 @@ from emulators import EMULATED_PLATFORMS as EMULATED
 from emulators.edge_bench import open_direct_bench
 from emulators.switch_bench import MakeBench
 
+from sbf_service.drivers.switch.command_line_switch import EXIT_COMMANDS
 from sbf_service.drivers.switch.dialects import DIALECTS
 from virtcloud.model.errors import Refused
 
@@ -73,6 +74,19 @@ def test_an_account_without_rights_is_refused_with_the_devices_message(make_benc
     message = r"sent 'show running-config \| include .*', the device answered 'Command authorization failed"
     with pytest.raises(Refused, match=message):
         bench.read()
+
+
+CONFIGURES = [name for name in EMULATED if name in DIALECTS and DIALECTS[name].configure]
+
+
+@pytest.mark.parametrize("platform", CONFIGURES)
+def test_a_refused_configuration_mode_is_reported_as_refused(platform: str, make_bench: MakeBench) -> None:
+    bench = make_bench(platform)
+    (command,) = DIALECTS[platform].configure
+    bench.switch.fail("refuse", f"^{command}$", times=99)
+    with pytest.raises(Refused, match=f"sent '{command}', the device answered"):
+        bench.converge("112")
+    assert not EXIT_COMMANDS & set(bench.switch.commands)
 
 
 def test_an_edge_without_filters_shows_the_whole_configuration() -> None:
