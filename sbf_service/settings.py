@@ -149,7 +149,9 @@ class RelayKeys(Document):
         100, ge=1, le=10000, description="Largest number of concurrent sessions of one user at this replica."
     )
     idle: Seconds = Field(7200, description="Seconds without a byte in any direction after which a session ends.")
-    agent_wait: Seconds = Field(15, description="Seconds in which the agent of a guest's host must connect.")
+    agent_wait: Seconds = Field(
+        15, description="Seconds in which the agent of a guest's host must connect, and then reach the guest."
+    )
 
 
 class OidcKeys(Document):

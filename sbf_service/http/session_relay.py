@@ -146,28 +146,32 @@ class SessionRelay:
         return session.clone
 
     async def wait_for_agent(self, session: WaitingSession, user: WebSocket, seconds: float) -> WebSocket:
-        """Return the agent's WebSocket. Raise Unreachable if the agent does not connect within ``seconds``.
+        """Return the agent's WebSocket.
 
-        Raise UserLeftError if the user leaves. Raise the errors of :func:`check_answer`.
+        Raise Unreachable if the agent does not connect within ``seconds``, or does not reach the guest within further
+        ``seconds``. Raise UserLeftError if the user leaves. Raise the errors of :func:`check_answer`.
         """
         left = asyncio.ensure_future(_wait_for_end(user))
+        tasks: list[asyncio.Future[Any]] = [left]
         try:
-            awaited: set[asyncio.Future[Any]] = {left, session.agent}
-            await asyncio.wait(awaited, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            if left.done():
-                raise UserLeftError
-            if not session.agent.done():
+            if not await _is_done_in_time(session.agent, left, seconds):
                 raise Unreachable(
                     f"host {session.element}: expected its agent to connect within {seconds:g} s, it did not; check "
                     "the agent (virtcloud element show), and upgrade agents of earlier versions"
                 )
             agent = session.agent.result()
-            await check_answer(session.element, agent)
+            tasks.append(answer := asyncio.ensure_future(check_answer(session.element, agent)))
+            if not await _is_done_in_time(answer, left, seconds):
+                raise Unreachable(
+                    f"host {session.element}: expected its agent to reach the guest within {seconds:g} s, it did not: "
+                    "try again, and read the agent's log"
+                )
+            answer.result()
             return agent
         finally:
-            left.cancel()
-            with suppress(asyncio.CancelledError):
-                await left
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def join(self, user: WebSocket, agent: WebSocket) -> None:
         """Send the messages of each side to the other side until a side ends, or until no side sends for ``idle_s``.
@@ -217,6 +221,15 @@ async def close(side: WebSocket, code: int, reason: str) -> None:
     """Close a WebSocket. Raise no error if its other end is closed already."""
     with suppress(RuntimeError, WebSocketDisconnect):
         await side.close(code, reason.encode()[:MAX_REASON].decode(errors="ignore"))
+
+
+async def _is_done_in_time(step: "asyncio.Future[Any]", left: "asyncio.Future[None]", seconds: float) -> bool:
+    """Wait at most ``seconds`` for a step. Return whether the step is done. Raise UserLeftError if the user leaves."""
+    awaited: set[asyncio.Future[Any]] = {step, left}
+    await asyncio.wait(awaited, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    if left.done():
+        raise UserLeftError
+    return step.done()
 
 
 async def _wait_for_end(side: WebSocket) -> None:

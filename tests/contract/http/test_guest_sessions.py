@@ -99,6 +99,25 @@ def test_a_session_without_agent_is_refused_in_time(start: Start) -> None:
     assert (made.open_sessions, made.rows) == (0, 0)
 
 
+def test_an_agent_that_never_answers_is_reported_in_time(start: Start) -> None:
+    made = start(agent=False, agent_wait=1)
+    refused: list[str] = []
+
+    def use() -> None:
+        with pytest.raises(Unreachable) as caught:
+            made.connect()
+        refused.append(str(caught.value))
+
+    user = threading.Thread(target=use, daemon=True)
+    user.start()
+    agent = made.client(Role.AGENT, "brno-h1").sbf
+    (session,) = agent.waiting_sessions("brno-h1", wait=10)
+    with agent.join_session("brno-h1", session):
+        user.join(10)
+        assert "host brno-h1: expected its agent to reach the guest within 1 s" in refused[0]
+    await_true(lambda: (made.open_sessions, made.rows) == (0, 0))
+
+
 def is_pooled(thread: threading.Thread) -> bool:
     """Return whether the thread is in the service's thread pool. The agent's requests may start such threads."""
     return thread.name == "AnyIO worker thread"
