@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from threading import Timer
 
 from sbf_service.device_credentials import make_login
 from sbf_service.domain.dry_run import ComparedDevice, find_other_use
@@ -106,11 +107,22 @@ class SettingDryRun:
 
     @contextmanager
     def _open_separate_session(self, task: ReconcileTask) -> Iterator[ReconcilableDriver]:
-        """Yield a driver for a device that is new or has a new description. End the driver's session afterwards."""
+        """Yield a driver for a device that is new or has a new description. End the driver's session afterwards.
+
+        No lease limits this conversation, so a timer ends it. Otherwise, a device that sends a byte from time to time
+        would occupy the thread forever, and exclude its worker.
+        """
         sessions = self.scheduler.worker.sessions
-        driver = sessions.platforms.driver(make_login(task.device, sessions.settings), task.backbone)
+        login, limit_s = make_login(task.device, sessions.settings), sessions.settings.timing.conversation_timeout
+        driver = sessions.platforms.driver(login, task.backbone)
+        timer = Timer(limit_s, login.cancel_scope.cancel, (f"the conversation was ended after {limit_s:g} s",))
+        timer.daemon = True
         with closing(driver):
-            yield driver
+            timer.start()
+            try:
+                yield driver
+            finally:
+                timer.cancel()
 
 
 def _compare_device(reading: DeviceReading, driver: ReconcilableDriver, now: datetime) -> _DeviceAnswer:

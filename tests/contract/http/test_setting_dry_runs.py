@@ -1,12 +1,18 @@
 """Tests of dry runs of a new pool and a new topology: SBF reads devices, shows differences and changes nothing."""
 
+import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 from sbf_fakes.http_calls import ask, problem
-from sbf_fakes.world import World, make_world, spec, three_edges, three_sites
+from sbf_fakes.switches import FakeDriver, FakeSwitches
+from sbf_fakes.world import SITES, World, make_world, spec, three_edges, three_sites
 
+from sbf_service.drivers.contract import DeviceLogin
+from sbf_service.drivers.transport.device_session import CancelScope
+from virtcloud.model.errors import Unreachable
 from virtcloud.model.topology import Topology
 
 POOL = "/v1/sites/brno/pool/dry-run"
@@ -82,6 +88,24 @@ def test_a_topologys_dry_run_reads_new_switches(world: World) -> None:
         ("brno-sw9", {"p1": "120"})
     ]
     assert "close" in world.switches["brno-sw9"].calls
+
+
+def test_a_dry_run_ends_a_conversation_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read_until_cancelled(scope: CancelScope, _managed: object) -> None:
+        while scope.remaining:
+            time.sleep(0.01)
+        raise Unreachable(scope.reason)
+
+    def create(switches: FakeSwitches, login: DeviceLogin) -> FakeDriver:
+        driver = FakeDriver(switches[login.device.name])
+        monkeypatch.setattr(driver, "read", partial(read_until_cancelled, login.cancel_scope))
+        return driver
+
+    world = make_world(tmp_path, conversation_timeout=0.1)
+    monkeypatch.setattr(FakeSwitches, "_driver", create)
+    dry_run = ask(world, "POST", TOPOLOGY, three_sites().model_dump(mode="json")).json()
+    assert dry_run["unread"] == {f"{site}-sw1": "the conversation was ended after 0.1 s" for site in SITES}
+    world.close()
 
 
 def test_the_first_topology_has_a_dry_run(tmp_path: Path) -> None:
