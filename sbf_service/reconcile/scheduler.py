@@ -102,6 +102,19 @@ def start_thread(work: Callable[[], None], name: str) -> None:
     Thread(target=work, name=name, daemon=True).start()
 
 
+def _try_step(step: Callable[[], None]) -> bool:
+    """Run a step of a round. Log its error, because no error may end the service. Return whether the step succeeded."""
+    try:
+        step()
+    except DatabaseUnavailable:
+        log.warning("waiting_for_database")
+    except Exception as error:  # noqa: BLE001 - an error in one round must not end the service
+        log.fault("sweep_fault", error)
+    else:
+        return True
+    return False
+
+
 @dataclass
 class WorkerScheduler:
     """Schedules workers that reconcile devices, and enforces cluster deadlines."""
@@ -184,16 +197,10 @@ class WorkerScheduler:
     def run_once(self) -> None:
         """Run one round: start a worker for each due device.
 
-        First run the deadline sweep, unless it ran less than a second ago.
+        First run the deadline sweep, unless it ran less than a second ago. The workers also start if the sweep fails.
         """
-        try:
-            self._sweep()
-            self._start_due()
+        if all([_try_step(self._sweep), _try_step(self._start_due)]):
             self._last_round = self.clock()
-        except DatabaseUnavailable:
-            log.warning("waiting_for_database")
-        except Exception as error:  # noqa: BLE001 - an error in one round must not end the service
-            log.fault("sweep_fault", error)
 
     def _coalesce(self) -> None:
         """Wait until :data:`COALESCE_S` after the last round, so that the next round handles several changes."""

@@ -134,3 +134,16 @@ def test_a_switch_that_ended_its_session_is_read_immediately(world: World) -> No
         assert scheduler._lock.wait_for(lambda: not scheduler._queue.busy, 10)
     assert world.switches["brno-sw1"].calls == ["read", "apply", "read", "save", "read"]
     assert world.switches["praha-sw1"].calls == others
+
+
+def test_workers_start_although_the_sweep_fails(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise ValueError("a fault of the sweep")
+
+    scheduler = world.service.scheduler
+    monkeypatch.setattr(scheduler.sweep, "run", fail)
+    change_by_hand(world, p1=set()).ended_session = True
+    scheduler.run_once()
+    with scheduler._lock:
+        assert scheduler._lock.wait_for(lambda: not scheduler._queue.busy, 10)
+    assert world.switches["brno-sw1"].ports["p1"] == {100}
