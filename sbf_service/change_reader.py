@@ -102,8 +102,8 @@ class ChangeReader:
         next_poll = self.clock()
         while not self._stopping:
             if self.clock() >= next_poll:
-                self._poll(listener)
-                self.listens = True  # only after the poll, which finds the changes whose notices were lost before
+                if self._poll(listener):  # the poll finds the changes whose notices were lost before
+                    self.listens = True
                 next_poll = self.clock() + self.interval
             if listener is None:
                 doorbell.wait(next_poll - self.clock())
@@ -111,10 +111,15 @@ class ChangeReader:
             for notice in listener.wait(next_poll - self.clock(), doorbell):
                 if notice.topics is None:
                     self.feed.wake_all()
+                    next_poll = self.clock()  # the poll tells the feed's listeners which topics changed
                 else:
                     self.feed.publish_remote(notice.topics)
 
-    def _poll(self, listener: NoticeListener | None) -> None:
+    def _poll(self, listener: NoticeListener | None) -> bool:
+        """Run the slow poll. Return whether it succeeded.
+
+        Raise an error of the database driver if the connection is lost.
+        """
         if listener is not None:
             listener.check()
         try:
@@ -123,3 +128,6 @@ class ChangeReader:
             log.warning("waiting_for_database")
         except Exception as error:  # noqa: BLE001 - an error in one poll must not end the thread
             log.fault("slow_poll_fault", error)
+        else:
+            return True
+        return False

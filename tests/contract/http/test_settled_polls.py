@@ -5,6 +5,7 @@ An agent is settled if its element has confirmed its whole wanted revision.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 from datetime import timedelta
 from threading import Event, Thread
 
@@ -19,9 +20,11 @@ from sbf_service.http import entity_tags
 from sbf_service.http.entity_tags import make_wanted_etag
 from sbf_service.http.settled_polls import SettledPollMiddleware
 from sbf_service.server import make_server_config
+from sbf_service.store.change_notices import ChangeNotice, Doorbell
 from sbf_service.store.confirmations import reset_confirmation
 from sbf_service.store.tables import ElementRow
 from virtcloud.model.access import Role
+from virtcloud.model.errors import DatabaseUnavailable
 from virtcloud.model.topology import Topology
 
 HOST = "brno-h1"
@@ -278,3 +281,46 @@ def test_an_agent_calls_twice_before_it_counts_as_silent(settled: World, revisio
         assert answer.status_code == {1: 304, 5: 200}[revision]
 
     run_as_agent(settled, act)
+
+
+class EndingListener:
+    """A listener that runs ``change``, receives one notice without topics, and then loses its connection."""
+
+    def __init__(self, change: Callable[[], object] | None = None) -> None:
+        self.change = change
+
+    def check(self) -> None:
+        """Do nothing: the connection works."""
+
+    def wait(self, _seconds: float, _doorbell: Doorbell) -> list[ChangeNotice]:
+        change, self.change = self.change, None
+        if change is None:
+            raise ConnectionError
+        change()
+        return [ChangeNotice(None)]
+
+
+def follow(world: World, listener: EndingListener) -> None:
+    with closing(Doorbell()) as doorbell, pytest.raises(ConnectionError):
+        world.service.change_reader._follow(listener, doorbell)  # type: ignore[arg-type]
+
+
+def test_notices_are_not_trusted_after_a_failed_poll(settled: World) -> None:
+    def fail() -> None:
+        raise DatabaseUnavailable("the database does not answer")
+
+    settled.service.change_reader.listens = False
+    settled.service.change_reader.before_poll = fail
+    follow(settled, EndingListener())
+    assert not settled.service.change_reader.listens
+
+
+def test_a_notice_without_topics_updates_the_settled_agents(settled: World) -> None:
+    other = settled.restarted()
+
+    def change() -> None:
+        with other.store.change() as unit:
+            reset_confirmation(unit, HOST, "the test", timedelta(minutes=1))
+
+    follow(settled, EndingListener(change))
+    assert settled.service.settled_agents.find(HOST) is None
