@@ -21,14 +21,21 @@ def session_topic(element: str) -> str:
 
 
 def insert_session(  # noqa: PLR0913, PLR0917 - the session
-    unit: Unit, session_id: str, guest: GuestView, request: SessionRequest, address: str | None, wait: timedelta
+    unit: Unit,
+    session_id: str,
+    guest: GuestView,
+    cluster_id: str,
+    request: SessionRequest,
+    address: str | None,
+    wait: timedelta,
 ) -> None:
     """Insert a session that waits for an agent, and record an audit row. Also delete expired sessions.
 
+    ``cluster_id`` is the ID of the guest's cluster, because the cluster's key may belong to another user's cluster now.
     ``address`` is the address of this replica. The session expires after ``wait``.
     """
     _delete_expired(unit)
-    cluster = require_cluster(unit, guest.cluster)
+    cluster = require_cluster(unit, guest.cluster, cluster_id)
     network = cluster.network or cluster.id
     columns = {"id": session_id, "network": network, "address": address, "expires_at": unit.now + wait}
     _add_row(unit, guest.host, guest.name, request, **columns)

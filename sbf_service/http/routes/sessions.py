@@ -1,6 +1,8 @@
 """Sessions with guests: the WebSockets of users and agents, and the agents' long poll (decision 56)."""
 
+from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
@@ -17,6 +19,7 @@ from sbf_service.http.problems import error_response, problem_responses
 from sbf_service.http.routes.clones import check_clone
 from sbf_service.http.routes.guests import authorize_guest
 from sbf_service.http.session_relay import CloneOrder, SessionRelay, UserLeftError, WaitingSession
+from sbf_service.store.clusters import require_cluster
 from sbf_service.store.guest_sessions import delete_session, insert_session, list_sessions, session_topic
 from virtcloud.model.access import Role
 from virtcloud.model.errors import BadInput, Conflict, VirtcloudError
@@ -98,27 +101,23 @@ async def open_session(  # noqa: PLR0913, PLR0917 - FastAPI passes each paramete
     service, caller, relay = _parts(websocket)
     try:
         request = _parse_request(kind, port, image, follow=follow)
-        found = await run_in_threadpool(_authorize, service, caller, ClusterKey(key), Name(guest), request, id)
+        found, cluster_id = await run_in_threadpool(
+            _authorize, service, caller, ClusterKey(key), Name(guest), request, id
+        )
         with relay.register(caller.who, found.host) as session:
             session.clone = None if request.image is None else CloneOrder(request.image, caller)
-            await _relay(websocket, service, caller, found, request, session)
+            insert = partial(_insert, service, caller, found, cluster_id, request, session.id)
+            await _relay(websocket, service, session, insert)
     except VirtcloudError as error:
         await websocket.send_denial_response(error_response(error))
     except UserLeftError:
         return
 
 
-async def _relay(  # noqa: PLR0913, PLR0917 - the parts of a session
-    user: WebSocket,
-    service: SbfService,
-    caller: Caller,
-    guest: GuestView,
-    request: SessionRequest,
-    session: WaitingSession,
-) -> None:
+async def _relay(user: WebSocket, service: SbfService, session: WaitingSession, insert: Callable[[], None]) -> None:
     relay: SessionRelay = user.app.state.sessions
     await user.receive()  # the message websocket.connect
-    await run_in_threadpool(_insert, service, caller, guest, request, session.id)
+    await run_in_threadpool(insert)
     try:
         agent = await relay.wait_for_agent(session, user, service.settings.relay.agent_wait)
     finally:
@@ -152,22 +151,26 @@ def _parse_request(kind: str, port: str | None, image: str | None, *, follow: bo
 
 def _authorize(  # noqa: PLR0913, PLR0917 - the call
     service: SbfService, caller: Caller, key: ClusterKey, guest: Name, request: SessionRequest, cluster_id: str | None
-) -> GuestView:
+) -> tuple[GuestView, str]:
+    """Check the caller's right to a session with a guest. Return the guest, and the ID of its cluster."""
     action = Action.CONTROL_GUEST if request.kind is SessionKind.LOG else Action.REACH_GUEST
     with service.store.read() as unit:
         view = authorize_guest(unit, caller, action, key, guest, cluster_id)
+        found_id = require_cluster(unit, key, cluster_id).id
         if request.image is not None:
             check_clone(unit, service, caller, view, request.image)
-            return view
+            return view, found_id
     if view.power is GuestPower.OFF and request.kind is not SessionKind.LOG:
         raise Conflict(f"guest {guest} of cluster {key} is stopped: start it (virtcloud guest start {key} {guest})")
-    return view
+    return view, found_id
 
 
-def _insert(service: SbfService, caller: Caller, guest: GuestView, request: SessionRequest, session_id: str) -> None:
+def _insert(  # noqa: PLR0913, PLR0917 - the session
+    service: SbfService, caller: Caller, guest: GuestView, cluster_id: str, request: SessionRequest, session_id: str
+) -> None:
     relay = service.settings.relay
     with service.store.change(who=caller.who) as unit:
-        insert_session(unit, session_id, guest, request, relay.address, timedelta(seconds=relay.agent_wait))
+        insert_session(unit, session_id, guest, cluster_id, request, relay.address, timedelta(seconds=relay.agent_wait))
 
 
 def _delete(service: SbfService, session_id: str) -> None:

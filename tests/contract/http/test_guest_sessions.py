@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 from sbf_fakes.session_world import CHUNK, Installation, Start, await_true, serve_worlds
+from sbf_fakes.world import spec
 
+from sbf_service.http.routes import sessions
 from virtcloud.model.access import Role
 from virtcloud.model.errors import (
     Conflict,
@@ -215,6 +217,24 @@ def test_other_users_reach_no_guest(start: Start) -> None:
 
 
 SESSION = SessionRequest(kind=SessionKind.PORT, port=22)
+
+
+def test_a_session_never_reaches_the_keys_next_owner(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = start()
+    insert = sessions._insert
+
+    def insert_late(*call: object) -> None:
+        """Insert the session after alice's cluster has ended, and bob has created a cluster with its key."""
+        made.world.delete("demo")
+        made.world.settle()
+        made.world.put("demo", spec("brno-h1", owner="bob"))
+        made.world.settle()
+        insert(*call)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(sessions, "_insert", insert_late)
+    with pytest.raises(Refused, match="guest g1 is not wanted on this host"):
+        made.connect()
+    assert made.guests.asked == []
 
 
 def test_a_site_administrator_reads_the_log_only(start: Start) -> None:
