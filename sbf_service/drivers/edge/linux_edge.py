@@ -66,12 +66,15 @@ class LinuxEdge:
     def apply(self, difference: EdgeDifference) -> None:
         """Apply a difference. A refused line does not stop the following lines.
 
+        Exception: after a refused removal, add no circuit on a VLAN of the removed circuits. Otherwise, the former and
+        the new service could be connected.
+
         Raise Refused with the messages of all refused lines, after the last line. If the edge cannot have one of the
         added circuits, because its transport is unknown or the topology lacks a setting, raise Refused before any line.
         """
         self._check_transports(difference.add)
-        batches = [run_batch(self._shell, program, lines) for program, lines in self._render_batches(difference)]
-        failures = [failure for batch in batches for failure in batch if not _is_already_done(failure)]
+        failures = self._run(self._render_removals(difference))
+        failures += self._run(self._render_additions(_select_separate(difference) if failures else difference.add))
         raise_for_failures(self._shell.device, failures)
 
     def save(self) -> bool:
@@ -83,7 +86,8 @@ class LinuxEdge:
 
     def list_commands(self, difference: EdgeDifference) -> tuple[str, ...]:
         """Return the commands of a difference, in order."""
-        return tuple(f"{program} {line}" for program, lines in self._render_batches(difference) for line in lines)
+        batches = (*self._render_removals(difference), *self._render_additions(difference.add))
+        return tuple(f"{program} {line}" for program, lines in batches for line in lines)
 
     def is_lost(self) -> bool:
         """Return whether the edge ended the session."""
@@ -103,19 +107,27 @@ class LinuxEdge:
             if missing := self._services.find_missing_setting(transport):
                 raise Refused(f"{wanted}, found no {missing} in the topology: add the edge's {missing}")
 
-    def _render_batches(self, difference: EdgeDifference) -> Iterator[ProgramLines]:
-        """Yield the batches of a difference, in order."""
-        removed = (*difference.clear, *(CircuitRemnant(**circuit.model_dump()) for circuit in difference.remove))
+    def _run(self, batches: Iterable[ProgramLines]) -> list[BatchFailure]:
+        """Run batches, and return the failures of lines that were not applied already."""
+        failures = (failure for program, lines in batches for failure in run_batch(self._shell, program, lines))
+        return [failure for failure in failures if not _is_already_done(failure)]
+
+    def _render_removals(self, difference: EdgeDifference) -> Iterator[ProgramLines]:
+        """Yield the batches that remove circuits, in order."""
+        removed = _list_removed(difference)
         on_ports = (part for part in removed if part.port and part.vlan)
         yield "bridge", _deduplicate(f"vlan del dev {part.port} vid {part.vlan}" for part in on_ports)
         remaining = {(item.transport, item.service) for item in self._circuits if item not in difference.remove}
         unused = (part for part in removed if (part.transport, part.service) not in remaining)
         yield "ip", _deduplicate(f"link del {name}" for part in unused if (name := self._find_device_name(part)))
-        added = [(circuit, self._services.transports[circuit.transport]) for circuit in difference.add]
+
+    def _render_additions(self, circuits: Circuits) -> Iterator[ProgramLines]:
+        """Yield the batches that add circuits, in order."""
+        added = [(circuit, self._services.transports[circuit.transport]) for circuit in circuits]
         creations = (self._services.render_creation(transport, circuit.service) for circuit, transport in added)
         yield "ip", _deduplicate(line for lines in creations for line in lines)
-        yield "bridge", _deduplicate(line for circuit in difference.add for line in self._render_joining(circuit))
-        yield "ip", _deduplicate(f"link set {self._find_device_name(circuit)} up" for circuit in difference.add)
+        yield "bridge", _deduplicate(line for circuit in circuits for line in self._render_joining(circuit))
+        yield "ip", _deduplicate(f"link set {self._find_device_name(circuit)} up" for circuit in circuits)
 
     def _render_joining(self, circuit: Circuit) -> Iterator[str]:
         yield f"vlan add dev {self._find_device_name(circuit)} vid {circuit.vlan} pvid untagged"
@@ -125,6 +137,16 @@ class LinuxEdge:
         """Return the name of the service device; None for a remnant without a known service."""
         transport, service = self._services.transports[circuit.transport], circuit.service
         return self._services.device_name(transport, service) if service in transport.services else None
+
+
+def _list_removed(difference: EdgeDifference) -> tuple[CircuitRemnant, ...]:
+    return (*difference.clear, *(CircuitRemnant(**circuit.model_dump()) for circuit in difference.remove))
+
+
+def _select_separate(difference: EdgeDifference) -> Circuits:
+    """Return the added circuits whose VLAN no removed circuit has; no circuit if the VLAN of a remnant is unknown."""
+    vlans = {part.vlan for part in _list_removed(difference)}
+    return () if None in vlans else tuple(circuit for circuit in difference.add if circuit.vlan not in vlans)
 
 
 def _deduplicate(lines: Iterable[str]) -> tuple[str, ...]:

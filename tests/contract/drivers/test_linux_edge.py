@@ -61,6 +61,18 @@ def test_two_services_are_never_joined(bench: InMemory) -> None:
     assert len(bench.machine.instants) > 30
 
 
+def test_a_refused_removal_never_joins_two_services(bench: InMemory, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse_deletions(program: str, line: str) -> str | None:
+        return "Device or resource busy" if line.startswith("link del") else do(program, line)
+
+    assert not converge(bench, A)
+    do = bench.machine.do
+    monkeypatch.setattr(bench.machine, "do", refuse_deletions)
+    with pytest.raises(Refused, match="'link del vni10042' failed"):
+        converge(bench, circuit(10050, 100), circuit(10051, 101))
+    assert bench.devices() == {"vni10042", "vni10051"}
+
+
 def test_customer_vlans_are_removed_first_and_devices_enabled_last(bench: InMemory) -> None:
     commands = LinuxEdge(EDGE, BACKBONE, PeLine(bench.machine)).list_commands(EdgeDifference(add=(A,), remove=(B,)))
     assert commands == (
