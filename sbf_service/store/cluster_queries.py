@@ -17,6 +17,7 @@ from sqlalchemy import (
     true,
     union,
 )
+from sqlalchemy.orm import aliased
 
 from sbf_service.store.cluster_tables import ClusterRow, PlacementRow
 from sbf_service.store.columns import NAME_TYPE, equals_any, split_ids
@@ -46,6 +47,7 @@ IS_UNSETTLED = PlacementRow.settled == false()
 An index contains the placements of each element that meet this condition.
 """
 IDS = bindparam("ids", type_=NAME_TYPE, expanding=True)
+_MEMBER = aliased(ClusterRow)
 _READ_CLUSTERS = select(ClusterRow).order_by(ClusterRow.created_at, ClusterRow.key)
 
 
@@ -75,6 +77,12 @@ def has_placement_on(element: str | BindParameter[str]) -> ColumnElement[bool]:
 def is_unsettled_on(element: str | BindParameter[str]) -> ColumnElement[bool]:
     """Return the condition that a cluster has a placement on ``element``, and that its state can still change."""
     return ClusterRow.id.in_(select(PlacementRow.cluster_id).where(PlacementRow.element == element, IS_UNSETTLED))
+
+
+def is_network_on(element: str) -> ColumnElement[bool]:
+    """Return the condition that a cluster created the network of a cluster that :func:`is_unsettled_on` selects."""
+    members = select(_MEMBER.network).join(PlacementRow, PlacementRow.cluster_id == _MEMBER.id)
+    return ClusterRow.id.in_(members.where(PlacementRow.element == element, IS_UNSETTLED))
 
 
 def is_unsettled_at(sites: Iterable[str]) -> ColumnElement[bool]:

@@ -58,8 +58,8 @@ class ElementClusterErrors:
     ``message`` is the error text of the element. The other attributes concern single clusters:
 
     - ``clusters``: the error text of each cluster with an error, by cluster ID.
-    - ``blocked``: the IDs of networks that the element has not set up completely.
-    - ``remaining``: the IDs of clusters that the element could not remove.
+    - ``blocked``: the IDs of clusters and networks that the element has not set up completely.
+    - ``remaining``: the IDs of clusters and networks that the element could not remove.
     - ``unknown``: the IDs of clusters that the element could not remove, and that are not on the element according to
       the database.
     """
@@ -223,16 +223,16 @@ def _record_reading(unit: Unit, row: ElementRow, carried: DeviceObserved | None)
 def _mark_blocked(unit: Unit, name: str, errors: ElementClusterErrors) -> frozenset[str]:
     """Set the column ``blocked`` of an element's placements. Return the IDs of the clusters whose column changed.
 
-    A cluster that the element must carry is blocked if its network is in ``errors.blocked``. A cluster that the element
-    must remove is blocked if its ID is in ``errors.remaining``.
+    A cluster that the element must carry is blocked if its ID or its network's ID is in ``errors.blocked``. A cluster
+    that the element must remove is blocked if one of these IDs is in ``errors.remaining``.
     """
     networks, remaining = errors.blocked, errors.remaining
     if not (networks or remaining) and not read_blocked_clusters(unit, name):
         return frozenset()  # the usual case: one constant statement, fifteen times faster than the loop below
     changed = []
     for row in unit.connection.execute(_READ_UNSETTLED, {"element": name}):
-        is_incomplete = row.cluster_id in networks or row.network in networks
-        is_blocked = is_incomplete if row.stays else row.cluster_id in remaining
+        excluded = networks if row.stays else remaining
+        is_blocked = row.cluster_id in excluded or row.network in excluded
         if row.blocked != is_blocked:
             changed.append(row.cluster_id)
     for group in split_ids(changed):

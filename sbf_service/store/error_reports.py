@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 
 from sbf_service.domain.error_report import NO_CLUSTER_ERRORS, format_cluster_errors
-from sbf_service.store.cluster_queries import UNSETTLED, find_clusters, is_unsettled_on
+from sbf_service.store.cluster_queries import UNSETTLED, find_clusters, is_network_on, is_unsettled_on
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.columns import split_ids
 from sbf_service.store.confirmations import (
@@ -73,7 +73,8 @@ def describe_excluded_clusters(
     """Return the errors of the clusters that a host's confirmation excludes, or None if it excludes no cluster.
 
     ``incomplete`` maps the IDs of clusters that the host has not set up completely to the reasons. ``remaining`` maps
-    the IDs of clusters that the host could not remove to the errors.
+    the IDs of clusters that the host could not remove to the errors. Both can contain the network of a member on the
+    host, even if the cluster that created this network has no placement on the host.
     """
     texts = {**(incomplete or {}), **(remaining or {})}
     if not texts:
@@ -81,7 +82,7 @@ def describe_excluded_clusters(
     keys = {
         row.id: row.key
         for ids in split_ids(texts)
-        for row in find_clusters(unit, ClusterRow.id.in_(ids), UNSETTLED, is_unsettled_on(name))
+        for row in find_clusters(unit, ClusterRow.id.in_(ids), UNSETTLED, is_unsettled_on(name) | is_network_on(name))
     }
     clusters = {cluster: text for cluster, text in texts.items() if cluster in keys}
     message = "; ".join(f"cluster {keys.get(cluster, cluster)}: {text}" for cluster, text in texts.items())

@@ -105,3 +105,28 @@ def test_a_cluster_that_waited_when_it_ended_is_removed(world: World) -> None:
 def test_an_unknown_remaining_cluster_is_shown_by_its_id(world: World) -> None:
     confirm(world, remaining={"c-unknown": FAILED})
     assert ask(world, "GET", "/v1/elements/brno-h1").json()["trouble"] == f"cluster c-unknown: {FAILED}"
+
+
+@pytest.fixture
+def network(world: World) -> str:
+    """The ID of the network `net` on brno-h2. The cluster `member` joins the network on brno-h1."""
+    world.delete("old")
+    confirm(world)
+    world.put("net", spec("brno-h2"))
+    world.put("member", spec(hosts=["brno-h1"], joins="net"))
+    world.settle()
+    return world.view("net").id
+
+
+def test_a_network_on_a_members_host_stays_claimed(world: World, network: str) -> None:
+    confirm(world)
+    world.delete("member")
+    confirm(world, remaining={network: FAILED})
+    world.delete("net")
+    world.settle()
+    assert list(world.site("brno").claimed) == [101]
+
+
+def test_a_member_waits_for_the_network_on_its_host(world: World, network: str) -> None:
+    confirm(world, incomplete={network: "the network is held"})
+    assert world.view("member").state is ClusterState.CONFIGURING
