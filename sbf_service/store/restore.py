@@ -137,7 +137,8 @@ def _set_counters(connection: Connection, counters: Mapping[str, int]) -> None:
     start = counters.get(COUNTED_TABLE, 0) + REVISION_STEP
     if connection.dialect.name == "postgresql":
         connection.execute(text(f"SELECT setval('{COUNTED_TABLE}_number_seq', :start)"), {"start": start})
-    else:
+    else:  # SQLite would use the first of two rows with the same name
+        connection.execute(text("DELETE FROM sqlite_sequence WHERE name = :name"), {"name": COUNTED_TABLE})
         connection.execute(
             text("INSERT INTO sqlite_sequence (name, seq) VALUES (:name, :start)"),
             {"name": COUNTED_TABLE, "start": start},

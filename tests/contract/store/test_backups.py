@@ -19,6 +19,7 @@ from sbf_service.store.backup_format import BackupFile, BackupWriter, make_table
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.current_topology import read_topology
 from sbf_service.store.database import make_engine
+from sbf_service.store.guest_tables import GuestSessionRow
 from sbf_service.store.replica_lock import hold_replica_name
 from sbf_service.store.restored_state import REVISION_STEP
 from sbf_service.store.service_tables import AuditRow
@@ -148,6 +149,21 @@ def test_a_database_with_rows_is_replaced_only_on_request(small: Small) -> None:
     small.world.put("later", spec("brno-h1"))
     restore(small.backup, database, replace=True)
     assert [row.key for row in _clusters(small.world)] == []
+
+
+def insert_session(world: World) -> int:
+    """Insert a session with a guest. Return its number."""
+    with world.store.change() as unit:
+        columns = {"element": "brno-h1", "network": "n", "guest": "g1", "request": "{}", "expires_at": unit.now}
+        unit.session.add(row := GuestSessionRow(id="s", **columns))
+        unit.session.flush()
+        return row.number
+
+
+def test_numbers_of_sessions_increase_at_a_replacement(small: Small) -> None:
+    insert_session(small.world)
+    restore(small.backup, small.world.database, replace=True)
+    assert insert_session(small.world) > REVISION_STEP
 
 
 def test_a_backup_of_a_newer_version_is_refused(small: Small) -> None:
