@@ -87,21 +87,29 @@ def hold_task(engine: Engine, task: str) -> Iterator[bool]:
 def hold_whole_database(engine: Engine) -> Iterator[None]:
     """Prevent services from using a database until the context ends. Raise BadInput if a service uses the database now.
 
-    On PostgreSQL, this function only checks. The caller must also hold the lock of migrations, for which a starting
-    service waits.
+    On PostgreSQL, this function only checks. The caller must then acquire the lock of migrations, for which a starting
+    service waits, and check again (:func:`check_unused`).
     """
     if engine.dialect.name != "postgresql":
         with _lock_file_of_sqlite(engine, "", 0):
             yield
         return
     with translate_errors(), engine.connect() as connection:
-        used = connection.execute(_COUNT_SERVICES, {"lock_class": LOCK_CLASS}).scalar_one()
+        check_unused(connection)
+    yield
+
+
+def check_unused(connection: Connection) -> None:
+    """Raise BadInput if a service uses a PostgreSQL database now. A service on SQLite holds the lock of its file."""
+    if connection.dialect.name != "postgresql":
+        return
+    used = connection.execute(_COUNT_SERVICES, {"lock_class": LOCK_CLASS}).scalar_one()
     if used:
+        database = connection.engine.url.render_as_string(hide_password=True)
         raise BadInput(
-            f"database {engine.url.render_as_string(hide_password=True)}: expected a database that no service uses, "
+            f"database {database}: expected a database that no service uses, "
             f"found {count_of(used, 'running replica')}: stop SBF on every machine (systemctl stop virtcloud-sbf)"
         )
-    yield
 
 
 _COUNT_SERVICES = text(

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from sbf_service.store.backup import BATCH, COUNTED_TABLE
 from sbf_service.store.backup_format import BackupFile, make_table
 from sbf_service.store.database import begin_migration, find_remedy, newest_migration, upgrade_database
-from sbf_service.store.replica_lock import hold_whole_database
+from sbf_service.store.replica_lock import check_unused, hold_whole_database
 from sbf_service.store.restored_state import REVISION_STEP, RestoreReport, record_restore
 from sbf_service.store.service_tables import ReplicaRow, ServiceSecretRow
 from sbf_service.store.tables import Base, TopologyRow
@@ -47,6 +47,7 @@ def restore_backup(  # noqa: PLR0913 - the options of the command, and the clock
     """
     _check_version(backup)
     with hold_whole_database(engine), _transaction(engine) as connection:
+        check_unused(connection)  # a replica may have started while this transaction waited for the lock of migrations
         _empty_database(connection, backup.header.migration, replace=replace)
         _insert_rows(connection, backup)
         rows = _count_rows(connection, backup.rows)

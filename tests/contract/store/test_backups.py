@@ -4,7 +4,10 @@ import dataclasses
 import gzip
 import stat
 import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +21,7 @@ from sbf_service.store.backup import OMITTED_TABLES, list_columns
 from sbf_service.store.backup_format import BackupFile, BackupWriter, make_table, open_backup
 from sbf_service.store.cluster_tables import ClusterRow
 from sbf_service.store.current_topology import read_topology
-from sbf_service.store.database import make_engine
+from sbf_service.store.database import begin_migration, make_engine
 from sbf_service.store.guest_tables import GuestSessionRow
 from sbf_service.store.replica_lock import hold_replica_name
 from sbf_service.store.restored_state import REVISION_STEP
@@ -139,6 +142,21 @@ def test_a_restore_into_a_database_in_use_is_refused(kind: str, request: pytest.
     engine = make_engine(database)
     with hold_replica_name(engine, "one"), pytest.raises(BadInput, match=r"service.*: stop"):
         restore(small.backup, database, replace=True)
+    engine.dispose()
+
+
+@pytest.mark.postgresql
+def test_a_replica_that_starts_before_a_restore_prevents_it(postgresql: str, small: Small) -> None:
+    """The restore waits for the migration of the replica, which then begins to use the database."""
+    engine = make_engine(postgresql)
+    with ThreadPoolExecutor(1) as pool, ExitStack() as replica:
+        with begin_migration(engine) as migrating:
+            restoring = pool.submit(restore, small.backup, postgresql, replace=True)
+            while not migrating.scalar(text("SELECT count(*) FROM pg_locks WHERE NOT granted")):
+                time.sleep(0.01)
+            replica.enter_context(hold_replica_name(engine, "one"))
+        with pytest.raises(BadInput, match="found 1 running replica"):
+            restoring.result()
     engine.dispose()
 
 
