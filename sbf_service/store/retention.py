@@ -27,7 +27,6 @@ from sbf_service.store.vlan_tables import ClaimRow, ServiceClaimRow
 from virtcloud.model.cluster import ENDED_STATES
 
 BATCH = 1000
-MAX_ID = 2**63 - 1
 TASK = "retention"
 DEFAULT_FOLDER = Path("/var/lib/virtcloud/archive")
 _AUDIT = Base.metadata.tables[AuditRow.__tablename__]
@@ -118,11 +117,13 @@ def _prune_audit(store: Store, limits: RetentionLimits, folder: Path, batch: int
 def _is_old_audit(unit: Unit, limits: RetentionLimits) -> ColumnElement[bool]:
     """Return the condition that an audit row is too old, or that there are too many newer rows.
 
-    The condition compares IDs, because the IDs of audit rows are in the order of their times.
+    The newest row never meets the condition: without rows, SQLite would use the IDs again. The condition compares IDs,
+    because the IDs of audit rows are in the order of their times.
     """
     beyond = select(AuditRow.id).order_by(AuditRow.id.desc()).offset(limits.audit_rows).limit(1).scalar_subquery()
     young = select(func.min(AuditRow.id)).where(AuditRow.at >= unit.now - limits.audit_age).scalar_subquery()
-    return or_(AuditRow.id <= beyond, AuditRow.id < func.coalesce(young, MAX_ID))
+    newest = select(func.max(AuditRow.id)).scalar_subquery()
+    return or_(AuditRow.id <= beyond, AuditRow.id < func.coalesce(young, newest))
 
 
 def _prune_clusters(store: Store, limits: RetentionLimits, folder: Path, batch: int) -> int:

@@ -81,6 +81,13 @@ def test_old_audit_rows_are_archived_in_order_and_deleted(
     assert [row.what for row in world.audit()] == ["pool_put", "rows_archived"]
 
 
+def test_ids_of_archived_audit_rows_are_not_used_again(world: World, archive: Path) -> None:
+    last = world.audit()[-1].id
+    world.clock.advance(31 * 86400)
+    run(world, archive)
+    assert world.audit()[-1].id > last
+
+
 def test_the_newest_audit_rows_stay_beyond_their_number(world: World, archive: Path) -> None:
     with world.store.change() as unit:
         unit.session.add_all([AuditRow(at=unit.now, who="eva", what="x") for _ in range(1010)])
@@ -145,7 +152,7 @@ def test_a_run_killed_before_the_deletion_archives_rows_once(
     for key in "abc":
         end_cluster(world, key)
     world.clock.advance(31 * 86400)
-    rows = [row.id for row in world.audit()]
+    *rows, newest = (row.id for row in world.audit())
 
     def write_and_die(folder: Path, name: str, written: list[dict[str, object]]) -> None:
         write(folder, name, written)
@@ -157,7 +164,7 @@ def test_a_run_killed_before_the_deletion_archives_rows_once(
     with pytest.raises(KeyboardInterrupt):
         run(world, archive)
     monkeypatch.setattr(retention, "write_archive", write)
-    assert count(world, AuditRow) == len(rows)
+    assert count(world, AuditRow) == len([*rows, newest])
     run(world, archive)
     assert [row["id"] for row in read_archive(archive, "audit")] == rows
     assert len([row for row in read_archive(archive, "clusters") if row["table"] == "clusters"]) == 3
