@@ -2,7 +2,8 @@
 
 Two services with the same name would release each other's leases. On PostgreSQL, a service holds an advisory lock for
 its name on a separate connection. On SQLite, a service locks a file next to the database. Both locks end with the
-process. If the service's host is no longer reachable, PostgreSQL releases the lock after half a minute.
+process. If the service's host is no longer reachable, PostgreSQL releases the lock after half a minute. If the
+connection is lost, for example because PostgreSQL restarts, the service acquires the lock again on a new connection.
 """
 
 import fcntl
@@ -11,9 +12,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from threading import Event, Thread
 from typing import IO
 
 from sqlalchemy import Connection, Engine, create_engine, func, select, text
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
 from sbf_service.log import get_log
@@ -33,6 +36,8 @@ LOCK_TIMEOUT_S = 40.0
 The wait is longer than the time in which PostgreSQL detects an unreachable host with the keepalive settings below.
 """
 LOCK_POLL_S = 0.5
+LOCK_CHECK_S = 5.0
+"""The time in seconds between two checks of the connection that holds the lock."""
 KEEPALIVE_SETTINGS = ("tcp_keepalives_idle = 10", "tcp_keepalives_interval = 5", "tcp_keepalives_count = 3")
 
 
@@ -53,18 +58,38 @@ def _lock_in_postgresql(engine: Engine, name: str, patience: float) -> Iterator[
     with ExitStack() as stack:
         with translate_errors():
             connection = stack.enter_context(unpooled.connect())
-            for setting in KEEPALIVE_SETTINGS:
-                connection.execute(text(f"SET {setting}"))
             is_locked = _retry_for(patience, lambda: _try_advisory_lock(connection, name))
         if not is_locked:
             raise BadInput(
                 f"replica = {name!r}: another service on this database uses this name: "
                 f"set different names, or stop the other service"
             )
-        yield
+        stopped = Event()
+        keeper = Thread(target=_keep_advisory_lock, args=(connection, name, stopped), name="replica lock", daemon=True)
+        keeper.start()
+        try:
+            yield
+        finally:
+            stopped.set()
+            keeper.join(LOCK_CHECK_S)
+
+
+def _keep_advisory_lock(connection: Connection, name: str, stopped: Event) -> None:
+    """Acquire the lock again until ``stopped``. This has an effect only after the connection was lost.
+
+    SQLAlchemy replaces a lost connection at the next statement after the rollback.
+    """
+    while not stopped.wait(LOCK_CHECK_S):
+        try:
+            if not _try_advisory_lock(connection, name):
+                log.warning("replica_name_taken", replica=name)
+        except SQLAlchemyError:
+            connection.rollback()
 
 
 def _try_advisory_lock(connection: Connection, name: str) -> bool:
+    for setting in KEEPALIVE_SETTINGS:
+        connection.execute(text(f"SET {setting}"))
     return bool(connection.scalar(select(func.pg_try_advisory_lock(LOCK_CLASS, func.hashtext(name)))))
 
 

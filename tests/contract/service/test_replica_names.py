@@ -1,8 +1,11 @@
 """Tests that a second service with the same name or on the same SQLite file does not start."""
 
-import pytest
-from sqlalchemy import Engine
+import time
 
+import pytest
+from sqlalchemy import Engine, text
+
+from sbf_service.store import replica_lock
 from sbf_service.store.database import make_engine, migrate
 from sbf_service.store.replica_lock import hold_replica_name
 from virtcloud.model.errors import BadInput
@@ -46,4 +49,19 @@ def test_replicas_of_different_names_share_a_database(postgresql: str) -> None:
     engine = make_engine(postgresql)
     with hold_replica_name(engine, "one"):
         assert is_free(engine, "two")
+    engine.dispose()
+
+
+@pytest.mark.postgresql
+def test_a_replica_keeps_its_name_after_a_restart_of_postgresql(
+    postgresql: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replica_lock, "LOCK_CHECK_S", 0.05)
+    engine = make_engine(postgresql)
+    with hold_replica_name(engine, "one"):
+        with engine.connect() as connection:
+            connection.execute(text("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'"))
+        time.sleep(1)
+        assert not is_free(engine, "one")
+    assert is_free(engine, "one")
     engine.dispose()
