@@ -192,7 +192,9 @@ def begin_migration(engine: Engine) -> Iterator[Connection]:
     """
     with engine.execution_options(virtcloud_write=True).connect() as connection, _allow_table_rebuilds(connection):
         if connection.dialect.name == "postgresql":
+            connection.execute(text("SET LOCAL lock_timeout = 0"))  # a migration or a restore can take minutes
             connection.execute(select(func.pg_advisory_xact_lock(MIGRATION_LOCK)))
+            connection.execute(text("SET LOCAL lock_timeout TO DEFAULT"))
         yield connection
 
 

@@ -1,6 +1,7 @@
 """Tests of replicas that share a PostgreSQL database: they start simultaneously, stop, or lose the connection."""
 
 import signal
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier, Event
@@ -12,7 +13,7 @@ from sbf_fakes.world import World, spec
 from sqlalchemy import text
 
 from sbf_service.reconcile.worker import ReconcileOutcome
-from sbf_service.store.database import make_engine, migrate
+from sbf_service.store.database import begin_migration, make_engine, migrate
 from sbf_service.store.leases import acquire_lease
 from sbf_service.store.unit_of_work import Store
 from virtcloud.model.cluster import ClusterState
@@ -160,6 +161,17 @@ def test_a_lost_database_is_no_error_of_a_switch(world: World, postgres_server: 
         pass
     assert world.converge("brno-sw1") is ReconcileOutcome.CONFIRMED
     assert world.element("brno-sw1").trouble is None
+
+
+def test_a_replica_waits_for_a_long_migration(postgresql: str) -> None:
+    migrating, starting = make_engine(postgresql), make_engine(f"{postgresql}&options=-c%20lock_timeout%3D100ms")
+    with ThreadPoolExecutor(1) as pool:
+        with begin_migration(migrating):
+            started = pool.submit(migrate, starting)
+            time.sleep(1)
+        started.result()
+    migrating.dispose()
+    starting.dispose()
 
 
 @pytest.mark.parametrize(
