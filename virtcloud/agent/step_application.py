@@ -3,6 +3,7 @@
 After an error of a step, the later steps of the same cluster are skipped, with these exceptions:
 
 * A segment is removed even if its guests could not be stopped. These guests then have no network.
+* The filters are set, because the cluster's running guests need them.
 * If the start of one guest fails, the other guests of the cluster are started nevertheless.
 
 A guest is also not started if the step that builds its segment, or sets the filters of this segment, failed or was
@@ -237,7 +238,7 @@ def _is_blocked(step: Step, errors: Container[str], unbuilt: Container[str]) -> 
     """Return whether an earlier error prevents this step. ``unbuilt``: IDs of networks without bridge or filters."""
     if isinstance(step, StartGuest) and step.segment.id in unbuilt:
         return True
-    return step.cluster in errors and not isinstance(step, RemoveSegment)
+    return step.cluster in errors and not isinstance(step, RemoveSegment | FilterGuests)
 
 
 def _check_supported(step: Step) -> None:

@@ -122,23 +122,45 @@ def test_progress_is_reported_after_each_start(make_segment: Make) -> None:
     assert len(progress) == 3
 
 
-@pytest.mark.parametrize("step", [BuildSegment, lambda segment: FilterGuests(segment.id, ())])
-def test_no_member_starts_on_a_network_whose_step_was_skipped(
-    make_segment: Make, step: Callable[[Segment], Step]
-) -> None:
-    class HostWithStuckGuest(StartingHost):
-        def apply(self, step: Step) -> None:
-            if isinstance(step, StopGuests):
-                raise Refused("the guest does not stop")
-            super().apply(step)
+class HostWithStuckGuest(StartingHost):
+    """A host on which no guest stops, and which refuses ``refused``. It records the filters of guests."""
 
+    def __init__(self, refused: type[StopGuests | FilterGuests] = StopGuests) -> None:
+        super().__init__()
+        self.refused = refused
+        self.filtered: list[str] = []
+
+    def apply(self, step: Step) -> None:
+        if isinstance(step, StopGuests | self.refused):
+            raise Refused("the kernel refused")
+        if isinstance(step, FilterGuests):
+            self.filtered.append(step.cluster)
+        super().apply(step)
+
+
+@pytest.mark.parametrize("refused", [StopGuests, FilterGuests])
+def test_no_member_starts_on_a_network_without_bridge_or_filters(
+    make_segment: Make, refused: type[StopGuests | FilterGuests]
+) -> None:
     network = make_segment("a", 100, ("g1",))
     guest = network.guests[0].model_copy(update={"cluster": "m"})
-    host = HostWithStuckGuest()
-    steps: list[Step] = [StopGuests("a", ("g0",)), step(network), StartGuest(network, guest)]
-    assert StartGuest(network, guest).cluster == "m"
+    host = HostWithStuckGuest(refused)
+    steps: list[Step] = [
+        StopGuests("a", ("g0",)),
+        FilterGuests("a", ()),
+        BuildSegment(network),
+        StartGuest(network, guest),
+    ]
+    assert steps[-1].cluster == "m"
     StepApplication("h1", host, StopSignal(), lambda: None).apply(steps, {})
     assert host.ended == []
+
+
+def test_filters_are_set_although_a_guest_does_not_stop() -> None:
+    host = HostWithStuckGuest()
+    steps: list[Step] = [StopGuests("a", ("g0",)), FilterGuests("a", ())]
+    StepApplication("h1", host, StopSignal(), lambda: None).apply(steps, {})
+    assert host.filtered == ["a"]
 
 
 def test_a_held_network_is_not_set_up_and_others_are(make_segment: Make) -> None:
