@@ -40,7 +40,7 @@ from virtcloud.model.wanted import GuestWanted, HostWanted, Segment
 
 def compute_difference(wanted: HostWanted, observed: ObservedHost) -> list[Step]:
     """Return the steps that turn the observed state into the wanted state."""
-    filters = [] if observed.filters is None else _filter_changes(wanted, observed.filters)
+    filters = [] if observed.filters is None else _filter_changes(wanted, observed.filters, observed.segments)
     servers = find_unwanted_servers(wanted.segments, observed.servers)
     vpn = find_vpn_removals(wanted, observed.vpn)
     files = find_unwanted_file_servers(wanted.segments, observed.file_servers)
@@ -91,7 +91,9 @@ def _removals(wanted: HostWanted, observed: ObservedHost) -> Iterator[Step]:
                 yield RemoveSegment(cluster, segment.vlan, files_stay=stays)
 
 
-def _filter_changes(wanted: HostWanted, observed: ObservedFilters) -> Iterator[FilterGuests]:
+def _filter_changes(
+    wanted: HostWanted, observed: ObservedFilters, segments: Iterable[ObservedSegment]
+) -> Iterator[FilterGuests]:
     ports: dict[str, set[FilteredPort]] = {}
     for segment in wanted.segments:
         of_segment: set[FilteredPort] = {*_guest_ports(segment)} | {*list_device_ports(segment, wanted)}
@@ -102,8 +104,10 @@ def _filter_changes(wanted: HostWanted, observed: ObservedFilters) -> Iterator[F
     unfiltered = [cluster for cluster in ports if observed.faults or not list_elements(ports[cluster]) <= elements]
     if not unfiltered and elements != list_elements(all_ports):
         unfiltered = [""]
+    present = {name for segment in segments for name in segment.mtus if names.is_guest_port(name)}
+    former = tuple(sorted(present - {port.port for port in all_ports}))
     for cluster in unfiltered:
-        yield FilterGuests(cluster, all_ports, observed.faults)
+        yield FilterGuests(cluster, all_ports, observed.faults, former)
 
 
 def _guest_ports(segment: Segment) -> set[GuestPort]:

@@ -208,8 +208,9 @@ class LocalHost:
 
     def _apply_service(self, step: FilterGuests | ServeGuests | StopServing | VpnStep) -> None:
         match step:
-            case FilterGuests(_, ports):
+            case FilterGuests(_, ports, _, former):
                 if self._filters:
+                    self._segments.ensure_no_guest_ports(former)
                     self._filters.replace(ports)
             case ServeGuests() | StopServing():
                 if self._servers:

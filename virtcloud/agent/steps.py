@@ -75,11 +75,13 @@ class FilterGuests:
 
     ``ports`` are the ports of all guests and devices of the host. ``cluster`` is "" if the filters of all
     wanted ports are correct, but the table also has unwanted elements, for example ports of guests that are gone.
+    ``former`` are the names of the observed ports of other guests. They are deleted first, if they still exist.
     """
 
     cluster: str
     ports: tuple[FilteredPort, ...]
     faults: tuple[str, ...] = ()
+    former: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """Describe the step for logs and error messages."""

@@ -5,7 +5,7 @@ uplink itself. All operations are idempotent. An operation raises Unsafe if it w
 does not have the cluster's ownership alias.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from virtcloud.agent.difference import expected_mtu
 from virtcloud.agent.network import names
@@ -100,6 +100,16 @@ class SegmentInterfaces:
             port = names.guest_port_name(segment.id, guest.name, segment.vlan)
             if self._kernel.read_mtu(port) not in {None, mtu}:
                 self._kernel.set_mtu(port, mtu)
+
+    def ensure_no_guest_ports(self, ports: Collection[str]) -> None:
+        """Delete guests' ports by name. Absent ports are success. A guest that is still running then has no network.
+
+        Such a guest runs if its hypervisor does not answer, or cannot stop it. Its port must not stay without filters.
+        """
+        if any(self._kernel.read_mtu(port) is not None for port in ports):
+            for interface in self._kernel.list_interfaces():
+                if interface.name in ports:
+                    self._kernel.delete(interface.index)
 
     def _unaccepted_filters(self) -> tuple[str, ...]:
         return () if self._accepts_filters else self._kernel.packet_filter_sysctls()

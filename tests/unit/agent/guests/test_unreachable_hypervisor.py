@@ -15,6 +15,11 @@ from fake_machine import FakeElementApi, FakeGroups, FakeHypervisor, FakeKernel,
 
 from virtcloud.agent.guests.guests import GuestSettings, LocalGuests
 from virtcloud.agent.local_host import LocalHost
+from virtcloud.agent.network import names
+from virtcloud.agent.network.guest_filter_rules import SetElement
+from virtcloud.agent.network.guest_filters import FilteredPort, list_elements
+from virtcloud.agent.network.nftables import NftablesFilters
+from virtcloud.agent.network.observed_filters import ObservedFilters
 from virtcloud.agent.network.segments import SegmentInterfaces
 from virtcloud.agent.reconciler import HostReconciler, ReconcileTiming
 from virtcloud.agent.supervision import StopSignal
@@ -44,11 +49,15 @@ def reconciler(service: FakeElementApi, kernel: FakeKernel, hypervisor: FakeHype
 
 
 def make_reconciler(
-    service: FakeElementApi, kernel: FakeKernel, images: Path, hypervisors: dict[Hypervisor, FakeHypervisor]
+    service: FakeElementApi,
+    kernel: FakeKernel,
+    images: Path,
+    hypervisors: dict[Hypervisor, FakeHypervisor],
+    filters: NftablesFilters | None = None,
 ) -> HostReconciler:
     settings = GuestSettings(images, images / "state", "x86_64", stop_grace_s=0)
     guests = LocalGuests(hypervisors, settings, lambda _: None, FakeRoots(settings.folders), groups=FakeGroups())
-    host = LocalHost(SegmentInterfaces(kernel, FakeUplinkRecords()), guests)
+    host = LocalHost(SegmentInterfaces(kernel, FakeUplinkRecords()), guests, filters)
     return HostReconciler("h1", service, host, StopSignal(), ReconcileTiming(retry_first_s=0))
 
 
@@ -156,6 +165,33 @@ def test_stopping_guests_of_an_unreachable_hypervisor_fails(hypervisor: FakeHype
     settings = GuestSettings(images, images / "state", "x86_64")
     with pytest.raises(Unreachable):
         LocalGuests({Hypervisor.LXC: hypervisor}, settings, lambda _: None).ensure_no_guests("a", ("g1",))
+
+
+class RecordedFilters(NftablesFilters):
+    """Filters in memory."""
+
+    def __init__(self) -> None:
+        self.elements = frozenset[SetElement]()
+
+    def read(self) -> ObservedFilters:
+        return ObservedFilters(self.elements)
+
+    def replace(self, ports: tuple[FilteredPort, ...]) -> None:
+        self.elements = list_elements(ports)
+
+
+def test_a_former_guest_loses_its_port_with_its_filters(
+    service: FakeElementApi, kernel: FakeKernel, hypervisor: FakeHypervisor, images: Path, make_segment: Make
+) -> None:
+    filters, port = RecordedFilters(), names.guest_port_name("a", "g1", 100)
+    reconciler = make_reconciler(service, kernel, images, {Hypervisor.LXC: hypervisor}, filters)
+    service.want(make_segment("a", 100, ("g1",)))
+    reconciler.reconcile_once()
+    kernel.put(name=port, master=kernel.interface("br100").index)
+    hypervisor.error = NO_ANSWER
+    service.want(make_segment("a", 100))
+    reconciler.reconcile_once()
+    assert (filters.elements, port in kernel.names, "br100" in kernel.names) == (frozenset(), False, True)
 
 
 def test_a_malformed_image_is_refused_after_three_attempts(
