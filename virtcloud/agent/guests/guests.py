@@ -137,10 +137,10 @@ class LocalGuests:
         _write_seed(segment, guest, environment.folder, environment.root)
         self._remove_console(name)
         hypervisor.start(render_domain(segment, guest, image, wanted_digest, environment))
+        if limits is not None:  # at once, because no later step sets the limits if a call of the hypervisor fails
+            self._groups.limit_started(name, limits)
         # The next reading would connect the console too, but only after the start of all guests: output would be lost.
         self._add_consoles((hypervisor, domain) for domain in [hypervisor.find_domain(name)] if domain)
-        if limits is not None:
-            self._groups.limit_started(name, limits)
         set_mtu(hypervisor, name, segment)
 
     def find_end_cause(self, cluster: str, guest: str) -> EndCause:

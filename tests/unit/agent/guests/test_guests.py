@@ -18,7 +18,7 @@ from virtcloud.agent.network.segments import SegmentInterfaces
 from virtcloud.agent.observed_host import ObservedGuest, ObservedHost
 from virtcloud.agent.steps import BuildSegment, RemoveSegment, StartGuest, Step, StepPending, StopGuests, WritePeerFiles
 from virtcloud.model.element import Hypervisor
-from virtcloud.model.errors import Refused, Unsafe
+from virtcloud.model.errors import Refused, Unreachable, Unsafe
 from virtcloud.model.wanted import GuestWanted, HostWanted, Segment
 
 Make = Callable[..., Segment]
@@ -122,6 +122,27 @@ def test_a_container_with_systemd_gets_the_signal_of_systemd(
     hypervisor.with_systemd.add("vc-c1-n1")
     guests.ensure_no_guests("c1", ("n1",))
     assert hypervisor.destroyed == destroyed
+
+
+def test_a_started_container_is_limited_although_its_hypervisor_fails(
+    images: Path, hypervisor: FakeHypervisor, make_segment: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limited: list[str] = []
+    groups = FakeGroups()
+    monkeypatch.setattr(groups, "limit_started", lambda domain, _limits: limited.append(domain))
+    settings = GuestSettings(images, images / "logs", "x86_64")
+    guests = LocalGuests(
+        {Hypervisor.LXC: hypervisor}, settings, lambda _: None, FakeRoots(images / "logs"), groups=groups
+    )
+    segment = make_segment("a", 100, ("g1",))
+
+    def start_and_fail(_xml: str) -> None:
+        hypervisor.error = Unreachable("libvirt did not answer")
+
+    monkeypatch.setattr(hypervisor, "start", start_and_fail)
+    with pytest.raises(Unreachable):
+        guests.ensure_guest(segment, segment.guests[0])
+    assert limited == ["vc-a-g1"]
 
 
 def test_stopping_absent_guests_is_success(guests: LocalGuests) -> None:
