@@ -173,8 +173,9 @@ class LocalGuests:
     def ensure_no_guests(self, cluster: str, guests: tuple[str, ...], kept: tuple[str, ...] = ()) -> None:
         """Stop all ``guests`` at the same time. Request their shutdown, and destroy them after the grace period.
 
-        Then remove their disks and logs, except those of the guests in ``kept``.
-        Raise Unreachable if a hypervisor on which one of the guests may run does not answer.
+        Then remove their disks and logs, except those of the guests in ``kept``. If a guest cannot be destroyed, stop
+        the other guests nevertheless, then raise Refused. Raise Unreachable if a hypervisor on which one of the guests
+        may run does not answer.
         """
         domains, unreachable = self._hypervisors.list_domains()
         owned = [
@@ -186,12 +187,21 @@ class LocalGuests:
             hypervisor.shut_down(domain.name, systemd=self._has_systemd(domain.name))
         leaving = [(hypervisor, domain.name) for hypervisor, domain in owned]
         self._hypervisors.wait_for_end(leaving, self._settings.stop_grace_s)
+        failures: list[Refused] = []
+        stopped: list[GuestDomain] = []
         for hypervisor, domain in owned:
-            hypervisor.destroy(domain.name)
+            try:
+                hypervisor.destroy(domain.name)
+            except Refused as error:
+                failures.append(error)
+                continue
             self._remove_console(domain.name)
-        for _, domain in owned:
+            stopped.append(domain)
+        for domain in stopped:
             if domain.owner and domain.owner.guest not in kept:
                 self._files.ensure_none(domain.name)
+        if failures:
+            raise failures[0]
         if unreachable and len(owned) < len(guests):
             raise Unreachable("; ".join(unreachable))
 

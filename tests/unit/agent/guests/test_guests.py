@@ -111,6 +111,18 @@ def test_a_guest_is_destroyed_after_the_grace_period(
     assert (len(pauses), hypervisor.destroyed) == (3, ["vc-a-g1"])
 
 
+def test_a_guest_that_cannot_be_destroyed_holds_back_no_other(
+    guests: LocalGuests, hypervisor: FakeHypervisor, make_segment: Make
+) -> None:
+    segment = make_segment("a", 100, ("g1", "g2"))
+    for guest in segment.guests:
+        guests.ensure_guest(segment, guest)
+    hypervisor.stubborn, hypervisor.immortal = {"vc-a-g1", "vc-a-g2"}, {"vc-a-g1"}
+    with pytest.raises(Refused, match="Device or resource busy"):
+        guests.ensure_no_guests("a", ("g1", "g2"))
+    assert list(hypervisor.by_name) == ["vc-a-g1"]
+
+
 @pytest.mark.parametrize(("target", "destroyed"), [("/lib/systemd/systemd", []), ("../bin/busybox", ["vc-c1-n1"])])
 def test_a_container_with_systemd_gets_the_signal_of_systemd(
     guests: LocalGuests, hypervisor: FakeHypervisor, images: Path, target: str, destroyed: list[str]
