@@ -1,6 +1,7 @@
 """The table of the guests' filters as read from the kernel, and its differences from `guest_filter_rules`. Pure."""
 
 from collections.abc import Iterator, Mapping
+from ipaddress import IPv6Address
 from typing import Any, NamedTuple
 
 from virtcloud.agent.network.guest_filter_rules import (
@@ -44,9 +45,14 @@ def _parse_element(element: Any) -> Iterator[str]:  # noqa: ANN401 - JSON
     """Yield the parts of an element as texts. libnftables prints small integers as JSON numbers."""
     for part in element["concat"] if isinstance(element, dict) else [element]:
         if isinstance(part, dict):
-            yield f"{part['prefix']['addr']}/{part['prefix']['len']}"
+            yield f"{_format_address(part['prefix']['addr'])}/{part['prefix']['len']}"
         else:
-            yield f"{part:#x}" if isinstance(part, int) else str(part)
+            yield f"{part:#x}" if isinstance(part, int) else _format_address(str(part))
+
+
+def _format_address(text: str) -> str:
+    """Return an address as Python formats it: libnftables prints the IPv6 address ``::102:304`` as ``::1.2.3.4``."""
+    return str(IPv6Address(text)) if ":" in text and "." in text else text
 
 
 def _find_faults(found: list[tuple[str, Any]], sets: Mapping[str, object]) -> Iterator[str]:

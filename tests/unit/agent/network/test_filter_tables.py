@@ -45,6 +45,19 @@ def test_replacing_the_filters_is_read_back(in_namespace: Run) -> None:
     assert in_namespace(work) == [ObservedFilters(list_elements(ports)) for ports in expected]
 
 
+def test_ipv6_addresses_with_an_ipv4_part_are_read_back(in_namespace: Run) -> None:
+    ports = (
+        GuestPort(PORT, "02:00:00:00:00:01", ("::102:304/96", "::ffff:102:304/120")),
+        ADDRESSED_DEVICES._replace(routed=("::102:300/120",)),
+    )
+
+    def work() -> object:
+        NftablesFilters().replace(ports)
+        return NftablesFilters().read()
+
+    assert in_namespace(work) == ObservedFilters(list_elements(ports))
+
+
 @pytest.mark.parametrize(
     "command",
     [
