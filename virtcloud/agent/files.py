@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from virtcloud.model.errors import Refused
 
@@ -33,6 +34,16 @@ def remove_durably(path: Path) -> None:
     """
     path.unlink(missing_ok=True)
     _sync_folder(path.parent)
+
+
+def write_all(file: IO[bytes], data: bytes) -> None:
+    """Write all bytes to an unbuffered file. A single write can be incomplete, for example on a nearly full disk.
+
+    Raise OSError if the bytes cannot be written.
+    """
+    rest = memoryview(data)
+    while rest:
+        rest = rest[file.write(rest) :]
 
 
 def describe_os_error(error: OSError) -> str:

@@ -19,7 +19,7 @@ from typing import BinaryIO, Final
 from urllib.parse import urljoin, urlsplit
 
 from virtcloud import __version__
-from virtcloud.agent.files import describe_os_error
+from virtcloud.agent.files import describe_os_error, write_all
 from virtcloud.client.connection import FileTransfer
 from virtcloud.model.errors import Forbidden, NotFound, Refused, ServiceUnreachable, Unreachable, VirtcloudError
 from virtcloud.model.image import HostFile, ImageSource
@@ -224,7 +224,7 @@ class PartialFile:
         for data in transfer.chunks:
             if self.size + len(data) > size:
                 raise Refused(f"expected a file of {size} bytes, got a longer file")
-            self._file.write(data)
+            write_all(self._file, data)
             self._count(data)
 
     def clear(self) -> None:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from virtcloud.agent.files import refuse_os_errors
+from virtcloud.agent.files import refuse_os_errors, write_all
 from virtcloud.agent.guests import mounts, pack_program
 from virtcloud.agent.guests.guest_archives import READ_BYTES, GuestArchive, open_archive_files
 from virtcloud.agent.guests.guest_roots import GuestRoot
@@ -35,7 +35,7 @@ class RootArchive(GuestArchive):
         with refuse_os_errors(f"pack the root {root.folder}"), _running_program(root, texts) as program:
             output = program.stdout
             while data := output.read1(READ_BYTES) if output else b"":  # type: ignore[attr-defined] # a buffered pipe
-                self._file.write(data)
+                write_all(self._file, data)
                 self._digest.update(data)
                 yield self.size
             error = program.stderr.read().decode(errors="replace") if program.stderr else ""

@@ -1,5 +1,6 @@
 """Tests of the cache of images with a real HTTP server on the loopback, which can cut connections."""
 
+import io
 import os
 import shutil
 import signal
@@ -14,8 +15,10 @@ import image_host
 import pytest
 from image_host import IMAGE, QCOW2, FileServer, Host
 
+from virtcloud.agent.guests.image_fetch import PartialFile
 from virtcloud.agent.guests.images import QemuImage
 from virtcloud.agent.steps import StepPending
+from virtcloud.client.connection import FileTransfer
 from virtcloud.model.errors import Refused, Unreachable
 from virtcloud.model.image import ImageSource
 
@@ -46,6 +49,21 @@ def test_a_cut_connection_is_continued_where_it_ended(host: Host, server: FileSe
     server.cuts = [1000, 500]
     host.get()
     assert server.ranges == [None, "bytes=1000-", "bytes=1500-"]
+
+
+class NearlyFullFile(io.FileIO):
+    """A file that writes at most three bytes at a time, as an unbuffered file can do on a nearly full disk."""
+
+    def write(self, data: Any) -> int:  # noqa: ANN401 - any buffer
+        return super().write(data[:3])
+
+
+def test_a_fetch_continues_after_an_incomplete_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fdopen", lambda descriptor, mode, _buffering: NearlyFullFile(descriptor, mode))
+    partial = PartialFile(tmp_path / "partial", lambda _: None)
+    partial.receive(FileTransfer(0, None, iter([QCOW2])), len(QCOW2))
+    partial.close()
+    assert (tmp_path / "partial").read_bytes() == QCOW2
 
 
 def test_an_unavailable_server_is_asked_again(host: Host, server: FileServer) -> None:
