@@ -3,6 +3,7 @@
 import hashlib
 import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -37,6 +38,8 @@ class FileServer:
     ranges: list[str | None] = field(default_factory=list)
     url: str = ""
     stalls: bool = False
+    drips: bool = False
+    """The next answer arrives byte by byte."""
 
     def answer(self, handler: BaseHTTPRequestHandler) -> None:
         """Answer one request."""
@@ -52,6 +55,10 @@ class FileServer:
         start = int(handler.headers["range"].removeprefix("bytes=").rstrip("-")) if resumed else 0
         body = self.data[start:]
         self._send_head(handler, 206 if resumed else 200, {"etag": etag, "content-length": str(len(body))})
+        for position in range(len(body) if self.drips else 0):
+            self.drips = False
+            handler.wfile.write(body[position : position + 1])
+            time.sleep(0.02)
         handler.wfile.write(body[: self.cuts.pop(0)] if self.cuts else body)
         handler.wfile.flush()
         if self.stalls:

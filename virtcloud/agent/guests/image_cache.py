@@ -198,11 +198,18 @@ class ImageCache:
         return size
 
     def _wait(self, fetch: _Fetch, attempts: int, error: VirtcloudError) -> None:
-        """Wait before the next attempt. Raise ``error`` if no guest has needed the image for `UNWANTED_S` seconds."""
+        """Wait before the next attempt. Raise ``error`` if no guest has needed the image for `UNWANTED_S` seconds.
+
+        Another fetch can run during the wait. Otherwise, two servers that do not answer would stop all fetches.
+        """
         fetch.trouble = str(error)
         if self.clock() - fetch.wanted_at > UNWANTED_S:
             raise error
-        self.pause(min(FIRST_PAUSE_S * 2.0 ** min(attempts - 1, 30), LONGEST_PAUSE_S))
+        self._running.release()
+        try:
+            self.pause(min(FIRST_PAUSE_S * 2.0 ** min(attempts - 1, 30), LONGEST_PAUSE_S))
+        finally:
+            self._running.acquire()
         fetch.trouble = None
 
     def _make_room(self, size: int, stored: int = 0) -> None:

@@ -9,6 +9,7 @@ import hashlib
 import os
 import socket
 import stat
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -27,6 +28,11 @@ from virtcloud.model.values import Name
 
 READ_BYTES: Final = 1 << 20
 TIMEOUT_S: Final = 60.0
+SLOW_BYTES: Final = 64 << 10
+"""If a server sends fewer bytes in `TIMEOUT_S` seconds, the attempt ends.
+
+Otherwise, a server that sends a byte from time to time would occupy one of the host's fetches forever.
+"""
 MAX_REDIRECTS: Final = 5
 OK, PARTIAL_CONTENT, RANGE_NOT_SATISFIABLE = 200, 206, 416
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
@@ -90,7 +96,7 @@ def open_url(url: str, offset: int, etag: str | None, permitted: tuple[str, ...]
         connection, answer = _request(url, headers, permitted)
         try:
             start = offset if answer.status == PARTIAL_CONTENT else 0
-            yield FileTransfer(start, _validator(answer), _chunks(answer))
+            yield FileTransfer(start, _validator(answer), _chunks(url, answer))
         finally:
             connection.close()
     except (OSError, HTTPException) as error:
@@ -161,9 +167,16 @@ def _validator(answer: HTTPResponse) -> str | None:
     return etag if etag and not etag.startswith("W/") else answer.headers.get("last-modified")
 
 
-def _chunks(answer: HTTPResponse) -> Iterator[bytes]:
+def _chunks(url: str, answer: HTTPResponse) -> Iterator[bytes]:
+    """Yield the data of an answer. Raise Unreachable if fewer than `SLOW_BYTES` arrive within `TIMEOUT_S` seconds."""
+    began, received = time.monotonic(), 0
     while data := answer.read1(READ_BYTES):
         yield data
+        received += len(data)
+        if time.monotonic() >= began + TIMEOUT_S:
+            if received < SLOW_BYTES:
+                raise Unreachable(f"{url}: the server sent only {received} bytes within {TIMEOUT_S:g} s")
+            began, received = time.monotonic(), 0
 
 
 @contextmanager

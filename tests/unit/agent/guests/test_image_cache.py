@@ -1,6 +1,7 @@
 """Tests of the cache of images with a real HTTP server on the loopback, which can cut connections."""
 
 import io
+import math
 import os
 import shutil
 import signal
@@ -15,6 +16,8 @@ import image_host
 import pytest
 from image_host import IMAGE, QCOW2, FileServer, Host
 
+from virtcloud.agent.guests import image_fetch
+from virtcloud.agent.guests.image_cache import MAX_FETCHES
 from virtcloud.agent.guests.image_fetch import PartialFile
 from virtcloud.agent.guests.images import QemuImage
 from virtcloud.agent.steps import StepPending
@@ -64,6 +67,26 @@ def test_a_fetch_continues_after_an_incomplete_write(tmp_path: Path, monkeypatch
     partial.receive(FileTransfer(0, None, iter([QCOW2])), len(QCOW2))
     partial.close()
     assert (tmp_path / "partial").read_bytes() == QCOW2
+
+
+def test_servers_that_do_not_answer_delay_no_other_image(host: Host) -> None:
+    host.cache.pause = lambda _: time.sleep(0.01)
+    for number in range(MAX_FETCHES):
+        silent = host.source(str(number).encode(), url="http://127.0.0.1:9/silent")
+        with pytest.raises(StepPending):
+            host.cache.require(IMAGE, silent, host.path / "guests/g2")
+    assert isinstance(host.get(), QemuImage)
+    host.cache.clock = lambda: math.inf  # no guest needs the other images any more, so their fetches end
+
+
+def test_a_server_that_sends_too_slowly_is_asked_again(
+    host: Host, server: FileServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(image_fetch, "TIMEOUT_S", 0.2)
+    server.drips = True
+    host.get()
+    assert server.ranges[0] is None
+    assert str(server.ranges[1]).startswith("bytes=")
 
 
 def test_an_unavailable_server_is_asked_again(host: Host, server: FileServer) -> None:
