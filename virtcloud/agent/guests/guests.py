@@ -266,9 +266,10 @@ class LocalGuests:
             ensure_disks(folder, image, guest)
             shared = image.disk is not None and bool(image.disk.stat().st_mode & stat.S_IROTH)
             return replace(self._domain_environment(image, hypervisor, folder), shared=shared)
+        # First: processes of a former container, which the group still has, must not use the root while it is mounted.
+        group = self._groups.ensure(name, limits) if limits else None
         root = self._roots.ensure(name, image.rootfs, guest.limits.disk_mb if guest.limits else None)
         ensure_container_disks(folder, guest, root.id_shift)
-        group = self._groups.ensure(name, limits) if limits else None
         return replace(self._domain_environment(image, hypervisor, folder), root=root, group=group)
 
     def _domain_environment(self, image: GuestImage, hypervisor: HypervisorApi, folder: Path) -> DomainEnvironment:

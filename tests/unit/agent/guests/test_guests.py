@@ -157,6 +157,21 @@ def test_a_started_container_is_limited_although_its_hypervisor_fails(
     assert limited == ["vc-a-g1"]
 
 
+def test_former_processes_end_before_the_root_is_mounted(
+    images: Path, hypervisor: FakeHypervisor, make_segment: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    groups, roots = FakeGroups(), FakeRoots(images / "logs")
+    ensure_root = roots.ensure
+    monkeypatch.setattr(groups, "ensure", lambda *_: calls.append("kill"))
+    monkeypatch.setattr(roots, "ensure", lambda *arguments: calls.append("mount") or ensure_root(*arguments))
+    settings = GuestSettings(images, images / "logs", "x86_64")
+    guests = LocalGuests({Hypervisor.LXC: hypervisor}, settings, lambda _: None, roots, groups=groups)
+    segment = make_segment("a", 100, ("g1",))
+    guests.ensure_guest(segment, segment.guests[0])
+    assert calls == ["kill", "mount"]
+
+
 def test_stopping_absent_guests_is_success(guests: LocalGuests) -> None:
     guests.ensure_no_guests("a", ("g1", "g2"))
     assert guests.read() == ((), ())
