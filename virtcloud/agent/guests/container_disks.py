@@ -14,6 +14,7 @@ no longer has a disk, the agent removes the disk. The disks of virtual machines 
 """
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -56,6 +57,7 @@ def _mount_disk(folder: Path, disk: GuestDisk, id_shift: int) -> None:
         incomplete.rename(file)
     mounts.mount_file_system(file, target)
     if target.stat().st_uid != id_shift:
-        (target / "lost+found").rmdir()  # used by fsck, which only the host's root could run
+        with suppress(FileNotFoundError):  # the agent was killed after it removed the folder
+            (target / "lost+found").rmdir()  # used by fsck, which only the host's root could run
         os.chown(target, id_shift, id_shift)
         target.chmod(ROOT_MODE)

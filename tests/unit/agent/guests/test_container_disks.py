@@ -1,5 +1,6 @@
 """Extra disks of containers, with the kernel's real file systems."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -51,6 +52,27 @@ def test_a_disk_is_kept_until_its_size_changes(
         assert [path.name for path in tmp_path.glob("disk-*")] == ["disk-data.ext4"]
         ensure(make_guest, tmp_path, data=17)
         assert list((tmp_path / "disks/data").iterdir()) == []
+        mounts.unmount_below(tmp_path)
+
+    with_mounts(check)
+
+
+def test_an_interrupted_change_of_the_owner_is_repeated(
+    tmp_path: Path,
+    make_guest: Callable[..., GuestWanted],
+    with_mounts: Run[None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def chown(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def check() -> None:
+        monkeypatch.setattr(os, "chown", chown)
+        with pytest.raises(KeyboardInterrupt):
+            ensure(make_guest, tmp_path, data=16)
+        monkeypatch.undo()
+        ensure(make_guest, tmp_path, data=16)
+        assert (tmp_path / "disks/data").stat().st_uid == SHIFT
         mounts.unmount_below(tmp_path)
 
     with_mounts(check)
