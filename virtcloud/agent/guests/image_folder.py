@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from virtcloud.agent.files import write_durably
 from virtcloud.agent.guests.images import GuestImage, LxcImage, QemuImage
 from virtcloud.model.element import Hypervisor
 from virtcloud.model.image import ImageSource, Sha256
@@ -44,9 +45,15 @@ class ImageFolder:
         return QemuImage(kind="qemu", disk=path, disk_format=source.format)
 
     def record_use(self, source: ImageSource, guest_folder: Path) -> None:
-        """Record that a guest uses an image from now on. The record ends when the guest's folder is removed."""
+        """Record that a guest uses an image from now on. The record ends when the guest's folder is removed.
+
+        The record survives a power failure. Without it, the image could be evicted; after the next fetch, the guest's
+        disk would be replaced, because the image's file is another file then.
+        """
         guest_folder.mkdir(parents=True, exist_ok=True)
-        (guest_folder / CHECKSUM).write_text(source.sha256)
+        record, checksum = guest_folder / CHECKSUM, source.sha256.encode()
+        if not record.exists() or record.read_bytes() != checksum:
+            write_durably(record, checksum)
         os.utime(self.folder / source.sha256 / SIZE)
 
     def list_entries(self) -> list[Path]:

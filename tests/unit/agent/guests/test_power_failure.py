@@ -25,6 +25,7 @@ from virtcloud.agent.guests.guest_disks import ensure_disks
 from virtcloud.agent.guests.guest_roots import GuestRoots
 from virtcloud.agent.guests.image_cache import ImageCache
 from virtcloud.agent.guests.image_fetch import ImageSources
+from virtcloud.agent.guests.image_folder import ImageFolder
 from virtcloud.agent.guests.image_unpack import UnpackLimits
 from virtcloud.agent.guests.images import LxcImage, QemuImage
 from virtcloud.agent.steps import StepPending
@@ -193,6 +194,25 @@ def test_a_fetched_image_is_complete_after_a_power_failure(
             assert image.rootfs.is_relative_to(disk.folder)
             assert (image.rootfs / "sbin/init").read_bytes() == Path("/bin/busybox").read_bytes()
             assert [path.name for path in (disk.folder / "images").iterdir()] == [source.sha256]
+
+    with_mounts(work)
+
+
+def test_a_guests_image_stays_in_use_after_a_power_failure(tmp_path: Path, with_mounts: Run[None]) -> None:
+    archive = make_archive(tmp_path / "local/image.tar")
+    source = ImageSource.model_validate(
+        {"sha256": sha256(archive).hexdigest(), "size": len(archive), "format": "tar", "file": "image.tar"}
+        | {"architecture": os.uname().machine}
+    )
+
+    def work() -> None:
+        with host_disk(tmp_path) as disk:
+            fetch(disk.folder, tmp_path / "local", source)
+            write_durably(disk.folder / "other", b"commits the journal")
+            disk.lose_power()
+            folder = ImageFolder(disk.folder / "images", disk.folder / "guests")
+            assert [path.name for path in folder.list_entries()] == [source.sha256]
+            assert folder.list_unused(()) == []
 
     with_mounts(work)
 
