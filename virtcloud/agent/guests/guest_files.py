@@ -64,9 +64,9 @@ class GuestFiles:
                 shutil.rmtree(self._folder / domain)
                 log.info("guest_files_removed", domain=domain)
 
-    def ensure_none_of_cluster(self, cluster: str) -> None:
-        """Remove the files of a cluster's guests, including guests that ended by themselves."""
-        for domain in self.list_domains(names.domain_name_patterns(cluster)):
+    def ensure_none_of_cluster(self, cluster: str, kept: Iterable[str] = ()) -> None:
+        """Remove the files of a cluster's guests, including guests that ended by themselves, but not of ``kept``."""
+        for domain in self.list_domains(names.domain_name_patterns(cluster)) - set(kept):
             self.ensure_none(domain)
 
     def ensure_none_but(self, domains: Iterable[str]) -> None:

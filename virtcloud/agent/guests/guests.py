@@ -210,8 +210,14 @@ class LocalGuests:
         return root is not None and RootedFiles(root).has_systemd()
 
     def ensure_no_files(self, cluster: str) -> None:
-        """Remove the disks and logs of all guests of a cluster, including guests that ended by themselves."""
-        self._files.ensure_none_of_cluster(cluster)
+        """Remove the disks and logs of a cluster's guests without a domain, including guests that ended by themselves.
+
+        A guest that could not be stopped still uses its files. If a hypervisor does not answer, remove no files. In
+        both cases, `ensure_no_guests` or `remove_orphaned_files` removes the files later.
+        """
+        domains, unreachable = self._hypervisors.list_domains()
+        if not unreachable:
+            self._files.ensure_none_of_cluster(cluster, {domain.name for _, domain in domains})
 
     def remove_orphaned_files(self, wanted: HostWanted) -> bool:
         """Remove the disks and logs of guests that are not in ``wanted`` and have no domain.

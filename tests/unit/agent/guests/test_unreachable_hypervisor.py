@@ -107,6 +107,21 @@ def test_a_vlan_is_removed_although_its_guest_cannot_be_stopped(
     assert service.remaining[-1] == {"a": "could not stop g1: Device or resource busy"}
 
 
+def test_files_stay_while_their_guest_may_run(
+    reconciler: HostReconciler, service: FakeElementApi, hypervisor: FakeHypervisor, images: Path, make_segment: Make
+) -> None:
+    service.want(make_segment("a", 100, ("g1",)))
+    reconciler.reconcile_once()
+    service.want()
+    found = []
+    for error, immortal in ((NO_ANSWER, True), (None, True), (None, False)):
+        hypervisor.error, hypervisor.stubborn = error, {"vc-a-g1"}
+        hypervisor.immortal = {"vc-a-g1"} if immortal else set()
+        reconciler.reconcile_once()
+        found.append((images / "state/vc-a-g1").exists())
+    assert found == [True, True, False]
+
+
 def test_a_vlan_built_without_hypervisor_is_not_confirmed(
     reconciler: HostReconciler,
     service: FakeElementApi,
