@@ -5,7 +5,7 @@ table's sets from the ports, and renders the table.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from ipaddress import IPv4Address, IPv6Address, ip_interface, ip_network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, collapse_addresses, ip_interface, ip_network
 from typing import NamedTuple
 
 from virtcloud.agent.network.guest_filter_rules import (
@@ -103,10 +103,17 @@ def _list_device_elements(port: DevicePort) -> Iterator[SetElement]:
     if port.addresses is not None:
         yield "addressed", port.port
         yield from _list_own_addresses(port.port, [ip_interface(address).ip for address in port.addresses])
-        for network in map(ip_network, port.routed):
+        for network in _merge_overlapping(port.routed):
             yield f"routed{network.version}", port.port
             single = network.num_addresses == 1
             yield f"subnets{network.version}", port.port, str(network.network_address if single else network)
+
+
+def _merge_overlapping(subnets: Iterable[str]) -> Iterator[IPv4Network | IPv6Network]:
+    """Yield the subnets, but no subnet that is a part of another: the kernel refuses a set with overlapping subnets."""
+    networks = [ip_network(subnet) for subnet in subnets]
+    yield from collapse_addresses(network for network in networks if isinstance(network, IPv4Network))
+    yield from collapse_addresses(network for network in networks if isinstance(network, IPv6Network))
 
 
 def _list_addresses(port: str, mac: str, addresses: Iterable[str]) -> Iterator[SetElement]:

@@ -58,6 +58,16 @@ def test_ipv6_addresses_with_an_ipv4_part_are_read_back(in_namespace: Run) -> No
     assert in_namespace(work) == ObservedFilters(list_elements(ports))
 
 
+def test_overlapping_subnets_of_routers_are_accepted(in_namespace: Run) -> None:
+    ports = (GUEST_PORT, ADDRESSED_DEVICES._replace(routed=("10.9.0.0/16", "10.9.9.0/24", "fd09::/48", "fd09::/64")))
+
+    def work() -> object:
+        NftablesFilters().replace(ports)
+        return NftablesFilters().read()
+
+    assert in_namespace(work) == ObservedFilters(list_elements(ports))
+
+
 @pytest.mark.parametrize(
     "command",
     [
