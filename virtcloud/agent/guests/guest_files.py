@@ -15,6 +15,7 @@ from virtcloud.agent.files import refuse_os_errors
 from virtcloud.agent.guests.control_groups import ContainerGroups
 from virtcloud.agent.guests.guest_roots import ContainerRoots
 from virtcloud.agent.network import names
+from virtcloud.model.errors import Refused
 
 LIBVIRT_LOGS = Path("/var/log/libvirt")
 DRIVERS = ("lxc", "qemu")
@@ -66,13 +67,22 @@ class GuestFiles:
 
     def ensure_none_of_cluster(self, cluster: str, kept: Iterable[str] = ()) -> None:
         """Remove the files of a cluster's guests, including guests that ended by themselves, but not of ``kept``."""
-        for domain in self.list_domains(names.domain_name_patterns(cluster)) - set(kept):
-            self.ensure_none(domain)
+        self._ensure_none_of(self.list_domains(names.domain_name_patterns(cluster)) - set(kept))
 
     def ensure_none_but(self, domains: Iterable[str]) -> None:
         """Remove the files of all guests except those of ``domains``."""
-        for domain in self.list_domains() - set(domains):
-            self.ensure_none(domain)
+        self._ensure_none_of(self.list_domains() - set(domains))
+
+    def _ensure_none_of(self, domains: set[str]) -> None:
+        """Remove the files of these guests. After an error, remove the other guests' files, then raise Refused."""
+        failures: list[Refused] = []
+        for domain in sorted(domains):
+            try:
+                self.ensure_none(domain)
+            except Refused as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
 
     def list_domains(self, patterns: Iterable[str] = ("*",)) -> set[str]:
         """Return the names of the domains that match a file pattern, and have a folder or a log of an earlier agent."""

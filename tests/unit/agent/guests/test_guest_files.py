@@ -189,6 +189,30 @@ def test_all_guests_end_despite_unremovable_files(
     assert hypervisor.by_name == {}
 
 
+def test_unremovable_files_hold_back_no_other_guests_files(
+    qemu_guests: LocalGuests,
+    images: Path,
+    hypervisor: FakeHypervisor,
+    make_segment: Make,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for segment in (make_segment("a", 100, ("g1",)), make_segment("b", 101, ("g1",))):
+        qemu_guests.ensure_guest(*with_disk_image(segment))
+    hypervisor.by_name.clear()
+    remove, busy = shutil.rmtree, list[Path]()
+
+    def remove_others(path: Path) -> None:
+        if not busy:
+            busy.append(path)
+            raise OSError(errno.EBUSY, "Device or resource busy", str(path))
+        remove(path)
+
+    monkeypatch.setattr(shutil, "rmtree", remove_others)
+    with pytest.raises(Refused, match="cannot remove the files of the guest"):
+        qemu_guests.remove_orphaned_files(HostWanted())
+    assert list((images / "state").iterdir()) == busy
+
+
 def test_a_host_is_read_despite_unremovable_orphaned_files(
     qemu_guests: LocalGuests, hypervisor: FakeHypervisor, make_segment: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
