@@ -16,6 +16,8 @@ from typing import Final, Protocol
 
 from virtcloud.agent import log
 from virtcloud.agent.files import describe_os_error, refuse_os_errors
+from virtcloud.model.errors import Refused
+from virtcloud.model.wanted import GuestWanted
 
 CGROUPS, SYSTEMD, LIBVIRT_LXC = Path("/sys/fs/cgroup"), Path("/run/systemd/system"), Path("/run/libvirt/lxc")
 PARTITION: Final = "virtcloud.partition"
@@ -40,6 +42,17 @@ class ContainerLimits:
             "memory.swap.max": "0",
             "pids.max": str(self.pids),
         }
+
+
+def choose_limits(guest: GuestWanted, max_pids: int) -> ContainerLimits:
+    """Return the limits of a container. Raise Refused if its spec wants more than ``max_pids`` processes."""
+    pids = (guest.limits.pids if guest.limits else None) or max_pids
+    if pids > max_pids:
+        raise Refused(
+            f"guest {guest.name}: wants up to {pids} processes, but this host permits {max_pids} (pids under [guests] "
+            "in the settings of this host's agent)"
+        )
+    return ContainerLimits(guest.cpus, guest.memory_mb, pids)
 
 
 class ContainerGroups(Protocol):

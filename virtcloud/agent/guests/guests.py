@@ -16,7 +16,7 @@ from virtcloud.agent.guests.admission_rules import NO_RULES, AdmissionRules
 from virtcloud.agent.guests.consoles import GuestConsoles
 from virtcloud.agent.guests.container_disks import ensure_container_disks
 from virtcloud.agent.guests.container_seeds import write_container_seed
-from virtcloud.agent.guests.control_groups import ContainerGroups, ContainerLimits, ControlGroups
+from virtcloud.agent.guests.control_groups import ContainerGroups, ContainerLimits, ControlGroups, choose_limits
 from virtcloud.agent.guests.domain_xml import render_domain
 from virtcloud.agent.guests.domains import DomainEnvironment, GuestDomain, HypervisorApi
 from virtcloud.agent.guests.guest_disks import ensure_disks
@@ -132,7 +132,7 @@ class LocalGuests:
                 set_mtu(hypervisor, name, segment)
                 return
             self.ensure_no_guests(segment.id, (guest.name,), (guest.name,))
-        limits = _container_limits(guest, self._settings.pids) if isinstance(image, LxcImage) else None
+        limits = choose_limits(guest, self._settings.pids) if isinstance(image, LxcImage) else None
         environment = self._prepare(name, guest, image, hypervisor, limits)
         _write_seed(segment, guest, environment.folder, environment.root)
         self._remove_console(name)
@@ -187,21 +187,15 @@ class LocalGuests:
             hypervisor.shut_down(domain.name, systemd=self._has_systemd(domain.name))
         leaving = [(hypervisor, domain.name) for hypervisor, domain in owned]
         self._hypervisors.wait_for_end(leaving, self._settings.stop_grace_s)
-        failures: list[Refused] = []
-        stopped: list[GuestDomain] = []
-        for hypervisor, domain in owned:
-            try:
-                hypervisor.destroy(domain.name)
-            except Refused as error:
-                failures.append(error)
-                continue
+        failures = self._hypervisors.destroy(leaving)
+        stopped = [domain for _, domain in owned if domain.name not in failures]
+        for domain in stopped:
             self._remove_console(domain.name)
-            stopped.append(domain)
         for domain in stopped:
             if domain.owner and domain.owner.guest not in kept:
                 self._files.ensure_none(domain.name)
-        if failures:
-            raise failures[0]
+        for error in failures.values():
+            raise error
         if unreachable and len(owned) < len(guests):
             raise Unreachable("; ".join(unreachable))
 
@@ -283,17 +277,6 @@ class LocalGuests:
         may_accelerate = isinstance(image, QemuImage) and not xen
         accelerated = may_accelerate and (accelerator == "kvm" or (accelerator == "auto" and hypervisor.has_kvm()))
         return DomainEnvironment(self._settings.architecture, folder, accelerated, self._settings.confined, xen=xen)
-
-
-def _container_limits(guest: GuestWanted, max_pids: int) -> ContainerLimits:
-    """Return the limits of a container. Raise Refused if its spec wants more than ``max_pids`` processes."""
-    pids = (guest.limits.pids if guest.limits else None) or max_pids
-    if pids > max_pids:
-        raise Refused(
-            f"guest {guest.name}: wants up to {pids} processes, but this host permits {max_pids} (pids under [guests] "
-            "in the settings of this host's agent)"
-        )
-    return ContainerLimits(guest.cpus, guest.memory_mb, pids)
 
 
 def _write_seed(segment: Segment, guest: GuestWanted, folder: Path, root: GuestRoot | None) -> None:

@@ -31,6 +31,16 @@ class HostHypervisors:
             self._pause(POLL_S)
             waited += POLL_S
 
+    def destroy(self, leaving: list[tuple[HypervisorApi, str]]) -> dict[str, Refused]:
+        """Stop the domains immediately. Return the errors of domains that cannot be destroyed, by name."""
+        failures: dict[str, Refused] = {}
+        for hypervisor, name in leaving:
+            try:
+                hypervisor.destroy(name)
+            except Refused as error:
+                failures[name] = error
+        return failures
+
     def list_domains(self) -> tuple[list[tuple[HypervisorApi, GuestDomain]], list[str]]:
         """Return (hypervisor, domain) for each domain, and an error for each hypervisor that did not answer."""
         domains: list[tuple[HypervisorApi, GuestDomain]] = []

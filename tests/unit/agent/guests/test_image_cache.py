@@ -18,8 +18,8 @@ from image_host import IMAGE, QCOW2, FileServer, Host
 
 from virtcloud.agent.guests import image_fetch
 from virtcloud.agent.guests.image_cache import MAX_FETCHES
-from virtcloud.agent.guests.image_fetch import PartialFile
 from virtcloud.agent.guests.images import QemuImage
+from virtcloud.agent.guests.partial_files import PartialFile
 from virtcloud.agent.steps import StepPending
 from virtcloud.client.connection import FileTransfer
 from virtcloud.model.errors import Refused, Unreachable

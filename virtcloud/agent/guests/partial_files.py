@@ -1,0 +1,77 @@
+"""The part of an image's file that was fetched. The next attempt to fetch the image continues this part."""
+
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from virtcloud.agent.files import write_all
+from virtcloud.client.connection import FileTransfer
+from virtcloud.model.errors import Refused
+
+READ_BYTES: Final = 1 << 20
+
+
+class PartialFile:
+    """The part of an image's file that has been fetched, its size, and its checksum."""
+
+    def __init__(self, path: Path, progress: Callable[[int], object]) -> None:
+        """Open the file, and compute the checksum of its content, which an earlier attempt fetched.
+
+        ``progress`` is called with the size in bytes after each increase.
+        """
+        self._path, self._etag_path, self._progress = path, path.with_suffix(".etag"), progress
+        self._file: BinaryIO = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600), "r+b", 0)
+        self._digest, self.size = hashlib.sha256(), 0
+        while data := self._file.read(READ_BYTES):
+            self._count(data)
+
+    @property
+    def etag(self) -> str | None:
+        """The ETag of the version from which the part was fetched, or None."""
+        return self._etag_path.read_text() if self._etag_path.exists() else None
+
+    @property
+    def sha256(self) -> str:
+        """The checksum of the part that has been fetched."""
+        return self._digest.hexdigest()
+
+    def receive(self, transfer: FileTransfer, size: int) -> None:
+        """Append the data of a transfer.
+
+        If the transfer does not start at the end of this part, discard the part first. Raise Refused if the file is
+        longer than ``size``, the expected size of the complete file in bytes.
+        """
+        if transfer.start != self.size:
+            self.clear()
+        if transfer.etag is not None:
+            self._etag_path.write_text(transfer.etag)
+        for data in transfer.chunks:
+            if self.size + len(data) > size:
+                raise Refused(f"expected a file of {size} bytes, got a longer file")
+            write_all(self._file, data)
+            self._count(data)
+
+    def clear(self) -> None:
+        """Discard everything that has been fetched."""
+        self._file.seek(0)
+        self._file.truncate()
+        self._etag_path.unlink(missing_ok=True)
+        self._digest, self.size = hashlib.sha256(), 0
+
+    def close(self) -> None:
+        """Write the file to the disk, and close it."""
+        os.fsync(self._file.fileno())
+        self._file.close()
+
+    def _count(self, data: bytes) -> None:
+        self._digest.update(data)
+        self.size += len(data)
+        self._progress(self.size)
+
+
+def remove_partial_file(path: Path) -> None:
+    """Remove a partial file and the file with its ETag."""
+    path.unlink(missing_ok=True)
+    path.with_suffix(".etag").unlink(missing_ok=True)
