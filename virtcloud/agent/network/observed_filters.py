@@ -1,5 +1,6 @@
 """The table of the guests' filters as read from the kernel, and its differences from `guest_filter_rules`. Pure."""
 
+import json
 from collections.abc import Iterator, Mapping
 from ipaddress import IPv6Address
 from typing import Any, NamedTuple
@@ -42,10 +43,15 @@ def parse_table(listing: Mapping[str, Any]) -> ObservedFilters:
 
 
 def _parse_element(element: Any) -> Iterator[str]:  # noqa: ANN401 - JSON
-    """Yield the parts of an element as texts. libnftables prints small integers as JSON numbers."""
-    for part in element["concat"] if isinstance(element, dict) else [element]:
-        if isinstance(part, dict):
+    """Yield the parts of an element as texts. libnftables prints small integers as JSON numbers.
+
+    An element in another form, such as an element with a comment, is not from this agent, and equals no wanted element.
+    """
+    for part in element["concat"] if isinstance(element, dict) and "concat" in element else [element]:
+        if isinstance(part, dict) and "prefix" in part:
             yield f"{_format_address(part['prefix']['addr'])}/{part['prefix']['len']}"
+        elif isinstance(part, dict):
+            yield json.dumps(part)
         else:
             yield f"{part:#x}" if isinstance(part, int) else _format_address(str(part))
 
