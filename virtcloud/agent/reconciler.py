@@ -6,7 +6,8 @@ revision.
 ==============================  ========================================================================
 event                           reaction
 ==============================  ========================================================================
-SBF does not answer             the host is not changed; the request is retried with growing pauses
+SBF does not answer             the request is retried with growing pauses; the host is not changed, except that
+                                changed filters of guests are set again as in the last wanted state
 the agent cannot read the       the host is not changed; SBF receives an error report; the request is retried
 wanted document                 with growing pauses
 a step fails                    the steps of other clusters are applied; SBF receives an error report; all
@@ -54,7 +55,7 @@ from virtcloud.agent.host_conclusions import (
 from virtcloud.agent.host_reports import ElementApi, HostReports
 from virtcloud.agent.observed_host import ObservedHost
 from virtcloud.agent.step_application import ClusterErrors, ManagedHost, StepApplication, unsupported_segments
-from virtcloud.agent.steps import StartGuest, Step
+from virtcloud.agent.steps import FilterGuests, StartGuest, Step
 from virtcloud.agent.supervision import StopRequested, StopSignal
 from virtcloud.client.call_headers import calling_for
 from virtcloud.client.http_errors import compute_retry_pause
@@ -115,6 +116,7 @@ class HostReconciler:
         self._stop = stop
         self._timing = timing
         self._last_revision: int | None = None
+        self._last_wanted: HostWanted | None = None
         self._ends = GuestEnds(clock, host.find_end_cause)
         self._failed_rounds = 0
         self._refusals: dict[str, int] = {}
@@ -152,6 +154,8 @@ class HostReconciler:
             unreachable = isinstance(error, ServiceUnreachable)
             log.warning("sbf_unreachable" if unreachable else "sbf_refused", element=self._element, error=error)
             self._failed_rounds += 1
+            if unreachable:
+                self._restore_filters()
             if isinstance(error, AnswerUnreadable):
                 self._reports.report_unreadable(error, self._last_revision or 0)
             with self._stop.interruptible():
@@ -183,7 +187,22 @@ class HostReconciler:
     def _retry_pause(self) -> float:
         return min(self._timing.retry_first_s * 2.0 ** min(self._failed_rounds - 1, 30), self._timing.retry_most_s)
 
+    def _restore_filters(self) -> None:
+        """Set the filters of the last wanted state again if another program has changed the filters."""
+        if self._last_wanted is None:
+            return
+        try:
+            steps = compute_difference(self._last_wanted, self._host.read())
+        except VirtcloudError as error:
+            log.warning("host_not_read", element=self._element, error=error)
+        except Exception as error:  # noqa: BLE001 - logged, and tried again with the next request to SBF
+            log.internal_error(error, element=self._element)
+        else:
+            filters = [step for step in steps if isinstance(step, FilterGuests)]
+            self._application.apply(filters, map_cluster_keys(self._last_wanted))
+
     def _reconcile_and_report(self, document: WantedDocument) -> None:
+        self._last_wanted = document.wanted
         errors, drifted = self._reconcile(document)
         remaining = list_failed_removals(document.wanted, errors)
         is_confirmed = remaining == errors and self._reports.confirm(

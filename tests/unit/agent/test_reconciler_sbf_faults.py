@@ -8,9 +8,11 @@ import pytest
 from fake_machine import FakeElementApi, FakeManagedHost
 
 from virtcloud import __version__
+from virtcloud.agent.network.observed_filters import ObservedFilters
+from virtcloud.agent.observed_host import ObservedHost
 from virtcloud.agent.reconciler import HostReconciler, ReconcileTiming
 from virtcloud.agent.supervision import StopSignal
-from virtcloud.model.errors import AnswerUnreadable, NotFound, ServiceUnreachable, VirtcloudError
+from virtcloud.model.errors import AnswerUnreadable, NotFound, Refused, ServiceUnreachable
 from virtcloud.model.wanted import Segment
 
 Make = Callable[..., Segment]
@@ -28,6 +30,35 @@ def test_an_unreachable_sbf_changes_nothing_on_the_host(
     assert (host.observed, waits) == (before, [0.5, 1.0, 2.0, 4.0, 4.0])
 
 
+def test_flushed_filters_are_set_again_without_sbf(
+    reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost, make_segment: Make
+) -> None:
+    host.observed = ObservedHost(filters=ObservedFilters())
+    service.want(make_segment("a", 100, ("g1",)))
+    reconciler.reconcile_once()
+    before = host.observed
+    host.observed = replace(host.observed, filters=ObservedFilters(), guests=())
+    service.error = ServiceUnreachable("gone")
+    reconciler.reconcile_once()
+    assert (host.observed.filters, host.observed.guests) == (before.filters, ())
+
+
+def test_a_host_that_cannot_be_read_does_not_end_the_wait_for_sbf(
+    reconciler: HostReconciler,
+    service: FakeElementApi,
+    host: FakeManagedHost,
+    waits: list[float],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    service.want()
+    reconciler.reconcile_once()
+    service.error = ServiceUnreachable("gone")
+    for error in (Refused("netlink: out of memory"), ValueError("unexpected")):
+        monkeypatch.setattr(host, "read", _raise(error))
+        reconciler.reconcile_once()
+    assert waits == [0.5, 1.0]
+
+
 def test_an_unreadable_wanted_document_is_reported_to_sbf(
     reconciler: HostReconciler, service: FakeElementApi, host: FakeManagedHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -42,7 +73,7 @@ def test_an_unreadable_wanted_document_is_reported_to_sbf(
     )
 
 
-def _raise(error: VirtcloudError) -> Callable[..., None]:
+def _raise(error: Exception) -> Callable[..., None]:
     def fail(*_arguments: object) -> None:
         raise error
 
