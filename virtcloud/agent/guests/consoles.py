@@ -8,6 +8,7 @@ no log. Therefore the agent reads their terminals all the time, and appends the 
 import errno
 import os
 import select
+import termios
 import threading
 import tty
 from collections.abc import Callable, Iterator
@@ -104,7 +105,7 @@ class GuestConsoles:
         except OSError as error:
             raise Refused(f"cannot open the guest's console {console.terminal}: {error.strerror}") from error
         with suppress(OSError):
-            tty.setraw(descriptor)
+            tty.setraw(descriptor, termios.TCSANOW)  # the default discards what the guest has already written
         console.descriptor = descriptor
         self._domains[descriptor] = domain
         self._poll.register(descriptor, select.EPOLLIN)

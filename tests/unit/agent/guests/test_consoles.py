@@ -52,6 +52,16 @@ def test_the_output_of_a_console_is_appended_to_its_log(
     assert log_file.read_bytes() == b"first start\ng1: up\n"
 
 
+def test_output_before_the_console_was_added_is_logged(
+    consoles: GuestConsoles, terminal: tuple[int, str], tmp_path: Path
+) -> None:
+    guest, name = terminal
+    os.write(guest, b"up\nrunning")
+    consoles.add("d", name, log_file := tmp_path / "log")
+    await_true(lambda: b"running" in read_log(log_file))
+    assert read_log(log_file).startswith(b"up")
+
+
 def test_output_is_not_echoed_to_the_guest(consoles: GuestConsoles, terminal: tuple[int, str], tmp_path: Path) -> None:
     consoles.add("vc-a-g1", terminal[1], tmp_path / "console.log")
     os.write(terminal[0], b"g1: up\n")
