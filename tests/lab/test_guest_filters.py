@@ -120,6 +120,21 @@ def test_an_agent_that_was_killed_sets_flushed_filters_again(lab: Lab, cluster: 
     assert attack(lab, cluster) == ORDINARY
 
 
+def test_flushed_filters_are_set_again_without_sbf(lab: Lab, cluster: ClusterView) -> None:
+    sbf = lab.service("station", "sbf")
+    sbf.kill()
+    try:
+        lab.run(HOST, ["nft", "flush", "ruleset"], check=True)
+        deadline = time.monotonic() + LIMIT_S
+        port = names.guest_port_name(cluster.id, "n1", cluster.vlans["brno"])
+        while f'"{port}" . ' not in lab.run(HOST, ["nft", "list", "ruleset"], check=True).stdout:
+            assert time.monotonic() < deadline
+            time.sleep(1)
+        assert attack(lab, cluster) == ORDINARY
+    finally:
+        sbf.start()
+
+
 def test_flushed_filters_are_set_again(lab: Lab, client: SbfClient, cluster: ClusterView) -> None:
     lab.run(HOST, ["nft", "flush", "ruleset"], check=True)
     deadline = time.monotonic() + LIMIT_S
