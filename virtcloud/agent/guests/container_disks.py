@@ -56,7 +56,7 @@ def _mount_disk(folder: Path, disk: GuestDisk, id_shift: int) -> None:
         mounts.create_file_system(incomplete, disk.size_mb)
         incomplete.rename(file)
     mounts.mount_file_system(file, target)
-    if target.stat().st_uid != id_shift:
+    if target.stat().st_uid == 0:  # a new file system. Later, the guest may choose another owner and mode.
         with suppress(FileNotFoundError):  # the agent was killed after it removed the folder
             (target / "lost+found").rmdir()  # used by fsck, which only the host's root could run
         os.chown(target, id_shift, id_shift)

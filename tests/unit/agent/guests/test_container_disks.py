@@ -57,6 +57,23 @@ def test_a_disk_is_kept_until_its_size_changes(
     with_mounts(check)
 
 
+def test_a_disk_keeps_the_owner_that_the_guest_chose(
+    tmp_path: Path, make_guest: Callable[..., GuestWanted], with_mounts: Run[None]
+) -> None:
+    def check() -> None:
+        ensure(make_guest, tmp_path, data=16)
+        disk = tmp_path / "disks/data"
+        (disk / "lost+found").mkdir()
+        (disk / "lost+found/file").touch()
+        os.chown(disk, SHIFT + 1000, SHIFT + 1000)
+        disk.chmod(0o700)
+        ensure(make_guest, tmp_path, data=16)
+        assert (disk.stat().st_uid, disk.stat().st_mode & 0o777) == (SHIFT + 1000, 0o700)
+        mounts.unmount_below(tmp_path)
+
+    with_mounts(check)
+
+
 def test_an_interrupted_change_of_the_owner_is_repeated(
     tmp_path: Path,
     make_guest: Callable[..., GuestWanted],
