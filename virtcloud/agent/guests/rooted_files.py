@@ -11,7 +11,7 @@ import os
 import secrets
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from fnmatch import fnmatch
 from typing import Final
 
@@ -103,12 +103,9 @@ class RootedFiles:
         """Create a folder with this owner, unless it exists. Missing parent folders belong to the guest's root user."""
         if self.exists(path):
             return
-        parent, _, name = path.rpartition("/")
-        if parent:
-            self.ensure_folder(parent)
-        with self._opened(parent or ".", os.O_RDONLY | os.O_DIRECTORY) as folder:
-            os.mkdir(name, 0o700, dir_fd=folder)
-            descriptor = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+        with self._new_name(path) as (folder, new):
+            os.mkdir(new, 0o700, dir_fd=folder)
+            descriptor = os.open(new, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
             try:
                 os.fchown(descriptor, self._on_host(owner), self._on_host(owner))
                 os.fchmod(descriptor, mode)
@@ -119,7 +116,8 @@ class RootedFiles:
     def _new_name(self, path: str) -> Iterator[tuple[int, str]]:
         """Yield a descriptor of the folder of ``path``, and an unused name in this folder.
 
-        The caller creates a file with this name. After the block, the new file is renamed to ``path``.
+        The caller creates a file or a folder with this name. After the block, it is renamed to ``path``. So even if the
+        agent is killed, nothing at ``path`` has a wrong owner.
         """
         parent, _, name = path.rpartition("/")
         self.ensure_folder(parent or ".")
@@ -129,7 +127,7 @@ class RootedFiles:
                 yield folder, new
                 os.rename(new, name, src_dir_fd=folder, dst_dir_fd=folder)
             except BaseException:
-                _unlink_if_present(new, folder)
+                _remove_if_present(new, folder)
                 raise
 
     def _contains(self, path: str, content: str) -> bool:
@@ -213,8 +211,10 @@ def _is_folder(name: str, folder: int) -> bool:
     return stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
 
 
-def _unlink_if_present(name: str, folder: int) -> None:
-    try:
-        os.unlink(name, dir_fd=folder)
-    except FileNotFoundError:
-        return
+def _remove_if_present(name: str, folder: int) -> None:
+    """Remove a file or an empty folder."""
+    with suppress(FileNotFoundError):
+        if _is_folder(name, folder):
+            os.rmdir(name, dir_fd=folder)
+        else:
+            os.unlink(name, dir_fd=folder)

@@ -4,6 +4,7 @@ Each attack tries to make the agent read or write a file of the host.
 """
 
 import os
+import signal
 import stat
 from pathlib import Path
 
@@ -35,6 +36,35 @@ def test_a_file_belongs_to_its_owner_in_the_guest(files: RootedFiles, root: Path
     status = (root / "home/alice/.ssh/id").stat()
     assert (status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode)) == (SHIFT + 1000, SHIFT + 1000, 0o600)
     assert (root / "home").stat().st_uid == SHIFT
+
+
+def test_a_folder_never_has_a_wrong_owner(files: RootedFiles, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent is killed before it sets the owner."""
+
+    def kill(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    monkeypatch.setattr(os, "fchown", kill)
+    process = os.fork()
+    if process == 0:
+        files.ensure_folder("home/alice", owner=1000)
+        os._exit(0)
+    assert os.waitpid(process, 0)[1] == signal.SIGKILL
+    monkeypatch.undo()
+    files.ensure_folder("home/alice", owner=1000)
+    assert [(root / path).stat().st_uid for path in ("home", "home/alice")] == [SHIFT, SHIFT + 1000]
+
+
+def test_a_folder_that_cannot_be_created_leaves_nothing(
+    files: RootedFiles, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "fchmod", refuse)
+    with pytest.raises(PermissionError):
+        files.ensure_folder("srv")
+    assert [path.name for path in root.iterdir()] == ["etc"]
 
 
 @pytest.mark.parametrize("target", ["/../../host", "../../host", "{host}", "/proc/self/root/{host}"])
