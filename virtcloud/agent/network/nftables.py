@@ -84,8 +84,8 @@ class KernelTables:
         return bool(commands)
 
     def remove(self, family: str, name: str) -> None:
-        """Delete a table. An absent table is success."""
-        if self.read(family, name) is not None:
+        """Delete a table. An absent table is success. Raise Refused if the kernel refuses the reading or deletion."""
+        if _has_table(family, name):
             _run(f"delete table {family} {name}")
 
 

@@ -9,7 +9,7 @@ from guest_filter_wire import ADDRESSED_DEVICES, ATTACKS, GUEST_PORT, OTHER_PORT
 from virtcloud.agent.host_bootstrap import _open_filters
 from virtcloud.agent.network import nftables
 from virtcloud.agent.network.guest_filters import GuestPort, list_elements
-from virtcloud.agent.network.nftables import NftablesFilters, _run
+from virtcloud.agent.network.nftables import KernelTables, NftablesFilters, _run
 from virtcloud.agent.network.observed_filters import ObservedFilters
 from virtcloud.agent.settings import AgentSettings
 from virtcloud.model.errors import Refused, Unsafe
@@ -172,3 +172,20 @@ def test_tables_of_others_are_left_alone(in_namespace: Run) -> None:
         return nft("list tables")
 
     assert in_namespace(work) == "table bridge filter\ntable inet virtcloud\n"
+
+
+def test_a_refused_reading_is_no_removal(in_namespace: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_commands: str) -> object:
+        raise Refused("the kernel refused the packet filter: Cannot allocate memory")
+
+    def work() -> object:
+        nft("add", "table", "inet", "virtcloud")
+        with monkeypatch.context() as patched:
+            patched.setattr(nftables, "_run", refuse)
+            with pytest.raises(Refused, match="Cannot allocate memory"):
+                KernelTables().remove("inet", "virtcloud")
+        KernelTables().remove("inet", "virtcloud")
+        KernelTables().remove("inet", "virtcloud")
+        return nft("list", "tables")
+
+    assert in_namespace(work) == ""
