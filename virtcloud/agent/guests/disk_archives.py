@@ -16,11 +16,19 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO, Any, Final
+from typing import IO, Final
 
 from virtcloud.agent.files import refuse_os_errors
 from virtcloud.agent.guests.guest_archives import READ_BYTES, GuestArchive, open_archive_files
-from virtcloud.agent.guests.guest_disks import DISK, MIB, find_record, identify_disk
+from virtcloud.agent.guests.guest_disks import (
+    DISK,
+    MIB,
+    SIZE_FIELD,
+    BlockNode,
+    describe_node,
+    find_record,
+    identify_disk,
+)
 from virtcloud.model.errors import BadInput, Refused
 from virtcloud.model.image import (
     HEAD_BYTES,
@@ -32,14 +40,11 @@ from virtcloud.model.image import (
 POLL_S: Final = 0.2
 PART: Final = 16
 """A line of a key is recognized by its first or last 16 characters, because its rest may be in another block."""
-SIZE_FIELD: Final = slice(24, 32)
 BACKING_FIELDS: Final = slice(8, 20)
 """The bytes of a qcow2 header that refer to the backing file."""
 BLOCK_BYTES: Final = 512
 MAX_ERROR_BYTES: Final = 500
 ERASED: Final = b"#"
-BlockNode = dict[str, Any]
-"""The JSON description of a block device for QEMU (qemu-img(1), "Options")."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +107,7 @@ class DiskArchive(GuestArchive):
             source = _describe_layers(overlay, base)
             yield from _convert(source, (overlay, base), self._copy, "raw", disk)
             yield from _erase(self._copy.fileno(), lines)
-            copy = _describe("raw", self._copy)
+            copy = describe_node("raw", self._copy)
             yield from _convert(copy, (self._copy,), self._file, "qcow2", disk)
             os.ftruncate(self._copy.fileno(), 0)
             for data in self.read():
@@ -145,16 +150,8 @@ def _describe_layers(overlay: IO[bytes], base: IO[bytes]) -> BlockNode:
     except BadInput as error:
         raise Refused(f"cannot copy the disk {overlay.name} over {base.name}: {error}") from error
     is_qcow2 = base_format is ImageFormat.QCOW2
-    below = _describe("qcow2", base) | {"backing": None} if is_qcow2 else _describe("raw", base)
-    return _describe("qcow2", overlay) | {"backing": below}
-
-
-def _describe(driver: str, file: IO[bytes]) -> BlockNode:
-    return {"driver": driver, "file": {"driver": "file", "filename": _path(file), "locking": "off"}}
-
-
-def _path(file: IO[bytes]) -> str:
-    return f"/proc/self/fd/{file.fileno()}"
+    below = describe_node("qcow2", base) | {"backing": None} if is_qcow2 else describe_node("raw", base)
+    return describe_node("qcow2", overlay) | {"backing": below}
 
 
 def _convert(
@@ -172,7 +169,7 @@ def _convert(
     with (
         TemporaryFile() as errors,
         subprocess.Popen(  # noqa: S603 - no shell
-            [*argv, f"json:{json.dumps(source)}", _path(target)],
+            [*argv, f"json:{json.dumps(source)}", f"/proc/self/fd/{target.fileno()}"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=errors,

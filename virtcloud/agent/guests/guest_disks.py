@@ -12,31 +12,46 @@ folder
 The disks are kept when the guest or the host restarts. If the image or the wanted size changes, the agent replaces the
 overlay by an empty overlay. If the wanted size of an extra disk changes, the agent replaces this disk by an empty disk.
 Only root and QEMU's user may read a disk; libvirt makes QEMU's user the owner.
+
+The content of an image's disk is not trusted. The agent itself reads only the header, and refuses a disk that refers to
+other files. Then ``qemu-img`` checks the disk with limits of memory and processor time, as a user whose ID no account
+has. If this user may not read the disk, ``qemu-img`` runs as the owner of the disk.
 """
 
 import json
 import os
+import secrets
+import shutil
+import stat
 import subprocess
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from pydantic import ValidationError
 
 from virtcloud.agent import log
 from virtcloud.agent.files import refuse_os_errors, write_durably
+from virtcloud.agent.guests.id_ranges import CLONE_IDS
 from virtcloud.agent.guests.images import QemuImage
 from virtcloud.model.document import Document
-from virtcloud.model.errors import Refused
+from virtcloud.model.errors import BadInput, Refused
+from virtcloud.model.image import HEAD_BYTES, ImageFormat, check_head
 from virtcloud.model.wanted import GuestWanted
 
 DISK: Final = "disk.qcow2"
 RECORD: Final = "disk.json"
 TIMEOUT_S = 60.0
+CHECK_LIMITS: Final = ("--as=1073741824", "--cpu=30", "--core=0")
+"""The limits of ``qemu-img check`` (prlimit(1)): bytes of memory, seconds of processor time, and no core dump."""
 CHECK_CODES: Final = frozenset({0, 2, 3})
 """The exit codes of ``qemu-img check`` that come with a report: no errors, errors, unused clusters (qemu-img(1))."""
 MIB: Final = 1 << 20
 MAX_ERROR_CHARACTERS: Final = 500
+SIZE_FIELD: Final = slice(24, 32)
+"""The bytes of a qcow2 header with the size of the disk."""
+BlockNode = dict[str, Any]
+"""The JSON description of a block device for QEMU (qemu-img(1), "Options")."""
 
 
 class DiskRecord(Document):
@@ -80,7 +95,8 @@ def _ensure_overlay(folder: Path, disk: Path, disk_format: str, size_mb: int | N
     size = _check_image(disk, disk_format, size_mb, guest)
     for name in (RECORD, DISK):
         (folder / name).unlink(missing_ok=True)
-    _run("create", "-q", "-f", "qcow2", "-b", str(disk), "-F", disk_format, str(folder / DISK), str(size), over=disk)
+    backing = ("-u", "-b", str(disk), "-F", disk_format)  # with -u, qemu-img does not open the image's disk
+    _run(_find_program(disk), "create", "-q", "-f", "qcow2", *backing, str(folder / DISK), str(size), over=disk)
     (folder / DISK).chmod(0o600)
     write_durably(folder / RECORD, record.model_dump_json().encode())
 
@@ -99,17 +115,10 @@ def _check_image(disk: Path, disk_format: str, size_mb: int | None, guest: Guest
 
     Raise Refused if the image's disk is larger than ``size_mb``, refers to other files, or is damaged.
     """
-    description: dict[str, Any] = json.loads(_run("info", "-f", disk_format, "--output=json", str(disk), over=disk))
-    data = description.get("format-specific", {}).get("data", {})
-    for other in (description.get("backing-filename"), data.get("data-file")):
-        if other is not None:
-            raise Refused(
-                f"image {guest.image}: its disk {disk} names the file {other}, so that guests could read files of this "
-                "host; make the disk independent: qemu-img convert -O qcow2"
-            )
-    if disk_format == "qcow2":
-        _check_complete(disk, guest)
-    size = int(description["virtual-size"])
+    with disk.open("rb") as file:
+        size = _read_size(file, disk_format, guest)
+        if disk_format == "qcow2":
+            _check_complete(file, guest)
     if size_mb is not None and size_mb * MIB < size:
         raise Refused(
             f"guest {guest.name}: expected disk_mb of at least {-(-size // MIB)}, the size of the disk of image "
@@ -118,19 +127,41 @@ def _check_image(disk: Path, disk_format: str, size_mb: int | None, guest: Guest
     return size if size_mb is None else size_mb * MIB
 
 
-def _check_complete(disk: Path, guest: GuestWanted) -> None:
+def _read_size(file: IO[bytes], disk_format: str, guest: GuestWanted) -> int:
+    """Return the size of an image's disk in bytes. Raise Refused if the disk is encrypted or refers to other files."""
+    if disk_format != "qcow2":
+        return file.seek(0, os.SEEK_END)
+    head = file.read(HEAD_BYTES)
+    try:
+        check_head(ImageFormat.QCOW2, head)
+    except BadInput as error:
+        raise Refused(f"image {guest.image}: guests cannot use its disk {file.name}: {error}") from error
+    return int.from_bytes(head[SIZE_FIELD])
+
+
+def _check_complete(file: IO[bytes], guest: GuestWanted) -> None:
     """Raise Refused if a qcow2 file refers to data that the file does not contain.
 
     QEMU opens a truncated file without an error; the guest would then read zeros, or fail later.
     """
-    output = _run("check", "-f", "qcow2", "--output=json", str(disk), over=disk, codes=CHECK_CODES)
-    report: dict[str, Any] = json.loads(output)
+    disk = Path(file.name)
+    node = json.dumps(describe_node("qcow2", file) | {"backing": None})
+    argv = ("prlimit", *CHECK_LIMITS, _find_program(disk), "check", "--output=json", f"json:{node}")
+    report: dict[str, Any] = json.loads(_run(*argv, over=disk, codes=CHECK_CODES, lent=file))
     faults = report.get("corruptions", 0) + report.get("check-errors", 0)
     if faults:
         raise Refused(
             f"image {guest.image}: expected a complete qcow2 file, got {disk} with {faults} errors (qemu-img check), "
             "for example because it was truncated by an interrupted download; add a complete file as a new image"
         )
+
+
+def describe_node(driver: str, file: IO[bytes]) -> BlockNode:
+    """Return the description of an open file for a program that inherits the file."""
+    return {
+        "driver": driver,
+        "file": {"driver": "file", "filename": f"/proc/self/fd/{file.fileno()}", "locking": "off"},
+    }
 
 
 def _ensure_extra_disks(folder: Path, guest: GuestWanted) -> None:
@@ -159,24 +190,41 @@ def find_record(folder: Path) -> DiskRecord | None:
         return None
 
 
-def _run(*arguments: str, over: Path, codes: Collection[int] = (0,)) -> str:
-    """Run qemu-img and return its output. Raise Refused if its exit code is not one of ``codes``."""
-    try:
-        result = subprocess.run(  # noqa: S603 - no shell; the paths are the administrator's
-            ["qemu-img", *arguments],  # noqa: S607
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=TIMEOUT_S,
-        )
-    except FileNotFoundError as error:
+def _find_program(over: Path) -> str:
+    """Return the path of qemu-img. Raise Refused if it is not installed."""
+    program = shutil.which("qemu-img")
+    if program is None:
         raise Refused(
             f"cannot create a guest's disk over {over}: qemu-img is not installed; apt-get install qemu-utils"
-        ) from error
-    except subprocess.TimeoutExpired as error:
+        )
+    return program
+
+
+def _run(*argv: str, over: Path, codes: Collection[int] = (0,), lent: IO[bytes] | None = None) -> str:
+    """Run a program and return its output. Raise Refused if its exit code is not one of ``codes``.
+
+    If a file is ``lent``, the program inherits this file, and runs as a user who may read it.
+    """
+    limited = {} if lent is None else _drop_rights(lent)
+    try:
+        result: subprocess.CompletedProcess[str] = subprocess.run(  # noqa: S603 - no shell
+            argv, capture_output=True, text=True, errors="replace", check=False, timeout=TIMEOUT_S, **limited
+        )
+    except (subprocess.TimeoutExpired, OSError) as error:
         raise Refused(f"cannot create a guest's disk over {over}: {error}") from error
     if result.returncode not in codes:
-        raise Refused(
-            f"cannot create a guest's disk over {over}: {' '.join(result.stderr.split())[:MAX_ERROR_CHARACTERS]}"
-        )
+        reason = " ".join(result.stderr.split())[:MAX_ERROR_CHARACTERS] or f"it ended with {result.returncode}"
+        raise Refused(f"cannot create a guest's disk over {over}: {reason}")
     return result.stdout
+
+
+def _drop_rights(lent: IO[bytes]) -> dict[str, Any]:
+    """Return the arguments of subprocess by which a program inherits a file, and runs as a user who may read it.
+
+    All users may read the disks of SBF's catalogue. An administrator can restrict the disks of the folder of images.
+    """
+    status = os.fstat(lent.fileno())
+    stranger = secrets.choice(CLONE_IDS)
+    user, group = (stranger, stranger) if status.st_mode & stat.S_IROTH else (status.st_uid, status.st_gid)
+    identity = {} if os.geteuid() else {"user": user, "group": group, "extra_groups": ()}
+    return {"pass_fds": [lent.fileno()], "cwd": "/", "env": {"PATH": os.defpath}, **identity}

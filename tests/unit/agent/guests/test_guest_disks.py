@@ -3,13 +3,15 @@
 import json
 import os
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from virtcloud.agent.guests import guest_disks
 from virtcloud.agent.guests.guest_disks import ensure_disks
+from virtcloud.agent.guests.id_ranges import CLONE_IDS
 from virtcloud.agent.guests.images import QemuImage
 from virtcloud.model.errors import Refused
 from virtcloud.model.wanted import GuestWanted
@@ -94,18 +96,63 @@ def test_a_size_without_a_disk_is_refused(folder: Path, image: QemuImage, make_g
         ensure_disks(folder, image.model_copy(update={"disk": None}), make_guest(limits={"disk_mb": 16}))
 
 
-@pytest.mark.parametrize("reference", ["backing file", "data file"])
+@pytest.mark.parametrize("reference", ["backing file", "external data file"])
 def test_an_image_that_names_a_host_file_is_refused(
     folder: Path, image: QemuImage, make_guest: MakeGuest, tmp_path: Path, reference: str
 ) -> None:
     """If the agent accepted this image, the guest could read files of the host's root."""
     disk, secret = tmp_path / "stolen.qcow2", tmp_path / "secret"
     secret.write_bytes(b"root's secret".ljust(MIB))
-    options = {"backing file": ["-u", "-b", str(secret), "-F", "raw"], "data file": ["-o", f"data_file={secret}"]}
+    options = {
+        "backing file": ["-u", "-b", str(secret), "-F", "raw"],
+        "external data file": ["-o", f"data_file={secret}"],
+    }
     create = ["qemu-img", "create", "-q", "-f", "qcow2", *options[reference], str(disk), "1M"]
     subprocess.run(create, check=True)  # noqa: S603
-    with pytest.raises(Refused, match=r"image busybox: its disk .* names the file .*secret"):
+    with pytest.raises(Refused, match=rf"image busybox: .* without an? {reference}"):
         ensure_disks(folder, image.model_copy(update={"disk": disk, "disk_format": "qcow2"}), make_guest())
+
+
+@pytest.fixture
+def full_image(tmp_path: Path) -> QemuImage:
+    """Return an image with a disk in qcow2."""
+    disk = tmp_path / "full.qcow2"
+    subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", str(disk), "20M"], check=True)  # noqa: S603, S607
+    return QemuImage(kind="qemu", disk=disk)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: another user needs root")
+@pytest.mark.parametrize(("mode", "users"), [(0o644, CLONE_IDS), (0o600, {1234})])
+def test_an_image_is_checked_without_roots_rights(  # noqa: PLR0913, PLR0917 - fixtures
+    folder: Path,
+    full_image: QemuImage,
+    make_guest: MakeGuest,
+    monkeypatch: pytest.MonkeyPatch,
+    mode: int,
+    users: Container[int],
+) -> None:
+    run, calls = subprocess.run, list[tuple[Any, Any]]()
+
+    def record(argv: Any, **options: Any) -> object:  # noqa: ANN401 - as subprocess.run
+        calls.append((argv, options.get("user")))
+        return run(argv, **options)
+
+    assert full_image.disk is not None
+    full_image.disk.chmod(mode)
+    os.chown(full_image.disk, 1234, 1234)
+    monkeypatch.setattr(subprocess, "run", record)
+    ensure_disks(folder, full_image, make_guest())
+    assert [user in users for argv, user in calls if "check" in argv] == [True]
+    assert describe(folder / "disk.qcow2")["virtual-size"] == 20 * MIB
+
+
+@pytest.mark.parametrize("limit", ["--as=1048576", "--cpu=0"])
+def test_the_check_of_an_image_is_limited(
+    folder: Path, full_image: QemuImage, make_guest: MakeGuest, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    monkeypatch.setattr(guest_disks, "CHECK_LIMITS", (limit,))
+    with pytest.raises(Refused, match="cannot create a guest's disk over"):
+        ensure_disks(folder, full_image, make_guest())
 
 
 @pytest.mark.parametrize("kept", [40, 1000, 300_000], ids=["header", "tables", "data"])
@@ -116,7 +163,10 @@ def test_a_truncated_image_is_refused(
     raw.write_bytes(b"x" * MIB)
     subprocess.run(["qemu-img", "convert", "-O", "qcow2", str(raw), str(disk)], check=True)  # noqa: S603, S607
     os.truncate(disk, kept)
-    with pytest.raises(Refused, match=r"expected a complete qcow2 file, got|cannot create a guest's disk over"):
+    with pytest.raises(
+        Refused,
+        match=r"expected a complete qcow2 file, got|cannot create a guest's disk over|got version 3 in 40 bytes",
+    ):
         ensure_disks(folder, image.model_copy(update={"disk": disk, "disk_format": "qcow2"}), make_guest())
     assert list(folder.iterdir()) == []
 
